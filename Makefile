@@ -1,0 +1,32 @@
+# Everything happens in .venv, made from the pins in constraints.txt.
+PYTHON ?= python3
+BIN := .venv/bin
+
+.PHONY: help setup demo test lint clean
+
+help:
+	@echo "make demo    set up, then train across ten clients on real text (motet run quickstart)"
+	@echo "make test    set up, then lint, types and all tests"
+	@echo "make setup   make .venv with everything the demo and the tests need"
+
+setup: .venv/ready
+
+.venv/ready: pyproject.toml constraints.txt
+	$(PYTHON) -c 'import sys; assert sys.version_info >= (3, 11), "Motet needs Python 3.11 or newer, this is " + sys.version'
+	$(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
+	touch .venv/ready
+
+demo: setup
+	$(BIN)/motet run quickstart
+
+lint: setup
+	$(BIN)/ruff check src tests benchmarks
+	$(BIN)/ruff format --check src tests benchmarks
+	$(BIN)/mypy
+
+test: lint
+	$(BIN)/python -m pytest
+
+clean:
+	rm -rf .venv .mypy_cache .ruff_cache

@@ -1,0 +1,61 @@
+"""Motet: federated learning for text. Many private texts, one model, or one model each.
+
+    import motet
+
+    reviews = motet.load("movie-reviews", limit=2000, test_limit=500)
+    clients = motet.federation(reviews, model="minilm", max_tokens=48, freeze=["embeddings", "layers 0-4"],
+                               partition="label", clients=10, alpha=1.0)
+    result = motet.run(clients, motet.fedopt(motet.Solver(lr=3e-4, batch=16)), rounds=8)
+    print(result.final["accuracy"])
+    motet.export(clients, result, "model")
+
+Names are loaded when they are first used, so that importing the package costs nothing.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from motet.algorithms import centralised as centralised
+    from motet.algorithms import fedadagrad as fedadagrad
+    from motet.algorithms import fedadam as fedadam
+    from motet.algorithms import fedavg as fedavg
+    from motet.algorithms import fedopt as fedopt
+    from motet.algorithms import fedprox as fedprox
+    from motet.algorithms import fedyogi as fedyogi
+    from motet.algorithms import isolated as isolated
+    from motet.api import export as export
+    from motet.api import federation as federation
+    from motet.api import load as load
+    from motet.api import run as run
+    from motet.core.errors import MotetError as MotetError
+    from motet.learning.own import Trainer as Trainer
+    from motet.learning.own import own_federation as own_federation
+    from motet.learning.solver import Solver as Solver
+
+__version__ = "0.1.0"
+
+_HOMES = {
+    "motet.algorithms": (
+        "centralised", "isolated", "fedavg", "fedprox", "fedopt", "fedadam", "fedyogi", "fedadagrad",
+    ),
+    "motet.api": ("load", "federation", "run", "export"),
+    "motet.core.errors": ("MotetError",),
+    "motet.learning.own": ("Trainer", "own_federation"),
+    "motet.learning.solver": ("Solver",),
+}  # fmt: skip
+_WHERE = {name: home for home, names in _HOMES.items() for name in names}
+
+__all__ = ["__version__", *_WHERE]  # noqa: PLE0604 - the names are the table's
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _WHERE:
+        raise AttributeError(f"module 'motet' has no attribute '{name}'; it has {', '.join(_WHERE)}")
+    return getattr(importlib.import_module(_WHERE[name]), name)
+
+
+def __dir__() -> list[str]:
+    return sorted(__all__)

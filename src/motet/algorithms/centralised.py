@@ -1,0 +1,54 @@
+"""One model trained on everybody's data in one place: the upper bound, which federation is there to avoid.
+
+A round is `solver.epochs` passes over the union. Optimiser and schedule span the whole run, as in an ordinary training.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from motet.core.messages import message
+from motet.core.params import Params
+from motet.core.program import Round, Start
+from motet.core.script import ClientId, Script
+from motet.learning.context import Context
+from motet.learning.jobs import Course, Momenta
+from motet.learning.solver import Solver
+
+
+@message
+@dataclass(frozen=True, eq=False)
+class CentralState:
+    params: Params
+    momenta: Momenta | None
+    steps: int
+
+
+@dataclass(frozen=True)
+class Centralised:
+    solver: Solver
+    name: str = "centralised"
+    personal: bool = False
+
+    def init(self, start: Start) -> CentralState:
+        return CentralState(start.shared, None, 0)
+
+    def round(self, state: CentralState, rnd: Round) -> Script[CentralState]:
+        server: Context = rnd.server
+        union = server.site.split("union")
+        course = Course(state.steps, rnd.rounds * self.solver.count(len(union)))
+        fitted = yield from server.fit(
+            state.params, self.solver, on=union, course=course, momenta=state.momenta, keep_momenta=True
+        )
+        return CentralState(fitted.params, fitted.momenta, state.steps + fitted.steps)
+
+    def view(self, state: CentralState, client: ClientId) -> Params:
+        return state.params
+
+    def assemble(self, ctx: Context, params: Params, own: None) -> Params:
+        return params
+
+
+def centralised(solver: Solver = Solver()) -> Centralised:
+    """One model trained on the union of all clients' data; no federation."""
+    return Centralised(solver)

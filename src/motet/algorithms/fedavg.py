@@ -1,0 +1,89 @@
+"""FedAvg (McMahan et al. 2017): average what clients learn, weighted by their examples.
+
+    x ← SERVEROPT(x, Σ pᵢ Δᵢ / Σ pᵢ),   Δᵢ = after − before of CLIENTOPT from x                       (FedOpt frame)
+
+Most methods are this with another field: another solver, server optimiser, or choice of layers that leave the client. What
+does not leave is the client's memory. FedNLP's code weights by mini-batches; the default here is the paper's, by examples.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from motet.core.layers import Layers
+from motet.core.messages import message
+from motet.core.params import Params
+from motet.core.program import Round, Start
+from motet.core.script import ClientId, Script, to_all, total, work
+from motet.core.weighted import Weighted
+from motet.core.work import Work
+from motet.learning.context import Context
+from motet.learning.jobs import Fitted
+from motet.learning.solver import Solver
+from motet.optim import Apply, ServerOptimizer
+
+Weighting = Literal["examples", "batches", "processed", "uniform"]
+
+
+@message
+@dataclass(frozen=True, eq=False)
+class AvgState:
+    params: Params
+    optimizer: Any
+
+
+@dataclass(frozen=True)
+class FedAvg:
+    solver: Solver
+    server: ServerOptimizer = Apply()
+    shared: Layers = Layers.all()
+    weighting: Weighting = "examples"
+    name: str = "fedavg"
+
+    @property
+    def personal(self) -> bool:
+        return self.shared != Layers.all()
+
+    def init(self, start: Start) -> AvgState:
+        params = start.shared.only(self.shared)
+        return AvgState(params, self.server.init(params))
+
+    def round(self, state: AvgState, rnd: Round) -> Script[AvgState]:
+        updates = yield from total(self.train, to_all(rnd.cohort, state.params))
+        params, optimizer = self.server.step(state.params, updates.mean(), state.optimizer)
+        return AvgState(params, optimizer)
+
+    @work(reveals="sum")
+    def train(self, ctx: Context, params: Params, own: Params | None) -> Work[tuple[Weighted, Params | None]]:
+        before = self.assemble(ctx, params, own)
+        after = yield from ctx.fit(before, self.solver)
+        update = (after.params - before).only(self.shared)
+        kept = after.params.except_(self.shared) if self.personal else None
+        return Weighted.of(update, weight_of(self.weighting, ctx, after)), kept
+
+    def view(self, state: AvgState, client: ClientId) -> Params:
+        return state.params
+
+    def assemble(self, ctx: Context, params: Params, own: Params | None) -> Params:
+        return ctx.model.fresh.with_(own).with_(params)
+
+
+def weight_of(weighting: Weighting, ctx: Context, fitted: Fitted) -> float:
+    """How much a client's reply counts. A client that trained on nothing counts nothing."""
+    match weighting:
+        case "examples":
+            return float(ctx.size)
+        case "batches":
+            return float(fitted.steps)
+        case "processed":
+            return float(fitted.processed)
+        case "uniform":
+            return float(fitted.steps > 0)
+
+
+def fedavg(
+    solver: Solver = Solver(optimizer="sgd"), server: ServerOptimizer = Apply(), weighting: Weighting = "examples"
+) -> FedAvg:
+    """Average what clients learn, weighted by their examples (McMahan et al. 2017)."""
+    return FedAvg(solver, server, weighting=weighting)

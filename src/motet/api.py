@@ -1,0 +1,71 @@
+"""Motet in Python: a corpus, a federation, an algorithm, a result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from motet.core.program import Algorithm
+from motet.core.rng import Seed
+from motet.core.work import Bench
+from motet.datasets.corpus import Corpus
+from motet.datasets.load import DataChoice, load_corpus
+from motet.experiment.build import device_of, make_bench, make_federation
+from motet.experiment.config import Choice, CohortChoice, Evaluation
+from motet.experiment.export import save_model
+from motet.experiment.federation import Federation
+from motet.experiment.run import Participants, Plan, Result
+from motet.experiment.run import run as run_plan
+from motet.learning.bench import Alone, Scratch
+from motet.models.load import ModelChoice
+from motet.report.progress import Silent, Watch
+
+
+def load(name: str | None = None, *, path: str | Path | None = None, seed: int = 42, **options: Any) -> Corpus:
+    """A corpus by name, or from your own file; options are those of the recipe's `data` section (text, label, limit, …)."""
+    return load_corpus(DataChoice(name=name, path=None if path is None else str(path), **options), Seed(seed))
+
+
+def federation(
+    corpus: Corpus,
+    *,
+    model: str = "minilm",
+    max_tokens: int = 128,
+    freeze: Sequence[str] = (),
+    partition: str = "uniform",
+    seed: int = 42,
+    **options: Any,
+) -> Federation:
+    """A corpus over many clients; further options are the partition's (clients, alpha, beta, column)."""
+    choice = ModelChoice(model, max_tokens, tuple(freeze))
+    return make_federation(choice, corpus, Choice(partition, options), Seed(seed))
+
+
+def run(
+    over: Participants,
+    algorithm: Algorithm,
+    *,
+    rounds: int,
+    cohort: int | None = None,
+    evaluate_every: int = 1,
+    device: str = "auto",
+    workers: int | None = None,
+    watch: Watch | None = None,
+) -> Result:
+    """Run an algorithm over a federation, in this process and its workers."""
+    plan = Plan(over, algorithm, rounds, CohortChoice(cohort), Evaluation(evaluate_every))
+    scratch = Scratch()
+    bench: Bench = Alone(device_of("cpu"))  # somebody's own trainer trains by itself
+    if isinstance(over, Federation):
+        bench = make_bench(device_of(device), workers, [over], scratch)
+    try:
+        return run_plan(plan, bench, watch=watch or Silent())[0]
+    finally:
+        bench.close()
+        scratch.close()
+
+
+def export(over: Federation, result: Result, to: str | Path) -> None:
+    """The global model as a directory that transformers loads."""
+    save_model(over, result.params, Path(to))

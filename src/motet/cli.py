@@ -1,0 +1,175 @@
+"""The command line. Nothing heavy is imported before a command needs it: help answers at once."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+if TYPE_CHECKING:
+    from motet.experiment.session import Finished
+
+# Threads that wait by spinning take the cores from the worker processes. Read when torch is loaded, so set before.
+os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+
+app = typer.Typer(
+    name="motet",
+    help="Federated learning for text: many private texts, one model, or one model each.",
+    no_args_is_help=True,
+    add_completion=False,
+    pretty_exceptions_enable=False,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+Recipe = Annotated[str, typer.Argument(help="A shipped recipe's name (see: motet list recipes) or a YAML file.")]
+Settings = Annotated[list[str] | None, typer.Argument(metavar="[section.key=value]...", help="Changes to the recipe.")]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, such as runs/quickstart-1.")]
+
+
+@app.command()
+def run(
+    recipe: Recipe = "quickstart",
+    settings: Settings = None,
+    out: Annotated[Path | None, typer.Option(help="Folder for the results. Default: runs/<recipe>-<number>.")] = None,
+    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+) -> None:
+    """Train as a recipe says; results, curves, checkpoint and model go to a folder."""
+    from motet.experiment.session import load_config, new_folder, perform
+
+    if "=" in recipe:  # no recipe was named: settings for the quickstart
+        recipe, settings = "quickstart", [recipe, *(settings or [])]
+    config = _recipe(recipe, settings)
+    folder = out or new_folder(config.recipe)
+    if resume:
+        config = load_config(folder)
+    with _reporting() as watch:
+        _show(perform(config, folder, resume=resume, watch=watch))
+
+
+@app.command("resume")
+def resume_run(folder: RunFolder) -> None:
+    """Go on with a run that was interrupted; it ends as if it never had been."""
+    from motet.experiment.session import load_config, perform
+
+    config = load_config(folder)
+    with _reporting() as watch:
+        _show(perform(config, folder, resume=True, watch=watch))
+
+
+@app.command()
+def check(recipe: Recipe = "quickstart", settings: Settings = None) -> None:
+    """Look at everything before round 1: data, tokenizer, a few steps, memory, bytes a round, time."""
+    from motet.experiment.build import build_federation
+    from motet.experiment.check import rehearse
+
+    if "=" in recipe:
+        recipe, settings = "quickstart", [recipe, *(settings or [])]
+    config = _recipe(recipe, settings)
+    found = rehearse(config, build_federation(config))
+    for name, fact in found.facts.items():
+        typer.echo(f"{name:14} {fact}")
+    for warning in found.warnings:
+        typer.secho(f"note: {warning}", fg="yellow")
+    typer.echo("All is well.")
+
+
+@app.command("list")
+def list_entries(
+    what: Annotated[str, typer.Argument(help="algorithms, tasks, datasets, models, partitions, codecs, transports or recipes")],
+    as_json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
+) -> None:
+    """What there is to choose from."""
+    from motet.experiment.catalogue import catalogue
+
+    entries = catalogue(what)
+    if as_json:
+        typer.echo(json.dumps(entries, indent=2, ensure_ascii=False))
+        return
+    width = max(len(name) for name in entries)
+    for name, said in entries.items():
+        typer.echo(f"{name:{width}}  {said}")
+
+
+@app.command()
+def export(
+    folder: RunFolder,
+    to: Annotated[Path, typer.Option(help="Where the model directory goes.")],
+    client: Annotated[str | None, typer.Option(help="This client's own model, as it would deploy it.")] = None,
+) -> None:
+    """Write a run's model as a directory that transformers loads."""
+    from motet.experiment.session import export_model
+
+    export_model(folder, to, client)
+    typer.echo(f"The model is in {to}.")
+
+
+def _recipe(name: str, settings: list[str] | None) -> Any:
+    from motet.experiment.recipe import load_recipe
+
+    return load_recipe(name, settings or [])
+
+
+@contextmanager
+def _reporting() -> Iterator[Any]:
+    from rich.console import Console
+
+    from motet.report.progress import watch_for
+
+    yield watch_for(Console())
+
+
+def _show(finished: Finished) -> None:
+    from rich.console import Console
+
+    from motet.experiment.session import draw
+    from motet.report.table import results_table
+
+    draw(finished)
+    summary = finished.summary
+    rows = {summary["algorithm"]: summary, **finished.baselines}
+    console = Console(width=None if sys.stdout.isatty() else 120)
+    told = f"{summary['recipe']}: {summary['dataset']}, {summary['model']}, {summary['clients']} clients"
+    console.print(results_table(rows, told))
+    console.print(f"Results: {finished.folder}/  curves: {finished.folder / 'curves.png'}", highlight=False, soft_wrap=True)
+    if (finished.folder / "model").exists():
+        task = {"classification": "text-classification"}[summary["task"]]
+        line = f'transformers.pipeline("{task}", model="{finished.folder / "model"}")'
+        console.print(f"The model: {line}", highlight=False, markup=False, soft_wrap=True)
+
+
+def main() -> None:
+    """Exit status: 0 well, 1 a failed run, 2 a wrong configuration, 130 interrupted."""
+    try:
+        app(standalone_mode=False)
+    except KeyboardInterrupt:
+        sys.exit(_said("Interrupted. What was finished is kept; go on with: motet resume RUN", 130))
+    except Exception as error:
+        sys.exit(_status(error))
+
+
+def _status(error: Exception) -> int:
+    import click
+
+    from motet.core.errors import ConfigError, MotetError
+
+    if isinstance(error, click.exceptions.Exit):
+        return error.exit_code
+    if isinstance(error, click.exceptions.Abort):
+        return _said("Interrupted. What was finished is kept; go on with: motet resume RUN", 130)
+    if isinstance(error, click.ClickException):
+        error.show()
+        return 2
+    if isinstance(error, MotetError):
+        return _said(f"motet: {error}", 2 if isinstance(error, ConfigError) else 1)
+    raise error
+
+
+def _said(text: str, status: int) -> int:
+    typer.echo(text, err=True)
+    return status

@@ -1,0 +1,59 @@
+"""What an algorithm is: a server script and client methods that meet only in messages."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any, Protocol
+
+from motet.core.params import Params
+from motet.core.rng import Seed
+from motet.core.script import ClientId, Script
+
+
+@dataclass(frozen=True)
+class Round:
+    """All a server script may see besides its state. `server` is the server's own place to train and infer."""
+
+    index: int
+    rounds: int
+    cohort: tuple[ClientId, ...]
+    seed: Seed
+    server: Any
+
+
+class Roster(Protocol):
+    """Who takes part, in order: names that are made when they are asked for, so that a million cost nothing."""
+
+    def __len__(self) -> int: ...
+    def __getitem__(self, index: int, /) -> ClientId: ...
+    def __iter__(self) -> Iterator[ClientId]: ...
+
+
+@dataclass(frozen=True)
+class Start:
+    """Where an algorithm begins: one model for all, or what an earlier phase left each client."""
+
+    shared: Params
+    clients: Roster
+    own: Mapping[ClientId, Params] = field(default_factory=dict)
+
+    def of(self, client: ClientId) -> Params:
+        return self.own.get(client, self.shared)
+
+
+class Algorithm(Protocol):
+    """The contract that the contract suite tests.
+
+    `view` and `assemble` answer "which model would this client deploy?": what the server would send, put together
+    with what the client remembers. `personal` says whether that differs from client to client.
+    """
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def personal(self) -> bool: ...
+    def init(self, start: Start) -> Any: ...
+    def round(self, state: Any, rnd: Round) -> Script[Any]: ...
+    def view(self, state: Any, client: ClientId) -> Any: ...
+    def assemble(self, ctx: Any, view: Any, memory: Any) -> Params: ...

@@ -1,0 +1,1 @@
+"""Corpora by name, and readers for one's own files."""

@@ -1,0 +1,82 @@
+"""A corpus: columns of texts and labels, training rows first."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from motet.core.errors import DataError, meant
+
+
+@dataclass(frozen=True, eq=False)
+class Corpus:
+    """The first `train` rows are for training, the others are the global test set. `source` says where it came from."""
+
+    name: str
+    columns: Mapping[str, Sequence[Any]]
+    train: int
+    source: str = ""
+
+    def __post_init__(self) -> None:
+        sizes = {name: len(column) for name, column in self.columns.items()}
+        if len(set(sizes.values())) > 1:
+            raise DataError(f"{self.name}: columns have different lengths ({sizes}); each row needs a value in each column.")
+        if not 0 < self.train <= len(self):
+            raise DataError(f"{self.name}: {self.train} of {len(self)} rows are for training; at least one is needed.")
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values()), ()))
+
+    def column(self, name: str) -> Sequence[Any]:
+        if name not in self.columns:
+            has = ", ".join(self.columns)
+            raise DataError(
+                f"{self.name}: there is no column '{name}'; it has {has}.{meant(name, self.columns)} "
+                f"Say which one it is with data.{name}=…"
+            )
+        return self.columns[name]
+
+    @cached_property
+    def labels(self) -> tuple[str, ...]:
+        """The labels of the training rows, sorted."""
+        return tuple(sorted(set(self.column("label")[: self.train])))
+
+    @cached_property
+    def key(self) -> str:
+        """A digest of all it holds."""
+        digest = hashlib.blake2b(digest_size=12)
+        digest.update(repr((self.name, self.train, list(self.columns))).encode())
+        for column in self.columns.values():
+            for value in column:
+                digest.update(str(value).encode())
+                digest.update(b"\0")
+        return digest.hexdigest()
+
+    def rows(self, picked: np.ndarray, train: int) -> Corpus:
+        columns = {name: [column[i] for i in picked] for name, column in self.columns.items()}
+        return Corpus(self.name, columns, train, self.source)
+
+    def sample(self, train: int | None, test: int | None, rng: np.random.Generator) -> Corpus:
+        """At most so many rows of each split, drawn at random and kept in order."""
+
+        def some(first: int, last: int, most: int | None) -> np.ndarray:
+            rows = np.arange(first, last)
+            return rows if most is None or most >= len(rows) else np.sort(rng.choice(rows, most, replace=False))
+
+        kept = [some(0, self.train, train), some(self.train, len(self), test)]
+        return self if sum(map(len, kept)) == len(self) else self.rows(np.concatenate(kept), len(kept[0]))
+
+
+def split(name: str, columns: Mapping[str, Sequence[Any]], share: float, rng: np.random.Generator, source: str = "") -> Corpus:
+    """A corpus that came without a test set: a share of its rows, drawn at random, becomes one."""
+    size = len(next(iter(columns.values()), ()))
+    order = rng.permutation(size)
+    held = max(1, round(share * size)) if size > 1 else 0
+    rows = np.concatenate([np.sort(order[held:]), np.sort(order[:held])])
+    shuffled = {key: [column[i] for i in rows] for key, column in columns.items()}
+    return Corpus(name, shuffled, size - held, source)

@@ -1,0 +1,87 @@
+"""What there is to choose from, read off the tables themselves."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from motet.core.errors import ConfigError, meant
+
+
+def catalogue(what: str) -> dict[str, str]:
+    """Names and one sentence each."""
+    if what not in _TABLES:
+        raise ConfigError(f"list: there is no '{what}'; there is {', '.join(_TABLES)}.{meant(what, _TABLES)}")
+    return {name: _said(entry) for name, entry in _TABLES[what]().items()}
+
+
+def _said(entry: Any) -> str:
+    if isinstance(entry, str):
+        return entry
+    return (inspect.getdoc(entry) or "").split("\n\n")[0].replace("\n", " ")
+
+
+def _algorithms() -> Mapping[str, Any]:
+    from motet.algorithms import ALGORITHMS
+
+    return ALGORITHMS
+
+
+def _tasks() -> Mapping[str, Any]:
+    from motet.tasks import TASKS
+
+    return TASKS
+
+
+def _datasets() -> Mapping[str, Any]:
+    from motet.datasets.load import DATASETS
+
+    return DATASETS
+
+
+def _models() -> Mapping[str, Any]:
+    from motet.models.load import MODELS, Packaged
+
+    said = {n: f"weights that the package {m.install} carries" if isinstance(m, Packaged) else m for n, m in MODELS.items()}
+    return {
+        **said,
+        "<directory>": "any Hugging Face model directory",
+        "<hub name>": "any model of the hub, with network",
+    }
+
+
+def _partitions() -> Mapping[str, Any]:
+    from motet.partitions import PARTITIONS
+
+    return PARTITIONS
+
+
+def _codecs() -> Mapping[str, Any]:
+    from motet.codecs import CODECS
+
+    return CODECS
+
+
+def _transports() -> Mapping[str, Any]:
+    from motet.experiment.build import TRANSPORTS
+
+    return TRANSPORTS
+
+
+def _recipes() -> Mapping[str, Any]:
+    from motet.experiment.recipe import recipes
+
+    return recipes()
+
+
+_TABLES: dict[str, Callable[[], Mapping[str, Any]]] = {
+    "algorithms": _algorithms,
+    "tasks": _tasks,
+    "datasets": _datasets,
+    "models": _models,
+    "partitions": _partitions,
+    "codecs": _codecs,
+    "transports": _transports,
+    "recipes": _recipes,
+}

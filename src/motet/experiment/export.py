@@ -1,0 +1,31 @@
+"""Models for the world outside: directories that transformers loads."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+from motet.core.errors import ConfigError
+from motet.core.params import Params
+from motet.experiment.federation import Federation
+from motet.models.bilstm import BiLSTM
+from motet.models.load import quiet
+
+
+def save_model(federation: Federation, params: Params, folder: Path) -> None:
+    """Model and tokenizer, as `transformers.pipeline` wants them."""
+    module = federation.model.with_params(params)
+    folder.mkdir(parents=True, exist_ok=True)
+    federation.model.tokenizer.save_pretrained(folder)
+    if isinstance(module, BiLSTM):  # no Transformer: weights and settings, for motet.models.bilstm
+        from safetensors.torch import save_file
+
+        save_file({name: t.contiguous() for name, t in module.state_dict().items()}, str(folder / "model.safetensors"))
+        settings = {"model_type": "motet-bilstm", **module.settings, "labels_named": list(federation.task.labels)}
+        (folder / "config.json").write_text(json.dumps(settings, indent=2) + "\n", "utf-8")
+        return
+    save = getattr(module, "save_pretrained", None)
+    if save is None:
+        raise ConfigError(f"{type(module).__name__} has no save_pretrained and cannot be exported.")
+    with quiet():
+        save(folder)

@@ -1,0 +1,97 @@
+"""What a run writes down: one row an event in metrics.jsonl, and a summary at the end."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import math
+import platform
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict
+from pathlib import Path
+from typing import Any
+
+from motet.transport.mailbox import Traffic
+from motet.transport.memories import write_atomically
+
+Row = dict[str, Any]
+
+
+class Record:
+    """Rows in memory and, if there is a folder, appended to metrics.jsonl as they come."""
+
+    def __init__(self, folder: Path | None) -> None:
+        self.path = folder / "metrics.jsonl" if folder else None
+        self.rows: list[Row] = []
+        self.began = time.perf_counter()
+        self.before = 0.0  # seconds of earlier sittings
+
+    @property
+    def seconds(self) -> float:
+        return self.before + time.perf_counter() - self.began
+
+    def resume(self, size: int, seconds: float) -> None:
+        """Forget rows that were written after the checkpoint."""
+        self.before = seconds
+        if self.path is not None and self.path.exists():
+            with self.path.open("r+b") as file:
+                file.truncate(size)
+            self.rows = [json.loads(line) for line in self.path.read_text("utf-8").splitlines()]
+
+    def add(self, round: int, who: str, split: str, values: Mapping[str, float], traffic: Traffic) -> None:
+        stamp = {"seconds": round_to(self.seconds), "bytes": traffic.payload_up + traffic.payload_down}
+        new = [{"round": round, "who": who, "split": split, "name": n, "value": v, **stamp} for n, v in values.items()]
+        self.rows += new
+        if self.path is not None:
+            with self.path.open("a", encoding="utf-8") as file:
+                file.writelines(json.dumps(row) + "\n" for row in new)
+
+    def size(self) -> int:
+        return self.path.stat().st_size if self.path is not None and self.path.exists() else 0
+
+    def curve(self, name: str, split: str = "global", who: str = "server") -> list[tuple[int, float]]:
+        """The value of a metric after each round at which it was looked at."""
+        kept = [r for r in self.rows if r["name"] == name and r["split"] == split and r["who"] == who]
+        return [(r["round"], r["value"]) for r in kept]
+
+
+def read_record(folder: Path) -> Record:
+    """The rows a run has written."""
+    record = Record(folder)
+    if record.path is not None and record.path.exists():
+        record.rows = [json.loads(line) for line in record.path.read_text("utf-8").splitlines()]
+    return record
+
+
+def round_to(value: float, digits: int = 3) -> float:
+    return round(value, digits)
+
+
+def spread(values: Sequence[float]) -> dict[str, float]:
+    """How clients fare: the mean, the deviation, and the mean of the worst tenth (at least one client)."""
+    if not values:
+        return {}
+    ordered = sorted(values)
+    mean = sum(ordered) / len(ordered)
+    tenth = ordered[: max(1, math.ceil(len(ordered) / 10))]
+    deviation = math.sqrt(sum((v - mean) ** 2 for v in ordered) / len(ordered))
+    return {"mean": mean, "std": deviation, "worst_decile": sum(tenth) / len(tenth)}
+
+
+def versions() -> dict[str, str]:
+    found = {"python": platform.python_version()}
+    for package in ("motet", "torch", "transformers", "tokenizers", "numpy"):
+        try:
+            found[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:  # run from a source tree
+            continue
+    return found
+
+
+def traffic_of(traffic: Traffic) -> dict[str, int]:
+    return asdict(traffic)
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_atomically(path, (json.dumps(value, indent=2, ensure_ascii=False) + "\n").encode())

@@ -1,0 +1,113 @@
+"""A bench that runs one job after another in this process."""
+
+from __future__ import annotations
+
+import tempfile
+from collections import deque
+from collections.abc import Hashable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from motet.core.errors import MotetError
+from motet.core.work import Failed, Job
+from motet.learning.features import Examples, Features
+from motet.learning.fit import Read, fit, infer, joined
+from motet.learning.jobs import Fit, Infer
+from motet.learning.model import Model
+from motet.learning.pack import Pack
+from motet.learning.prefix import HiddenStates, Prefix, prefix_of
+
+PREFIX_BYTES = 4 * 2**30  # of disk for the states of one corpus
+
+
+class Scratch:
+    """Frozen prefixes and their hidden states, made before workers are forked so that all share them."""
+
+    def __init__(self) -> None:
+        self.folder = tempfile.TemporaryDirectory(prefix="motet-")
+        self.prefixes: dict[str, Prefix | None] = {}
+        self.states: dict[tuple[str, str], HiddenStates] = {}
+
+    def prepare(self, model: Model, features: Features) -> None:
+        """Make room for the prefix of this model on these texts, if it has one that can be cut off and it fits on disk."""
+        if (model.key, features.key) in self.states or not len(features):
+            return
+        probe = features.batch(np.arange(min(3, len(features))))
+        if model.key not in self.prefixes:
+            self.prefixes[model.key] = prefix_of(model, probe)
+        prefix = self.prefixes[model.key]
+        if prefix is None:
+            return
+        width = prefix.hidden(probe).shape[-1]
+        if HiddenStates.bytes_for(features, width) <= PREFIX_BYTES:
+            folder = Path(tempfile.mkdtemp(dir=self.folder.name))
+            self.states[model.key, features.key] = HiddenStates(prefix, features, width, folder)
+
+    def close(self) -> None:
+        self.states.clear()
+        self.folder.cleanup()
+
+
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """A client's job gives the same bits wherever it runs: sums in a kernel must not depend on the number of threads."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(before)
+
+
+class Alone:
+    """One job after another. Also what runs inside each worker process."""
+
+    room = 1
+
+    def __init__(self, device: torch.device, scratch: Scratch | None = None) -> None:
+        self.device, self.scratch = device, scratch
+        self.waiting: deque[tuple[Hashable, Job]] = deque()
+        self.packs: dict[tuple[str, bool], Pack] = {}
+        self.processed = 0
+
+    def submit(self, key: Hashable, job: Job) -> None:
+        self.waiting.append((key, job))
+
+    def ready(self) -> Sequence[tuple[Hashable, Any]]:
+        key, job = self.waiting.popleft()
+        try:
+            with one_thread():
+                return [(key, self.run(job))]
+        except MotetError as error:
+            return [(key, Failed(error))]
+
+    def run(self, job: Job) -> Any:
+        match job:
+            case Fit():
+                pack, read = self._ready_for(job.model, job)
+                fitted = fit(job, pack, read)
+                self.processed += fitted.processed
+                return fitted
+            case Infer():
+                pieces = list(job.pieces())
+                pack, read = self._ready_for(job.model, job)
+                found = [infer(piece, pack, read) for piece in pieces]
+                return joined(found, np.arange(len(job.examples)))
+        raise TypeError(f"a bench cannot run {type(job).__name__}")
+
+    def _ready_for(self, model: Model, job: Fit | Infer) -> tuple[Pack, Read]:
+        states = self.scratch.states.get((model.key, job.examples.features.key)) if self.scratch else None
+        if states is not None:
+            states.fill(job.examples.rows)
+        cut = states is not None
+        if (model.key, cut) not in self.packs:
+            module = states.prefix.upper if states else model.module
+            self.packs[model.key, cut] = Pack(model, module, self.device)
+        return self.packs[model.key, cut], states.read if states else Examples.batch
+
+    def close(self) -> None:
+        self.packs.clear()

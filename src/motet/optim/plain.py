@@ -1,0 +1,45 @@
+"""Take the mean update as it is, scaled, or with momentum."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+from motet.core.params import Params
+
+
+class ServerOptimizer(Protocol):
+    """`update` is after − before, so a step goes along it, not against it."""
+
+    @property
+    def lr(self) -> float: ...
+    def init(self, params: Params) -> Any: ...
+    def step(self, params: Params, update: Params, state: Any) -> tuple[Params, Any]: ...
+
+
+@dataclass(frozen=True)
+class Apply:
+    """x ← x + η·Δ. With η = 1 this is the plain average of the clients' models."""
+
+    lr: float = 1.0
+
+    def init(self, params: Params) -> None:
+        return None
+
+    def step(self, params: Params, update: Params, state: None) -> tuple[Params, None]:
+        return params + (update if self.lr == 1 else update * self.lr), None
+
+
+@dataclass(frozen=True)
+class Momentum:
+    """SGD with momentum on the server: u ← μ·u + Δ (in the first round u = Δ), x ← x + η·u."""
+
+    lr: float = 1.0
+    momentum: float = 0.9
+
+    def init(self, params: Params) -> Params:
+        return params.zeros()
+
+    def step(self, params: Params, update: Params, state: Params) -> tuple[Params, Params]:
+        speed = state * self.momentum + update
+        return params + speed * self.lr, speed

@@ -1,0 +1,128 @@
+"""A partition: for each client the rows it trains on and the rows it is tested on."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+
+from motet.core.errors import ConfigError
+
+
+@dataclass(frozen=True, eq=False)
+class Shares:
+    """Rows sorted by client: client k has rows[offsets[k] : offsets[k + 1]]. Two arrays, however many clients there are."""
+
+    rows: np.ndarray
+    offsets: np.ndarray
+
+    @staticmethod
+    def of(parts: Sequence[np.ndarray]) -> Shares:
+        offsets = np.zeros(len(parts) + 1, np.int64)
+        np.cumsum([len(p) for p in parts], out=offsets[1:])
+        return Shares(np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, np.int64), offsets)
+
+    @staticmethod
+    def cut(rows: np.ndarray, sizes: np.ndarray) -> Shares:
+        """Consecutive pieces of the given sizes."""
+        return Shares(rows.astype(np.int64), np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __getitem__(self, client: int) -> np.ndarray:
+        return self.rows[self.offsets[client] : self.offsets[client + 1]]
+
+    @property
+    def sizes(self) -> np.ndarray:
+        return np.diff(self.offsets)
+
+
+@dataclass(frozen=True)
+class Numbered:
+    """client-00 … client-99: names that sort in the clients' order, made when they are asked for."""
+
+    count: int
+
+    def __len__(self) -> int:
+        return self.count
+
+    def __getitem__(self, index: int) -> str:
+        if not 0 <= index < self.count:
+            raise IndexError(index)
+        return f"client-{index:0{len(str(max(1, self.count - 1)))}d}"
+
+    def __iter__(self) -> Iterator[str]:
+        return (self[i] for i in range(self.count))
+
+    def index(self, name: str) -> int:
+        number = name.removeprefix("client-")
+        if not number.isdigit() or int(number) >= self.count or self[int(number)] != name:
+            raise ValueError(name)
+        return int(number)
+
+
+@dataclass(frozen=True)
+class Named:
+    """The names the data give, sorted, so that one is found by halving."""
+
+    names: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.names)
+
+    def __getitem__(self, index: int) -> str:
+        return str(self.names[index])
+
+    def __iter__(self) -> Iterator[str]:
+        return (str(name) for name in self.names)
+
+    def index(self, name: str) -> int:
+        place = int(np.searchsorted(self.names, name))
+        if place >= len(self.names) or self.names[place] != name:
+            raise ValueError(name)
+        return place
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """`recipe` is what made it; `names` are the clients' own names, if they have any."""
+
+    train: Shares
+    test: Shares
+    recipe: Mapping[str, Any]
+    named: Named | None = None
+
+    def __len__(self) -> int:
+        return len(self.train)
+
+    @property
+    def clients(self) -> Numbered | Named:
+        return self.named or Numbered(len(self))
+
+    def index(self, client: str) -> int:
+        try:
+            return self.clients.index(client)
+        except ValueError:
+            raise ConfigError(
+                f"there is no client '{client}'; there are {len(self)}, {self.clients[0]} to {self.clients[len(self) - 1]}."
+            ) from None
+
+    @cached_property
+    def digest(self) -> str:
+        digest = hashlib.sha256()
+        for shares in (self.train, self.test):
+            digest.update(shares.rows.tobytes())
+            digest.update(shares.offsets.tobytes())
+        return digest.hexdigest()[:16]
+
+
+def check_clients(clients: int, examples: int) -> None:
+    if clients < 1:
+        raise ConfigError(f"partition.clients is {clients}; at least 1 is needed.")
+    if clients > examples:
+        raise ConfigError(f"partition.clients is {clients}, but there are {examples} training examples; ask for at most that.")

@@ -1,0 +1,1 @@
+"""One YAML a published result; the first line says what it is."""

@@ -1,0 +1,1 @@
+"""Carry requests to clients and replies back; know nothing of what they mean."""

@@ -1,0 +1,82 @@
+"""The client side: look up the method asked for, check that it is offered, run it, keep what it wants remembered."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from functools import partial
+from types import GeneratorType
+from typing import Any
+
+from motet.codecs.channel import Channel
+from motet.core.errors import PrivacyError
+from motet.core.script import ClientId, offers
+from motet.core.work import Bench, Failed, Work, drive
+from motet.transport.memories import Memories
+from motet.transport.messages import Reply, Request
+
+# (client, round, address) and the two doors back into the host → the context a method is given
+ContextOf = Callable[[ClientId, int, str, Callable[[str, Any], Work[Any]], Callable[[str], Any]], Any]
+
+
+class Host:
+    """One client, or in a simulation many: works of all that are asked are driven together on one bench."""
+
+    def __init__(
+        self,
+        programs: Sequence[Any],
+        context_of: ContextOf,
+        bench: Bench,
+        memories: Memories,
+        channel: Channel = Channel(),
+        only_sums: bool = False,
+    ) -> None:
+        self.programs = {p.name: p for p in programs}
+        self.context_of, self.bench, self.memories, self.channel = context_of, bench, memories, channel
+        self.only_sums = only_sums
+
+    def replies(self, requests: Iterator[Request]) -> Iterator[Reply]:
+        """Answer requests as they come; replies may come in another order."""
+        asked: dict[int, Request] = {}
+
+        def works() -> Iterator[tuple[int, Callable[[], Any]]]:
+            for request in requests:
+                asked[request.id] = request
+                yield request.id, partial(self._answer, request)
+
+        for number, value in drive(works(), self.bench):
+            request = asked.pop(number)
+            if isinstance(value, Failed):
+                yield Reply(number, request.client, error=str(value.error))
+            else:
+                yield Reply(number, request.client, value)
+
+    def _answer(self, request: Request) -> Work[Any]:
+        try:
+            if self.only_sums and self._offered(request.address).reveals == "sum":
+                raise PrivacyError(f"{request.address} is given out only inside a secure sum; set secure.type on the server.")
+            payload = self.channel.down.decode(request.payload)
+            value = yield from self._perform(request.client, request.round, request.address, payload)
+            return self.channel.up.encode(value)
+        except Exception as error:
+            error.add_note(f"in {request.address}, client {request.client}, round {request.round}")
+            raise
+
+    def _perform(self, client: ClientId, round: int, address: str, payload: Any) -> Work[Any]:
+        method, program = self._offered(address), address.partition(".")[0]
+        perform = partial(self._perform, client, round)
+        ctx = self.context_of(client, round, address, perform, lambda name: self.memories.get(name, client))
+        result = method(ctx, payload, self.memories.get(program, client))
+        if isinstance(result, GeneratorType):
+            result = yield from result
+        reply, memory = result
+        if memory is not None:
+            self.memories.put(program, client, memory)
+        return reply
+
+    def _offered(self, address: str) -> Any:
+        name, _, method = address.partition(".")
+        program = self.programs.get(name)
+        if program is None or method not in offers(program):
+            known = ", ".join(f"{p.name}.{m}" for p in self.programs.values() for m in offers(p))
+            raise PrivacyError(f"'{address}' is not offered to the server; this client offers {known}.")
+        return getattr(program, method)

@@ -1,0 +1,211 @@
+"""The format: magic, version, flags, length of the head; the head as JSON; then the tensors' bytes in order.
+
+The head mirrors the value. What JSON has no word for is an object with a "!": tensors (whose bytes follow), tuples, maps,
+bytes, floats that are not finite, and messages by their name (`core.messages`). Messages and stored files share this format.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import struct
+import zlib
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from motet.core.errors import MotetError, WireError
+from motet.core.messages import MESSAGES
+from motet.wire.shapes import fits, hints
+
+MAGIC, VERSION, COMPRESSED = b"MTET", 1, 1
+_LEAD = struct.Struct("<4sHHI")
+_HEAD_LIMIT, _DEPTH_LIMIT = 64 * 2**20, 32
+DTYPES = {
+    str(d).removeprefix("torch."): d
+    for d in (
+        torch.float64, torch.float32, torch.float16, torch.bfloat16,
+        torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool,
+    )
+}  # fmt: skip
+
+
+class Size(NamedTuple):
+    """Bytes of tensors alone, and of the whole message."""
+
+    payload: int
+    wire: int
+
+
+def frame(value: object, refer: Callable[[object], str | None] = lambda _: None) -> tuple[bytes, list[Tensor]]:
+    """The lead and head as bytes, and the tensors whose bytes follow. `refer` may name things the reader already has."""
+    tensors: list[Tensor] = []
+    head = json.dumps(_walk(value, tensors, refer), separators=(",", ":"), allow_nan=False).encode()
+    flags = 0
+    if len(head) > 256:
+        head, flags = zlib.compress(head, 1), COMPRESSED
+    return _LEAD.pack(MAGIC, VERSION, flags, len(head)) + head, tensors
+
+
+def pack(value: object) -> bytes:
+    head, tensors = frame(value)
+    return b"".join([head, *(raw(t) for t in tensors)])
+
+
+def measure(value: object) -> Size:
+    """How large the message would be, without making it."""
+    head, tensors = frame(value)
+    payload = sum(t.numel() * t.element_size() for t in tensors)
+    return Size(payload, payload + len(head))
+
+
+def raw(tensor: Tensor) -> memoryview:
+    flat = tensor.detach().contiguous().reshape(-1).cpu()
+    return memoryview(flat.view(torch.uint8).numpy().data) if flat.numel() else memoryview(b"")
+
+
+def unpack(data: bytes | bytearray | memoryview) -> Any:
+    """A value from bytes; anything malformed is a WireError, whatever it is."""
+    view = memoryview(data)
+    head, end = split(view)
+
+    def tensor(dtype: torch.dtype, shape: tuple[int, ...], size: int) -> Tensor:
+        nonlocal end
+        if size > len(view) - end:
+            raise WireError(f"a tensor of {size} bytes was announced and {len(view) - end} are left; the message is cut off.")
+        piece, end = view[end : end + size], end + size
+        return from_buffer(piece, dtype, shape)
+
+    value = unframe(head, tensor)
+    if end != len(view):
+        raise WireError(f"{len(view) - end} bytes stand after the message's end; expected none.")
+    return value
+
+
+def from_buffer(piece: memoryview | bytearray, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
+    if not len(piece):
+        return torch.zeros(shape, dtype=dtype)
+    writable = piece if not memoryview(piece).readonly else bytearray(piece)
+    return torch.frombuffer(writable, dtype=torch.uint8).view(dtype).view(shape)
+
+
+def split(view: memoryview) -> tuple[bytes, int]:
+    """The head, decompressed, and where it ends."""
+    if len(view) < _LEAD.size:
+        raise WireError(f"{len(view)} bytes are no message; expected at least {_LEAD.size}.")
+    magic, version, flags, length = _LEAD.unpack_from(view)
+    if magic != MAGIC:
+        raise WireError(f"the message begins with {bytes(magic)!r}, not with {MAGIC!r}; the sender does not speak Motet.")
+    if version != VERSION:
+        raise WireError(f"the message has version {version}, this is version {VERSION}; use the same Motet on both sides.")
+    end = _LEAD.size + length
+    if length > _HEAD_LIMIT or end > len(view):
+        raise WireError(f"a head of {length} bytes was announced in a message of {len(view)}; it is cut off or damaged.")
+    head = bytes(view[_LEAD.size : end])
+    if flags & COMPRESSED:
+        opener = zlib.decompressobj()
+        try:
+            head = opener.decompress(head, _HEAD_LIMIT)
+        except zlib.error as error:
+            raise WireError(f"the message's head cannot be read ({error}); it is damaged.") from None
+        if opener.unconsumed_tail:
+            raise WireError(f"the message's head is larger than {_HEAD_LIMIT} bytes when opened; it is refused.")
+    return head, end
+
+
+Opener = Callable[[torch.dtype, tuple[int, ...], int], Tensor]
+
+
+def unframe(head: bytes, tensor: Opener, resolve: Callable[[str], Any] | None = None) -> Any:
+    try:
+        return _build(json.loads(head), tensor, resolve, 0)
+    except MotetError as error:
+        raise (error if isinstance(error, WireError) else WireError(f"the message does not hold together: {error}")) from None
+    except (ValueError, TypeError, KeyError, IndexError, RecursionError, OverflowError, AttributeError) as error:
+        raise WireError(f"the message's head makes no sense ({type(error).__name__}: {str(error)[:120]}).") from None
+
+
+def _walk(value: Any, tensors: list[Tensor], refer: Callable[[object], str | None]) -> Any:
+    match value:
+        case None | bool() | str():
+            return value
+        case int():
+            return value
+        case float():
+            return float(value) if math.isfinite(value) else {"!": "float", "is": repr(float(value))}
+        case Tensor():
+            tensors.append(value)
+            return {"!": "tensor", "dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape)}
+        case np.ndarray():
+            tensors.append(torch.from_numpy(np.ascontiguousarray(value)))
+            return {"!": "array", "dtype": str(tensors[-1].dtype).removeprefix("torch."), "shape": list(value.shape)}
+        case bytes():
+            tensors.append(
+                torch.frombuffer(bytearray(value), dtype=torch.uint8) if value else torch.zeros(0, dtype=torch.uint8)
+            )
+            return {"!": "bytes", "dtype": "uint8", "shape": [len(value)]}
+        case list():
+            return [_walk(v, tensors, refer) for v in value]
+        case tuple():
+            return {"!": "tuple", "items": [_walk(v, tensors, refer) for v in value]}
+        case dict():
+            return {
+                "!": "map",
+                "items": [[_walk(k, tensors, refer), _walk(v, tensors, refer)] for k, v in value.items()],
+            }
+    if (known := refer(value)) is not None:
+        return {"!": "known", "key": known}
+    kind = type(value).__name__
+    if MESSAGES.get(kind) is not type(value):
+        raise WireError(f"{kind} may not be sent or stored; make it a dataclass and mark it with @message.")
+    fields = [getattr(value, f.name) for f in dataclasses.fields(MESSAGES[kind])]
+    return {"!": kind, "fields": [_walk(v, tensors, refer) for v in fields]}
+
+
+def _build(node: Any, tensor: Opener, resolve: Callable[[str], Any] | None, depth: int) -> Any:
+    if depth > _DEPTH_LIMIT:
+        raise WireError(f"the message is nested deeper than {_DEPTH_LIMIT}; it is refused.")
+
+    def inside(part: Any) -> Any:
+        return _build(part, tensor, resolve, depth + 1)
+
+    if isinstance(node, list):
+        return [inside(v) for v in node]
+    if not isinstance(node, dict):
+        return node
+    kind = node["!"]
+    match kind:
+        case "tensor" | "array" | "bytes":
+            dtype, shape = DTYPES[node["dtype"]], tuple(node["shape"])
+            if any(type(n) is not int or n < 0 for n in shape):
+                raise WireError(f"a tensor of shape {list(shape)} was announced; expected whole numbers of at least 0.")
+            found = tensor(dtype, shape, math.prod(shape) * dtype.itemsize)
+            return found if kind == "tensor" else found.numpy() if kind == "array" else found.numpy().tobytes()
+        case "float":
+            return {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}[node["is"]]
+        case "tuple":
+            return tuple(inside(v) for v in node["items"])
+        case "map":
+            return {inside(k): inside(v) for k, v in node["items"]}
+        case "known":
+            if resolve is None:
+                raise WireError("the message names something that is not in it; that is allowed only within one machine.")
+            return resolve(node["key"])
+    return _message(kind, [inside(v) for v in node["fields"]])
+
+
+def _message(kind: Any, values: Sequence[Any]) -> Any:
+    cls = MESSAGES.get(kind) if isinstance(kind, str) else None
+    if cls is None:
+        raise WireError(f"there is no message called {str(kind)[:40]!r}; sender and reader use different versions.")
+    names = [f.name for f in dataclasses.fields(cls)]
+    if len(names) != len(values):
+        raise WireError(f"{kind} came with {len(values)} fields; expected {len(names)}: {', '.join(names)}.")
+    for name, value in zip(names, values, strict=True):
+        if not fits(value, hints(cls)[name]):
+            raise WireError(f"{kind}.{name} came as {type(value).__name__}; expected {hints(cls)[name]}.")
+    return cls(*values)
