@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+import functools
 import json
 import os
 import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
 
@@ -27,12 +27,36 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+Command = TypeVar("Command", bound=Callable[..., None])
+
+
+def _guarded(command: Command) -> Command:
+    """A mistake ends in a sentence. Exit status: 0 well, 1 a failed run, 2 a wrong configuration, 130 interrupted."""
+
+    @functools.wraps(command)
+    def guarded(*args: Any, **options: Any) -> None:
+        from motet.core.errors import ConfigError, MotetError
+
+        try:
+            command(*args, **options)
+        except KeyboardInterrupt as interrupt:
+            go_on = f" What was finished is kept; go on with: motet resume {interrupt}" if str(interrupt) else ""
+            typer.echo(f"Interrupted.{go_on}", err=True)
+            sys.exit(130)
+        except MotetError as error:
+            typer.echo(f"motet: {error}", err=True)
+            sys.exit(2 if isinstance(error, ConfigError) else 1)
+
+    return guarded  # type: ignore[return-value]
+
+
 Recipe = Annotated[str, typer.Argument(help="A shipped recipe's name (see: motet list recipes) or a YAML file.")]
 Settings = Annotated[list[str] | None, typer.Argument(metavar="[section.key=value]...", help="Changes to the recipe.")]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, such as runs/quickstart-1.")]
 
 
 @app.command()
+@_guarded
 def run(
     recipe: Recipe = "quickstart",
     settings: Settings = None,
@@ -40,7 +64,7 @@ def run(
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
 ) -> None:
     """Train as a recipe says; results, curves, checkpoint and model go to a folder."""
-    from motet.experiment.session import load_config, new_folder, perform
+    from motet.experiment.session import load_config, new_folder
 
     if "=" in recipe:  # no recipe was named: settings for the quickstart
         recipe, settings = "quickstart", [recipe, *(settings or [])]
@@ -48,21 +72,20 @@ def run(
     folder = out or new_folder(config.recipe)
     if resume:
         config = load_config(folder)
-    with _reporting() as watch:
-        _show(perform(config, folder, resume=resume, watch=watch))
+    _perform(config, folder, resume)
 
 
 @app.command("resume")
+@_guarded
 def resume_run(folder: RunFolder) -> None:
     """Go on with a run that was interrupted; it ends as if it never had been."""
-    from motet.experiment.session import load_config, perform
+    from motet.experiment.session import load_config
 
-    config = load_config(folder)
-    with _reporting() as watch:
-        _show(perform(config, folder, resume=True, watch=watch))
+    _perform(load_config(folder), folder, resume=True)
 
 
 @app.command()
+@_guarded
 def check(recipe: Recipe = "quickstart", settings: Settings = None) -> None:
     """Look at everything before round 1: data, tokenizer, a few steps, memory, bytes a round, time."""
     from motet.experiment.build import build_federation
@@ -80,6 +103,7 @@ def check(recipe: Recipe = "quickstart", settings: Settings = None) -> None:
 
 
 @app.command("list")
+@_guarded
 def list_entries(
     what: Annotated[str, typer.Argument(help="algorithms, tasks, datasets, models, partitions, codecs, transports or recipes")],
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
@@ -97,6 +121,7 @@ def list_entries(
 
 
 @app.command()
+@_guarded
 def export(
     folder: RunFolder,
     to: Annotated[Path, typer.Option(help="Where the model directory goes.")],
@@ -115,13 +140,17 @@ def _recipe(name: str, settings: list[str] | None) -> Any:
     return load_recipe(name, settings or [])
 
 
-@contextmanager
-def _reporting() -> Iterator[Any]:
+def _perform(config: Any, folder: Path, resume: bool) -> None:
     from rich.console import Console
 
+    from motet.experiment.session import perform
     from motet.report.progress import watch_for
 
-    yield watch_for(Console())
+    try:
+        finished = perform(config, folder, resume=resume, watch=watch_for(Console()))
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(str(folder)) from None
+    _show(finished)
 
 
 def _show(finished: Finished) -> None:
@@ -144,32 +173,8 @@ def _show(finished: Finished) -> None:
 
 
 def main() -> None:
-    """Exit status: 0 well, 1 a failed run, 2 a wrong configuration, 130 interrupted."""
-    try:
-        app(standalone_mode=False)
-    except KeyboardInterrupt:
-        sys.exit(_said("Interrupted. What was finished is kept; go on with: motet resume RUN", 130))
-    except Exception as error:
-        sys.exit(_status(error))
+    app()
 
 
-def _status(error: Exception) -> int:
-    import click
-
-    from motet.core.errors import ConfigError, MotetError
-
-    if isinstance(error, click.exceptions.Exit):
-        return error.exit_code
-    if isinstance(error, click.exceptions.Abort):
-        return _said("Interrupted. What was finished is kept; go on with: motet resume RUN", 130)
-    if isinstance(error, click.ClickException):
-        error.show()
-        return 2
-    if isinstance(error, MotetError):
-        return _said(f"motet: {error}", 2 if isinstance(error, ConfigError) else 1)
-    raise error
-
-
-def _said(text: str, status: int) -> int:
-    typer.echo(text, err=True)
-    return status
+if __name__ == "__main__":
+    main()

@@ -90,7 +90,7 @@ def versions() -> dict[str, str]:
 
 
 def traffic_of(traffic: Traffic) -> dict[str, int]:
-    return asdict(traffic)
+    return {name: count for name, count in asdict(traffic).items() if name != "requests"}
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -98,6 +98,7 @@ class Running:
         self.record = Record(folder)
         self.state: Any = plan.algorithm.init(plan.federation.start())
         self.done, self.processed_before = 0, 0
+        self.settled = Traffic()  # as it stood after the last finished round
         self.training = 0.0  # seconds
         self.saved = time.monotonic()
 
@@ -109,7 +110,7 @@ class Running:
             return False
         self.state, self.done = found.state, found.rounds
         self.memories.restore(found.memories)
-        self.mailbox.traffic = found.traffic
+        self.mailbox.traffic, self.settled = found.traffic, replace(found.traffic)
         self.processed_before = found.processed
         self.record.resume(found.rows, found.seconds)
         return True
@@ -125,7 +126,7 @@ class Running:
             self.mailbox.round = index
             self.state = self._play(plan.algorithm.round(self.state, rnd))
             self.memories.settle()
-            self.done = index + 1
+            self.done, self.settled = index + 1, replace(self.mailbox.traffic)
             self.training += time.monotonic() - began
             last = self.done == plan.rounds
             scores = self.look() if last or self.done % plan.evaluation.every == 0 else {}
@@ -172,9 +173,8 @@ class Running:
         self.memories.forget_round()
         files = self.memories.save()
         processed = self.processed_before + self.bench.processed
-        traffic = self.mailbox.traffic if self.done else Traffic()
         found = Checkpoint(
-            self.done, self.state, files, traffic, self.record.size(), self.record.seconds, processed, self.plan.digest
+            self.done, self.state, files, self.settled, self.record.size(), self.record.seconds, processed, self.plan.digest
         )
         save_checkpoint(self.folder, found, self.memories)
         self.saved = time.monotonic()

@@ -12,11 +12,12 @@ import signal
 import struct
 import traceback
 from collections.abc import Hashable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Lock
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import torch
@@ -107,10 +108,10 @@ class Workers:
         done: list[tuple[Hashable, Any]] = list(empty)
         while not done:
             for pipe in wait([*self.pipes, *(p.sentinel for p in self.processes)]):
-                if isinstance(pipe, Connection):
-                    done += self._receive(pipe)
-                else:
+                if not isinstance(pipe, Connection):
                     self._bury()
+                else:
+                    done += self._receive(pipe)
         return done
 
     def _send(self, key: Hashable, piece: int, job: Job) -> None:
@@ -151,7 +152,10 @@ class Workers:
         return found
 
     def _receive(self, pipe: Connection) -> list[tuple[Hashable, Any]]:
-        number, kind, head, places, blobs = unpack(pipe.recv_bytes())
+        try:
+            number, kind, head, places, blobs = unpack(pipe.recv_bytes())
+        except EOFError:
+            self._bury()
         job = self.open.pop(number)
         body, room = job.room
         for mark in job.held:
@@ -225,9 +229,9 @@ class Workers:
             self.pipes.append(back)
         take.close()
 
-    def _bury(self) -> None:
-        dead = next(p for p in self.processes if not p.is_alive())
-        code = dead.exitcode or 0
+    def _bury(self) -> NoReturn:
+        wait([p.sentinel for p in self.processes])
+        code = next((p.exitcode for p in self.processes if p.exitcode is not None), 0)
         how = f"killed by signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"ended with status {code}"
         raise RunError(
             f"a worker process was {how} while training; most often memory ran out. Lower solver.batch, model.max_tokens "
@@ -236,12 +240,14 @@ class Workers:
 
     def close(self) -> None:
         if self.processes:
-            for _ in self.processes:
-                self.orders.send_bytes(_ORDER.pack(_STOP, 0, 0))
+            with suppress(BrokenPipeError):  # all of them are dead already
+                for _ in self.processes:
+                    self.orders.send_bytes(_ORDER.pack(_STOP, 0, 0))
             for process in self.processes:
-                process.join(timeout=5)
+                process.join(timeout=1 if self.open else 5)  # one that is still at work is not waited for
                 if process.is_alive():
                     process.terminate()
+                    process.join()
             self.processes.clear()
             torch.set_num_threads(self.threads)
         self.here.close()

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from motet.core.errors import ConfigError
+from motet.core.errors import ConfigError, meant
 from motet.core.layers import Layers
 from motet.core.rng import Seed, own_randomness
 from motet.learning.model import Model
@@ -24,7 +24,7 @@ from motet.models.vocabulary import word_tokenizer
 HEADS = {"classification": "AutoModelForSequenceClassification"}
 TINY = {
     "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128,
-    "max_position_embeddings": 128,
+    "max_position_embeddings": 128, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
 }  # fmt: skip
 
 
@@ -97,6 +97,9 @@ def _made(choice: ModelChoice, task: str, labels: Sequence[str], texts: Callable
     }
     if choice.name == "bilstm":
         tokenizer = word_tokenizer(texts())
+        takes = ("width", "hidden", "dropout")
+        if odd := [name for name in choice.config if name not in takes]:
+            raise ConfigError(f"model.config: bilstm has no '{odd[0]}'; it takes {', '.join(takes)}.{meant(odd[0], takes)}")
         return BiLSTM(len(tokenizer), len(labels), tokenizer.pad_token_id, **choice.config), tokenizer
     if choice.name == "tiny":
         tokenizer = word_tokenizer(texts())

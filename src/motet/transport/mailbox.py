@@ -33,8 +33,9 @@ class Patience:
 @message
 @dataclass
 class Traffic:
-    """Bytes of tensors, and of whole messages, each way."""
+    """Bytes of tensors, and of whole messages, each way; and how many requests were sent, which numbers them."""
 
+    requests: int = 0
     payload_up: int = 0
     payload_down: int = 0
     wire_up: int = 0
@@ -50,7 +51,6 @@ class Mailbox:
     channel: Channel = Channel()
     traffic: Traffic = field(default_factory=Traffic)
     round: int = 0
-    sent: int = 0
     watch: Callable[[str, ClientId, int, int], None] = lambda address, client, seen, asked: None
     lost: list[tuple[int, ClientId, str]] = field(default_factory=list)  # round, client and why
 
@@ -62,8 +62,9 @@ class Mailbox:
             payload = exchange.payloads[client]
             if id(payload) not in coded:  # what goes to all is coded once
                 coded[id(payload)] = self.channel.down.encode(payload)
-            self._send(Request(self.sent + 1, client, self.round, exchange.address, coded[id(payload)]))
-            places[self.sent] = place
+            number = self.traffic.requests + 1
+            self._send(Request(number, client, self.round, exchange.address, coded[id(payload)]))
+            places[number] = place
         collector, early = exchange.collector(), dict[int, Reply]()
         enough = math.ceil(self.patience.quorum * len(order) - 1e-9)
         folded = good = seen = 0
@@ -91,7 +92,7 @@ class Mailbox:
         return collector.value()
 
     def _send(self, request: Request) -> None:
-        self.sent = request.id
+        self.traffic.requests = request.id
         size = measure(request)
         self.traffic.payload_down += size.payload
         self.traffic.wire_down += size.wire

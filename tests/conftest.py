@@ -1,0 +1,76 @@
+"""Small things that many tests stand on: a toy corpus, a model of a few thousand numbers, a federation of the two."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+import pytest
+import torch
+
+from motet.core.program import Algorithm, Round
+from motet.core.rng import Seed
+from motet.core.script import play
+from motet.datasets.corpus import Corpus
+from motet.datasets.toy import toy_classification
+from motet.experiment.build import make_federation
+from motet.experiment.config import Choice
+from motet.experiment.federation import Federation
+from motet.experiment.run import Plan, Running
+from motet.learning.bench import Alone
+from motet.models.load import ModelChoice
+from motet.report.progress import Silent
+
+CALM = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
+SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "intermediate_size": 24, **CALM}
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _one_thread() -> Iterator[None]:
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def corpus() -> Corpus:
+    return toy_classification(train=96, test=48, authors=6)
+
+
+@pytest.fixture(scope="session")
+def federation(corpus: Corpus) -> Federation:
+    model = ModelChoice("tiny", 24, config=SMALL)
+    return make_federation(model, corpus, Choice("label", {"clients": 4, "alpha": 2.0}), Seed(7))
+
+
+@pytest.fixture(scope="session")
+def frozen_federation(corpus: Corpus) -> Federation:
+    """Embeddings and the first of two layers do not train."""
+    model = ModelChoice("tiny", 24, ("embeddings", "layers 0"), config=SMALL)
+    return make_federation(model, corpus, Choice("uniform", {"clients": 3}), Seed(7))
+
+
+@pytest.fixture
+def bench() -> Alone:
+    return Alone(torch.device("cpu"))
+
+
+RunRounds = Callable[..., Running]
+
+
+@pytest.fixture
+def rounds() -> RunRounds:
+    """Play some rounds of an algorithm and hand over the run as it stands."""
+
+    def played(federation: Federation, algorithm: Algorithm, count: int = 2, **plan: object) -> Running:
+        running = Running(Plan(federation, algorithm, count, **plan), Alone(torch.device("cpu")), None, Silent())  # type: ignore[arg-type]
+        for index in range(count):
+            context = federation.server_context(index)
+            rnd = Round(index, count, tuple(federation.clients), federation.seed.of("round", index), context)
+            running.mailbox.round = index
+            running.state = play(algorithm.round(running.state, rnd), running.mailbox.ask, running.bench.run)
+            running.memories.settle()
+            running.done = index + 1
+        return running
+
+    return played

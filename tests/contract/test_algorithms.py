@@ -1,0 +1,237 @@
+"""What holds for every algorithm in the table. A new entry is tested by being there."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+import torch
+
+from motet.algorithms import ALGORITHMS, fedavg, fedopt, fedprox, isolated
+from motet.algorithms.fedavg import FedAvg
+from motet.core.errors import PrivacyError
+from motet.core.layers import Layers
+from motet.core.program import Algorithm, Round
+from motet.core.script import Exchange, Script, gather, offers, play, under, work
+from motet.core.weighted import RunningSum, Weighted
+from motet.core.work import Work
+from motet.experiment.federation import Federation
+from motet.experiment.run import Plan, Running
+from motet.learning.bench import Alone
+from motet.learning.solver import Solver
+from motet.optim import Apply
+from motet.report.progress import Silent
+from motet.transport.host import Host
+from motet.transport.mailbox import Mailbox
+from motet.transport.memories import Memories
+from motet.transport.messages import Reply, Request
+from motet.wire import pack, unpack
+
+SOLVER = Solver(optimizer="adamw", lr=0.01, batch=8)
+RunRounds = Callable[..., Running]
+every = pytest.mark.parametrize("name", ALGORITHMS)
+
+
+def made(name: str) -> Algorithm:
+    return ALGORITHMS[name](solver=SOLVER)
+
+
+@every
+def test_the_same_seed_gives_the_same_state(name: str, federation: Federation, rounds: RunRounds) -> None:
+    first, second = (rounds(federation, made(name)) for _ in range(2))
+    assert pack(first.state) == pack(second.state)
+
+
+@every
+def test_the_order_of_the_cohort_does_not_matter(name: str, federation: Federation) -> None:
+    states = []
+    for step in (1, -1):
+        running = Running(Plan(federation, made(name), 1), Alone(torch.device("cpu")), None, Silent())
+        cohort = tuple(federation.clients)[::step]
+        rnd = Round(0, 1, cohort, federation.seed.of("round", 0), federation.server_context(0))
+        states.append(play(running.plan.algorithm.round(running.state, rnd), running.mailbox.ask, running.bench.run))
+    assert pack(states[0]) == pack(states[1])
+
+
+class ByBytes:
+    """In process, but every message is made into bytes and read from them, and replies come back in the wrong order."""
+
+    def __init__(self, host: Host) -> None:
+        self.host, self.sent = host, list[bytes]()
+
+    def send(self, request: Request) -> None:
+        self.sent.append(pack(request))
+
+    def receive(self, timeout: float) -> Reply | None:
+        if not self.sent:
+            return None
+        request = unpack(self.sent.pop())
+        reply: Reply = unpack(pack(next(self.host.replies(iter([request])))))
+        return reply
+
+    def close(self) -> None: ...
+
+
+@every
+def test_everything_survives_the_wire(name: str, federation: Federation, rounds: RunRounds) -> None:
+    plain = rounds(federation, made(name))
+    algorithm = made(name)
+    running = Running(Plan(federation, algorithm, 2), Alone(torch.device("cpu")), None, Silent())
+    mailbox = Mailbox(ByBytes(running.host))
+    for index in range(2):
+        cohort = tuple(federation.clients)
+        rnd = Round(index, 2, cohort, federation.seed.of("round", index), federation.server_context(index))
+        mailbox.round = index
+        running.state = play(algorithm.round(running.state, rnd), mailbox.ask, running.bench.run)
+    assert pack(running.state) == pack(plain.state)
+    assert mailbox.traffic == plain.mailbox.traffic
+
+
+@every
+def test_a_state_that_was_stored_goes_on_as_if_it_had_not_been(name: str, federation: Federation, rounds: RunRounds) -> None:
+    whole = rounds(federation, made(name), 3)
+    algorithm = made(name)
+    running = Running(Plan(federation, algorithm, 3), Alone(torch.device("cpu")), None, Silent())
+    for index in range(3):
+        rnd = Round(index, 3, tuple(federation.clients), federation.seed.of("round", index), federation.server_context(index))
+        running.mailbox.round = index
+        state = play(algorithm.round(unpack(pack(running.state)), rnd), running.mailbox.ask, running.bench.run)
+        running.state = state
+    assert pack(running.state) == pack(whole.state)
+
+
+@every
+def test_a_client_that_never_took_part_can_be_judged(name: str, federation: Federation, rounds: RunRounds) -> None:
+    running = rounds(federation, made(name), 1)
+    running.memories = running.host.memories = Memories()
+    reports = running.look_at_clients()
+    assert set(reports) == set(federation.clients)
+    assert all(0 <= r["accuracy"] <= 1 for r in reports.values())
+
+
+@every
+def test_nothing_passed_in_is_changed(name: str, federation: Federation, rounds: RunRounds) -> None:
+    fresh = federation.model.fresh.flat.clone()
+    running = rounds(federation, made(name), 1)
+    before = pack(running.state)
+    rnd = Round(1, 2, tuple(federation.clients), federation.seed.of("round", 1), federation.server_context(1))
+    play(running.plan.algorithm.round(running.state, rnd), running.mailbox.ask, running.bench.run)
+    assert pack(running.state) == before
+    assert torch.equal(federation.model.fresh.flat, fresh)
+
+
+@every
+def test_the_loss_falls_on_a_problem_any_method_solves(name: str, federation: Federation, rounds: RunRounds) -> None:
+    algorithm = ALGORITHMS[name](solver=replace(SOLVER, epochs=3, lr=0.02), **{"mu": 0.01} if name == "fedprox" else {})
+    before = _own_loss(rounds(federation, algorithm, 0))
+    assert _own_loss(rounds(federation, algorithm, 6)) < 0.9 * before
+
+
+def _own_loss(running: Running) -> float:
+    """What the clients' deployed models lose on the texts they were trained on."""
+    asked = running.judge.each(running.state, tuple(running.plan.federation.clients), "train")
+    reports = play(asked, running.survey.ask, running.bench.run)
+    return sum(r["loss"] for r in reports.values()) / len(reports)
+
+
+# ---- sums that may not be read singly ------------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Veiled:
+    """A stand-in for secure aggregation: the algorithm's own method is performed inside another program's exchange."""
+
+    name: str = "veiled"
+
+    def __call__(self, exchange: Exchange) -> Script[Weighted]:
+        asks = {c: (exchange.address, p) for c, p in exchange.payloads.items()}
+        replies = yield from gather(self.hidden, asks)
+        total = RunningSum()
+        for client, reply in replies.items():
+            total.add(client, reply)
+        return total.value()
+
+    @work(reveals="each")
+    def hidden(self, ctx: Any, ask: tuple[str, Any], memory: None) -> Work[tuple[Weighted, None]]:
+        reply = yield from ctx.perform(*ask)
+        return reply, None
+
+
+@every
+def test_sums_can_be_rewritten_without_the_algorithm_knowing(name: str, federation: Federation, rounds: RunRounds) -> None:
+    algorithm = made(name)
+    if "each" in offers(algorithm).values():
+        pytest.skip("reads single replies, and is refused under secure sums")
+    plain = rounds(federation, algorithm, 1)
+    running = Running(Plan(federation, algorithm, 1), Alone(torch.device("cpu")), None, Silent())
+    veil = Veiled()
+    running.host.programs[veil.name] = veil
+    rnd = Round(0, 1, tuple(federation.clients), federation.seed.of("round", 0), federation.server_context(0))
+    state = play(under(veil, algorithm.round(running.state, rnd)), running.mailbox.ask, running.bench.run)
+    assert pack(state) == pack(plain.state)
+
+
+def test_a_method_that_reveals_sums_cannot_be_gathered() -> None:
+    with pytest.raises(PrivacyError, match="reveals only sums"):
+        next(gather(fedavg().train, {}))
+
+
+# ---- named limits ---------------------------------------------------------------------------------------------------
+
+
+def final(rounds: RunRounds, federation: Federation, algorithm: Algorithm) -> torch.Tensor:
+    flat: torch.Tensor = rounds(federation, algorithm).state.params.flat
+    return flat
+
+
+def test_fedprox_without_a_pull_is_fedavg(federation: Federation, rounds: RunRounds) -> None:
+    assert torch.equal(final(rounds, federation, fedprox(SOLVER, mu=0.0)), final(rounds, federation, fedavg(SOLVER)))
+
+
+def test_fedprox_with_a_pull_stays_nearer(federation: Federation, rounds: RunRounds) -> None:
+    fresh = federation.model.fresh.flat
+    sgd = Solver(optimizer="sgd", lr=0.2, batch=8, epochs=3, schedule="constant")
+    free, held = (final(rounds, federation, a) - fresh for a in (fedavg(sgd), fedprox(sgd, mu=1.0)))
+    assert held.norm() < 0.9 * free.norm()
+
+
+def test_fedopt_that_applies_is_fedavg(federation: Federation, rounds: RunRounds) -> None:
+    assert torch.equal(final(rounds, federation, fedopt(SOLVER, server=Apply())), final(rounds, federation, fedavg(SOLVER)))
+
+
+def test_sharing_nothing_is_isolated(federation: Federation, rounds: RunRounds) -> None:
+    alone, none = (rounds(federation, a) for a in (isolated(SOLVER), FedAvg(SOLVER, shared=Layers.none())))
+    for client in federation.clients:
+        own, other = alone.memories.get("isolated", client), none.memories.get("fedavg", client)
+        assert torch.equal(own.flat, other.flat)
+    assert alone.mailbox.traffic.payload_up == alone.mailbox.traffic.payload_down == 0
+
+
+def test_isolated_clients_never_hear_of_each_other(federation: Federation, rounds: RunRounds) -> None:
+    together = rounds(federation, isolated(SOLVER))
+    running = Running(Plan(federation, isolated(SOLVER), 2), Alone(torch.device("cpu")), None, Silent())
+    one = federation.clients[1]
+    for index in range(2):
+        running.mailbox.round = index
+        rnd = Round(index, 2, (one,), federation.seed, federation.server_context(index))
+        running.state = play(running.plan.algorithm.round(running.state, rnd), running.mailbox.ask, running.bench.run)
+    assert torch.equal(running.memories.get("isolated", one).flat, together.memories.get("isolated", one).flat)
+
+
+@pytest.mark.parametrize("weighting", ["examples", "batches", "processed", "uniform"])
+def test_weights_are_what_they_are_called(weighting: Any, federation: Federation) -> None:
+    sizes = dict(zip(federation.clients, federation.partition.train.sizes.tolist(), strict=True))
+    solver = replace(SOLVER, epochs=2)
+    algorithm = fedavg(solver, weighting=weighting)
+    running = Running(Plan(federation, algorithm, 1), Alone(torch.device("cpu")), None, Silent())
+    requests = [Request(i, c, 0, "fedavg.train", running.state.params) for i, c in enumerate(sizes)]
+    got = {r.client: r.value.weight for r in running.host.replies(iter(requests))}
+    want = {
+        "examples": sizes,
+        "batches": {c: 2 * -(-n // 8) for c, n in sizes.items()},
+        "processed": {c: 2 * n for c, n in sizes.items()},
+        "uniform": dict.fromkeys(sizes, 1),
+    }
+    assert got == want[weighting]

@@ -1,0 +1,124 @@
+"""The interface serves more than FedAvg: two exchanges a round, a message for each client, models of different shapes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+import torch
+from tests.conftest import SMALL
+
+from motet.core.messages import message
+from motet.core.params import Params
+from motet.core.program import Round, Start
+from motet.core.rng import Seed
+from motet.core.script import ClientId, Script, gather, play, work
+from motet.core.work import Work
+from motet.datasets.corpus import Corpus
+from motet.experiment.build import make_federation
+from motet.experiment.config import Choice
+from motet.experiment.federation import Federation
+from motet.learning.bench import Alone
+from motet.learning.context import Context
+from motet.learning.features import Examples
+from motet.learning.solver import Solver
+from motet.models.load import ModelChoice
+from motet.transport.host import Host
+from motet.transport.in_process import InProcess
+from motet.transport.mailbox import Mailbox
+from motet.transport.memories import Memories
+
+
+@message
+@dataclass(frozen=True, eq=False)
+class Opinion:
+    logits: torch.Tensor
+    loss: float
+
+
+@message
+@dataclass(frozen=True, eq=False)
+class Advice:
+    logits: torch.Tensor
+    rank: int
+
+
+@dataclass(frozen=True)
+class Parley:
+    """Clients of any depth train, say what they think of common texts, and hear, each by name, what the others think."""
+
+    solver: Solver
+    name: str = "parley"
+    personal: bool = True
+
+    def init(self, start: Start) -> None:
+        return None
+
+    def round(self, state: None, rnd: Round) -> Script[dict[ClientId, float]]:
+        heard = yield from gather(self.speak, dict.fromkeys(rnd.cohort))
+        mean = torch.stack([o.logits for o in heard.values()]).mean(0)
+        order = sorted(heard, key=lambda c: heard[c].loss)
+        said = yield from gather(self.listen, {c: Advice(mean, order.index(c)) for c in rnd.cohort})
+        return said
+
+    @work(reveals="each")
+    def speak(self, ctx: Context, _: None, own: Params | None) -> Work[tuple[Opinion, Params]]:
+        fitted = yield from ctx.fit(own or ctx.model.fresh, self.solver)
+        readings = yield from ctx.infer(fitted.params, ctx.site.split("global"))
+        return Opinion(readings["logits"], float(fitted.losses[-1])), fitted.params
+
+    @work(reveals="each")
+    def listen(self, ctx: Context, advice: Advice, own: Params) -> Work[tuple[float, Params]]:
+        common = ctx.site.split("global")
+        lessons = Examples(common.features, common.rows, {"labels": advice.logits.argmax(-1)})
+        fitted = yield from ctx.fit(own, self.solver, on=lessons, purpose="listen")
+        return float(advice.rank), fitted.params
+
+    def view(self, state: None, client: ClientId) -> None:
+        return None
+
+    def assemble(self, ctx: Context, view: None, own: Params | None) -> Params:
+        return own or ctx.model.fresh
+
+
+@pytest.fixture(scope="module")
+def mixed(corpus: Corpus) -> dict[ClientId, Federation]:
+    """Two clients with one layer, two with two: each federation has all clients, of which we play two."""
+    made = {}
+    for depth in (1, 2):
+        choice = ModelChoice("tiny", 24, config={**SMALL, "num_hidden_layers": depth})
+        made[depth] = make_federation(choice, corpus, Choice("uniform", {"clients": 4}), Seed(7))
+    clients = list(made[1].clients)
+    return {client: made[1 + i % 2] for i, client in enumerate(clients)}
+
+
+def test_clients_with_models_of_different_shapes_teach_each_other(mixed: dict[ClientId, Federation]) -> None:
+    algorithm = Parley(Solver(lr=0.02, batch=8, epochs=2))
+    memories = Memories()
+
+    def context_of(client: ClientId, *rest: Any) -> Context:
+        return mixed[client].context(client, *rest)
+
+    host = Host([algorithm], context_of, Alone(torch.device("cpu")), memories)
+    mailbox = Mailbox(InProcess(host))
+    cohort = tuple(mixed)
+    ranks = play(algorithm.round(None, Round(0, 1, cohort, Seed(0), None)), mailbox.ask, lambda job: None)
+    assert sorted(ranks.values()) == [0, 1, 2, 3]  # every client got the message meant for it
+    sizes = {c: memories.get("parley", c).layout.size for c in cohort}
+    assert len(set(sizes.values())) == 2  # and each kept a model of its own shape
+    logits = next(iter(mixed.values())).everywhere["global"]
+    assert mailbox.traffic.payload_down == len(cohort) * len(logits) * 4 * 4  # rows × classes × bytes: no model travelled
+
+
+def test_two_exchanges_of_a_round_see_what_the_first_one_left(mixed: dict[ClientId, Federation]) -> None:
+    algorithm = Parley(Solver(lr=0.02, batch=8))
+    memories = Memories()
+    client = next(iter(mixed))
+    host = Host([algorithm], lambda c, *rest: mixed[c].context(c, *rest), Alone(torch.device("cpu")), memories)
+    mailbox = Mailbox(InProcess(host))
+    script = algorithm.round(None, Round(0, 1, (client,), Seed(0), None))
+    first = mailbox.ask(next(script))  # type: ignore[arg-type]
+    after_first = memories.get("parley", client).flat.clone()
+    mailbox.ask(script.send(first))  # type: ignore[arg-type]
+    assert not torch.equal(memories.get("parley", client).flat, after_first)

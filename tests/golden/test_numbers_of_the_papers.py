@@ -1,0 +1,150 @@
+"""Numbers computed by hand or printed in the papers."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import transformers as hf
+
+from motet.core.layers import Layers
+from motet.core.params import Params
+from motet.learning.model import Model
+from motet.models.anatomy import anatomy_of
+from motet.optim import Adagrad, Adam, Apply, Momentum, Yogi
+from motet.partitions.label import deal, mixtures
+
+ZERO = Params.of({"x": torch.zeros(2, dtype=torch.float64)})
+UPDATE = Params.of({"x": torch.tensor([0.1, -0.2], dtype=torch.float64)})
+
+
+def test_fedadams_first_step() -> None:
+    rule = Adam(lr=0.01)
+    moved, _ = rule.step(ZERO, UPDATE, rule.init(ZERO))
+    assert moved.flat.tolist() == pytest.approx([0.00905028, -0.00951261], abs=5e-9)
+
+
+def test_fedyogis_and_fedadagrads_first_steps_follow_their_equations() -> None:
+    delta, tau = np.array([0.1, -0.2]), 1e-3
+    for rule, second in (
+        (Yogi(lr=0.01), tau**2 - 0.01 * delta**2 * np.sign(tau**2 - delta**2)),
+        (Adagrad(lr=0.01), tau**2 + delta**2),
+    ):
+        moved, _ = rule.step(ZERO, UPDATE, rule.init(ZERO))
+        first = (1 - rule.beta1) * delta
+        assert moved.flat.tolist() == pytest.approx((0.01 * first / (np.sqrt(second) + tau)).tolist(), rel=1e-9)
+
+
+def test_server_momentum_starts_with_the_update_and_remembers() -> None:
+    rule = Momentum()
+    once, speed = rule.step(ZERO, UPDATE, rule.init(ZERO))
+    assert torch.equal(once.flat, UPDATE.flat)
+    twice, _ = rule.step(once, UPDATE, speed)
+    assert twice.flat.tolist() == pytest.approx((UPDATE.flat * 2.9).tolist())
+
+
+def test_applying_with_rate_one_is_the_plain_average() -> None:
+    assert torch.equal(Apply().step(ZERO, UPDATE, None)[0].flat, UPDATE.flat)
+
+
+def distilbert(*freeze: str) -> Model:
+    with torch.device("meta"):
+        module = hf.AutoModelForSequenceClassification.from_config(hf.DistilBertConfig(num_labels=20))
+    model = Model("distilbert", module, anatomy_of(module).parts)
+    if freeze:
+        model.freeze(Layers.of(*freeze))
+    return model
+
+
+@pytest.mark.parametrize(
+    ("freeze", "scalars", "megabytes"),
+    [
+        ((), 66_968_852, 267.9),
+        (("embeddings",), 43_133_204, 172.5),
+        (("embeddings", "layers 0"), 36_045_332, 144.2),
+        (("embeddings", "layers 0-1"), 28_957_460, 115.8),
+        (("embeddings", "layers 0-2"), 21_869_588, 87.5),
+        (("embeddings", "layers 0-3"), 14_781_716, 59.1),
+        (("embeddings", "layers 0-4"), 7_693_844, 30.8),
+        (("embeddings", "layers 0-5"), 605_972, 2.4),
+    ],
+)
+def test_freezing_distilbert_leaves_what_fednlp_counts(freeze: tuple[str, ...], scalars: int, megabytes: float) -> None:
+    layout = distilbert(*freeze).layout
+    assert layout.size == scalars
+    assert round(4 * layout.size / 1e6, 1) == megabytes
+
+
+def sizes(model: Model) -> dict[str, int]:
+    found: dict[str, int] = {}
+    for name, p in model.module.named_parameters():
+        part = model.parts[name].removesuffix(".norm")
+        found[part] = found.get(part, 0) + p.numel()
+    return found
+
+
+def test_parameter_counts_of_bert_base_and_bert_tiny() -> None:
+    with torch.device("meta"):
+        base = hf.AutoModelForSequenceClassification.from_config(hf.BertConfig())
+        tiny = hf.AutoModelForSequenceClassification.from_config(
+            hf.BertConfig(hidden_size=128, num_hidden_layers=2, num_attention_heads=2, intermediate_size=512)
+        )
+    found = sizes(Model("base", base, anatomy_of(base).parts))
+    assert (found["embeddings"], found["layers.7"], found["pooler"]) == (23_837_184, 7_087_872, 590_592)
+    assert sum(found.values()) - found["head"] == 109_482_240
+    small = sizes(Model("tiny", tiny, anatomy_of(tiny).parts))
+    assert (small["embeddings"], small["layers.1"], small["pooler"]) == (3_972_864, 198_272, 16_512)
+    assert small["embeddings"] + small["layers.0"] + small["layers.1"] == 4_369_408
+
+
+def jensen_shannon(ratios: np.ndarray) -> np.ndarray:
+    """All pairs of rows; the distance, in nats."""
+    p, q = ratios[:, None], ratios[None]
+    mean = (p + q) / 2
+    with np.errstate(divide="ignore", invalid="ignore"):
+        halves = [np.where(x > 0, x * np.log(x / mean), 0).sum(-1) for x in (p, q)]
+    found: np.ndarray = np.sqrt(np.maximum(0, (halves[0] + halves[1]) / 2))
+    return found
+
+
+@pytest.mark.parametrize(
+    ("alpha", "distance", "share", "present"),
+    [
+        (0.1, 0.759, 0.962, 5.0),
+        (0.5, 0.749, 0.662, 6.4),
+        (1, 0.741, 0.556, 6.9),
+        (5, 0.638, 0.299, 12.2),
+        (10, 0.558, 0.221, 15.0),
+        (100, 0.242, 0.097, 19.5),
+        (1e6, 0.051, 0.053, 19.9),
+    ],
+)
+def test_label_shift_has_the_statistics_of_the_specification(
+    alpha: float, distance: float, share: float, present: float
+) -> None:
+    """20 labels × 565 examples over 100 clients.
+
+    The specification gives means of three seeds. From seed to seed the number of labels deviates by 0.5 and the largest
+    share by 0.05 at small alpha, so that two means of three seeds may differ by more than the 3 % it names.
+    """
+    ids = np.repeat(np.arange(20), 565)
+    found = []
+    for seed in range(6):
+        q = mixtures(np.full(20, 0.05), alpha, 100, np.random.default_rng(seed))
+        shares = deal(ids, q, np.random.default_rng(100 + seed), "largest_remainder")
+        ratios = np.stack([np.bincount(ids[shares[k]], minlength=20) / len(shares[k]) for k in range(100)])
+        gaps = jensen_shannon(ratios)[np.triu_indices(100, 1)]
+        found.append((gaps.mean(), np.median(ratios.max(1)), (ratios > 0).sum(1).mean()))
+    gap, largest, labels = np.mean(found, axis=0)
+    assert gap == pytest.approx(distance, rel=0.05)
+    assert largest == pytest.approx(share, rel=0.08)
+    assert labels == pytest.approx(present, rel=0.17)
+
+
+def test_rounding_label_by_label_starves_the_last_labels_as_published() -> None:
+    ids = np.repeat(np.arange(20), 565)
+    q = mixtures(np.full(20, 0.05), 1e6, 100, np.random.default_rng(0))
+    shares = deal(ids, q, np.random.default_rng(1), "sequential")
+    ratios = np.stack([np.bincount(ids[shares[k]], minlength=20) / len(shares[k]) for k in range(100)])
+    assert jensen_shannon(ratios)[np.triu_indices(100, 1)].mean() == pytest.approx(0.089, rel=0.05)
+    assert (ratios > 0).sum(1).mean() == pytest.approx(18.2, rel=0.02)

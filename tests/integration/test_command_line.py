@@ -1,0 +1,198 @@
+"""The command as a person uses it: what it prints, what it writes, how it ends."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+import yaml
+
+from motet import cli
+
+TOY = ["toy-classification", "rounds=2", "data.limit=80", "data.test_limit=40", "transport.workers=0"]
+Call = Callable[..., tuple[int, str, str]]
+
+
+@pytest.fixture
+def motet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Call:
+    monkeypatch.chdir(tmp_path)
+
+    def call(*words: str) -> tuple[int, str, str]:
+        monkeypatch.setattr("sys.argv", ["motet", *words])
+        status = 0
+        try:
+            cli.main()
+        except SystemExit as end:
+            status = int(end.code or 0)
+        said = capsys.readouterr()
+        return status, said.out, said.err
+
+    return call
+
+
+def test_a_run_writes_all_it_promises(motet: Call, tmp_path: Path) -> None:
+    status, out, _ = motet("run", *TOY)
+    folder = tmp_path / "runs" / "toy-classification-1"
+    assert status == 0
+    assert "round 2/2" in out
+    assert {p.name for p in folder.iterdir()} == {
+        "config.yaml", "metrics.jsonl", "summary.json", "curves.png", "checkpoint", "model",
+    }  # fmt: skip
+    summary = json.loads((folder / "summary.json").read_text())
+    assert {
+        "recipe", "algorithm", "task", "model", "dataset", "partition", "clients", "cohort", "rounds", "seed", "final", "best",
+        "clients_final", "bytes", "seconds", "examples_per_second", "peak_memory_bytes", "versions",
+    } <= set(summary)  # fmt: skip
+    assert set(summary["clients_final"]) == {"mean", "std", "worst_decile"}
+    assert set(summary["bytes"]) == {"payload_up", "payload_down", "wire_up", "wire_down"}
+    rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
+    assert all(set(row) == {"round", "who", "split", "name", "value", "seconds", "bytes"} for row in rows)
+    last = {r["name"]: r["value"] for r in rows if r["round"] == 2 and r["who"] == "server"}
+    assert last == summary["final"]
+    assert yaml.safe_load((folder / "config.yaml").read_text())["solver"]["lr"] == 0.002
+    assert (folder / "curves.png").read_bytes().startswith(b"\x89PNG")
+    size = 4 * summary["clients"] * summary["rounds"]
+    assert summary["bytes"]["payload_up"] % size == 0
+    assert motet("run", *TOY)[0] == 0
+    assert (tmp_path / "runs" / "toy-classification-2").exists()
+
+
+def test_a_folder_with_something_in_it_is_not_written_over(motet: Call, tmp_path: Path) -> None:
+    (tmp_path / "there").mkdir()
+    (tmp_path / "there" / "thesis.txt").write_text("years of work")
+    status, _, err = motet("run", *TOY, "--out", "there")
+    assert status == 2
+    assert "'there' is not empty. To go on with the run in it: motet resume there" in err
+    assert [p.name for p in (tmp_path / "there").iterdir()] == ["thesis.txt"]
+
+
+def test_baselines_run_on_the_same_data_and_are_compared(motet: Call, tmp_path: Path) -> None:
+    (tmp_path / "r.yaml").write_text(
+        "rounds: 2\ndata: {name: toy-classification, limit: 60, test_limit: 30}\n"
+        "model: {name: tiny, max_tokens: 24}\npartition: {type: uniform, clients: 3}\nalgorithm: fedopt\n"
+        "transport: {workers: 0}\nbaselines:\n  fedavg: {algorithm: fedavg}\n  alone: {algorithm: isolated}\n"
+        "  all together: {algorithm: centralised, rounds: 1}\n"
+    )
+    status, out, _ = motet("run", "r.yaml", "--out", "o")
+    assert status == 0
+    assert all(name in out for name in ("fedopt", "fedavg", "alone", "all together"))
+    parts = {p.name: json.loads((p / "summary.json").read_text()) for p in (tmp_path / "o" / "baselines").iterdir()}
+    main = json.loads((tmp_path / "o" / "summary.json").read_text())
+    assert {s["partition"]["digest"] for s in [*parts.values(), main]} == {main["partition"]["digest"]}
+    assert parts["alone"]["bytes"]["payload_up"] == 0
+    assert not (tmp_path / "o" / "baselines" / "alone" / "model").exists()
+    assert motet("resume", "o")[0] == 0  # all is done already
+
+
+@pytest.mark.parametrize(
+    ("words", "says"),
+    [
+        (["run", "nowhere"], "there is no recipe 'nowhere'"),
+        (["run", *TOY, "algorithm.type=fedprox", "algorithm.mue=1"], "Did you mean 'mu'?"),
+        (["run", *TOY, "model.name=./empty"], "no tokenizer could be loaded from './empty'"),
+        (["run", *TOY, "model.freeze=[layers 9]"], "'layers 9' names nothing in this model"),
+        (["run", *TOY, "model.max_tokens=4000"], "has 128 positions; lower it"),
+        (["run", *TOY, "data.name=toy-clasification"], "Did you mean 'toy-classification'?"),
+        (
+            ["run", *TOY, "data.name=null", "data.path=mine.csv", "data.text=body"],
+            "data.text names column 'body'; the file has texts, label",
+        ),
+        (
+            ["run", *TOY, "data.name=null", "data.path=mine.csv"],
+            "there is no column 'text'; it has texts, label. Say which one: data.text=",
+        ),
+        (["run", *TOY, "data.name=null", "data.path=gone.csv"], "there is no file 'gone.csv'"),
+        (["run", *TOY, "partition.clients=5000"], "partition.clients is 5000, but there are 80 training examples"),
+        (["run", *TOY, "device=tpu:0"], "device"),
+        (["run", *TOY, "transport.type=pigeon"], "transport.type: there is no 'pigeon'"),
+        (["run", *TOY, "secure.type=secret"], "secure.type: there is no 'secret'"),
+        (["list", "animals"], "there is no 'animals'; there is algorithms"),
+        (["resume", "empty"], "is no run: there is no config.yaml in it"),
+        (["export", "empty", "--to", "x"], "is no run"),
+        (["sing"], "No such command 'sing'"),
+    ],
+)
+def test_a_mistake_is_explained_and_ends_with_status_2(motet: Call, tmp_path: Path, words: list[str], says: str) -> None:
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "mine.csv").write_text("texts,label\nhello,a\nthere,b\n")
+    status, _, err = motet(*words)
+    assert says in err
+    assert status == 2
+    assert "Traceback" not in err
+
+
+def test_a_run_that_fails_ends_with_status_1_and_keeps_what_it_had(motet: Call, tmp_path: Path) -> None:
+    status, _, err = motet("run", *TOY, "solver.lr=1e30", "solver.clip=0", "solver.optimizer=sgd", "--out", "o")
+    assert status == 1
+    assert "client-0, round 0: training gave" in err
+    assert "lower solver.lr" in err
+    assert (tmp_path / "o" / "checkpoint" / "state").exists()
+
+
+def test_own_data_in_a_file_is_trained_on(motet: Call, tmp_path: Path) -> None:
+    rows = "\n".join(
+        f"{['red round apple', 'long yellow banana'][i % 2]} number {i},{['apple', 'banana'][i % 2]},p{i % 3}"
+        for i in range(60)
+    )
+    (tmp_path / "fruit.csv").write_text(f"body,kind,who\n{rows}\n")
+    (tmp_path / "fruit.yaml").write_text(
+        "rounds: 4\ndata: {path: fruit.csv, text: body, label: kind, client: who}\nmodel: {name: tiny, max_tokens: 16}\n"
+        "partition: natural\nalgorithm: fedopt\nsolver: {lr: 0.003, batch: 8, epochs: 2}\ntransport: {workers: 0}\n"
+    )
+    status, _, err = motet("run", "fruit.yaml", "--out", "o")
+    assert status == 0, err
+    summary = json.loads((tmp_path / "o" / "summary.json").read_text())
+    assert summary["clients"] == 3
+    assert summary["best"]["accuracy"] > 0.9
+
+
+def test_the_model_loads_as_a_pipeline_and_says_what_the_run_said(motet: Call, tmp_path: Path) -> None:
+    from transformers import pipeline
+
+    assert motet("run", "toy-classification", "rounds=8", "transport.workers=0", "--out", "o")[0] == 0
+    assert motet("export", "o", "--to", "again")[0] == 0
+    for folder in ("o/model", "again"):
+        classify = pipeline("text-classification", model=str(tmp_path / folder))
+        said = [classify(t)[0]["label"] for t in ("the song and a violin melody was on", "a goal by the team of this coach")]
+        assert said == ["music", "sport"]
+
+
+def test_a_client_of_a_personal_run_exports_its_own_model(motet: Call, tmp_path: Path) -> None:
+    assert motet("run", *TOY, "algorithm.type=isolated", "--out", "o")[0] == 0
+    status, _, err = motet("export", "o", "--to", "x")
+    assert (status, "say whose: --client client-0" in err) == (2, True)
+    for client in ("client-0", "client-3"):
+        assert motet("export", "o", "--to", client, "--client", client)[0] == 0
+    models = [(tmp_path / c / "model.safetensors").read_bytes() for c in ("client-0", "client-3")]
+    assert models[0] != models[1]
+    assert "there is no client 'zoe'" in motet("export", "o", "--to", "y", "--client", "zoe")[2]
+
+
+def test_check_says_what_a_run_will_cost(motet: Call) -> None:
+    status, out, _ = motet("check", *TOY)
+    assert status == 0
+    for word in ("tokens", "first loss", "bytes a round", "memory", "time", "All is well"):
+        assert word in out
+
+
+@pytest.mark.parametrize("what", ["algorithms", "tasks", "datasets", "models", "partitions", "codecs", "transports", "recipes"])
+def test_every_entry_of_every_table_says_what_it_is(motet: Call, what: str) -> None:
+    status, out, _ = motet("list", what, "--json")
+    entries = json.loads(out)
+    assert status == 0
+    assert entries
+    assert all(len(said) > 10 for said in entries.values())
+
+
+def test_help_names_every_command(motet: Call) -> None:
+    status, out, _ = motet("--help")
+    assert status == 0
+    assert all(word in out for word in ("run", "resume", "check", "list", "export"))
+
+
+def test_a_bilstm_trains_freezes_and_exports(motet: Call, tmp_path: Path) -> None:
+    status, _, err = motet("run", *TOY, "model.name=bilstm", "model.freeze=[embeddings]", "--out", "o")
+    assert status == 0, err
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= {p.name for p in (tmp_path / "o" / "model").iterdir()}

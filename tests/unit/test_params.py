@@ -1,0 +1,83 @@
+from __future__ import annotations
+
+import pytest
+import torch
+
+from motet.core.errors import LayoutError, RunError
+from motet.core.layers import Layers
+from motet.core.params import Params
+from motet.core.weighted import RunningSum, Weighted
+from motet.experiment.federation import Federation
+
+
+def pair() -> tuple[Params, Params]:
+    g = torch.Generator().manual_seed(0)
+    shapes = {"a": (3, 4), "b": (5,), "c": ()}
+    made = [Params.of({n: torch.randn(s, generator=g) for n, s in shapes.items()}) for _ in range(2)]
+    return made[0], made[1]
+
+
+def test_arithmetic_is_that_of_the_tensors() -> None:
+    x, y = pair()
+    for name in x.layout.names:
+        assert torch.equal((x + y)[name], x[name] + y[name])
+        assert torch.equal((x - y)[name], x[name] - y[name])
+        assert torch.equal((x * 2)[name], x[name] * 2)
+    assert x.dot(y) == pytest.approx(sum(float((x[n] * y[n]).sum()) for n in x.layout.names), rel=1e-6)
+    assert x.norm() == pytest.approx(float(x.flat.norm()), rel=1e-6)
+
+
+def test_parameters_of_different_models_do_not_add() -> None:
+    x, _ = pair()
+    with pytest.raises(LayoutError, match="names, such as b"):
+        x + Params.of({"a": torch.zeros(3, 4), "c": torch.zeros(())})
+    with pytest.raises(LayoutError, match=r"a \[3, 4\] against \[4, 3\]"):
+        x - Params.of({"a": torch.zeros(4, 3), "b": torch.zeros(5), "c": torch.zeros(())})
+
+
+def test_a_vector_of_the_wrong_length_is_no_params() -> None:
+    x, _ = pair()
+    with pytest.raises(LayoutError, match="cannot hold 18 numbers"):
+        Params(x.layout, torch.zeros(17))
+
+
+def test_a_choice_and_its_rest_make_the_whole(federation: Federation) -> None:
+    fresh = federation.model.fresh
+    low = Layers.of("embeddings", "layers 0")
+    chosen, rest = fresh.only(low), fresh.except_(low)
+    assert 0 < chosen.layout.size < fresh.layout.size
+    assert chosen.layout.size + rest.layout.size == fresh.layout.size
+    assert torch.equal(fresh.zeros().with_(chosen).with_(rest).flat, fresh.flat)
+
+
+def test_with_replaces_values_and_refuses_strangers(federation: Federation) -> None:
+    fresh = federation.model.fresh
+    doubled = fresh.with_(fresh.only(Layers.of("head")) * 2)
+    assert torch.equal(doubled["classifier.weight"], fresh["classifier.weight"] * 2)
+    assert torch.equal(doubled["bert.pooler.dense.weight"], fresh["bert.pooler.dense.weight"])
+    with pytest.raises(LayoutError, match="the model has no stranger"):
+        fresh.with_(Params.of({"stranger": torch.zeros(2)}))
+
+
+def test_a_running_sum_is_the_sum_and_leaves_its_terms_alone() -> None:
+    x, y = pair()
+    kept = x.flat.clone()
+    running = RunningSum()
+    running.add("one", Weighted.of(x, 1))
+    running.add("two", Weighted.of(y, 3))
+    mean = running.value().mean()
+    assert torch.allclose(mean.flat, (x.flat + 3 * y.flat) / 4)
+    assert torch.equal(x.flat, kept)
+
+
+def test_a_mean_of_nothing_is_an_error() -> None:
+    x, _ = pair()
+    with pytest.raises(RunError, match="sum to 0"):
+        Weighted.of(x, 0).mean()
+    with pytest.raises(RunError, match="nothing to sum"):
+        RunningSum().value()
+
+
+def test_counts_add_exactly() -> None:
+    big = Params.counts(hits=2**40 + 1)
+    assert float((big + big)["hits"]) == 2 * (2**40 + 1)

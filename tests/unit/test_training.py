@@ -1,0 +1,246 @@
+"""The loop against a training as anyone would write it, and the benches against each other."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import nn
+
+from motet.core.errors import RunError
+from motet.core.params import Params
+from motet.core.rng import Seed
+from motet.core.work import Failed
+from motet.experiment.federation import Federation
+from motet.learning.bench import Alone, Scratch
+from motet.learning.features import Examples
+from motet.learning.jobs import Course, Fit, Infer
+from motet.learning.model import Model
+from motet.learning.prefix import prefix_of
+from motet.learning.solver import Solver
+from motet.learning.workers import Workers
+
+CPU = torch.device("cpu")
+
+
+def job_of(federation: Federation, solver: Solver, client: int = 0, **more: Any) -> Fit:
+    site = federation.site(federation.clients[client])
+    return Fit(site.model, site.model.fresh, site.split("train"), site.task.objective, solver, 5, **more)
+
+
+def reference(job: Fit) -> torch.Tensor:
+    """One module, torch's optimisers, torch's clipping, decay by groups, the penalty in the loss."""
+    module = copy.deepcopy(job.model.module).train()
+    own = {n: p for n, p in module.named_parameters() if p.requires_grad}
+    for name, value in job.start.tensors().items():
+        own[name].data.copy_(value)
+    held = {n: p.detach().clone() for n, p in own.items()}
+    flat, square = [p for p in own.values() if p.dim() < 2], [p for p in own.values() if p.dim() > 1]
+    s = job.solver
+    groups = [{"params": square, "weight_decay": s.weight_decay}, {"params": flat, "weight_decay": 0.0}]
+    make: Any = torch.optim.AdamW if s.optimizer == "adamw" else torch.optim.SGD
+    optimiser = make(groups, lr=s.rate)
+    order = s.order(len(job.examples), Seed(job.seed).of("order").numpy())
+    for step, places in enumerate(order):
+        batch = job.examples.batch(places)
+        loss = module(**batch).loss
+        if s.pull:
+            loss = loss + s.pull / 2 * sum((p - held[n]).pow(2).sum() for n, p in own.items())
+        optimiser.zero_grad()
+        loss.backward()
+        if s.clip:
+            nn.utils.clip_grad_norm_(own.values(), s.clip)
+        for group in optimiser.param_groups:
+            group["lr"] = s.rate_at(step, len(order))
+        optimiser.step()
+    return Params.of(own).flat
+
+
+SGD = Solver(optimizer="sgd", lr=0.2, batch=8, epochs=2)
+SOLVERS = {
+    "sgd": SGD,
+    "sgd, no clipping": replace(SGD, clip=0.0, lr=0.05),
+    "sgd, constant rate, short batches": replace(SGD, schedule="constant", batch=7),
+    "proximal": replace(SGD, pull=0.5),
+    "adamw": Solver(lr=1e-3, batch=8),
+    "adamw with decay": Solver(lr=1e-3, batch=8, weight_decay=0.1),
+}
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+def test_the_loop_trains_as_a_plain_loop_does(name: str, federation: Federation) -> None:
+    job = job_of(federation, SOLVERS[name])
+    got, start = Alone(CPU).run(job).params.flat, job.start.flat
+    want = reference(job)
+    assert (got - want).norm() / (want - start).norm() < (2e-3 if "adamw" in name else 1e-5)
+
+
+def test_frozen_layers_do_not_move_and_are_not_in_the_parameters(frozen_federation: Federation) -> None:
+    job = job_of(frozen_federation, SGD)
+    assert all(p.startswith(("layers.1", "pooler", "head")) for p in job.start.layout.parts)
+    before = {n: p.clone() for n, p in job.model.module.named_parameters()}
+    Alone(CPU).run(job)
+    assert all(torch.equal(p, before[n]) for n, p in job.model.module.named_parameters())
+
+
+def test_a_training_in_two_sittings_is_the_one_training(federation: Federation) -> None:
+    whole = job_of(federation, replace(Solver(lr=1e-3, batch=8, shuffle=False), epochs=2))
+    half = replace(whole, solver=replace(whole.solver, epochs=1), keep_momenta=True)
+    steps = whole.solver.count(len(whole.examples))
+    bench = Alone(CPU)
+    first = bench.run(replace(half, course=Course(0, steps)))
+    second = bench.run(replace(half, start=first.params, course=Course(first.steps, steps), momenta=first.momenta))
+    assert torch.allclose(second.params.flat, bench.run(whole).params.flat, atol=1e-7)
+
+
+def test_training_with_dropout_leaves_the_global_generator_alone(federation: Federation) -> None:
+    job = job_of(federation, SGD)
+    module = copy.deepcopy(job.model.module)
+    for part in module.modules():
+        if isinstance(part, nn.Dropout):
+            part.p = 0.3
+    wet = replace(job, model=Model("wet", module, job.model.parts))
+    torch.manual_seed(3)
+    want = torch.rand(4)
+    torch.manual_seed(3)
+    first = Alone(CPU).run(wet).params.flat
+    assert torch.equal(torch.rand(4), want)
+    assert torch.equal(Alone(CPU).run(wet).params.flat, first)
+    assert not torch.equal(Alone(CPU).run(replace(wet, seed=6)).params.flat, first)
+
+
+def test_a_client_without_examples_comes_back_unchanged(federation: Federation) -> None:
+    job = job_of(federation, SGD)
+    empty = replace(job, examples=Examples(job.examples.features, np.zeros(0, np.int64)))
+    fitted = Alone(CPU).run(empty)
+    assert torch.equal(fitted.params.flat, job.start.flat)
+    assert (fitted.steps, fitted.processed) == (0, 0)
+
+
+def test_a_loss_that_is_not_finite_is_said_with_the_step_and_the_rate(federation: Federation) -> None:
+    job = job_of(federation, replace(SGD, lr=1e30, clip=0.0))
+    with pytest.raises(RunError, match=r"training gave .* at step \d+ of \d+ \(sgd, lr 1e\+30, no clipping\)"):
+        Alone(CPU).run(job)
+
+
+def test_inference_gives_each_row_what_it_gets_alone(federation: Federation) -> None:
+    site = federation.server_site
+    test = site.split("global")
+    bench = Alone(CPU)
+    whole = bench.run(Infer(site.model, site.model.fresh, test, site.task.readout, batch=7))
+    for row in (0, 5, len(test) - 1):
+        one = bench.run(Infer(site.model, site.model.fresh, test.part(np.array([row])), site.task.readout))
+        assert torch.allclose(one["logits"][0], whole["logits"][row], atol=1e-5)
+    assert len(whole["loss"]) == len(test)
+
+
+# ---- the frozen prefix ----------------------------------------------------------------------------------------------
+
+
+def prepared(federation: Federation) -> Scratch:
+    scratch = Scratch()
+    scratch.prepare(federation.model, federation.features)
+    return scratch
+
+
+def test_training_on_cached_states_equals_training_on_texts(frozen_federation: Federation) -> None:
+    job = job_of(frozen_federation, SGD)
+    scratch = prepared(frozen_federation)
+    assert scratch.states
+    plain, cached = Alone(CPU).run(job), Alone(CPU, scratch).run(job)
+    assert (plain.params - cached.params).norm() / (plain.params - job.start).norm() < 1e-5
+    scratch.close()
+
+
+def test_inference_on_cached_states_equals_inference_on_texts(frozen_federation: Federation) -> None:
+    site = frozen_federation.server_site
+    scratch = prepared(frozen_federation)
+    job = Infer(site.model, site.model.fresh, site.split("global"), site.task.readout)
+    plain, cached = Alone(CPU).run(job), Alone(CPU, scratch).run(job)
+    assert torch.allclose(plain["logits"], cached["logits"], atol=1e-5)
+    scratch.close()
+
+
+def test_a_model_with_nothing_frozen_has_no_prefix(federation: Federation) -> None:
+    assert federation.model.frozen_layers == 0
+    assert prefix_of(federation.model, federation.features.batch(np.arange(2))) is None
+
+
+# ---- worker processes -----------------------------------------------------------------------------------------------
+
+
+def pool(count: int, *federations: Federation) -> Workers:
+    models = {f.model.key: f.model for f in federations}
+    return Workers(count, models, {f.features.key: f.features for f in federations}, Scratch())
+
+
+@pytest.mark.parametrize("count", [1, 3])
+def test_any_number_of_workers_gives_the_bits_of_one_process(count: int, federation: Federation) -> None:
+    jobs = {c: job_of(federation, SGD, i) for i, c in enumerate(federation.clients)}
+    workers, alone = pool(count, federation), Alone(CPU)
+    try:
+        for client, job in jobs.items():
+            workers.submit(client, job)
+        got: dict[Any, Any] = {}
+        while len(got) < len(jobs):
+            got.update(workers.ready())
+        for client, job in jobs.items():
+            want = alone.run(job)
+            assert torch.equal(got[client].params.flat, want.params.flat)
+            assert torch.equal(got[client].losses, want.losses)
+        site = federation.server_site
+        test = Infer(site.model, site.model.fresh, site.split("union"), site.task.readout)
+        assert torch.equal(workers.run(test)["logits"], alone.run(test)["logits"])
+    finally:
+        workers.close()
+
+
+def test_answers_of_workers_give_their_memory_back(federation: Federation) -> None:
+    workers = pool(2, federation)
+    job = job_of(federation, SGD)
+    try:
+        for turn in range(8):
+            workers.submit(turn, job)
+            answers = dict(workers.ready())
+            assert turn in answers
+            del answers
+        assert not workers.arena.taken
+    finally:
+        workers.close()
+
+
+def test_a_mistake_in_a_worker_comes_back_as_its_sentence(federation: Federation) -> None:
+    workers = pool(1, federation)
+    try:
+        workers.submit("x", job_of(federation, replace(SGD, lr=1e30, clip=0.0)))
+        [(_, answer)] = workers.ready()
+        assert isinstance(answer, Failed)
+        assert "lower solver.lr" in str(answer.error)
+    finally:
+        workers.close()
+
+
+def test_a_worker_that_dies_is_noticed(federation: Federation) -> None:
+    workers = pool(1, federation)
+    try:
+        workers.submit("x", job_of(federation, replace(SGD, epochs=400)))
+        workers.processes[0].kill()
+        with pytest.raises(RunError, match=r"killed by signal 9 \(SIGKILL\)"):
+            workers.ready()
+    finally:
+        workers.close()
+
+
+def test_a_client_without_a_test_set_is_inferred_as_nothing(federation: Federation) -> None:
+    workers = pool(1, federation)
+    site = federation.server_site
+    none = Examples(federation.features, np.zeros(0, np.int64))
+    try:
+        workers.submit("x", Infer(site.model, site.model.fresh, none, site.task.readout))
+        assert dict(workers.ready()) == {"x": {}}
+    finally:
+        workers.close()
