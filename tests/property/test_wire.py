@@ -63,7 +63,7 @@ def test_random_bytes_are_refused(data: bytes) -> None:
         unpack(data)
 
 
-MESSAGE = pack(Request(1, "a", 2, "fedavg.train", Weighted.of(Params.of({"w": torch.ones(3), "b": torch.ones(2)}), 2.0)))
+MESSAGE = pack(Request(1, "a", 2, "fedavg.train", Weighted(Params.of({"w": torch.ones(3), "b": torch.ones(2)}), 2.0)))
 
 
 @given(st.integers(0, len(MESSAGE) - 1), st.integers(1, 255))

@@ -63,17 +63,19 @@ def test_a_running_sum_is_the_sum_and_leaves_its_terms_alone() -> None:
     x, y = pair()
     kept = x.flat.clone()
     running = RunningSum()
-    running.add("one", Weighted.of(x, 1))
-    running.add("two", Weighted.of(y, 3))
-    mean = running.value().mean()
+    running.add("one", Weighted(x, 1))
+    running.add("two", Weighted(y, 3))
+    mean = running.value().value
     assert torch.allclose(mean.flat, (x.flat + 3 * y.flat) / 4)
     assert torch.equal(x.flat, kept)
 
 
 def test_a_mean_of_nothing_is_an_error() -> None:
     x, _ = pair()
+    running = RunningSum()
+    running.add("one", Weighted(x, 0))
     with pytest.raises(RunError, match="sum to 0"):
-        Weighted.of(x, 0).mean()
+        running.value()
     with pytest.raises(RunError, match="nothing to sum"):
         RunningSum().value()
 

@@ -9,20 +9,24 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers as hf
 from torch import nn
 
 from motet.core.errors import RunError
 from motet.core.params import Params
-from motet.core.rng import Seed
+from motet.core.rng import Seed, own_randomness
 from motet.core.work import Failed
 from motet.experiment.federation import Federation
 from motet.learning.bench import Alone, Scratch
-from motet.learning.features import Examples
+from motet.learning.features import Examples, Features, Ragged
 from motet.learning.jobs import Course, Fit, Infer
 from motet.learning.model import Model
+from motet.learning.objectives import CrossEntropy
+from motet.learning.pack import Pack
 from motet.learning.prefix import prefix_of
 from motet.learning.solver import Solver
 from motet.learning.workers import Workers
+from motet.models.anatomy import anatomy_of
 
 CPU = torch.device("cpu")
 
@@ -136,6 +140,53 @@ def test_inference_gives_each_row_what_it_gets_alone(federation: Federation) -> 
         one = bench.run(Infer(site.model, site.model.fresh, test.part(np.array([row])), site.task.readout))
         assert torch.allclose(one["logits"][0], whole["logits"][row], atol=1e-5)
     assert len(whole["loss"]) == len(test)
+
+
+# ---- only the words that occur --------------------------------------------------------------------------------------
+
+
+def with_many_words(family: str, **more: Any) -> Fit:
+    """A model whose vocabulary is much larger than what one client uses."""
+    sizes = {"vocab_size": 3000, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
+    calm = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "pad_token_id": 1, "num_labels": 3}
+    config = hf.AutoConfig.for_model(family, **sizes, **calm, **more)
+    with own_randomness(0, CPU):
+        module = hf.AutoModelForSequenceClassification.from_config(config)
+    rng = np.random.default_rng(0)
+    ids = Ragged.of([rng.integers(2, 3000, n).tolist() for n in rng.integers(4, 12, 20)], pad=1)
+    features = Features("many", {"input_ids": ids, "labels": rng.integers(0, 3, 20)})
+    model = Model(family, module, anatomy_of(module).parts)
+    return Fit(model, model.fresh, Examples(features, np.arange(20)), CrossEntropy(), SGD, 5)
+
+
+@pytest.mark.parametrize("name", SOLVERS)
+@pytest.mark.parametrize("family", ["bert", "roberta"])
+def test_training_only_the_rows_of_words_that_occur_changes_nothing(family: str, name: str) -> None:
+    job = replace(with_many_words(family), solver=replace(SOLVERS[name], batch=8))
+    bench = Alone(CPU)
+    got, want = bench.run(job).params, reference(job)
+    pack = next(iter(bench.packs.values()))
+    assert pack.size < job.start.layout.size / 3 or job.solver.weight_decay
+    assert (got.flat - want).norm() / (want - job.start.flat).norm() < (2e-3 if "adamw" in name else 1e-5)
+    table = next(n for n in job.start.layout.names if "word_embeddings" in n)
+    still = np.setdiff1d(np.arange(3000), job.examples.words())
+    if not job.solver.weight_decay:
+        assert torch.equal(got[table][still], job.start[table][still])
+
+
+def test_a_table_that_the_output_is_tied_to_is_trained_whole() -> None:
+    job = with_many_words("bert")
+    with own_randomness(0, CPU):
+        module = hf.AutoModelForMaskedLM.from_config(job.model.module.config)
+    assert Pack(Model("mlm", module, anatomy_of(module).parts), module, CPU).words is None
+
+
+def test_a_word_that_was_not_announced_is_an_error_and_no_wrong_row() -> None:
+    job = with_many_words("bert")
+    pack = Pack(job.model, job.model.module, CPU)
+    pack.load(job.start, torch.tensor([1, 5, 7]))
+    with pytest.raises(IndexError):
+        pack({"input_ids": torch.tensor([[5, 6]]), "attention_mask": torch.ones(1, 2)})
 
 
 # ---- the frozen prefix ----------------------------------------------------------------------------------------------

@@ -51,7 +51,7 @@ class FedAvg:
 
     def round(self, state: AvgState, rnd: Round) -> Script[AvgState]:
         updates = yield from total(self.train, to_all(rnd.cohort, state.params))
-        params, optimizer = self.server.step(state.params, updates.mean(), state.optimizer)
+        params, optimizer = self.server.step(state.params, updates.value, state.optimizer)
         return AvgState(params, optimizer)
 
     @work(reveals="sum")
@@ -60,7 +60,7 @@ class FedAvg:
         after = yield from ctx.fit(before, self.solver)
         update = (after.params - before).only(self.shared)
         kept = after.params.except_(self.shared) if self.personal else None
-        return Weighted.of(update, weight_of(self.weighting, ctx, after)), kept
+        return Weighted(update, weight_of(self.weighting, ctx, after)), kept
 
     def view(self, state: AvgState, client: ClientId) -> Params:
         return state.params

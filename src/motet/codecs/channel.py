@@ -10,7 +10,6 @@ import torch
 
 from motet.core.messages import MESSAGES, message
 from motet.core.params import Layout, Params
-from motet.core.weighted import Weighted
 
 
 @message
@@ -20,7 +19,6 @@ class Coded:
 
     layout: Layout
     body: Any
-    weight: float | None = None  # of a Weighted, whose mean is what was coded
 
 
 class Codec(Protocol):
@@ -47,9 +45,6 @@ class Chain:
         return _mapped(value, self._decoded) if self.codecs else value
 
     def _encoded(self, value: Any) -> Any:
-        if isinstance(value, Weighted) and value.weight > 0 and value.sum.flat.dtype == torch.float32:
-            coded = self._encoded(value.mean())  # the mean has the size of one update, whatever its weight
-            return dataclasses.replace(coded, weight=value.weight)
         if not isinstance(value, Params) or value.flat.dtype != torch.float32:  # counts are in double precision: left alone
             return value
         body: Any = value.flat
@@ -63,8 +58,7 @@ class Chain:
         body = value.body
         for codec in reversed(self.codecs):
             body = codec.decode(body)
-        params = Params(value.layout, body)
-        return params if value.weight is None else Weighted.of(params, value.weight)
+        return Params(value.layout, body)
 
 
 @dataclass(frozen=True)
@@ -76,7 +70,7 @@ class Channel:
 def _mapped(value: Any, change: Any) -> Any:
     """The value with its parameters changed, however deep they stand in it."""
     changed = change(value)
-    if changed is not value or isinstance(value, Params | Weighted):
+    if changed is not value or isinstance(value, Params):
         return changed
     match value:
         case dict():

@@ -1,4 +1,4 @@
-"""A sum that has not been divided yet."""
+"""A value and how much it counts, and the one buffer in which many of them are summed."""
 
 from __future__ import annotations
 
@@ -12,46 +12,37 @@ from motet.core.params import Params
 @message
 @dataclass(frozen=True, eq=False)
 class Weighted:
-    """Σ w·x and Σ w, so that it can be added, streamed and masked."""
+    """x and w. A sum of these is (Σ w·x / Σ w, Σ w): what a server may read of a cohort that reveals only sums."""
 
-    sum: Params
+    value: Params
     weight: float
 
-    @staticmethod
-    def of(value: Params, weight: float) -> Weighted:
-        return Weighted(value * weight, float(weight))
-
-    def __add__(self, other: Weighted) -> Weighted:
-        return Weighted(self.sum + other.sum, self.weight + other.weight)
-
     def scaled(self, factor: float) -> Weighted:
-        return Weighted(self.sum * factor, self.weight * factor)
-
-    def mean(self) -> Params:
-        if not self.weight > 0:
-            raise RunError(
-                f"the weights of the replies sum to {self.weight:g}, and a mean needs a positive weight; "
-                "give at least one client of the cohort some examples."
-            )
-        return Params(self.sum.layout, self.sum.flat / self.weight)
+        """The same value, counting for more or less."""
+        return Weighted(self.value, self.weight * factor)
 
 
 class RunningSum:
     """Adds replies in place: a cohort of any size costs this one buffer."""
 
     def __init__(self) -> None:
-        self.so_far: Weighted | None = None
+        self.sum: Params | None = None
+        self.weight = 0.0
 
     def add(self, client: str, reply: Weighted) -> None:
-        if self.so_far is None:
-            own = Params(reply.sum.layout, reply.sum.flat.clone())
-            self.so_far = Weighted(own, reply.weight)
+        if self.sum is None:
+            self.sum = reply.value * reply.weight
         else:
-            self.so_far.sum.fits(reply.sum)
-            self.so_far.sum.flat.add_(reply.sum.flat)
-            self.so_far = Weighted(self.so_far.sum, self.so_far.weight + reply.weight)
+            self.sum.fits(reply.value)
+            self.sum.flat.add_(reply.value.flat, alpha=reply.weight)
+        self.weight += reply.weight
 
     def value(self) -> Weighted:
-        if self.so_far is None:
+        if self.sum is None:
             raise RunError("no client answered, so there is nothing to sum; see the failures above.")
-        return self.so_far
+        if not self.weight > 0:
+            raise RunError(
+                f"the weights of the replies sum to {self.weight:g}, and a mean needs a positive weight; "
+                "give at least one client of the cohort some examples."
+            )
+        return Weighted(Params(self.sum.layout, self.sum.flat / self.weight), self.weight)

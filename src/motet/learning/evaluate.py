@@ -39,7 +39,7 @@ class Evaluate:
     def mean(self, state: Any, clients: Sequence[ClientId], split: str) -> Script[dict[str, float]]:
         asks = {c: Ask(self.algorithm.view(state, c), split) for c in clients}
         scores = yield from total(self.score, asks)
-        return {name: float(value) for name, value in scores.mean().tensors().items()}
+        return {name: float(value) for name, value in scores.value.tensors().items()}
 
     @work(reveals="each")
     def report(self, ctx: Context, ask: Ask, memory: None) -> Work[tuple[dict[str, float], None]]:
@@ -50,7 +50,7 @@ class Evaluate:
     def score(self, ctx: Context, ask: Ask, memory: None) -> Work[tuple[Weighted, None]]:
         scores = yield from self._scores(ctx, ask)
         counts = Params.counts(**{name: scores.get(name, 0.0) for name in ctx.site.task.measures})
-        return Weighted.of(counts, float(bool(scores))), None
+        return Weighted(counts, float(bool(scores))), None
 
     def _scores(self, ctx: Context, ask: Ask) -> Work[dict[str, float]]:
         """Nothing for a client that has no examples in this split."""

@@ -96,6 +96,14 @@ class Examples:
         own = {name: column[torch.from_numpy(places)] for name, column in self.extra.items()}
         return {**self.features.batch(self.rows[places]), **own}
 
+    def words(self) -> np.ndarray:
+        """All token ids that occur, and the padding."""
+        ids = self.features.columns["input_ids"]
+        if not isinstance(ids, Ragged):
+            return np.unique(ids[self.rows]).astype(np.int64)
+        pieces = [ids.values[ids.offsets[r] : ids.offsets[r + 1]] for r in self.rows]
+        return np.unique(np.concatenate([*pieces, [ids.pad]])).astype(np.int64)
+
     def part(self, places: np.ndarray) -> Examples:
         index = torch.from_numpy(places)
         return Examples(self.features, self.rows[places], {name: column[index] for name, column in self.extra.items()})

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 
 import numpy as np
 import torch
@@ -27,32 +26,32 @@ def fit(job: Fit, pack: Pack, read: Read) -> Fitted:
     solver, seed = job.solver, Seed(job.seed)
     order = solver.order(len(job.examples), seed.of("order").numpy())
     course = job.course or Course(0, len(order))
-    pack.load(job.start)
+    pack.load(job.start, _words(job))
     pack.train()
-    weights = nn.Parameter(pack.flat[0])
-    weights.grad = pack.grad[0]
+    flat, grad = pack.flat[0, : pack.size], pack.grad[0, : pack.size]
+    weights = nn.Parameter(flat)
+    weights.grad = grad
     optimiser = _optimiser(solver, weights)
-    _recall(optimiser, weights, job)
+    _recall(optimiser, weights, job, pack)
     decay = _decayed(pack, job, read, order) if solver.weight_decay else None
-    anchor = (job.anchor or job.start).flat.to(pack.device) if solver.pull else None
+    anchor = pack.taken(job.anchor or job.start) if solver.pull else None
     losses = torch.zeros(len(order), device=pack.device)
     with own_randomness(seed.of("dropout").number(), pack.device):
         for step, places in enumerate(order):
             rate = solver.rate_at(course.done + step, course.steps)
             losses[step] = _backward(job, pack, _to(read(job.examples, places), pack.device))
             if anchor is not None:
-                pack.grad[0].add_(pack.flat[0] - anchor, alpha=solver.pull)
+                grad.add_(flat - anchor, alpha=solver.pull)
             if solver.clip:
-                norm = torch.linalg.vector_norm(pack.grad[0])
-                pack.grad[0].mul_((solver.clip / (norm + 1e-6)).clamp(max=1))
+                grad.mul_((solver.clip / (torch.linalg.vector_norm(grad) + 1e-6)).clamp(max=1))
             if decay is not None:
-                pack.flat[0].addcmul_(pack.flat[0], decay, value=-rate * solver.weight_decay)
+                flat.addcmul_(flat, decay, value=-rate * solver.weight_decay)
             optimiser.param_groups[0]["lr"] = rate
             optimiser.step()
     losses = losses.cpu()
-    end = Params(job.start.layout, pack.flat[0].to("cpu", copy=True))
+    end = pack.given(job.start)
     _check(job, losses, end)
-    momenta = _kept(optimiser, weights, job) if job.keep_momenta else None
+    momenta = _kept(optimiser, weights, job, pack) if job.keep_momenta else None
     return Fitted(end, losses, sum(len(places) for places in order), momenta)
 
 
@@ -79,8 +78,16 @@ def joined(parts: list[Readings], places: np.ndarray) -> Readings:
     return table
 
 
+def _words(job: Fit) -> Tensor | None:
+    """The words of the examples, where training moves the embeddings of no others; None where it may."""
+    spread = job.solver.weight_decay or job.momenta or job.keep_momenta
+    if spread or (job.solver.pull and job.anchor is not None) or not len(job.examples):
+        return None
+    return torch.from_numpy(job.examples.words())
+
+
 def _backward(job: Fit, pack: Pack, batch: Batch) -> Tensor:
-    pack.grad.zero_()
+    pack.grad[0, : pack.size].zero_()
     losses, worth = job.objective.losses(pack, batch)
     loss = (losses * worth).sum() / worth.sum().clamp(min=1e-9)
     loss.backward()  # type: ignore[no-untyped-call]
@@ -111,28 +118,27 @@ def _decayed(pack: Pack, job: Fit, read: Read, order: list[np.ndarray]) -> Tenso
         with own_randomness(0, pack.device):
             losses, _ = job.objective.losses(pack, _to(read(job.examples, order[0]), pack.device))
             losses.sum().backward()  # type: ignore[no-untyped-call]
-        windows = dict(pack.model.layout.views(pack.grad))
-        for name, leaf in pack.leaves.items():
+        for (name, gradient), (_, acts) in zip(pack.windows(pack.grad[0]), pack.windows(mask), strict=True):
+            leaf = pack.leaves[name]
             if leaf.grad is not None and leaf.dim() > 1:
-                mask[pack.model.layout.spans[name]] = 1
-            leaf.grad = windows[name][0]
+                acts.fill_(1)
+            leaf.grad = gradient
         pack.decayed[job.objective] = mask
     return mask
 
 
-def _recall(optimiser: torch.optim.Optimizer, weights: nn.Parameter, job: Fit) -> None:
+def _recall(optimiser: torch.optim.Optimizer, weights: nn.Parameter, job: Fit, pack: Pack) -> None:
     if job.momenta is not None:
         names = _MOMENTS[job.solver.optimizer]
-        moments = {n: m.flat.to(weights.device, copy=True) for n, m in zip(names, job.momenta.moments, strict=False)}
+        moments = {n: pack.taken(m) for n, m in zip(names, job.momenta.moments, strict=False)}
         optimiser.state[weights] = {"step": torch.tensor(float(job.momenta.steps)), **moments}
 
 
-def _kept(optimiser: torch.optim.Optimizer, weights: nn.Parameter, job: Fit) -> Momenta:
+def _kept(optimiser: torch.optim.Optimizer, weights: nn.Parameter, job: Fit, pack: Pack) -> Momenta:
     state = optimiser.state[weights]
     before = job.momenta.steps if job.momenta else 0
     found = [state[n] for n in _MOMENTS[job.solver.optimizer] if state.get(n) is not None]
-    as_params = partial(Params, job.start.layout)
-    return Momenta(int(state.get("step", before)), tuple(as_params(m.to("cpu", copy=True)) for m in found))
+    return Momenta(int(state.get("step", before)), tuple(pack.given(job.start, m) for m in found))
 
 
 def _check(job: Fit, losses: Tensor, end: Params) -> None:

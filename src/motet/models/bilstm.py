@@ -18,6 +18,9 @@ class BiLSTM(nn.Module):
         self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(2 * hidden, labels)
 
+    def get_input_embeddings(self) -> nn.Embedding:
+        return self.embeddings
+
     def forward(self, input_ids: Tensor, attention_mask: Tensor, **_: Tensor) -> dict[str, Tensor]:
         words = self.dropout(self.embeddings(input_ids))
         lengths = attention_mask.sum(1).clamp(min=1).cpu()

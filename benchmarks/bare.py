@@ -1,0 +1,89 @@
+"""FedAvg as somebody would write it by hand for speed: worker processes, one thread each, plain PyTorch, nothing else.
+
+The floor that a framework's round is measured against. Every worker plays its share of the cohort, adds up weighted updates in
+shared memory, and the parent adds the workers' sums.
+"""
+
+from __future__ import annotations
+
+import multiprocessing
+from typing import Any
+
+import numpy as np
+import torch
+
+from benchmarks.workload import Workload
+from motet.core.rng import Seed
+from motet.learning.solver import Solver
+
+
+class Bare:
+    def __init__(self, workload: Workload, solver: Solver, workers: int = 2, freeze: int = 0) -> None:
+        self.workload, self.solver, self.workers = workload, solver, workers
+        module = workload.module()
+        if freeze:
+            low = ["embeddings", *(f"encoder.layer.{i}." for i in range(freeze))]
+            for name, p in module.named_parameters():
+                p.requires_grad_(not any(part in name for part in low))
+        self.own = [p for p in module.parameters() if p.requires_grad]
+        self.module = module
+        size = sum(p.numel() for p in self.own)
+        self.params = torch.cat([p.detach().reshape(-1) for p in self.own]).share_memory_()
+        self.sums = [torch.zeros(size).share_memory_() for _ in range(workers)]
+        self.ids, self.labels = workload.texts()
+        context = multiprocessing.get_context("fork")
+        self.pipes: list[Any] = []
+        torch.set_num_threads(1)
+        for w in range(workers):
+            here, there = context.Pipe()
+            context.Process(target=self._work, args=(w, there), daemon=True).start()
+            self.pipes.append(here)
+
+    def round(self, index: int, cohort: list[int]) -> None:
+        for w, pipe in enumerate(self.pipes):
+            pipe.send((index, cohort[w :: self.workers]))
+        for pipe in self.pipes:
+            pipe.recv()
+        total = sum(self.sums) / (len(cohort) * self.workload.examples)
+        self.params.add_(total)
+
+    def close(self) -> None:
+        for pipe in self.pipes:
+            pipe.send(None)
+
+    def _work(self, worker: int, pipe: Any) -> None:
+        torch.set_num_threads(1)
+        while (job := pipe.recv()) is not None:
+            index, clients = job
+            total = self.sums[worker].zero_()
+            for client in clients:
+                self._train(index, client)
+                after = torch.cat([p.detach().reshape(-1) for p in self.own])
+                total.add_(after - self.params, alpha=float(self.workload.examples))
+            pipe.send(True)
+
+    def _train(self, index: int, client: int) -> None:
+        n, s = self.workload.examples, self.solver
+        at = 0
+        with torch.no_grad():
+            for p in self.own:
+                p.copy_(self.params[at : at + p.numel()].view_as(p))
+                at += p.numel()
+        name = f"client-{client:0{len(str(self.workload.clients - 1))}d}"
+        seed = Seed(0).of("client", name, index, "train", "fit").number()
+        order = s.order(n, Seed(seed).of("order").numpy())  # the same batches as Motet's
+        make: Any = torch.optim.SGD if s.optimizer == "sgd" else torch.optim.AdamW
+        extra = {} if s.optimizer == "sgd" else {"weight_decay": 0.0}
+        optimiser = make(self.own, lr=s.rate, fused=True, **extra)
+        self.module.train()
+        for step, places in enumerate(order):
+            rows = client * n + places
+            ids = torch.from_numpy(self.ids[rows].astype(np.int64))
+            mask = torch.ones_like(ids)
+            loss = self.module(input_ids=ids, attention_mask=mask, labels=torch.from_numpy(self.labels[rows])).loss
+            optimiser.zero_grad()
+            loss.backward()
+            torch.nn.utils.clip_grad_norm_(self.own, s.clip)
+            for group in optimiser.param_groups:
+                group["lr"] = s.rate_at(step, len(order))
+            optimiser.step()

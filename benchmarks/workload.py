@@ -1,0 +1,66 @@
+"""The workload of the benchmarks: random texts over many clients, and BERTs of a few sizes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+import transformers
+
+from motet.core.rng import Seed, own_randomness
+from motet.datasets.corpus import Corpus
+from motet.experiment.federation import Federation
+from motet.learning.features import Features, Ragged
+from motet.learning.model import Model
+from motet.models.anatomy import anatomy_of
+from motet.partitions.partition import Partition, Shares
+from motet.tasks import Classification
+
+SIZES = {"2x128": (2, 128, 2), "6x384": (6, 384, 12), "6x768": (6, 768, 12), "12x768": (12, 768, 12)}
+
+
+@dataclass(frozen=True)
+class Workload:
+    """Clients with the same number of random texts of one length, so that every system does the same arithmetic."""
+
+    size: str = "2x128"
+    clients: int = 100
+    examples: int = 100
+    tokens: int = 64
+    classes: int = 20
+    dropout: float = 0.0
+
+    def texts(self) -> tuple[np.ndarray, np.ndarray]:
+        rng = np.random.default_rng(0)
+        ids = rng.integers(1000, 30000, (self.clients * self.examples, self.tokens)).astype(np.int32)
+        return ids, rng.integers(0, self.classes, len(ids)).astype(np.int64)
+
+    def module(self) -> Any:
+        layers, width, heads = SIZES[self.size]
+        config = transformers.BertConfig(
+            hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads, intermediate_size=4 * width,
+            num_labels=self.classes, hidden_dropout_prob=self.dropout, attention_probs_dropout_prob=self.dropout,
+        )  # fmt: skip
+        with own_randomness(0, torch.device("cpu")):
+            return transformers.BertForSequenceClassification(config)
+
+    def federation(self, freeze: int = 0) -> Federation:
+        """`freeze` layers from the bottom, embeddings included."""
+        ids, labels = self.texts()
+        names = tuple(f"{k:02d}" for k in range(self.classes))
+        values = {"text": [""] * len(ids), "label": [names[k] for k in labels]}
+        corpus = Corpus("random", values, len(ids))
+        offsets = np.arange(len(ids) + 1) * self.tokens
+        features = Features("random", {"input_ids": Ragged(ids.reshape(-1), offsets), "labels": labels})
+        module = self.module()
+        anatomy = anatomy_of(module)
+        model = Model(f"bert-{self.size}", module, anatomy.parts, None, anatomy.stem, anatomy.stack)
+        if freeze:
+            from motet.core.layers import Layers
+
+            model.freeze(Layers.of("embeddings", f"layers 0-{freeze - 1}"))
+        shares = Shares.cut(np.arange(len(ids)), np.full(self.clients, self.examples))
+        none = Shares.cut(np.zeros(0, np.int64), np.zeros(self.clients, np.int64))
+        return Federation(Classification(names), model, corpus, features, Partition(shares, none, {}), Seed(0))
