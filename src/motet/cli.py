@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,9 +13,6 @@ import typer
 
 if TYPE_CHECKING:
     from motet.experiment.session import Finished
-
-# Threads that wait by spinning take the cores from the worker processes. Read when torch is loaded, so set before.
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 
 app = typer.Typer(
     name="motet",

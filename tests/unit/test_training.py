@@ -207,6 +207,22 @@ def test_training_on_cached_states_equals_training_on_texts(frozen_federation: F
     scratch.close()
 
 
+def test_a_model_loaded_twice_trains_on_the_states_of_the_first(frozen_federation: Federation) -> None:
+    job = job_of(frozen_federation, SGD)
+    twin = Model(job.model.key, copy.deepcopy(job.model.module), job.model.parts, None, job.model.stem, job.model.stack)
+    scratch = prepared(frozen_federation)
+    first, second = (Alone(CPU, scratch).run(j).params for j in (job, replace(job, model=twin)))
+    assert torch.equal(first.flat, second.flat)
+    assert not torch.equal(first.flat, job.start.flat)
+    scratch.close()
+
+
+def test_a_module_that_does_not_hold_the_model_is_refused(federation: Federation) -> None:
+    stranger = copy.deepcopy(federation.model.module)
+    with pytest.raises(RuntimeError, match="so it would not be trained"):
+        Pack(federation.model, stranger, CPU)
+
+
 def test_inference_on_cached_states_equals_inference_on_texts(frozen_federation: Federation) -> None:
     site = frozen_federation.server_site
     scratch = prepared(frozen_federation)

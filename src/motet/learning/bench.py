@@ -105,8 +105,10 @@ class Alone:
             states.fill(job.examples.rows)
         cut = states is not None
         if (model.key, cut) not in self.packs:
-            module = states.prefix.upper if states else model.module
-            self.packs[model.key, cut] = Pack(model, module, self.device)
+            if states is None:
+                self.packs[model.key, cut] = Pack(model, model.module, self.device)
+            else:  # the cut module is over the tensors of the model it was cut from, which is this one by another object
+                self.packs[model.key, cut] = Pack(states.prefix.model, states.prefix.upper, self.device)
         return self.packs[model.key, cut], states.read if states else Examples.batch
 
     def close(self) -> None:

@@ -63,6 +63,9 @@ class Pack:
             for name, parameter in list(original._parameters.items()):
                 if parameter is not None and id(parameter) in by_tensor:
                     part._parameters[name] = self.leaves[by_tensor[id(parameter)]]
+        bound = {id(p) for p in self.module.parameters()}
+        if loose := [name for name, leaf in self.leaves.items() if id(leaf) not in bound]:
+            raise RuntimeError(f"the module does not hold the model's {', '.join(loose[:3])}, so it would not be trained")
         self.rows: Tensor | None = None
         self._set_windows()
 

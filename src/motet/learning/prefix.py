@@ -36,7 +36,7 @@ class Prefix:
     """A model cut into the layers that are frozen from the bottom up, and the rest."""
 
     def __init__(self, model: Model) -> None:
-        self.depth = model.frozen_layers
+        self.model, self.depth = model, model.frozen_layers
         self.lower = over_same_tensors(model.module).eval()
         self.upper = over_same_tensors(model.module)
         stack = list(self.upper.get_submodule(model.stack).children())[self.depth :]
