@@ -51,7 +51,7 @@ class Workload:
         ids, labels = self.texts()
         names = tuple(f"{k:02d}" for k in range(self.classes))
         values = {"text": [""] * len(ids), "label": [names[k] for k in labels]}
-        corpus = Corpus("random", values, len(ids))
+        corpus = Corpus("random", "classification", values, len(ids))
         offsets = np.arange(len(ids) + 1) * self.tokens
         features = Features("random", {"input_ids": Ragged(ids.reshape(-1), offsets), "labels": labels})
         module = self.module()

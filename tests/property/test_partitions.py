@@ -22,7 +22,7 @@ def corpus_of(labels: Sequence[str], test: Sequence[str] = ("a", "b") * 10, clie
     columns = {"text": [f"t{i}" for i in range(len(every))], "label": every}
     if client is not None:
         columns["client"] = [*client]
-    return Corpus("made", columns, len(labels))
+    return Corpus("made", "classification", columns, len(labels))
 
 
 def covers(partition: Partition, corpus: Corpus) -> None:

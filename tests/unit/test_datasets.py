@@ -79,18 +79,18 @@ def test_a_sample_keeps_the_splits_apart_and_depends_on_the_seed() -> None:
 
 def test_columns_of_different_lengths_are_refused() -> None:
     with pytest.raises(DataError, match="different lengths"):
-        Corpus("x", {"text": ["a", "b"], "label": ["x"]}, 1)
+        Corpus("x", "classification", {"text": ["a", "b"], "label": ["x"]}, 1)
 
 
 def test_a_label_the_model_does_not_have_is_named_with_its_row() -> None:
-    corpus = Corpus("mine", {"text": ["a", "b", "c"], "label": ["cat", "dog", "cow"]}, 2)
+    corpus = Corpus("mine", "classification", {"text": ["a", "b", "c"], "label": ["cat", "dog", "cow"]}, 2)
     with pytest.raises(DataError, match=r"mine, row 2: label 'cow' is none of the model's 2 labels \(cat, dog\)"):
         Classification(corpus.labels).label_ids(corpus)
 
 
 def test_a_missing_column_is_named() -> None:
     with pytest.raises(DataError, match=r"there is no column 'label'; it has text. Say which one it is with data.label="):
-        Corpus("mine", {"text": ["a", "b"]}, 1).column("label")
+        Corpus("mine", "classification", {"text": ["a", "b"]}, 1).column("label")
 
 
 def test_ragged_rows_stand_beside_each_other() -> None:

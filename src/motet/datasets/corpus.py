@@ -1,4 +1,16 @@
-"""A corpus: columns of texts and labels, training rows first."""
+"""A corpus: columns of texts and labels, training rows first.
+
+Each formulation reads columns of its own; `client` and `domain` may stand beside them, and any other column may divide clients.
+
+| task | columns |
+| --- | --- |
+| classification | text, label; for pairs also second |
+| regression | text, score (a number); for pairs also second |
+| tagging | words (a list of str), tags (a list of as many, B-X I-X O) |
+| qa | context, question, answers (a list of str, empty if there is none), starts (where each begins in the context) |
+| seq2seq | source, target |
+| lm | text |
+"""
 
 from __future__ import annotations
 
@@ -11,6 +23,16 @@ from typing import Any
 import numpy as np
 
 from motet.core.errors import DataError, meant
+from motet.core.rng import Seed
+
+COLUMNS: dict[str, tuple[str, ...]] = {
+    "classification": ("text", "label"),
+    "regression": ("text", "score"),
+    "tagging": ("words", "tags"),
+    "qa": ("context", "question", "answers", "starts"),
+    "seq2seq": ("source", "target"),
+    "lm": ("text",),
+}
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,11 +40,14 @@ class Corpus:
     """The first `train` rows are for training, the others are the global test set. `source` says where it came from."""
 
     name: str
+    task: str
     columns: Mapping[str, Sequence[Any]]
     train: int
     source: str = ""
 
     def __post_init__(self) -> None:
+        for needed in COLUMNS[self.task]:
+            self.column(needed)
         sizes = {name: len(column) for name, column in self.columns.items()}
         if len(set(sizes.values())) > 1:
             raise DataError(f"{self.name}: columns have different lengths ({sizes}); each row needs a value in each column.")
@@ -59,7 +84,7 @@ class Corpus:
 
     def rows(self, picked: np.ndarray, train: int) -> Corpus:
         columns = {name: [column[i] for i in picked] for name, column in self.columns.items()}
-        return Corpus(self.name, columns, train, self.source)
+        return Corpus(self.name, self.task, columns, train, self.source)
 
     def sample(self, train: int | None, test: int | None, rng: np.random.Generator) -> Corpus:
         """At most so many rows of each split, drawn at random and kept in order."""
@@ -72,11 +97,19 @@ class Corpus:
         return self if sum(map(len, kept)) == len(self) else self.rows(np.concatenate(kept), len(kept[0]))
 
 
-def split(name: str, columns: Mapping[str, Sequence[Any]], share: float, rng: np.random.Generator, source: str = "") -> Corpus:
-    """A corpus that came without a test set: a share of its rows, drawn at random, becomes one."""
+def joined(name: str, task: str, train: Mapping[str, list[Any]], test: Mapping[str, list[Any]], source: str = "") -> Corpus:
+    """A corpus that came in two parts."""
+    size = len(next(iter(train.values())))
+    return Corpus(name, task, {key: train[key] + test[key] for key in train if key in test}, size, source)
+
+
+def split(
+    name: str, task: str, columns: Mapping[str, Sequence[Any]], share: float = 0.2, source: str = "", seed: Seed = Seed(0)
+) -> Corpus:
+    """A corpus that came without a test set: a share of its rows becomes one, by default the same in every run."""
     size = len(next(iter(columns.values()), ()))
-    order = rng.permutation(size)
+    order = seed.of("split", name).numpy().permutation(size)
     held = max(1, round(share * size)) if size > 1 else 0
     rows = np.concatenate([np.sort(order[held:]), np.sort(order[:held])])
     shuffled = {key: [column[i] for i in rows] for key, column in columns.items()}
-    return Corpus(name, shuffled, size - held, source)
+    return Corpus(name, task, shuffled, size - held, source)

