@@ -11,12 +11,12 @@ import transformers
 
 from motet.core.rng import Seed, own_randomness
 from motet.datasets.corpus import Corpus
-from motet.experiment.federation import Federation
+from motet.experiment.federation import Federation, arranged
 from motet.learning.features import Features, Ragged
 from motet.learning.model import Model
 from motet.models.anatomy import anatomy_of
 from motet.partitions.partition import Partition, Shares
-from motet.tasks import Classification
+from motet.tasks.classification import Classification
 
 SIZES = {"2x128": (2, 128, 2), "6x384": (6, 384, 12), "6x768": (6, 768, 12), "12x768": (12, 768, 12)}
 
@@ -63,4 +63,5 @@ class Workload:
             model.freeze(Layers.of("embeddings", f"layers 0-{freeze - 1}"))
         shares = Shares.cut(np.arange(len(ids)), np.full(self.clients, self.examples))
         none = Shares.cut(np.zeros(0, np.int64), np.zeros(self.clients, np.int64))
-        return Federation(Classification(names), model, corpus, features, Partition(shares, none, {}), Seed(0))
+        partition = Partition(shares, none, {})
+        return arranged(Classification(names), model, corpus, features, partition, Seed(0), self.tokens)

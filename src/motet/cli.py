@@ -152,6 +152,7 @@ def _perform(config: Any, folder: Path, resume: bool) -> None:
 def _show(finished: Finished) -> None:
     from rich.console import Console
 
+    from motet.experiment.export import how_to_load
     from motet.experiment.session import draw
     from motet.report.table import results_table
 
@@ -161,11 +162,10 @@ def _show(finished: Finished) -> None:
     console = Console(width=None if sys.stdout.isatty() else 120)
     told = f"{summary['recipe']}: {summary['dataset']}, {summary['model']}, {summary['clients']} clients"
     console.print(results_table(rows, told))
-    console.print(f"Results: {finished.folder}/  curves: {finished.folder / 'curves.png'}", highlight=False, soft_wrap=True)
+    plain: Any = {"highlight": False, "markup": False, "soft_wrap": True}
+    console.print(f"Results: {finished.folder}/  curves: {finished.folder / 'curves.png'}", **plain)
     if (finished.folder / "model").exists():
-        task = {"classification": "text-classification"}[summary["task"]]
-        line = f'transformers.pipeline("{task}", model="{finished.folder / "model"}")'
-        console.print(f"The model: {line}", highlight=False, markup=False, soft_wrap=True)
+        console.print(f"The model: {how_to_load(summary['task'], finished.folder / 'model')}", **plain)
 
 
 def main() -> None:

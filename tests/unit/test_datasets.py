@@ -11,7 +11,7 @@ from motet.datasets.corpus import Corpus
 from motet.datasets.load import DataChoice, load_corpus
 from motet.datasets.toy import toy_classification
 from motet.learning.features import Ragged
-from motet.tasks import Classification
+from motet.tasks.classification import Classification
 
 SEED = Seed(1)
 

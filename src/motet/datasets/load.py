@@ -12,11 +12,17 @@ from motet.datasets.corpus import Corpus, joined, split
 from motet.datasets.hub import from_hub
 from motet.datasets.movie_reviews import movie_reviews
 from motet.datasets.table import read_table
-from motet.datasets.toy import toy_classification
+from motet.datasets.toy import toy_classification, toy_lm, toy_pairs, toy_qa, toy_regression, toy_seq2seq, toy_tagging
 
 DATASETS: dict[str, Callable[[], Corpus]] = {
     "movie-reviews": movie_reviews,
     "toy-classification": toy_classification,
+    "toy-pairs": toy_pairs,
+    "toy-regression": toy_regression,
+    "toy-tagging": toy_tagging,
+    "toy-qa": toy_qa,
+    "toy-seq2seq": toy_seq2seq,
+    "toy-lm": toy_lm,
 }
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,10 +18,11 @@ from motet.core.program import Algorithm
 from motet.core.rng import Seed
 from motet.core.script import offers
 from motet.core.work import Bench
-from motet.datasets.corpus import Corpus
+from motet.datasets.corpus import COLUMNS, Corpus
 from motet.datasets.load import load_corpus
 from motet.experiment.config import Choice, Config
-from motet.experiment.federation import Federation
+from motet.experiment.features import cached_features
+from motet.experiment.federation import Federation, arranged
 from motet.experiment.options import choose, fill, options_of
 from motet.learning.bench import Alone, Scratch
 from motet.learning.solver import Solver
@@ -28,7 +30,7 @@ from motet.learning.workers import Workers, default_count
 from motet.models.load import ModelChoice, load_model
 from motet.optim import SERVER_OPTIMIZERS
 from motet.partitions import PARTITIONS, Partition
-from motet.tasks import TASKS
+from motet.tasks import TASKS, Task
 
 TRANSPORTS = {"in_process": "clients are simulated in this process, their work shared out over its cores or its GPU"}
 SECURE = {"none": "sums are read by the server as they come"}
@@ -46,18 +48,36 @@ class InProcessOptions:
 def build_federation(config: Config) -> Federation:
     seed = Seed(config.seed)
     corpus = load_corpus(config.data, seed)
-    return make_federation(config.model, corpus, config.partition, seed, config.task.type)
+    return make_federation(config.model, corpus, config.partition, seed, config.task)
 
 
 def make_federation(
-    model: ModelChoice, corpus: Corpus, partition: Choice, seed: Seed, task_type: str = "classification"
+    model: ModelChoice, corpus: Corpus, partition: Choice, seed: Seed, task_choice: Choice = Choice("auto")
 ) -> Federation:
     if len(corpus) == corpus.train:
         raise DataError(f"{corpus.name}: there are no test rows, so nothing could be judged; set data.test or data.test_share.")
-    task = choose(TASKS, task_type, "task.type")(corpus.labels)
-    loaded = load_model(model, task.name, task.labels, lambda: corpus.column("text")[: corpus.train], seed)
-    features = task.features(corpus, loaded.tokenizer, model.max_tokens)
-    return Federation(task, loaded, corpus, features, divided(partition, corpus, seed), seed)
+    task = build_task(task_choice, corpus)
+    loaded = load_model(model, task.name, task.labels, lambda: vocabulary_texts(corpus), seed)
+    features = cached_features(task, corpus, loaded, model.max_tokens)
+    return arranged(task, loaded, corpus, features, divided(partition, corpus, seed), seed, model.max_tokens)
+
+
+def build_task(choice: Choice, corpus: Corpus) -> Task:
+    """The formulation that the recipe names, or the one the corpus is for."""
+    name = corpus.task if choice.type == "auto" else choice.type
+    maker = choose(TASKS, name, "task.type")
+    if COLUMNS[name] != COLUMNS[corpus.task]:
+        needs = ", ".join(c for c in COLUMNS[name] if c not in corpus.columns)
+        if needs:
+            raise ConfigError(f"task.type is {name}, but {corpus.name} is a corpus for {corpus.task}: it has no {needs}.")
+    return fill(maker, choice.options, "task", {"corpus": corpus})
+
+
+def vocabulary_texts(corpus: Corpus) -> Iterator[str]:
+    """All training texts, for models that make their vocabulary from them."""
+    for name in ("text", "second", "words", "context", "question", "source", "target"):
+        for value in corpus.columns.get(name, ())[: corpus.train]:
+            yield value if isinstance(value, str) else " ".join(value)
 
 
 def divided(choice: Choice, corpus: Corpus, seed: Seed) -> Partition:

@@ -21,6 +21,7 @@ from motet.learning.bench import Alone, Scratch, one_thread
 from motet.learning.jobs import Fit, Fitted
 from motet.learning.solver import Solver
 from motet.learning.workers import default_count
+from motet.tasks.classification import Classification
 from motet.wire import measure
 
 
@@ -55,7 +56,7 @@ def rehearse(config: Config, federation: Federation) -> Rehearsal:
     model, corpus, lengths = federation.model, federation.corpus, federation.features.lengths
     whole = sum(p.numel() for p in model.module.parameters())
     facts = {
-        "task": f"{federation.task.name}, {len(federation.task.labels)} labels: {', '.join(federation.task.labels[:8])}",
+        "task": _task(federation),
         "data": f"{corpus.name}: {corpus.train:,} to train, {len(corpus) - corpus.train:,} to test",
         "tokens": f"{lengths.mean():.0f} a text on average, {lengths.max()} at most",
         "model": f"{config.model.name}: {model.layout.size:,} of {whole:,} parameters trained",
@@ -66,6 +67,12 @@ def rehearse(config: Config, federation: Federation) -> Rehearsal:
         "time": f"about {config.rounds * cohort * steps * seconds / at_once:.0f} s of training for {config.rounds} rounds",
     }
     return Rehearsal(facts, _warnings(federation, config))
+
+
+def _task(federation: Federation) -> str:
+    task = federation.task
+    labels = f", {len(task.labels)} labels: {', '.join(task.labels[:8])}" if task.labels else ""
+    return f"{task.name}, judged by {task.headline}{labels}"
 
 
 def _few_steps(federation: Federation, bench: Alone, solver: Solver, steps: int = 3) -> tuple[float, float]:
@@ -94,7 +101,8 @@ def _warnings(federation: Federation, config: Config) -> list[str]:
     cut = float((federation.features.lengths >= config.model.max_tokens).mean())
     if cut > 0.5:
         found.append(f"{cut:.0%} of the texts are cut at model.max_tokens={config.model.max_tokens}.")
-    counts = np.bincount(federation.task.label_ids(federation.corpus)[: federation.corpus.train])
-    if counts.max() > 10 * max(1, counts.min()):
-        found.append(f"labels are uneven: the rarest has {counts.min()} training examples, the commonest {counts.max()}.")
+    if isinstance(federation.task, Classification):
+        counts = np.bincount(federation.task.label_ids(federation.corpus)[: federation.corpus.train])
+        if counts.max() > 10 * max(1, counts.min()):
+            found.append(f"labels are uneven: the rarest has {counts.min()} training examples, the commonest {counts.max()}.")
     return found

@@ -74,7 +74,7 @@ class Config:
     seed: int = 42
     rounds: int = 10
     device: str = "auto"
-    task: Choice = Choice("classification")
+    task: Choice = Choice("auto")  # the formulation the corpus is for
     model: ModelChoice = ModelChoice()
     data: DataChoice = DataChoice()
     partition: Choice = Choice("uniform")

@@ -8,8 +8,23 @@ from pathlib import Path
 from motet.core.errors import ConfigError
 from motet.core.params import Params
 from motet.experiment.federation import Federation
-from motet.models.bilstm import BiLSTM
-from motet.models.load import quiet
+from motet.models.load import HEADS, quiet
+from motet.models.recurrent import Recurrent
+
+# transformers 5 has pipelines for these; question answering and writing are used through their model classes.
+PIPELINES = {
+    "classification": "text-classification",
+    "regression": "text-classification",
+    "tagging": "token-classification",
+    "lm": "text-generation",
+}
+
+
+def how_to_load(task: str, folder: Path) -> str:
+    """The line of Python that makes use of an exported model."""
+    if task in PIPELINES:
+        return f'transformers.pipeline("{PIPELINES[task]}", model="{folder}")'
+    return f'transformers.{HEADS[task]}.from_pretrained("{folder}")'
 
 
 def save_model(federation: Federation, params: Params, folder: Path) -> None:
@@ -17,7 +32,7 @@ def save_model(federation: Federation, params: Params, folder: Path) -> None:
     module = federation.model.with_params(params)
     folder.mkdir(parents=True, exist_ok=True)
     federation.model.tokenizer.save_pretrained(folder)
-    if isinstance(module, BiLSTM):  # no Transformer: weights and settings, for motet.models.bilstm
+    if isinstance(module, Recurrent):  # no Transformer: weights and settings, for motet.models.recurrent
         from safetensors.torch import save_file
 
         save_file({name: t.contiguous() for name, t in module.state_dict().items()}, str(folder / "model.safetensors"))

@@ -15,21 +15,28 @@ from motet.core.script import ClientId
 from motet.core.work import Work
 from motet.datasets.corpus import Corpus
 from motet.learning.context import Context, Site
-from motet.learning.features import Examples, Features
+from motet.learning.features import Examples, Features, Ragged
 from motet.learning.model import Model
-from motet.partitions.partition import Named, Numbered, Partition
-from motet.tasks import Classification
+from motet.partitions.partition import Named, Numbered, Partition, Shares
+from motet.tasks.language_model import LanguageModel, regrouped
+from motet.tasks.task import Task
 
 
 @dataclass(frozen=True, eq=False)
 class Federation:
-    """One corpus over many clients. In a simulation the server holds the global test set, and the union for comparison."""
+    """One corpus over many clients. In a simulation the server holds the global test set, and the union for comparison.
 
-    task: Classification
+    `partition` divides the corpus's examples; `train` and `test` divide the rows that they became, `held` are all test rows.
+    """
+
+    task: Task
     model: Model
     corpus: Corpus
     features: Features
     partition: Partition
+    train: Shares
+    test: Shares
+    held: np.ndarray
     seed: Seed
 
     @property
@@ -39,20 +46,17 @@ class Federation:
     @cached_property
     def everywhere(self) -> dict[str, Examples]:
         """What simulated participants can all look at: the global test set."""
-        return {"global": Examples(self.features, np.arange(self.corpus.train, len(self.corpus)))}
+        return {"global": Examples(self.features, self.held)}
 
     def site(self, client: ClientId) -> Site:
         index = self.partition.index(client)
-        own = {
-            "train": Examples(self.features, self.partition.train[index]),
-            "test": Examples(self.features, self.partition.test[index]),
-        }
-        return Site(self.task, self.model, {**own, **self.everywhere})
+        own = {"train": Examples(self.features, self.train[index]), "test": Examples(self.features, self.test[index])}
+        return Site(self.task, self.model, {**own, **self.everywhere}, int(self.partition.train.sizes[index]))
 
     @cached_property
     def server_site(self) -> Site:
-        union = Examples(self.features, np.arange(self.corpus.train))
-        return Site(self.task, self.model, {"train": union, "union": union, **self.everywhere})
+        union = Examples(self.features, np.sort(self.train.rows))
+        return Site(self.task, self.model, {"train": union, "union": union, **self.everywhere}, self.corpus.train)
 
     def start(self) -> Start:
         return Start(self.model.fresh, self.clients)
@@ -71,3 +75,25 @@ class Federation:
 
     def server_context(self, round: int) -> Context:
         return Context("the server", round, self.server_site, self.seed.of("server", round))
+
+
+def arranged(
+    task: Task, model: Model, corpus: Corpus, features: Features, partition: Partition, seed: Seed, max_tokens: int
+) -> Federation:
+    """Divide what the examples became (windows, pieces) as the examples themselves are divided."""
+    first = features.first
+    every = Shares.cut(np.arange(corpus.train, len(corpus)), np.array([len(corpus) - corpus.train])).expanded(first)
+    train, test = partition.train.expanded(first), partition.test.expanded(first)
+    if not (isinstance(task, LanguageModel) and task.group):
+        return Federation(task, model, corpus, features, partition, train, test, every.rows, seed)
+    ids = features.columns["input_ids"]
+    if not isinstance(ids, Ragged):
+        raise TypeError("texts of a language model are ragged")
+    everybody = [*(train[k] for k in range(len(train))), *(test[k] for k in range(len(test)))]
+    pieces, ends = regrouped(ids, everybody, max_tokens)
+    half = len(train)
+    own = np.arange(ends[-1])
+    labels = Ragged(pieces.values, pieces.offsets, -100)
+    grouped = Features(f"{features.key}-{partition.digest}", {"input_ids": pieces, "labels": labels}, texts=features.texts)
+    divided = Shares(own, ends[: half + 1]), Shares(own, ends[half:])
+    return Federation(task, model, corpus, grouped, partition, *divided, own[ends[half] :], seed)

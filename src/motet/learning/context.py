@@ -14,7 +14,8 @@ from motet.core.work import Job, Work
 from motet.learning.features import Examples
 from motet.learning.jobs import Course, Fit, Fitted, Infer, Momenta, Readings
 from motet.learning.model import Model
-from motet.learning.objectives import Objective, Readout
+from motet.learning.objectives import Objective
+from motet.learning.readouts import Readout
 from motet.learning.solver import Solver
 
 
@@ -40,11 +41,15 @@ class Task(Protocol):
 
 @dataclass(frozen=True)
 class Site:
-    """One participant: its task, its model, its data by split (train, test; for the server also global, union)."""
+    """One participant: its task, its model, its data by split (train, test; for the server also global, union).
+
+    `size` is the number of its training examples, which may have become more rows (windows) or fewer (grouped texts).
+    """
 
     task: Task
     model: Model
     data: Mapping[str, Examples]
+    size: int
 
     def split(self, name: str) -> Examples:
         if name not in self.data:
@@ -69,7 +74,7 @@ class Context:
 
     @property
     def size(self) -> int:
-        return len(self.site.split("train"))
+        return self.site.size
 
     def fit(
         self,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 import torch
@@ -34,11 +35,16 @@ class Ragged:
     def lengths(self) -> np.ndarray:
         return np.diff(self.offsets)
 
-    def beside(self, rows: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Some rows as a rectangle, and where in it they really are."""
+    def __getitem__(self, row: int) -> np.ndarray:
+        return self.values[self.offsets[row] : self.offsets[row + 1]]
+
+    def beside(self, rows: np.ndarray, left: bool = False) -> tuple[np.ndarray, np.ndarray]:
+        """Some rows as a rectangle, and where in it they really are; `left` fills in front."""
         first, last = self.offsets[rows], self.offsets[rows + 1]
-        places = np.arange(int((last - first).max(initial=0)))
-        real = places < (last - first)[:, None]
+        width = int((last - first).max(initial=0))
+        gap = (width - (last - first))[:, None] if left else 0
+        places = np.arange(width) - gap
+        real = (places >= 0) & (places < (last - first)[:, None])
         where = np.where(real, first[:, None] + places, 0)
         return np.where(real, self.values[where], self.pad) if len(self.values) else np.zeros(where.shape, np.int32), real
 
@@ -48,13 +54,29 @@ Column = Ragged | np.ndarray
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """One corpus as a model reads it. `key` names it, so that worker processes can find it without being sent it."""
+    """One corpus as a model reads it. `key` names it, so that worker processes can find it without being sent it.
+
+    An example may become several rows (windows of a long text): those of example i are `first[i] : first[i + 1]`. `side` are
+    columns a row that no batch needs, `texts` the corpus's own columns, an entry an example; metrics look at both.
+    """
 
     key: str
     columns: Mapping[str, Column]
+    first: np.ndarray | None = None
+    side: Mapping[str, Column] = field(default_factory=dict)
+    texts: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    tokenizer: Any = None  # to read back what a model writes
+    left: bool = False  # padding stands in front, for a model that reads its last position (XLNet)
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
+
+    def example_of(self, rows: np.ndarray) -> np.ndarray:
+        """Which example each row is of."""
+        if self.first is None:
+            return rows
+        found: np.ndarray = np.searchsorted(self.first, rows, side="right") - 1
+        return found
 
     @property
     def lengths(self) -> np.ndarray:
@@ -66,7 +88,7 @@ class Features:
         tensors: dict[str, Tensor] = {}
         for name, column in self.columns.items():
             if isinstance(column, Ragged):
-                table, real = column.beside(rows)
+                table, real = column.beside(rows, self.left)
                 tensors[name] = torch.from_numpy(table.astype(np.int64))
                 if name == "input_ids":
                     tensors["attention_mask"] = torch.from_numpy(real.astype(np.int64))

@@ -12,7 +12,8 @@ from motet.core.messages import message
 from motet.core.params import Params
 from motet.learning.features import Examples
 from motet.learning.model import Model
-from motet.learning.objectives import Objective, Readout
+from motet.learning.objectives import Objective
+from motet.learning.readouts import Readout
 from motet.learning.solver import Solver
 
 CHUNK = 512  # rows of one piece of inference; fixed, so that results do not depend on how many workers share it

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -13,7 +13,15 @@ from torch import Tensor
 from motet.core.messages import message
 
 Batch = Mapping[str, Tensor]
-Forward = Callable[[Batch], Mapping[str, Tensor]]
+IGNORED = -100  # a label that is none
+
+
+class Forward(Protocol):
+    """A model to be called with a batch; its module, for those who need more of it (generation)."""
+
+    @property
+    def module(self) -> Any: ...
+    def __call__(self, batch: Batch) -> Mapping[str, Tensor]: ...
 
 
 class Objective(Protocol):
@@ -32,19 +40,56 @@ class CrossEntropy:
         return loss, torch.ones_like(loss)
 
 
-class Readout(Protocol):
-    """What is kept of a forward pass: a few numbers a row, never the whole output."""
+@message
+@dataclass(frozen=True)
+class SquaredError:
+    """One number an example."""
 
-    def read(self, forward: Forward, batch: Batch) -> dict[str, Tensor]: ...
+    def losses(self, forward: Forward, batch: Batch) -> tuple[Tensor, Tensor]:
+        loss = (forward(batch)["logits"].float().squeeze(-1) - batch["labels"]).square()
+        return loss, torch.ones_like(loss)
 
 
 @message
 @dataclass(frozen=True)
-class Logits:
-    """The scores of the classes, and the loss where the labels are known."""
+class TokenCrossEntropy:
+    """A label for every token, or for some; an example counts by its labelled tokens.
 
-    def read(self, forward: Forward, batch: Batch) -> dict[str, Tensor]:
-        logits = forward(batch)["logits"].float()
-        if "labels" not in batch:
-            return {"logits": logits}
-        return {"logits": logits, "loss": F.cross_entropy(logits, batch["labels"], reduction="none")}
+    `shift` = 1 where a token predicts the next one. `smoothing` spreads that much of the probability evenly over the other
+    tokens; padding (`pad`) gets none of it.
+    """
+
+    shift: int = 0
+    smoothing: float = 0.0
+    pad: int = -1
+
+    def losses(self, forward: Forward, batch: Batch) -> tuple[Tensor, Tensor]:
+        labels = batch["labels"][:, self.shift :]
+        logits = forward(batch)["logits"].float()[:, : labels.shape[1]]
+        count = (labels != IGNORED).sum(1)
+        each = token_losses(logits, labels, self.smoothing, self.pad)
+        return each.sum(1) / count.clamp(min=1), count.float()
+
+
+def token_losses(logits: Tensor, labels: Tensor, smoothing: float = 0.0, pad: int = -1) -> Tensor:
+    """[rows, tokens]; 0 where there is no label."""
+    if not smoothing:
+        return F.cross_entropy(logits.transpose(1, 2), labels, reduction="none", ignore_index=IGNORED)
+    chances = F.log_softmax(logits, -1)
+    known = labels != IGNORED
+    right = chances.gather(-1, labels.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+    others = chances.sum(-1) - right - (chances[..., pad] if pad >= 0 else 0)
+    share = smoothing / (logits.shape[-1] - (2 if pad >= 0 else 1))
+    return torch.where(known, -(1 - smoothing) * right - share * others, 0.0)
+
+
+@message
+@dataclass(frozen=True)
+class SpanCrossEntropy:
+    """Where an answer begins and ends. Padding is no candidate: else the loss would depend on how wide a neighbour is."""
+
+    def losses(self, forward: Forward, batch: Batch) -> tuple[Tensor, Tensor]:
+        output, hidden = forward(batch), batch["attention_mask"] == 0
+        ends = [output[k].float().masked_fill(hidden, -1e9) for k in ("start_logits", "end_logits")]
+        first, last = (F.cross_entropy(x, batch[y], reduction="none") for x, y in zip(ends, ("starts", "ends"), strict=True))
+        return (first + last) / 2, torch.ones_like(first)

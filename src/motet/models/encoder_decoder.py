@@ -1,0 +1,27 @@
+"""BERT2BERT (Rothe et al. 2020): an encoder and a decoder, both begun from the same pretrained encoder."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from motet.core.errors import ConfigError
+
+
+def bert2bert(where: str, tokenizer: Any, changes: Mapping[str, Any]) -> Any:
+    """The decoder gets cross-attention and a language-model head of its own; writing begins with [CLS] and ends with [SEP]."""
+    import transformers
+
+    options = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in changes.items()}
+    try:
+        model = transformers.EncoderDecoderModel.from_encoder_decoder_pretrained(where, where, **options)
+    except (OSError, ValueError, KeyError, TypeError) as error:
+        first = str(error).strip().splitlines()[0][:200]
+        raise ConfigError(
+            f"model.name: no BERT2BERT could be made from '{where}' ({first}); it needs an encoder of BERT's kind."
+        ) from None
+    begin = tokenizer.cls_token_id if tokenizer.cls_token_id is not None else tokenizer.bos_token_id
+    end = tokenizer.sep_token_id if tokenizer.sep_token_id is not None else tokenizer.eos_token_id
+    for config in (model.config, model.generation_config):
+        config.decoder_start_token_id, config.eos_token_id, config.pad_token_id = begin, end, tokenizer.pad_token_id
+    return model

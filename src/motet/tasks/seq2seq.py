@@ -1,0 +1,86 @@
+"""A text, and another one to be written from it: a headline, a summary, a question."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from motet.core.errors import ConfigError
+from motet.datasets.corpus import Corpus
+from motet.learning.features import Examples, Features, Ragged
+from motet.learning.jobs import Readings
+from motet.learning.model import Model
+from motet.learning.objectives import IGNORED, TokenCrossEntropy
+from motet.learning.readouts import Generated
+from motet.tasks.generation import generation_scores
+from motet.tasks.tokens import BATCH, encoded
+
+
+@dataclass(frozen=True)
+class Seq2Seq:
+    """The decoder sees the target shifted by one, and its labels are the target. Decoding is by beam search."""
+
+    target_tokens: int = 64
+    smoothing: float = 0.0
+    readout: Generated = Generated()
+    labels: tuple[str, ...] = ()
+    name: str = "seq2seq"
+    headline: str = "rougeL"
+    measures: tuple[str, ...] = ("rougeL", "rouge1", "rouge2", "rougeL_b12", "bleu", "meteor", "loss")
+
+    @property
+    def objective(self) -> TokenCrossEntropy:
+        return TokenCrossEntropy(smoothing=self.smoothing)
+
+    def features(self, corpus: Corpus, model: Model, max_tokens: int) -> Features:
+        tokenizer, config = model.tokenizer, model.module.config
+        start = getattr(config, "decoder_start_token_id", None)
+        if start is None:
+            raise ConfigError(
+                f"{model.key}: its configuration names no decoder_start_token_id, so writing cannot begin; set it."
+            )
+        targets: list[list[int]] = []
+        for at in range(0, len(corpus), BATCH):
+            some = list(corpus.column("target")[at : at + BATCH])
+            targets += tokenizer(text_target=some, truncation=True, max_length=self.target_tokens)["input_ids"]
+        before = [[int(start), *row[:-1]] for row in targets]
+        columns = {
+            **encoded(tokenizer, corpus.column("source"), max_tokens),
+            "labels": Ragged.of([row or [IGNORED] for row in targets], IGNORED),
+            "decoder_input_ids": Ragged.of(before, tokenizer.pad_token_id),
+        }
+        return Features(corpus.key, columns, texts=corpus.columns, tokenizer=tokenizer)
+
+    def texts(self, corpus: Corpus) -> Sequence[str]:
+        """The targets: by them FedNLP tells examples alike."""
+        return corpus.column("target")
+
+    def metrics(self, readings: Readings, examples: Examples) -> dict[str, float]:
+        texts, tokenizer = examples.features.texts, examples.features.tokenizer
+        table = readings["said"].numpy()
+        said = tokenizer.batch_decode(np.where(table == IGNORED, tokenizer.pad_token_id, table), skip_special_tokens=True)
+        gold = [texts["target"][int(row)] for row in examples.rows]
+        scores = generation_scores([text.strip() for text in said], gold)
+        count = int(readings["count"].sum())
+        return {**scores, "loss": float(readings["loss"].double().sum()) / max(1, count)}
+
+
+def seq2seq(
+    corpus: Corpus,
+    target_tokens: int = 64,
+    smoothing: float = 0.0,
+    beams: int = 4,
+    length_penalty: float = 2.0,
+    shortest: int = 0,
+    no_repeat: int = 0,
+) -> Seq2Seq:
+    """A text and another one to be written from it: ROUGE-1/2/L, BLEU-4, METEOR."""
+    if not 0 <= smoothing < 1:
+        raise ConfigError(f"task.smoothing is {smoothing}; it is a share of the probability, from 0 to below 1.")
+    for name, value in (("target_tokens", target_tokens), ("beams", beams)):
+        if value < 1:
+            raise ConfigError(f"task.{name} is {value}; it must be at least 1.")
+    corpus.column("target")
+    return Seq2Seq(target_tokens, smoothing, Generated(beams, target_tokens, shortest, length_penalty, no_repeat))

@@ -1,0 +1,35 @@
+"""What a formulation is, beyond what training needs of it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from motet.datasets.corpus import Corpus
+from motet.learning.features import Examples, Features
+from motet.learning.jobs import Readings
+from motet.learning.model import Model
+from motet.learning.objectives import Objective
+from motet.learning.readouts import Readout
+
+
+class Task(Protocol):
+    """`headline` is the metric by which runs are compared, `measures` names all; `labels` is what the head tells apart."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def headline(self) -> str: ...
+    @property
+    def measures(self) -> tuple[str, ...]: ...
+    @property
+    def labels(self) -> tuple[str, ...]: ...
+    @property
+    def objective(self) -> Objective: ...
+    @property
+    def readout(self) -> Readout: ...
+    def features(self, corpus: Corpus, model: Model, max_tokens: int) -> Features: ...
+    def texts(self, corpus: Corpus) -> Sequence[str]:
+        """What a vocabulary is made from, and texts are told alike by: one string an example."""
+
+    def metrics(self, readings: Readings, examples: Examples) -> dict[str, float]: ...
