@@ -23,6 +23,9 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+data_app = typer.Typer(help="Corpora: read once, kept in one file.", no_args_is_help=True)
+app.add_typer(data_app, name="data")
+
 Command = TypeVar("Command", bound=Callable[..., None])
 
 
@@ -128,6 +131,30 @@ def export(
 
     export_model(folder, to, client)
     typer.echo(f"The model is in {to}.")
+
+
+@data_app.command("build")
+@_guarded
+def data_build(
+    name: Annotated[str, typer.Argument(help="A corpus (see: motet list datasets), or a file or folder of your own.")],
+    to: Annotated[Path, typer.Option(help="The HDF5 file to write.")],
+    source: Annotated[Path | None, typer.Option("--from", help="The folder with the corpus's original files.")] = None,
+    layout: Annotated[str, typer.Option(help="motet (columns; fast) or fednlp (as FedNLP publishes its data).")] = "motet",
+    settings: Annotated[list[str] | None, typer.Option("--set", help="As in a recipe: data.text=body")] = None,
+) -> None:
+    """Read a corpus once and keep it in one file that loads in seconds: data.path=FILE.h5."""
+    from motet.experiment.data import build_store
+
+    typer.echo(build_store(name, source, to, layout, settings or []))
+
+
+@data_app.command("show")
+@_guarded
+def data_show(file: Annotated[Path, typer.Argument(help="A store, or any file a recipe's data.path may name.")]) -> None:
+    """What is in a corpus: task, rows, columns, labels, clients, a few examples."""
+    from motet.experiment.data import described_corpus
+
+    typer.echo(described_corpus(file))
 
 
 def _recipe(name: str, settings: list[str] | None) -> Any:

@@ -24,6 +24,7 @@ import numpy as np
 
 from motet.core.errors import DataError, meant
 from motet.core.rng import Seed
+from motet.datasets.columns import Categories, digest_of
 
 COLUMNS: dict[str, tuple[str, ...]] = {
     "classification": ("text", "label"),
@@ -75,12 +76,21 @@ class Corpus:
     def key(self) -> str:
         """A digest of all it holds."""
         digest = hashlib.blake2b(digest_size=12)
-        digest.update(repr((self.name, self.train, list(self.columns))).encode())
-        for column in self.columns.values():
-            for value in column:
-                digest.update(str(value).encode())
-                digest.update(b"\0")
+        digest.update(repr((self.name, self.task, self.train, sorted(self.columns))).encode())
+        for name in sorted(self.columns):
+            digest.update(digest_of(self.columns[name]))
         return digest.hexdigest()
+
+    def codes(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+        """The different values of a column, sorted, and a number for each row."""
+        column = self.column(name)
+        if not isinstance(column, Categories):
+            return np.unique(np.asarray([str(v) for v in column]), return_inverse=True)
+        names = np.asarray(column.names)
+        order = np.argsort(names)
+        rank = np.empty(len(order), np.int64)
+        rank[order] = np.arange(len(order))
+        return names[order], rank[column.codes]
 
     def rows(self, picked: np.ndarray, train: int) -> Corpus:
         columns = {name: [column[i] for i in picked] for name, column in self.columns.items()}

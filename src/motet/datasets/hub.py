@@ -6,10 +6,29 @@ from collections.abc import Mapping
 from typing import Any
 
 from motet.core.errors import ConfigError, DataError
-from motet.datasets.corpus import Corpus, joined, split
+from motet.datasets.corpus import COLUMNS, Corpus, joined, split
+from motet.datasets.shape import shaped, task_of
 
 
-def from_hub(name: str, names: Mapping[str, str | None], test_share: float) -> Corpus:
+def from_hub(name: str, names: Mapping[str, str | None], task: str | None, share: float) -> Corpus:
+    """`name` may be followed by a configuration: glue:mrpc."""
+    loaded = _loaded(name)
+    if "train" not in loaded:
+        raise DataError(f"{name}: there is no split 'train'; it has {', '.join(loaded)}.")
+    train = _columns(name, loaded["train"], names)
+    kind = task or task_of(train)
+    if kind is None:
+        needs = "; ".join(f"{t}: {', '.join(c)}" for t, c in COLUMNS.items())
+        has = ", ".join(loaded["train"].column_names)
+        raise DataError(f"{name}: its columns {has} are of no task. Tasks need {needs}. Name them: data.text=…")
+    held = next((s for s in ("test", "validation") if s in loaded and _labelled(loaded[s], names)), None)
+    if held is None:
+        return split(name, kind, shaped(name, kind, train), share, "Hugging Face hub")
+    test = _columns(name, loaded[held], names)
+    return joined(name, kind, shaped(name, kind, train), shaped(name, kind, test), "Hugging Face hub")
+
+
+def _loaded(name: str) -> Any:
     try:
         import datasets
     except ImportError:
@@ -17,21 +36,15 @@ def from_hub(name: str, names: Mapping[str, str | None], test_share: float) -> C
             f"data.name: '{name}' is none of Motet's own corpora, and the hub needs a package; "
             "run: pip install 'motet[hub]', or give a file with data.path=…"
         ) from None
+    where, _, configuration = name.partition(":")
     try:
-        loaded = datasets.load_dataset(name)
+        return datasets.load_dataset(where, configuration or None)
     except Exception as error:  # the library raises whatever its network layer raises
         first = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
         raise ConfigError(
             f"data.name: '{name}' could not be loaded from the hub ({first}); check the name and the network, "
             "or give a file with data.path=…"
         ) from None
-    if "train" not in loaded:
-        raise DataError(f"{name}: there is no split 'train'; it has {', '.join(loaded)}.")
-    train = _columns(name, loaded["train"], names)
-    held = next((s for s in ("test", "validation") if s in loaded and _labelled(loaded[s], names)), None)
-    if held is None:
-        return split(name, "classification", train, test_share, "Hugging Face hub")
-    return joined(name, "classification", train, _columns(name, loaded[held], names), "Hugging Face hub")
 
 
 def _columns(name: str, table: Any, names: Mapping[str, str | None]) -> dict[str, list[Any]]:
@@ -39,15 +52,14 @@ def _columns(name: str, table: Any, names: Mapping[str, str | None]) -> dict[str
     for ours, theirs in names.items():
         column = theirs or ours
         if column in table.column_names:
-            values = table[column]
-            feature = table.features.get(column)
-            named = getattr(feature, "names", None)
-            columns[ours] = [named[v] if named else str(v) for v in values]
-        elif theirs is not None or ours == "text":
+            named = getattr(table.features.get(column), "names", None)  # classes are numbers with names beside them
+            columns[ours] = [named[v] if named else v for v in table[column]]
+        elif theirs is not None:
             raise DataError(f"{name}: there is no column '{column}'; it has {', '.join(table.column_names)}. Set data.{ours}=…")
     return columns
 
 
 def _labelled(table: Any, names: Mapping[str, str | None]) -> bool:
+    """The hub's test sets often have their labels taken away: −1."""
     column = names.get("label") or "label"
     return column not in table.column_names or not len(table) or table[0][column] not in (-1, None)

@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import os
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from motet.core.errors import ConfigError, meant
 from motet.core.rng import Seed
-from motet.datasets.corpus import Corpus, joined, split
+from motet.datasets.corpus import Corpus
 from motet.datasets.hub import from_hub
 from motet.datasets.movie_reviews import movie_reviews
-from motet.datasets.table import read_table
+from motet.datasets.own import own_corpus
+from motet.datasets.readers import READERS
 from motet.datasets.toy import toy_classification, toy_lm, toy_pairs, toy_qa, toy_regression, toy_seq2seq, toy_tagging
 
+# Corpora that need no files: made here, or carried by a package.
 DATASETS: dict[str, Callable[[], Corpus]] = {
     "movie-reviews": movie_reviews,
     "toy-classification": toy_classification,
@@ -24,11 +27,16 @@ DATASETS: dict[str, Callable[[], Corpus]] = {
     "toy-seq2seq": toy_seq2seq,
     "toy-lm": toy_lm,
 }
+OURS = ("text", "second", "label", "score", "words", "tags", "context", "question", "answers", "starts", "source", "target")
 
 
 @dataclass(frozen=True)
 class DataChoice:
-    """Which corpus, what its columns are called, and how much of it."""
+    """Which corpus, what its columns are called, and how much of it.
+
+    `name` alone: a corpus of ours, or of the hub. `name` with `path`: a published corpus, whose original files are in that folder.
+    `path` alone: your own data.
+    """
 
     name: str | None = None
     path: str | None = None
@@ -36,38 +44,61 @@ class DataChoice:
     text: str | None = None
     label: str | None = None
     client: str | None = None
+    columns: Mapping[str, str] = field(default_factory=dict)  # other columns: {context: passage, answers: gold}
     test_share: float = 0.2
     limit: int | None = None
     test_limit: int | None = None
 
+    def __post_init__(self) -> None:
+        for name in ("limit", "test_limit"):
+            value = getattr(self, name)
+            if value is not None and value < 1:
+                raise ConfigError(f"data.{name} is {value}; it must be at least 1, or left out for all rows.")
+        if not 0 < self.test_share < 1:
+            raise ConfigError(f"data.test_share is {self.test_share}; it is a share of the rows, above 0 and below 1.")
+        known = (*OURS, "domain", "client")
+        if odd := next((c for c in self.columns if c not in known), None):
+            raise ConfigError(f"data.columns: Motet has no column '{odd}'; it has {', '.join(known)}.{meant(odd, known)}")
 
-def load_corpus(choice: DataChoice, seed: Seed) -> Corpus:
-    if (choice.name is None) == (choice.path is None):
-        raise ConfigError("data: give either data.name (a corpus by name) or data.path (your own file).")
-    for name in ("limit", "test_limit"):
-        value = getattr(choice, name)
-        if value is not None and value < 1:
-            raise ConfigError(f"data.{name} is {value}; it must be at least 1, or left out for all rows.")
-    corpus = _named(choice) if choice.name is not None else _from_files(choice)
+
+def load_corpus(choice: DataChoice, seed: Seed, task: str | None = None) -> Corpus:
+    """The corpus a recipe names, or as much of it as it wants. `task` is the recipe's formulation, if it names one."""
+    if choice.name is None and choice.path is None:
+        raise ConfigError("data: give data.name (a corpus by name), data.path (your own file), or both (a corpus's own files).")
+    corpus = _named(choice, task) if choice.name is not None else _own(choice, task)
     return corpus.sample(choice.limit, choice.test_limit, seed.of("data").numpy())
 
 
-def _named(choice: DataChoice) -> Corpus:
+def _named(choice: DataChoice, task: str | None) -> Corpus:
     name = choice.name or ""
+    if name in READERS:
+        return READERS[name](_home(name, choice.path))
     if name in DATASETS:
         return DATASETS[name]()
-    if meant(name, DATASETS) and "/" not in name:
-        raise ConfigError(f"data.name: there is no corpus '{name}'; Motet has {', '.join(DATASETS)}.{meant(name, DATASETS)}")
-    return from_hub(name, _names(choice), choice.test_share)
+    known = [*DATASETS, *READERS]
+    if meant(name, known) and "/" not in name and ":" not in name:
+        raise ConfigError(f"data.name: there is no corpus '{name}'.{meant(name, known)} See: motet list datasets")
+    return from_hub(name, _names(choice), task, choice.test_share)
 
 
-def _from_files(choice: DataChoice) -> Corpus:
-    path = Path(choice.path or "")
-    train = read_table(path, _names(choice))
-    if choice.test is None:
-        return split(path.name, "classification", train, choice.test_share, path.name)
-    return joined(path.name, "classification", train, read_table(Path(choice.test), _names(choice)), path.name)
+def _home(name: str, given: str | None) -> Path:
+    """Where a corpus's original files are: data.path, or a folder of its name under $MOTET_DATA, data/ or .data/."""
+    if given is not None:
+        return Path(given)
+    base = name.partition("-")[0] if name.startswith("glue-") else name
+    places = [Path(p) / n for p in (os.environ.get("MOTET_DATA"), "data", ".data") if p for n in (name, base, base.replace("-", "_"))]
+    found = next((p for p in places if p.is_dir()), None)
+    if found is None:
+        looked = ", ".join(dict.fromkeys(str(p) for p in places))
+        raise ConfigError(f"data.name: the files of '{name}' are not here (looked in {looked}); say where they are: data.path=…")
+    return found
+
+
+def _own(choice: DataChoice, task: str | None) -> Corpus:
+    test = None if choice.test is None else Path(choice.test)
+    return own_corpus(Path(choice.path or ""), test, _names(choice), task, choice.test_share)
 
 
 def _names(choice: DataChoice) -> dict[str, str | None]:
-    return {"text": choice.text, "label": choice.label, "client": choice.client, "domain": None}
+    given = {"text": choice.text, "label": choice.label, "client": choice.client, **choice.columns}
+    return {ours: given.get(ours) for ours in (*OURS, "domain", "client")}

@@ -1,28 +1,26 @@
-"""Your own files: csv, tsv or jsonl with a text column and a label column."""
+"""Tables: csv, tsv, jsonl or parquet, a column for each thing."""
 
 from __future__ import annotations
 
 import csv
 import json
+import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
-from motet.core.errors import DataError, meant
+from motet.core.errors import ConfigError, DataError, meant
 
-READERS = (".csv", ".tsv", ".jsonl")
+READERS = (".csv", ".tsv", ".jsonl", ".parquet")
 
 
-def read_table(path: Path, names: Mapping[str, str | None]) -> dict[str, list[str]]:
-    """Columns by our names (text, label, client). `names` says what the file calls them; None: the same, if it is there."""
-    if not path.exists():
-        raise DataError(f"data.path: there is no file '{path}'; give the path of a {', '.join(READERS)} file.")
-    if path.suffix not in READERS:
-        raise DataError(f"data.path: '{path.name}' ends in '{path.suffix}'; Motet reads {', '.join(READERS)}.")
-    rows = list(_jsonl(path) if path.suffix == ".jsonl" else _separated(path))
+def read_table(path: Path, names: Mapping[str, str | None]) -> dict[str, list[Any]]:
+    """Columns by our names. `names` says what the file calls them; None: the same, if it is there."""
+    rows = list(_rows(path))
     if not rows:
-        raise DataError(f"{path.name}: the file has no rows; expected at least one with a text and a label.")
-    columns: dict[str, list[str]] = {}
+        raise DataError(f"{path.name}: the file has no rows; expected at least one.")
     has = list(rows[0][1])
+    columns: dict[str, list[Any]] = {}
     for ours, theirs in names.items():
         if theirs is None and ours not in has:
             continue
@@ -32,26 +30,44 @@ def read_table(path: Path, names: Mapping[str, str | None]) -> dict[str, list[st
                 f"{path.name}: data.{ours} names column '{column}'; the file has {', '.join(has)}.{meant(column, has)}"
             )
         columns[ours] = [_value(path, line, row, column) for line, row in rows]
-    if "text" not in columns:
-        raise DataError(f"{path.name}: there is no column 'text'; it has {', '.join(has)}. Say which one: data.text=…")
+    if not columns:
+        raise DataError(
+            f"{path.name}: none of its columns ({', '.join(has)}) is called {', '.join(list(names)[:4])}, …. "
+            "Say which is which, such as data.text=… data.label=…"
+        )
     return columns
 
 
-def _value(path: Path, line: int, row: Mapping[str, object], column: str) -> str:
+def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    match path.suffix.lower():
+        case ".jsonl":
+            return _jsonl(path)
+        case ".parquet":
+            return _parquet(path)
+        case ".tsv":
+            return _separated(path, "\t")
+    return _separated(path, ",")
+
+
+def _value(path: Path, line: int, row: Mapping[str, Any], column: str) -> Any:
     value = row.get(column)
     if value is None:
         raise DataError(f"{path.name}, line {line}: column '{column}' has no value; every row needs one.")
-    return str(value)
+    return value
 
 
-def _separated(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
+def _separated(path: Path, delimiter: str) -> Iterator[tuple[int, dict[str, Any]]]:
+    csv.field_size_limit(sys.maxsize)  # a text may be longer than the module expects of a field
     with path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.DictReader(file, delimiter="\t" if path.suffix == ".tsv" else ",")
-        for row in reader:
-            yield reader.line_num, {str(k): v for k, v in row.items() if k is not None}
+        reader = csv.DictReader(file, delimiter=delimiter)
+        try:
+            for row in reader:
+                yield reader.line_num, {str(k): v for k, v in row.items() if k is not None}
+        except (csv.Error, UnicodeDecodeError) as error:
+            raise DataError(f"{path.name}, line {reader.line_num + 1}: {error}; expected UTF-8 text in columns.") from None
 
 
-def _jsonl(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
+def _jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     with path.open(encoding="utf-8-sig") as file:
         for number, line in enumerate(file, 1):
             if not line.strip():
@@ -63,3 +79,16 @@ def _jsonl(path: Path) -> Iterator[tuple[int, dict[str, object]]]:
             if not isinstance(row, dict):
                 raise DataError(f"{path.name}, line {number}: expected a JSON object, found {type(row).__name__}.")
             yield number, row
+
+
+def _parquet(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+    try:
+        import pyarrow.parquet
+    except ImportError:
+        raise ConfigError(f"data.path: '{path.name}' needs a package to be read; run: pip install 'motet[hub]'") from None
+    try:
+        table = pyarrow.parquet.read_table(path)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path.name}: this is no parquet file ({str(error).splitlines()[0][:120]}).") from None
+    for number, row in enumerate(table.to_pylist(), 1):
+        yield number, row

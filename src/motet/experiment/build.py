@@ -47,7 +47,7 @@ class InProcessOptions:
 
 def build_federation(config: Config) -> Federation:
     seed = Seed(config.seed)
-    corpus = load_corpus(config.data, seed)
+    corpus = load_corpus(config.data, seed, None if config.task.type == "auto" else config.task.type)
     return make_federation(config.model, corpus, config.partition, seed, config.task)
 
 

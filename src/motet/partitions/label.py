@@ -34,7 +34,7 @@ def label(
     check_clients(clients, corpus.train)
     if not (alpha > 0 and math.isfinite(alpha)):
         raise ConfigError(f"partition.alpha is {alpha}; it must be above 0 (0.1: nearly one label a client, 100: all alike).")
-    values, ids = np.unique(np.asarray(corpus.column("label")), return_inverse=True)
+    values, ids = corpus.codes("label")
     if len(values) < 2:
         raise ConfigError(f"partition: column 'label' has one value, '{values[0]}', so labels cannot shift; use uniform.")
     prior = np.bincount(ids[: corpus.train], minlength=len(values)) / corpus.train

@@ -12,12 +12,14 @@ from motet.partitions.partition import Named, Partition, Shares
 
 def natural(corpus: Corpus, seed: Seed, column: str = "client") -> Partition:
     """One client for each value of a column (author, domain, mailbox)."""
-    values = np.asarray([str(v) for v in corpus.column(column)])
-    names, ids = np.unique(values[: corpus.train], return_inverse=True)
+    every, codes = corpus.codes(column)
+    present, ids = np.unique(codes[: corpus.train], return_inverse=True)
+    names = every[present]
     if len(names) < 2:
         raise ConfigError(f"partition.column: '{column}' has one value, '{names[0]}'; a federation needs two clients or more.")
-    place = {name: k for k, name in enumerate(names.tolist())}
-    test_ids = np.array([place.get(v, -1) for v in values[corpus.train :].tolist()], np.int64)
+    place = np.full(len(every), -1, np.int64)
+    place[present] = np.arange(len(present))
+    test_ids = place[codes[corpus.train :]]
     train = _by_client(ids, len(names))
     known = np.flatnonzero(test_ids >= 0)  # a test row of somebody who has no training row is only in the global test set
     test = _by_client(test_ids[known], len(names))

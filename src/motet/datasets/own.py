@@ -1,0 +1,86 @@
+"""Your own data in one line: a file or a folder, in whatever form it is."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from motet.core.errors import DataError
+from motet.datasets.conll import read_conll
+from motet.datasets.corpus import COLUMNS, Corpus, joined, split
+from motet.datasets.fednlp import is_fednlp, read_fednlp
+from motet.datasets.shape import shaped, task_of
+from motet.datasets.squad import read_squad
+from motet.datasets.store import is_store, open_store
+from motet.datasets.table import READERS, read_table
+
+Columns = dict[str, list[Any]]
+TAGGED = (".conll", ".bio", ".iob", ".ner")
+FORMS = f"{', '.join(READERS)}, {', '.join(TAGGED)} (words and tags), .json (SQuAD's), .txt (a text a line), .h5"
+
+
+def own_corpus(path: Path, test: Path | None, names: Mapping[str, str | None], task: str | None, share: float) -> Corpus:
+    """A corpus from a file, from two (training and test), or from a folder. `task` is what the recipe says, if it does."""
+    if not path.exists():
+        raise DataError(f"data.path: there is no file or folder '{path}'; Motet reads {FORMS}, and folders of them.")
+    if path.suffix in (".h5", ".hdf5"):
+        if is_store(path):
+            return open_store(path)
+        if is_fednlp(path):
+            return read_fednlp(path)
+        raise DataError(f"data.path: '{path}' is neither a store of Motet's nor a file of FedNLP's; see: motet data build")
+    train = _columns(path, names, task)
+    kind = task or task_of(train)
+    if kind is None:
+        needs = "; ".join(f"{t}: {', '.join(c)}" for t, c in COLUMNS.items())
+        raise DataError(f"{path.name}: its columns {', '.join(train)} are of no task. Tasks need {needs}. Name them: data.text=…")
+    if kind == "regression" and "score" not in train and "label" in train:
+        train["score"] = train.pop("label")
+    ready = shaped(path.name, kind, train)
+    if test is None:
+        return split(path.name, kind, ready, share, path.name)
+    held = _columns(test, names, kind)
+    if kind == "regression" and "score" not in held and "label" in held:
+        held["score"] = held.pop("label")
+    return joined(path.name, kind, ready, shaped(test.name, kind, held), path.name)
+
+
+def _columns(path: Path, names: Mapping[str, str | None], task: str | None) -> Columns:
+    if path.is_dir():
+        return _folder(path, names, task)
+    match path.suffix.lower():
+        case suffix if suffix in READERS:
+            return read_table(path, names)
+        case suffix if suffix in TAGGED:
+            return read_conll(path)
+        case ".json":
+            return read_squad(path, Counter())
+        case ".txt" if task == "tagging":
+            return read_conll(path)
+        case ".txt":
+            lines = path.read_text("utf-8-sig").splitlines()
+            return {"text": [line for line in lines if line.strip()]}
+    raise DataError(f"data.path: '{path.name}' ends in '{path.suffix}'; Motet reads {FORMS}.")
+
+
+def _folder(folder: Path, names: Mapping[str, str | None], task: str | None) -> Columns:
+    """A folder for each label, with a text a file; or a folder (or file) for each client, with its own data."""
+    entries = sorted(p for p in folder.iterdir() if not p.name.startswith("."))
+    folders = [p for p in entries if p.is_dir()]
+    if folders and names.get("client") is None and task in (None, "classification"):
+        texts = [(d.name, f) for d in folders for f in sorted(d.iterdir()) if f.suffix in (".txt", "") and f.is_file()]
+        if texts:
+            return {"text": [f.read_text("utf-8", errors="replace") for _, f in texts], "label": [label for label, _ in texts]}
+    parts = []
+    for entry in folders or entries:
+        files = sorted(p for p in entry.iterdir() if p.is_file() and not p.name.startswith(".")) if entry.is_dir() else [entry]
+        for file in files:
+            part = _columns(file, {**names, "client": None}, task)
+            size = len(next(iter(part.values())))
+            parts.append({**part, "client": [entry.stem if entry.is_file() else entry.name] * size})
+    if not parts:
+        raise DataError(f"data.path: folder '{folder}' holds nothing to read; expected a folder a label, or a file or folder a client.")
+    shared = [name for name in parts[0] if all(name in part for part in parts)]
+    return {name: [value for part in parts for value in part[name]] for name in shared}
