@@ -19,7 +19,6 @@ from motet.core.errors import DataError, meant
 
 PACKED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 DEPTH = 3  # an archive unpacked in a folder of its own, with a folder for each part, is still found
-LARGEST_FIELD = 2**31 - 1  # the csv module stops at 128 KiB, which articles exceed
 MISSING = "rows with missing columns"
 
 
@@ -31,6 +30,7 @@ def _single_bytes(error: UnicodeError) -> tuple[str, int]:
 
 
 codecs.register_error("motet-single-bytes", _single_bytes)
+csv.field_size_limit(2**31 - 1)  # the csv module stops at 128 KiB, which articles exceed
 
 
 def home(corpus: str, folder: Path) -> Path:
@@ -107,30 +107,35 @@ def lines_of(path: Path, encoding: str = "utf-8-sig") -> Iterator[tuple[int, str
 
 def fields(line: str) -> list[str]:
     """The fields of one csv line by itself, so that an unbalanced quote harms no other line."""
-    return next(csv.reader([line]), [])
+    return next(csv.reader([line.replace("\r", " ")]), [])
+
+
+def _quoted(path: Path) -> Iterator[tuple[int, list[str]]]:
+    with opened(path, newline="") as file:
+        reader = csv.reader(file)
+        for row in reader:
+            yield reader.line_num, row
 
 
 def table(
-    path: Path, names: Sequence[str], left_out: Counter[str], delimiter: str = ",", quoted: bool = True, corpus: str = ""
+    path: Path, names: Sequence[str], left_out: Counter[str], corpus: str, tabs: bool = False
 ) -> Iterator[tuple[int, tuple[str, ...]]]:
     """Some columns of a file with a header, and the line of each row; rows with too few columns are left out and counted."""
-    csv.field_size_limit(LARGEST_FIELD)
-    with opened(path, newline="" if quoted else "\n") as file:
-        reader = csv.reader(file, delimiter=delimiter, quoting=csv.QUOTE_MINIMAL if quoted else csv.QUOTE_NONE)
-        header = [name.strip() for name in next(reader, [])]
-        for name in names:
-            if name not in header:
-                raise DataError(
-                    f"{corpus or path.stem}: {path.name} has no column '{name}'; its first line names "
-                    f"{', '.join(header) or 'nothing'}.{meant(name, header)} Give the original file."
-                )
-        where = [header.index(name) for name in names]
-        widest = max(where)
-        for row in reader:
-            if len(row) > widest:
-                yield reader.line_num, tuple(row[i] for i in where)
-            elif row:
-                left_out[MISSING] += 1
+    # Where tabs part the columns, a quote is a letter like others.
+    rows = ((number, line.split("\t")) for number, line in lines_of(path)) if tabs else _quoted(path)
+    header = [name.strip() for name in next(rows, (0, []))[1]]
+    for name in names:
+        if name not in header:
+            raise DataError(
+                f"{corpus}: {path.name} has no column '{name}'; its first line names {', '.join(header) or 'nothing'}."
+                f"{meant(name, header)} Give the original file."
+            )
+    where = [header.index(name) for name in names]
+    for number, row in rows:
+        if len(row) > max(where):
+            yield number, tuple(row[i] for i in where)
+        elif any(row):
+            left_out[MISSING] += 1
 
 
 def json_of(path: Path) -> Any:

@@ -134,7 +134,7 @@ def amazon(folder: Path) -> Corpus:
 
 def _products(path: Path, left_out: Counter[str]) -> Rows:
     rows: Rows = {"text": [], "label": []}
-    for number, (said, text) in table(path, ("label", "text"), left_out, corpus="amazon"):
+    for number, (said, text) in table(path, ("label", "text"), left_out, "amazon"):
         if not text.strip():
             left_out[EMPTY] += 1
             continue
