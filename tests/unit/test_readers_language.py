@@ -31,14 +31,14 @@ def leaf(**texts: list[object]) -> str:
 
 def test_the_chunks_of_leaf_are_texts_again(put: Put, tmp_path: Path) -> None:
     chunks = [[["<BOS>", "hello", "there"], ["friend", "<EOS>", "<PAD>"]], [["<PAD>"]]]
-    put("train/reddit_0_train.json", leaf(ann=chunks, bob=["plain text"]))
+    put("train/reddit_0_train.json", leaf(ann=chunks, bob=["plain text", {"not": "a text"}]))
     put("train/reddit_1_train.json", leaf(cy=[["tokens", "only"]]))
     put("test/reddit_0_test.json", leaf(ann=["bye"]))
     corpus = reddit(tmp_path)
     assert corpus.column("text") == ["hello there friend", "plain text", "tokens only", "bye"]
     assert corpus.column("client") == ["ann", "bob", "cy", "ann"]
     assert corpus.train == 3
-    assert "1 texts that are empty or deleted" in corpus.source
+    assert "2 texts that are empty or deleted" in corpus.source
 
 
 @pytest.mark.parametrize(

@@ -81,7 +81,7 @@ def msqg(folder: Path) -> Corpus:
 
 
 def squad_qg(folder: Path) -> Corpus:
-    """Sentences of SQuAD and questions on them, dev as train without it (Du et al., 2017: src-train.txt, tgt-train.txt)."""
+    """Sentences of SQuAD and questions on them, dev as train if that is missing (Du et al., 2017: src-train.txt, …)."""
     train, dev, test = ((f"src-{part}.txt", f"tgt-{part}.txt") for part in ("train", "dev", "test"))
     hint = "put the files of data/processed of github.com/xinyadu/nqg there"
     return _line_files("squad-qg", folder, [train, dev], [test, dev], hint)

@@ -139,4 +139,4 @@ def _leaf(path: Path) -> Said:
 def _words(text: Any) -> str:
     if isinstance(text, list):
         return " ".join(word for word in map(_words, text) if word)
-    return "" if text in FILLING else str(text)
+    return text if isinstance(text, str) and text not in FILLING else ""

@@ -138,7 +138,7 @@ def _opinions(path: Path, left_out: Counter[str]) -> Rows:
         context = review.rstrip().removesuffix(NO_ANSWER).rstrip()
         asked.setdefault(key, (question.strip(), context))
         answers = marked.setdefault(key, [])
-        if answer == NO_ANSWER:
+        if answer.strip() in ("", NO_ANSWER):
             continue
         span = [int(number) for number in re.findall(r"\d+", indices)[:2]]
         text = context[span[0] : span[1]] if len(span) == 2 else ""

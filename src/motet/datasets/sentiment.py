@@ -115,7 +115,7 @@ def _tweets(path: Path, left_out: Counter[str]) -> Rows:
 
 
 def amazon(folder: Path) -> Corpus:
-    """Reviews of products: neutral, positive, negative; domain = department (AdaFD's files; dev as train without a train)."""
+    """Reviews of products: neutral, positive, negative; domain = department (AdaFD's files; dev if there is no train)."""
     left_out: Counter[str] = Counter()
     trains, tests = [], []
     for place in places(home("amazon", folder)):

@@ -102,7 +102,9 @@ def _detected(
 ) -> Iterator[tuple[str, int]]:
     """Each detected answer and its earliest place, moved by what was taken out of the context before it."""
     for span in spans:
-        start = min((int(first) for first, *_ in span.get("char_spans", ())), default=-1)
+        said = span.get("char_spans")
+        firsts = [ends[0] for ends in said if isinstance(ends, list) and ends] if isinstance(said, list) else []
+        start = min((first for first in firsts if isinstance(first, int)), default=-1)
         moved = start if context is original or start < 0 else len(printable(original[:start]))
         text = _text(path, span, "text", where)
         if text:
