@@ -108,6 +108,12 @@ def test_what_is_wrong_with_a_file_of_glue_is_said(text: str, says: str, put: Pu
         read("QNLI", tmp_path)
 
 
+def test_a_genre_with_two_names_is_one_domain(put: Put, tmp_path: Path) -> None:
+    for part, genre in (("train", "main-forum"), ("dev", "main-forums")):
+        put(f"STS-B/{part}.tsv", f"{HEADERS['STS-B']}\n{ROWS['STS-B'].replace('main-news', genre)}\n")
+    assert read("STS-B", tmp_path).column("domain") == ["main-forums"] * 2
+
+
 def test_a_score_that_is_no_number_is_named(put: Put, tmp_path: Path) -> None:
     put("STS-B/train.tsv", f"{HEADERS['STS-B']}\n{ROWS['STS-B'].replace('3.800', 'high')}\n")
     with pytest.raises(DataError, match=r"train.tsv, line 2: score 'high' is no number from 0 to 5"):
