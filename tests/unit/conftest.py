@@ -1,0 +1,25 @@
+"""Original files made by hand."""
+
+from __future__ import annotations
+
+import gzip
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+Put = Callable[..., Path]
+
+
+@pytest.fixture
+def put(tmp_path: Path) -> Put:
+    """Write a file below the test's own folder, byte for byte; packed if its name ends in .gz."""
+
+    def write(name: str, text: str, encoding: str = "utf-8") -> Path:
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        content = text.encode(encoding)
+        path.write_bytes(gzip.compress(content) if path.suffix == ".gz" else content)
+        return path
+
+    return write

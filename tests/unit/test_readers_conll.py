@@ -1,0 +1,81 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from motet.core.errors import DataError
+from motet.datasets.conll import misplaced, read_conll, scheme_of, sentences_of, to_bio
+
+Put = Callable[..., Path]
+
+
+def test_columns_parted_by_blanks_or_tabs_are_read(put: Put) -> None:
+    blanks = put("a.txt", "-DOCSTART- -X- O O\n\nEU NNP I-NP B-ORG\nrejects VBZ I-VP O\n\n\nGerman JJ I-NP B-MISC\n")
+    assert read_conll(blanks) == {"words": [["EU", "rejects"], ["German"]], "tags": [["B-ORG", "O"], ["B-MISC"]]}
+    tabs = put("b.conll", "New York\tB-location\r\nis \tO\r\n\t\r\n\ufeffbig\tO\r\n")
+    assert read_conll(tabs) == {"words": [["New York", "is"], ["\ufeffbig"]], "tags": [["B-location", "O"], ["O"]]}
+
+
+def test_other_columns_may_be_chosen(put: Put) -> None:
+    path = put("a.txt", "1 EU I-ORG NNP\n2 said O VBD\n")
+    assert read_conll(path, word=1, tag=2) == {"words": [["EU", "said"]], "tags": [["B-ORG", "O"]]}
+
+
+def test_a_word_that_looks_blank_is_a_word(put: Put) -> None:
+    assert read_conll(put("a.txt", "\xa0\tO\nb\tO\n"))["words"] == [["\xa0", "b"]]
+
+
+@pytest.mark.parametrize("line", ["alone", "\tO", "word\t", "   x"])
+def test_a_line_with_too_few_columns_is_named(line: str, put: Put) -> None:
+    with pytest.raises(DataError, match=r"a.txt, line 3: '.*' has 1 of at least 2 columns; expected a word and its tag"):
+        sentences_of(put("a.txt", f"EU\tB-ORG\nsaid\tO\n{line}\n"))
+
+
+def test_the_number_of_columns_follows_those_that_are_read(put: Put) -> None:
+    with pytest.raises(DataError, match="has 2 of at least 4 columns"):
+        sentences_of(put("a.txt", "EU B-ORG\n"), word=0, tag=3)
+
+
+@pytest.mark.parametrize(
+    ("tags", "scheme", "bio"),
+    [
+        (["B-X", "I-X", "O", "B-Y"], "BIO", ["B-X", "I-X", "O", "B-Y"]),
+        (["I-X", "I-X", "B-X", "O", "I-Y"], "IOB1", ["B-X", "I-X", "B-X", "O", "B-Y"]),
+        (["I-X", "I-Y", "I-Y"], "IOB1", ["B-X", "B-Y", "I-Y"]),
+        (["B-X", "I-X", "E-X", "S-X", "O"], "BIOES", ["B-X", "I-X", "I-X", "B-X", "O"]),
+        (["B-X", "L-X", "U-Y"], "BILOU", ["B-X", "I-X", "B-Y"]),
+        (["O", "O"], "BIO", ["O", "O"]),
+        (["S-creative-work"], "BIOES", ["B-creative-work"]),
+    ],
+)
+def test_a_scheme_is_told_and_becomes_bio(tags: list[str], scheme: str, bio: list[str]) -> None:
+    assert scheme_of([tags]) == scheme
+    assert to_bio(tags, scheme) == bio
+    assert misplaced(bio) is None
+
+
+@pytest.mark.parametrize(
+    ("tags", "says"),
+    [
+        (
+            ["B-X", "O", "I-X"],
+            r"line 3: tag 'I-X' of 'w2' does not fit; the file is in BIO, and O or B-X after 'O' was expected",
+        ),
+        (["B-X", "I-Y"], r"line 2: tag 'I-Y' .* O or B-Y after 'B-X' was expected"),
+        (["PER", "O"], r"line 1: tag 'PER' .* O, or B-, I- \(E-, S-, L-, U-\) and a type was expected"),
+        (["S-X", "O", "E-X"], r"line 3: tag 'E-X' .* the file is in BIOES, and O or B-X after 'O'"),
+        (["B-", "O"], r"line 1: tag 'B-'"),
+        (["S-X", "U-X"], r"line 2: tag 'U-X'"),
+    ],
+)
+def test_tags_that_are_no_entities_are_named_with_their_line(tags: list[str], says: str, put: Put) -> None:
+    path = put("a.txt", "".join(f"w{i} {tag}\n" for i, tag in enumerate(tags)))
+    with pytest.raises(DataError, match="a.txt, " + says):
+        read_conll(path)
+
+
+def test_an_inside_at_the_start_of_a_sentence_is_named(put: Put) -> None:
+    with pytest.raises(DataError, match=r"line 4: tag 'I-X' .* O or B-X at the start of a sentence was expected"):
+        read_conll(put("a.txt", "a B-X\nb O\n\nc I-X\n"))

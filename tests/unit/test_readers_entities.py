@@ -1,0 +1,95 @@
+from __future__ import annotations
+
+import bz2
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from motet.core.errors import DataError
+from motet.datasets.entities import conll2003, crossner, ontonotes, ploner, wikiner, wnut17
+
+Put = Callable[..., Path]
+
+
+def test_conll_2003_becomes_bio_whichever_copy_it_is(put: Put, tmp_path: Path) -> None:
+    put("old/eng.train", "-DOCSTART- -X- O O\n\nU.N. NNP I-NP I-ORG\nofficial NN I-NP O\nEkeus NNP I-NP I-PER\n")
+    put("old/eng.testa", "dev NN I-NP O\n")
+    put("old/eng.testb", "Japan NNP I-NP I-LOC\nItaly NNP I-NP B-LOC\n")
+    put("new/train.txt", "U.N. NNP B-NP B-ORG\n")
+    put("new/test.txt", "Japan NNP B-NP B-LOC\n")
+    corpus = conll2003(tmp_path / "old")
+    assert corpus.column("words") == [["U.N.", "official", "Ekeus"], ["Japan", "Italy"]]
+    assert corpus.column("tags") == [["B-ORG", "O", "B-PER"], ["B-LOC", "B-LOC"]]
+    assert corpus.train == 1
+    assert conll2003(tmp_path / "new").column("tags") == [["B-ORG"], ["B-LOC"]]
+
+
+def test_wnut_sentences_end_at_lines_that_hold_a_tab(put: Put, tmp_path: Path) -> None:
+    put("wnut17train.conll", "Empire\tB-location\nState\tI-location\n\t\nRick\tB-creative-work\n")
+    put("emerging.test.annotated", "&\tO\ngt\tO\n\n")
+    corpus = wnut17(tmp_path)
+    assert corpus.column("words") == [["Empire", "State"], ["Rick"], ["&", "gt"]]
+    assert corpus.train == 2
+    put("emerging.test.annotated", "&\tO\ngt\n")
+    with pytest.raises(DataError, match=r"emerging.test.annotated, line 2: 'gt' has 1 of at least 2 columns"):
+        wnut17(tmp_path)
+
+
+def test_ontonotes_has_its_word_first_and_its_tag_last(put: Put, tmp_path: Path) -> None:
+    put("onto.train.ner", "Hong\tNNP\t(NP*\tB-WORK_OF_ART\nKong\tNNP\t*)\tI-WORK_OF_ART\n\n")
+    put("onto.development.ner", "dev\tNN\t*\tO\n")
+    put("onto.conll-2012-test.ner", "other\tNN\t*\tO\n")
+    put("onto.test.ner", "two\tCD\t*\tB-CARDINAL\n")
+    corpus = ontonotes(tmp_path)
+    assert corpus.column("words") == [["Hong", "Kong"], ["two"]]
+    assert corpus.column("tags") == [["B-WORK_OF_ART", "I-WORK_OF_ART"], ["B-CARDINAL"]]
+
+
+def test_wikiner_lines_are_sentences_in_iob1(tmp_path: Path) -> None:
+    lines = ["\nThe|DT|O Oxford|NNP|I-LOC Cambridge|NNP|B-LOC ||:|O\n", "\n", *(f"Only|RB|O {i}|CD|O\n" for i in range(9))]
+    (tmp_path / "aij-wikiner-en-wp2.bz2").write_bytes(bz2.compress("".join(lines).encode()))
+    (tmp_path / "aij-wikiner-en-wp3").write_text(lines[0], "utf-8")
+    (tmp_path / "aij-wikiner-de-wp3").write_text("Nur|ADV|O\n", "utf-8")
+    corpus = wikiner(tmp_path)
+    assert len(corpus) == 11
+    sentence = ["The", "Oxford", "Cambridge", "|"]
+    assert corpus.column("tags")[corpus.column("words").index(sentence)] == ["O", "B-LOC", "B-LOC", "O"]
+    assert corpus.column("words").count(sentence) == 2
+    parts = [
+        {" ".join(words) for words in half}
+        for half in (corpus.column("words")[: corpus.train], corpus.column("words")[corpus.train :])
+    ]
+    assert not parts[0] & parts[1]
+
+
+def test_a_token_of_wikiner_that_is_broken_is_named(put: Put, tmp_path: Path) -> None:
+    put("aij-wikiner-en-wp3", "heading\nThe|DT|O end|O\n")
+    with pytest.raises(DataError, match=r"aij-wikiner-en-wp3, line 2: 'end\|O' is not word\|part of speech\|tag"):
+        wikiner(tmp_path)
+    put("aij-wikiner-en-wp3", "heading\nThe|DT|O\nend|NN|O\n")
+    assert wikiner(tmp_path).source == "aij-wikiner-en-wp3; left out: 1 lines without tags"
+
+
+def test_a_sub_corpus_of_ploner_is_a_domain(put: Put, tmp_path: Path) -> None:
+    put("PLONER/conll03/train.txt", "Ann NNP I-PER\nran VBD O\n")
+    put("PLONER/conll03/test.txt", "Bob NNP I-PER\n")
+    put("PLONER/wnut16/wnut16.train.conll", "Oslo\tS-LOC\n")
+    put("PLONER/wnut16/wnut16.dev.conll", "Rome\tS-LOC\n")
+    put("PLONER/bn.txt", "".join(f"w{i} B-ORG\n\n" for i in range(5)))
+    corpus = ploner(tmp_path)
+    assert corpus.column("domain") == ["bn"] * 4 + ["conll03", "wnut16", "bn", "conll03", "wnut16"]
+    assert corpus.column("tags")[4:6] == [["B-PER", "O"], ["B-LOC"]]
+    assert corpus.train == 6
+
+
+def test_a_field_of_crossner_is_a_domain_and_dev_is_left_aside(put: Put, tmp_path: Path) -> None:
+    for domain in ("ai", "music"):
+        for part in ("train", "dev", "test"):
+            put(f"{domain}/{part}.txt", f"{part}\tB-{domain}\n\n")
+    put("README.md", "# CrossNER")
+    put("LICENSE", "MIT License")
+    corpus = crossner(tmp_path)
+    assert corpus.column("words") == [["train"], ["train"], ["test"], ["test"]]
+    assert corpus.column("domain") == ["ai", "music"] * 2
+    assert corpus.column("tags")[0] == ["B-ai"]
