@@ -49,10 +49,10 @@ def test_a_second_file_is_the_test_set(tmp_path: Path) -> None:
     [
         ("a.csv", "", "the file has no rows"),
         ("a.csv", "text,label\nhello\n", "a.csv, line 2: column 'label' has no value"),
-        ("a.csv", "body,label\nhello,x\n", "there is no column 'text'; it has body, label. Say which one: data.text="),
+        ("a.csv", "body,label\nhello,x\n", "a.csv: it has columns body, label, and classification needs text, label;"),
         ("a.jsonl", '{"text": "a", "label": "x"}\n{oops}\n', "a.jsonl, line 2: this is no JSON"),
         ("a.jsonl", "[1]\n", "expected a JSON object, found list"),
-        ("a.doc", "x", "ends in '.doc'; Motet reads .csv, .tsv, .jsonl"),
+        ("a.doc", "x", "ends in '.doc'; Motet reads .csv, .tsv, .jsonl, .parquet, .conll"),
     ],
 )
 def test_what_is_wrong_with_a_file_is_said_with_its_line(name: str, text: str, says: str, tmp_path: Path) -> None:
@@ -62,7 +62,7 @@ def test_what_is_wrong_with_a_file_is_said_with_its_line(name: str, text: str, s
 
 
 def test_a_choice_of_data_that_makes_no_sense_is_refused() -> None:
-    with pytest.raises(ConfigError, match="give either"):
+    with pytest.raises(ConfigError, match=r"give data\.name"):
         load_corpus(DataChoice(), SEED)
     with pytest.raises(ConfigError, match=r"data\.limit is 0"):
         load_corpus(DataChoice(name="toy-classification", limit=0), SEED)

@@ -6,7 +6,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from motet.core.errors import ConfigError, DataError
-from motet.datasets.corpus import COLUMNS, Corpus, joined, split
+from motet.datasets.corpus import Corpus, joined, split
+from motet.datasets.own import no_task
 from motet.datasets.shape import shaped, task_of
 
 
@@ -18,9 +19,7 @@ def from_hub(name: str, names: Mapping[str, str | None], task: str | None, share
     train = _columns(name, loaded["train"], names)
     kind = task or task_of(train)
     if kind is None:
-        needs = "; ".join(f"{t}: {', '.join(c)}" for t, c in COLUMNS.items())
-        has = ", ".join(loaded["train"].column_names)
-        raise DataError(f"{name}: its columns {has} are of no task. Tasks need {needs}. Name them: data.text=…")
+        raise DataError(no_task(name, loaded["train"].column_names))
     held = next((s for s in ("test", "validation") if s in loaded and _labelled(loaded[s], names)), None)
     if held is None:
         return split(name, kind, shaped(name, kind, train), share, "Hugging Face hub")

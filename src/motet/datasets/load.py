@@ -34,8 +34,8 @@ OURS = ("text", "second", "label", "score", "words", "tags", "context", "questio
 class DataChoice:
     """Which corpus, what its columns are called, and how much of it.
 
-    `name` alone: a corpus of ours, or of the hub. `name` with `path`: a published corpus, whose original files are in that folder.
-    `path` alone: your own data.
+    `name` alone: a corpus of ours, or of the hub. `name` with `path`: a published corpus, whose original files are in that
+    folder. `path` alone: your own data.
     """
 
     name: str | None = None
@@ -86,11 +86,15 @@ def _home(name: str, given: str | None) -> Path:
     if given is not None:
         return Path(given)
     base = name.partition("-")[0] if name.startswith("glue-") else name
-    places = [Path(p) / n for p in (os.environ.get("MOTET_DATA"), "data", ".data") if p for n in (name, base, base.replace("-", "_"))]
+    places = [
+        Path(p) / n for p in (os.environ.get("MOTET_DATA"), "data", ".data") if p for n in (name, base, base.replace("-", "_"))
+    ]
     found = next((p for p in places if p.is_dir()), None)
     if found is None:
         looked = ", ".join(dict.fromkeys(str(p) for p in places))
-        raise ConfigError(f"data.name: the files of '{name}' are not here (looked in {looked}); say where they are: data.path=…")
+        raise ConfigError(
+            f"data.name: the files of '{name}' are not here (looked in {looked}); say where they are: data.path=…"
+        )
     return found
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +14,7 @@ from motet.datasets.fednlp import is_fednlp, read_fednlp
 from motet.datasets.shape import shaped, task_of
 from motet.datasets.squad import read_squad
 from motet.datasets.store import is_store, open_store
-from motet.datasets.table import READERS, read_table
+from motet.datasets.table import READERS, header, read_table
 
 Columns = dict[str, list[Any]]
 TAGGED = (".conll", ".bio", ".iob", ".ner")
@@ -34,8 +34,7 @@ def own_corpus(path: Path, test: Path | None, names: Mapping[str, str | None], t
     train = _columns(path, names, task)
     kind = task or task_of(train)
     if kind is None:
-        needs = "; ".join(f"{t}: {', '.join(c)}" for t, c in COLUMNS.items())
-        raise DataError(f"{path.name}: its columns {', '.join(train)} are of no task. Tasks need {needs}. Name them: data.text=…")
+        raise DataError(no_task(path.name, header(path) if path.suffix in READERS else train))
     if kind == "regression" and "score" not in train and "label" in train:
         train["score"] = train.pop("label")
     ready = shaped(path.name, kind, train)
@@ -45,6 +44,11 @@ def own_corpus(path: Path, test: Path | None, names: Mapping[str, str | None], t
     if kind == "regression" and "score" not in held and "label" in held:
         held["score"] = held.pop("label")
     return joined(path.name, kind, ready, shaped(test.name, kind, held), path.name)
+
+
+def no_task(name: str, has: Iterable[str]) -> str:
+    needs = "; ".join(f"{task} needs {', '.join(columns)}" for task, columns in COLUMNS.items())
+    return f"{name}: it has columns {', '.join(has)}, and {needs}. Say which is which, such as data.text=… data.label=…"
 
 
 def _columns(path: Path, names: Mapping[str, str | None], task: str | None) -> Columns:
@@ -81,6 +85,8 @@ def _folder(folder: Path, names: Mapping[str, str | None], task: str | None) -> 
             size = len(next(iter(part.values())))
             parts.append({**part, "client": [entry.stem if entry.is_file() else entry.name] * size})
     if not parts:
-        raise DataError(f"data.path: folder '{folder}' holds nothing to read; expected a folder a label, or a file or folder a client.")
+        raise DataError(
+            f"data.path: folder '{folder}' holds nothing to read; expected a folder a label, or a file or folder a client."
+        )
     shared = [name for name in parts[0] if all(name in part for part in parts)]
     return {name: [value for part in parts for value in part[name]] for name in shared}

@@ -70,7 +70,9 @@ def _answers(name: str, found: Mapping[str, list[Any]], given: Mapping[str, list
             pairs = [(text, places[i] if i < len(places) else -1) for i, text in enumerate(value)]
         kept, where = placed(context, pairs)
         if pairs and not kept:
-            raise DataError(f"{name}, row {row}: answer '{pairs[0][0][:40]}' does not occur in its passage; mend or drop the row.")
+            raise DataError(
+                f"{name}, row {row}: answer '{pairs[0][0][:40]}' does not occur in its passage; mend or drop the row."
+            )
         texts.append(kept)
         starts.append(where)
     return {"answers": texts, "starts": starts}

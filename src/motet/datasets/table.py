@@ -38,6 +38,11 @@ def read_table(path: Path, names: Mapping[str, str | None]) -> dict[str, list[An
     return columns
 
 
+def header(path: Path) -> list[str]:
+    """What the file calls its columns."""
+    return list(next(iter(_rows(path)), (0, {}))[1])
+
+
 def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     match path.suffix.lower():
         case ".jsonl":
@@ -90,5 +95,4 @@ def _parquet(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         table = pyarrow.parquet.read_table(path)
     except (OSError, ValueError) as error:
         raise DataError(f"{path.name}: this is no parquet file ({str(error).splitlines()[0][:120]}).") from None
-    for number, row in enumerate(table.to_pylist(), 1):
-        yield number, row
+    yield from enumerate(table.to_pylist(), 1)

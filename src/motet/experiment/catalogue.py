@@ -36,8 +36,10 @@ def _tasks() -> Mapping[str, Any]:
 
 def _datasets() -> Mapping[str, Any]:
     from motet.datasets.load import DATASETS
+    from motet.datasets.readers import READERS
 
-    return DATASETS
+    ours = {"<file or folder>": "your own data, with data.path", "<hub name>": "any dataset of the hub, with network"}
+    return {**DATASETS, **READERS, **ours}
 
 
 def _models() -> Mapping[str, Any]:

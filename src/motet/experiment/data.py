@@ -38,8 +38,8 @@ def build_store(name: str, source: Path | None, to: Path, layout: str, settings:
     corpus = load_corpus(choice, Seed(0), given.get("task", {}).get("type"))
     to.parent.mkdir(parents=True, exist_ok=True)
     write(corpus, to)
-    held = len(corpus) - corpus.train
-    return f"{to}: {corpus.name}, {corpus.task}, {corpus.train:,} rows to train and {held:,} to test, {to.stat().st_size / 1e6:.1f} MB."
+    held, size = len(corpus) - corpus.train, to.stat().st_size / 1e6
+    return f"{to}: {corpus.name}, {corpus.task}, {corpus.train:,} rows to train and {held:,} to test, {size:.1f} MB."
 
 
 def described_corpus(path: Path) -> str:
@@ -63,7 +63,9 @@ def _column(corpus: Corpus, name: str) -> str:
             most = ", ".join(f"{v} {n:,}" for v, n in counts.most_common(6))
             return f"{len(counts):,} different: {most}{', …' if len(counts) > 6 else ''}"
         lengths = np.array([len(v) for v in values])
-        return f"text, {lengths.mean():.0f} characters on average, {lengths.max():,} at most, {int((lengths == 0).sum()):,} empty"
+        return (
+            f"text, {lengths.mean():.0f} characters on average, {lengths.max():,} at most, {int((lengths == 0).sum()):,} empty"
+        )
     if isinstance(first, list):
         sizes = np.array([len(v) for v in values])
         return f"lists of {sizes.mean():.1f} on average, {sizes.max():,} at most"
