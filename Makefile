@@ -2,7 +2,7 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup demo test lint clean
+.PHONY: help setup system demo test lint clean
 
 help:
 	@echo "make demo    set up, then train across ten clients on real text (motet run quickstart)"
@@ -17,6 +17,13 @@ setup: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch .venv/ready
 
+# A message broker and a browser, which tests talk to. Where they cannot be installed, those tests are skipped, with a word.
+system:
+	@command -v mosquitto chromium >/dev/null || command -v /usr/sbin/mosquitto chromium >/dev/null \
+	|| { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
+	     && apt-get update -qq && apt-get install -y -qq --no-install-recommends mosquitto chromium chromium-driver >/dev/null; } \
+	|| echo "mosquitto and chromium are not here: tests over MQTT and of the report's page will be skipped"
+
 demo: setup
 	$(BIN)/motet run quickstart
 
@@ -25,7 +32,7 @@ lint: setup
 	$(BIN)/ruff format --check src tests benchmarks
 	$(BIN)/mypy
 
-test: lint
+test: lint system
 	$(BIN)/python -m pytest
 
 clean:

@@ -19,7 +19,7 @@ RUN = ["run", "toy-classification", f"rounds={ROUNDS}", "data.limit=300", "data.
 
 
 def motet(*words: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "motet.cli", *words]
+    command = [sys.executable, "-m", "motet", *words]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 

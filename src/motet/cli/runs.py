@@ -1,61 +1,22 @@
-"""The command line. Nothing heavy is imported before a command needs it: help answers at once."""
+"""Runs: run, resume, check, list, export."""
 
 from __future__ import annotations
 
-import functools
 import json
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from motet.cli.app import Recipe, RunFolder, Settings, app, guarded
 
 if TYPE_CHECKING:
     from motet.experiment.session import Finished
 
-app = typer.Typer(
-    name="motet",
-    help="Federated learning for text: many private texts, one model, or one model each.",
-    no_args_is_help=True,
-    add_completion=False,
-    pretty_exceptions_enable=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
-)
-
-data_app = typer.Typer(help="Corpora: read once, kept in one file.", no_args_is_help=True)
-app.add_typer(data_app, name="data")
-
-Command = TypeVar("Command", bound=Callable[..., None])
-
-
-def _guarded(command: Command) -> Command:
-    """A mistake ends in a sentence. Exit status: 0 well, 1 a failed run, 2 a wrong configuration, 130 interrupted."""
-
-    @functools.wraps(command)
-    def guarded(*args: Any, **options: Any) -> None:
-        from motet.core.errors import ConfigError, MotetError
-
-        try:
-            command(*args, **options)
-        except KeyboardInterrupt as interrupt:
-            go_on = f" What was finished is kept; go on with: motet resume {interrupt}" if str(interrupt) else ""
-            typer.echo(f"Interrupted.{go_on}", err=True)
-            sys.exit(130)
-        except MotetError as error:
-            typer.echo(f"motet: {error}", err=True)
-            sys.exit(2 if isinstance(error, ConfigError) else 1)
-
-    return guarded  # type: ignore[return-value]
-
-
-Recipe = Annotated[str, typer.Argument(help="A shipped recipe's name (see: motet list recipes) or a YAML file.")]
-Settings = Annotated[list[str] | None, typer.Argument(metavar="[section.key=value]...", help="Changes to the recipe.")]
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, such as runs/quickstart-1.")]
-
 
 @app.command()
-@_guarded
+@guarded
 def run(
     recipe: Recipe = "quickstart",
     settings: Settings = None,
@@ -75,7 +36,7 @@ def run(
 
 
 @app.command("resume")
-@_guarded
+@guarded
 def resume_run(folder: RunFolder) -> None:
     """Go on with a run that was interrupted; it ends as if it never had been."""
     from motet.experiment.session import load_config
@@ -84,7 +45,7 @@ def resume_run(folder: RunFolder) -> None:
 
 
 @app.command()
-@_guarded
+@guarded
 def check(recipe: Recipe = "quickstart", settings: Settings = None) -> None:
     """Look at everything before round 1: data, tokenizer, a few steps, memory, bytes a round, time."""
     from motet.experiment.build import build_federation
@@ -102,7 +63,7 @@ def check(recipe: Recipe = "quickstart", settings: Settings = None) -> None:
 
 
 @app.command("list")
-@_guarded
+@guarded
 def list_entries(
     what: Annotated[str, typer.Argument(help="algorithms, tasks, datasets, models, partitions, codecs, transports or recipes")],
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
@@ -120,7 +81,7 @@ def list_entries(
 
 
 @app.command()
-@_guarded
+@guarded
 def export(
     folder: RunFolder,
     to: Annotated[Path, typer.Option(help="Where the model directory goes.")],
@@ -131,30 +92,6 @@ def export(
 
     export_model(folder, to, client)
     typer.echo(f"The model is in {to}.")
-
-
-@data_app.command("build")
-@_guarded
-def data_build(
-    name: Annotated[str, typer.Argument(help="A corpus (see: motet list datasets), or a file or folder of your own.")],
-    to: Annotated[Path, typer.Option(help="The HDF5 file to write.")],
-    source: Annotated[Path | None, typer.Option("--from", help="The folder with the corpus's original files.")] = None,
-    layout: Annotated[str, typer.Option(help="motet (columns; fast) or fednlp (as FedNLP publishes its data).")] = "motet",
-    settings: Annotated[list[str] | None, typer.Option("--set", help="As in a recipe: data.text=body")] = None,
-) -> None:
-    """Read a corpus once and keep it in one file that loads in seconds: data.path=FILE.h5."""
-    from motet.experiment.data import build_store
-
-    typer.echo(build_store(name, source, to, layout, settings or []))
-
-
-@data_app.command("show")
-@_guarded
-def data_show(file: Annotated[Path, typer.Argument(help="A store, or any file a recipe's data.path may name.")]) -> None:
-    """What is in a corpus: task, rows, columns, labels, clients, a few examples."""
-    from motet.experiment.data import described_corpus
-
-    typer.echo(described_corpus(file))
 
 
 def _recipe(name: str, settings: list[str] | None) -> Any:
@@ -193,11 +130,3 @@ def _show(finished: Finished) -> None:
     console.print(f"Results: {finished.folder}/  curves: {finished.folder / 'curves.png'}", **plain)
     if (finished.folder / "model").exists():
         console.print(f"The model: {how_to_load(summary['task'], finished.folder / 'model')}", **plain)
-
-
-def main() -> None:
-    app()
-
-
-if __name__ == "__main__":
-    main()

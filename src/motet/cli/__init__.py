@@ -1,0 +1,12 @@
+"""The command line. Nothing heavy is imported before a command needs it: help answers at once."""
+
+from __future__ import annotations
+
+from motet.cli import data, runs
+from motet.cli.app import app
+
+COMMANDS = (runs, data)  # in the order of the help page
+
+
+def main() -> None:
+    app()
