@@ -11,7 +11,7 @@ from motet.core.rng import Seed
 from motet.core.work import Bench
 from motet.datasets.corpus import Corpus
 from motet.datasets.load import DataChoice, load_corpus
-from motet.experiment.build import device_of, make_bench, make_federation
+from motet.experiment.build import InProcessOptions, device_of, make_bench, make_federation
 from motet.experiment.config import Choice, CohortChoice, Evaluation
 from motet.experiment.export import save_model
 from motet.experiment.federation import Federation
@@ -58,7 +58,7 @@ def run(
     scratch = Scratch()
     bench: Bench = Alone(device_of("cpu"))  # somebody's own trainer trains by itself
     if isinstance(over, Federation):
-        bench = make_bench(device_of(device), workers, [over], scratch)
+        bench = make_bench(device_of(device), InProcessOptions(workers), [over], scratch)
     try:
         return run_plan(plan, bench, watch=watch or Silent())[0]
     finally:

@@ -184,7 +184,7 @@ def test_a_table_that_the_output_is_tied_to_is_trained_whole() -> None:
 def test_a_word_that_was_not_announced_is_an_error_and_no_wrong_row() -> None:
     job = with_many_words("bert")
     pack = Pack(job.model, job.model.module, CPU)
-    pack.load(job.start, torch.tensor([1, 5, 7]))
+    pack.seat([job.start], [np.array([1, 5, 7])])
     with pytest.raises(IndexError):
         pack({"input_ids": torch.tensor([[5, 6]]), "attention_mask": torch.ones(1, 2)})
 

@@ -100,11 +100,11 @@ class Params:
 
     def __add__(self, other: Params) -> Params:
         self.fits(other)
-        return Params(self.layout, self.flat + other.flat)
+        return Params(self.layout, self.flat + other.beside(self).flat)
 
     def __sub__(self, other: Params) -> Params:
         self.fits(other)
-        return Params(self.layout, self.flat - other.flat)
+        return Params(self.layout, self.flat - other.beside(self).flat)
 
     def __mul__(self, factor: float) -> Params:
         return Params(self.layout, self.flat * factor)
@@ -113,13 +113,18 @@ class Params:
 
     def dot(self, other: Params) -> float:
         self.fits(other)
-        return float(self.flat.double() @ other.flat.double())
+        return float(self.flat.double() @ other.beside(self).flat.double())
 
     def norm(self) -> float:
         return float(torch.linalg.vector_norm(self.flat, dtype=torch.float64))
 
     def finite(self) -> bool:
         return bool(torch.isfinite(self.flat).all())
+
+    def beside(self, other: Params) -> Params:
+        """The same parameters on the device where `other` lives."""
+        here, there = self.flat.device, other.flat.device
+        return self if here == there else Params(self.layout, self.flat.to(there))
 
     def zeros(self) -> Params:
         return Params(self.layout, torch.zeros_like(self.flat))
@@ -142,7 +147,7 @@ class Params:
             return self
         if other.layout.names == self.layout.names:
             self.fits(other)
-            return other
+            return other.beside(self)
         if foreign := [n for n in other.layout.names if n not in self.layout.spans]:
             raise LayoutError(f"the model has no {', '.join(foreign[:3])}; it has {', '.join(self.layout.names[:3])}, ….")
         flat = self.flat.clone()

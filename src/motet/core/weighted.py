@@ -34,7 +34,7 @@ class RunningSum:
             self.sum = reply.value * reply.weight
         else:
             self.sum.fits(reply.value)
-            self.sum.flat.add_(reply.value.flat, alpha=reply.weight)
+            self.sum.flat.add_(reply.value.beside(self.sum).flat, alpha=reply.weight)
         self.weight += reply.weight
 
     def value(self) -> Weighted:

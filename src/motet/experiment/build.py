@@ -6,7 +6,7 @@ import dataclasses
 import inspect
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -26,6 +26,7 @@ from motet.experiment.federation import Federation, arranged
 from motet.experiment.options import choose, fill, options_of
 from motet.learning.bench import Alone, Scratch
 from motet.learning.solver import Solver
+from motet.learning.together import Together
 from motet.learning.workers import Workers, default_count
 from motet.models.load import ModelChoice, load_model
 from motet.optim import SERVER_OPTIMIZERS
@@ -38,9 +39,14 @@ SECURE = {"none": "sums are read by the server as they come"}
 
 @dataclass(frozen=True)
 class InProcessOptions:
-    workers: int | None = None  # None: one a core; 0: no worker processes
+    workers: int | None = None  # on CPU. None: one a core; 0: no worker processes
+    width: int | None = None  # on a GPU, how many clients train side by side. None: as many as memory allows
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"  # on a GPU, of products; auto: bfloat16
+    record: bool = True  # on a GPU, replay recorded steps (CUDA graphs)
 
     def __post_init__(self) -> None:
+        if self.width is not None and self.width < 1:
+            raise ConfigError(f"transport.width is {self.width}; it is a number of clients, at least 1.")
         if self.workers is not None and self.workers < 0:
             raise ConfigError(f"transport.workers is {self.workers}; it is a number of processes, or 0 for none.")
 
@@ -150,15 +156,19 @@ def build_bench(config: Config, federations: list[Federation], scratch: Scratch)
     """Where the clients' jobs run: one process a core on CPU, this process on a GPU."""
     choose(TRANSPORTS, config.transport.type, "transport.type")
     options = fill(InProcessOptions, config.transport.options, "transport")
-    return make_bench(device_of(config.device), options.workers, federations, scratch)
+    return make_bench(device_of(config.device), options, federations, scratch)
 
 
-def make_bench(device: torch.device, workers: int | None, federations: list[Federation], scratch: Scratch) -> Bench:
+def make_bench(device: torch.device, options: InProcessOptions, federations: list[Federation], scratch: Scratch) -> Bench:
     for federation in federations:
         if device.type == "cpu":
             scratch.prepare(federation.model, federation.features)
-    count = default_count() if workers is None else workers
-    if device.type != "cpu" or count == 0:
+        else:
+            federation.model.move(device)
+    if device.type != "cpu":
+        return Together(device, options.width, options.precision != "float32", options.record)
+    count = default_count() if options.workers is None else options.workers
+    if count == 0:
         return Alone(device, scratch)
     models = {f.model.key: f.model for f in federations}
     features = {f.features.key: f.features for f in federations}

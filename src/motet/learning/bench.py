@@ -15,11 +15,13 @@ import torch
 from motet.core.errors import MotetError
 from motet.core.work import Failed, Job
 from motet.learning.features import Examples, Features
-from motet.learning.fit import Read, fit, infer, joined
+from motet.learning.fit import fit
+from motet.learning.infer import infer, joined
 from motet.learning.jobs import Fit, Infer
 from motet.learning.model import Model
 from motet.learning.pack import Pack
 from motet.learning.prefix import HiddenStates, Prefix, prefix_of
+from motet.learning.slate import Read
 
 PREFIX_BYTES = 4 * 2**30  # of disk for the states of one corpus
 
@@ -89,7 +91,9 @@ class Alone:
         match job:
             case Fit():
                 pack, read = self._ready_for(job.model, job)
-                fitted = fit(job, pack, read)
+                (fitted,) = fit([job], pack, read)
+                if isinstance(fitted, Failed):
+                    raise fitted.error
                 self.processed += fitted.processed
                 return fitted
             case Infer():

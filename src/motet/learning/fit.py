@@ -1,153 +1,162 @@
-"""The training loop."""
+"""The training loop: some clients' local trainings, side by side; one client is the case of a single row."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import warnings
+from collections.abc import Sequence
+from contextlib import AbstractContextManager, nullcontext
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from motet.core.errors import RunError
-from motet.core.params import Params
 from motet.core.rng import Seed, own_randomness
-from motet.learning.features import Examples
-from motet.learning.jobs import Course, Fit, Fitted, Infer, Momenta, Readings
+from motet.core.work import Failed
+from motet.learning.jobs import Fit, Fitted
 from motet.learning.objectives import Batch
+from motet.learning.optimiser import optimiser_for
 from motet.learning.pack import Pack
-from motet.learning.solver import Solver
+from motet.learning.resident import Resident
+from motet.learning.slate import DeviceSlate, HostSlate, Read, Slate
+from motet.learning.tape import Tape
 
-Read = Callable[[Examples, np.ndarray], Mapping[str, Tensor]]
-_MOMENTS = {"sgd": ("momentum_buffer",), "adamw": ("exp_avg", "exp_avg_sq")}
+_RUNGS = 8  # finished clients are kept in a recorded step, at rate 0, until an eighth of the pack can leave
 
 
-def fit(job: Fit, pack: Pack, read: Read) -> Fitted:
-    """One client's local training. `read` gives the batch of some examples."""
-    solver, seed = job.solver, Seed(job.seed)
-    order = solver.order(len(job.examples), seed.of("order").numpy())
-    course = job.course or Course(0, len(order))
-    pack.load(job.start, _words(job))
+def fit(
+    jobs: Sequence[Fit], pack: Pack, source: Read | Resident, tape: Tape | None = None, half: bool = False
+) -> list[Fitted | Failed]:
+    """The jobs agree in model, objective and optimiser, and stand in the order of their steps, longest first."""
+    orders = [job.solver.order(len(job.examples), Seed(job.seed).of("order").numpy()) for job in jobs]
+    pack.seat([job.start for job in jobs], _words(jobs))
     pack.train()
-    flat, grad = pack.flat[0, : pack.size], pack.grad[0, : pack.size]
-    weights = nn.Parameter(flat)
-    weights.grad = grad
-    optimiser = _optimiser(solver, weights)
-    _recall(optimiser, weights, job, pack)
-    decay = _decayed(pack, job, read, order) if solver.weight_decay else None
-    anchor = pack.taken(job.anchor or job.start) if solver.pull else None
-    losses = torch.zeros(len(order), device=pack.device)
-    with own_randomness(seed.of("dropout").number(), pack.device):
-        for step, places in enumerate(order):
-            rate = solver.rate_at(course.done + step, course.steps)
-            losses[step] = _backward(job, pack, _to(read(job.examples, places), pack.device))
-            if anchor is not None:
-                grad.add_(flat - anchor, alpha=solver.pull)
-            if solver.clip:
-                grad.mul_((solver.clip / (torch.linalg.vector_norm(grad) + 1e-6)).clamp(max=1))
-            if decay is not None:
-                flat.addcmul_(flat, decay, value=-rate * solver.weight_decay)
-            optimiser.param_groups[0]["lr"] = rate
-            optimiser.step()
-    losses = losses.cpu()
-    end = pack.given(job.start)
-    _check(job, losses, end)
-    momenta = _kept(optimiser, weights, job, pack) if job.keep_momenta else None
-    return Fitted(end, losses, sum(len(places) for places in order), momenta)
+    slate: Slate = DeviceSlate(jobs, orders, pack, source) if isinstance(source, Resident) else HostSlate(jobs, orders, source)
+    training = Training(jobs, pack, slate, half)
+    steps = len(orders[0])
+    seed = Seed(jobs[0].seed) if len(jobs) == 1 else Seed(0, tuple(job.seed for job in jobs))
+    with own_randomness(seed.of("dropout").number(), pack.device), warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="grad and param do not obey")  # rows of a matrix are far apart; it is meant
+        training.prepare(bool(steps))
+        for at in range(steps):
+            training.step(at, tape)
+    return training.end([sum(len(places) for places in order) for order in orders])
 
 
-def infer(job: Infer, pack: Pack, read: Read) -> Readings:
-    """Texts of like length stand together, so little is padded; the answer is in the examples' order."""
-    pack.load(job.params)
-    pack.module.eval()
-    by_length = np.argsort(job.examples.lengths, kind="stable")
-    places = [by_length[at : at + job.batch] for at in range(0, len(by_length), job.batch)]
-    with torch.no_grad():
-        found = [job.readout.read(pack, _to(read(job.examples, p), pack.device)) for p in places]
-    return joined(found, np.concatenate(places) if places else np.zeros(0, np.int64))
-
-
-def joined(parts: list[Readings], places: np.ndarray) -> Readings:
-    """Readings of batches as one table; rows of different widths are filled with −100."""
-    table: Readings = {}
-    for name in parts[0] if parts else ():
-        columns = [part[name].cpu() for part in parts]
-        width = max(c.shape[1] for c in columns) if columns[0].dim() > 1 else 0
-        wide = [nn.functional.pad(c, (0, width - c.shape[1]), value=-100) if width else c for c in columns]
-        table[name] = torch.empty_like(whole := torch.cat(wide))
-        table[name][torch.from_numpy(places)] = whole
-    return table
-
-
-def _words(job: Fit) -> Tensor | None:
-    """The words of the examples, where training moves the embeddings of no others; None where it may."""
-    spread = job.solver.weight_decay or job.momenta or job.keep_momenta
-    if spread or (job.solver.pull and job.anchor is not None) or not len(job.examples):
-        return None
-    return torch.from_numpy(job.examples.words())
-
-
-def _backward(job: Fit, pack: Pack, batch: Batch) -> Tensor:
-    pack.grad[0, : pack.size].zero_()
-    losses, worth = job.objective.losses(pack, batch)
-    loss = (losses * worth).sum() / worth.sum().clamp(min=1e-9)
-    loss.backward()  # type: ignore[no-untyped-call]
-    return loss.detach()
-
-
-def _to(batch: Batch, device: torch.device) -> Batch:
-    return batch if device.type == "cpu" else {n: t.to(device, non_blocking=True) for n, t in batch.items()}
-
-
-def _optimiser(solver: Solver, weights: nn.Parameter) -> torch.optim.Optimizer:
-    # Weight decay is done by hand in the loop, on matrices only: one vector has one decay, and biases must have none.
-    match solver.optimizer:
-        case "sgd":
-            return torch.optim.SGD([weights], lr=solver.rate, momentum=solver.momentum, fused=True)
-        case "adamw":
-            return torch.optim.AdamW([weights], lr=solver.rate, weight_decay=0.0, fused=True)
-
-
-def _decayed(pack: Pack, job: Fit, read: Read, order: list[np.ndarray]) -> Tensor:
-    """1 where weight decay acts: on matrices that the objective reaches. What gets no gradient is not trained at all."""
-    if job.objective in pack.decayed:
-        return pack.decayed[job.objective]
-    mask = torch.zeros_like(pack.flat[0])
-    if order:
-        for leaf in pack.leaves.values():
-            leaf.grad = None
-        with own_randomness(0, pack.device):
-            losses, _ = job.objective.losses(pack, _to(read(job.examples, order[0]), pack.device))
-            losses.sum().backward()  # type: ignore[no-untyped-call]
-        for (name, gradient), (_, acts) in zip(pack.windows(pack.grad[0]), pack.windows(mask), strict=True):
-            leaf = pack.leaves[name]
-            if leaf.grad is not None and leaf.dim() > 1:
-                acts.fill_(1)
-            leaf.grad = gradient
-        pack.decayed[job.objective] = mask
-    return mask
-
-
-def _recall(optimiser: torch.optim.Optimizer, weights: nn.Parameter, job: Fit, pack: Pack) -> None:
-    if job.momenta is not None:
-        names = _MOMENTS[job.solver.optimizer]
-        moments = {n: pack.taken(m) for n, m in zip(names, job.momenta.moments, strict=False)}
-        optimiser.state[weights] = {"step": torch.tensor(float(job.momenta.steps)), **moments}
-
-
-def _kept(optimiser: torch.optim.Optimizer, weights: nn.Parameter, job: Fit, pack: Pack) -> Momenta:
-    state = optimiser.state[weights]
-    before = job.momenta.steps if job.momenta else 0
-    found = [state[n] for n in _MOMENTS[job.solver.optimizer] if state.get(n) is not None]
-    return Momenta(int(state.get("step", before)), tuple(pack.given(job.start, m) for m in found))
-
-
-def _check(job: Fit, losses: Tensor, end: Params) -> None:
-    wrong = (~torch.isfinite(losses)).nonzero()
-    if len(wrong) or not end.finite():
-        step = int(wrong[0]) if len(wrong) else len(losses) - 1
-        value = "an update that is not finite" if not len(wrong) else f"a loss of {float(losses[step]):g}"
-        clip = f"clip {job.solver.clip:g}" if job.solver.clip else "no clipping"
-        raise RunError(
-            f"training gave {value} at step {step + 1} of {len(losses)} ({job.solver.optimizer}, lr {job.solver.rate:g}, "
-            f"{clip}), where finite numbers were expected; lower solver.lr or set solver.clip=1.0."
+class Training:
+    def __init__(self, jobs: Sequence[Fit], pack: Pack, slate: Slate, half: bool) -> None:
+        self.jobs, self.pack, self.slate, self.half = jobs, pack, slate, half
+        self.solver, self.objective = jobs[0].solver, jobs[0].objective
+        self.optimiser = optimiser_for(pack, jobs)
+        self.clips = (
+            self._each("clips", [j.solver.clip or float("inf") for j in jobs]) if any(j.solver.clip for j in jobs) else None
         )
+        self.pulls = self._each("pulls", [j.solver.pull for j in jobs]) if any(j.solver.pull for j in jobs) else None
+        if self.pulls is not None:
+            self.anchors = pack.taken([j.anchor or j.start for j in jobs], pack.vectors("anchor"))
+        decays = [j.solver.weight_decay for j in jobs]
+        self.decays = self._each("decays", decays) if any(decays) else None
+        self.acts: Tensor | None = None
+
+    def _each(self, name: str, values: list[float]) -> Tensor:
+        """One number a client, as a column that stays where it is."""
+        kept: Tensor = self.pack.kept.setdefault((name, len(values)), torch.zeros(len(values), 1, device=self.pack.device))
+        kept.copy_(torch.tensor(values).unsqueeze(1))
+        return kept
+
+    def prepare(self, some: bool) -> None:
+        if self.decays is not None and some:
+            self.acts = self._decayed()
+
+    def step(self, at: int, tape: Tape | None) -> None:
+        clients = self.slate.active(at)
+        if tape is not None:
+            rung = -(-self.pack.clients // _RUNGS)
+            clients = min(self.pack.clients, -(-clients // rung) * rung)
+        if clients != self.pack.crowd.clients:
+            self.pack.narrow(clients)
+        shapes = self.slate.turn(at)
+        if tape is None:
+            self._step()
+        else:
+            what = (self.objective, self.solver.optimizer, self.clips is None, self.pulls is None, self.decays is None)
+            kind = (id(self.pack), *what)
+            tape.play((kind, self.pack.generation, self.pack.clients, self.pack.size, clients, shapes), kind, self._step)
+
+    def _step(self) -> None:
+        k = self.pack.crowd.clients
+        flat, grad = self.pack.flat[:k], self.pack.grad[:k]
+        rates = self.slate.rates(k)
+        grad.zero_()
+        losses = self._losses(self.slate.batch(k), self.slate.counts(k), k)
+        losses.sum().backward()  # type: ignore[no-untyped-call]
+        if self.pulls is not None:
+            grad.addcmul_(flat - self.anchors[:k], self.pulls[:k])
+        if self.clips is not None:
+            grad.mul_((self.clips[:k] / (torch.linalg.vector_norm(grad, dim=1, keepdim=True) + 1e-6)).clamp(max=1))
+        if self.decays is not None and self.acts is not None:
+            flat.addcmul_(flat * self.acts, -torch.as_tensor(rates).unsqueeze(1) * self.decays[:k])
+        self.optimiser.step(rates, k)
+        self.slate.note(losses.detach())
+
+    def _losses(self, batch: Batch, counts: Tensor | None, clients: int) -> Tensor:
+        """[clients]: each client's loss on its own rows."""
+        with self._precision():
+            losses, worth = self.objective.losses(self.pack, batch)
+        losses, worth = losses.view(clients, -1), worth.view(clients, -1)
+        worth = worth if counts is None else worth * counts
+        return (losses * worth).sum(1) / worth.sum(1).clamp(min=1e-9)
+
+    def _precision(self) -> AbstractContextManager[object]:
+        return torch.autocast(self.pack.device.type, torch.bfloat16) if self.half else nullcontext()
+
+    def _decayed(self) -> Tensor:
+        """1 where weight decay acts: on matrices that the objective reaches. What gets no gradient is not trained at all."""
+        pack, mark = self.pack, ("acts", self.objective, self.pack.size)
+        if mark not in pack.kept:
+            mask = torch.zeros(1, pack.size, device=pack.device)
+            for leaf in pack.leaves.values():
+                leaf.grad = None
+            self.slate.turn(0)
+            with own_randomness(0, pack.device):
+                losses, _ = self.objective.losses(pack, self.slate.batch(pack.clients))
+                losses.sum().backward()  # type: ignore[no-untyped-call]
+            for name, acts in pack.windows(mask):
+                if pack.leaves[name].grad is not None and acts.dim() > 2:
+                    acts.fill_(1)
+            pack.narrow(pack.clients)
+            pack.kept[mark] = mask
+        kept: Tensor = pack.kept[mark]
+        return kept
+
+    def end(self, processed: Sequence[int]) -> list[Fitted | Failed]:
+        losses = self.slate.losses()
+        finite = torch.isfinite(self.pack.flat).all(dim=1).tolist()
+        ends: list[Fitted | Failed] = []
+        for i, job in enumerate(self.jobs):
+            if finite[i] and bool(torch.isfinite(losses[i]).all()):
+                momenta = self.optimiser.momenta(i, job) if job.keep_momenta else None
+                ends.append(Fitted(self.pack.given(i, job.start), losses[i], processed[i], momenta))
+            else:
+                ends.append(Failed(_diverged(job, losses[i])))
+        return ends
+
+
+def _words(jobs: Sequence[Fit]) -> list[np.ndarray] | None:
+    """The words of the examples, where training moves the embeddings of no others; None where it may."""
+    for job in jobs:
+        spread = job.solver.weight_decay or job.momenta or job.keep_momenta
+        if spread or (job.solver.pull and job.anchor is not None) or not len(job.examples):
+            return None
+    return [job.examples.words() for job in jobs]
+
+
+def _diverged(job: Fit, losses: Tensor) -> RunError:
+    wrong = (~torch.isfinite(losses)).nonzero()
+    step = int(wrong[0]) if len(wrong) else len(losses) - 1
+    value = "an update that is not finite" if not len(wrong) else f"a loss of {float(losses[step]):g}"
+    clip = f"clip {job.solver.clip:g}" if job.solver.clip else "no clipping"
+    return RunError(
+        f"training gave {value} at step {step + 1} of {len(losses)} ({job.solver.optimizer}, lr {job.solver.rate:g}, "
+        f"{clip}), where finite numbers were expected; lower solver.lr or set solver.clip=1.0."
+    )

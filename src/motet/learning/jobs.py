@@ -55,7 +55,9 @@ class Fit:
 
     @property
     def key(self) -> Hashable:
-        return ("fit", self.model.key, self.objective, self.solver.optimizer)
+        alone = self.seed if self.momenta is not None or self.keep_momenta else None
+        own = (self.examples.features.key, *self.examples.extra)
+        return ("fit", self.model.key, self.objective, self.solver.optimizer, self.solver.momentum, own, alone)
 
 
 @message
@@ -86,7 +88,7 @@ class Infer:
 
     @property
     def key(self) -> Hashable:
-        return ("infer", self.model.key, self.readout)
+        return ("infer", self.model.key, self.readout, self.examples.features.key, *self.examples.extra)
 
     def pieces(self) -> Iterator[Infer]:
         for at in range(0, len(self.examples), CHUNK):

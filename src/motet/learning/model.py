@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+import torch
 from torch import Tensor, nn
 
 from motet.core.errors import ConfigError, LayoutError
@@ -55,6 +56,11 @@ class Model:
         """The trainable parameters the model starts with."""
         pieces = {n: p.detach().float() for n, p in self.trainable.items()}
         return Params(self.layout, Params.of(pieces).flat)
+
+    def move(self, device: torch.device) -> None:
+        """A model lives where its bench is; what is made from its parameters then lives there too."""
+        self.module.to(device)
+        self.__dict__.pop("fresh", None)
 
     @cached_property
     def frozen_layers(self) -> int:

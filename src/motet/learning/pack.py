@@ -1,161 +1,192 @@
-"""A model made ready to train: its parameters as windows on one vector a client, its gradients as windows on another."""
+"""A model made ready to train for one client or many: parameters as windows on one vector a client, gradients likewise."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from typing import Any, Literal
 
 import numpy as np
 import torch
-import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
+from torch.func import functional_call
 
 from motet.core.params import Params
+from motet.learning.masks import masks_always_built
 from motet.learning.model import Model, inputs_of, over_same_tensors
 from motet.learning.objectives import Batch
+from motet.learning.twins import Crowd, set_twins
+from motet.learning.words import table_of
 
-WORTH_IT = 1000  # words; a smaller table is not worth taking rows out of
-
-
-class _Words(nn.Embedding):
-    """A word embedding that holds only some of its rows; `places` says where each word's row is."""
-
-    places: Tensor | None
-
-    def forward(self, ids: Tensor) -> Tensor:
-        if self.places is None:
-            return super().forward(ids)
-        pad = self.padding_idx
-        where = None if pad is None else int(self.pad_place)
-        return F.embedding(self.places[ids], self.weight, where)
-
-    def hold(self, rows: Tensor | None) -> None:
-        self.places = None
-        if rows is not None:
-            unknown = -1  # a word that was not announced is an error, not a wrong row
-            self.places = torch.full((self.num_embeddings,), unknown, dtype=torch.int64, device=rows.device)
-            self.places[rows] = torch.arange(len(rows), device=rows.device)
-            self.pad_place = 0 if self.padding_idx is None else int(self.places[self.padding_idx])
+# plain: one client, the model as it is. twins: leaf layers become batched kernels. vmap: the whole forward is vectorised,
+# for models that hold parameters outside leaf layers.
+Way = Literal["plain", "twins", "vmap"]
+_ROUND = 512  # words; tables of a pack are as long as its longest, rounded up so that shapes recur
 
 
 class Pack:
     """Row i of `flat` is client i's vector, row i of `grad` its gradient.
 
-    So clipping, proximal terms and optimisers are operations on whole vectors, however many tensors the model has. The word
-    embeddings come last in the vector. A client that trains on few words moves only their rows (SGD, and Adam from moments of
-    zero, do nothing to the others), so only those rows are taken: the table is most of a small model.
+    So clipping, proximal terms and optimisers are operations on whole vectors, however many tensors the model has, and
+    clients that have finished leave by slicing. The word embeddings come last in the vector. A client that trains on few
+    words moves only their rows (SGD, and Adam from moments of zero, do nothing to the others), so only those rows are taken:
+    the table is most of a small model.
     """
 
-    def __init__(self, model: Model, module: nn.Module, device: torch.device) -> None:
+    def __init__(self, model: Model, module: nn.Module, device: torch.device, way: Way = "plain") -> None:
         """`module` is the model's own, or the upper part of it when its frozen prefix has been cut off."""
-        self.model, self.device = model, device
+        self.model, self.device, self.way = model, device, way
         self.whole = module is model.module
-        self.flat = torch.zeros(1, model.layout.size, device=device)
-        self.grad = torch.zeros_like(self.flat)
-        self.decayed: dict[object, Tensor] = {}  # where weight decay acts, by objective
+        self.crowd = Crowd()
+        self.buffers: dict[str, Tensor] = {}
+        self.kept: dict[object, Any] = {}  # what others derive from this pack and want to find again: masks, optimisers
+        self.generation = 0  # rises when vectors move in memory
         by_tensor = {id(p): name for name, p in model.trainable.items()}
         self.module = over_same_tensors(module)
-        if device.type != "cpu":
-            self.module.to(device)  # before the windows are set, so that only frozen tensors move
-        self.table, self.words = self._words(by_tensor)
+        config: Any = getattr(self.module, "config", None)
+        if way != "plain" and config is not None:
+            config.use_cache = False  # caches are for generation; they cost memory and do not pass through vmap
+        self.module.to(device)
         self.leaves = {name: nn.Parameter(torch.empty(0, device=device)) for name in model.layout.names}
-        for part, original in zip(self.module.modules(), module.modules(), strict=True):
-            for name, parameter in list(original._parameters.items()):
-                if parameter is not None and id(parameter) in by_tensor:
-                    part._parameters[name] = self.leaves[by_tensor[id(parameter)]]
-        bound = {id(p) for p in self.module.parameters()}
-        if loose := [name for name, leaf in self.leaves.items() if id(leaf) not in bound]:
-            raise RuntimeError(f"the module does not hold the model's {', '.join(loose[:3])}, so it would not be trained")
+        self.words = table_of(self.module, self.crowd, by_tensor) if self.whole and way != "vmap" else None
+        self.table = "" if self.words is None else by_tensor[id(self.words.weight)]
+        self._adopt(module, by_tensor)
+        self.counts: list[int] = []  # of words taken, by client; none: the whole table
         self.rows: Tensor | None = None
-        self._set_windows()
+        self.clients = 1
+        self._room(1)
 
-    def _words(self, by_tensor: Mapping[int, str]) -> tuple[str, _Words | None]:
-        """The trained table of word embeddings, if it is a plain one that nothing else uses.
+    def _adopt(self, original: nn.Module, by_tensor: Mapping[int, str]) -> None:
+        if self.way == "twins":
+            set_twins(self.module, self.crowd, {mark: self.leaves[name] for mark, name in by_tensor.items()})
+        elif self.way == "plain":
+            for part, before in zip(self.module.modules(), original.modules(), strict=True):
+                for name, parameter in list(before._parameters.items()):
+                    if parameter is not None and id(parameter) in by_tensor:
+                        part._parameters[name] = self.leaves[by_tensor[id(parameter)]]
+        bound = {id(p) for p in self.module.parameters()}
+        if self.way != "vmap" and (loose := [name for name, leaf in self.leaves.items() if id(leaf) not in bound]):
+            raise RuntimeError(f"the module does not hold the model's {', '.join(loose[:3])}, so it would not be trained")
 
-        An output layer may be tied to it, and a decoder may look up other words in it than the encoder does.
-        """
-        find = getattr(self.module, "get_input_embeddings", None)
-        sided = getattr(getattr(self.module, "config", None), "is_encoder_decoder", False)
-        table = find() if find is not None and self.whole and not sided else None
-        if type(table) is not nn.Embedding or table.num_embeddings < WORTH_IT or id(table.weight) not in by_tensor:
-            return "", None
-        if sum(p is table.weight for part in self.module.modules() for p in part._parameters.values()) > 1:
-            return "", None
-        name = by_tensor[id(table.weight)]
-        words: Any = table
-        words.__class__ = _Words
-        words.hold(None)
-        return name, words
+    # ---- vectors ------------------------------------------------------------------------------------------------
 
     @property
     def size(self) -> int:
-        """How many numbers are trained."""
+        """How many numbers a client trains."""
         taken = self.model.layout.size
         if self.words is not None and self.rows is not None:
-            taken -= (self.words.num_embeddings - len(self.rows)) * self.words.embedding_dim
+            taken -= (self.words.num_embeddings - self.rows.shape[1]) * self.words.embedding_dim
         return taken
 
-    def windows(self, vector: Tensor) -> Iterator[tuple[str, Tensor]]:
-        """Each tensor as a window on `flat` or `grad`."""
+    def vectors(self, name: str) -> Tensor:
+        """A matrix of this name, [clients, size]: one of the pack's own, kept from fit to fit."""
+        wanted = self.clients * self.size
+        if name not in self.buffers or self.buffers[name].numel() < wanted:
+            self.buffers[name] = torch.zeros(wanted, device=self.device)
+            self.generation += 1
+        return self.buffers[name][:wanted].view(self.clients, self.size)
+
+    @property
+    def flat(self) -> Tensor:
+        return self.vectors("flat")
+
+    @property
+    def grad(self) -> Tensor:
+        return self.vectors("grad")
+
+    def windows(self, matrix: Tensor) -> Iterator[tuple[str, Tensor]]:
+        """Each tensor as a window on a matrix in the order of `flat`: [clients, …]."""
         at = 0
         for name, shape in sorted(zip(self.model.layout.names, self.model.layout.shapes, strict=True), key=self._last):
             if name == self.table and self.rows is not None:
-                shape = (len(self.rows), *shape[1:])  # noqa: PLW2901
+                shape = (self.rows.shape[1], *shape[1:])  # noqa: PLW2901
             size = int(np.prod(shape))
-            yield name, vector[at : at + size].view(shape)
+            yield name, matrix[:, at : at + size].view(len(matrix), *shape)
             at += size
 
     def _last(self, entry: tuple[str, tuple[int, ...]]) -> bool:
         return entry[0] == self.table
 
-    def _set_windows(self) -> None:
-        for (name, value), (_, gradient) in zip(self.windows(self.flat[0]), self.windows(self.grad[0]), strict=True):
+    def _room(self, clients: int) -> None:
+        self.clients = clients
+        self.narrow(clients)
+
+    def narrow(self, clients: int) -> None:
+        """Go on with the first clients only."""
+        self.crowd.clients = clients
+        for (name, value), (_, gradient) in zip(
+            self.windows(self.flat[:clients]), self.windows(self.grad[:clients]), strict=True
+        ):
             leaf = self.leaves[name]
             leaf.grad = None
-            leaf.data = value
-            leaf.grad = gradient
+            leaf.data = value[0] if self.way == "plain" else value
+            leaf.grad = gradient[0] if self.way == "plain" else gradient
 
-    def load(self, params: Params, rows: Tensor | None = None) -> None:
-        """Take these parameters; of the word embeddings only these rows, if any are given and the model has such a table."""
-        if self.words is not None and (rows is not None or self.rows is not None):
-            self.rows = rows
-            self.words.hold(rows)
-            self._set_windows()
+    # ---- parameters in and out ----------------------------------------------------------------------------------
+
+    def seat(self, starts: Sequence[Params], words: Sequence[np.ndarray] | None = None) -> None:
+        """Take these clients' parameters; of the word embeddings only these rows, if the model has such a table."""
+        self.rows, self.counts = None, []
+        if self.words is not None:
+            if words is not None:
+                self.counts = [len(w) for w in words]
+                longest = max(self.counts)
+                width = longest if self.way == "plain" else -(-longest // _ROUND) * _ROUND
+                if width < self.words.num_embeddings:
+                    filled = np.stack([np.pad(w, (0, width - len(w)), mode="edge") for w in words])
+                    self.rows = torch.from_numpy(filled).to(self.device)
+            self.words.hold(self.rows, self.counts)
+        self._room(len(starts))
         with torch.no_grad():
-            self.taken(params, self.flat[0])
+            self.taken(starts, self.flat)
 
-    def taken(self, params: Params, out: Tensor | None = None) -> Tensor:
-        """A vector in the order of `flat`."""
-        vector = torch.empty(self.size, device=self.device) if out is None else out[: self.size]
-        full = params.flat.to(self.device)
-        if self.words is None:
-            vector.copy_(full)
-            return vector
-        span = params.layout.spans[self.table]
-        body = params.layout.size - (span.stop - span.start)
-        vector[: span.start] = full[: span.start]
-        vector[span.start : body] = full[span.stop :]
-        table = full[span].view(self.words.num_embeddings, -1)
-        vector[body:].view(-1, table.shape[1]).copy_(table if self.rows is None else table[self.rows])
-        return vector
+    def taken(self, many: Sequence[Params], out: Tensor) -> Tensor:
+        """Vectors in the order of `flat`. What is the same for all is brought once."""
+        if all(p is many[0] for p in many):
+            self._fill(out, many[0].flat.to(self.device).unsqueeze(0), slice(None))
+        else:
+            for i, params in enumerate(many):
+                self._fill(out[i : i + 1], params.flat.to(self.device).unsqueeze(0), slice(i, i + 1))
+        return out
 
-    def given(self, start: Params, vector: Tensor | None = None) -> Params:
-        """`flat` (or another vector in its order) as parameters; rows that were not taken are those of `start`."""
-        vector = self.flat[0, : self.size] if vector is None else vector
+    def _fill(self, out: Tensor, full: Tensor, clients: slice) -> None:
         if self.words is None:
-            return Params(start.layout, vector.to("cpu", copy=True))
-        span = start.layout.spans[self.table]
-        body = start.layout.size - (span.stop - span.start)
+            out.copy_(full)
+            return
+        span, body = self._spans()
+        out[:, : span.start] = full[:, : span.start]
+        out[:, span.start : body] = full[:, span.stop :]
+        table = full[0, span].view(self.words.num_embeddings, -1)
+        into = out[:, body:].view(len(out), -1, table.shape[1])
+        into.copy_(table if self.rows is None else table[self.rows[clients]])
+
+    def _spans(self) -> tuple[slice, int]:
+        span = self.model.layout.spans[self.table]
+        return span, self.model.layout.size - (span.stop - span.start)
+
+    def given(self, i: int, start: Params, vectors: Tensor | None = None) -> Params:
+        """Client i's row of `flat` (or of others in its order) as parameters, where `start` lives.
+
+        Rows of the table that were not taken are those of `start`.
+        """
+        vector = (self.flat if vectors is None else vectors)[i]
+        home = start.flat.device
+        if self.words is None:
+            return Params(start.layout, vector.to(home, copy=True))
+        span, body = self._spans()
         full = start.flat.clone() if self.rows is not None else torch.empty_like(start.flat)
-        vector = vector.cpu()
+        vector = vector.to(home)
         full[: span.start] = vector[: span.start]
         full[span.stop :] = vector[span.start : body]
         table = full[span].view(self.words.num_embeddings, -1)
         if self.rows is None:
             table.copy_(vector[body:].view_as(table))
         else:
-            table[self.rows.cpu()] = vector[body:].view(len(self.rows), -1)
+            real = self.counts[i]
+            table[self.rows[i, :real].to(home)] = vector[body:].view(-1, table.shape[1])[:real]
         return Params(start.layout, full)
+
+    # ---- the model ----------------------------------------------------------------------------------------------
 
     def train(self) -> None:
         """Training mode, except for what is frozen below everything trained: its output must not change from step to step."""
@@ -168,5 +199,17 @@ class Pack:
                 layer.eval()
 
     def __call__(self, batch: Batch) -> Mapping[str, Tensor]:
-        output: Mapping[str, Tensor] = self.module(**inputs_of(batch))
-        return output
+        """[clients·rows, …] in, [clients·rows, …] out."""
+        inputs = inputs_of(batch)
+        self.crowd.rows = len(next(iter(inputs.values()))) // self.crowd.clients
+        with nullcontext() if self.device.type == "cpu" and self.way == "plain" else masks_always_built():
+            if self.way != "vmap":
+                output: Mapping[str, Tensor] = self.module(**inputs)
+                return output
+            split = {k: v.view(self.crowd.clients, -1, *v.shape[1:]) for k, v in inputs.items()}
+            each = torch.vmap(self._one, randomness="different")(dict(self.leaves), split)
+            return {k: v.flatten(0, 1) for k, v in each.items()}
+
+    def _one(self, own: Mapping[str, Tensor], inputs: dict[str, Tensor]) -> dict[str, Tensor]:
+        output = functional_call(self.module, dict(own), kwargs=inputs)
+        return {k: output[k] for k in ("logits", "start_logits", "end_logits") if k in output}

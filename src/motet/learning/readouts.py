@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -81,6 +81,7 @@ class Spans:
 class Generated:
     """What the model writes, by beam search, as token ids."""
 
+    alone: ClassVar[bool] = True  # generation runs the module itself, which then holds one client's parameters
     beams: int = 4
     tokens: int = 64
     shortest: int = 0

@@ -29,7 +29,7 @@ from motet.core.work import Failed, Job
 from motet.learning.arena import Arena
 from motet.learning.bench import Alone, Scratch
 from motet.learning.features import Features
-from motet.learning.fit import joined
+from motet.learning.infer import joined
 from motet.learning.jobs import Fit, Fitted, Infer
 from motet.learning.model import Model
 from motet.wire.pack import frame, from_buffer, pack, raw, split, unframe, unpack

@@ -80,7 +80,8 @@ def _step(
     state: Moments,
     second: Callable[[Tensor, Tensor], Tensor],
 ) -> tuple[Params, Moments]:
+    update = update.beside(state.first)
     m = state.first * rule.beta1 + update * (1 - rule.beta1)
     v = Params(params.layout, second(state.second.flat, update.flat.square()))
-    moved = params.flat + rule.lr * m.flat / (v.flat.sqrt() + rule.tau)
-    return Params(params.layout, moved), Moments(m, v)
+    moved = Params(params.layout, m.flat / (v.flat.sqrt() + rule.tau))
+    return params + moved * rule.lr, Moments(m, v)

@@ -1,0 +1,53 @@
+"""Steps recorded once and replayed: on a GPU a small model's step costs more to launch than to compute."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from typing import Any
+
+import torch
+
+_EAGER = 3  # a shape that comes up this often is recorded; until then its steps are ordinary ones, and warm everything up
+
+
+class Tape:
+    """CUDA graphs by the shapes of a step. All share one pool of memory, since only one step runs at a time."""
+
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self.stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self.pool: Any = None
+        self.seen: dict[Hashable, int] = {}
+        self.graphs: dict[Hashable, Any] = {}
+        self.spoilt: set[Hashable] = set()
+
+    def play(self, key: Hashable, kind: Hashable, step: Callable[[], None]) -> None:
+        """Do a step. `kind` is what makes recording possible or not; a kind that failed once is not tried again."""
+        if key in self.graphs:
+            self.graphs[key].replay()
+            return
+        self.seen[key] = self.seen.get(key, 0) + 1
+        if self.seen[key] <= _EAGER or kind in self.spoilt or not self._record(key, kind, step):
+            step()
+        else:
+            self.graphs[key].replay()
+
+    def _record(self, key: Hashable, kind: Hashable, step: Callable[[], None]) -> bool:
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
+                step()
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError:  # something in this model's step waits for the host
+            self.spoilt.add(kind)
+            return False
+        self.pool = graph.pool()
+        self.graphs[key] = graph
+        return True
+
+    def forget(self) -> None:
+        """Let go of all recordings and of their memory."""
+        self.graphs.clear()
+        self.seen.clear()
+        self.pool = None

@@ -1,0 +1,213 @@
+"""A bench that runs the jobs of many clients as one: what stands on a GPU."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Hashable, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+
+from motet.core.errors import RunError
+from motet.core.work import Failed, Job
+from motet.learning.features import Features
+from motet.learning.fit import fit
+from motet.learning.infer import infer_together
+from motet.learning.jobs import Fit, Fitted, Infer
+from motet.learning.model import Model
+from motet.learning.pack import Pack
+from motet.learning.prefix import Prefix, prefix_of
+from motet.learning.resident import Resident
+from motet.learning.tape import Tape
+from motet.learning.way import Found, best_way, probe_of
+
+_MOST = 64  # clients whose jobs are open at once
+_SHARE = 0.8  # of the free memory that a pack may take
+_TOKENS = 2**17  # of one batch of inference
+Answer = tuple[Hashable, Any]
+
+
+class Together:
+    """Compatible jobs run side by side, as many as memory allows; how many that is, is measured at the first pack.
+
+    Results depend on the width in the last bits (and with dropout in its masks): give `width` to fix it across machines.
+    """
+
+    room = _MOST
+
+    def __init__(self, device: torch.device, width: int | None = None, half: bool = True, record: bool = True) -> None:
+        self.device, self.half, self.limit = device, half, width
+        self.tape = Tape(device) if record and device.type == "cuda" else None
+        self.waiting: dict[Hashable, Job] = {}
+        self.ways: dict[tuple[str, bool], Found] = {}
+        self.packs: dict[tuple[str, bool, bool], Pack] = {}
+        self.prefixes: dict[str, Prefix | None] = {}
+        self.residents: dict[tuple[str, str], Resident] = {}
+        self.widths: dict[Hashable, int] = {}
+        self.tokens: dict[Hashable, int] = {}
+        self.processed = 0
+
+    # ---- jobs ---------------------------------------------------------------------------------------------------
+
+    def submit(self, key: Hashable, job: Job) -> None:
+        self.waiting[key] = job
+
+    def ready(self) -> Sequence[Answer]:
+        """The largest group of jobs that agree, or as many of it as fit side by side."""
+        groups: dict[Hashable, list[Hashable]] = {}
+        for key, job in self.waiting.items():
+            groups.setdefault(job.key, []).append(key)
+        chosen = max(groups.values(), key=len)
+        chosen.sort(key=lambda key: _order(self.waiting[key]))
+        answers = self._answers([self.waiting[key] for key in chosen])
+        for key in chosen[: len(answers)]:
+            del self.waiting[key]
+        return list(zip(chosen, answers, strict=False))
+
+    def run(self, job: Job) -> Any:
+        (answer,) = self._answers([job])
+        if isinstance(answer, Failed):
+            raise answer.error
+        return answer
+
+    def _answers(self, jobs: list[Any]) -> list[Any]:
+        """The answers to the first jobs: to all, if they fit."""
+        while True:
+            try:
+                return self._fits(jobs) if isinstance(jobs[0], Fit) else self._infers(jobs)
+            except torch.OutOfMemoryError as error:
+                self._make_room(jobs[0], str(error).split(".")[0])
+
+    def _fits(self, jobs: list[Fit]) -> list[Fitted | Failed]:
+        first = jobs[0]
+        resident = self._resident(first)
+        if first.key not in self.widths:
+            self.widths[first.key] = self._planned(jobs, resident)
+        some = jobs[: _even(len(jobs), self.widths[first.key])]
+        resident.fill(np.concatenate([job.examples.rows for job in some]))
+        pack = self._pack(first, resident, packed=len(some) > 1)
+        tape = self.tape if pack.way != "vmap" and not first.keep_momenta else None
+        ends = fit(some, pack, resident, tape, self.half)
+        self.processed += sum(end.processed for end in ends if isinstance(end, Fitted))
+        return ends
+
+    def _infers(self, jobs: list[Infer]) -> list[Any]:
+        first = jobs[0]
+        resident = self._resident(first)
+        alone = getattr(first.readout, "alone", False) or self._way(first, resident).way == "plain"
+        jobs = jobs[: _with_models(jobs, 1 if alone else self.widths.get(first.key, self.limit or _MOST))]
+        different = len({id(job.params) for job in jobs})
+        resident.fill(np.concatenate([job.examples.rows for job in jobs]))
+        pack = self._pack(first, resident, packed=different > 1)
+        return infer_together(jobs, pack, resident, self.tokens.get(first.key, _TOKENS), self.half)
+
+    # ---- what jobs need -----------------------------------------------------------------------------------------
+
+    def _resident(self, job: Fit | Infer) -> Resident:
+        model, features = job.model, job.examples.features
+        if (model.key, features.key) not in self.residents:
+            self.residents[model.key, features.key] = Resident(features, self.device, self._prefix(model, features))
+        return self.residents[model.key, features.key]
+
+    def _prefix(self, model: Model, features: Features) -> Prefix | None:
+        """The frozen layers below, if they can be cut off and their states of these texts take little of the memory."""
+        if model.key not in self.prefixes:
+            probe = features.batch(np.arange(min(3, len(features))))
+            self.prefixes[model.key] = prefix_of(model, {n: t.to(self.device) for n, t in probe.items()})
+        width = getattr(getattr(model.module, "config", None), "hidden_size", 0)
+        return self.prefixes[model.key] if 4 * width * int(features.lengths.sum()) < self._free() // 4 else None
+
+    def _pack(self, job: Fit | Infer, resident: Resident, packed: bool) -> Pack:
+        cut = resident.prefix is not None
+        mark = (job.model.key, cut, packed)
+        if mark not in self.packs:
+            way = self._way(job, resident).way if packed else "plain"
+            self.packs[mark] = Pack(*self._module(job, resident), self.device, way)
+        return self.packs[mark]
+
+    def _module(self, job: Fit | Infer, resident: Resident) -> tuple[Model, torch.nn.Module]:
+        prefix = resident.prefix
+        return (job.model, job.model.module) if prefix is None else (prefix.model, prefix.upper)
+
+    def _way(self, job: Fit | Infer, resident: Resident) -> Found:
+        mark = (job.model.key, resident.prefix is not None)
+        if mark not in self.ways:
+            rows = probe_of(job.examples.features)
+            resident.fill(rows)
+            widths = dict(resident.widths(rows[None, None], [1])[0])
+            probe = resident.batch(torch.from_numpy(rows).to(self.device), widths)
+            self.ways[mark] = found = best_way(*self._module(job, resident), probe, self.device)
+            if found.way == "plain":
+                logging.getLogger("motet").warning(
+                    "clients are trained one by one, since they cannot be packed (%s)", found.why
+                )
+        return self.ways[mark]
+
+    # ---- memory -------------------------------------------------------------------------------------------------
+
+    def _planned(self, jobs: list[Fit], resident: Resident) -> int:
+        """How many clients fit side by side: measured on two of them with their longest texts."""
+        if len(jobs) > 1 and self._way(jobs[0], resident).way == "plain":
+            return 1
+        if self.limit is not None or self.device.type != "cuda":
+            return self.limit or _MOST
+        longest = [
+            replace(job, examples=job.examples.part(_longest(job)), solver=replace(job.solver, steps=1)) for job in jobs[:2]
+        ]
+        resident.fill(np.concatenate([job.examples.rows for job in longest]))
+        torch.cuda.reset_peak_memory_stats(self.device)
+        before = torch.cuda.memory_allocated(self.device)
+        fit(longest, self._pack(jobs[0], resident, packed=len(longest) > 1), resident, None, self.half)
+        each = (torch.cuda.max_memory_allocated(self.device) - before) / len(longest)
+        return max(1, min(_MOST, int(_SHARE * self._free() / max(each, 1))))
+
+    def _free(self) -> int:
+        if self.device.type != "cuda":
+            return 2**40
+        free, _ = torch.cuda.mem_get_info(self.device)
+        return int(free + torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device))
+
+    def _make_room(self, job: Fit | Infer, why: str) -> None:
+        """Half as wide, and everything that can be made again is let go."""
+        if isinstance(job, Infer):
+            self.tokens[job.key] = self.tokens.get(job.key, _TOKENS) // 2
+            spent = self.tokens[job.key] < 256
+        else:
+            spent = self.widths.get(job.key, 2) <= 1
+            self.widths[job.key] = max(1, self.widths.get(job.key, 2) // 2)
+        if spent:
+            raise RunError(f"the device's memory does not hold one client ({why}); lower solver.batch or model.max_tokens.")
+        self.packs.clear()
+        if self.tape is not None:
+            self.tape.forget()
+        torch.cuda.empty_cache()
+
+    def close(self) -> None:
+        self.packs.clear()
+        self.residents.clear()
+
+
+def _order(job: Any) -> tuple[int, int]:
+    """Longest first, and one order whatever order the jobs came in."""
+    return (-job.solver.count(len(job.examples)), job.seed) if isinstance(job, Fit) else (-len(job.examples), 0)
+
+
+def _with_models(jobs: list[Infer], most: int) -> int:
+    """How many of the first jobs have at most so many different parameters."""
+    seen: set[int] = set()
+    for i, job in enumerate(jobs):
+        seen.add(id(job.params))
+        if len(seen) > most:
+            return i
+    return len(jobs)
+
+
+def _even(jobs: int, width: int) -> int:
+    """So many at a time that the last pack is not a small remainder."""
+    return -(-jobs // -(-jobs // width))
+
+
+def _longest(job: Fit) -> np.ndarray:
+    return np.sort(np.argsort(job.examples.lengths, kind="stable")[-job.solver.batch :])

@@ -1,0 +1,193 @@
+"""Twins of leaf layers: the leaf's own class with another forward, holding a row of parameters for every client.
+
+Attention, activations and a model's own forward code stay as they are: they see one batch in which the clients' rows stand
+side by side. Only layers that hold trained parameters must know whose rows are whose. A frozen leaf keeps its plain class.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+import torch
+import torch.nn.functional as F  # noqa: N812
+from torch import Tensor, nn
+
+
+class NotPackable(TypeError):  # noqa: N818 - no error for a user: the model is run another way
+    """A model, or an input of it, that the twins do not cover."""
+
+
+@dataclass
+class Crowd:
+    """How many clients stand side by side, and how many rows each brings; shared by all twins of a pack."""
+
+    clients: int = 1
+    rows: int = 1
+
+    def split(self, x: Tensor, what: str) -> Tensor:
+        """[clients·rows, …] → [clients, rows, …]; a [1, …] input belongs to every row. Other sizes are not guessed at."""
+        n = self.clients * self.rows
+        if x.dim() and x.shape[0] == n:
+            return x.reshape(self.clients, self.rows, *x.shape[1:])
+        if x.dim() >= 2 and x.shape[0] == 1:
+            return x.expand(self.clients, *x.shape).contiguous()
+        raise NotPackable(f"{what} was given {tuple(x.shape)}; expected {n} rows ({self.clients} clients × {self.rows}) or 1")
+
+    def join(self, y: Tensor) -> Tensor:
+        """[clients, rows or 1, …] → [clients·rows, …]."""
+        return y.expand(-1, self.rows, *y.shape[2:]).flatten(0, 1)
+
+
+class PackedLinear(nn.Linear):
+    crowd: Crowd
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.weight.dim() == 2:  # a frozen weight under a trained bias: one product for all, a bias a client
+            y = self.crowd.split(F.linear(x, self.weight), "Linear")
+            return self.crowd.join(y + _beside(self.bias, y))
+        return _affine(self.crowd, x, self.weight.transpose(1, 2), self.bias, "Linear")
+
+
+class PackedConv1D(nn.Module):
+    """Stands before transformers' Conv1D, whose weight is the transpose of a Linear's."""
+
+    crowd: Crowd
+    weight: nn.Parameter
+    bias: nn.Parameter
+
+    def forward(self, x: Tensor) -> Tensor:
+        if self.weight.dim() == 2:
+            y = self.crowd.split(x @ self.weight, "Conv1D")
+            return self.crowd.join(y + _beside(self.bias, y))
+        return _affine(self.crowd, x, self.weight, self.bias, "Conv1D")
+
+
+class PackedEmbedding(nn.Embedding):
+    crowd: Crowd
+
+    def forward(self, ids: Tensor) -> Tensor:
+        ids = self.crowd.split(ids, "Embedding")
+        return self.crowd.join(read_tables(self.weight, ids, None if self.padding_idx is None else ids == self.padding_idx))
+
+
+class PackedLayerNorm(nn.LayerNorm):
+    crowd: Crowd
+
+    def forward(self, x: Tensor) -> Tensor:
+        y = self.crowd.split(F.layer_norm(x, self.normalized_shape, None, None, self.eps), "LayerNorm")
+        y = y * _beside(self.weight, y) if self.weight.dim() > 1 else y * self.weight
+        if self.bias is None:
+            return self.crowd.join(y)
+        return self.crowd.join(y + (_beside(self.bias, y) if self.bias.dim() > 1 else self.bias))
+
+
+class PackedScale(nn.Module):
+    """Stands before any norm whose one parameter scales the last axis (T5, Llama): its own code, a row a client."""
+
+    crowd: Crowd
+
+    @property
+    def weight(self) -> Tensor:
+        stacked = self._parameters["weight"]
+        if stacked is None:
+            raise NotPackable(f"{type(self).__name__} has no weight")
+        return stacked.repeat_interleave(self.crowd.rows, 0).unsqueeze(1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        if x.shape[0] != self.crowd.clients * self.crowd.rows:
+            raise NotPackable(f"{type(self).__name__} was given {tuple(x.shape)}")
+        y: Tensor = super().forward(x.reshape(x.shape[0], -1, x.shape[-1]))
+        return y.view(x.shape)
+
+
+class PackedBias(nn.Embedding):
+    """A table read with indices that have no batch axis (relative positions): clients side by side on the last axis."""
+
+    def forward(self, ids: Tensor) -> Tensor:
+        return F.embedding(ids, self.weight.transpose(0, 1).flatten(1))  # [q, k, clients·heads]
+
+
+# Methods that read a table without a batch axis: the one thing a leaf cannot know.
+BIASES = {"T5Attention": "compute_bias", "MT5Attention": "compute_bias", "MPNetEncoder": "compute_position_bias"}
+TWINS: dict[type[nn.Module], type[nn.Module]] = {
+    nn.Linear: PackedLinear,
+    nn.Embedding: PackedEmbedding,
+    nn.LayerNorm: PackedLayerNorm,
+}
+
+
+def set_twins(module: nn.Module, crowd: Crowd, leaves: Mapping[int, nn.Parameter]) -> None:
+    """Give every leaf its twin and its stacked parameters. `leaves`: by the identity of the tensor they replace, since
+    a tied tensor has several names."""
+    covered: set[int] = set()
+    for part in list(module.modules()):
+        covered |= _set_bias(part, crowd, leaves)
+    bare: dict[int, str] = {}
+    for path, part in module.named_modules():
+        own = {n: p for n, p in part._parameters.items() if p is not None and id(p) in leaves}
+        if own and not isinstance(part, PackedBias):
+            try:
+                part.__class__ = _twin_class(part, own)
+                part.crowd = crowd
+                covered |= {id(p) for p in own.values()}
+            except NotPackable as why:  # harmless if the same tensor also lives in a leaf (BERT's bias of the vocabulary)
+                bare |= {id(p): f"{path}: {why}" for p in own.values()}
+        for name, p in own.items():
+            part._parameters[name] = leaves[id(p)]
+    if left := [why for key, why in bare.items() if key not in covered]:
+        raise NotPackable(left[0])
+
+
+def read_tables(tables: Tensor, ids: Tensor, padding: Tensor | None) -> Tensor:
+    """Each client's ids [clients, …] in its own table [clients, words, width]; a padding row gets no gradient."""
+    clients, words, width = tables.shape
+    first = torch.arange(0, clients * words, words, device=ids.device).view(clients, *[1] * (ids.dim() - 1))
+    y = F.embedding(ids + first, tables.reshape(clients * words, width))
+    return y if padding is None else torch.where(padding.unsqueeze(-1), y.detach(), y)
+
+
+def _set_bias(part: nn.Module, crowd: Crowd, leaves: Mapping[int, nn.Parameter]) -> set[int]:
+    method, table = BIASES.get(type(part).__name__), getattr(part, "relative_attention_bias", None)
+    if method is None or not isinstance(table, nn.Embedding) or id(table.weight) not in leaves:
+        return set()
+    tensor = id(table.weight)
+    table.__class__ = PackedBias
+    setattr(part, method, partial(_rows_of_bias, getattr(part, method), crowd))
+    return {tensor}
+
+
+def _rows_of_bias(method: Callable[..., Tensor], crowd: Crowd, *args: Any, **options: Any) -> Tensor:
+    """[1, clients·heads, q, k] → [clients·rows, heads, q, k]."""
+    args = tuple(a[:1] if isinstance(a, Tensor) and a.dim() == 3 else a for a in args)  # MPNet expands to its rows
+    sides = method(*args, **options)[0]
+    return crowd.join(sides.view(crowd.clients, -1, *sides.shape[1:]).unsqueeze(1))
+
+
+def _twin_class(leaf: nn.Module, own: Mapping[str, nn.Parameter]) -> type[nn.Module]:
+    """A twin stands behind a subclass of its leaf, where `super().forward` (BART's embeddings) finds it."""
+    kind = type(leaf)
+    for plain, twin in TWINS.items():
+        if isinstance(leaf, plain):
+            return twin if kind is plain else type(f"Packed{kind.__name__}", (kind, twin), {})
+    if kind.__name__ == "Conv1D":
+        return type("PackedConv1D", (PackedConv1D, kind), {})
+    lone = set(own) == {"weight"} == set(dict(leaf.named_parameters(recurse=False)))
+    if lone and own["weight"].dim() == 1 and "Norm" in kind.__name__:
+        return type(f"Packed{kind.__name__}", (PackedScale, kind), {})
+    raise NotPackable(f"{kind.__name__} holds parameters {sorted(own)} and has no twin")
+
+
+def _affine(crowd: Crowd, x: Tensor, weight: Tensor, bias: Tensor | None, what: str) -> Tensor:
+    if bias is not None and bias.dim() == 1:
+        bias = bias.expand(crowd.clients, -1)  # a frozen bias beside a trained weight
+    split = crowd.split(x, what)
+    flat = split.flatten(1, -2) if split.dim() > 2 else split.unsqueeze(1)
+    y = torch.bmm(flat, weight) if bias is None else torch.baddbmm(bias.unsqueeze(1), flat, weight)
+    return crowd.join(y.view(*split.shape[:-1], -1))
+
+
+def _beside(parameter: Tensor, y: Tensor) -> Tensor:
+    return parameter.view(parameter.shape[0], *[1] * (y.dim() - 2), parameter.shape[-1])

@@ -1,0 +1,86 @@
+"""Which way a model can be packed: decided by trying, not by a list of names."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from motet.core.params import Params
+from motet.core.rng import Seed, own_randomness
+from motet.learning.features import Features
+from motet.learning.model import Model
+from motet.learning.pack import Pack, Way
+from motet.learning.twins import NotPackable
+
+TOLERANCE = 1e-3  # relative, of outputs and gradients in float32; a wrong axis is off by far more, rounding by far less
+_CLIENTS = 3
+
+
+class Found(NamedTuple):
+    way: Way
+    why: str  # each faster way was refused; empty if none was
+
+
+def best_way(model: Model, module: nn.Module, probe: Mapping[str, Tensor], device: torch.device) -> Found:
+    """The fastest way that gives the outputs and the gradients of the plain model, and trains without an error."""
+    reasons: list[str] = []
+    noise = torch.randn((_CLIENTS, model.layout.size), generator=Seed(0, ("probe",)).torch())
+    clients = [Params(model.layout, model.fresh.flat + 0.02 * row.to(model.fresh.flat.device)) for row in noise]
+    ways: tuple[Way, ...] = ("twins", "vmap")
+    for way in ways:
+        try:
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # about what is slow here; it is the way that counts
+                gap = _gap(model, module, clients, probe, device, way)
+            if gap < TOLERANCE:
+                return Found(way, "; ".join(reasons))
+            reasons.append(f"{way}: differs by {gap:.1e}")
+        except (NotPackable, RuntimeError, TypeError, ValueError, AttributeError, IndexError, NotImplementedError) as why:
+            reasons.append(f"{way}: {str(why).splitlines()[0][:160] if str(why) else type(why).__name__}")
+    return Found("plain", "; ".join(reasons))
+
+
+def probe_of(features: Features) -> np.ndarray:
+    """A few rows, so many that no other axis of the batch could be taken for clients × rows."""
+    for rows in (2, 3, 4, 5, 7):
+        some = np.arange(rows) % len(features)
+        if all(_CLIENTS * rows not in t.shape[1:] for t in features.batch(some).values()):
+            return some
+    return np.arange(2) % len(features)
+
+
+def _gap(
+    model: Model, module: nn.Module, clients: list[Params], probe: Mapping[str, Tensor], device: torch.device, way: Way
+) -> float:
+    beside = {k: torch.cat([v.roll(i, 0) for i in range(len(clients))]).to(device) for k, v in probe.items()}
+    pack, solo = Pack(model, module, device, way), Pack(model, module, device)
+    pack.module.eval()
+    solo.module.eval()
+    pack.seat(clients)
+    out = _squares(pack, beside)
+    rows, worst = len(next(iter(probe.values()))), 0.0
+    for i, client in enumerate(clients):
+        solo.seat([client])
+        solo.grad.zero_()
+        want = _squares(solo, {k: v.roll(i, 0).to(device) for k, v in probe.items()})
+        pairs = [(out[k][i * rows : (i + 1) * rows], want[k]) for k in want] + [(pack.grad[i], solo.grad[0])]
+        gaps = [float((a - b).norm() / (b.norm() + 1e-12)) for a, b in pairs]
+        worst = max([worst, *(float("inf") if math.isnan(g) else g for g in gaps)])  # max() would lose a NaN
+    pack.module.train()  # training has code of its own: a layer drop throws a coin, which vmap cannot
+    with torch.no_grad(), own_randomness(0, device):
+        pack(beside)
+    return worst
+
+
+def _squares(pack: Pack, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """The outputs, and in `pack.grad` the gradient of the sum of their squares."""
+    output = pack(batch)
+    found = {k: output[k].float() for k in ("logits", "start_logits", "end_logits") if k in output}
+    sum(v.square().sum() for v in found.values()).backward()  # type: ignore[union-attr]
+    return {k: v.detach() for k, v in found.items()}

@@ -1,0 +1,230 @@
+"""Clients side by side learn what each of them learns alone, in every family, by a loop that knows nothing of packs."""
+
+from __future__ import annotations
+
+import copy
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.families import CASES, Case, shares, texts
+from torch import nn
+
+from motet.core.params import Params
+from motet.core.rng import Seed
+from motet.core.work import Failed
+from motet.datasets.corpus import Corpus
+from motet.experiment.build import make_federation
+from motet.experiment.config import Choice
+from motet.learning.bench import Alone
+from motet.learning.jobs import Fit, Fitted, Infer
+from motet.learning.readouts import Logits
+from motet.learning.resident import Resident
+from motet.learning.solver import Solver
+from motet.learning.together import Together
+from motet.models.load import ModelChoice
+
+CPU = torch.device("cpu")
+SGD = Solver(optimizer="sgd", lr=0.1, batch=4, epochs=2, clip=1.0, warmup=0.1, pull=0.1)
+BY_VMAP = {"XLNet SequenceClassification", "XLNet TokenClassification", "DebertaV2 SequenceClassification"}
+
+
+def alone(job: Fit) -> torch.Tensor:
+    """A plain loop: one module, the loss of each batch, torch's clipping and SGD, the proximal term in the loss."""
+    module = copy.deepcopy(job.model.module).train()
+    own = {n: p for n, p in module.named_parameters() if p.requires_grad}
+    for name, value in job.start.tensors().items():
+        own[name].data.copy_(value)
+    held = {n: p.detach().clone() for n, p in own.items()}
+    solver = job.solver
+    make: Any = torch.optim.SGD if solver.optimizer == "sgd" else torch.optim.AdamW
+    options = {} if solver.optimizer == "sgd" else {"weight_decay": 0.0}
+    optimiser = make(list(own.values()), lr=solver.rate, **options)
+    order = solver.order(len(job.examples), Seed(job.seed).of("order").numpy())
+
+    class Calls:
+        def __init__(self) -> None:
+            self.module = module
+
+        def __call__(self, batch: Any) -> Any:
+            return module(**{n: t for n, t in batch.items() if n not in ("labels", "starts", "ends")})
+
+    for step, places in enumerate(order):
+        losses, worth = job.objective.losses(Calls(), job.examples.batch(places))
+        loss = (losses * worth).sum() / worth.sum()
+        loss = loss + solver.pull / 2 * sum((p - held[n]).pow(2).sum() for n, p in own.items())
+        optimiser.zero_grad()
+        loss.backward()
+        nn.utils.clip_grad_norm_(own.values(), solver.clip)
+        optimiser.param_groups[0]["lr"] = solver.rate_at(step, len(order))
+        optimiser.step()
+    return Params.of(own).flat
+
+
+def jobs_of(case: Case, solver: Solver = SGD, sizes: tuple[int, ...] = (9, 4, 14, 1)) -> list[Fit]:
+    model, features = case.model(), texts(case, sum(sizes))
+    return [
+        Fit(model, model.fresh, examples, case.objective, solver, 5 + i) for i, examples in enumerate(shares(features, sizes))
+    ]
+
+
+def together(jobs: list[Fit], width: int = 8) -> tuple[dict[int, Any], Together]:
+    bench = Together(CPU, width=width, half=False)
+    for i, job in enumerate(jobs):
+        bench.submit(i, job)
+    found: dict[int, Any] = {}
+    while bench.waiting:
+        found |= dict(bench.ready())  # type: ignore[arg-type]
+    return found, bench
+
+
+def gap(got: torch.Tensor, want: torch.Tensor, start: torch.Tensor) -> float:
+    return float((got - want).norm() / ((want - start).norm() + 1e-12))
+
+
+@pytest.mark.parametrize("name", CASES)
+def test_clients_side_by_side_learn_what_each_learns_alone(name: str) -> None:
+    jobs = jobs_of(CASES[name])
+    found, bench = together(jobs)
+    (used,) = bench.ways.values()
+    assert used.way == ("vmap" if name in BY_VMAP else "twins"), used.why
+    for i, job in enumerate(jobs):
+        assert isinstance(found[i], Fitted)
+        assert gap(found[i].params.flat, alone(job), job.start.flat) < 2e-5
+
+
+def test_a_model_without_twins_runs_one_by_one_and_says_so_once(corpus: Corpus, caplog: pytest.LogCaptureFixture) -> None:
+    federation = make_federation(
+        ModelChoice("bilstm", 24, config={"dropout": 0.0}), corpus, Choice("uniform", {"clients": 3}), Seed(7)
+    )
+    sites = [federation.site(client) for client in federation.clients]
+    jobs = [Fit(s.model, s.model.fresh, s.split("train"), s.task.objective, replace(SGD, pull=0.0), 5) for s in sites]
+    found, bench = together(jobs)
+    assert next(iter(bench.ways.values())).way == "plain"
+    (said,) = [r.getMessage() for r in caplog.records if "one by one" in r.getMessage()]
+    assert "LSTM" in said
+    for i, job in enumerate(jobs):
+        assert torch.allclose(found[i].params.flat, Alone(CPU).run(job).params.flat, atol=1e-6)
+
+
+def test_adamw_packs_too() -> None:
+    jobs = jobs_of(CASES["Bert SequenceClassification"], Solver(lr=1e-3, batch=4, clip=1.0))
+    found, _ = together(jobs)
+    for i, job in enumerate(jobs):
+        assert gap(found[i].params.flat, alone(job), job.start.flat) < 2e-3  # Adam makes full steps of rounding errors
+
+
+def test_rates_clips_and_pulls_may_differ_within_a_pack() -> None:
+    jobs = jobs_of(CASES["Bert SequenceClassification"])
+    jobs = [replace(j, solver=replace(SGD, lr=0.05 * (i + 1), clip=1.0 + i, pull=0.1 * i)) for i, j in enumerate(jobs)]
+    found, _ = together(jobs)
+    for i, job in enumerate(jobs):
+        assert gap(found[i].params.flat, alone(job), job.start.flat) < 2e-5
+
+
+def test_weight_decay_and_momentum_pack_as_they_do_alone() -> None:
+    solver = Solver(lr=1e-3, batch=4, weight_decay=0.1)
+    for changed in (solver, replace(SGD, momentum=0.9)):
+        jobs = jobs_of(CASES["Bert SequenceClassification"], changed)
+        found, _ = together(jobs)
+        for i, job in enumerate(jobs):
+            want = Alone(CPU).run(job).params.flat
+            assert gap(found[i].params.flat, want, job.start.flat) < 2e-3
+
+
+def test_a_client_without_examples_stays_where_it_was() -> None:
+    jobs = jobs_of(CASES["Bert SequenceClassification"], sizes=(6, 0, 3))
+    found, _ = together(jobs)
+    assert torch.equal(found[1].params.flat, jobs[1].start.flat)
+    assert found[1].steps == 0
+    assert gap(found[0].params.flat, alone(jobs[0]), jobs[0].start.flat) < 2e-5
+
+
+def test_a_diverging_client_fails_alone() -> None:
+    jobs = jobs_of(CASES["Bert SequenceClassification"])
+    jobs[2] = replace(jobs[2], solver=replace(SGD, lr=1e30, clip=0.0, pull=0.0))
+    found, _ = together(jobs)
+    assert isinstance(found[2], Failed)
+    assert "lower solver.lr" in str(found[2].error)
+    for i in (0, 1, 3):
+        assert gap(found[i].params.flat, alone(jobs[i]), jobs[i].start.flat) < 2e-5
+
+
+def test_frozen_parameters_are_held_once() -> None:
+    case = CASES["Bert SequenceClassification"]
+    jobs = jobs_of(case)
+    model = case.model()
+    for name, p in model.module.named_parameters():
+        p.requires_grad_("layer.1" in name or "classifier" in name)
+    jobs = [replace(j, model=model, start=model.fresh) for j in jobs]
+    found, bench = together(jobs)
+    for i, job in enumerate(jobs):
+        assert gap(found[i].params.flat, alone(job), job.start.flat) < 2e-5
+    (pack,) = [p for p in bench.packs.values() if p.way == "twins"]
+    words = model.module.get_input_embeddings().weight  # type: ignore[operator]
+    if pack.whole:
+        assert pack.module.get_input_embeddings().weight is words  # type: ignore[operator]
+
+
+def test_biases_alone_can_be_trained() -> None:
+    model = CASES["Bert SequenceClassification"].model()
+    for name, p in model.module.named_parameters():
+        p.requires_grad_(name.endswith("bias"))
+    jobs = [replace(j, model=model, start=model.fresh) for j in jobs_of(CASES["Bert SequenceClassification"])]
+    found, bench = together(jobs)
+    assert next(iter(bench.ways.values())).way == "twins"
+    for i, job in enumerate(jobs):
+        assert gap(found[i].params.flat, alone(job), job.start.flat) < 2e-5
+
+
+def test_a_pack_repeats_to_the_bit_and_whatever_order_its_jobs_come_in() -> None:
+    jobs = jobs_of(CASES["Bert SequenceClassification"])
+    once, _ = together(jobs)
+    again, _ = together(jobs[::-1])
+    assert all(torch.equal(once[i].params.flat, again[len(jobs) - 1 - i].params.flat) for i in range(len(jobs)))
+
+
+def test_more_clients_than_fit_go_in_several_packs() -> None:
+    jobs = jobs_of(CASES["Bert SequenceClassification"], sizes=(5, 6, 7, 8, 9))
+    found, _ = together(jobs, width=2)
+    for i, job in enumerate(jobs):
+        assert gap(found[i].params.flat, alone(job), job.start.flat) < 2e-5
+
+
+@pytest.mark.parametrize("name", [n for n in CASES if n.endswith("SequenceClassification")])
+def test_personal_models_are_read_side_by_side(name: str) -> None:
+    case = CASES[name]
+    model, features = case.model(), texts(case, 30)
+    rng = Seed(3).torch()
+    own = [Params(model.layout, model.fresh.flat + 0.01 * torch.randn(model.layout.size, generator=rng)) for _ in range(3)]
+    jobs = [Infer(model, own[i % 3], e, Logits()) for i, e in enumerate(shares(features, (9, 4, 12, 5)))]
+    found, _ = together(jobs)  # type: ignore[arg-type]
+    for i, job in enumerate(jobs):
+        want = Alone(CPU).run(job)
+        for column, values in want.items():
+            assert torch.allclose(found[i][column], values, atol=1e-4), column
+
+
+def test_texts_on_the_device_make_the_same_batches() -> None:
+    for name in ("Bert TokenClassification", "XLNet SequenceClassification", "Bart ConditionalGeneration"):
+        features = texts(CASES[name], 20)
+        rows = np.array([3, 17, 0, 8])
+        resident = Resident(features, CPU)
+        widths = dict(resident.widths(rows[None, None], [1])[0])
+        got, want = resident.batch(torch.from_numpy(rows), widths), features.batch(rows)
+        assert got.keys() == want.keys()
+        for column, values in want.items():
+            wide = values.shape[1] if values.dim() > 1 else 0
+            kept = (got[column][:, -wide:] if features.left else got[column][:, :wide]) if wide else got[column]
+            assert torch.equal(kept, values)
+
+
+def test_a_teachers_columns_travel_with_their_rows() -> None:
+    case = CASES["Bert SequenceClassification"]
+    jobs = jobs_of(case)
+    taught = [replace(j, examples=replace(j.examples, extra={"labels": torch.arange(len(j.examples)) % 3})) for j in jobs]
+    found, _ = together(taught)
+    for i, job in enumerate(taught):
+        assert gap(found[i].params.flat, alone(job), job.start.flat) < 2e-5
