@@ -10,12 +10,12 @@ from __future__ import annotations
 import argparse
 
 import torch
+from tests.families import CASES, Case, shares, texts
 
 from motet.learning.bench import Alone
 from motet.learning.jobs import Fit
 from motet.learning.solver import Solver
 from motet.learning.together import Together
-from tests.families import CASES, Case, shares, texts
 
 SOLVER = Solver(optimizer="sgd", lr=0.1, batch=4, epochs=6, pull=0.1)
 

@@ -31,7 +31,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "recipes": set(),
 }
 LONGEST_FILE, LONGEST_FUNCTION = 400, 40
-PARENTS = {"Protocol", "Exception", "Module", "NamedTuple"}
+PARENTS = {"Protocol", "Exception", "Module", "NamedTuple", "Function"}
 LEAVES = {"Embedding", "Linear", "LayerNorm"}  # layers of torch, whose twin is the same layer with another forward
 LITTLE = re.compile(r"(Manager|Handler|Helper|Util|Base[A-Z]|Wrapper|Factory|Processor)")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cached_property
 from typing import Any
 
 import numpy as np
@@ -31,9 +32,18 @@ class Ragged:
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
-    @property
+    @cached_property
     def lengths(self) -> np.ndarray:
         return np.diff(self.offsets)
+
+    @cached_property
+    def longest(self) -> int:
+        return int(self.lengths.max(initial=1))
+
+    @cached_property
+    def top(self) -> int:
+        """The largest value."""
+        return int(max(self.pad, self.values.max(initial=0)))
 
     def __getitem__(self, row: int) -> np.ndarray:
         return self.values[self.offsets[row] : self.offsets[row + 1]]
@@ -123,8 +133,11 @@ class Examples:
         ids = self.features.columns["input_ids"]
         if not isinstance(ids, Ragged):
             return np.unique(ids[self.rows]).astype(np.int64)
-        pieces = [ids.values[ids.offsets[r] : ids.offsets[r + 1]] for r in self.rows]
-        return np.unique(np.concatenate([*pieces, [ids.pad]])).astype(np.int64)
+        seen = np.zeros(ids.top + 1, bool)
+        seen[ids.pad] = True
+        for row in self.rows:
+            seen[ids.values[ids.offsets[row] : ids.offsets[row + 1]]] = True
+        return np.flatnonzero(seen)
 
     def part(self, places: np.ndarray) -> Examples:
         index = torch.from_numpy(places)

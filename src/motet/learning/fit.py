@@ -87,9 +87,10 @@ class Training:
         k = self.pack.crowd.clients
         flat, grad = self.pack.flat[:k], self.pack.grad[:k]
         rates = self.slate.rates(k)
-        grad.zero_()
+        self.pack.refresh()
         losses = self._losses(self.slate.batch(k), self.slate.counts(k), k)
         losses.sum().backward()  # type: ignore[no-untyped-call]
+        self.pack.collect()
         if self.pulls is not None:
             grad.addcmul_(flat - self.anchors[:k], self.pulls[:k])
         if self.clips is not None:
@@ -115,16 +116,14 @@ class Training:
         pack, mark = self.pack, ("acts", self.objective, self.pack.size)
         if mark not in pack.kept:
             mask = torch.zeros(1, pack.size, device=pack.device)
-            for leaf in pack.leaves.values():
-                leaf.grad = None
             self.slate.turn(0)
-            with own_randomness(0, pack.device):
+            pack.refresh()
+            with own_randomness(0, pack.device), self._precision():
                 losses, _ = self.objective.losses(pack, self.slate.batch(pack.clients))
                 losses.sum().backward()  # type: ignore[no-untyped-call]
             for name, acts in pack.windows(mask):
                 if pack.leaves[name].grad is not None and acts.dim() > 2:
                     acts.fill_(1)
-            pack.narrow(pack.clients)
             pack.kept[mark] = mask
         kept: Tensor = pack.kept[mark]
         return kept

@@ -36,6 +36,7 @@ def infer_together(jobs: Sequence[Infer], pack: Pack, resident: Resident, tokens
         shared.setdefault(id(job.params), []).append(i)
     groups = sorted(shared.values(), key=lambda group: -sum(len(jobs[i].examples) for i in group))
     pack.seat([jobs[group[0]].params for group in groups])
+    pack.refresh()
     pack.module.eval()
     lines = [_Line([jobs[i] for i in group]) for group in groups]
     with torch.no_grad(), torch.autocast(pack.device.type, torch.bfloat16, enabled=half):

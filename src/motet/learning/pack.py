@@ -15,7 +15,7 @@ from motet.core.params import Params
 from motet.learning.masks import masks_always_built
 from motet.learning.model import Model, inputs_of, over_same_tensors
 from motet.learning.objectives import Batch
-from motet.learning.twins import Crowd, set_twins
+from motet.learning.twins import Crowd, in_products_only, set_twins
 from motet.learning.words import table_of
 
 # plain: one client, the model as it is. twins: leaf layers become batched kernels. vmap: the whole forward is vectorised,
@@ -33,8 +33,11 @@ class Pack:
     the table is most of a small model.
     """
 
-    def __init__(self, model: Model, module: nn.Module, device: torch.device, way: Way = "plain") -> None:
-        """`module` is the model's own, or the upper part of it when its frozen prefix has been cut off."""
+    def __init__(self, model: Model, module: nn.Module, device: torch.device, way: Way = "plain", half: bool = False) -> None:
+        """`module` is the model's own, or the upper part of it when its frozen prefix has been cut off.
+
+        `half`: products are computed in half precision, from weights that are rounded once a step.
+        """
         self.model, self.device, self.way = model, device, way
         self.whole = module is model.module
         self.crowd = Crowd()
@@ -51,6 +54,8 @@ class Pack:
         self.words = table_of(self.module, self.crowd, by_tensor) if self.whole and way != "vmap" else None
         self.table = "" if self.words is None else by_tensor[id(self.words.weight)]
         self._adopt(module, by_tensor)
+        rounded = in_products_only(self.module) if half and way == "twins" else set()
+        self.halved = {name for name, leaf in self.leaves.items() if id(leaf) in rounded}
         self.counts: list[int] = []  # of words taken, by client; none: the whole table
         self.rows: Tensor | None = None
         self.clients = 1
@@ -78,11 +83,11 @@ class Pack:
             taken -= (self.words.num_embeddings - self.rows.shape[1]) * self.words.embedding_dim
         return taken
 
-    def vectors(self, name: str) -> Tensor:
+    def vectors(self, name: str, dtype: torch.dtype = torch.float32) -> Tensor:
         """A matrix of this name, [clients, size]: one of the pack's own, kept from fit to fit."""
         wanted = self.clients * self.size
         if name not in self.buffers or self.buffers[name].numel() < wanted:
-            self.buffers[name] = torch.zeros(wanted, device=self.device)
+            self.buffers[name] = torch.zeros(wanted, dtype=dtype, device=self.device)
             self.generation += 1
         return self.buffers[name][:wanted].view(self.clients, self.size)
 
@@ -114,13 +119,44 @@ class Pack:
     def narrow(self, clients: int) -> None:
         """Go on with the first clients only."""
         self.crowd.clients = clients
-        for (name, value), (_, gradient) in zip(
-            self.windows(self.flat[:clients]), self.windows(self.grad[:clients]), strict=True
-        ):
+        halved = dict(self.windows(self.vectors("half", torch.bfloat16)[:clients])) if self.halved else {}
+        for name, value in self.windows(self.flat[:clients]):
             leaf = self.leaves[name]
             leaf.grad = None
+            value = halved[name] if name in self.halved else value  # noqa: PLW2901
             leaf.data = value[0] if self.way == "plain" else value
-            leaf.grad = gradient[0] if self.way == "plain" else gradient
+
+    def refresh(self) -> None:
+        """Forget gradients; on a device that computes products in half precision, round all weights for them at once."""
+        for leaf in self.leaves.values():
+            leaf.grad = None
+        if self.halved:
+            self.vectors("half", torch.bfloat16)[: self.crowd.clients].copy_(self.flat[: self.crowd.clients])
+
+    def collect(self) -> None:
+        """What backward left at the leaves, as rows of `grad`. Neighbours of one type are brought together at once."""
+        k = self.crowd.clients
+        run: list[Tensor] = []
+        start = at = 0
+
+        def brought() -> None:
+            if run:
+                into = self.grad[:k, start:at]
+                into.copy_(torch.cat(run, 1) if len(run) > 1 else run[0])
+
+        for name, window in self.windows(self.grad[:k]):
+            gradient, size = self.leaves[name].grad, window[0].numel()
+            if gradient is None:
+                brought()
+                run, start = [], at + size
+                window.zero_()
+            else:
+                if run and run[0].dtype != gradient.dtype:
+                    brought()
+                    run, start = [], at
+                run.append(gradient.reshape(k, -1))
+            at += size
+        brought()
 
     # ---- parameters in and out ----------------------------------------------------------------------------------
 

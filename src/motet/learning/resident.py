@@ -88,7 +88,7 @@ class Resident:
             column = self.features.columns[name]
             if isinstance(column, Ragged):
                 longest = np.where(taking_part, column.lengths[index], 0).max(axis=(1, 2))
-                top = int(column.lengths.max(initial=1))
+                top = column.longest
                 for step, width in enumerate(longest):
                     found[step][name] = min(step_up(int(width)), top)
         return [tuple(sizes.items()) for sizes in found]

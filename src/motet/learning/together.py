@@ -124,7 +124,7 @@ class Together:
         mark = (job.model.key, cut, packed)
         if mark not in self.packs:
             way = self._way(job, resident).way if packed else "plain"
-            self.packs[mark] = Pack(*self._module(job, resident), self.device, way)
+            self.packs[mark] = Pack(*self._module(job, resident), self.device, way, self.half)
         return self.packs[mark]
 
     def _module(self, job: Fit | Infer, resident: Resident) -> tuple[Model, torch.nn.Module]:

@@ -41,6 +41,30 @@ class Crowd:
         return y.expand(-1, self.rows, *y.shape[2:]).flatten(0, 1)
 
 
+class _Products(torch.autograd.Function):
+    """x·w of every client, [clients, rows, in] and [clients, in, out], plus a bias.
+
+    Where w is the transpose of a layer's weight, autograd's own gradient of it would be a transpose too, and would be copied
+    once more for every layer and step.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor | None, turned: bool) -> Tensor:
+        ctx.save_for_backward(x, weight)
+        ctx.turned, ctx.biased = turned, bias is not None
+        w = weight.transpose(1, 2) if turned else weight
+        return torch.bmm(x, w) if bias is None else torch.baddbmm(bias.unsqueeze(1), x, w)
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
+        (gradient,), (x, weight) = gradients, ctx.saved_tensors
+        into_x, into_weight, into_bias, _ = ctx.needs_input_grad
+        to_x = torch.bmm(gradient, weight if ctx.turned else weight.transpose(1, 2)) if into_x else None
+        left, right = (gradient, x) if ctx.turned else (x, gradient)
+        to_weight = torch.bmm(left.transpose(1, 2), right) if into_weight else None
+        return to_x, to_weight, gradient.sum(1) if into_bias and ctx.biased else None, None
+
+
 class PackedLinear(nn.Linear):
     crowd: Crowd
 
@@ -48,7 +72,7 @@ class PackedLinear(nn.Linear):
         if self.weight.dim() == 2:  # a frozen weight under a trained bias: one product for all, a bias a client
             y = self.crowd.split(F.linear(x, self.weight), "Linear")
             return self.crowd.join(y + _beside(self.bias, y))
-        return _affine(self.crowd, x, self.weight.transpose(1, 2), self.bias, "Linear")
+        return _affine(self.crowd, x, self.weight, self.bias, turned=True)
 
 
 class PackedConv1D(nn.Module):
@@ -62,7 +86,7 @@ class PackedConv1D(nn.Module):
         if self.weight.dim() == 2:
             y = self.crowd.split(x @ self.weight, "Conv1D")
             return self.crowd.join(y + _beside(self.bias, y))
-        return _affine(self.crowd, x, self.weight, self.bias, "Conv1D")
+        return _affine(self.crowd, x, self.weight, self.bias, turned=False)
 
 
 class PackedEmbedding(nn.Embedding):
@@ -141,6 +165,16 @@ def set_twins(module: nn.Module, crowd: Crowd, leaves: Mapping[int, nn.Parameter
         raise NotPackable(left[0])
 
 
+def in_products_only(module: nn.Module) -> set[int]:
+    """The parameters, by identity, that are read by products alone."""
+    found: dict[int, bool] = {}
+    for part in module.modules():
+        for p in part._parameters.values():
+            if p is not None:
+                found[id(p)] = found.get(id(p), True) and isinstance(part, PackedLinear | PackedConv1D)
+    return {mark for mark, only in found.items() if only}
+
+
 def read_tables(tables: Tensor, ids: Tensor, padding: Tensor | None) -> Tensor:
     """Each client's ids [clients, …] in its own table [clients, words, width]; a padding row gets no gradient."""
     clients, words, width = tables.shape
@@ -180,12 +214,15 @@ def _twin_class(leaf: nn.Module, own: Mapping[str, nn.Parameter]) -> type[nn.Mod
     raise NotPackable(f"{kind.__name__} holds parameters {sorted(own)} and has no twin")
 
 
-def _affine(crowd: Crowd, x: Tensor, weight: Tensor, bias: Tensor | None, what: str) -> Tensor:
+def _affine(crowd: Crowd, x: Tensor, weight: Tensor, bias: Tensor | None, turned: bool) -> Tensor:
     if bias is not None and bias.dim() == 1:
         bias = bias.expand(crowd.clients, -1)  # a frozen bias beside a trained weight
-    split = crowd.split(x, what)
+    split = crowd.split(x, "a product")
     flat = split.flatten(1, -2) if split.dim() > 2 else split.unsqueeze(1)
-    y = torch.bmm(flat, weight) if bias is None else torch.baddbmm(bias.unsqueeze(1), flat, weight)
+    if torch.is_autocast_enabled(x.device.type):  # what autocast does for a product, which it does not see inside ours
+        kind = torch.get_autocast_dtype(x.device.type)
+        flat, weight, bias = flat.to(kind), weight.to(kind), None if bias is None else bias.to(kind)
+    y: Tensor = _Products.apply(flat, weight, bias, turned)  # type: ignore[no-untyped-call]
     return crowd.join(y.view(*split.shape[:-1], -1))
 
 

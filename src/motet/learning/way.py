@@ -67,7 +67,6 @@ def _gap(
     rows, worst = len(next(iter(probe.values()))), 0.0
     for i, client in enumerate(clients):
         solo.seat([client])
-        solo.grad.zero_()
         want = _squares(solo, {k: v.roll(i, 0).to(device) for k, v in probe.items()})
         pairs = [(out[k][i * rows : (i + 1) * rows], want[k]) for k in want] + [(pack.grad[i], solo.grad[0])]
         gaps = [float((a - b).norm() / (b.norm() + 1e-12)) for a, b in pairs]
@@ -80,7 +79,9 @@ def _gap(
 
 def _squares(pack: Pack, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The outputs, and in `pack.grad` the gradient of the sum of their squares."""
+    pack.refresh()
     output = pack(batch)
     found = {k: output[k].float() for k in ("logits", "start_logits", "end_logits") if k in output}
     sum(v.square().sum() for v in found.values()).backward()  # type: ignore[union-attr]
+    pack.collect()
     return {k: v.detach() for k, v in found.items()}

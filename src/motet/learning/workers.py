@@ -230,7 +230,10 @@ class Workers:
         take.close()
 
     def _bury(self) -> NoReturn:
-        wait([p.sentinel for p in self.processes])
+        gone = wait([p.sentinel for p in self.processes])
+        for process in self.processes:
+            if process.sentinel in gone:
+                process.join()  # its pipe closes a moment before its status can be read
         code = next((p.exitcode for p in self.processes if p.exitcode is not None), 0)
         how = f"killed by signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"ended with status {code}"
         raise RunError(

@@ -11,7 +11,7 @@ import json
 import math
 import struct
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,9 +20,11 @@ from torch import Tensor
 
 from motet.core.errors import MotetError, WireError
 from motet.core.messages import MESSAGES
+from motet.core.params import Layout
 from motet.wire.shapes import fits, hints
 
 MAGIC, VERSION, COMPRESSED = b"MTET", 1, 1
+_ENCODE = json.JSONEncoder(allow_nan=False).encode
 _LEAD = struct.Struct("<4sHHI")
 _HEAD_LIMIT, _DEPTH_LIMIT = 64 * 2**20, 32
 DTYPES = {
@@ -44,7 +46,7 @@ class Size(NamedTuple):
 def frame(value: object, refer: Callable[[object], str | None] = lambda _: None) -> tuple[bytes, list[Tensor]]:
     """The lead and head as bytes, and the tensors whose bytes follow. `refer` may name things the reader already has."""
     tensors: list[Tensor] = []
-    head = json.dumps(_walk(value, tensors, refer), separators=(",", ":"), allow_nan=False).encode()
+    head = _text(value, tensors, refer).encode()
     flags = 0
     if len(head) > 256:
         head, flags = zlib.compress(head, 1), COMPRESSED
@@ -129,41 +131,51 @@ def unframe(head: bytes, tensor: Opener, resolve: Callable[[str], Any] | None = 
         raise WireError(f"the message's head makes no sense ({type(error).__name__}: {str(error)[:120]}).") from None
 
 
-def _walk(value: Any, tensors: list[Tensor], refer: Callable[[object], str | None]) -> Any:
+def _text(value: Any, tensors: list[Tensor], refer: Callable[[object], str | None]) -> str:
+    """The value's head as JSON; its tensors are put aside."""
     match value:
-        case None | bool() | str():
-            return value
-        case int():
-            return value
+        case None | bool() | str() | int():
+            return _ENCODE(value)
         case float():
-            return float(value) if math.isfinite(value) else {"!": "float", "is": repr(float(value))}
-        case Tensor():
-            tensors.append(value)
-            return {"!": "tensor", "dtype": str(value.dtype).removeprefix("torch."), "shape": list(value.shape)}
-        case np.ndarray():
-            tensors.append(torch.from_numpy(np.ascontiguousarray(value)))
-            return {"!": "array", "dtype": str(tensors[-1].dtype).removeprefix("torch."), "shape": list(value.shape)}
-        case bytes():
-            tensors.append(
-                torch.frombuffer(bytearray(value), dtype=torch.uint8) if value else torch.zeros(0, dtype=torch.uint8)
-            )
-            return {"!": "bytes", "dtype": "uint8", "shape": [len(value)]}
+            return _ENCODE(float(value)) if math.isfinite(value) else f'{{"!":"float","is":"{float(value)!r}"}}'
+        case Tensor() | np.ndarray() | bytes():
+            return _bulk(value, tensors)
         case list():
-            return [_walk(v, tensors, refer) for v in value]
+            return _many(value, tensors, refer)
         case tuple():
-            return {"!": "tuple", "items": [_walk(v, tensors, refer) for v in value]}
+            return f'{{"!":"tuple","items":{_many(value, tensors, refer)}}}'
         case dict():
-            return {
-                "!": "map",
-                "items": [[_walk(k, tensors, refer), _walk(v, tensors, refer)] for k, v in value.items()],
-            }
+            pairs = (_many(pair, tensors, refer) for pair in value.items())
+            return f'{{"!":"map","items":[{",".join(pairs)}]}}'
     if (known := refer(value)) is not None:
-        return {"!": "known", "key": known}
+        return f'{{"!":"known","key":{_ENCODE(known)}}}'
+    if isinstance(value, Layout) and "_text" in vars(value):
+        return str(vars(value)["_text"])
     kind = type(value).__name__
     if MESSAGES.get(kind) is not type(value):
         raise WireError(f"{kind} may not be sent or stored; make it a dataclass and mark it with @message.")
-    fields = [getattr(value, f.name) for f in dataclasses.fields(MESSAGES[kind])]
-    return {"!": kind, "fields": [_walk(v, tensors, refer) for v in fields]}
+    fields = _many([getattr(value, f.name) for f in dataclasses.fields(MESSAGES[kind])], tensors, refer)
+    text = f'{{"!":"{kind}","fields":{fields}}}'
+    if isinstance(value, Layout):  # hundreds of names that never change, in every message of a run
+        vars(value)["_text"] = text
+    return text
+
+
+def _many(values: Iterable[Any], tensors: list[Tensor], refer: Callable[[object], str | None]) -> str:
+    return f"[{','.join(_text(v, tensors, refer) for v in values)}]"
+
+
+def _bulk(value: Tensor | np.ndarray | bytes, tensors: list[Tensor]) -> str:
+    if isinstance(value, bytes):
+        empty = torch.zeros(0, dtype=torch.uint8)
+        kind, tensor = "bytes", torch.frombuffer(bytearray(value), dtype=torch.uint8) if value else empty
+    elif isinstance(value, np.ndarray):
+        kind, tensor = "array", torch.from_numpy(np.ascontiguousarray(value))
+    else:
+        kind, tensor = "tensor", value
+    tensors.append(tensor)
+    dtype, shape = str(tensor.dtype).removeprefix("torch."), ",".join(map(str, tensor.shape))
+    return f'{{"!":"{kind}","dtype":"{dtype}","shape":[{shape}]}}'
 
 
 def _build(node: Any, tensor: Opener, resolve: Callable[[str], Any] | None, depth: int) -> Any:
