@@ -35,7 +35,16 @@ class Layout:
     def size(self) -> int:
         return sum(math.prod(shape) for shape in self.shapes)
 
+    @cached_property
+    def _parts_of(self) -> dict[Layers, Layout]:
+        return {}
+
     def only(self, layers: Layers) -> Layout:
+        if layers not in self._parts_of:  # asked for every client of every round
+            self._parts_of[layers] = self._chosen(layers)
+        return self._parts_of[layers]
+
+    def _chosen(self, layers: Layers) -> Layout:
         kept = [i for i, (n, p) in enumerate(zip(self.names, self.parts, strict=True)) if layers.chosen(n, p)]
         if len(kept) == len(self.names):
             return self

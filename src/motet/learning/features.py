@@ -135,8 +135,9 @@ class Examples:
             return np.unique(ids[self.rows]).astype(np.int64)
         seen = np.zeros(ids.top + 1, bool)
         seen[ids.pad] = True
-        for row in self.rows:
-            seen[ids.values[ids.offsets[row] : ids.offsets[row + 1]]] = True
+        lengths = self.lengths
+        first = ids.offsets[self.rows] - np.concatenate([[0], np.cumsum(lengths[:-1])]) if len(self) else lengths
+        seen[ids.values[np.repeat(first, lengths) + np.arange(lengths.sum())]] = True
         return np.flatnonzero(seen)
 
     def part(self, places: np.ndarray) -> Examples:

@@ -21,6 +21,7 @@ from motet.learning.words import table_of
 # plain: one client, the model as it is. twins: leaf layers become batched kernels. vmap: the whole forward is vectorised,
 # for models that hold parameters outside leaf layers.
 Way = Literal["plain", "twins", "vmap"]
+_ALIGN = 64  # numbers; products of rows that begin elsewhere take kernels of half the speed
 _ROUND = 512  # words; tables of a pack are as long as its longest, rounded up so that shapes recur
 
 
@@ -77,6 +78,11 @@ class Pack:
 
     @property
     def size(self) -> int:
+        """How long a client's vector is: in a pack a few zeros longer, so that every client's begins at a good place."""
+        return self.used if self.way == "plain" else -(-self.used // _ALIGN) * _ALIGN
+
+    @property
+    def used(self) -> int:
         """How many numbers a client trains."""
         taken = self.model.layout.size
         if self.words is not None and self.rows is not None:
@@ -114,6 +120,7 @@ class Pack:
 
     def _room(self, clients: int) -> None:
         self.clients = clients
+        self.grad[:, self.used :].zero_()
         self.narrow(clients)
 
     def narrow(self, clients: int) -> None:
@@ -178,6 +185,7 @@ class Pack:
 
     def taken(self, many: Sequence[Params], out: Tensor) -> Tensor:
         """Vectors in the order of `flat`. What is the same for all is brought once."""
+        out[:, self.used :].zero_()
         if all(p is many[0] for p in many):
             self._fill(out, many[0].flat.to(self.device).unsqueeze(0), slice(None))
         else:
@@ -187,14 +195,14 @@ class Pack:
 
     def _fill(self, out: Tensor, full: Tensor, clients: slice) -> None:
         if self.words is None:
-            out.copy_(full)
+            out[:, : full.shape[1]] = full
             return
         span, body = self._spans()
         out[:, : span.start] = full[:, : span.start]
         out[:, span.start : body] = full[:, span.stop :]
         table = full[0, span].view(self.words.num_embeddings, -1)
-        into = out[:, body:].view(len(out), -1, table.shape[1])
-        into.copy_(table if self.rows is None else table[self.rows[clients]])
+        rows = table.unsqueeze(0) if self.rows is None else table[self.rows[clients]]
+        out[:, body : body + rows[0].numel()] = rows.flatten(1)
 
     def _spans(self) -> tuple[slice, int]:
         span = self.model.layout.spans[self.table]
@@ -208,7 +216,7 @@ class Pack:
         vector = (self.flat if vectors is None else vectors)[i]
         home = start.flat.device
         if self.words is None:
-            return Params(start.layout, vector.to(home, copy=True))
+            return Params(start.layout, vector[: start.layout.size].to(home, copy=True))
         span, body = self._spans()
         full = start.flat.clone() if self.rows is not None else torch.empty_like(start.flat)
         vector = vector.to(home)
@@ -216,10 +224,10 @@ class Pack:
         full[span.stop :] = vector[span.start : body]
         table = full[span].view(self.words.num_embeddings, -1)
         if self.rows is None:
-            table.copy_(vector[body:].view_as(table))
+            table.copy_(vector[body : body + table.numel()].view_as(table))
         else:
             real = self.counts[i]
-            table[self.rows[i, :real].to(home)] = vector[body:].view(-1, table.shape[1])[:real]
+            table[self.rows[i, :real].to(home)] = vector[body : body + real * table.shape[1]].view(real, -1)
         return Params(start.layout, full)
 
     # ---- the model ----------------------------------------------------------------------------------------------

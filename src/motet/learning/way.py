@@ -68,7 +68,7 @@ def _gap(
     for i, client in enumerate(clients):
         solo.seat([client])
         want = _squares(solo, {k: v.roll(i, 0).to(device) for k, v in probe.items()})
-        pairs = [(out[k][i * rows : (i + 1) * rows], want[k]) for k in want] + [(pack.grad[i], solo.grad[0])]
+        pairs = [(out[k][i * rows : (i + 1) * rows], want[k]) for k in want] + [(pack.grad[i, : solo.used], solo.grad[0])]
         gaps = [float((a - b).norm() / (b.norm() + 1e-12)) for a, b in pairs]
         worst = max([worst, *(float("inf") if math.isnan(g) else g for g in gaps)])  # max() would lose a NaN
     pack.module.train()  # training has code of its own: a layer drop throws a coin, which vmap cannot
