@@ -8,6 +8,7 @@ from pathlib import Path
 from motet.core.errors import ConfigError
 from motet.core.params import Params
 from motet.experiment.federation import Federation
+from motet.models.adapters import merged
 from motet.models.load import HEADS, quiet
 from motet.models.recurrent import Recurrent
 
@@ -29,7 +30,7 @@ def how_to_load(task: str, folder: Path) -> str:
 
 def save_model(federation: Federation, params: Params, folder: Path) -> None:
     """Model and tokenizer, as `transformers.pipeline` wants them."""
-    module = federation.model.with_params(params)
+    module = merged(federation.model.with_params(params))
     folder.mkdir(parents=True, exist_ok=True)
     federation.model.tokenizer.save_pretrained(folder)
     if isinstance(module, Recurrent):  # no Transformer: weights and settings, for motet.models.recurrent

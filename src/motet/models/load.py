@@ -17,6 +17,7 @@ from motet.core.errors import ConfigError, meant
 from motet.core.layers import Layers
 from motet.core.rng import Seed, own_randomness
 from motet.learning.model import Model
+from motet.models.adapters import add_adapters
 from motet.models.anatomy import anatomy_of
 from motet.models.encoder_decoder import bert2bert
 from motet.models.recurrent import Recurrent
@@ -70,6 +71,8 @@ class ModelChoice:
     max_tokens: int = 128
     freeze: tuple[str, ...] = ()
     from_scratch: bool = False
+    lora: int = 0  # the rank of adapters (LoRA); 0: none, the model itself is trained
+    lora_alpha: int | None = None  # None: twice the rank
     config: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -84,6 +87,9 @@ def load_model(choice: ModelChoice, task: str, labels: Sequence[str], texts: Tex
         config.pad_token_id = tokenizer.pad_token_id
     _check_length(choice, config)
     anatomy = module.anatomy() if isinstance(module, Recurrent) else anatomy_of(module)
+    if choice.lora:
+        with own_randomness(seed.of("adapters", choice.name).number(), torch.device("cpu")):
+            anatomy = add_adapters(module, anatomy, choice.lora, choice.lora_alpha)
     said = repr((choice, task, tuple(labels), seed.root, len(tokenizer)))
     key = f"{choice.name}-{hashlib.sha256(said.encode()).hexdigest()[:16]}"
     model = Model(key, module.float(), anatomy.parts, tokenizer, anatomy.stem, anatomy.stack)

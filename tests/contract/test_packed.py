@@ -1,0 +1,67 @@
+"""Clients that train side by side change nothing but the speed: every algorithm, every formulation."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from motet.algorithms import ALGORITHMS
+from motet.core.params import Params
+from motet.core.program import Algorithm, Round
+from motet.core.rng import Seed
+from motet.core.script import play
+from motet.core.work import Bench
+from motet.datasets.load import DATASETS
+from motet.experiment.build import make_federation
+from motet.experiment.config import Choice
+from motet.experiment.federation import Federation
+from motet.experiment.run import Plan, Running
+from motet.learning.bench import Alone
+from motet.learning.solver import Solver
+from motet.learning.together import Together
+from motet.models.load import ModelChoice
+from motet.report.progress import Silent
+
+CPU = torch.device("cpu")
+SOLVER = Solver(optimizer="sgd", lr=0.05, batch=8)
+DRY = {
+    "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "dropout": 0.0, "attention_dropout": 0.0,
+    "activation_dropout": 0.0, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0,
+}  # fmt: skip
+
+
+def ended(federation: Federation, algorithm: Algorithm, bench: Bench) -> tuple[list[Params], dict[str, float]]:
+    """What every client would deploy after two rounds, and how the first of them does on its own test set."""
+    running = Running(Plan(federation, algorithm, 2), bench, None, Silent())
+    for index in range(2):
+        context = federation.server_context(index)
+        rnd = Round(index, 2, tuple(federation.clients), federation.seed.of("round", index), context)
+        running.mailbox.round = index
+        running.state = play(algorithm.round(running.state, rnd), running.mailbox.ask, bench.run)
+        running.memories.settle()
+        running.done = index + 1
+    return [running.model_params(client) for client in federation.clients], running.look_at_clients()[federation.clients[0]]
+
+
+def same(federation: Federation, algorithm: Algorithm) -> None:
+    (alone, scores), (packed, others) = (
+        ended(federation, algorithm, bench) for bench in (Alone(CPU), Together(CPU, width=8, half=False))
+    )
+    start = federation.start().shared
+    for one, other in zip(alone, packed, strict=True):
+        moved = (one - start).norm() if one.layout == start.layout else one.norm()
+        assert (one - other).norm() <= 1e-4 * moved
+    assert scores == pytest.approx(others, abs=1e-3)
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_every_algorithm_learns_the_same_side_by_side(name: str, federation: Federation) -> None:
+    same(federation, ALGORITHMS[name](solver=SOLVER))
+
+
+@pytest.mark.parametrize("name", [name for name in DATASETS if name.startswith("toy-")])
+def test_every_formulation_learns_the_same_side_by_side(name: str) -> None:
+    corpus = DATASETS[name](train=48, test=16)  # type: ignore[call-arg]
+    model = ModelChoice("tiny", 80, config=DRY)
+    federation = make_federation(model, corpus, Choice("uniform", {"clients": 3}), Seed(7))
+    same(federation, ALGORITHMS["fedavg"](solver=SOLVER))

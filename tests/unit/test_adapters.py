@@ -1,0 +1,87 @@
+"""Adapters: the model is held once and frozen; A, B and the head are what is trained, sent, packed and at last merged."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from tests.conftest import SMALL
+
+from motet.core.errors import ConfigError
+from motet.core.rng import Seed
+from motet.datasets.corpus import Corpus
+from motet.experiment.build import make_federation
+from motet.experiment.config import Choice
+from motet.experiment.export import save_model
+from motet.experiment.federation import Federation
+from motet.learning.bench import Alone
+from motet.learning.jobs import Fit
+from motet.learning.solver import Solver
+from motet.learning.together import Together
+from motet.models.load import ModelChoice
+
+CPU = torch.device("cpu")
+
+
+@pytest.fixture
+def adapted(corpus: Corpus) -> Federation:
+    model = ModelChoice("tiny", 24, lora=4, config=SMALL)
+    return make_federation(model, corpus, Choice("uniform", {"clients": 3}), Seed(7))
+
+
+def jobs_of(federation: Federation) -> list[Fit]:
+    sites = [federation.site(client) for client in federation.clients]
+    solver = Solver(optimizer="sgd", lr=0.2, batch=8, epochs=2)
+    return [Fit(s.model, s.model.fresh, s.split("train"), s.task.objective, solver, 5 + i) for i, s in enumerate(sites)]
+
+
+def test_only_adapters_and_the_head_are_trained(adapted: Federation) -> None:
+    layout = adapted.model.layout
+    assert {p.split(".")[0] for n, p in zip(layout.names, layout.parts, strict=True) if "lora_" in n} == {"layers"}
+    assert all("lora_" in n or p.startswith(("head", "pooler")) for n, p in zip(layout.names, layout.parts, strict=True))
+    everything = sum(p.numel() for p in adapted.model.module.parameters())
+    assert layout.size < everything / 2
+
+
+def test_everybody_who_loads_it_has_the_same_adapters(adapted: Federation, corpus: Corpus) -> None:
+    again = make_federation(ModelChoice("tiny", 24, lora=4, config=SMALL), corpus, Choice("uniform", {"clients": 3}), Seed(7))
+    assert torch.equal(again.model.fresh.flat, adapted.model.fresh.flat)
+
+
+def test_adapters_pack(adapted: Federation) -> None:
+    jobs = jobs_of(adapted)
+    bench = Together(CPU, width=4, half=False)
+    for i, job in enumerate(jobs):
+        bench.submit(i, job)
+    found = dict(bench.ready())
+    (way,) = bench.ways.values()
+    assert way.way == "twins", way.why
+    for i, job in enumerate(jobs):
+        want = Alone(CPU).run(job).params.flat
+        moved = (want - job.start.flat).norm()
+        assert moved > 0
+        assert (found[i].params.flat - want).norm() / moved < 1e-5
+
+
+def test_an_export_is_a_plain_model_that_says_the_same(adapted: Federation, tmp_path: Path) -> None:
+    end = Alone(CPU).run(jobs_of(adapted)[0]).params
+    save_model(adapted, end, tmp_path)
+    plain = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
+    assert not any("lora" in name for name, _ in plain.named_parameters())
+    batch = adapted.features.batch(np.arange(5))
+    batch.pop("labels")
+    with torch.no_grad():
+        want = adapted.model.with_params(end)(**batch)["logits"]
+        assert torch.allclose(plain(**batch)["logits"], want, atol=1e-5)
+        fresh = adapted.model.with_params(adapted.model.fresh)(**batch)["logits"]
+    assert not torch.allclose(want, fresh, atol=1e-3)
+
+
+def test_ranks_that_make_no_sense_are_refused(corpus: Corpus) -> None:
+    with pytest.raises(ConfigError, match=r"model\.lora is -2"):
+        make_federation(ModelChoice("tiny", 24, lora=-2), corpus, Choice("uniform", {"clients": 3}), Seed(7))
+    with pytest.raises(ConfigError, match="has no layers with products to adapt"):
+        make_federation(ModelChoice("bilstm", 24, lora=2), corpus, Choice("uniform", {"clients": 3}), Seed(7))
