@@ -27,10 +27,10 @@ class Resident:
         for name, column in features.columns.items():
             if isinstance(column, Ragged):
                 values = column.values if len(column.values) else np.zeros(1, np.int32)
-                self.flat[name] = torch.from_numpy(np.ascontiguousarray(values)).to(device)
-                self.first[name] = torch.from_numpy(np.ascontiguousarray(column.offsets)).to(device)
+                self.flat[name] = torch.from_numpy(np.array(values)).to(device)  # a copy: a mapped file may not be written to
+                self.first[name] = torch.from_numpy(np.array(column.offsets)).to(device)
             else:
-                self.whole[name] = torch.from_numpy(np.ascontiguousarray(column)).to(device)
+                self.whole[name] = torch.from_numpy(np.array(column)).to(device)
 
     @property
     def bytes(self) -> int:
