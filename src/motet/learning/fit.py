@@ -33,7 +33,8 @@ def fit(job: Fit, pack: Pack, read: Read) -> Fitted:
     weights.grad = grad
     optimiser = _optimiser(solver, weights)
     _recall(optimiser, weights, job, pack)
-    decay = _decayed(pack, job, read, order) if solver.weight_decay else None
+    decay = _decayed(pack, job, _with_beside(job, read), order) if solver.weight_decay else None
+    read = _with_beside(job, read)
     anchor = pack.taken(job.anchor or job.start) if solver.pull else None
     losses = torch.zeros(len(order), device=pack.device)
     with own_randomness(seed.of("dropout").number(), pack.device):
@@ -76,6 +77,15 @@ def joined(parts: list[Readings], places: np.ndarray) -> Readings:
         table[name] = torch.empty_like(whole := torch.cat(wide))
         table[name][torch.from_numpy(places)] = whole
     return table
+
+
+def _with_beside(job: Fit, read: Read) -> Read:
+    """Batches with the examples that stand beside the job's own, if there are any."""
+    beside = job.beside
+    if beside is None:
+        return read
+    rng = Seed(job.seed).of("beside").numpy()
+    return lambda examples, places: {**read(examples, places), **beside.batch(places, rng)}
 
 
 def _words(job: Fit) -> Tensor | None:

@@ -6,6 +6,7 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from motet.core.messages import message
@@ -39,6 +40,24 @@ class Momenta:
 
 @message
 @dataclass(frozen=True, eq=False)
+class Beside:
+    """Further examples, of which every step sees as many as its batch holds: drawn anew, or those with the batch's numbers.
+
+    A batch holds their columns, and `paired`: 1 where there is such an example, 0 where the number is too high.
+    """
+
+    examples: Examples
+    by_number: bool = False
+
+    def batch(self, places: np.ndarray, rng: np.random.Generator) -> dict[str, Tensor]:
+        count = len(self.examples)
+        chosen = places if self.by_number else rng.integers(count, size=len(places))
+        paired = torch.from_numpy((chosen < count).astype(np.float32))
+        return {**self.examples.batch(np.minimum(chosen, count - 1)), "paired": paired}
+
+
+@message
+@dataclass(frozen=True, eq=False)
 class Fit:
     """Train from `start` on `examples`. All randomness (order, dropout) follows from `seed`."""
 
@@ -52,10 +71,11 @@ class Fit:
     course: Course | None = None
     momenta: Momenta | None = None
     keep_momenta: bool = False
+    beside: Beside | None = None
 
     @property
     def key(self) -> Hashable:
-        return ("fit", self.model.key, self.objective, self.solver.optimizer)
+        return ("fit", self.model.key, self.objective, self.solver.optimizer, self.beside is None)
 
 
 @message
