@@ -66,7 +66,7 @@ class FedAvg:
         return state.params
 
     def assemble(self, ctx: Context, params: Params, own: Params | None) -> Params:
-        return ctx.model.fresh.with_(own).with_(params)
+        return ctx.fresh.with_(own).with_(params)
 
 
 def weight_of(weighting: Weighting, ctx: Context, fitted: Fitted) -> float:

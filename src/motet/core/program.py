@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -20,6 +20,8 @@ class Round:
     cohort: tuple[ClientId, ...]
     seed: Seed
     server: Any
+    note: Callable[[str, Any], None] = lambda name, value: None  # write something down in the run's record
+    shelve: Callable[[Params], Params] = lambda params: params  # the same value, on disk where it would fill the memory
 
 
 class Roster(Protocol):

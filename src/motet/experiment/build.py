@@ -16,7 +16,7 @@ from motet.codecs.channel import Chain, Channel
 from motet.core.errors import ConfigError, DataError, PrivacyError
 from motet.core.program import Algorithm
 from motet.core.rng import Seed
-from motet.core.script import offers
+from motet.core.script import offered
 from motet.core.work import Bench
 from motet.datasets.corpus import COLUMNS, Corpus
 from motet.datasets.load import load_corpus
@@ -138,7 +138,7 @@ def build_channel(config: Config) -> Channel:
 def check_privacy(config: Config, algorithm: Algorithm) -> None:
     choose(SECURE, config.secure.type, "secure.type")
     if config.secure.type != "none":
-        loud = [name for name, reveals in offers(algorithm).items() if reveals == "each"]
+        loud = [address for address, reveals in offered(algorithm).items() if reveals == "each"]
         if loud:
             raise PrivacyError(
                 f"{algorithm.name} reads single clients' replies ({', '.join(loud)}), and secure.type={config.secure.type} "

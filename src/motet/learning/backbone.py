@@ -1,7 +1,7 @@
 """What is learnt and read where a model is more than its task: it names hidden words, rewrites garbled texts, and compares.
 
-Three objectives and three readouts for a backbone that clients of different tasks share (ATC, Dong et al. 2023). Scores over the
-vocabulary are computed only where there is a label: for masked words that is a seventh of the positions.
+Three objectives and three readouts for a backbone that clients of different tasks share (ATC, Dong et al. 2023). Words are
+scored only where there is a label: for masked words that is a seventh of the positions.
 """
 
 from __future__ import annotations
@@ -83,7 +83,7 @@ class Contrasted:
 
 
 def contrast(mine: Tensor, near: Tensor, far: Tensor, temperature: float = 1.0) -> Tensor:
-    """One loss a row. `near` is the neighbours' mean, [rows, width]; `far` the others, [rows, others, width]; 0 without others."""
+    """One loss a row; 0 without others. `near` is the neighbours' mean [rows, width], `far` the others [rows, others, width]."""
     toward = F.cosine_similarity(mine, near.float(), dim=-1) / temperature
     away = F.cosine_similarity(mine.unsqueeze(1), far.float(), dim=-1) / temperature
     return torch.logsumexp(torch.cat([toward.unsqueeze(1), away], 1), 1) - toward

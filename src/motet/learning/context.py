@@ -18,6 +18,8 @@ from motet.learning.objectives import Objective
 from motet.learning.readouts import Readout
 from motet.learning.solver import Solver
 
+BEGINNING = "beginning"  # the program under which a client remembers what an earlier phase left it
+
 
 class Task(Protocol):
     """A formulation: what is learnt, what is read off the model, and how that is judged."""
@@ -71,6 +73,11 @@ class Context:
     @property
     def model(self) -> Model:
         return self.site.model
+
+    @property
+    def fresh(self) -> Params:
+        """The model this client begins with: the one everybody has, or what an earlier phase left it."""
+        return self.model.fresh.with_(self.recall(BEGINNING))
 
     @property
     def size(self) -> int:

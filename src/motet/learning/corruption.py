@@ -56,7 +56,7 @@ def masked(
 
 
 def noised(examples: Examples, marks: Marks, rng: np.random.Generator, share: float = 0.3, length: float = 3.0) -> Examples:
-    """BART's lesson (Lewis et al. 2020): sentences in another order, spans of words each hidden by one mask; write the original."""
+    """BART's lesson (Lewis et al. 2020): sentences in another order, spans of words under one mask each; write the original."""
     clean = passages(examples, marks)
     garbled = [infilled(permuted(text, marks.stops, rng), marks.mask, rng, share, length) for text in clean]
     ids, real = _beside(_framed(garbled, marks), marks.pad)
