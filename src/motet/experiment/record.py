@@ -39,7 +39,8 @@ class Record:
                 file.truncate(size)
             self.rows = [json.loads(line) for line in self.path.read_text("utf-8").splitlines()]
 
-    def add(self, round: int, who: str, split: str, values: Mapping[str, float], traffic: Traffic) -> None:
+    def add(self, round: int, who: str, split: str, values: Mapping[str, Any], traffic: Traffic) -> None:
+        """Metrics of a split, or an algorithm's own notes of a round (split "note"), whose values may be anything."""
         stamp = {"seconds": round_to(self.seconds), "bytes": traffic.payload_up + traffic.payload_down}
         new = [{"round": round, "who": who, "split": split, "name": n, "value": v, **stamp} for n, v in values.items()]
         self.rows += new

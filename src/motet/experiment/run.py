@@ -17,6 +17,7 @@ from motet.experiment.checkpoint import Checkpoint, load_checkpoint, save_checkp
 from motet.experiment.cohorts import pick
 from motet.experiment.config import CohortChoice, Evaluation
 from motet.experiment.record import Record, spread
+from motet.experiment.shelf import Shelf
 from motet.learning.evaluate import Evaluate
 from motet.report.progress import Silent, Watch
 from motet.transport.host import ContextOf, Host
@@ -88,6 +89,7 @@ class Running:
         self.plan, self.bench, self.watch = plan, bench, watch
         self.folder = folder / "checkpoint" if folder else None
         self.judge = Evaluate(plan.algorithm)
+        self.shelf = Shelf(self.folder)
         self.memories = Memories(self.folder / "memories" if self.folder else None)
         programs = [plan.algorithm, self.judge]
         self.host = Host(programs, plan.federation.context, bench, self.memories, plan.channel)
@@ -122,7 +124,9 @@ class Running:
             self.watch.cohort(index + 1, len(cohort))
             began = time.monotonic()
             context = plan.federation.server_context(index)
-            rnd = Round(index, plan.rounds, cohort, plan.federation.seed.of("round", index), context)
+            notes: dict[str, Any] = {}
+            seed = plan.federation.seed.of("round", index)
+            rnd = Round(index, plan.rounds, cohort, seed, context, notes.__setitem__, self.shelf.put)
             self.mailbox.round = index
             self.state = self._play(plan.algorithm.round(self.state, rnd))
             self.memories.settle()
@@ -130,6 +134,7 @@ class Running:
             self.training += time.monotonic() - began
             last = self.done == plan.rounds
             scores = self.look() if last or self.done % plan.evaluation.every == 0 else {}
+            self.record.add(self.done, "server", "note", notes, self.mailbox.traffic)
             self.record.add(self.done, "server", "global", scores, self.mailbox.traffic)
             self.watch.round(self.done, scores, plan.federation.task.headline, self.mailbox.traffic)
             if last or time.monotonic() - self.saved > plan.checkpoint_seconds:
@@ -162,9 +167,8 @@ class Running:
         algorithm, federation = self.plan.algorithm, self.plan.federation
         if client is None:
             return algorithm.assemble(federation.server_context(self.done), algorithm.view(self.state, ""), None)
-        context = federation.context(client, self.done, "", _no_work, lambda program: None)
-        memory = self.memories.get(algorithm.name, client)
-        return algorithm.assemble(context, algorithm.view(self.state, client), memory)
+        context = federation.context(client, self.done, "", _no_work, lambda program: self.memories.get(program, client))
+        return algorithm.assemble(context, algorithm.view(self.state, client), context.recall(algorithm.name))
 
     def save(self) -> None:
         """Keep what is needed to go on from the last finished round."""

@@ -83,7 +83,7 @@ class Contrasted:
 
 
 def contrast(mine: Tensor, near: Tensor, far: Tensor, temperature: float = 1.0) -> Tensor:
-    """One loss a row; 0 without others. `near` is the neighbours' mean [rows, width], `far` the others [rows, others, width]."""
+    """One loss a row; 0 without others. `near`: the neighbours' mean [rows, width]; `far`: the others [rows, others, width]."""
     toward = F.cosine_similarity(mine, near.float(), dim=-1) / temperature
     away = F.cosine_similarity(mine.unsqueeze(1), far.float(), dim=-1) / temperature
     return torch.logsumexp(torch.cat([toward.unsqueeze(1), away], 1), 1) - toward
