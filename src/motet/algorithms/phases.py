@@ -1,7 +1,7 @@
 """Programs one after another as one program: one command, one record, one resume.
 
 What a phase leaves each client is sent to it once, when the next one begins, and is the model it then begins with
-(`ctx.fresh`); the server goes on from what it would have sent. So any two algorithms can follow each other.
+(`ctx.fresh`); the server goes on from what it would have sent, and with the first model where it would have sent nothing.
 """
 
 from __future__ import annotations
@@ -35,11 +35,12 @@ class Phase:
 @message
 @dataclass(frozen=True, eq=False)
 class PhaseState:
-    """Which phase it is, what it knows, and who takes part."""
+    """Which phase it is, what it knows, who takes part, and the model that all began with."""
 
     index: int
     inner: Any
     clients: tuple[ClientId, ...]
+    first: Params
 
 
 @message
@@ -86,7 +87,7 @@ class Phases:
         return found
 
     def init(self, start: Start) -> PhaseState:
-        return PhaseState(0, self.phases[0].algorithm.init(start), tuple(start.clients))
+        return PhaseState(0, self.phases[0].algorithm.init(start), tuple(start.clients), start.shared)
 
     def round(self, state: PhaseState, rnd: Round) -> Script[PhaseState]:
         index, began, length = self.phase_at(rnd.index, rnd.rounds)
@@ -110,8 +111,8 @@ class Phases:
         left = {client: self.view(state, client) for client in state.clients}
         yield from total(self.beginning.receive, left)
         own: dict[ClientId, Params] = {client: view.inner for client, view in left.items()}
-        start = Start(_mean(own), state.clients, own)
-        return PhaseState(state.index + 1, self.phases[state.index + 1].algorithm.init(start), state.clients)
+        start = Start(state.first.with_(_mean(own)), state.clients, own)
+        return replace(state, index=state.index + 1, inner=self.phases[state.index + 1].algorithm.init(start))
 
     def view(self, state: PhaseState, client: ClientId) -> PhaseView:
         return PhaseView(state.index, self.phases[state.index].algorithm.view(state.inner, client))

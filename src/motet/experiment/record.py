@@ -51,6 +51,9 @@ class Record:
     def size(self) -> int:
         return self.path.stat().st_size if self.path is not None and self.path.exists() else 0
 
+    def looked_at(self, round: int) -> bool:
+        return any(r["round"] == round and r["split"] == "global" and r["who"] == "server" for r in self.rows)
+
     def curve(self, name: str, split: str = "global", who: str = "server") -> list[tuple[int, float]]:
         """The value of a metric after each round at which it was looked at."""
         kept = [r for r in self.rows if r["name"] == name and r["split"] == split and r["who"] == who]

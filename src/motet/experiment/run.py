@@ -141,6 +141,8 @@ class Running:
 
     def play_rounds(self) -> None:
         plan = self.plan
+        if self.due() and not self.record.looked_at(self.done):  # it broke off while the round was judged
+            self.judge_round()
         for index in range(self.done, plan.rounds):
             cohort = pick(plan.cohort, plan.federation.clients, index, plan.federation.seed)
             self.watch.cohort(index + 1, len(cohort))
@@ -154,13 +156,19 @@ class Running:
             self.memories.settle()
             self.done, self.settled = index + 1, replace(self.mailbox.traffic)
             self.training += time.monotonic() - began
-            last = self.done == plan.rounds
-            scores = self.look() if last or self.done % plan.evaluation.every == 0 else {}
-            self.record.add(self.done, "server", "note", notes, self.mailbox.traffic)
-            self.record.add(self.done, "server", "global", scores, self.mailbox.traffic)
-            self.watch.round(self.done, scores, plan.federation.task.headline, self.mailbox.traffic)
-            if last or time.monotonic() - self.saved > plan.checkpoint_seconds:
+            self.record.add(self.done, "server", "note", notes, self.settled)
+            self.judge_round()
+            if self.done == plan.rounds or time.monotonic() - self.saved > plan.checkpoint_seconds:
                 self.save()
+
+    def due(self) -> bool:
+        """Whether the model is to be looked at after the rounds that are done."""
+        return self.done == self.plan.rounds or (self.done > 0 and self.done % self.plan.evaluation.every == 0)
+
+    def judge_round(self) -> None:
+        scores = self.look() if self.due() else {}
+        self.record.add(self.done, "server", "global", scores, self.settled)
+        self.watch.round(self.done, scores, self.plan.federation.task.headline, self.mailbox.traffic)
 
     def look(self) -> dict[str, float]:
         """The global model on the global test set. Where every client has its own: the mean over groups of their means."""

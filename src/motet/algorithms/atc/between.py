@@ -104,6 +104,6 @@ class Between:
             return torch.zeros(self.instances, self.tokens, config.encoder.hidden_size).to(
                 torch.float16 if half else torch.float32
             )
-        order = ctx.seed.of("instances").numpy().permutation(len(texts))
+        order = Seed(ctx.seed.root, ("instances", ctx.client)).numpy().permutation(len(texts))  # whoever does the weighing
         found = yield from ctx.infer(ctx.fresh, texts.part(np.resize(order, self.instances)), States(self.tokens, half))
         return found["states"]
