@@ -179,8 +179,8 @@ def names(algorithm: Phases) -> list[str]:
 def test_ablations_are_switches() -> None:
     assert names(atc()) == ["assign", "contrast"]
     assert names(atc(assign=0)) == ["contrast"]
-    assert names(atc(contrast=False)) == ["assign", "fedavg"]
-    second = atc(contrast=False).phases[1].algorithm
+    assert names(atc(second="fedavg")) == ["assign", "fedavg"]
+    second = atc(second="fedavg").phases[1].algorithm
     assert isinstance(second, FedAvg)
     assert second.shared == Layers.of("encoder")
 
@@ -198,6 +198,20 @@ def test_ablations_are_switches() -> None:
 def test_options_that_cannot_work_are_refused(options: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         atc(**options)
+
+
+def test_neighbours_without_a_contrast_exchange_nothing_but_encoders(
+    backbone_federation: Federation, rounds: RunRounds
+) -> None:
+    running = rounds(backbone_federation, contrast(contrasting=False), 2)
+    encoders = 2 * len(backbone_federation.clients) * 4 * size(backbone_federation, "encoder")
+    assert running.mailbox.traffic.payload_up == running.mailbox.traffic.payload_down == encoders
+    assert running.state.ranking
+
+
+def test_a_model_without_a_backbone_is_refused_before_anything_trains(federation: Federation, rounds: RunRounds) -> None:
+    with pytest.raises(ConfigError, match="mixed:<encoder>"):
+        rounds(federation, atc(), 0)
 
 
 def test_secure_sums_are_refused_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -23,6 +23,7 @@ from motet.experiment.run import Plan, Result, Running, run
 from motet.learning.bench import Alone, Scratch
 from motet.report.curves import draw_curves
 from motet.report.progress import Silent, Watch
+from motet.report.relations import draw_relations, relations
 from motet.transport.memories import write_atomically
 
 _DATA = ("seed", "data", "model", "partition", "task", "groups")  # what two runs must share to share a federation
@@ -190,10 +191,14 @@ def export_model(folder: Path, to: Path, client: str | None) -> None:
 
 
 def draw(finished: Finished) -> None:
-    """The learning curves of the run and its baselines, as curves.png."""
+    """The learning curves of the run and its baselines, as curves.png; who was near whom, where a run took note of it."""
     headline = finished.summary["headline"]
     folders = {finished.summary["algorithm"]: finished.folder}
     folders |= {name: finished.folder / "baselines" / name for name in finished.baselines}
     curves = {name: read_record(folder).curve(headline) for name, folder in folders.items()}
     told = f"{finished.summary['dataset']}, {finished.summary['model']}, {finished.summary['clients']} clients"
     draw_curves(curves, headline, told, finished.folder / "curves.png")
+    for folder in folders.values():
+        found = relations(read_record(folder).rows, int(load_config(folder).algorithm.options.get("neighbours", 8)))
+        if found is not None:
+            draw_relations(found, folder)

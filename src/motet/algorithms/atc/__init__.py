@@ -2,7 +2,9 @@
 
 Clients that classify, answer and write learn from each other without saying what their task is. Two phases over one backbone
 (`mixed:<encoder>`): `assign.py`, self-supervised lessons with clusters, and `contrast.py`, the clients' own tasks with
-neighbours; `between.py` makes what the second compares them on. The ablations of the paper's tables are switches.
+neighbours; `between.py` makes what the second compares them on. The ablations of the paper's tables are switches: `assign: 0`
+leaves the first stage out, `second: fedavg` replaces the other (`neighbours` leaves out only its loss), `lessons: [mlm]` or
+`[dr]` gives one kind of lesson, `clusters: 1` has all clients learn as one.
 """
 
 from __future__ import annotations
@@ -12,7 +14,8 @@ from typing import Literal
 
 from motet.algorithms.atc.assign import TRAINS, Assign, Lesson
 from motet.algorithms.atc.between import Between, Weighing
-from motet.algorithms.atc.contrast import ENCODER, Contrast
+from motet.algorithms.atc.contrast import Contrast
+from motet.algorithms.atc.course import ENCODER
 from motet.algorithms.fedavg import FedAvg
 from motet.algorithms.phases import Phase, Phases
 from motet.core.errors import ConfigError
@@ -29,7 +32,7 @@ def atc(
     assign_batch: int | None = 64,
     lessons: tuple[Lesson, ...] = ("mlm", "dr"),
     clusters: int = 5,
-    contrast: bool = True,
+    second: Literal["contrast", "neighbours", "fedavg"] = "contrast",
     neighbours: int = 8,
     temperature: float = 1.0,
     instances: int = 512,
@@ -44,9 +47,9 @@ def atc(
     if clusters < 1:
         raise ConfigError(f"atc.clusters is {clusters}; it is at least 1, and 1 means that all learn together.")
     first = replace(solver, steps=assign_steps or solver.steps, batch=assign_batch or solver.batch)
-    second: Algorithm = FedAvg(solver, shared=ENCODER)
-    if contrast:
-        between = Between(instances, tokens, half, weighting)
-        second = Contrast(solver, neighbours, temperature, pairing, between)
-    phases = (Phase(Assign(first, lessons, clusters), assign), Phase(second, 1 - assign))
+    between = Between(instances, tokens, half, weighting)
+    stage: Algorithm = Contrast(solver, neighbours, temperature, pairing, second == "contrast", between)
+    if second == "fedavg":
+        stage = FedAvg(solver, shared=ENCODER)
+    phases = (Phase(Assign(first, lessons, clusters), assign), Phase(stage, 1 - assign))
     return Phases(phases if assign else phases[1:], name="atc")

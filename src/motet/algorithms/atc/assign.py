@@ -17,7 +17,7 @@ from typing import Literal
 
 import numpy as np
 
-from motet.algorithms.atc.course import Own, moments_kept, moments_taken
+from motet.algorithms.atc.course import BACKBONE, Own, backbones, moments_kept, moments_taken
 from motet.algorithms.kinship import clustered, mean_of
 from motet.core.layers import Layers
 from motet.core.messages import message
@@ -36,7 +36,6 @@ from motet.learning.solver import Solver
 
 Lesson = Literal["mlm", "dr"]
 TRAINS: dict[Lesson, Layers] = {"mlm": Layers.of("encoder", "encoder head"), "dr": Layers.of("encoder", "decoder")}
-BACKBONE = Layers.of("encoder", "encoder head", "decoder")
 _OBJECTIVES: dict[Lesson, Objective] = {"mlm": MaskedWords(), "dr": Reconstruction()}
 _MAKERS: dict[Lesson, Callable[[Examples, Marks, np.random.Generator], Examples]] = {"mlm": masked, "dr": noised}
 
@@ -65,8 +64,7 @@ class Assign:
     personal: bool = True
 
     def init(self, start: Start) -> AssignState:
-        shared = start.shared.only(BACKBONE)  # one value for all who have nothing of their own yet
-        return AssignState({c: start.own[c].only(BACKBONE) if c in start.own else shared for c in start.clients})
+        return AssignState(backbones(start, BACKBONE))
 
     def round(self, state: AssignState, rnd: Round) -> Script[AssignState]:
         lesson = self._drawn(rnd)

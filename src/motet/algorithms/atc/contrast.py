@@ -23,7 +23,7 @@ import torch
 from torch import Tensor
 
 from motet.algorithms.atc.between import Between, Synthetic
-from motet.algorithms.atc.course import Own, moments_kept, moments_taken
+from motet.algorithms.atc.course import ENCODER, NAMING, Own, backbones, moments_kept, moments_taken
 from motet.algorithms.kinship import mean_of, ranked
 from motet.core.errors import ConfigError
 from motet.core.layers import Layers
@@ -38,8 +38,6 @@ from motet.learning.context import Context
 from motet.learning.features import Examples
 from motet.learning.jobs import Beside, Course
 from motet.learning.solver import Solver
-
-ENCODER, NAMING = Layers.of("encoder"), Layers.of("encoder head")
 
 
 @message
@@ -68,6 +66,7 @@ class Contrast:
     neighbours: int = 8  # the client itself is one of them
     temperature: float = 1.0
     pairing: Literal["drawn", "by_index"] = "drawn"
+    contrasting: bool = True  # else neighbours only average, and nothing synthetic is made
     between: Between = Between()
     name: str = "contrast"
     personal: bool = True
@@ -81,15 +80,13 @@ class Contrast:
         return (self.between,)
 
     def init(self, start: Start) -> ContrastState:
-        shared = start.shared.only(ENCODER)
-        models = {c: start.own[c].only(ENCODER) if c in start.own else shared for c in start.clients}
-        return ContrastState(models, {}, start.shared.only(NAMING))
+        return ContrastState(backbones(start, ENCODER), {}, start.shared.only(NAMING))
 
     def round(self, state: ContrastState, rnd: Round) -> Script[ContrastState]:
-        if state.naming is not None:
+        if state.naming is not None and self.contrasting:
             yield from self.between.share(state.naming, rnd)
         seen: dict[ClientId, Tensor] = {}
-        if state.ranking:
+        if state.ranking and self.contrasting:
             seen = yield from gather(self.represent, to_all(rnd.cohort, None))
         replies = yield from gather(self.learn, {c: self._peers(c, state, seen, rnd) for c in rnd.cohort})
         learnt = {c: reply for c, reply in replies.items() if reply.weight > 0}
