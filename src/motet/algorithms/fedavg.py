@@ -89,7 +89,10 @@ def weight_of(weighting: Weighting, ctx: Context, fitted: Fitted) -> float:
 
 
 def fedavg(
-    solver: Solver = Solver(optimizer="sgd"), server: ServerOptimizer = Apply(), weighting: Weighting = "examples"
+    solver: Solver = Solver(optimizer="sgd"),
+    server: ServerOptimizer = Apply(),
+    weighting: Weighting = "examples",
+    shared: tuple[str, ...] = ("all",),
 ) -> FedAvg:
     """Average what clients learn, weighted by their examples (McMahan et al. 2017)."""
-    return FedAvg(solver, server, weighting=weighting)
+    return FedAvg(solver, server, Layers.of(*shared), weighting)
