@@ -133,6 +133,27 @@ def test_weights_applied_by_clients_give_the_same_synthetic_states(backbone_fede
     assert torch.equal(kept[0].tokens, kept[1].tokens)
 
 
+def test_a_client_whose_states_do_not_come_leaves_no_gap(backbone_federation: Federation) -> None:
+    rnd = replace(_round(0, 0), server=backbone_federation.server_context(0))
+    naming = backbone_federation.model.fresh.only(Layers.of("encoder head"))
+    script = Between(5, 2, half=False).share(naming, ["a", "b", "c"], rnd)
+    next(script)
+    same = torch.ones(5, 2, SMALL["hidden_size"])
+    job: Any = script.send({"a": same, "c": same})
+    assert torch.allclose(job.examples.extra["states"], same)
+
+
+def test_those_who_sat_out_the_first_round_have_the_synthetic_instances_too(
+    backbone_federation: Federation, rounds: RunRounds
+) -> None:
+    running = rounds(backbone_federation, contrast(), 0)
+    clients = tuple(backbone_federation.clients)
+    rnd = replace(_round(0, 0), cohort=clients[:2], server=backbone_federation.server_context(0))
+    running.state = play(running.plan.algorithm.round(running.state, rnd), running.mailbox.ask, running.bench.run)
+    assert all(running.memories.get("between", c) is not None for c in clients)
+    assert set(running.state.ranking) == set(clients[:2])
+
+
 def test_a_client_that_weighs_for_itself_does_not_show_its_states(backbone_federation: Federation, rounds: RunRounds) -> None:
     between = Between(6, 8, weighting="client")
     running = rounds(backbone_federation, contrast(between=between), 0)

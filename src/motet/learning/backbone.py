@@ -1,6 +1,6 @@
 """What is learnt and read where a model is more than its task: it names hidden words, rewrites garbled texts, and compares.
 
-Three objectives and three readouts for a backbone that clients of different tasks share (ATC, Dong et al. 2023). Words are
+Three objectives and three readouts for a backbone that clients of different tasks share (ATC, Dong et al. 2022). Words are
 scored only where there is a label: for masked words that is a seventh of the positions.
 """
 

@@ -1,6 +1,6 @@
 """One backbone for tasks of every kind: BERT2BERT with what each client adds to it.
 
-ATC (Dong et al. 2023) lets clients that classify, find answers and write learn from each other. All have the same encoder, the
+ATC (Dong et al. 2022) lets clients that classify, find answers and write learn from each other. All have the same encoder, the
 same decoder with a language-model head of its own, and a separate head that names masked words; beside these, for themselves
 alone, a pooler, a head for their task and one for contrast. The common part comes out the same for every task and every number
 of labels, because it is made first.

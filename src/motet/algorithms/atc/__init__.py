@@ -1,4 +1,4 @@
-"""ATC (Dong et al. 2023, Collaborating Heterogeneous NLP Tasks via Federated Learning): assign, then contrast.
+"""ATC (Dong et al. 2022, Collaborating Heterogeneous NLP Tasks via Federated Learning): assign, then contrast.
 
 Clients that classify, answer and write learn from each other without saying what their task is. Two phases over one backbone
 (`mixed:<encoder>`): `assign.py`, self-supervised lessons with clusters, and `contrast.py`, the clients' own tasks with
@@ -41,7 +41,7 @@ def atc(
     weighting: Weighing = "server",
     pairing: Literal["drawn", "by_index"] = "drawn",
 ) -> Phases:
-    """Clients with different tasks learn from each other: assign lessons, then contrast (Dong et al. 2023)."""
+    """Clients with different tasks learn from each other: assign lessons, then contrast (Dong et al. 2022)."""
     if not lessons or any(lesson not in TRAINS for lesson in lessons):
         raise ConfigError(f"atc.lessons is {list(lessons)}; it is a list of one or both of {', '.join(TRAINS)}.")
     if clusters < 1:

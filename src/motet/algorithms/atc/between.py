@@ -12,6 +12,7 @@ here both are parameters, and a client with fewer examples goes round them again
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -24,7 +25,7 @@ from motet.core.messages import message
 from motet.core.params import Params
 from motet.core.program import Round
 from motet.core.rng import Seed
-from motet.core.script import Script, gather, to_all, total, work
+from motet.core.script import ClientId, Script, gather, to_all, total, work
 from motet.core.weighted import Weighted
 from motet.core.work import Work
 from motet.learning.backbone import States, WordsOf
@@ -57,18 +58,19 @@ class Between:
             if getattr(self, name) < 1:
                 raise ConfigError(f"atc.{name} is {getattr(self, name)}; it must be at least 1.")
 
-    def share(self, naming: Params, rnd: Round) -> Script[None]:
+    def share(self, naming: Params, clients: Sequence[ClientId], rnd: Round) -> Script[None]:
         """Leave every client the synthetic instances. `naming` is the mean of the heads that name masked words."""
-        clients = sorted(rnd.cohort)
         weights = dict(zip(clients, self.weights(len(clients), rnd.seed), strict=True))
         if self.weighting == "client":
             mixed = yield from total(self.weigh, weights)
             states = mixed.value["states"] * mixed.weight
         else:
             shown = yield from gather(self.show, to_all(clients, None))
+            present = torch.stack([weights[c] for c in sorted(shown)])
+            present = present / present.sum(0)  # whose states did not come leaves no gap
             states = torch.zeros(())
-            for client in clients:
-                states = states + weights[client][:, None, None] * shown[client].float()
+            for client, weight in zip(sorted(shown), present, strict=True):
+                states = states + weight[:, None, None] * shown[client].float()
         server: Context = rnd.server
         words = yield from server.infer(server.model.fresh.with_(naming), Examples.of(states=states), WordsOf())
         made = Synthetic(states.half() if self.half else states, words["tokens"])

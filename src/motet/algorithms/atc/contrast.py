@@ -25,7 +25,7 @@ from torch import Tensor
 from motet.algorithms.atc.between import Between, Synthetic
 from motet.algorithms.atc.course import ENCODER, NAMING, Own, backbones, moments_kept, moments_taken
 from motet.algorithms.kinship import mean_of, ranked
-from motet.core.errors import ConfigError
+from motet.core.errors import ConfigError, RunError
 from motet.core.layers import Layers
 from motet.core.messages import message
 from motet.core.params import Params
@@ -38,6 +38,8 @@ from motet.learning.context import Context
 from motet.learning.features import Examples
 from motet.learning.jobs import Beside, Course
 from motet.learning.solver import Solver
+
+NOTED = 100  # nearest of each client that are written down of a round
 
 
 @message
@@ -84,14 +86,14 @@ class Contrast:
 
     def round(self, state: ContrastState, rnd: Round) -> Script[ContrastState]:
         if state.naming is not None and self.contrasting:
-            yield from self.between.share(state.naming, rnd)
+            yield from self.between.share(state.naming, sorted(state.models), rnd)
         seen: dict[ClientId, Tensor] = {}
         if state.ranking and self.contrasting:
             seen = yield from gather(self.represent, to_all(rnd.cohort, None))
         replies = yield from gather(self.learn, {c: self._peers(c, state, seen, rnd) for c in rnd.cohort})
         learnt = {c: reply for c, reply in replies.items() if reply.weight > 0}
         ranking = ranked({c: reply.value for c, reply in learnt.items()})
-        rnd.note("neighbours", {c: list(order) for c, order in ranking.items()})
+        rnd.note("neighbours", {c: list(order[:NOTED]) for c, order in ranking.items()})
         moved = {c: state.models[c] + mean_of(learnt, order[: self.neighbours]) for c, order in ranking.items()}
         models = {**state.models, **{c: rnd.shelve(model) for c, model in moved.items()}}
         return ContrastState(models, {**state.ranking, **ranking}, None)
@@ -131,7 +133,9 @@ class Contrast:
         return Weighted((fitted.params - before).only(ENCODER), float(ctx.size)), Own(fitted.params.except_(ENCODER), momenta)
 
     def _synthetic(self, ctx: Context, **columns: Tensor) -> Examples:
-        made: Synthetic = ctx.recall(self.between.name)
+        made: Synthetic | None = ctx.recall(self.between.name)
+        if made is None:
+            raise RunError(f"{ctx.client} was not there when the synthetic instances were sent, and cannot be compared.")
         return Examples.of(states=made.states, tokens=made.tokens, **columns)
 
     def view(self, state: ContrastState, client: ClientId) -> Params:
