@@ -44,7 +44,8 @@ class Record:
         stamp = {"seconds": round_to(self.seconds), "bytes": traffic.payload_up + traffic.payload_down}
         new = [{"round": round, "who": who, "split": split, "name": n, "value": v, **stamp} for n, v in values.items()]
         self.rows += new
-        if self.path is not None:
+        if self.path is not None and new:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a", encoding="utf-8") as file:
                 file.writelines(json.dumps(row) + "\n" for row in new)
 
