@@ -50,6 +50,13 @@ def frozen_federation(corpus: Corpus) -> Federation:
     return make_federation(model, corpus, Choice("uniform", {"clients": 3}), Seed(7))
 
 
+@pytest.fixture(scope="session")
+def backbone_federation(corpus: Corpus) -> Federation:
+    """The same clients on an encoder-decoder that any task can stand on."""
+    model = ModelChoice("mixed:tiny", 24, config=SMALL)
+    return make_federation(model, corpus, Choice("label", {"clients": 4, "alpha": 2.0}), Seed(7))
+
+
 @pytest.fixture
 def bench() -> Alone:
     return Alone(torch.device("cpu"))

@@ -14,7 +14,7 @@ from motet.algorithms.fedavg import FedAvg
 from motet.core.errors import PrivacyError
 from motet.core.layers import Layers
 from motet.core.program import Algorithm, Round
-from motet.core.script import Exchange, Script, gather, offers, play, under, work
+from motet.core.script import Exchange, Script, gather, offered, play, under, work
 from motet.core.weighted import RunningSum, Weighted
 from motet.core.work import Work
 from motet.experiment.federation import Federation
@@ -34,8 +34,23 @@ RunRounds = Callable[..., Running]
 every = pytest.mark.parametrize("name", ALGORITHMS)
 
 
-def made(name: str) -> Algorithm:
-    return ALGORITHMS[name](solver=SOLVER)
+# What an entry needs to be quick here, and which ones need a backbone that is more than its task.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "atc": {"assign": 0.5, "assign_steps": 2, "assign_batch": 8, "clusters": 2, "neighbours": 2, "instances": 6, "tokens": 8}
+}
+ON_A_BACKBONE = {"atc"}
+
+
+@pytest.fixture
+def federation(request: pytest.FixtureRequest, federation: Federation) -> Federation:
+    """The common one, or one whose model suits the algorithm under test."""
+    name = getattr(request.node, "callspec", None) and request.node.callspec.params.get("name")
+    found: Federation = request.getfixturevalue("backbone_federation") if name in ON_A_BACKBONE else federation
+    return found
+
+
+def made(name: str, **options: Any) -> Algorithm:
+    return ALGORITHMS[name](**{"solver": SOLVER, **OPTIONS.get(name, {}), **options})
 
 
 @every
@@ -124,7 +139,7 @@ def test_nothing_passed_in_is_changed(name: str, federation: Federation, rounds:
 
 @every
 def test_the_loss_falls_on_a_problem_any_method_solves(name: str, federation: Federation, rounds: RunRounds) -> None:
-    algorithm = ALGORITHMS[name](solver=replace(SOLVER, epochs=3, lr=0.02), **{"mu": 0.01} if name == "fedprox" else {})
+    algorithm = made(name, solver=replace(SOLVER, epochs=3, lr=0.02), **{"mu": 0.01} if name == "fedprox" else {})
     before = _own_loss(rounds(federation, algorithm, 0))
     assert _own_loss(rounds(federation, algorithm, 6)) < 0.9 * before
 
@@ -162,7 +177,7 @@ class Veiled:
 @every
 def test_sums_can_be_rewritten_without_the_algorithm_knowing(name: str, federation: Federation, rounds: RunRounds) -> None:
     algorithm = made(name)
-    if "each" in offers(algorithm).values():
+    if "each" in offered(algorithm).values():
         pytest.skip("reads single replies, and is refused under secure sums")
     plain = rounds(federation, algorithm, 1)
     running = Running(Plan(federation, algorithm, 1), Alone(torch.device("cpu")), None, Silent())

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
 import transformers as hf
 
+from motet.algorithms.atc.between import Between
 from motet.core.layers import Layers
 from motet.core.params import Params
+from motet.core.rng import Seed
+from motet.learning.backbone import contrast
 from motet.learning.model import Model
 from motet.models.anatomy import anatomy_of
+from motet.models.encoder_decoder import from_nothing
+from motet.models.mixed import Mixed
 from motet.optim import Adagrad, Adam, Apply, Momentum, Yogi
 from motet.partitions.label import deal, mixtures
 
@@ -148,3 +155,30 @@ def test_rounding_label_by_label_starves_the_last_labels_as_published() -> None:
     ratios = np.stack([np.bincount(ids[shares[k]], minlength=20) / len(shares[k]) for k in range(100)])
     assert jensen_shannon(ratios)[np.triu_indices(100, 1)].mean() == pytest.approx(0.089, rel=0.05)
     assert (ratios > 0).sum(1).mean() == pytest.approx(18.2, rel=0.02)
+
+
+# ---- ATC ------------------------------------------------------------------------------------------------------------
+
+
+def test_atcs_contrastive_loss() -> None:
+    mine, near = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.7, 0.7]])  # the mean of (.8, .6) and (.6, .8)
+    far = torch.tensor([[[-1.0, 0.0], [0.0, 1.0]]])
+    assert float(contrast(mine, near, far)) == pytest.approx(0.515490, abs=1e-6)
+    assert float(contrast(mine, near, far[:, :0])) == 0.0  # no negatives
+
+
+def test_the_parts_of_atcs_backbone_on_a_bert_of_two_layers_and_128() -> None:
+    tokens = SimpleNamespace(cls_token_id=101, sep_token_id=102, pad_token_id=0)
+    config = hf.BertConfig(hidden_size=128, num_hidden_layers=2, num_attention_heads=2, intermediate_size=512)
+    with torch.device("meta"):
+        module = Mixed(from_nothing(config, tokens), "classification", ("neg", "pos"))
+    model = Model("mixed", module, module.anatomy().parts)
+    sizes = {"encoder": 4_369_408, "decoder": 4_549_306, "encoder head": 3_954_106, "pooler": 16_512, "name:contrast.*": 33_024}
+    assert {term: model.layout.only(Layers.of(term)).size for term in sizes} == sizes
+
+
+def test_the_primary_client_counts_half_and_seventeen_share_the_rest() -> None:
+    weights = torch.stack(Between(instances=200).weights(18, Seed(1)))
+    assert torch.allclose(weights.sum(0), torch.ones(200))
+    assert ((weights == 0.5).sum(0) == 1).all()
+    assert weights.min().item() == pytest.approx(0.5 / 17)

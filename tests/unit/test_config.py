@@ -66,7 +66,7 @@ def test_naming_another_algorithm_drops_the_options_of_the_first() -> None:
     [
         (
             ["algorithm.type=fedprox", "algorithm.mue=3"],
-            "fedprox: unknown option 'mue'; it takes mu, weighting. Did you mean 'mu'?",
+            "fedprox: unknown option 'mue'; it takes mu, weighting, shared. Did you mean 'mu'?",
         ),
         (["algorithm.type=fedavgg"], "algorithm.type: there is no 'fedavgg'"),
         (["algorithm.type=isolated", "server.lr=1"], "isolated has no server optimiser"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from motet.algorithms.atc import atc
 from motet.algorithms.centralised import centralised
 from motet.algorithms.fedavg import fedavg
 from motet.algorithms.fedopt import fedadagrad, fedadam, fedopt, fedyogi
@@ -20,10 +21,12 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "fedadam": fedadam,
     "fedyogi": fedyogi,
     "fedadagrad": fedadagrad,
+    "atc": atc,
 }
 
 __all__ = [
     "ALGORITHMS",
+    "atc",
     "centralised",
     "fedadagrad",
     "fedadam",

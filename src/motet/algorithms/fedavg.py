@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from motet.core.errors import ConfigError
 from motet.core.layers import Layers
 from motet.core.messages import message
 from motet.core.params import Params
@@ -47,6 +48,11 @@ class FedAvg:
 
     def init(self, start: Start) -> AvgState:
         params = start.shared.only(self.shared)
+        if not params.layout.names and self.shared != Layers.none():
+            raise ConfigError(
+                f"{self.name}: the models of this federation have none of the layers to be averaged ({self.shared}) in common "
+                "(by name and shape); give the groups like models, or use a method that averages none (isolated)."
+            )
         return AvgState(params, self.server.init(params))
 
     def round(self, state: AvgState, rnd: Round) -> Script[AvgState]:
@@ -58,15 +64,15 @@ class FedAvg:
     def train(self, ctx: Context, params: Params, own: Params | None) -> Work[tuple[Weighted, Params | None]]:
         before = self.assemble(ctx, params, own)
         after = yield from ctx.fit(before, self.solver)
-        update = (after.params - before).only(self.shared)
-        kept = after.params.except_(self.shared) if self.personal else None
-        return Weighted(update, weight_of(self.weighting, ctx, after)), kept
+        update = (after.params - before).narrowed(params.layout)
+        kept = after.params.without(params.layout)  # what is not shared, or is of this client's task alone (its head)
+        return Weighted(update, weight_of(self.weighting, ctx, after)), kept if kept.layout.names else None
 
     def view(self, state: AvgState, client: ClientId) -> Params:
         return state.params
 
     def assemble(self, ctx: Context, params: Params, own: Params | None) -> Params:
-        return ctx.model.fresh.with_(own).with_(params)
+        return ctx.fresh.with_(own).with_(params)
 
 
 def weight_of(weighting: Weighting, ctx: Context, fitted: Fitted) -> float:
@@ -83,7 +89,10 @@ def weight_of(weighting: Weighting, ctx: Context, fitted: Fitted) -> float:
 
 
 def fedavg(
-    solver: Solver = Solver(optimizer="sgd"), server: ServerOptimizer = Apply(), weighting: Weighting = "examples"
+    solver: Solver = Solver(optimizer="sgd"),
+    server: ServerOptimizer = Apply(),
+    weighting: Weighting = "examples",
+    shared: tuple[str, ...] = ("all",),
 ) -> FedAvg:
     """Average what clients learn, weighted by their examples (McMahan et al. 2017)."""
-    return FedAvg(solver, server, weighting=weighting)
+    return FedAvg(solver, server, Layers.of(*shared), weighting)

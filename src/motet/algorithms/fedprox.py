@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from motet.algorithms.fedavg import FedAvg, Weighting
+from motet.core.layers import Layers
 from motet.learning.solver import Solver
 from motet.optim import Apply, ServerOptimizer
 
@@ -14,6 +15,7 @@ def fedprox(
     mu: float = 1.0,
     server: ServerOptimizer = Apply(),
     weighting: Weighting = "examples",
+    shared: tuple[str, ...] = ("all",),
 ) -> FedAvg:
     """FedAvg with clients held near the model they were sent (Li et al. 2020)."""
-    return FedAvg(replace(solver, pull=mu), server, weighting=weighting, name="fedprox")
+    return FedAvg(replace(solver, pull=mu), server, Layers.of(*shared), weighting, name="fedprox")

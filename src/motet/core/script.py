@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterable, Mapping
+from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal, Protocol, TypeVar
 
@@ -32,6 +32,18 @@ def offers(program: object) -> dict[str, Reveal]:
     """The methods a program runs on clients, and what each reveals."""
     found = ((n, getattr(getattr(type(program), n, None), "reveals", None)) for n in dir(type(program)))
     return {name: reveals for name, reveals in found if reveals is not None}
+
+
+def parts_of(program: Any) -> Iterator[Any]:
+    """A program and those it is made of: phases, or a step that has messages of its own."""
+    yield program
+    for part in getattr(program, "parts", ()):
+        yield from parts_of(part)
+
+
+def offered(program: object) -> dict[str, Reveal]:
+    """All that a program and its parts run on clients, by address."""
+    return {f"{part.name}.{method}": reveals for part in parts_of(program) for method, reveals in offers(part).items()}
 
 
 class Collector(Protocol):

@@ -10,7 +10,7 @@ from motet.core.errors import RunError, WireError
 from motet.core.messages import message
 from motet.transport.mailbox import Traffic
 from motet.transport.memories import Key, Memories, write_atomically
-from motet.wire import pack, unpack
+from motet.wire import packed, unpack
 
 
 @message
@@ -30,7 +30,7 @@ class Checkpoint:
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint, memories: Memories) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / "state", pack(checkpoint))
+    write_atomically(folder / "state", *packed(checkpoint))
     memories.sweep()  # only now: until the new state stands, the old one needs its files
 
 

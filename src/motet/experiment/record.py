@@ -39,16 +39,21 @@ class Record:
                 file.truncate(size)
             self.rows = [json.loads(line) for line in self.path.read_text("utf-8").splitlines()]
 
-    def add(self, round: int, who: str, split: str, values: Mapping[str, float], traffic: Traffic) -> None:
+    def add(self, round: int, who: str, split: str, values: Mapping[str, Any], traffic: Traffic) -> None:
+        """Metrics of a split, or an algorithm's own notes of a round (split "note"), whose values may be anything."""
         stamp = {"seconds": round_to(self.seconds), "bytes": traffic.payload_up + traffic.payload_down}
         new = [{"round": round, "who": who, "split": split, "name": n, "value": v, **stamp} for n, v in values.items()]
         self.rows += new
-        if self.path is not None:
+        if self.path is not None and new:
+            self.path.parent.mkdir(parents=True, exist_ok=True)
             with self.path.open("a", encoding="utf-8") as file:
                 file.writelines(json.dumps(row) + "\n" for row in new)
 
     def size(self) -> int:
         return self.path.stat().st_size if self.path is not None and self.path.exists() else 0
+
+    def looked_at(self, round: int) -> bool:
+        return any(r["round"] == round and r["split"] == "global" and r["who"] == "server" for r in self.rows)
 
     def curve(self, name: str, split: str = "global", who: str = "server") -> list[tuple[int, float]]:
         """The value of a metric after each round at which it was looked at."""

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -17,6 +19,7 @@ from motet.experiment.checkpoint import Checkpoint, load_checkpoint, save_checkp
 from motet.experiment.cohorts import pick
 from motet.experiment.config import CohortChoice, Evaluation
 from motet.experiment.record import Record, spread
+from motet.experiment.shelf import Shelf
 from motet.learning.evaluate import Evaluate
 from motet.report.progress import Silent, Watch
 from motet.transport.host import ContextOf, Host
@@ -36,8 +39,18 @@ class Participants(Protocol):
     def task(self) -> Judged: ...
     @property
     def context(self) -> ContextOf: ...
+    def group_of(self, client: ClientId) -> Alike: ...
     def start(self) -> Start: ...
     def server_context(self, round: int) -> Any: ...
+
+
+class Alike(Protocol):
+    """Clients that are judged alike, and may be spoken of together."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def task(self) -> Judged: ...
 
 
 class Judged(Protocol):
@@ -65,7 +78,8 @@ class Plan:
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """How a run ended. `final` and `best` are the global model's metrics on the global test set."""
+    """How a run ended. `final` and `best` are the global model's metrics on the global test set; `groups` are the last of
+    each group's, where every client has its own model."""
 
     state: Any
     params: Params  # what somebody would deploy who has no memory of his own
@@ -76,6 +90,7 @@ class Result:
     best: dict[str, float]
     clients: dict[ClientId, dict[str, float]]
     clients_final: dict[str, float]
+    groups: dict[str, dict[str, float]]
     seconds: float
     examples_per_second: float
     lost: list[tuple[int, ClientId, str]]
@@ -88,6 +103,7 @@ class Running:
         self.plan, self.bench, self.watch = plan, bench, watch
         self.folder = folder / "checkpoint" if folder else None
         self.judge = Evaluate(plan.algorithm)
+        self.shelf = Shelf(self.folder)
         self.memories = Memories(self.folder / "memories" if self.folder else None)
         programs = [plan.algorithm, self.judge]
         self.host = Host(programs, plan.federation.context, bench, self.memories, plan.channel)
@@ -101,6 +117,14 @@ class Running:
         self.settled = Traffic()  # as it stood after the last finished round
         self.training = 0.0  # seconds
         self.saved = time.monotonic()
+        self.groups: dict[str, dict[str, float]] = {}  # as last looked at
+
+    @cached_property
+    def personal(self) -> bool:
+        """Whether there is no common model: the algorithm has none, or what is averaged is not all of the server's."""
+        view = self.plan.algorithm.view(self.state, "")
+        whole = self.plan.federation.server_context(0).model.fresh
+        return self.plan.algorithm.personal or (isinstance(view, Params) and view.layout != whole.layout)
 
     def resume(self) -> bool:
         """Go back to the last checkpoint; False if there is none."""
@@ -117,35 +141,48 @@ class Running:
 
     def play_rounds(self) -> None:
         plan = self.plan
+        if self.due() and not self.record.looked_at(self.done):  # it broke off while the round was judged
+            self.judge_round()
         for index in range(self.done, plan.rounds):
             cohort = pick(plan.cohort, plan.federation.clients, index, plan.federation.seed)
             self.watch.cohort(index + 1, len(cohort))
             began = time.monotonic()
             context = plan.federation.server_context(index)
-            rnd = Round(index, plan.rounds, cohort, plan.federation.seed.of("round", index), context)
+            notes: dict[str, Any] = {}
+            seed = plan.federation.seed.of("round", index)
+            rnd = Round(index, plan.rounds, cohort, seed, context, notes.__setitem__, self.shelf.put)
             self.mailbox.round = index
             self.state = self._play(plan.algorithm.round(self.state, rnd))
             self.memories.settle()
             self.done, self.settled = index + 1, replace(self.mailbox.traffic)
             self.training += time.monotonic() - began
-            last = self.done == plan.rounds
-            scores = self.look() if last or self.done % plan.evaluation.every == 0 else {}
-            self.record.add(self.done, "server", "global", scores, self.mailbox.traffic)
-            self.watch.round(self.done, scores, plan.federation.task.headline, self.mailbox.traffic)
-            if last or time.monotonic() - self.saved > plan.checkpoint_seconds:
+            self.record.add(self.done, "server", "note", notes, self.settled)
+            self.judge_round()
+            if self.done == plan.rounds or time.monotonic() - self.saved > plan.checkpoint_seconds:
                 self.save()
 
+    def due(self) -> bool:
+        """Whether the model is to be looked at after the rounds that are done."""
+        return self.done == self.plan.rounds or (self.done > 0 and self.done % self.plan.evaluation.every == 0)
+
+    def judge_round(self) -> None:
+        scores = self.look() if self.due() else {}
+        self.record.add(self.done, "server", "global", scores, self.settled)
+        self.watch.round(self.done, scores, self.plan.federation.task.headline, self.mailbox.traffic)
+
     def look(self) -> dict[str, float]:
-        """The global model on the global test set. Where every client has its own model: the mean over clients."""
-        algorithm, federation = self.plan.algorithm, self.plan.federation
+        """The global model on the global test set. Where every client has its own: the mean over groups of their means."""
+        federation = self.plan.federation
         self.survey.round = self.done
-        if algorithm.personal:
+        if self.personal:
             reports = self._play(self.judge.each(self.state, self.judged(), "global"), self.survey)
-            names = federation.task.measures
-            return {n: sum(r[n] for r in reports.values()) / len(reports) for n in names if reports}
+            self.groups = means(federation, reports)
+            for name, scores in self.groups.items() if len(self.groups) > 1 else ():
+                self.record.add(self.done, name, "global", scores, self.mailbox.traffic)
+            return overall(federation.task, self.groups)
         server = federation.server_context(self.done)
-        scores: dict[str, float] = self._play(server.evaluate(self.model_params(), "global"))
-        return scores
+        found: dict[str, float] = self._play(server.evaluate(self.model_params(), "global"))
+        return found
 
     def look_at_clients(self) -> dict[ClientId, dict[str, float]]:
         """Each client's own model on its own test set."""
@@ -162,9 +199,8 @@ class Running:
         algorithm, federation = self.plan.algorithm, self.plan.federation
         if client is None:
             return algorithm.assemble(federation.server_context(self.done), algorithm.view(self.state, ""), None)
-        context = federation.context(client, self.done, "", _no_work, lambda program: None)
-        memory = self.memories.get(algorithm.name, client)
-        return algorithm.assemble(context, algorithm.view(self.state, client), memory)
+        context = federation.context(client, self.done, "", _no_work, lambda program: self.memories.get(program, client))
+        return algorithm.assemble(context, algorithm.view(self.state, client), context.recall(algorithm.name))
 
     def save(self) -> None:
         """Keep what is needed to go on from the last finished round."""
@@ -201,17 +237,31 @@ def run(
         raise
     finally:
         running.watch.end()
-    headline = plan.federation.task.headline
-    own = {client: scores[headline] for client, scores in clients.items()}
-    for client, value in own.items():
-        running.record.add(plan.rounds, client, "test", {headline: value}, running.mailbox.traffic)
-    final, best = _final_and_best(running.record, headline)
+    own = {client: scores[plan.federation.group_of(client).task.headline] for client, scores in clients.items()}
+    for client, scores in clients.items():
+        running.record.add(plan.rounds, client, "test", scores, running.mailbox.traffic)
+    final, best = _final_and_best(running.record, plan.federation.task.headline)
     pace = (bench.processed - before) / running.training if running.training else 0.0
     result = Result(
         running.state, running.model_params(), running.record, running.mailbox.traffic, running.memories, final, best, clients,
-        spread(list(own.values())), running.record.seconds, pace, running.mailbox.lost,
+        spread(list(own.values())), running.groups, running.record.seconds, pace, running.mailbox.lost,
     )  # fmt: skip
     return result, running
+
+
+def means(federation: Participants, reports: Mapping[ClientId, dict[str, float]]) -> dict[str, dict[str, float]]:
+    """Each group's metrics: the mean over those of its clients that reported."""
+    found: dict[str, list[dict[str, float]]] = {}
+    for client, scores in reports.items():
+        group = federation.group_of(client)
+        known = {name: scores[name] for name in group.task.measures}
+        found.setdefault(group.name, []).append({**known, "score": scores[group.task.headline]})
+    return {name: {m: sum(r[m] for r in rows) / len(rows) for m in rows[0]} for name, rows in found.items()}
+
+
+def overall(task: Judged, groups: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """The mean over groups, of what all of them are judged by."""
+    return {m: sum(g[m] for g in groups.values()) / len(groups) for m in task.measures if groups}
 
 
 def _no_work(address: str, _: Any) -> Any:

@@ -12,11 +12,13 @@ from motet.core.rng import Seed
 from motet.core.script import ClientId
 from motet.core.work import Job, Work
 from motet.learning.features import Examples
-from motet.learning.jobs import Course, Fit, Fitted, Infer, Momenta, Readings
+from motet.learning.jobs import Beside, Course, Fit, Fitted, Infer, Momenta, Readings
 from motet.learning.model import Model
 from motet.learning.objectives import Objective
 from motet.learning.readouts import Readout
 from motet.learning.solver import Solver
+
+BEGINNING = "beginning"  # the program under which a client remembers what an earlier phase left it
 
 
 class Task(Protocol):
@@ -73,6 +75,11 @@ class Context:
         return self.site.model
 
     @property
+    def fresh(self) -> Params:
+        """The model this client begins with: the one everybody has, or what an earlier phase left it."""
+        return self.model.fresh.with_(self.recall(BEGINNING))
+
+    @property
     def size(self) -> int:
         return self.site.size
 
@@ -87,13 +94,14 @@ class Context:
         course: Course | None = None,
         momenta: Momenta | None = None,
         keep_momenta: bool = False,
+        beside: Beside | None = None,
         purpose: str = "fit",
     ) -> Generator[Job, Any, Fitted]:
         """Train. `purpose` tells two trainings of one client in one round apart, so that they draw different orders."""
         examples = self.site.split("train") if on is None else on
         seed = self.seed.of(purpose).number()
         how = objective or self.site.task.objective
-        job = Fit(self.model, start, examples, how, solver, seed, anchor, course, momenta, keep_momenta)
+        job = Fit(self.model, start, examples, how, solver, seed, anchor, course, momenta, keep_momenta, beside)
         fitted: Fitted = yield from self._asked(job)
         return fitted
 

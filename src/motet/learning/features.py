@@ -93,6 +93,11 @@ class Features:
         ids = self.columns["input_ids"]
         return ids.lengths if isinstance(ids, Ragged) else np.full(len(ids), ids.shape[1])
 
+    def passage(self, row: int) -> np.ndarray:
+        """The tokens of a text itself, without a question put to it (whose tokens stand nowhere in the text)."""
+        ids, places = self.columns["input_ids"], self.side.get("first")
+        return ids[row] if places is None else ids[row][places[row] >= 0]
+
     def batch(self, rows: np.ndarray) -> dict[str, Tensor]:
         """Some rows as tensors; `attention_mask` marks what is no padding."""
         tensors: dict[str, Tensor] = {}
@@ -107,6 +112,9 @@ class Features:
         return tensors
 
 
+NOTHING = Features("", {})
+
+
 @message
 @dataclass(frozen=True, eq=False)
 class Examples:
@@ -116,11 +124,18 @@ class Examples:
     rows: np.ndarray
     extra: Mapping[str, Tensor] = field(default_factory=dict)
 
+    @staticmethod
+    def of(**columns: Tensor) -> Examples:
+        """Examples of no corpus, which consist of these columns alone: states that others have sent."""
+        return Examples(NOTHING, np.arange(len(next(iter(columns.values())))), columns)
+
     def __len__(self) -> int:
         return len(self.rows)
 
     @property
     def lengths(self) -> np.ndarray:
+        if self.features is NOTHING:
+            return np.zeros(len(self), np.int64)
         lengths: np.ndarray = self.features.lengths[self.rows]
         return lengths
 

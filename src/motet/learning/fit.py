@@ -31,7 +31,9 @@ def fit(
     orders = [job.solver.order(len(job.examples), Seed(job.seed).of("order").numpy()) for job in jobs]
     pack.seat([job.start for job in jobs], _words(jobs))
     pack.train()
-    slate: Slate = DeviceSlate(jobs, orders, pack, source) if isinstance(source, Resident) else HostSlate(jobs, orders, source)
+    slate: Slate = (
+        DeviceSlate(jobs, orders, pack, source) if isinstance(source, Resident) else HostSlate(jobs, orders, pack, source)
+    )
     training = Training(jobs, pack, slate, half)
     steps = len(orders[0])
     seed = Seed(jobs[0].seed) if len(jobs) == 1 else Seed(0, tuple(job.seed for job in jobs))

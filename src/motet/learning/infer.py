@@ -15,14 +15,14 @@ from motet.learning.resident import Resident, step_up
 from motet.learning.slate import Read
 
 
-def infer(job: Infer, pack: Pack, read: Read) -> Readings:
+def infer(job: Infer, pack: Pack, read: Read, half: bool = False) -> Readings:
     """Texts of like length stand together, so little is padded; the answer is in the examples' order."""
     pack.seat([job.params])
     pack.module.eval()
     by_length = np.argsort(job.examples.lengths, kind="stable")
     places = [by_length[at : at + job.batch] for at in range(0, len(by_length), job.batch)]
-    with torch.no_grad():
-        found = [job.readout.read(pack, read(job.examples, p)) for p in places]
+    with torch.no_grad(), torch.autocast(pack.device.type, torch.bfloat16, enabled=half):
+        found = [job.readout.read(pack, {n: t.to(pack.device) for n, t in read(job.examples, p).items()}) for p in places]
     return joined(found, np.concatenate(places) if places else np.zeros(0, np.int64))
 
 

@@ -6,11 +6,12 @@ from collections.abc import Hashable, Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from motet.core.messages import message
 from motet.core.params import Params
-from motet.learning.features import Examples
+from motet.learning.features import NOTHING, Examples
 from motet.learning.model import Model
 from motet.learning.objectives import Objective
 from motet.learning.readouts import Readout
@@ -39,6 +40,24 @@ class Momenta:
 
 @message
 @dataclass(frozen=True, eq=False)
+class Beside:
+    """Further examples, of which every step sees as many as its batch holds: drawn anew, or those with the batch's numbers.
+
+    A batch holds their columns, and `paired`: 1 where there is such an example, 0 where the number is too high.
+    """
+
+    examples: Examples
+    by_number: bool = False
+
+    def batch(self, places: np.ndarray, rng: np.random.Generator) -> dict[str, Tensor]:
+        count = len(self.examples)
+        chosen = places if self.by_number else rng.integers(count, size=len(places))
+        paired = torch.from_numpy((chosen < count).astype(np.float32))
+        return {**self.examples.batch(np.minimum(chosen, count - 1)), "paired": paired}
+
+
+@message
+@dataclass(frozen=True, eq=False)
 class Fit:
     """Train from `start` on `examples`. All randomness (order, dropout) follows from `seed`."""
 
@@ -52,12 +71,18 @@ class Fit:
     course: Course | None = None
     momenta: Momenta | None = None
     keep_momenta: bool = False
+    beside: Beside | None = None
 
     @property
     def key(self) -> Hashable:
         alone = self.seed if self.momenta is not None or self.keep_momenta else None
         own = (self.examples.features.key, *self.examples.extra)
         return ("fit", self.model.key, self.objective, self.solver.optimizer, self.solver.momentum, own, alone)
+
+    @property
+    def alone(self) -> bool:
+        """Whether it cannot stand beside others: its objective looks into the module, or each step draws from a second set."""
+        return self.beside is not None or getattr(self.objective, "alone", False)
 
 
 @message
@@ -85,6 +110,11 @@ class Infer:
     examples: Examples
     readout: Readout
     batch: int = 64
+
+    @property
+    def alone(self) -> bool:
+        """Whether it cannot stand beside others: its readout looks into the module, or its examples are of no corpus."""
+        return getattr(self.readout, "alone", False) or self.examples.features is NOTHING
 
     @property
     def key(self) -> Hashable:

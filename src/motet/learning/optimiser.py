@@ -67,8 +67,8 @@ class Optimiser:
 
     def step(self, rates: Sequence[float] | Tensor, clients: int) -> None:
         """Move the first clients. On a device every rate is a window on one tensor, so that a recorded step can change it."""
-        if self.rates is not None and isinstance(rates, Tensor):
-            self.rates[:clients].copy_(rates)
+        if self.rates is not None:
+            self.rates[:clients].copy_(torch.as_tensor(rates))
         else:
             for group, rate in zip(self.groups, rates, strict=False):
                 group["lr"] = float(rate)

@@ -15,6 +15,7 @@ from motet.core.program import Roster, Start
 from motet.core.rng import Seed
 from motet.core.script import ClientId
 from motet.core.work import Job, Work
+from motet.learning.context import BEGINNING
 from motet.learning.jobs import Fitted
 from motet.learning.solver import Solver
 
@@ -50,6 +51,10 @@ class OwnContext:
     model: OwnModel
     data: Mapping[str, Any]
     recall: Callable[[str], Any] = lambda program: None
+
+    @property
+    def fresh(self) -> Params:
+        return self.model.fresh.with_(self.recall(BEGINNING))
 
     @property
     def size(self) -> int:
@@ -92,6 +97,11 @@ class OwnFederation:
     seed: Seed
     clients: Roster
     model: OwnModel
+    name: str = "own"
+
+    def group_of(self, client: ClientId) -> OwnFederation:
+        """All clients are alike."""
+        return self
 
     def start(self) -> Start:
         return Start(self.model.fresh, self.clients)

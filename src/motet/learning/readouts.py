@@ -96,9 +96,8 @@ class Generated:
             do_sample=False,
             max_new_tokens=self.tokens,
             min_new_tokens=self.shortest or None,
-            length_penalty=self.length_penalty,
-            early_stopping=self.beams > 1,
             no_repeat_ngram_size=self.no_repeat,
+            **({"length_penalty": self.length_penalty, "early_stopping": True} if self.beams > 1 else {}),
         )
         output = forward(batch)["logits"].float()
         known = batch["labels"] != IGNORED

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from motet.core.rng import Seed
 from motet.learning.features import Examples
 from motet.learning.jobs import Course, Fit
 from motet.learning.objectives import Batch
@@ -47,13 +48,13 @@ def rates_of(job: Fit, steps: int) -> list[float]:
 
 
 class HostSlate:
-    """One client, on a CPU."""
+    """One client, whose batches are made by the host."""
 
-    def __init__(self, jobs: Sequence[Fit], orders: Orders, read: Read) -> None:
+    def __init__(self, jobs: Sequence[Fit], orders: Orders, pack: Pack, read: Read) -> None:
         (self.job,), (self.order,) = jobs, orders
-        self.read, self.at = read, 0
+        self.read, self.at, self.device = _with_beside(self.job, read), 0, pack.device
         self.rate = rates_of(self.job, len(self.order))
-        self.seen = torch.zeros(len(self.order))
+        self.seen = torch.zeros(len(self.order), device=pack.device)
 
     def active(self, at: int) -> int:
         return 1
@@ -62,7 +63,8 @@ class HostSlate:
         return None
 
     def batch(self, clients: int) -> Batch:
-        return self.read(self.job.examples, self.order[self.at])
+        batch = self.read(self.job.examples, self.order[self.at])
+        return batch if self.device.type == "cpu" else {n: t.to(self.device) for n, t in batch.items()}
 
     def counts(self, clients: int) -> Tensor | None:
         return None
@@ -75,7 +77,16 @@ class HostSlate:
         self.at += 1
 
     def losses(self) -> list[Tensor]:
-        return [self.seen]
+        return [self.seen.cpu()]
+
+
+def _with_beside(job: Fit, read: Read) -> Read:
+    """Batches with the examples that stand beside the job's own, if there are any."""
+    beside = job.beside
+    if beside is None:
+        return read
+    rng = Seed(job.seed).of("beside").numpy()
+    return lambda examples, places: {**read(examples, places), **beside.batch(places, rng)}
 
 
 class DeviceSlate:

@@ -12,9 +12,9 @@ import torch
 
 from motet.core.errors import RunError
 from motet.core.work import Failed, Job
-from motet.learning.features import Features
+from motet.learning.features import Examples, Features
 from motet.learning.fit import fit
-from motet.learning.infer import infer_together
+from motet.learning.infer import infer, infer_together, joined
 from motet.learning.jobs import Fit, Fitted, Infer
 from motet.learning.model import Model
 from motet.learning.pack import Pack
@@ -82,6 +82,10 @@ class Together:
 
     def _fits(self, jobs: list[Fit]) -> list[Fitted | Failed]:
         first = jobs[0]
+        if first.alone:
+            ends = fit([first], self._whole(first), Examples.batch, None, self.half)
+            self.processed += sum(end.processed for end in ends if isinstance(end, Fitted))
+            return ends
         resident = self._resident(first)
         if first.key not in self.widths:
             self.widths[first.key] = self._planned(jobs, resident)
@@ -95,8 +99,11 @@ class Together:
 
     def _infers(self, jobs: list[Infer]) -> list[Any]:
         first = jobs[0]
+        if first.alone:
+            found = [infer(piece, self._whole(first), Examples.batch, self.half) for piece in first.pieces()]
+            return [joined(found, np.arange(len(first.examples)))]
         resident = self._resident(first)
-        alone = getattr(first.readout, "alone", False) or self._way(first, resident).way == "plain"
+        alone = self._way(first, resident).way == "plain"
         jobs = jobs[: _with_models(jobs, 1 if alone else self.widths.get(first.key, self.limit or _MOST))]
         different = len({id(job.params) for job in jobs})
         resident.fill(np.concatenate([job.examples.rows for job in jobs]))
@@ -125,6 +132,13 @@ class Together:
         if mark not in self.packs:
             way = self._way(job, resident).way if packed else "plain"
             self.packs[mark] = Pack(*self._module(job, resident), self.device, way, self.half)
+        return self.packs[mark]
+
+    def _whole(self, job: Fit | Infer) -> Pack:
+        """For one client, whose batches the host makes."""
+        mark = (job.model.key, False, False)
+        if mark not in self.packs:
+            self.packs[mark] = Pack(job.model, job.model.module, self.device)
         return self.packs[mark]
 
     def _module(self, job: Fit | Infer, resident: Resident) -> tuple[Model, torch.nn.Module]:

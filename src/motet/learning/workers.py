@@ -28,7 +28,7 @@ from motet.core.errors import MotetError, RunError
 from motet.core.work import Failed, Job
 from motet.learning.arena import Arena
 from motet.learning.bench import Alone, Scratch
-from motet.learning.features import Features
+from motet.learning.features import NOTHING, Features
 from motet.learning.infer import joined
 from motet.learning.jobs import Fit, Fitted, Infer
 from motet.learning.model import Model
@@ -61,7 +61,7 @@ class Workers:
 
     def __init__(self, count: int, models: Mapping[str, Model], features: Mapping[str, Features], scratch: Scratch) -> None:
         self.count, self.room = count, 2 * count
-        self.known: dict[str, Model | Features] = {**models, **features}
+        self.known: dict[str, Model | Features] = {NOTHING.key: NOTHING, **models, **features}
         self.scratch, self.here = scratch, Alone(torch.device("cpu"), scratch)
         self.threads = torch.get_num_threads()
         self.processes: list[BaseProcess] = []

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ from motet.core.errors import ConfigError
 
 
 def bert2bert(where: str, tokenizer: Any, changes: Mapping[str, Any]) -> Any:
-    """The decoder gets cross-attention and a language-model head of its own; writing begins with [CLS] and ends with [SEP]."""
+    """The decoder gets cross-attention and a language-model head of its own; weights are those of `where`."""
     import transformers
 
     options = {f"{side}_{name}": value for side in ("encoder", "decoder") for name, value in changes.items()}
@@ -20,6 +21,21 @@ def bert2bert(where: str, tokenizer: Any, changes: Mapping[str, Any]) -> Any:
         raise ConfigError(
             f"model.name: no BERT2BERT could be made from '{where}' ({first}); it needs an encoder of BERT's kind."
         ) from None
+    return with_marks(model, tokenizer)
+
+
+def from_nothing(encoder: Any, tokenizer: Any) -> Any:
+    """The same with random weights, from an encoder's configuration."""
+    import transformers
+
+    decoder = copy.deepcopy(encoder)
+    decoder.is_decoder, decoder.add_cross_attention = True, True
+    config = transformers.EncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder)
+    return with_marks(transformers.EncoderDecoderModel(config), tokenizer)
+
+
+def with_marks(model: Any, tokenizer: Any) -> Any:
+    """Writing begins with [CLS] and ends with [SEP]."""
     begin = tokenizer.cls_token_id if tokenizer.cls_token_id is not None else tokenizer.bos_token_id
     end = tokenizer.sep_token_id if tokenizer.sep_token_id is not None else tokenizer.eos_token_id
     for config in (model.config, model.generation_config):

@@ -6,7 +6,7 @@ import hashlib
 import importlib.util
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +19,8 @@ from motet.core.rng import Seed, own_randomness
 from motet.learning.model import Model
 from motet.models.adapters import add_adapters
 from motet.models.anatomy import anatomy_of
-from motet.models.encoder_decoder import bert2bert
+from motet.models.encoder_decoder import bert2bert, from_nothing
+from motet.models.mixed import Mixed
 from motet.models.recurrent import Recurrent
 from motet.models.tiny import tiny_config
 from motet.models.vocabulary import word_tokenizer
@@ -32,7 +33,7 @@ HEADS = {
     "seq2seq": "AutoModelForSeq2SeqLM",
     "lm": "AutoModelForCausalLM",
 }
-BERT2BERT = "bert2bert:"
+BERT2BERT, MIXED = "bert2bert:", "mixed:"
 Texts = Callable[[], Iterable[str]]  # asked for only by models that make their vocabulary from them
 
 
@@ -60,6 +61,7 @@ MODELS: dict[str, Packaged | str] = {
     "tiny": "two layers, 64 wide, from nothing: a BERT, for lm a GPT-2, for seq2seq a BART; the corpus's own words",
     "bilstm": "a bidirectional LSTM (for lm one that reads forwards) from nothing; the corpus's own words",
     "bert2bert:<encoder>": "an encoder and a decoder, both begun from that encoder (bert2bert:minilm), for seq2seq",
+    "mixed:<encoder>": "such a pair as one backbone for clients with different tasks (mixed:minilm, mixed:tiny)",
 }
 
 
@@ -86,7 +88,7 @@ def load_model(choice: ModelChoice, task: str, labels: Sequence[str], texts: Tex
     if config is not None and getattr(config, "pad_token_id", None) is None:
         config.pad_token_id = tokenizer.pad_token_id
     _check_length(choice, config)
-    anatomy = module.anatomy() if isinstance(module, Recurrent) else anatomy_of(module)
+    anatomy = module.anatomy() if isinstance(module, Recurrent | Mixed) else anatomy_of(module)
     if choice.lora:
         with own_randomness(seed.of("adapters", choice.name).number(), torch.device("cpu")):
             anatomy = add_adapters(module, anatomy, choice.lora, choice.lora_alpha)
@@ -107,9 +109,10 @@ def _made(choice: ModelChoice, task: str, labels: Sequence[str], texts: Texts) -
     if choice.name == "tiny":
         tokenizer = word_tokenizer(texts(), marked=task != "lm")
         return auto.from_config(tiny_config(task, tokenizer, named, choice.config)), tokenizer
-    name = choice.name.removeprefix(BERT2BERT)
-    source = MODELS.get(name)
-    where = str(source.directory()) if isinstance(source, Packaged) else name
+    if choice.name.startswith(MIXED):
+        backbone, tokenizer = _pair(replace(choice, name=choice.name.removeprefix(MIXED)), texts)
+        return Mixed(backbone, task, labels), tokenizer
+    where = _whence(choice.name.removeprefix(BERT2BERT))
     tokenizer = _loaded(transformers.AutoTokenizer, where, "tokenizer")
     if choice.name.startswith(BERT2BERT):
         if task != "seq2seq":
@@ -119,6 +122,25 @@ def _made(choice: ModelChoice, task: str, labels: Sequence[str], texts: Texts) -
         config = _loaded(transformers.AutoConfig, where, "configuration", **named, **choice.config)
         return auto.from_config(config), tokenizer
     return _loaded(auto, where, "model", dtype=torch.float32, **named, **choice.config), tokenizer
+
+
+def _pair(choice: ModelChoice, texts: Texts) -> tuple[Any, Any]:
+    """An encoder and a decoder of one kind: pretrained, or with random weights (`tiny`, or `from_scratch`)."""
+    import transformers
+
+    if choice.name == "tiny":
+        tokenizer = word_tokenizer(texts())
+        return from_nothing(tiny_config("classification", tokenizer, {}, choice.config), tokenizer), tokenizer
+    where = _whence(choice.name)
+    tokenizer = _loaded(transformers.AutoTokenizer, where, "tokenizer")
+    if choice.from_scratch:
+        return from_nothing(_loaded(transformers.AutoConfig, where, "configuration", **choice.config), tokenizer), tokenizer
+    return bert2bert(where, tokenizer, choice.config), tokenizer
+
+
+def _whence(name: str) -> str:
+    source = MODELS.get(name)
+    return str(source.directory()) if isinstance(source, Packaged) else name
 
 
 def _named(task: str, labels: Sequence[str]) -> dict[str, Any]:

@@ -9,7 +9,7 @@ from typing import Any
 
 from motet.codecs.channel import Channel
 from motet.core.errors import PrivacyError
-from motet.core.script import ClientId, offers
+from motet.core.script import ClientId, offers, parts_of
 from motet.core.work import Bench, Failed, Work, drive
 from motet.transport.memories import Memories
 from motet.transport.messages import Reply, Request
@@ -30,7 +30,7 @@ class Host:
         channel: Channel = Channel(),
         only_sums: bool = False,
     ) -> None:
-        self.programs = {p.name: p for p in programs}
+        self.programs = {part.name: part for p in programs for part in parts_of(p)}
         self.context_of, self.bench, self.memories, self.channel = context_of, bench, memories, channel
         self.only_sums = only_sums
 

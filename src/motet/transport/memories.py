@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from motet.core.script import ClientId
-from motet.wire import measure, pack, unpack
+from motet.wire import measure, packed, unpack
 
 Key = tuple[str, ClientId]
 
@@ -105,7 +105,7 @@ class Memories:
         self.folder.mkdir(parents=True, exist_ok=True)
         self.written += 1
         name = f"{self.written:08d}-{re.sub(r'[^A-Za-z0-9_-]', '_', '-'.join(key))[:80]}"
-        write_atomically(self.folder / name, pack(value))
+        write_atomically(self.folder / name, *packed(value))
         return name
 
     def _read(self, name: str) -> Any:
@@ -114,11 +114,12 @@ class Memories:
         return unpack(bytearray((self.folder / name).read_bytes()))
 
 
-def write_atomically(path: Path, data: bytes) -> None:
+def write_atomically(path: Path, *pieces: bytes | memoryview) -> None:
     """All of it or nothing, whatever happens meanwhile."""
     beside = path.with_name(f".{path.name}.part")
     with beside.open("wb") as file:
-        file.write(data)
+        for piece in pieces:
+            file.write(piece)
         file.flush()
         os.fsync(file.fileno())
     beside.replace(path)

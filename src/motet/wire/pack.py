@@ -11,7 +11,7 @@ import json
 import math
 import struct
 import zlib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -53,9 +53,15 @@ def frame(value: object, refer: Callable[[object], str | None] = lambda _: None)
     return _LEAD.pack(MAGIC, VERSION, flags, len(head)) + head, tensors
 
 
-def pack(value: object) -> bytes:
+def packed(value: object) -> Iterator[bytes | memoryview]:
+    """The message in pieces, none of which is made before it is asked for: a large one is never held twice."""
     head, tensors = frame(value)
-    return b"".join([head, *(raw(t) for t in tensors)])
+    yield head
+    yield from (raw(t) for t in tensors)
+
+
+def pack(value: object) -> bytes:
+    return b"".join(packed(value))
 
 
 def measure(value: object) -> Size:

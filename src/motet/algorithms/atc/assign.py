@@ -1,0 +1,109 @@
+"""ATC's first stage: all clients learn from their texts alone, and those that learn alike share what they learn (section 3.2).
+
+Each round the server assigns one of two lessons to all: name masked words, which trains the encoder and the head that names
+them, or rewrite garbled texts, which trains encoder and decoder. Only what the lesson trains is sent, either way.
+
+    wₙ ← wₙ + Σ_{i ∈ Cₙ} |Dᵢ|/|D_Cₙ| · Δwᵢ,   Cₙ: n's cluster by the cosine of the updates, anew each round        (eq. 1)
+
+The authors' code sends everything, zeros included; clusters and models come out the same. Optimiser and schedule span the whole
+stage. Where a lesson does not train a part, neither momentum nor weight decay moves it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+import numpy as np
+
+from motet.algorithms.atc.course import BACKBONE, Own, backbones, moments_kept, moments_taken
+from motet.algorithms.kinship import clustered, mean_of
+from motet.core.layers import Layers
+from motet.core.messages import message
+from motet.core.params import Params
+from motet.core.program import Round, Start
+from motet.core.script import ClientId, Script, gather, work
+from motet.core.weighted import Weighted
+from motet.core.work import Work
+from motet.learning.backbone import MaskedWords, Reconstruction
+from motet.learning.context import Context
+from motet.learning.corruption import Marks, masked, noised
+from motet.learning.features import Examples
+from motet.learning.jobs import Course
+from motet.learning.objectives import Objective
+from motet.learning.solver import Solver
+
+Lesson = Literal["mlm", "dr"]
+TRAINS: dict[Lesson, Layers] = {"mlm": Layers.of("encoder", "encoder head"), "dr": Layers.of("encoder", "decoder")}
+_OBJECTIVES: dict[Lesson, Objective] = {"mlm": MaskedWords(), "dr": Reconstruction()}
+_MAKERS: dict[Lesson, Callable[[Examples, Marks, np.random.Generator], Examples]] = {"mlm": masked, "dr": noised}
+
+
+@message
+@dataclass(frozen=True, eq=False)
+class Assigned:
+    params: Params
+    lesson: Lesson
+    round: int
+    rounds: int
+
+
+@message
+@dataclass(frozen=True, eq=False)
+class AssignState:
+    models: dict[ClientId, Params]
+
+
+@dataclass(frozen=True)
+class Assign:
+    solver: Solver
+    lessons: tuple[Lesson, ...] = ("mlm", "dr")
+    clusters: int = 5
+    name: str = "assign"
+    personal: bool = True
+
+    def init(self, start: Start) -> AssignState:
+        return AssignState(backbones(start, BACKBONE))
+
+    def round(self, state: AssignState, rnd: Round) -> Script[AssignState]:
+        lesson = self._drawn(rnd)
+        trains = TRAINS[lesson]
+        asks = {c: Assigned(state.models[c].only(trains), lesson, rnd.index, rnd.rounds) for c in rnd.cohort}
+        replies = yield from gather(self.learn, asks)
+        learnt = {c: reply for c, reply in replies.items() if reply.weight > 0}
+        group = clustered({c: reply.value for c, reply in learnt.items()}, self.clusters)
+        step = {g: mean_of(learnt, [c for c in learnt if group[c] == g]) for g in sorted(set(group.values()))}
+        rnd.note("lesson", lesson)
+        rnd.note("clusters", group)
+        moved = {c: state.models[c].with_(asks[c].params + step[group[c]]) for c in learnt}
+        return AssignState({**state.models, **{c: rnd.shelve(model) for c, model in moved.items()}})
+
+    def _drawn(self, rnd: Round) -> Lesson:
+        """The first round's is the first of the lessons, afterwards any of them."""
+        place = 0 if rnd.index == 0 else int(rnd.seed.of("lesson").numpy().integers(len(self.lessons)))
+        return self.lessons[place]
+
+    @work(reveals="each")
+    def learn(self, ctx: Context, ask: Assigned, own: Own | None) -> Work[tuple[Weighted, Own | None]]:
+        texts, trains = ctx.site.split("train"), TRAINS[ask.lesson]
+        before = ctx.fresh.with_(ask.params)
+        if not len(texts):
+            return Weighted(ask.params.zeros(), 0.0), own
+        steps, rng = self.solver.count(len(texts)), ctx.seed.of("lesson").numpy()
+        rows = np.concatenate(self.solver.order(len(texts), rng))
+        drawn = Examples(texts.features, texts.rows[rows])
+        exercise = _MAKERS[ask.lesson](drawn, Marks.of(ctx.model.tokenizer), rng)
+        course = Course(ask.round * steps, ask.rounds * steps)
+        fitted = yield from ctx.fit(
+            before, replace(self.solver, steps=steps), objective=_OBJECTIVES[ask.lesson], on=exercise, course=course,
+            momenta=moments_taken(own, before), keep_momenta=True,
+        )  # fmt: skip
+        update = (fitted.params - before).only(trains)
+        return Weighted(update, float(ctx.size)), Own(None, moments_kept(own, fitted.momenta, before, trains, BACKBONE))
+
+    def view(self, state: AssignState, client: ClientId) -> Params:
+        return state.models[client] if client in state.models else next(iter(state.models.values()))
+
+    def assemble(self, ctx: Context, params: Params, own: Own | None) -> Params:
+        return ctx.fresh.with_(params)

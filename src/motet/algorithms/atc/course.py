@@ -1,0 +1,54 @@
+"""What both stages stand on: the backbone, and what a client keeps from round to round.
+
+That is its private layers, and an optimiser which is not begun anew.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from motet.core.errors import ConfigError
+from motet.core.layers import Layers
+from motet.core.messages import message
+from motet.core.params import Params
+from motet.core.program import Start
+from motet.core.script import ClientId
+from motet.learning.jobs import Momenta
+
+ENCODER, NAMING, DECODER = Layers.of("encoder"), Layers.of("encoder head"), Layers.of("decoder")
+BACKBONE = Layers.of("encoder", "encoder head", "decoder")
+
+
+def backbones(start: Start, layers: Layers) -> dict[ClientId, Params]:
+    """These layers of each client's model; one value for all who have nothing of their own yet."""
+    if any(not start.shared.only(part).layout.names for part in (ENCODER, NAMING, DECODER)):
+        raise ConfigError(
+            "atc: the models have no encoder, decoder and head for masked words in common; give all groups one that has them: "
+            "model.name=mixed:<encoder>, such as mixed:minilm or mixed:tiny."
+        )
+    shared = start.shared.only(layers)
+    return {c: start.own[c].only(layers) if c in start.own else shared for c in start.clients}
+
+
+@message
+@dataclass(frozen=True, eq=False)
+class Own:
+    params: Params | None
+    momenta: Momenta | None
+
+
+def moments_taken(own: Own | None, model: Params) -> Momenta | None:
+    """The moments for the whole model; zero where none were kept."""
+    if own is None or own.momenta is None:
+        return None
+    return Momenta(own.momenta.steps, tuple(model.zeros().with_(m) for m in own.momenta.moments))
+
+
+def moments_kept(own: Own | None, now: Momenta | None, model: Params, trained: Layers, kept: Layers) -> Momenta | None:
+    """The moments of what was trained, and of the rest what they were before; nothing of layers that are not kept."""
+    if now is None:
+        return None
+    before = moments_taken(own, model)
+    old = before.moments if before is not None else tuple(model.zeros() for _ in now.moments)
+    whole = tuple(o.with_(n.only(trained)) for o, n in zip(old, now.moments, strict=True))
+    return Momenta(now.steps, tuple(m.only(kept) for m in whole))
