@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,11 @@ from motet.experiment.build import build_federation
 from motet.experiment.check import rehearse
 from motet.experiment.config import Config
 from motet.experiment.federation import Federation, Medley
-from motet.experiment.session import export_model, perform
+from motet.experiment.run import Running
+from motet.experiment.session import export_model, perform, plan_of
+from motet.learning.bench import Alone
 from motet.learning.solver import Solver
+from motet.report.progress import Silent
 from motet.wire import pack
 
 SOLVER = Solver(lr=0.01, batch=8)
@@ -205,17 +209,14 @@ def test_a_mixed_run_leaves_a_summary_of_each_group_and_every_client_s_model(tas
 
 
 def test_a_mixed_run_goes_on_as_if_it_had_not_stopped(tasks: Config, tmp_path: Path) -> None:
-    from motet.experiment.run import Running
-    from motet.experiment.session import plan_of
-    from motet.learning.bench import Alone
-    from motet.report.progress import Silent
-
     federation = build_federation(tasks)
     bench = Alone(torch.device("cpu"))
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "parts").mkdir()
     whole = Running(plan_of(tasks, federation), bench, tmp_path / "whole", Silent())
     whole.play_rounds()
     first = Running(plan_of(tasks, federation), bench, tmp_path / "parts", Silent())
-    first.plan = first.plan.__class__(**{**vars(first.plan), "rounds": 1})
+    first.plan = replace(first.plan, rounds=1)
     first.play_rounds()
     second = Running(plan_of(tasks, federation), bench, tmp_path / "parts", Silent())
     assert second.resume()

@@ -13,11 +13,13 @@ from motet.codecs.channel import Channel
 from motet.core.params import Params
 from motet.core.program import Algorithm, Roster, Round, Start
 from motet.core.rng import Seed
-from motet.core.script import ClientId, Script, play
+from motet.core.script import ClientId, Remark, Script, play
 from motet.core.work import Bench
 from motet.experiment.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from motet.experiment.cohorts import pick
 from motet.experiment.config import CohortChoice, Evaluation
+from motet.experiment.domains import by_client
+from motet.experiment.federation import Federation
 from motet.experiment.record import Record, spread
 from motet.experiment.shelf import Shelf
 from motet.learning.evaluate import Evaluate
@@ -182,6 +184,9 @@ class Running:
             return overall(federation.task, self.groups)
         server = federation.server_context(self.done)
         found: dict[str, float] = self._play(server.evaluate(self.model_params(), "global"))
+        if self.plan.evaluation.by_client and isinstance(federation, Federation):
+            for client, scores in self._play(by_client(federation, self.model_params(), self.done)).items():
+                self.record.add(self.done, client or "server", "common", scores, self.mailbox.traffic)
         return found
 
     def look_at_clients(self) -> dict[ClientId, dict[str, float]]:
@@ -216,7 +221,12 @@ class Running:
         self.saved = time.monotonic()
 
     def _play(self, script: Script[Any], mailbox: Mailbox | None = None) -> Any:
-        return play(script, (mailbox or self.mailbox).ask, self.bench.run)
+        return play(script, (mailbox or self.mailbox).ask, self.bench.run, self._note)
+
+    def _note(self, remark: Remark) -> None:
+        if remark.text:
+            self.watch.note(remark.text)
+        self.record.add(self.done + 1, remark.who, remark.about, remark.values, self.mailbox.traffic)
 
 
 def run(

@@ -24,6 +24,7 @@ from motet.learning.bench import Alone, Scratch
 from motet.report.curves import draw_curves
 from motet.report.progress import Silent, Watch
 from motet.report.relations import draw_relations, relations
+from motet.report.weights import draw_weights
 from motet.transport.memories import write_atomically
 
 _DATA = ("seed", "data", "model", "partition", "task", "groups")  # what two runs must share to share a federation
@@ -202,3 +203,4 @@ def draw(finished: Finished) -> None:
         found = relations(read_record(folder).rows, int(load_config(folder).algorithm.options.get("neighbours", 8)))
         if found is not None:
             draw_relations(found, folder)
+        draw_weights(read_record(folder).rows, told, folder / "weights.png")
