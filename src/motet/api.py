@@ -68,4 +68,4 @@ def run(
 
 def export(over: Federation, result: Result, to: str | Path) -> None:
     """The global model as a directory that transformers loads."""
-    save_model(over, result.params, Path(to))
+    save_model(over.server, result.params, Path(to))

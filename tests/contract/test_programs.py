@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import pytest
 import torch
@@ -15,15 +14,13 @@ from motet.core.program import Round, Start
 from motet.core.rng import Seed
 from motet.core.script import ClientId, Script, gather, play, work
 from motet.core.work import Work
-from motet.datasets.corpus import Corpus
-from motet.experiment.build import make_federation
-from motet.experiment.config import Choice
+from motet.experiment.build import build_federation
+from motet.experiment.config import Config
 from motet.experiment.federation import Federation
 from motet.learning.bench import Alone
 from motet.learning.context import Context
 from motet.learning.features import Examples
 from motet.learning.solver import Solver
-from motet.models.load import ModelChoice
 from motet.transport.host import Host
 from motet.transport.in_process import InProcess
 from motet.transport.mailbox import Mailbox
@@ -83,39 +80,32 @@ class Parley:
 
 
 @pytest.fixture(scope="module")
-def mixed(corpus: Corpus) -> dict[ClientId, Federation]:
-    """Two clients with one layer, two with two: each federation has all clients, of which we play two."""
-    made = {}
-    for depth in (1, 2):
-        choice = ModelChoice("tiny", 24, config={**SMALL, "num_hidden_layers": depth})
-        made[depth] = make_federation(choice, corpus, Choice("uniform", {"clients": 4}), Seed(7))
-    clients = list(made[1].clients)
-    return {client: made[1 + i % 2] for i, client in enumerate(clients)}
+def mixed() -> Federation:
+    """Two clients with one layer, two with two."""
+    depths = [{"clients": 2, "model": {"config": {**SMALL, "num_hidden_layers": depth}}} for depth in (1, 2)]
+    top = {"data": {"name": "toy-classification", "limit": 96, "test_limit": 48}, "model": {"name": "tiny", "max_tokens": 24}}
+    return build_federation(Config.of("parley", {**top, "seed": 7, "groups": depths}))
 
 
-def test_clients_with_models_of_different_shapes_teach_each_other(mixed: dict[ClientId, Federation]) -> None:
+def test_clients_with_models_of_different_shapes_teach_each_other(mixed: Federation) -> None:
     algorithm = Parley(Solver(lr=0.02, batch=8, epochs=2))
     memories = Memories()
-
-    def context_of(client: ClientId, *rest: Any) -> Context:
-        return mixed[client].context(client, *rest)
-
-    host = Host([algorithm], context_of, Alone(torch.device("cpu")), memories)
+    host = Host([algorithm], mixed.context, Alone(torch.device("cpu")), memories)
     mailbox = Mailbox(InProcess(host))
-    cohort = tuple(mixed)
+    cohort = tuple(mixed.clients)
     ranks = play(algorithm.round(None, Round(0, 1, cohort, Seed(0), None)), mailbox.ask, lambda job: None)
     assert sorted(ranks.values()) == [0, 1, 2, 3]  # every client got the message meant for it
     sizes = {c: memories.get("parley", c).layout.size for c in cohort}
     assert len(set(sizes.values())) == 2  # and each kept a model of its own shape
-    logits = next(iter(mixed.values())).everywhere["global"]
+    logits = mixed.server_site.split("global")
     assert mailbox.traffic.payload_down == len(cohort) * len(logits) * 4 * 4  # rows × classes × bytes: no model travelled
 
 
-def test_two_exchanges_of_a_round_see_what_the_first_one_left(mixed: dict[ClientId, Federation]) -> None:
+def test_two_exchanges_of_a_round_see_what_the_first_one_left(mixed: Federation) -> None:
     algorithm = Parley(Solver(lr=0.02, batch=8))
     memories = Memories()
-    client = next(iter(mixed))
-    host = Host([algorithm], lambda c, *rest: mixed[c].context(c, *rest), Alone(torch.device("cpu")), memories)
+    client = mixed.clients[0]
+    host = Host([algorithm], mixed.context, Alone(torch.device("cpu")), memories)
     mailbox = Mailbox(InProcess(host))
     script = algorithm.round(None, Round(0, 1, (client,), Seed(0), None))
     first = mailbox.ask(next(script))  # type: ignore[arg-type]

@@ -11,6 +11,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from motet.core.errors import ConfigError
 from motet.core.layers import Layers
 from motet.core.messages import message
 from motet.core.params import Params
@@ -47,6 +48,11 @@ class FedAvg:
 
     def init(self, start: Start) -> AvgState:
         params = start.shared.only(self.shared)
+        if not params.layout.names and self.shared != Layers.none():
+            raise ConfigError(
+                f"{self.name}: the models of this federation have none of the layers to be averaged ({self.shared}) in common "
+                "(by name and shape); give the groups like models, or use a method that averages none (isolated)."
+            )
         return AvgState(params, self.server.init(params))
 
     def round(self, state: AvgState, rnd: Round) -> Script[AvgState]:
@@ -58,9 +64,9 @@ class FedAvg:
     def train(self, ctx: Context, params: Params, own: Params | None) -> Work[tuple[Weighted, Params | None]]:
         before = self.assemble(ctx, params, own)
         after = yield from ctx.fit(before, self.solver)
-        update = (after.params - before).only(self.shared)
-        kept = after.params.except_(self.shared) if self.personal else None
-        return Weighted(update, weight_of(self.weighting, ctx, after)), kept
+        update = (after.params - before).narrowed(params.layout)
+        kept = after.params.without(params.layout)  # what is not shared, or is of this client's task alone (its head)
+        return Weighted(update, weight_of(self.weighting, ctx, after)), kept if kept.layout.names else None
 
     def view(self, state: AvgState, client: ClientId) -> Params:
         return state.params

@@ -55,8 +55,9 @@ def check(recipe: Recipe = "quickstart", settings: Settings = None) -> None:
         recipe, settings = "quickstart", [recipe, *(settings or [])]
     config = _recipe(recipe, settings)
     found = rehearse(config, build_federation(config))
+    width = max(14, *map(len, found.facts))
     for name, fact in found.facts.items():
-        typer.echo(f"{name:14} {fact}")
+        typer.echo(f"{name:{width}} {fact}")
     for warning in found.warnings:
         typer.secho(f"note: {warning}", fg="yellow")
     typer.echo("All is well.")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 
@@ -36,7 +36,10 @@ class Layout:
         return sum(math.prod(shape) for shape in self.shapes)
 
     def only(self, layers: Layers) -> Layout:
-        kept = [i for i, (n, p) in enumerate(zip(self.names, self.parts, strict=True)) if layers.chosen(n, p)]
+        return self.picked([i for i, (n, p) in enumerate(zip(self.names, self.parts, strict=True)) if layers.chosen(n, p)])
+
+    def picked(self, kept: Sequence[int]) -> Layout:
+        """Some of its tensors, by their places."""
         if len(kept) == len(self.names):
             return self
         names, shapes, parts = self.names, self.shapes, self.parts
@@ -130,8 +133,13 @@ class Params:
     def except_(self, layers: Layers) -> Params:
         return self.narrowed(self.layout.only(~layers))
 
+    def without(self, layout: Layout) -> Params:
+        """What is not in `layout`."""
+        kept = [i for i, name in enumerate(self.layout.names) if name not in layout.spans]
+        return self.narrowed(self.layout.picked(kept))
+
     def narrowed(self, layout: Layout) -> Params:
-        if layout is self.layout:
+        if layout is self.layout or layout == self.layout:
             return self
         pieces = [self.flat[self.layout.spans[n]] for n in layout.names]
         return Params(layout, torch.cat(pieces) if pieces else self.flat[:0])
@@ -149,3 +157,11 @@ class Params:
         for name, span in other.layout.spans.items():
             flat[self.layout.spans[name]] = other.flat[span]
         return Params(self.layout, flat)
+
+
+def common(models: Sequence[Params]) -> Params:
+    """Of the first model, what all have by the same name and in the same shape: all that an average over them can be of."""
+    shapes = [dict(zip(m.layout.names, m.layout.shapes, strict=True)) for m in models]
+    layout = models[0].layout
+    kept = [i for i, name in enumerate(layout.names) if all(s.get(name) == layout.shapes[i] for s in shapes)]
+    return models[0].narrowed(layout.picked(kept))

@@ -32,21 +32,31 @@ class Roster(Protocol):
 
 @dataclass(frozen=True)
 class Start:
-    """Where an algorithm begins: one model for all, or what an earlier phase left each client."""
+    """Where an algorithm begins: what all models have in common, or what an earlier phase left each client.
+
+    Where all clients have the same model, `shared` is all of it. `server` is the server's own model, if that is another.
+    """
 
     shared: Params
     clients: Roster
     own: Mapping[ClientId, Params] = field(default_factory=dict)
+    server: Params | None = None
 
     def of(self, client: ClientId) -> Params:
         return self.own.get(client, self.shared)
+
+    @property
+    def central(self) -> Params:
+        """The model that the server itself would train."""
+        return self.shared if self.server is None else self.server
 
 
 class Algorithm(Protocol):
     """The contract that the contract suite tests.
 
     `view` and `assemble` answer "which model would this client deploy?": what the server would send, put together
-    with what the client remembers. `personal` says whether that differs from client to client.
+    with what the client remembers; the client "" is somebody who has no memory. `personal` says that there is no common
+    model for them: each client's own is all there is.
     """
 
     @property

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
+from itertools import chain
 from typing import Any
 
 import torch
@@ -20,11 +22,13 @@ from motet.core.script import offers
 from motet.core.work import Bench
 from motet.datasets.corpus import COLUMNS, Corpus
 from motet.datasets.load import load_corpus
-from motet.experiment.config import Choice, Config
+from motet.experiment.config import Choice, Config, GroupChoice
 from motet.experiment.features import cached_features
-from motet.experiment.federation import Federation, arranged
+from motet.experiment.federation import Federation, Group, Members, arranged
 from motet.experiment.options import choose, fill, options_of
 from motet.learning.bench import Alone, Scratch
+from motet.learning.features import Features
+from motet.learning.model import Model
 from motet.learning.solver import Solver
 from motet.learning.workers import Workers, default_count
 from motet.models.load import ModelChoice, load_model
@@ -45,21 +49,108 @@ class InProcessOptions:
             raise ConfigError(f"transport.workers is {self.workers}; it is a number of processes, or 0 for none.")
 
 
+@dataclass(frozen=True, eq=False)
+class Population:
+    """A corpus divided over clients, whatever their models."""
+
+    corpus: Corpus
+    task: Task
+    partition: Partition
+
+
 def build_federation(config: Config) -> Federation:
-    seed = Seed(config.seed)
-    corpus = load_corpus(config.data, seed, None if config.task.type == "auto" else config.task.type)
-    return make_federation(config.model, corpus, config.partition, seed, config.task)
+    """Groups of the same data, task and partition divide one population among them, in order."""
+    seed, groups = Seed(config.seed), config.everybody
+    together: dict[str, list[GroupChoice]] = {}
+    for group in groups:
+        together.setdefault(_source(group), []).append(group)
+    populations = {key: _population(same, seed) for key, same in together.items()}
+    counts = {key: iter(_counts(same, populations[key])) for key, same in together.items()}
+    names, parts = _names(groups, populations), []
+    taken: dict[str, Members] = {}
+    for group, name in zip(groups, names, strict=True):
+        key = _source(group)
+        before = taken.get(key)
+        first, prefix = (before.last, before.prefix) if before else (0, f"{name}/" if len(together) > 1 else "")
+        taken[key] = Members(populations[key].partition.clients, first, first + next(counts[key]), prefix)
+        parts.append((name, populations[key], taken[key], group.model))
+    return _gathered(parts, config.model, seed)
 
 
 def make_federation(
     model: ModelChoice, corpus: Corpus, partition: Choice, seed: Seed, task_choice: Choice = Choice("auto")
 ) -> Federation:
+    """One corpus over clients that are all alike."""
+    whole = _divided_over(corpus, task_choice, partition, seed)
+    members = Members(whole.partition.clients, 0, len(whole.partition))
+    return _gathered([(corpus.name, whole, members, model)], model, seed)
+
+
+def _gathered(parts: Sequence[tuple[str, Population, Members, ModelChoice]], server: ModelChoice, seed: Seed) -> Federation:
+    """Models of the same choice are loaded once, texts read by the same model tokenised once."""
+    corpora = list({id(whole.corpus): whole.corpus for _, whole, _, _ in parts}.values())
+    models: dict[tuple[str, ...], Model] = {}
+    read: dict[tuple[int, str], Features] = {}
+
+    def group(name: str, whole: Population, members: Members, choice: ModelChoice) -> Group:
+        said = (repr(choice), whole.task.name, *whole.task.labels)
+        if said not in models:  # a vocabulary is made from all corpora: embeddings that are averaged must mean the same words
+            texts = partial(chain.from_iterable, map(vocabulary_texts, corpora))
+            models[said] = load_model(choice, whole.task.name, whole.task.labels, texts, seed)
+        model, corpus = models[said], whole.corpus
+        if (id(whole), model.key) not in read:
+            read[id(whole), model.key] = cached_features(whole.task, corpus, model, choice.max_tokens)
+        features = read[id(whole), model.key]
+        return arranged(name, whole.task, model, corpus, features, whole.partition, choice.max_tokens, members)
+
+    groups = tuple(group(*part) for part in parts)
+    _, first, _, _ = parts[0]
+    return Federation(groups, group("server", first, Members(first.partition.clients, 0, len(first.partition)), server), seed)
+
+
+def _source(group: GroupChoice) -> str:
+    division = (group.partition.type, sorted((k, str(v)) for k, v in group.partition.options.items() if k != "clients"))
+    return repr((group.data, group.task, division))
+
+
+def _population(same: Sequence[GroupChoice], seed: Seed) -> Population:
+    one = same[0]
+    corpus = load_corpus(one.data, seed, None if one.task.type == "auto" else one.task.type)
+    counts = [group.clients for group in same]
+    partition = one.partition
+    if None not in counts:
+        partition = Choice(partition.type, {**partition.options, "clients": sum(n or 0 for n in counts)})
+    return _divided_over(corpus, one.task, partition, seed)
+
+
+def _divided_over(corpus: Corpus, task: Choice, partition: Choice, seed: Seed) -> Population:
     if len(corpus) == corpus.train:
         raise DataError(f"{corpus.name}: there are no test rows, so nothing could be judged; set data.test or data.test_share.")
-    task = build_task(task_choice, corpus)
-    loaded = load_model(model, task.name, task.labels, lambda: vocabulary_texts(corpus), seed)
-    features = cached_features(task, corpus, loaded, model.max_tokens)
-    return arranged(task, loaded, corpus, features, divided(partition, corpus, seed), seed, model.max_tokens)
+    return Population(corpus, build_task(task, corpus), divided(partition, corpus, seed))
+
+
+def _names(groups: Sequence[GroupChoice], populations: Mapping[str, Population]) -> list[str]:
+    """The group's own name, or its corpus's where corpora differ, else its model's; numbered where another has it too."""
+    found: list[str] = []
+    for group in groups:
+        corpus = populations[_source(group)].corpus.name
+        name = group.name or (corpus if len(populations) > 1 or len(groups) == 1 else group.model.name)
+        number = 1 + sum(other.partition("#")[0] == name for other in found)
+        found.append(name if number == 1 else f"{name}#{number}")
+    return found
+
+
+def _counts(same: Sequence[GroupChoice], whole: Population) -> list[int]:
+    """How many clients of a population each of its groups has; one group may take all that the others leave."""
+    there, said = len(whole.partition), [group.clients for group in same]
+    rest = there - sum(n or 0 for n in said)
+    if (rest and None not in said) or rest < said.count(None) or said.count(None) > 1:
+        raise ConfigError(
+            f"groups: {whole.corpus.name} is divided over {there} clients ({same[0].partition.type}), and its groups ask for "
+            f"{', '.join('the rest' if n is None else str(n) for n in said)}; let their 'clients' sum to {there}, or leave it "
+            "out in one of them."
+        )
+    return [rest if n is None else n for n in said]
 
 
 def build_task(choice: Choice, corpus: Corpus) -> Task:
@@ -154,15 +245,14 @@ def build_bench(config: Config, federations: list[Federation], scratch: Scratch)
 
 
 def make_bench(device: torch.device, workers: int | None, federations: list[Federation], scratch: Scratch) -> Bench:
-    for federation in federations:
-        if device.type == "cpu":
-            scratch.prepare(federation.model, federation.features)
+    readings = [reading for federation in federations for reading in federation.readings]
+    for model, features in readings if device.type == "cpu" else ():
+        scratch.prepare(model, features)
     count = default_count() if workers is None else workers
     if device.type != "cpu" or count == 0:
         return Alone(device, scratch)
-    models = {f.model.key: f.model for f in federations}
-    features = {f.features.key: f.features for f in federations}
-    return Workers(count, models, features, scratch)
+    models, read = {m.key: m for m, _ in readings}, {f.key: f for _, f in readings}
+    return Workers(count, models, read, scratch)
 
 
 def device_of(name: str) -> torch.device:

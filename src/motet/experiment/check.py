@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 
 from motet.core.errors import RunError
+from motet.core.layers import described
 from motet.core.params import Params
 from motet.core.rng import Seed
 from motet.core.weighted import Weighted
 from motet.experiment.build import build_channel, device_of
-from motet.experiment.config import Config
-from motet.experiment.federation import Federation
+from motet.experiment.config import Config, GroupChoice
+from motet.experiment.federation import Federation, Group
 from motet.experiment.memory import PeakMemory
 from motet.experiment.session import plan_of
 from motet.learning.bench import Alone, Scratch, one_thread
@@ -36,49 +37,67 @@ class Rehearsal:
 def rehearse(config: Config, federation: Federation) -> Rehearsal:
     plan = plan_of(config, federation)
     solver: Solver = plan.algorithm.solver  # type: ignore[attr-defined]
-    sizes = federation.partition.train.sizes
+    sizes = np.concatenate([group.sizes for group in federation.groups])
     cohort = min(config.cohort.size or len(sizes), len(sizes))
     device = device_of(config.device)
     scratch = Scratch()
     try:
-        if device.type == "cpu":
-            scratch.prepare(federation.model, federation.features)
+        for model, features in federation.readings if device.type == "cpu" else ():
+            scratch.prepare(model, features)
         with PeakMemory(every=0.05) as memory, one_thread():
-            loss, seconds = _few_steps(federation, Alone(device, scratch), solver)
+            tried = [_few_steps(group, Alone(device, scratch), solver) for group in federation.groups]
             peak = memory.look()
     finally:
         scratch.close()
-    steps = float(np.mean([solver.count(int(n)) for n in sizes]))
     at_once = min(cohort, default_count()) if device.type == "cpu" else 1
+    work = sum(s * solver.count(int(n)) for (_, s), g in zip(tried, federation.groups, strict=True) for n in g.sizes)
+    seconds = config.rounds * work * cohort / len(sizes) / at_once
     view = plan.algorithm.view(plan.algorithm.init(federation.start()), federation.clients[0])
     down = measure(build_channel(config).down.encode(view)).payload
     up = measure(build_channel(config).up.encode(Weighted(view, 1.0))).payload if isinstance(view, Params) else down
-    model, corpus, lengths = federation.model, federation.corpus, federation.features.lengths
-    whole = sum(p.numel() for p in model.module.parameters())
+    largest = max(model.layout.size for model, _ in federation.readings)
     facts = {
-        "task": _task(federation),
+        **_told(config, federation),
+        "clients": f"{len(sizes):,}, {cohort} a round, with {sizes.min()} to {sizes.max()} examples each",
+        "first loss": ", ".join(f"{loss:.3f}" for loss, _ in tried),
+        "bytes a round": f"{cohort * down / 1e6:.1f} MB down, {cohort * up / 1e6:.1f} MB up",
+        "memory": f"about {(peak + (at_once - 1) * _one_pack(largest)) / 1e9:.1f} GB",
+        "time": f"about {seconds:.0f} s of training for {config.rounds} rounds",
+    }
+    return Rehearsal(facts, [w for g, c in zip(federation.groups, config.everybody, strict=True) for w in _warnings(g, c)])
+
+
+def _told(config: Config, federation: Federation) -> dict[str, str]:
+    """Task, data and model of the federation or, where it has several groups, of each."""
+    groups = list(zip(federation.groups, config.everybody, strict=True))
+    if len(groups) == 1:
+        return _facts(*groups[0])
+    facts = {f"{group.name}: {n}": fact for group, choice in groups for n, fact in _facts(group, choice).items()}
+    shared = federation.start().shared.layout
+    facts["server: model"] = _model(federation.server, config.model.name)
+    facts["in common"] = f"{shared.size:,} parameters of all models: {described(shared.parts)}"
+    return facts
+
+
+def _facts(group: Group, choice: GroupChoice) -> dict[str, str]:
+    task, corpus, lengths = group.task, group.corpus, group.features.lengths
+    labels = f", {len(task.labels)} labels: {', '.join(task.labels[:8])}" if task.labels else ""
+    return {
+        "task": f"{task.name}, judged by {task.headline}{labels}",
         "data": f"{corpus.name}: {corpus.train:,} to train, {len(corpus) - corpus.train:,} to test",
         "tokens": f"{lengths.mean():.0f} a text on average, {lengths.max()} at most",
-        "model": f"{config.model.name}: {model.layout.size:,} of {whole:,} parameters trained",
-        "clients": f"{len(sizes):,}, {cohort} a round, with {sizes.min()} to {sizes.max()} examples each",
-        "first loss": f"{loss:.3f}",
-        "bytes a round": f"{cohort * down / 1e6:.1f} MB down, {cohort * up / 1e6:.1f} MB up",
-        "memory": f"about {(peak + (at_once - 1) * _one_pack(model.layout.size)) / 1e9:.1f} GB",
-        "time": f"about {config.rounds * cohort * steps * seconds / at_once:.0f} s of training for {config.rounds} rounds",
+        "model": _model(group, choice.model.name),
     }
-    return Rehearsal(facts, _warnings(federation, config))
 
 
-def _task(federation: Federation) -> str:
-    task = federation.task
-    labels = f", {len(task.labels)} labels: {', '.join(task.labels[:8])}" if task.labels else ""
-    return f"{task.name}, judged by {task.headline}{labels}"
+def _model(group: Group, name: str) -> str:
+    whole = sum(p.numel() for p in group.model.module.parameters())
+    return f"{name}: {group.model.layout.size:,} of {whole:,} parameters trained"
 
 
-def _few_steps(federation: Federation, bench: Alone, solver: Solver, steps: int = 3) -> tuple[float, float]:
+def _few_steps(group: Group, bench: Alone, solver: Solver, steps: int = 3) -> tuple[float, float]:
     """Forward and backward on the largest client's texts; the loss of the first batch, and seconds a step."""
-    client = federation.clients[int(np.argmax(federation.partition.train.sizes))]
-    site = federation.site(client)
+    site = group.site(group.members.first + int(np.argmax(group.sizes)))
     short = replace(solver, steps=steps, pull=0.0)
     job = Fit(site.model, site.model.fresh, site.split("train"), site.task.objective, short, Seed(0).number())
     bench.run(replace(job, solver=replace(short, steps=1)))  # the first pass allocates, and fills the prefix
@@ -93,16 +112,16 @@ def _one_pack(parameters: int) -> int:
     return 4 * parameters * 5  # weights, gradient, two moments, the answer
 
 
-def _warnings(federation: Federation, config: Config) -> list[str]:
+def _warnings(group: Group, choice: GroupChoice) -> list[str]:
     found = []
-    empty = int((federation.partition.train.sizes == 0).sum())
+    empty = int((group.sizes == 0).sum())
     if empty:
         found.append(f"{empty} clients have no training examples; they will answer with weight 0.")
-    cut = float((federation.features.lengths >= config.model.max_tokens).mean())
+    cut = float((group.features.lengths >= choice.model.max_tokens).mean())
     if cut > 0.5:
-        found.append(f"{cut:.0%} of the texts are cut at model.max_tokens={config.model.max_tokens}.")
-    if isinstance(federation.task, Classification):
-        counts = np.bincount(federation.task.label_ids(federation.corpus)[: federation.corpus.train])
+        found.append(f"{cut:.0%} of the texts are cut at model.max_tokens={choice.model.max_tokens}.")
+    if isinstance(group.task, Classification):
+        counts = np.bincount(group.task.label_ids(group.corpus)[: group.corpus.train])
         if counts.max() > 10 * max(1, counts.min()):
             found.append(f"labels are uneven: the rarest has {counts.min()} training examples, the commonest {counts.max()}.")
     return found

@@ -7,13 +7,16 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, TypeVar
 
 from motet.core.errors import ConfigError
 from motet.datasets.load import DataChoice
+from motet.experiment.groups import spelt_out
 from motet.experiment.options import fill
 from motet.models.load import ModelChoice
 from motet.transport.mailbox import Patience
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True)
@@ -33,6 +36,22 @@ class Choice:
             raise ConfigError(f"{where} is {given!r}; expected a name, or a section with type and options.")
         options = dict(given)
         return Choice(str(options.pop("type", default)), options)
+
+
+@dataclass(frozen=True)
+class GroupChoice:
+    """Some of the clients, alike in task, model and corpus. Groups of the same data and partition divide it among them."""
+
+    name: str | None = None  # None: the corpus's or the model's, whichever tells groups apart
+    clients: int | None = None  # None: all that the partition has left
+    task: Choice = Choice("auto")
+    model: ModelChoice = ModelChoice()
+    data: DataChoice = DataChoice()
+    partition: Choice = Choice("uniform")
+
+    def __post_init__(self) -> None:
+        if self.clients is not None and self.clients < 1:
+            raise ConfigError(f"groups: clients is {self.clients}; a group has at least one, or leave it out for all.")
 
 
 @dataclass(frozen=True)
@@ -78,6 +97,7 @@ class Config:
     model: ModelChoice = ModelChoice()
     data: DataChoice = DataChoice()
     partition: Choice = Choice("uniform")
+    groups: tuple[GroupChoice, ...] = ()  # none: all clients are alike, as the sections above say
     cohort: CohortChoice = CohortChoice()
     algorithm: Choice = Choice("fedavg")
     solver: Mapping[str, Any] = field(default_factory=dict)  # what differs from the algorithm's own
@@ -98,11 +118,15 @@ class Config:
     def of(recipe: str, given: Mapping[str, Any]) -> Config:
         """From nested options, as YAML gives them."""
         sections = dict(given)
-        defaults = {f.name: f.default for f in dataclasses.fields(Config)}
-        for name, default in defaults.items():
-            if isinstance(default, Choice) and name in sections:
-                sections[name] = Choice.of(sections[name], default.type, name)
-        return fill(Config, {"recipe": recipe, **sections}, "")
+        groups = spelt_out(sections, sections.pop("groups", None) or ())
+        sections["groups"] = tuple(_chosen(GroupChoice, group, f"groups[{i}]") for i, group in enumerate(groups))
+        return _chosen(Config, {"recipe": recipe, **sections}, "")
+
+    @property
+    def everybody(self) -> tuple[GroupChoice, ...]:
+        """The groups; where none are named, the one that all clients are."""
+        alike = GroupChoice(task=self.task, model=self.model, data=self.data, partition=self.partition)
+        return self.groups or (alike,)
 
     def plain(self) -> dict[str, Any]:
         """Nested options again, with all defaults, for config.yaml."""
@@ -115,6 +139,15 @@ class Config:
         for name in ("recipe", "device", "transport", "evaluation", "checkpoint", "baselines"):
             said.pop(name)
         return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def _chosen(kind: type[T], given: Mapping[str, Any], where: str) -> T:
+    """Fill a dataclass some of whose fields are choices."""
+    sections = dict(given)
+    for f in dataclasses.fields(kind):  # type: ignore[arg-type]
+        if isinstance(f.default, Choice) and f.name in sections:
+            sections[f.name] = Choice.of(sections[f.name], f.default.type, f"{where}.{f.name}".lstrip("."))
+    return fill(kind, sections, where)
 
 
 def _plain(value: Any) -> Any:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from motet.core.errors import ConfigError
 from motet.core.params import Params
-from motet.experiment.federation import Federation
+from motet.experiment.federation import Group
 from motet.models.load import HEADS, quiet
 from motet.models.recurrent import Recurrent
 
@@ -27,16 +27,16 @@ def how_to_load(task: str, folder: Path) -> str:
     return f'transformers.{HEADS[task]}.from_pretrained("{folder}")'
 
 
-def save_model(federation: Federation, params: Params, folder: Path) -> None:
+def save_model(group: Group, params: Params, folder: Path) -> None:
     """Model and tokenizer, as `transformers.pipeline` wants them."""
-    module = federation.model.with_params(params)
+    module = group.model.with_params(params)
     folder.mkdir(parents=True, exist_ok=True)
-    federation.model.tokenizer.save_pretrained(folder)
+    group.model.tokenizer.save_pretrained(folder)
     if isinstance(module, Recurrent):  # no Transformer: weights and settings, for motet.models.recurrent
         from safetensors.torch import save_file
 
         save_file({name: t.contiguous() for name, t in module.state_dict().items()}, str(folder / "model.safetensors"))
-        settings = {"model_type": "motet-bilstm", **module.settings, "labels_named": list(federation.task.labels)}
+        settings = {"model_type": "motet-bilstm", **module.settings, "labels_named": list(group.task.labels)}
         (folder / "config.json").write_text(json.dumps(settings, indent=2) + "\n", "utf-8")
         return
     save = getattr(module, "save_pretrained", None)

@@ -1,14 +1,16 @@
-"""A federation: who takes part, with which task, model and data."""
+"""A federation: who takes part, with which task, model and data. Clients that are alike stand together in a group."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 import numpy as np
 
+from motet.core.errors import ConfigError
+from motet.core.params import common
 from motet.core.program import Start
 from motet.core.rng import Seed
 from motet.core.script import ClientId
@@ -22,13 +24,63 @@ from motet.tasks.language_model import LanguageModel, regrouped
 from motet.tasks.task import Task
 
 
+@dataclass(frozen=True)
+class Members:
+    """Some clients of a partition, in its order. `prefix` tells those of one corpus from those of another."""
+
+    names: Numbered | Named
+    first: int
+    last: int
+    prefix: str = ""
+
+    def __len__(self) -> int:
+        return self.last - self.first
+
+    def __getitem__(self, index: int) -> ClientId:
+        if not 0 <= index < len(self):
+            raise IndexError(index)
+        return self.prefix + self.names[self.first + index]
+
+    def __iter__(self) -> Iterator[ClientId]:
+        return (self[i] for i in range(len(self)))
+
+    def place(self, client: ClientId) -> int | None:
+        """Where in the partition this client stands, if it is one of these."""
+        try:
+            found = self.names.index(client.removeprefix(self.prefix))
+        except ValueError:
+            return None
+        return found if client.startswith(self.prefix) and self.first <= found < self.last else None
+
+
+@dataclass(frozen=True)
+class Everyone:
+    """The clients of all groups, group by group."""
+
+    parts: tuple[Members, ...]
+
+    def __len__(self) -> int:
+        return sum(map(len, self.parts))
+
+    def __getitem__(self, index: int) -> ClientId:
+        for part in self.parts:
+            if index < len(part):
+                return part[index]
+            index -= len(part)
+        raise IndexError(index)
+
+    def __iter__(self) -> Iterator[ClientId]:
+        return (client for part in self.parts for client in part)
+
+
 @dataclass(frozen=True, eq=False)
-class Federation:
-    """One corpus over many clients. In a simulation the server holds the global test set, and the union for comparison.
+class Group:
+    """Clients with one task and one model, and each its part of one corpus.
 
     `partition` divides the corpus's examples; `train` and `test` divide the rows that they became, `held` are all test rows.
     """
 
+    name: str
     task: Task
     model: Model
     corpus: Corpus
@@ -37,29 +89,103 @@ class Federation:
     train: Shares
     test: Shares
     held: np.ndarray
-    seed: Seed
-
-    @property
-    def clients(self) -> Numbered | Named:
-        return self.partition.clients
+    max_tokens: int
+    members: Members
 
     @cached_property
     def everywhere(self) -> dict[str, Examples]:
         """What simulated participants can all look at: the global test set."""
         return {"global": Examples(self.features, self.held)}
 
-    def site(self, client: ClientId) -> Site:
-        index = self.partition.index(client)
-        own = {"train": Examples(self.features, self.train[index]), "test": Examples(self.features, self.test[index])}
-        return Site(self.task, self.model, {**own, **self.everywhere}, int(self.partition.train.sizes[index]))
+    @property
+    def sizes(self) -> np.ndarray:
+        """How many training examples each client of the group has."""
+        sizes: np.ndarray = self.partition.train.sizes[self.members.first : self.members.last]
+        return sizes
+
+    def site(self, place: int) -> Site:
+        own = {"train": Examples(self.features, self.train[place]), "test": Examples(self.features, self.test[place])}
+        return Site(self.task, self.model, {**own, **self.everywhere}, int(self.partition.train.sizes[place]))
 
     @cached_property
-    def server_site(self) -> Site:
+    def union(self) -> Site:
+        """All of the corpus in one place: the server of a simulation, for comparison."""
         union = Examples(self.features, np.sort(self.train.rows))
         return Site(self.task, self.model, {"train": union, "union": union, **self.everywhere}, self.corpus.train)
 
+
+@dataclass(frozen=True)
+class Medley:
+    """How a federation of several tasks is judged: by `score`, the mean of its groups' headlines."""
+
+    name: str
+    headline: str = "score"
+    measures: tuple[str, ...] = ("score",)
+
+
+@dataclass(frozen=True, eq=False)
+class Federation:
+    """Groups of clients, and the server: it reads the first group's corpus with a model of its own.
+
+    In a simulation the server holds the global test set and, where there is one corpus, the union for comparison.
+    """
+
+    groups: tuple[Group, ...]
+    server: Group
+    seed: Seed
+
+    @cached_property
+    def clients(self) -> Everyone:
+        return Everyone(tuple(group.members for group in self.groups))
+
+    @cached_property
+    def task(self) -> Task | Medley:
+        tasks = [group.task for group in self.groups]
+        if len({(t.headline, t.measures) for t in tasks}) == 1:
+            return tasks[0]
+        return Medley(", ".join(dict.fromkeys(t.name for t in tasks)))
+
+    @property
+    def model(self) -> Model:
+        return self.server.model
+
+    @property
+    def corpus(self) -> Corpus:
+        return self.server.corpus
+
+    @property
+    def features(self) -> Features:
+        return self.server.features
+
+    @property
+    def partition(self) -> Partition:
+        return self.server.partition
+
+    def group_of(self, client: ClientId) -> Group:
+        return self._found(client)[0]
+
+    def site(self, client: ClientId) -> Site:
+        group, place = self._found(client)
+        return group.site(place)
+
+    def _found(self, client: ClientId) -> tuple[Group, int]:
+        for group in self.groups:
+            place = group.members.place(client)
+            if place is not None:
+                return group, place
+        first, last = self.clients[0], self.clients[len(self.clients) - 1]
+        raise ConfigError(f"there is no client '{client}'; there are {len(self.clients)}, {first} to {last}.")
+
+    @cached_property
+    def server_site(self) -> Site:
+        whole = self.server.union
+        if len({id(group.corpus) for group in self.groups}) == 1:
+            return whole
+        return Site(whole.task, whole.model, self.server.everywhere, 0)  # no model can be trained on all tasks at once
+
     def start(self) -> Start:
-        return Start(self.model.fresh, self.clients)
+        everybody = [group.model.fresh for group in self.groups]
+        return Start(common([self.model.fresh, *everybody]), self.clients, server=self.model.fresh)
 
     def context(
         self,
@@ -76,16 +202,29 @@ class Federation:
     def server_context(self, round: int) -> Context:
         return Context("the server", round, self.server_site, self.seed.of("server", round))
 
+    @property
+    def readings(self) -> list[tuple[Model, Features]]:
+        """Every model with what it reads, each once."""
+        found = {(g.model.key, g.features.key): (g.model, g.features) for g in (*self.groups, self.server)}
+        return list(found.values())
+
 
 def arranged(
-    task: Task, model: Model, corpus: Corpus, features: Features, partition: Partition, seed: Seed, max_tokens: int
-) -> Federation:
+    name: str,
+    task: Task,
+    model: Model,
+    corpus: Corpus,
+    features: Features,
+    partition: Partition,
+    max_tokens: int,
+    members: Members,
+) -> Group:
     """Divide what the examples became (windows, pieces) as the examples themselves are divided."""
     first = features.first
     every = Shares.cut(np.arange(corpus.train, len(corpus)), np.array([len(corpus) - corpus.train])).expanded(first)
     train, test = partition.train.expanded(first), partition.test.expanded(first)
     if not (isinstance(task, LanguageModel) and task.group):
-        return Federation(task, model, corpus, features, partition, train, test, every.rows, seed)
+        return Group(name, task, model, corpus, features, partition, train, test, every.rows, max_tokens, members)
     ids = features.columns["input_ids"]
     if not isinstance(ids, Ragged):
         raise TypeError("texts of a language model are ragged")
@@ -96,4 +235,4 @@ def arranged(
     labels = Ragged(pieces.values, pieces.offsets, -100)
     grouped = Features(f"{features.key}-{partition.digest}", {"input_ids": pieces, "labels": labels}, texts=features.texts)
     divided = Shares(own, ends[: half + 1]), Shares(own, ends[half:])
-    return Federation(task, model, corpus, grouped, partition, *divided, own[ends[half] :], seed)
+    return Group(name, task, model, corpus, grouped, partition, *divided, own[ends[half] :], max_tokens, members)

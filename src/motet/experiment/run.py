@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -36,8 +38,18 @@ class Participants(Protocol):
     def task(self) -> Judged: ...
     @property
     def context(self) -> ContextOf: ...
+    def group_of(self, client: ClientId) -> Alike: ...
     def start(self) -> Start: ...
     def server_context(self, round: int) -> Any: ...
+
+
+class Alike(Protocol):
+    """Clients that are judged alike, and may be spoken of together."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def task(self) -> Judged: ...
 
 
 class Judged(Protocol):
@@ -65,7 +77,8 @@ class Plan:
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """How a run ended. `final` and `best` are the global model's metrics on the global test set."""
+    """How a run ended. `final` and `best` are the global model's metrics on the global test set; `groups` are the last of
+    each group's, where every client has its own model."""
 
     state: Any
     params: Params  # what somebody would deploy who has no memory of his own
@@ -76,6 +89,7 @@ class Result:
     best: dict[str, float]
     clients: dict[ClientId, dict[str, float]]
     clients_final: dict[str, float]
+    groups: dict[str, dict[str, float]]
     seconds: float
     examples_per_second: float
     lost: list[tuple[int, ClientId, str]]
@@ -101,6 +115,14 @@ class Running:
         self.settled = Traffic()  # as it stood after the last finished round
         self.training = 0.0  # seconds
         self.saved = time.monotonic()
+        self.groups: dict[str, dict[str, float]] = {}  # as last looked at
+
+    @cached_property
+    def personal(self) -> bool:
+        """Whether there is no common model: the algorithm has none, or what is averaged is not all of the server's."""
+        view = self.plan.algorithm.view(self.state, "")
+        whole = self.plan.federation.server_context(0).model.fresh
+        return self.plan.algorithm.personal or (isinstance(view, Params) and view.layout != whole.layout)
 
     def resume(self) -> bool:
         """Go back to the last checkpoint; False if there is none."""
@@ -136,16 +158,18 @@ class Running:
                 self.save()
 
     def look(self) -> dict[str, float]:
-        """The global model on the global test set. Where every client has its own model: the mean over clients."""
-        algorithm, federation = self.plan.algorithm, self.plan.federation
+        """The global model on the global test set. Where every client has its own: the mean over groups of their means."""
+        federation = self.plan.federation
         self.survey.round = self.done
-        if algorithm.personal:
+        if self.personal:
             reports = self._play(self.judge.each(self.state, self.judged(), "global"), self.survey)
-            names = federation.task.measures
-            return {n: sum(r[n] for r in reports.values()) / len(reports) for n in names if reports}
+            self.groups = means(federation, reports)
+            for name, scores in self.groups.items() if len(self.groups) > 1 else ():
+                self.record.add(self.done, name, "global", scores, self.mailbox.traffic)
+            return overall(federation.task, self.groups)
         server = federation.server_context(self.done)
-        scores: dict[str, float] = self._play(server.evaluate(self.model_params(), "global"))
-        return scores
+        found: dict[str, float] = self._play(server.evaluate(self.model_params(), "global"))
+        return found
 
     def look_at_clients(self) -> dict[ClientId, dict[str, float]]:
         """Each client's own model on its own test set."""
@@ -201,17 +225,31 @@ def run(
         raise
     finally:
         running.watch.end()
-    headline = plan.federation.task.headline
-    own = {client: scores[headline] for client, scores in clients.items()}
-    for client, value in own.items():
-        running.record.add(plan.rounds, client, "test", {headline: value}, running.mailbox.traffic)
-    final, best = _final_and_best(running.record, headline)
+    own = {client: scores[plan.federation.group_of(client).task.headline] for client, scores in clients.items()}
+    for client, scores in clients.items():
+        running.record.add(plan.rounds, client, "test", scores, running.mailbox.traffic)
+    final, best = _final_and_best(running.record, plan.federation.task.headline)
     pace = (bench.processed - before) / running.training if running.training else 0.0
     result = Result(
         running.state, running.model_params(), running.record, running.mailbox.traffic, running.memories, final, best, clients,
-        spread(list(own.values())), running.record.seconds, pace, running.mailbox.lost,
+        spread(list(own.values())), running.groups, running.record.seconds, pace, running.mailbox.lost,
     )  # fmt: skip
     return result, running
+
+
+def means(federation: Participants, reports: Mapping[ClientId, dict[str, float]]) -> dict[str, dict[str, float]]:
+    """Each group's metrics: the mean over those of its clients that reported."""
+    found: dict[str, list[dict[str, float]]] = {}
+    for client, scores in reports.items():
+        group = federation.group_of(client)
+        known = {name: scores[name] for name in group.task.measures}
+        found.setdefault(group.name, []).append({**known, "score": scores[group.task.headline]})
+    return {name: {m: sum(r[m] for r in rows) / len(rows) for m in rows[0]} for name, rows in found.items()}
+
+
+def overall(task: Judged, groups: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """The mean over groups, of what all of them are judged by."""
+    return {m: sum(g[m] for g in groups.values()) / len(groups) for m in task.measures if groups}
 
 
 def _no_work(address: str, _: Any) -> Any:

@@ -13,19 +13,19 @@ import yaml
 
 from motet.core.errors import ConfigError
 from motet.experiment.build import build_algorithm, build_bench, build_channel, build_federation, check_privacy, resolved
-from motet.experiment.config import Config
+from motet.experiment.config import Config, GroupChoice
 from motet.experiment.export import save_model
-from motet.experiment.federation import Federation
+from motet.experiment.federation import Federation, Group
 from motet.experiment.memory import PeakMemory
 from motet.experiment.recipe import baseline_of
-from motet.experiment.record import read_record, traffic_of, versions, write_json
+from motet.experiment.record import read_record, spread, traffic_of, versions, write_json
 from motet.experiment.run import Plan, Result, Running, run
 from motet.learning.bench import Alone, Scratch
 from motet.report.curves import draw_curves
 from motet.report.progress import Silent, Watch
 from motet.transport.memories import write_atomically
 
-_DATA = ("seed", "data", "model", "partition", "task")  # what two runs must share to share a federation
+_DATA = ("seed", "data", "model", "partition", "task", "groups")  # what two runs must share to share a federation
 
 
 @dataclass(frozen=True)
@@ -130,14 +130,14 @@ def _federations(configs: Mapping[str, Config]) -> dict[str, Federation]:
 
 
 def _finish(place: Path, config: Config, federation: Federation, result: Result, running: Running, peak: int) -> dict[str, Any]:
-    if not running.plan.algorithm.personal:
-        save_model(federation, result.params, place / "model")
+    if not running.personal:
+        save_model(federation.server, result.params, place / "model")
     summary = {
         "recipe": config.recipe,
         "algorithm": config.algorithm.type,
         "task": federation.task.name,
-        "model": config.model.name,
-        "dataset": federation.corpus.name,
+        "model": ", ".join(dict.fromkeys(group.model.name for group in config.everybody)),
+        "dataset": ", ".join(dict.fromkeys(group.corpus.name for group in federation.groups)),
         "partition": {**federation.partition.recipe, "digest": federation.partition.digest},
         "clients": len(federation.clients),
         "cohort": config.cohort.size or len(federation.clients),
@@ -147,6 +147,7 @@ def _finish(place: Path, config: Config, federation: Federation, result: Result,
         "final": result.final,
         "best": result.best,
         "clients_final": result.clients_final,
+        "groups": [_group(*each, result) for each in zip(config.everybody, federation.groups, strict=True)],
         "bytes": traffic_of(result.traffic),
         "seconds": round(result.seconds, 2),
         "examples_per_second": round(result.examples_per_second, 1),
@@ -158,20 +159,34 @@ def _finish(place: Path, config: Config, federation: Federation, result: Result,
     return summary
 
 
+def _group(choice: GroupChoice, group: Group, result: Result) -> dict[str, Any]:
+    """What a summary says of one group: what it has, and how it fares."""
+    own = {c: result.clients[c] for c in group.members if c in result.clients}
+    return {
+        "name": group.name,
+        "task": group.task.name,
+        "model": choice.model.name,
+        "dataset": group.corpus.name,
+        "clients": len(group.members),
+        "headline": group.task.headline,
+        "final": result.groups.get(group.name, {}),
+        "clients_final": spread([scores[group.task.headline] for scores in own.values()]),
+    }
+
+
 def export_model(folder: Path, to: Path, client: str | None) -> None:
     """A finished or interrupted run's model, or one client's own, from its checkpoint."""
     config = load_config(folder)
     federation = build_federation(config)
     plan = plan_of(config, federation)
-    if client is not None:
-        federation.partition.index(client)
-    elif plan.algorithm.personal:
+    group = federation.server if client is None else federation.group_of(client)
+    running = Running(plan, Alone(torch.device("cpu")), folder, Silent())
+    if client is None and running.personal:
         first = federation.clients[0]
         raise ConfigError(f"{plan.algorithm.name} leaves every client its own model; say whose: --client {first}")
-    running = Running(plan, Alone(torch.device("cpu")), folder, Silent())
     if not running.resume():
         raise ConfigError(f"'{folder}' has no checkpoint yet, so there is no model to export.")
-    save_model(federation, running.model_params(client), to)
+    save_model(group, running.model_params(client), to)
 
 
 def draw(finished: Finished) -> None:

@@ -92,6 +92,11 @@ class OwnFederation:
     seed: Seed
     clients: Roster
     model: OwnModel
+    name: str = "own"
+
+    def group_of(self, client: ClientId) -> OwnFederation:
+        """All clients are alike."""
+        return self
 
     def start(self) -> Start:
         return Start(self.model.fresh, self.clients)

@@ -1,0 +1,228 @@
+"""Clients with a task, a model or a corpus of their own, in one federation."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tests.conftest import SMALL, RunRounds
+
+from motet.algorithms import centralised, fedavg, isolated
+from motet.core.errors import ConfigError
+from motet.core.params import Params, common
+from motet.experiment.build import build_federation
+from motet.experiment.check import rehearse
+from motet.experiment.config import Config
+from motet.experiment.federation import Federation, Medley
+from motet.experiment.run import Running
+from motet.experiment.session import export_model, perform, plan_of
+from motet.learning.bench import Alone
+from motet.learning.solver import Solver
+from motet.report.progress import Silent
+from motet.wire import pack
+
+SOLVER = Solver(lr=0.01, batch=8)
+TINY = {"name": "tiny", "max_tokens": 24, "config": SMALL}
+SIZES = {"limit": 60, "test_limit": 24}
+
+
+def config(groups: list[dict[str, Any]], **more: Any) -> Config:
+    top = {"model": TINY, "transport": {"workers": 0}, "rounds": 2, "solver": {"lr": 0.01, "batch": 8, "optimizer": "adamw"}}
+    return Config.of("test", {**top, **more, "groups": groups})
+
+
+@pytest.fixture(scope="module")
+def tasks() -> Config:
+    groups = [
+        {"corpus": "toy-classification", "clients": 2, "data": SIZES},
+        {"corpus": "toy-tagging", "clients": 1, "data": SIZES},
+    ]
+    return config(groups)
+
+
+@pytest.fixture(scope="module")
+def mixed(tasks: Config) -> Federation:
+    return build_federation(tasks)
+
+
+@pytest.fixture(scope="module")
+def unlike() -> Federation:
+    """One corpus; two clients with one layer, one with the server's two, one with an LSTM."""
+    groups = [
+        {"clients": 2, "model": {"config": {**SMALL, "num_hidden_layers": 1}}},
+        {"clients": 1},
+        {"name": "recurrent", "model": {"name": "bilstm"}},
+    ]
+    made = config(groups, data={"name": "toy-classification", **SIZES}, partition={"type": "uniform", "clients": 4})
+    return build_federation(made)
+
+
+def test_without_groups_a_federation_is_one_group() -> None:
+    alone = Config.of("test", {"model": TINY, "data": {"name": "toy-classification", **SIZES}, "partition": {"clients": 3}})
+    federation = build_federation(alone)
+    assert [g.name for g in federation.groups] == ["toy-classification"]
+    assert list(federation.clients) == ["client-0", "client-1", "client-2"]
+    assert federation.groups[0].model is federation.server.model
+    assert federation.groups[0].features is federation.server.features
+
+
+def test_a_group_has_what_the_top_level_has_unless_it_says_otherwise() -> None:
+    made = config(
+        [{"clients": 1}, {"clients": 2, "model": "bilstm"}, {"corpus": "toy-lm", "task": "lm", "partition": "natural"}],
+        data={"name": "toy-classification", "text": "text", "limit": 50},
+        partition={"type": "label", "alpha": 0.5},
+    )
+    first, second, third = made.groups
+    assert (first.model, first.data, first.partition) == (made.model, made.data, made.partition)
+    assert (second.model.name, second.model.max_tokens, second.model.config) == ("bilstm", 24, {})
+    assert (third.data.name, third.data.limit, third.data.text) == ("toy-lm", 50, None)  # another corpus has other columns
+    assert third.partition.options == {}
+    assert Config.of("test", made.plain()) == made
+
+
+@pytest.mark.parametrize(
+    ("groups", "said"),
+    [
+        ([{"client": 2}], r"groups\[0\]: unknown option 'client'.*Did you mean 'clients'"),
+        ([{"clients": 0}], "at least one"),
+        ("two", "expected a list"),
+        ([{"clients": 2}, {"clients": 9, "model": {"nam": "tiny"}}], r"groups\[1\].model: unknown option 'nam'"),
+    ],
+)
+def test_a_wrong_group_is_said_with_its_place(groups: Any, said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        config(groups, data={"name": "toy-classification"})
+
+
+def test_clients_that_do_not_add_up_are_said() -> None:
+    data = {"name": "toy-classification", **SIZES}
+    with pytest.raises(ConfigError, match=r"divided over 18 clients \(natural\), and its groups ask for 3, 4"):
+        build_federation(config([{"clients": 3}, {"clients": 4, "model": "bilstm"}], data=data, partition="natural"))
+    with pytest.raises(ConfigError, match="the rest, the rest"):
+        build_federation(config([{}, {"model": "bilstm"}], data=data))
+
+
+def test_groups_of_one_corpus_divide_it_in_order(unlike: Federation) -> None:
+    assert [len(g.members) for g in unlike.groups] == [2, 1, 1]
+    assert [g.name for g in unlike.groups] == ["tiny", "tiny#2", "recurrent"]
+    assert list(unlike.clients) == ["client-0", "client-1", "client-2", "client-3"]
+    rows = [set(unlike.site(client).split("train").rows.tolist()) for client in unlike.clients]
+    assert sum(map(len, rows)) == len(set.union(*rows)) == 60
+    assert [unlike.group_of(c).name for c in unlike.clients] == ["tiny", "tiny", "tiny#2", "recurrent"]
+
+
+def test_models_of_the_same_choice_are_one(unlike: Federation) -> None:
+    assert unlike.groups[1].model is unlike.server.model
+    assert len(unlike.readings) == 3
+
+
+def test_words_mean_the_same_in_all_tasks(mixed: Federation) -> None:
+    first, second = (g.model.tokenizer.get_vocab() for g in mixed.groups)
+    assert first == second
+    assert list(mixed.clients) == ["toy-classification/client-0", "toy-classification/client-1", "toy-tagging/client-0"]
+
+
+def test_a_client_that_is_in_no_group_is_said(mixed: Federation) -> None:
+    with pytest.raises(ConfigError, match="no client 'toy-tagging/client-1'; there are 3, toy-classification/client-0"):
+        mixed.site("toy-tagging/client-1")
+
+
+def test_what_models_have_in_common_has_one_name_and_one_shape() -> None:
+    a, b = Params.of({"x": torch.ones(2), "y": torch.zeros(3)}), Params.of({"x": torch.zeros(2), "y": torch.zeros(4)})
+    assert common([a, b]).layout.names == ("x",)
+    assert torch.equal(common([a, b]).flat, torch.ones(2))
+    assert a.without(common([a, b]).layout).layout.names == ("y",)
+
+
+def test_the_encoder_is_averaged_and_each_task_keeps_its_head(mixed: Federation, rounds: RunRounds) -> None:
+    running = rounds(mixed, fedavg(SOLVER))
+    names = running.state.params.layout.names
+    assert names
+    assert all(n.startswith("bert.") and "pooler" not in n for n in names)
+    for client in mixed.clients:
+        own = running.memories.get("fedavg", client)
+        assert any("classifier" in n for n in own.layout.names)
+        assert not set(own.layout.names) & set(names)
+        deployed = running.model_params(client)
+        assert torch.equal(deployed.narrowed(names_of(deployed, names)).flat, running.state.params.flat)
+    assert running.personal
+
+
+def names_of(params: Params, names: tuple[str, ...]) -> Any:
+    return params.layout.picked([params.layout.names.index(n) for n in names])
+
+
+def test_several_tasks_are_judged_by_the_mean_of_their_headlines(mixed: Federation, rounds: RunRounds) -> None:
+    running = rounds(mixed, fedavg(SOLVER), 1)
+    scores = running.look()
+    assert isinstance(mixed.task, Medley)
+    groups = running.groups
+    assert scores == {"score": (groups["toy-classification"]["accuracy"] + groups["toy-tagging"]["f1"]) / 2}
+
+
+def test_models_with_nothing_in_common_cannot_be_averaged() -> None:
+    groups = [{"clients": 1}, {"clients": 1, "model": "bilstm"}]
+    federation = build_federation(config(groups, data={"name": "toy-classification", **SIZES}))
+    with pytest.raises(ConfigError, match="have none of the layers to be averaged"):
+        fedavg(SOLVER).init(federation.start())
+    assert isolated(SOLVER).init(federation.start()).params.layout.names == ()
+
+
+def test_unlike_models_train_alone_and_the_server_s_centrally(unlike: Federation, rounds: RunRounds) -> None:
+    alone = rounds(unlike, isolated(SOLVER), 1)
+    sizes = {c: alone.memories.get("isolated", c).layout.size for c in unlike.clients}
+    assert len(set(sizes.values())) == 3
+    assert alone.look()["accuracy"] >= 0
+    whole = rounds(unlike, centralised(SOLVER), 1)
+    assert whole.state.params.layout == unlike.server.model.layout
+    assert not whole.personal
+
+
+def test_no_union_is_there_for_several_corpora(mixed: Federation, rounds: RunRounds) -> None:
+    with pytest.raises(ConfigError, match="no data called 'union'"):
+        rounds(mixed, centralised(SOLVER), 1)
+
+
+def test_a_rehearsal_tells_of_every_group(tasks: Config, mixed: Federation) -> None:
+    facts = rehearse(tasks, mixed).facts
+    assert "judged by f1" in facts["toy-tagging: task"]
+    assert "layers 0-1" in facts["in common"]
+    assert facts["clients"].startswith("3, 3 a round")
+
+
+def test_a_mixed_run_leaves_a_summary_of_each_group_and_every_client_s_model(tasks: Config, tmp_path: Path) -> None:
+    finished = perform(tasks, tmp_path / "run")
+    said = json.loads((tmp_path / "run" / "summary.json").read_text())
+    assert [g["headline"] for g in said["groups"]] == ["accuracy", "f1"]
+    assert said["headline"] == "score"
+    assert said["final"]["score"] == pytest.approx(sum(g["final"]["score"] for g in said["groups"]) / 2)
+    assert said["groups"][1]["clients_final"]["mean"] == said["groups"][1]["clients_final"]["worst_decile"]
+    assert not (finished.folder / "model").exists()
+    with pytest.raises(ConfigError, match="say whose: --client toy-classification/client-0"):
+        export_model(finished.folder, tmp_path / "none", None)
+    export_model(finished.folder, tmp_path / "tagger", "toy-tagging/client-0")
+    assert "BertForTokenClassification" in (tmp_path / "tagger" / "config.json").read_text()
+
+
+def test_a_mixed_run_goes_on_as_if_it_had_not_stopped(tasks: Config, tmp_path: Path) -> None:
+    federation = build_federation(tasks)
+    bench = Alone(torch.device("cpu"))
+    (tmp_path / "whole").mkdir()
+    (tmp_path / "parts").mkdir()
+    whole = Running(plan_of(tasks, federation), bench, tmp_path / "whole", Silent())
+    whole.play_rounds()
+    first = Running(plan_of(tasks, federation), bench, tmp_path / "parts", Silent())
+    first.plan = replace(first.plan, rounds=1)
+    first.play_rounds()
+    second = Running(plan_of(tasks, federation), bench, tmp_path / "parts", Silent())
+    assert second.resume()
+    assert second.done == 1
+    second.play_rounds()
+    assert pack(second.state) == pack(whole.state)
+    for client in federation.clients:
+        own, other = (r.memories.get("fedavg", client) for r in (second, whole))
+        assert pack(own) == pack(other)
