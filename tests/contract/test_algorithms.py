@@ -30,6 +30,11 @@ from motet.transport.messages import Reply, Request
 from motet.wire import pack, unpack
 
 SOLVER = Solver(optimizer="adamw", lr=0.01, batch=8)
+# A client of 24 texts is held back by a strong pull, or by much distillation of what a server learnt from 16 texts.
+GENTLE: dict[str, dict[str, Any]] = {
+    "fedprox": {"mu": 0.01},
+    **dict.fromkeys(("adafd", "fedavg_logits", "dsfl", "mhat"), {"distil_epochs": 1, "distil_lr": 0.005}),
+}
 RunRounds = Callable[..., Running]
 every = pytest.mark.parametrize("name", ALGORITHMS)
 
@@ -124,7 +129,7 @@ def test_nothing_passed_in_is_changed(name: str, federation: Federation, rounds:
 
 @every
 def test_the_loss_falls_on_a_problem_any_method_solves(name: str, federation: Federation, rounds: RunRounds) -> None:
-    algorithm = ALGORITHMS[name](solver=replace(SOLVER, epochs=3, lr=0.02), **{"mu": 0.01} if name == "fedprox" else {})
+    algorithm = ALGORITHMS[name](solver=replace(SOLVER, epochs=3, lr=0.02), **GENTLE.get(name, {}))
     before = _own_loss(rounds(federation, algorithm, 0))
     assert _own_loss(rounds(federation, algorithm, 6)) < 0.9 * before
 

@@ -29,7 +29,7 @@ from motet.transport.memories import Memories
 
 @message
 @dataclass(frozen=True, eq=False)
-class Opinion:
+class Spoken:
     logits: torch.Tensor
     loss: float
 
@@ -60,10 +60,10 @@ class Parley:
         return said
 
     @work(reveals="each")
-    def speak(self, ctx: Context, _: None, own: Params | None) -> Work[tuple[Opinion, Params]]:
+    def speak(self, ctx: Context, _: None, own: Params | None) -> Work[tuple[Spoken, Params]]:
         fitted = yield from ctx.fit(own or ctx.model.fresh, self.solver)
         readings = yield from ctx.infer(fitted.params, ctx.site.split("global"))
-        return Opinion(readings["logits"], float(fitted.losses[-1])), fitted.params
+        return Spoken(readings["logits"], float(fitted.losses[-1])), fitted.params
 
     @work(reveals="each")
     def listen(self, ctx: Context, advice: Advice, own: Params) -> Work[tuple[float, Params]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
 
 from motet.core.errors import PrivacyError
@@ -51,7 +51,17 @@ class Exchange:
     collector: Callable[[], Collector]
 
 
-Script = Generator[Exchange | Job, Any, T]
+@dataclass(frozen=True)
+class Remark:
+    """Something a script wants known: a sentence for whoever watches, numbers for the record. It changes nothing."""
+
+    text: str = ""
+    who: str = "server"
+    about: str = ""
+    values: Mapping[str, float] = field(default_factory=dict)
+
+
+Script = Generator[Exchange | Job | Remark, Any, T]
 
 
 class _Replies:
@@ -102,8 +112,13 @@ def under(summation: Callable[[Exchange], Script[Weighted]], script: Script[T]) 
             answer = yield step
 
 
-def play(script: Script[T], ask: Callable[[Exchange], Any], do: Callable[[Job], Any]) -> T:
-    """Run a script: exchanges go to clients, jobs to the server's bench."""
+def play(
+    script: Script[T],
+    ask: Callable[[Exchange], Any],
+    do: Callable[[Job], Any],
+    note: Callable[[Remark], None] = lambda remark: None,
+) -> T:
+    """Run a script: exchanges go to clients, jobs to the server's bench, remarks to the record."""
     answer: Any = None
     while True:
         try:
@@ -111,4 +126,11 @@ def play(script: Script[T], ask: Callable[[Exchange], Any], do: Callable[[Job], 
         except StopIteration as done:
             result: T = done.value
             return result
-        answer = ask(step) if isinstance(step, Exchange) else do(step)
+        match step:
+            case Exchange():
+                answer = ask(step)
+            case Remark():
+                note(step)
+                answer = None
+            case _:
+                answer = do(step)

@@ -34,6 +34,7 @@ from motet.learning.workers import Workers, default_count
 from motet.models.load import ModelChoice, load_model
 from motet.optim import SERVER_OPTIMIZERS
 from motet.partitions import PARTITIONS, Partition
+from motet.partitions.public import with_public
 from motet.tasks import TASKS, Task
 
 TRANSPORTS = {"in_process": "clients are simulated in this process, their work shared out over its cores or its GPU"}
@@ -78,10 +79,15 @@ def build_federation(config: Config) -> Federation:
 
 
 def make_federation(
-    model: ModelChoice, corpus: Corpus, partition: Choice, seed: Seed, task_choice: Choice = Choice("auto")
+    model: ModelChoice,
+    corpus: Corpus,
+    partition: Choice,
+    seed: Seed,
+    task_choice: Choice = Choice("auto"),
+    public: float = 0.0,
 ) -> Federation:
-    """One corpus over clients that are all alike."""
-    whole = _divided_over(corpus, task_choice, partition, seed)
+    """One corpus over clients that are all alike; `public` is the share of it that all may read."""
+    whole = _divided_over(corpus, task_choice, partition, seed, public)
     members = Members(whole.partition.clients, 0, len(whole.partition))
     return _gathered([(corpus.name, whole, members, model)], model, seed)
 
@@ -120,13 +126,14 @@ def _population(same: Sequence[GroupChoice], seed: Seed) -> Population:
     partition = one.partition
     if None not in counts:
         partition = Choice(partition.type, {**partition.options, "clients": sum(n or 0 for n in counts)})
-    return _divided_over(corpus, one.task, partition, seed)
+    return _divided_over(corpus, one.task, partition, seed, one.data.public_share)
 
 
-def _divided_over(corpus: Corpus, task: Choice, partition: Choice, seed: Seed) -> Population:
+def _divided_over(corpus: Corpus, task: Choice, partition: Choice, seed: Seed, public: float) -> Population:
     if len(corpus) == corpus.train:
         raise DataError(f"{corpus.name}: there are no test rows, so nothing could be judged; set data.test or data.test_share.")
-    return Population(corpus, build_task(task, corpus), divided(partition, corpus, seed))
+    made = divided(partition, corpus, seed)
+    return Population(corpus, build_task(task, corpus), with_public(made, public, seed.of("partition")) if public else made)
 
 
 def _names(groups: Sequence[GroupChoice], populations: Mapping[str, Population]) -> list[str]:

@@ -77,7 +77,8 @@ class Everyone:
 class Group:
     """Clients with one task and one model, and each its part of one corpus.
 
-    `partition` divides the corpus's examples; `train` and `test` divide the rows that they became, `held` are all test rows.
+    `partition` divides the corpus's examples; `train` and `test` divide the rows that they became; `held` are the
+    rows of the global test set, `public` those that everybody may read.
     """
 
     name: str
@@ -89,13 +90,14 @@ class Group:
     train: Shares
     test: Shares
     held: np.ndarray
-    max_tokens: int
     members: Members
+    public: np.ndarray | None = None
 
     @cached_property
     def everywhere(self) -> dict[str, Examples]:
-        """What simulated participants can all look at: the global test set."""
-        return {"global": Examples(self.features, self.held)}
+        """What simulated participants can all look at: the global test set, and the public texts if there are any."""
+        open_ = {} if self.public is None else {"public": Examples(self.features, self.public)}
+        return {"global": Examples(self.features, self.held), **open_}
 
     @property
     def sizes(self) -> np.ndarray:
@@ -111,7 +113,7 @@ class Group:
     def union(self) -> Site:
         """All of the corpus in one place: the server of a simulation, for comparison."""
         union = Examples(self.features, np.sort(self.train.rows))
-        return Site(self.task, self.model, {"train": union, "union": union, **self.everywhere}, self.corpus.train)
+        return Site(self.task, self.model, {"train": union, "union": union, **self.everywhere}, len(self.partition.train.rows))
 
 
 @dataclass(frozen=True)
@@ -221,10 +223,11 @@ def arranged(
 ) -> Group:
     """Divide what the examples became (windows, pieces) as the examples themselves are divided."""
     first = features.first
-    every = Shares.cut(np.arange(corpus.train, len(corpus)), np.array([len(corpus) - corpus.train])).expanded(first)
     train, test = partition.train.expanded(first), partition.test.expanded(first)
+    held = rows_of(np.arange(corpus.train, len(corpus)) if partition.held is None else partition.held, first)
+    public = None if partition.public is None else rows_of(partition.public, first)
     if not (isinstance(task, LanguageModel) and task.group):
-        return Group(name, task, model, corpus, features, partition, train, test, every.rows, max_tokens, members)
+        return Group(name, task, model, corpus, features, partition, train, test, held, members, public)
     ids = features.columns["input_ids"]
     if not isinstance(ids, Ragged):
         raise TypeError("texts of a language model are ragged")
@@ -235,4 +238,9 @@ def arranged(
     labels = Ragged(pieces.values, pieces.offsets, -100)
     grouped = Features(f"{features.key}-{partition.digest}", {"input_ids": pieces, "labels": labels}, texts=features.texts)
     divided = Shares(own, ends[: half + 1]), Shares(own, ends[half:])
-    return Group(name, task, model, corpus, grouped, partition, *divided, own[ends[half] :], max_tokens, members)
+    return Group(name, task, model, corpus, grouped, partition, *divided, own[ends[half] :], members)
+
+
+def rows_of(examples: np.ndarray, first: np.ndarray | None) -> np.ndarray:
+    """What these examples became."""
+    return Shares.of([examples]).expanded(first).rows

@@ -13,7 +13,7 @@ from motet.codecs.channel import Channel
 from motet.core.params import Params
 from motet.core.program import Algorithm, Roster, Round, Start
 from motet.core.rng import Seed
-from motet.core.script import ClientId, Script, play
+from motet.core.script import ClientId, Remark, Script, play
 from motet.core.work import Bench
 from motet.experiment.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from motet.experiment.cohorts import pick
@@ -204,7 +204,12 @@ class Running:
         self.saved = time.monotonic()
 
     def _play(self, script: Script[Any], mailbox: Mailbox | None = None) -> Any:
-        return play(script, (mailbox or self.mailbox).ask, self.bench.run)
+        return play(script, (mailbox or self.mailbox).ask, self.bench.run, self._note)
+
+    def _note(self, remark: Remark) -> None:
+        if remark.text:
+            self.watch.note(remark.text)
+        self.record.add(self.done + 1, remark.who, remark.about, remark.values, self.mailbox.traffic)
 
 
 def run(

@@ -103,3 +103,12 @@ class Generated:
         known = batch["labels"] != IGNORED
         loss = token_losses(output[:, : known.shape[1]], batch["labels"]).sum(1)
         return {"said": written, "loss": loss, "count": torch.as_tensor(known).sum(1)}
+
+
+@message
+@dataclass(frozen=True)
+class Scores:
+    """The scores of the classes alone: no label is looked at."""
+
+    def read(self, forward: Forward, batch: Batch) -> dict[str, Tensor]:
+        return {"logits": forward(batch)["logits"].float()}

@@ -99,12 +99,14 @@ class Named:
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """`recipe` is what made it; `names` are the clients' own names, if they have any."""
+    """`recipe` is what made it. Rows that no client has are nobody's: left out, or public, or only in the global test set."""
 
     train: Shares
     test: Shares
     recipe: Mapping[str, Any]
-    named: Named | None = None
+    named: Named | None = None  # the clients' own names, if they have any
+    public: np.ndarray | None = None  # rows that all may see, server and clients, as texts without labels
+    held: np.ndarray | None = None  # the global test set; None: all test rows of the corpus
 
     def __len__(self) -> int:
         return len(self.train)
@@ -127,6 +129,9 @@ class Partition:
         for shares in (self.train, self.test):
             digest.update(shares.rows.tobytes())
             digest.update(shares.offsets.tobytes())
+        for rows in (self.public, self.held):
+            if rows is not None:
+                digest.update(b"rows" + rows.tobytes())
         return digest.hexdigest()[:16]
 
 

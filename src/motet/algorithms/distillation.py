@@ -1,0 +1,281 @@
+"""Federated distillation: models teach one another by their opinions on public texts; no parameter ever travels.
+
+    1  every client trains on its own texts, then says what it thinks of the public ones:     zᵏ = f(D⁰; θᵏ)
+    2  the server weighs the opinions and pools them:                                          ẑ = Σ wᵏ zᵏ
+    3  its own model learns from the pool, and says what it thinks now:                        z̃ = f(D⁰; θ)
+    4  every client learns from z̃ (or from the pool itself), and goes on from there in the next round
+
+AdaFD and its baselines differ in the weights, the pool and the two losses: `adafd.py`, `logit_baselines.py`. Architectures and
+tokenizers may all be different: rows of public texts are what opinions have in common.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Generator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from motet.algorithms.importance import Account, Importance, LocalImportance, shares, told_apart
+from motet.algorithms.opinions import Pool, TopClasses, check_top, entropy, pooled, shortened, whole
+from motet.core.errors import ConfigError, RunError
+from motet.core.messages import message
+from motet.core.params import Params
+from motet.core.program import Round, Start
+from motet.core.script import ClientId, Remark, Script, gather, to_all, total, work
+from motet.core.weighted import Weighted
+from motet.core.work import Job, Work
+from motet.learning.context import Context
+from motet.learning.distil import Divergence, SquaredDistance
+from motet.learning.features import Examples, Ragged
+from motet.learning.jobs import Course
+from motet.learning.objectives import Objective
+from motet.learning.readouts import Scores
+from motet.learning.solver import Solver
+
+
+@message
+@dataclass(frozen=True, eq=False)
+class Opinion:
+    """What a client says of the public texts, and of its training."""
+
+    account: Account
+    logits: Params | TopClasses
+
+
+@message
+@dataclass(frozen=True, eq=False)
+class TaughtState:
+    """The server's own model. The clients' are their memories."""
+
+    params: Params
+
+
+@dataclass(frozen=True)
+class Teaching:
+    """What a method of federated distillation does with opinions, whichever way they are read."""
+
+    solver: Solver
+    distil: Solver
+    pool: Pool = Pool()
+    server_loss: Objective = SquaredDistance()
+    local_loss: Objective | None = Divergence()  # None: clients do not learn from the server
+    from_pool: bool = False  # clients learn from the pool itself, not from what the server's model made of it
+    fresh_epochs: bool = False  # every epoch has a new optimiser and begins the schedule again, as AdaFD's code does
+    shots: int | None = None  # so many rounds, after which nothing more is exchanged
+
+    def learn(self, ctx: Context, own: Params | None, asks: tuple[str, ...]) -> Work[tuple[Account, Tensor, Params]]:
+        """Train on one's own texts; an opinion on the public ones. A training that fails leaves the model as it was."""
+        params, loss = own or ctx.model.fresh, math.nan
+        try:
+            params, losses = yield from self._trained(ctx, params, self.solver, purpose="fit")
+            loss = least(losses, math.ceil(len(ctx.site.split("train")) / self.solver.batch))
+        except RunError:
+            asks = ()
+        logits = (yield from ctx.infer(params, public_of(ctx), Scores()))["logits"]
+        f1 = (yield from _f1(ctx, params)) if "f1" in asks and ctx.size else None
+        counts = _counts(ctx, logits.shape[1]) if "counts" in asks else ()
+        return Account(loss, ctx.size, entropy(logits), f1, counts), logits, params
+
+    def teach(self, server: Context, params: Params, pool: Tensor) -> Script[tuple[Params, Tensor]]:
+        """Distil the pool into the server's model; what clients are to learn from."""
+        public = public_of(server)
+        lessons = Examples(public.features, public.rows, {"teacher": pool})
+        after, _ = yield from self._trained(server, params, self.distil, self.server_loss, lessons, "distil")
+        if self.from_pool or self.local_loss is None:
+            return after, pool
+        readings = yield from server.infer(after, public, Scores())
+        return after, readings["logits"]
+
+    def study(self, ctx: Context, advice: Params, own: Params | None) -> Work[Params]:
+        """Learn from the advice, from where one's own training ended."""
+        public = public_of(ctx)
+        lessons = Examples(public.features, public.rows, {"teacher": advice["logits"].float()})
+        start = own or ctx.model.fresh
+        after, _ = yield from self._trained(ctx, start, self.distil, self.local_loss, lessons, "study")
+        return after
+
+    def over(self, rnd: Round) -> bool:
+        return self.shots is not None and rnd.index >= self.shots
+
+    def _trained(
+        self, ctx: Context, params: Params, solver: Solver, loss: Objective | None = None, on: Examples | None = None,
+        purpose: str = "fit",
+    ) -> Generator[Job, Any, tuple[Params, Tensor]]:  # fmt: skip
+        if not self.fresh_epochs or solver.steps is not None:
+            fitted = yield from ctx.fit(params, solver, objective=loss, on=on, purpose=purpose)
+            return fitted.params, fitted.losses
+        course = Course(0, solver.count(len(ctx.site.split("train") if on is None else on)))
+        losses = []
+        for epoch in range(solver.epochs):
+            one, name = replace(solver, epochs=1), f"{purpose} {epoch}"
+            fitted = yield from ctx.fit(params, one, objective=loss, on=on, course=course, purpose=name)
+            params = fitted.params
+            losses.append(fitted.losses)
+        return params, torch.cat(losses)
+
+
+@dataclass(frozen=True)
+class Distillation:
+    """The server reads each client's opinions, and weighs them by the clients' accounts."""
+
+    teaching: Teaching
+    importance: Importance
+    top_classes: int | None = None
+    name: str = "adafd"
+    personal: bool = False
+
+    def __post_init__(self) -> None:
+        check_top(self.top_classes)
+
+    @property
+    def solver(self) -> Solver:
+        return self.teaching.solver
+
+    def init(self, start: Start) -> TaughtState:
+        return TaughtState(start.central)
+
+    def round(self, state: TaughtState, rnd: Round) -> Script[TaughtState]:
+        if self.teaching.over(rnd):
+            return state
+        rows = len(public_of(rnd.server))
+        opinions: dict[ClientId, Opinion] = yield from gather(self.opine, to_all(rnd.cohort, None))
+        weights = yield from weighed(self.importance, {c: o.account for c, o in opinions.items()}, rnd)
+        heard = [_checked(client, whole(opinions[client].logits), rows, rnd.server) for client in weights]
+        pool = pooled(self.teaching.pool, heard, torch.stack(list(weights.values())))
+        params, advice = yield from self.teaching.teach(rnd.server, state.params, pool)
+        if self.teaching.local_loss is not None:
+            yield from total(self.study, to_all(rnd.cohort, Params.of({"logits": advice})))
+        return TaughtState(params)
+
+    @work(reveals="each")
+    def opine(self, ctx: Context, _: None, own: Params | None) -> Work[tuple[Opinion, Params]]:
+        account, logits, params = yield from self.teaching.learn(ctx, own, self.importance.asks)
+        return Opinion(account, shortened(logits, self.top_classes)), params
+
+    @work(reveals="sum")
+    def study(self, ctx: Context, advice: Params, own: Params | None) -> Work[tuple[Weighted, Params]]:
+        params = yield from self.teaching.study(ctx, advice, own)
+        return Weighted(Params.counts(heard=1.0), 1.0), params
+
+    def view(self, state: TaughtState, client: ClientId) -> Params | None:
+        return None if client else state.params
+
+    def assemble(self, ctx: Context, view: Params | None, own: Params | None) -> Params:
+        return view or own or ctx.model.fresh
+
+
+@dataclass(frozen=True)
+class SummedDistillation:
+    """Each client weighs its opinions itself, by its own account, and the server reads nothing but their sum."""
+
+    teaching: Teaching
+    importance: LocalImportance
+    name: str = "adafd"
+    personal: bool = False
+
+    @property
+    def solver(self) -> Solver:
+        return self.teaching.solver
+
+    def init(self, start: Start) -> TaughtState:
+        return TaughtState(start.central)
+
+    def round(self, state: TaughtState, rnd: Round) -> Script[TaughtState]:
+        if self.teaching.over(rnd):
+            return state
+        rows = len(public_of(rnd.server))
+        votes = yield from total(self.vote, to_all(rnd.cohort, None))
+        mean = _checked("the sum", votes.value["logits"], rows, rnd.server)
+        params, advice = yield from self.teaching.teach(rnd.server, state.params, self.teaching.pool.after(mean))
+        if self.teaching.local_loss is not None:
+            yield from total(self.study, to_all(rnd.cohort, Params.of({"logits": advice})))
+        return TaughtState(params)
+
+    @work(reveals="sum")
+    def vote(self, ctx: Context, _: None, own: Params | None) -> Work[tuple[Weighted, Params]]:
+        account, logits, params = yield from self.teaching.learn(ctx, own, ())
+        weight = self.importance.weight(account) if account.sound else 0.0
+        return Weighted(Params.of({"logits": self.teaching.pool.before(logits)}), weight), params
+
+    @work(reveals="sum")
+    def study(self, ctx: Context, advice: Params, own: Params | None) -> Work[tuple[Weighted, Params]]:
+        params = yield from self.teaching.study(ctx, advice, own)
+        return Weighted(Params.counts(heard=1.0), 1.0), params
+
+    def view(self, state: TaughtState, client: ClientId) -> Params | None:
+        return None if client else state.params
+
+    def assemble(self, ctx: Context, view: Params | None, own: Params | None) -> Params:
+        return view or own or ctx.model.fresh
+
+
+Exchanged = Literal["gather", "sum"]
+
+
+def weighed(importance: Importance, accounts: Mapping[ClientId, Account], rnd: Round) -> Script[dict[ClientId, Tensor]]:
+    """The share of each client in the pool; who has nothing to teach is left out, and that is said."""
+    sound, left_out = told_apart(accounts)
+    for client in left_out:
+        why = f"its training loss is {accounts[client].loss:g}" if accounts[client].size else "it has no training texts"
+        yield Remark(f"round {rnd.index + 1}: {client} is left out of the pool: {why}.")
+    if not sound:
+        raise RunError(
+            f"round {rnd.index + 1}: none of {len(accounts)} clients has a finite training loss, so there is nothing to pool; "
+            "lower solver.lr, or set solver.clip=1.0."
+        )
+    weights, remark = importance.weights(sound)
+    if remark.text:
+        yield replace(remark, text=f"round {rnd.index + 1}: {remark.text}")
+    found = dict(zip(sound, shares(weights), strict=True))
+    for client, share in found.items():
+        values = {"weight": float(share.mean()), "loss": sound[client].loss, "entropy": sound[client].entropy}
+        yield Remark(who=client, about="distillation", values=values)
+    return found
+
+
+def least(losses: Tensor, batches: int) -> float:
+    """The smallest of the epochs' mean losses; NaN where there was no step."""
+    if not len(losses):
+        return math.nan
+    return min(float(epoch.double().mean()) for epoch in torch.split(losses, max(1, batches)))
+
+
+def public_of(ctx: Any) -> Examples:
+    if "public" not in ctx.site.data:
+        raise ConfigError(
+            "federated distillation needs public texts, and this federation has none; set data.public_share=0.2, or use a "
+            "partition with a public part (multi_domain)."
+        )
+    if ctx.site.task.name != "classification":
+        raise ConfigError(
+            f"federated distillation is of the scores of classes (task classification), not of {ctx.site.task.name}."
+        )
+    found: Examples = ctx.site.split("public")
+    return found
+
+
+def _checked(who: ClientId, logits: Tensor, rows: int, server: Context) -> Tensor:
+    classes = len(server.site.task.labels)  # type: ignore[attr-defined]
+    if tuple(logits.shape) != (rows, classes) or not logits.isfinite().all():
+        raise RunError(
+            f"{who} has opinions of shape {list(logits.shape)}, the server expects finite ones on {rows} public texts and "
+            f"{classes} classes; all groups must have the same corpus and labels."
+        )
+    return logits
+
+
+def _f1(ctx: Context, params: Params) -> Work[float]:
+    scores = yield from ctx.evaluate(params, "train")
+    return scores.get("f1_weighted", scores[ctx.site.task.headline])
+
+
+def _counts(ctx: Context, classes: int) -> tuple[int, ...]:
+    train = ctx.site.split("train")
+    labels = train.features.columns["labels"]
+    if isinstance(labels, Ragged):
+        raise TypeError("classification has one label a text")
+    return tuple(int((labels[train.rows] == k).sum()) for k in range(classes))
