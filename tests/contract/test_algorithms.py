@@ -33,7 +33,7 @@ SOLVER = Solver(optimizer="adamw", lr=0.01, batch=8)
 # A client of 24 texts is held back by a strong pull, or by much distillation of what a server learnt from 16 texts.
 GENTLE: dict[str, dict[str, Any]] = {
     "fedprox": {"mu": 0.01},
-    **dict.fromkeys(("adafd", "fedavg_logits", "dsfl", "mhat"), {"distil_epochs": 1, "distil_lr": 0.005}),
+    **{name: {"distil_epochs": 1, "distil_lr": 0.005} for name in ("adafd", "fedavg_logits", "dsfl", "mhat")},
 }
 RunRounds = Callable[..., Running]
 every = pytest.mark.parametrize("name", ALGORITHMS)

@@ -90,13 +90,15 @@ class Teaching:
         readings = yield from server.infer(after, public, Scores())
         return after, readings["logits"]
 
-    def study(self, ctx: Context, advice: Params, own: Params | None) -> Work[Params]:
-        """Learn from the advice, from where one's own training ended."""
-        public = public_of(ctx)
+    def study(self, ctx: Context, advice: Params, own: Params | None) -> Work[tuple[Weighted, Params]]:
+        """Learn from the advice, from where one's own training ended; where that fails, the model stays as it was."""
+        public, params, heard = public_of(ctx), own or ctx.model.fresh, 1.0
         lessons = Examples(public.features, public.rows, {"teacher": advice["logits"].float()})
-        start = own or ctx.model.fresh
-        after, _ = yield from self._trained(ctx, start, self.distil, self.local_loss, lessons, "study")
-        return after
+        try:
+            params, _ = yield from self._trained(ctx, params, self.distil, self.local_loss, lessons, "study")
+        except RunError:
+            heard = 0.0
+        return Weighted(Params.counts(heard=heard), 1.0), params
 
     def over(self, rnd: Round) -> bool:
         return self.shots is not None and rnd.index >= self.shots
@@ -144,11 +146,12 @@ class Distillation:
         rows = len(public_of(rnd.server))
         opinions: dict[ClientId, Opinion] = yield from gather(self.opine, to_all(rnd.cohort, None))
         weights = yield from weighed(self.importance, {c: o.account for c, o in opinions.items()}, rnd)
-        heard = [_checked(client, whole(opinions[client].logits), rows, rnd.server) for client in weights]
-        pool = pooled(self.teaching.pool, heard, torch.stack(list(weights.values())))
+        logits = [_checked(client, whole(opinions[client].logits), rows, rnd.server) for client in weights]
+        pool = pooled(self.teaching.pool, logits, torch.stack(list(weights.values())))
         params, advice = yield from self.teaching.teach(rnd.server, state.params, pool)
         if self.teaching.local_loss is not None:
-            yield from total(self.study, to_all(rnd.cohort, Params.of({"logits": advice})))
+            heard = yield from total(self.study, to_all(rnd.cohort, Params.of({"logits": advice})))
+            yield from _said_of(heard, rnd)
         return TaughtState(params)
 
     @work(reveals="each")
@@ -158,8 +161,7 @@ class Distillation:
 
     @work(reveals="sum")
     def study(self, ctx: Context, advice: Params, own: Params | None) -> Work[tuple[Weighted, Params]]:
-        params = yield from self.teaching.study(ctx, advice, own)
-        return Weighted(Params.counts(heard=1.0), 1.0), params
+        return (yield from self.teaching.study(ctx, advice, own))
 
     def view(self, state: TaughtState, client: ClientId) -> Params | None:
         return None if client else state.params
@@ -188,23 +190,23 @@ class SummedDistillation:
         if self.teaching.over(rnd):
             return state
         rows = len(public_of(rnd.server))
-        votes = yield from total(self.vote, to_all(rnd.cohort, None))
+        votes = yield from total(self.opine, to_all(rnd.cohort, None))
         mean = _checked("the sum", votes.value["logits"], rows, rnd.server)
         params, advice = yield from self.teaching.teach(rnd.server, state.params, self.teaching.pool.after(mean))
         if self.teaching.local_loss is not None:
-            yield from total(self.study, to_all(rnd.cohort, Params.of({"logits": advice})))
+            heard = yield from total(self.study, to_all(rnd.cohort, Params.of({"logits": advice})))
+            yield from _said_of(heard, rnd)
         return TaughtState(params)
 
     @work(reveals="sum")
-    def vote(self, ctx: Context, _: None, own: Params | None) -> Work[tuple[Weighted, Params]]:
+    def opine(self, ctx: Context, _: None, own: Params | None) -> Work[tuple[Weighted, Params]]:
         account, logits, params = yield from self.teaching.learn(ctx, own, ())
         weight = self.importance.weight(account) if account.sound else 0.0
         return Weighted(Params.of({"logits": self.teaching.pool.before(logits)}), weight), params
 
     @work(reveals="sum")
     def study(self, ctx: Context, advice: Params, own: Params | None) -> Work[tuple[Weighted, Params]]:
-        params = yield from self.teaching.study(ctx, advice, own)
-        return Weighted(Params.counts(heard=1.0), 1.0), params
+        return (yield from self.teaching.study(ctx, advice, own))
 
     def view(self, state: TaughtState, client: ClientId) -> Params | None:
         return None if client else state.params
@@ -235,6 +237,14 @@ def weighed(importance: Importance, accounts: Mapping[ClientId, Account], rnd: R
         values = {"weight": float(share.mean()), "loss": sound[client].loss, "entropy": sound[client].entropy}
         yield Remark(who=client, about="distillation", values=values)
     return found
+
+
+def _said_of(heard: Weighted, rnd: Round) -> Script[None]:
+    failed = round(heard.weight * (1 - float(heard.value["heard"])))
+    if failed:
+        yield Remark(
+            f"round {rnd.index + 1}: {failed} clients could not learn from the server's opinions; they stay as they were."
+        )
 
 
 def least(losses: Tensor, batches: int) -> float:

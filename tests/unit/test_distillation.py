@@ -1,0 +1,355 @@
+"""Federated distillation between unlike models, and what happens when something goes wrong in the middle of it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from tests.conftest import CALM, SMALL, RunRounds
+
+from motet.algorithms import adafd, dsfl, fedavg_logits, fedkd, mhat
+from motet.algorithms.distillation import least
+from motet.algorithms.importance import Account, shares
+from motet.algorithms.opinions import TopClasses, shortened, whole
+from motet.codecs import Float16
+from motet.codecs.channel import Chain, Channel
+from motet.core.errors import ConfigError, RunError
+from motet.core.program import Algorithm, Round
+from motet.core.rng import Seed
+from motet.core.script import Remark, offers, play
+from motet.core.work import Failed, Job
+from motet.datasets.corpus import Corpus
+from motet.experiment.build import build_federation, make_federation
+from motet.experiment.config import Choice, Config
+from motet.experiment.federation import Federation
+from motet.experiment.run import Plan, Running
+from motet.learning.bench import Alone
+from motet.learning.jobs import Course, Fit
+from motet.learning.solver import Solver
+from motet.models.load import ModelChoice
+from motet.partitions.partition import Shares
+from motet.report.progress import Silent
+from motet.transport.mailbox import Mailbox, Patience
+from motet.transport.messages import Request
+from motet.wire import pack, unpack
+
+SOLVER = Solver(lr=0.01, batch=16, epochs=2)
+WIDE = {"hidden_size": 32, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 32, **CALM}
+
+
+@pytest.fixture(scope="module")
+def unlike() -> Federation:
+    """Three architectures and two ways of cutting texts into tokens; the server has a fourth model."""
+    groups = [
+        {"clients": 2, "model": {"name": "tiny", "config": SMALL}},
+        {"clients": 1, "model": {"name": "bilstm", "config": {"width": 16, "hidden": 16}}},
+        {"clients": 1, "model": {"name": "minilm", "from_scratch": True, "config": WIDE}},
+    ]
+    top = {
+        "data": {"name": "toy-classification", "limit": 128, "test_limit": 32, "public_share": 0.25},
+        "model": {"name": "tiny", "max_tokens": 24, "config": {**SMALL, "num_hidden_layers": 1}},
+    }
+    return build_federation(Config.of("unlike", {**top, "groups": groups}))
+
+
+def begun(federation: Federation, algorithm: Algorithm, **plan: Any) -> Running:
+    return Running(Plan(federation, algorithm, 2, **plan), Alone(torch.device("cpu")), None, Silent())
+
+
+def played(running: Running, remarks: list[Remark] | None = None, index: int = 0, mailbox: Mailbox | None = None) -> Running:
+    federation = running.plan.federation
+    rnd = Round(index, 2, tuple(federation.clients), federation.seed.of("round", index), federation.server_context(index))
+    ask = (mailbox or running.mailbox).ask
+    note = remarks.append if remarks is not None else lambda remark: None
+    running.state = play(running.plan.algorithm.round(running.state, rnd), ask, running.bench.run, note)
+    running.memories.settle()
+    running.done = index + 1
+    return running
+
+
+# ---- unlike models ---------------------------------------------------------------------------------------------------
+
+
+def test_all_read_the_same_public_texts_each_with_its_own_tokenizer(unlike: Federation) -> None:
+    sites = [unlike.site(client) for client in unlike.clients] + [unlike.server_site]
+    rows = [site.split("public").rows.tolist() for site in sites]
+    assert all(r == rows[0] for r in rows)
+    assert len(rows[0]) == 32
+    assert not set(rows[0]) & {row for client in unlike.clients for row in unlike.site(client).split("train").rows.tolist()}
+    cut = {site.model.tokenizer.tokenize("drizzle") == ["drizzle"] for site in sites}
+    assert cut == {True, False}
+
+
+def test_unlike_models_teach_one_another_and_no_parameter_travels(unlike: Federation) -> None:
+    running = played(begun(unlike, adafd(SOLVER)))
+    sizes = {running.memories.get("adafd", client).layout.size for client in unlike.clients}
+    assert len(sizes) == 3
+    rows, classes, clients = 32, 4, 4
+    traffic = running.mailbox.traffic
+    assert traffic.payload_up == clients * (rows * classes * 4 + 8)  # the 8: a client says that it has heard
+    assert traffic.payload_down == clients * rows * classes * 4
+    assert not running.personal
+    assert running.look()["accuracy"] >= 0
+    assert running.state.params.layout == unlike.server.model.layout
+
+
+def test_traffic_does_not_depend_on_the_models(corpus: Corpus) -> None:
+    moved, sizes = [], []
+    for width in (16, 64):
+        choice = ModelChoice("tiny", 24, config={**SMALL, "hidden_size": width})
+        made = make_federation(choice, corpus, Choice("uniform", {"clients": 2}), Seed(3), public=0.2)
+        traffic = played(begun(made, adafd(SOLVER))).mailbox.traffic
+        moved.append((traffic.payload_up, traffic.payload_down))
+        sizes.append(made.model.layout.size)
+    assert moved[0] == moved[1]
+    assert sizes[1] > 3 * sizes[0]
+
+
+def test_clients_come_nearer_to_the_server_by_studying(federation: Federation) -> None:
+    gaps = []
+    for rate in (0.0, 0.01):
+        running = played(begun(federation, adafd(replace(SOLVER, lr=0.01), distil_lr=rate)))
+        site = federation.server_site
+        public = site.split("public")
+        said = []
+        for params in (running.model_params(), running.model_params(federation.clients[0])):
+            script = federation.server_context(1).infer(params, public)
+            said.append(play(script, running.mailbox.ask, running.bench.run)["logits"].softmax(-1))
+        gaps.append(float((said[0] - said[1]).abs().mean()))
+    assert gaps[1] < gaps[0]
+
+
+# ---- two ways to sum, and shorter opinions ---------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("maker", "options"),
+    [
+        (adafd, {}), (adafd, {"weighting": "rnwc"}), (fedavg_logits, {}), (dsfl, {}), (dsfl, {"variant": "original"}),
+        (mhat, {}), (fedkd, {}),
+    ],
+)  # fmt: skip
+def test_a_sum_is_all_that_the_server_needs(maker: Any, options: dict[str, Any], federation: Federation) -> None:
+    plain = Solver(optimizer="sgd", lr=0.1, batch=16)  # which does not make much of rounding
+    read = played(begun(federation, maker(plain, **options)))
+    summed = played(begun(federation, maker(plain, **options, exchange="sum")))
+    assert set(offers(summed.plan.algorithm).values()) == {"sum"}
+    assert torch.allclose(read.state.params.flat, summed.state.params.flat, atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("maker", "options", "said"),
+    [
+        (adafd, {"weighting": "llmwc"}, "weighting=llmwc compares what all clients tell"),
+        (adafd, {"top_classes": 2}, "best 2 classes do not add up"),
+        (fedkd, {"variant": "original"}, "weighting=classes compares"),
+    ],
+)
+def test_what_a_sum_cannot_do_is_said(maker: Any, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        maker(SOLVER, exchange="sum", **options)
+
+
+def test_the_best_classes_of_each_text_are_kept_and_the_others_share_their_mean() -> None:
+    logits = torch.randn(7, 10, generator=torch.Generator().manual_seed(0))
+    short = unpack(pack(shortened(logits, 3)))
+    assert isinstance(short, TopClasses)
+    back = whole(short)
+    assert torch.equal(back.topk(3).indices, logits.topk(3).indices)
+    assert torch.equal(back.topk(3).values, logits.topk(3).values)
+    assert torch.allclose(back.sum(-1), logits.sum(-1), atol=1e-5)
+    assert torch.equal(whole(shortened(logits, 9)), logits)  # the ninth and the mean of one are all ten
+    with pytest.raises(RunError, match="names class 9 of 5"):
+        whole(replace(short, count=5))
+
+
+def test_shorter_opinions_cost_fewer_bytes(federation: Federation) -> None:
+    rows, clients = 16, 4
+    short = played(begun(federation, adafd(SOLVER, top_classes=1))).mailbox.traffic
+    assert short.payload_up == clients * (rows * (2 * 4 + 1) + 8)
+    half = Channel(up=Chain((Float16(),)), down=Chain((Float16(),)))
+    halved = played(begun(federation, adafd(SOLVER), channel=half)).mailbox.traffic
+    assert halved.payload_up == clients * (rows * 4 * 2 + 8)
+    assert halved.payload_down == clients * rows * 4 * 2
+    with pytest.raises(ConfigError, match="top_classes is 0"):
+        adafd(SOLVER, top_classes=0)
+
+
+# ---- what goes wrong -------------------------------------------------------------------------------------------------
+
+
+class Spoiling:
+    """A bench on which training on certain rows fails."""
+
+    room = 1
+
+    def __init__(self, rows: np.ndarray) -> None:
+        self.inner, self.rows, self.jobs = Alone(torch.device("cpu")), rows, list[Job]()
+
+    @property
+    def processed(self) -> int:
+        return self.inner.processed
+
+    def submit(self, key: Any, job: Job) -> None:
+        self.inner.submit(key, job)
+
+    def ready(self) -> Any:
+        key, job = self.inner.waiting[0]
+        self.jobs.append(job)
+        if isinstance(job, Fit) and np.array_equal(job.examples.rows, self.rows):
+            self.inner.waiting.popleft()
+            return [(key, Failed(RunError("training gave a loss of nan at step 1 of 2")))]
+        return self.inner.ready()
+
+    def run(self, job: Job) -> Any:
+        return self.inner.run(job)
+
+    def close(self) -> None: ...
+
+
+def test_a_client_whose_loss_is_no_number_is_left_out_and_that_is_said(federation: Federation) -> None:
+    unlucky = federation.clients[1]
+    bench = Spoiling(federation.site(unlucky).split("train").rows)
+    remarks: list[Remark] = []
+    running = Running(Plan(federation, adafd(SOLVER), 2), bench, None, Silent())
+    played(running, remarks)
+    assert [r.text for r in remarks if r.text] == [f"round 1: {unlucky} is left out of the pool: its training loss is nan."]
+    weights = {r.who: r.values["weight"] for r in remarks if r.about == "distillation"}
+    assert unlucky not in weights
+    assert len(weights) == 3
+    assert sum(weights.values()) == pytest.approx(1)
+    assert running.memories.get("adafd", unlucky).finite()  # it has learnt from the others
+
+
+def test_one_that_cannot_learn_from_the_others_stays_as_it_was(federation: Federation) -> None:
+    bench = Spoiling(federation.server_site.split("public").rows)
+    remarks: list[Remark] = []
+    running = Running(Plan(federation, adafd(SOLVER), 2), bench, None, Silent())
+    played(running, remarks)
+    assert any("4 clients could not learn" in r.text for r in remarks)
+    assert all(running.memories.get("adafd", client).finite() for client in federation.clients)
+
+
+@pytest.mark.parametrize("exchange", ["gather", "sum"])
+def test_a_client_without_texts_has_no_say_but_learns(exchange: Any, federation: Federation) -> None:
+    group = federation.groups[0]
+    parts = [group.train[k] for k in range(4)]
+    parts[2] = parts[2][:0]
+    poorer = replace(group, train=Shares.of(parts), partition=replace(group.partition, train=Shares.of(parts)))
+    made = replace(federation, groups=(poorer,))
+    remarks: list[Remark] = []
+    running = played(begun(made, adafd(SOLVER, exchange=exchange)), remarks)
+    fresh = made.model.fresh.flat
+    assert not torch.equal(running.memories.get("adafd", made.clients[2]).flat, fresh)
+    said = [r.text for r in remarks if r.text]
+    assert said == (["round 1: client-2 is left out of the pool: it has no training texts."] if exchange == "gather" else [])
+
+
+def test_nobody_with_a_loss_is_an_error(federation: Federation) -> None:
+    group = federation.groups[0]
+    none = Shares.of([group.train[0][:0]] * 4)
+    made = replace(federation, groups=(replace(group, train=none, partition=replace(group.partition, train=none)),))
+    with pytest.raises(RunError, match="none of 4 clients has a finite training loss"):
+        played(begun(made, adafd(SOLVER)))
+
+
+class Forgetful:
+    """A transport that loses what is sent to one client under one address."""
+
+    def __init__(self, inner: Any, address: str, client: str) -> None:
+        self.inner, self.lost = inner, (address, client)
+
+    def send(self, request: Request) -> None:
+        if (request.address, request.client) != self.lost:
+            self.inner.send(request)
+
+    def receive(self, timeout: float) -> Any:
+        return self.inner.receive(timeout)
+
+    def close(self) -> None: ...
+
+
+def test_a_client_that_drops_out_between_the_exchanges_keeps_what_it_learnt_itself(federation: Federation) -> None:
+    gone = federation.clients[3]
+    running = begun(federation, adafd(SOLVER))
+    mailbox = Mailbox(Forgetful(running.transport, "adafd.study", gone), Patience(quorum=0.5, timeout=1.0))
+    played(running, mailbox=mailbox)
+    assert mailbox.lost == [(0, gone, "did not answer")]
+    alone = begun(federation, fedkd(SOLVER))  # trains, opines, and never studies
+    played(alone)
+    assert torch.equal(running.memories.get("adafd", gone).flat, alone.memories.get("fedkd", gone).flat)
+    played(running, index=1)  # and it is back
+
+
+def test_a_public_text_may_be_empty() -> None:
+    words = ["good lovely", "bad awful", "", "fine happy", "poor sad", "great", "dull", "good", "bad", ""]
+    columns = {"text": words, "label": ["yes", "no"] * 5}
+    corpus = Corpus("own", "classification", columns, 8)
+    made = make_federation(ModelChoice("tiny", 24, config=SMALL), corpus, Choice("uniform", {"clients": 2}), Seed(3))
+    public = np.array([2, 9])
+    opened = replace(made, groups=(replace(made.groups[0], public=public),), server=replace(made.server, public=public))
+    assert played(begun(opened, adafd(SOLVER))).state.params.finite()
+
+
+def test_without_public_texts_it_is_refused(corpus: Corpus) -> None:
+    made = make_federation(ModelChoice("tiny", 24, config=SMALL), corpus, Choice("uniform", {"clients": 2}), Seed(3))
+    with pytest.raises(ConfigError, match=r"needs public texts.*data.public_share=0\.2"):
+        played(begun(made, adafd(SOLVER)))
+
+
+def test_other_tasks_are_refused() -> None:
+    top = {"data": {"name": "toy-tagging", "limit": 40, "test_limit": 10, "public_share": 0.2}, "partition": {"clients": 2}}
+    made = build_federation(Config.of("tags", {**top, "model": {"name": "tiny", "max_tokens": 24, "config": SMALL}}))
+    with pytest.raises(ConfigError, match="not of tagging"):
+        played(begun(made, adafd(SOLVER)))
+
+
+# ---- details of the paper --------------------------------------------------------------------------------------------
+
+
+def test_the_least_of_the_epochs_means_counts() -> None:
+    assert least(torch.tensor([4.0, 2.0, 1.0, 3.0, 5.0, 5.0]), 2) == 2.0
+    assert least(torch.zeros(0), 0) != least(torch.zeros(0), 0)  # no step, no loss
+    assert Account(float("nan"), 5).sound is False
+    assert shares(torch.zeros(4, dtype=torch.float64)).tolist() == [0.25] * 4
+
+
+def test_the_released_code_begins_every_epoch_anew(federation: Federation) -> None:
+    client = federation.clients[0]
+    rows = federation.site(client).split("train").rows
+    bench = Spoiling(np.zeros(0))
+    played(Running(Plan(federation, adafd(replace(SOLVER, epochs=3), released_code=True), 1), bench, None, Silent()))
+    fits = [job for job in bench.jobs if isinstance(job, Fit) and np.array_equal(job.examples.rows, rows)]
+    steps = SOLVER.count(len(rows)) // SOLVER.epochs
+    assert [(fit.solver.epochs, fit.course) for fit in fits] == [(1, Course(0, 3 * steps))] * 3
+
+
+def test_one_shot_is_one_shot(federation: Federation) -> None:
+    running = played(begun(federation, fedkd(SOLVER)))
+    state, up = pack(running.state), running.mailbox.traffic.payload_up
+    played(running, index=1)
+    assert pack(running.state) == state
+    assert running.mailbox.traffic.payload_up == up
+    assert running.mailbox.traffic.payload_down == 0
+
+
+def test_a_rule_stands_in_for_a_language_model(federation: Federation) -> None:
+    remarks: list[Remark] = []
+    played(begun(federation, adafd(SOLVER, weighting="llmwc")), remarks)
+    assert any("weights by rule" in r.text for r in remarks)
+
+
+def test_weights_are_recorded_and_even_out_with_beta(federation: Federation, rounds: RunRounds) -> None:
+    spreads = []
+    for beta in (0.5, 50.0):
+        running = begun(federation, adafd(SOLVER, beta=beta))
+        running.play_rounds()
+        weights = [r["value"] for r in running.record.rows if r["split"] == "distillation" and r["name"] == "weight"]
+        assert len(weights) == 2 * 4
+        spreads.append(max(weights[:4]) - min(weights[:4]))
+    assert spreads[0] < spreads[1]
+    with pytest.raises(ConfigError, match="beta is -1"):
+        adafd(SOLVER, beta=-1)
