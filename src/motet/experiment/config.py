@@ -76,6 +76,7 @@ class Evaluation:
 
     every: int = 1
     clients: int | None = None  # at most so many clients' own models and test sets; None: all
+    by_client: bool = False  # the common model on each client's test set too, whenever the global one is looked at
 
     def __post_init__(self) -> None:
         if self.every < 1:

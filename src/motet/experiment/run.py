@@ -18,6 +18,8 @@ from motet.core.work import Bench
 from motet.experiment.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from motet.experiment.cohorts import pick
 from motet.experiment.config import CohortChoice, Evaluation
+from motet.experiment.domains import by_client
+from motet.experiment.federation import Federation
 from motet.experiment.record import Record, spread
 from motet.learning.evaluate import Evaluate
 from motet.report.progress import Silent, Watch
@@ -169,6 +171,9 @@ class Running:
             return overall(federation.task, self.groups)
         server = federation.server_context(self.done)
         found: dict[str, float] = self._play(server.evaluate(self.model_params(), "global"))
+        if self.plan.evaluation.by_client and isinstance(federation, Federation):
+            for client, scores in self._play(by_client(federation, self.model_params(), self.done)).items():
+                self.record.add(self.done, client or "server", "common", scores, self.mailbox.traffic)
         return found
 
     def look_at_clients(self) -> dict[ClientId, dict[str, float]]:

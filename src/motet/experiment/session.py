@@ -23,6 +23,7 @@ from motet.experiment.run import Plan, Result, Running, run
 from motet.learning.bench import Alone, Scratch
 from motet.report.curves import draw_curves
 from motet.report.progress import Silent, Watch
+from motet.report.weights import draw_weights
 from motet.transport.memories import write_atomically
 
 _DATA = ("seed", "data", "model", "partition", "task", "groups")  # what two runs must share to share a federation
@@ -197,3 +198,5 @@ def draw(finished: Finished) -> None:
     curves = {name: read_record(folder).curve(headline) for name, folder in folders.items()}
     told = f"{finished.summary['dataset']}, {finished.summary['model']}, {finished.summary['clients']} clients"
     draw_curves(curves, headline, told, finished.folder / "curves.png")
+    for folder in folders.values():
+        draw_weights(read_record(folder).rows, told, folder / "weights.png")

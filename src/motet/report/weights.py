@@ -1,0 +1,37 @@
+"""Whose opinion counted how much, round by round, as a picture."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+
+def draw_weights(rows: Iterable[Mapping[str, Any]], title: str, path: Path) -> bool:
+    """Weights and training losses of the clients against rounds; False if the run has weighed nobody."""
+    curves: dict[str, dict[str, list[tuple[int, float]]]] = {"weight": {}, "loss": {}}
+    for row in rows:
+        if row["split"] == "distillation" and row["name"] in curves:
+            curves[row["name"]].setdefault(row["who"], []).append((row["round"], row["value"]))
+    if not curves["weight"]:
+        return False
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+    from matplotlib.ticker import MaxNLocator
+
+    figure, both = plt.subplots(1, 2, figsize=(9, 3.6), dpi=150, layout="constrained")
+    for axes, (name, lines) in zip(both, curves.items(), strict=True):
+        for client, line in sorted(lines.items()):
+            axes.plot(*zip(*line, strict=True), marker="o", markersize=3.5, label=client)
+        axes.set(xlabel="round", ylabel="weight in the pool" if name == "weight" else "least training loss")
+        axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+        axes.grid(alpha=0.3)
+        axes.spines[["top", "right"]].set_visible(False)
+    figure.suptitle(title)
+    if len(curves["weight"]) <= 12:
+        both[1].legend(frameon=False, fontsize=8)
+    figure.savefig(path)
+    plt.close(figure)
+    return True
