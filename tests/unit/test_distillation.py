@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -22,9 +23,10 @@ from motet.core.rng import Seed
 from motet.core.script import Remark, offers, play
 from motet.core.work import Failed, Job
 from motet.datasets.corpus import Corpus
-from motet.experiment.build import build_federation, make_federation
-from motet.experiment.config import Choice, Config
+from motet.experiment.build import build_algorithm, build_federation, make_federation
+from motet.experiment.config import Choice, Config, Evaluation
 from motet.experiment.federation import Federation
+from motet.experiment.recipe import baseline_of, load_recipe
 from motet.experiment.run import Plan, Running
 from motet.learning.bench import Alone
 from motet.learning.jobs import Course, Fit
@@ -32,6 +34,7 @@ from motet.learning.solver import Solver
 from motet.models.load import ModelChoice
 from motet.partitions.partition import Shares
 from motet.report.progress import Silent
+from motet.report.weights import draw_weights
 from motet.transport.mailbox import Mailbox, Patience
 from motet.transport.messages import Request
 from motet.wire import pack, unpack
@@ -353,3 +356,25 @@ def test_weights_are_recorded_and_even_out_with_beta(federation: Federation, rou
     assert spreads[0] < spreads[1]
     with pytest.raises(ConfigError, match="beta is -1"):
         adafd(SOLVER, beta=-1)
+
+
+def test_the_common_model_is_judged_on_every_client_s_own_texts(unlike: Federation, tmp_path: Path) -> None:
+    running = begun(unlike, adafd(SOLVER), evaluation=Evaluation(by_client=True))
+    running.play_rounds()
+    rows = [r for r in running.record.rows if r["split"] == "common" and r["name"] == "accuracy" and r["round"] == 2]
+    assert {r["who"] for r in rows} == {*unlike.clients, "server"}
+    found = {r["who"]: r["value"] for r in rows}
+    sizes = [len(unlike.site(client).split("test")) for client in unlike.clients]
+    mean = sum(found[c] * n for c, n in zip(unlike.clients, sizes, strict=True)) / sum(sizes)
+    assert found["server"] == pytest.approx(mean)
+    assert draw_weights(running.record.rows, "weights", tmp_path / "weights.png")
+    assert (tmp_path / "weights.png").stat().st_size > 10_000
+    assert not draw_weights([], "nothing", tmp_path / "none.png")
+
+
+def test_every_recipe_of_distillation_is_understood() -> None:
+    for name in ("adafd", "adafd-heterogeneous", "toy-adafd"):
+        config = load_recipe(name)
+        assert build_algorithm(config).name == "adafd"
+        for baseline in config.baselines:
+            build_algorithm(baseline_of(config, baseline))
