@@ -32,10 +32,17 @@ from motet.wire import pack, unpack
 SOLVER = Solver(optimizer="adamw", lr=0.01, batch=8)
 RunRounds = Callable[..., Running]
 every = pytest.mark.parametrize("name", ALGORITHMS)
+# What an algorithm needs to show itself on a model of two layers, in a few rounds.
+OPTIONS: dict[str, dict[str, Any]] = {
+    "fedprox": {"mu": 0.01},
+    "fedsplit": {"c": 1, "embeddings": "global"},
+    "percfl": {"eps1": 1e9, "eps2": 0.0, "after": 1},
+    "fedavg_st": {"groups": {"even": ["client-0", "client-2"], "odd": ["client-1", "client-3"]}},
+}
 
 
-def made(name: str) -> Algorithm:
-    return ALGORITHMS[name](solver=SOLVER)
+def made(name: str, solver: Solver = SOLVER) -> Algorithm:
+    return ALGORITHMS[name](solver=solver, **OPTIONS.get(name, {}))
 
 
 @every
@@ -124,7 +131,7 @@ def test_nothing_passed_in_is_changed(name: str, federation: Federation, rounds:
 
 @every
 def test_the_loss_falls_on_a_problem_any_method_solves(name: str, federation: Federation, rounds: RunRounds) -> None:
-    algorithm = ALGORITHMS[name](solver=replace(SOLVER, epochs=3, lr=0.02), **{"mu": 0.01} if name == "fedprox" else {})
+    algorithm = made(name, replace(SOLVER, epochs=3, lr=0.02))
     before = _own_loss(rounds(federation, algorithm, 0))
     assert _own_loss(rounds(federation, algorithm, 6)) < 0.9 * before
 

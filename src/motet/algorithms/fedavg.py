@@ -4,6 +4,7 @@
 
 Most methods are this with another field: another solver, server optimiser, or choice of layers that leave the client. What
 does not leave is the client's memory. FedNLP's code weights by mini-batches; the default here is the paper's, by examples.
+Clients send what they changed; `sends="weights"` sends where they arrived, which is another thing once a codec rounds it.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from motet.core.errors import ConfigError
 from motet.core.layers import Layers
 from motet.core.messages import message
 from motet.core.params import Params
@@ -24,6 +26,7 @@ from motet.learning.solver import Solver
 from motet.optim import Apply, ServerOptimizer
 
 Weighting = Literal["examples", "batches", "processed", "uniform"]
+Sends = Literal["updates", "weights"]
 
 
 @message
@@ -39,6 +42,8 @@ class FedAvg:
     server: ServerOptimizer = Apply()
     shared: Layers = Layers.all()
     weighting: Weighting = "examples"
+    sends: Sends = "updates"
+    frozen: Layers = Layers.none()  # what the model must not train; a recipe's model is made so
     name: str = "fedavg"
 
     @property
@@ -46,21 +51,29 @@ class FedAvg:
         return self.shared != Layers.all()
 
     def init(self, start: Start) -> AvgState:
+        layout = start.shared.layout
+        if trained := layout.only(self.frozen).names:
+            raise ConfigError(
+                f"{self.name} wants {self.frozen} frozen, but this model trains them ({trained[0]}, …); add {self.frozen} to "
+                "the model's freeze, or choose embeddings=global or local."
+            )
+        self.shared.check(layout.names, layout.parts, f"{self.name}, the layers that are shared")
         params = start.shared.only(self.shared)
         return AvgState(params, self.server.init(params))
 
     def round(self, state: AvgState, rnd: Round) -> Script[AvgState]:
-        updates = yield from total(self.train, to_all(rnd.cohort, state.params))
-        params, optimizer = self.server.step(state.params, updates.value, state.optimizer)
+        sent = yield from total(self.train, to_all(rnd.cohort, state.params))
+        update = sent.value if self.sends == "updates" else sent.value - state.params
+        params, optimizer = self.server.step(state.params, update, state.optimizer)
         return AvgState(params, optimizer)
 
     @work(reveals="sum")
     def train(self, ctx: Context, params: Params, own: Params | None) -> Work[tuple[Weighted, Params | None]]:
         before = self.assemble(ctx, params, own)
         after = yield from ctx.fit(before, self.solver)
-        update = (after.params - before).only(self.shared)
+        sent = after.params - before if self.sends == "updates" else after.params
         kept = after.params.except_(self.shared) if self.personal else None
-        return Weighted(update, weight_of(self.weighting, ctx, after)), kept
+        return Weighted(sent.only(self.shared), weight_of(self.weighting, ctx, after)), kept
 
     def view(self, state: AvgState, client: ClientId) -> Params:
         return state.params
@@ -83,7 +96,10 @@ def weight_of(weighting: Weighting, ctx: Context, fitted: Fitted) -> float:
 
 
 def fedavg(
-    solver: Solver = Solver(optimizer="sgd"), server: ServerOptimizer = Apply(), weighting: Weighting = "examples"
+    solver: Solver = Solver(optimizer="sgd"),
+    server: ServerOptimizer = Apply(),
+    weighting: Weighting = "examples",
+    sends: Sends = "updates",
 ) -> FedAvg:
     """Average what clients learn, weighted by their examples (McMahan et al. 2017)."""
-    return FedAvg(solver, server, weighting=weighting)
+    return FedAvg(solver, server, weighting=weighting, sends=sends)

@@ -36,6 +36,7 @@ class Layout:
         return sum(math.prod(shape) for shape in self.shapes)
 
     def only(self, layers: Layers) -> Layout:
+        layers = layers.within(self.parts)
         kept = [i for i, (n, p) in enumerate(zip(self.names, self.parts, strict=True)) if layers.chosen(n, p)]
         if len(kept) == len(self.names):
             return self

@@ -14,6 +14,7 @@ from motet.algorithms import ALGORITHMS
 from motet.codecs import CODECS
 from motet.codecs.channel import Chain, Channel
 from motet.core.errors import ConfigError, DataError, PrivacyError
+from motet.core.layers import Layers
 from motet.core.program import Algorithm
 from motet.core.rng import Seed
 from motet.core.script import offers
@@ -127,7 +128,9 @@ def resolved(config: Config) -> Config:
     if "server" in options_of(ALGORITHMS[config.algorithm.type]):
         name = next(n for n, kind in SERVER_OPTIMIZERS.items() if isinstance(algorithm.server, kind))
         server = {"type": name, **dataclasses.asdict(algorithm.server)}
-    return dataclasses.replace(config, solver=solver, server=server)
+    frozen = [t for t in getattr(algorithm, "frozen", Layers.none()).terms if t not in config.model.freeze]
+    model = dataclasses.replace(config.model, freeze=(*config.model.freeze, *frozen))
+    return dataclasses.replace(config, solver=solver, server=server, model=model)
 
 
 def build_channel(config: Config) -> Channel:
