@@ -38,7 +38,7 @@ def test_a_run_writes_all_it_promises(motet: Call, tmp_path: Path) -> None:
     assert status == 0
     assert "round 2/2" in out
     assert {p.name for p in folder.iterdir()} == {
-        "config.yaml", "metrics.jsonl", "summary.json", "curves.png", "checkpoint", "model",
+        "config.yaml", "metrics.jsonl", "summary.json", "curves.png", "traffic.png", "checkpoint", "model",
     }  # fmt: skip
     summary = json.loads((folder / "summary.json").read_text())
     assert {
@@ -48,7 +48,8 @@ def test_a_run_writes_all_it_promises(motet: Call, tmp_path: Path) -> None:
     assert set(summary["clients_final"]) == {"mean", "std", "worst_decile"}
     assert set(summary["bytes"]) == {"payload_up", "payload_down", "wire_up", "wire_down"}
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    assert all(set(row) == {"round", "who", "split", "name", "value", "seconds", "bytes"} for row in rows)
+    keys = {"round", "who", "split", "name", "value", "seconds", "bytes", "bytes_up", "link_seconds"}
+    assert all(set(row) == keys for row in rows)
     last = {r["name"]: r["value"] for r in rows if r["round"] == 2 and r["who"] == "server"}
     assert last == summary["final"]
     assert yaml.safe_load((folder / "config.yaml").read_text())["solver"]["lr"] == 0.002
@@ -168,6 +169,36 @@ def test_a_client_of_a_personal_run_exports_its_own_model(motet: Call, tmp_path:
     models = [(tmp_path / c / "model.safetensors").read_bytes() for c in ("client-0", "client-3")]
     assert models[0] != models[1]
     assert "there is no client 'zoe'" in motet("export", "o", "--to", "y", "--client", "zoe")[2]
+    assert motet("export", "o", "--to", "everybody", "--all")[0] == 0
+    assert (tmp_path / "everybody" / "client-3" / "model.safetensors").read_bytes() == models[1]
+    assert len(list((tmp_path / "everybody").iterdir())) == 6
+    assert "choose one of them" in motet("export", "o", "--to", "y", "--client", "client-0", "--all")[2]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["algorithm.type=fedsplit", "algorithm.c=1", "server.type=yogi"],
+        ["algorithm.type=ditto"],
+        ["algorithm.type=fedbn"],
+        ["algorithm.type=percfl"],
+        ["algorithm.type=spfl_like"],
+        ["algorithm.type=fedavg_st"],
+    ],
+    ids=lambda s: s[0].partition("=")[2],
+)
+def test_personal_algorithms_run_from_recipes_and_export_models_that_load(
+    motet: Call, tmp_path: Path, settings: list[str]
+) -> None:
+    from transformers import AutoModelForSequenceClassification
+
+    status, _, err = motet("run", *TOY, *settings, "--out", "o")
+    assert (status, err) == (0, "")
+    assert motet("export", "o", "--to", "x", "--client", "client-1")[0] == 0
+    assert AutoModelForSequenceClassification.from_pretrained(tmp_path / "x").config.num_hidden_layers >= 2
+    summary = json.loads((tmp_path / "o" / "summary.json").read_text())
+    assert 0 <= summary["local_test"]["accuracy"] <= 1
+    assert summary["local_test"]["accuracy"] == pytest.approx(summary["clients_final"]["mean"])
 
 
 def test_check_says_what_a_run_will_cost(motet: Call) -> None:

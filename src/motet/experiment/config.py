@@ -57,6 +57,8 @@ class Evaluation:
 
     every: int = 1
     clients: int | None = None  # at most so many clients' own models and test sets; None: all
+    local: bool = False  # look at the clients' own test sets each time, and not only at the end
+    reach: tuple[float, ...] = ()  # values of the headline; the summary says what it took to reach each
 
     def __post_init__(self) -> None:
         if self.every < 1:

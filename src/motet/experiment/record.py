@@ -7,7 +7,7 @@ import json
 import math
 import platform
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -40,7 +40,8 @@ class Record:
             self.rows = [json.loads(line) for line in self.path.read_text("utf-8").splitlines()]
 
     def add(self, round: int, who: str, split: str, values: Mapping[str, float], traffic: Traffic) -> None:
-        stamp = {"seconds": round_to(self.seconds), "bytes": traffic.payload_up + traffic.payload_down}
+        moved = {"bytes": traffic.payload_up + traffic.payload_down, "bytes_up": traffic.payload_up}
+        stamp = {"seconds": round_to(self.seconds), **moved, "link_seconds": round_to(traffic.link_seconds)}
         new = [{"round": round, "who": who, "split": split, "name": n, "value": v, **stamp} for n, v in values.items()]
         self.rows += new
         if self.path is not None:
@@ -55,6 +56,29 @@ class Record:
         kept = [r for r in self.rows if r["name"] == name and r["split"] == split and r["who"] == who]
         return [(r["round"], r["value"]) for r in kept]
 
+    def cost(self, name: str, split: str = "global", who: str = "server") -> list[tuple[int, float]]:
+        """The value of a metric against the bytes of tensors moved till then, both ways."""
+        kept = [r for r in self.rows if r["name"] == name and r["split"] == split and r["who"] == who]
+        return [(r["bytes"], r["value"]) for r in kept]
+
+
+def reached(record: Record, headline: str, thresholds: Sequence[float]) -> dict[str, dict[str, Row | None]]:
+    """What it took to reach each value, on the global test set and in the clients' own tests; None where it was not reached.
+
+    Bytes are those of tensors since the beginning, up to the first look at which the value was there.
+    """
+    found: dict[str, dict[str, Row | None]] = {}
+    for split, who, name in (("global", "server", "global"), ("test", "clients", "local")):
+        seen = [r for r in record.rows if (r["split"], r["who"], r["name"]) == (split, who, headline)]
+        first = {f"{t:g}": next((r for r in seen if r["value"] >= t), None) for t in thresholds}
+        found[name] = {t: None if row is None else _cost(row) for t, row in first.items()}
+    return found
+
+
+def _cost(row: Row) -> Row:
+    up = row["bytes_up"]
+    return {"round": row["round"], "payload_up": up, "payload_down": row["bytes"] - up, "link_seconds": row["link_seconds"]}
+
 
 def read_record(folder: Path) -> Record:
     """The rows a run has written."""
@@ -66,6 +90,12 @@ def read_record(folder: Path) -> Record:
 
 def round_to(value: float, digits: int = 3) -> float:
     return round(value, digits)
+
+
+def means(reports: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """The mean of each metric, every client counting alike."""
+    listed = list(reports)
+    return {name: sum(r[name] for r in listed) / len(listed) for name in (listed[0] if listed else ())}
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
@@ -90,7 +120,7 @@ def versions() -> dict[str, str]:
 
 
 def traffic_of(traffic: Traffic) -> dict[str, int]:
-    return {name: count for name, count in asdict(traffic).items() if name != "requests"}
+    return {name: count for name, count in asdict(traffic).items() if name not in ("requests", "link_seconds")}
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -16,7 +16,7 @@ from motet.core.work import Bench
 from motet.experiment.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from motet.experiment.cohorts import pick
 from motet.experiment.config import CohortChoice, Evaluation
-from motet.experiment.record import Record, spread
+from motet.experiment.record import Record, means, spread
 from motet.learning.evaluate import Evaluate
 from motet.report.progress import Silent, Watch
 from motet.transport.host import ContextOf, Host
@@ -80,6 +80,11 @@ class Result:
     examples_per_second: float
     lost: list[tuple[int, ClientId, str]]
 
+    @property
+    def local_test(self) -> dict[str, float]:
+        """LG-FedAvg's local test: each client's own model on its own test set, the mean over clients, all alike."""
+        return means(self.clients.values())
+
 
 class Running:
     """A run under way."""
@@ -129,8 +134,11 @@ class Running:
             self.done, self.settled = index + 1, replace(self.mailbox.traffic)
             self.training += time.monotonic() - began
             last = self.done == plan.rounds
-            scores = self.look() if last or self.done % plan.evaluation.every == 0 else {}
+            due = last or self.done % plan.evaluation.every == 0
+            scores = self.look() if due else {}
             self.record.add(self.done, "server", "global", scores, self.mailbox.traffic)
+            if due and plan.evaluation.local and not last:  # after the last round they are looked at in any case
+                self.record.add(self.done, "clients", "test", means(self.look_at_clients().values()), self.mailbox.traffic)
             self.watch.round(self.done, scores, plan.federation.task.headline, self.mailbox.traffic)
             if last or time.monotonic() - self.saved > plan.checkpoint_seconds:
                 self.save()
@@ -141,8 +149,7 @@ class Running:
         self.survey.round = self.done
         if algorithm.personal:
             reports = self._play(self.judge.each(self.state, self.judged(), "global"), self.survey)
-            names = federation.task.measures
-            return {n: sum(r[n] for r in reports.values()) / len(reports) for n in names if reports}
+            return means(reports.values())
         server = federation.server_context(self.done)
         scores: dict[str, float] = self._play(server.evaluate(self.model_params(), "global"))
         return scores
@@ -202,6 +209,7 @@ def run(
     finally:
         running.watch.end()
     headline = plan.federation.task.headline
+    running.record.add(plan.rounds, "clients", "test", means(clients.values()), running.mailbox.traffic)
     own = {client: scores[headline] for client, scores in clients.items()}
     for client, value in own.items():
         running.record.add(plan.rounds, client, "test", {headline: value}, running.mailbox.traffic)

@@ -14,14 +14,14 @@ import yaml
 from motet.core.errors import ConfigError
 from motet.experiment.build import build_algorithm, build_bench, build_channel, build_federation, check_privacy, resolved
 from motet.experiment.config import Config
-from motet.experiment.export import save_model
+from motet.experiment.export import folder_name, save_model
 from motet.experiment.federation import Federation
 from motet.experiment.memory import PeakMemory
 from motet.experiment.recipe import baseline_of
-from motet.experiment.record import read_record, traffic_of, versions, write_json
+from motet.experiment.record import reached, read_record, traffic_of, versions, write_json
 from motet.experiment.run import Plan, Result, Running, run
 from motet.learning.bench import Alone, Scratch
-from motet.report.curves import draw_curves
+from motet.report.curves import draw_costs, draw_curves
 from motet.report.progress import Silent, Watch
 from motet.transport.memories import write_atomically
 
@@ -147,7 +147,9 @@ def _finish(place: Path, config: Config, federation: Federation, result: Result,
         "final": result.final,
         "best": result.best,
         "clients_final": result.clients_final,
+        "local_test": result.local_test,
         "bytes": traffic_of(result.traffic),
+        "reached": reached(result.record, federation.task.headline, config.evaluation.reach),
         "seconds": round(result.seconds, 2),
         "examples_per_second": round(result.examples_per_second, 1),
         "peak_memory_bytes": peak,
@@ -158,27 +160,36 @@ def _finish(place: Path, config: Config, federation: Federation, result: Result,
     return summary
 
 
-def export_model(folder: Path, to: Path, client: str | None) -> None:
-    """A finished or interrupted run's model, or one client's own, from its checkpoint."""
+def export_models(folder: Path, to: Path, client: str | None = None, every: bool = False) -> list[Path]:
+    """A finished or interrupted run's model, one client's own, or every client's in a folder each; where they are."""
     config = load_config(folder)
     federation = build_federation(config)
     plan = plan_of(config, federation)
     if client is not None:
         federation.partition.index(client)
-    elif plan.algorithm.personal:
+    elif plan.algorithm.personal and not every:
         first = federation.clients[0]
-        raise ConfigError(f"{plan.algorithm.name} leaves every client its own model; say whose: --client {first}")
+        raise ConfigError(f"{plan.algorithm.name} leaves every client its own model; say whose: --client {first}, or --all")
     running = Running(plan, Alone(torch.device("cpu")), folder, Silent())
     if not running.resume():
         raise ConfigError(f"'{folder}' has no checkpoint yet, so there is no model to export.")
-    save_model(federation, running.model_params(client), to)
+    places = {c: to / folder_name(c) for c in federation.clients} if every else {client: to}
+    for whose, place in places.items():
+        save_model(federation, running.model_params(whose), place)
+    return list(places.values())
 
 
 def draw(finished: Finished) -> None:
-    """The learning curves of the run and its baselines, as curves.png."""
+    """The learning curves of the run and its baselines, as curves.png against rounds and traffic.png against megabytes."""
     headline = finished.summary["headline"]
     folders = {finished.summary["algorithm"]: finished.folder}
     folders |= {name: finished.folder / "baselines" / name for name in finished.baselines}
-    curves = {name: read_record(folder).curve(headline) for name, folder in folders.items()}
+    records = {name: read_record(folder) for name, folder in folders.items()}
     told = f"{finished.summary['dataset']}, {finished.summary['model']}, {finished.summary['clients']} clients"
+    curves = {name: record.curve(headline) for name, record in records.items()}
     draw_curves(curves, headline, told, finished.folder / "curves.png")
+    local = all(len(record.cost(headline, "test", "clients")) > 1 for record in records.values())
+    where = ("test", "clients") if local else ("global", "server")
+    costs = {name: record.cost(headline, *where) for name, record in records.items()}
+    said = f"{headline}, mean of the clients' own tests" if local else f"{headline} on the global test set"
+    draw_costs(costs, said, told, finished.folder / "traffic.png")

@@ -33,13 +33,17 @@ class Patience:
 @message
 @dataclass
 class Traffic:
-    """Bytes of tensors, and of whole messages, each way; and how many requests were sent, which numbers them."""
+    """Bytes of tensors, and of whole messages, each way; and how many requests were sent, which numbers them.
+
+    `link_seconds` is how long it would all have taken over the clients' emulated links.
+    """
 
     requests: int = 0
     payload_up: int = 0
     payload_down: int = 0
     wire_up: int = 0
     wire_down: int = 0
+    link_seconds: float = 0.0
 
 
 @dataclass
