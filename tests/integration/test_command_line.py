@@ -48,7 +48,7 @@ def test_a_run_writes_all_it_promises(motet: Call, tmp_path: Path) -> None:
     assert set(summary["clients_final"]) == {"mean", "std", "worst_decile"}
     assert set(summary["bytes"]) == {"payload_up", "payload_down", "wire_up", "wire_down"}
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    keys = {"round", "who", "split", "name", "value", "seconds", "bytes", "bytes_up", "link_seconds"}
+    keys = {"round", "who", "split", "name", "value", "seconds", "bytes", "bytes_up", "network_seconds"}
     assert all(set(row) == keys for row in rows)
     last = {r["name"]: r["value"] for r in rows if r["round"] == 2 and r["who"] == "server"}
     assert last == summary["final"]

@@ -134,8 +134,19 @@ def resolved(config: Config) -> Config:
 
 
 def build_channel(config: Config) -> Channel:
-    chain = Chain(tuple(choose(CODECS, name, "codec")() for name in config.codec))
-    return Channel(up=chain, down=chain)
+    """The codecs of both ways. Weights cannot bear a sparse one, and weights are what goes down."""
+    up, down = (
+        Chain(tuple(fill(choose(CODECS, c.type, "codec"), c.options, f"codec {c.type}") for c in choices))
+        for choices in (config.codec.up, config.codec.down)
+    )
+    if down.sparse:
+        raise ConfigError(
+            "codec: top_k keeps only the largest numbers, which an update can bear and weights, which go down, cannot; "
+            "say which way each codec is for: codec: {up: [top_k, int8], down: [float16]}"
+        )
+    if up.sparse and config.algorithm.options.get("sends") == "weights":
+        raise ConfigError("codec: top_k cannot code weights, and algorithm.sends is weights; set algorithm.sends=updates.")
+    return Channel(up, down, Seed(config.seed).of("codec"))
 
 
 def check_privacy(config: Config, algorithm: Algorithm) -> None:

@@ -36,6 +36,31 @@ class Choice:
 
 
 @dataclass(frozen=True)
+class CodecChoice:
+    """Which codecs stand in line, up and down: names, or names with options. One list is for both ways."""
+
+    up: tuple[Choice, ...] = ()
+    down: tuple[Choice, ...] = ()
+
+    @staticmethod
+    def of(given: Any) -> CodecChoice:
+        if isinstance(given, Mapping) and given and set(given) <= {"up", "down"}:
+            return CodecChoice(_in_line(given.get("up")), _in_line(given.get("down")))
+        return CodecChoice(_in_line(given), _in_line(given))
+
+
+def _in_line(given: Any) -> tuple[Choice, ...]:
+    """`int8`, `[top_k: {share: 0.01}, int8]`, `[{type: top_k, share: 0.01}]`."""
+    found = []
+    for entry in given if isinstance(given, list | tuple) else [] if given is None else [given]:
+        if isinstance(entry, Mapping) and len(entry) == 1 and "type" not in entry:
+            name, options = next(iter(entry.items()))
+            entry = {"type": name, **(options or {})}  # noqa: PLW2901
+        found.append(Choice.of(entry, "", "codec"))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
 class CohortChoice:
     """How many clients take part in a round, and how they are drawn."""
 
@@ -84,7 +109,7 @@ class Config:
     algorithm: Choice = Choice("fedavg")
     solver: Mapping[str, Any] = field(default_factory=dict)  # what differs from the algorithm's own
     server: Mapping[str, Any] = field(default_factory=dict)
-    codec: tuple[str, ...] = ()
+    codec: CodecChoice = CodecChoice()
     secure: Choice = Choice("none")
     patience: Patience = Patience()
     transport: Choice = Choice("in_process")
@@ -104,6 +129,7 @@ class Config:
         for name, default in defaults.items():
             if isinstance(default, Choice) and name in sections:
                 sections[name] = Choice.of(sections[name], default.type, name)
+        sections["codec"] = CodecChoice.of(sections.get("codec"))
         return fill(Config, {"recipe": recipe, **sections}, "")
 
     def plain(self) -> dict[str, Any]:

@@ -41,7 +41,7 @@ class Record:
 
     def add(self, round: int, who: str, split: str, values: Mapping[str, float], traffic: Traffic) -> None:
         moved = {"bytes": traffic.payload_up + traffic.payload_down, "bytes_up": traffic.payload_up}
-        stamp = {"seconds": round_to(self.seconds), **moved, "link_seconds": round_to(traffic.link_seconds)}
+        stamp = {"seconds": round_to(self.seconds), **moved, "network_seconds": round_to(traffic.network_seconds)}
         new = [{"round": round, "who": who, "split": split, "name": n, "value": v, **stamp} for n, v in values.items()]
         self.rows += new
         if self.path is not None:
@@ -76,8 +76,8 @@ def reached(record: Record, headline: str, thresholds: Sequence[float]) -> dict[
 
 
 def _cost(row: Row) -> Row:
-    up = row["bytes_up"]
-    return {"round": row["round"], "payload_up": up, "payload_down": row["bytes"] - up, "link_seconds": row["link_seconds"]}
+    down, seconds = row["bytes"] - row["bytes_up"], row["network_seconds"]
+    return {"round": row["round"], "payload_up": row["bytes_up"], "payload_down": down, "network_seconds": seconds}
 
 
 def read_record(folder: Path) -> Record:
@@ -120,7 +120,7 @@ def versions() -> dict[str, str]:
 
 
 def traffic_of(traffic: Traffic) -> dict[str, int]:
-    return {name: count for name, count in asdict(traffic).items() if name not in ("requests", "link_seconds")}
+    return {name: count for name, count in asdict(traffic).items() if name not in ("requests", "network_seconds")}
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -59,6 +59,7 @@ def perform(config: Config, folder: Path, *, resume: bool = False, watch: Watch 
     configs = _configs(config, folder, resume)
     for each in configs.values():
         check_privacy(each, build_algorithm(each))  # a mistake in the last baseline is said before the first round
+        build_channel(each)
     if not resume:
         _open(folder, configs)
     scratch = Scratch()
