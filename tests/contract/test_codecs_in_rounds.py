@@ -74,6 +74,6 @@ def test_evaluation_sees_the_models_as_they_are(federation: Federation, rounds: 
     """Codecs touch the algorithm's messages, never what is judged."""
     coarse = Channel(Chain(), Chain((CODECS["int4"](),)))
     running = rounds(federation, fedavg(SOLVER), 1, channel=coarse)
-    plain = Running(running.plan, running.bench, None, Silent())
-    plain.plan, plain.state = Plan(federation, fedavg(SOLVER), 1), running.state
+    plain = Running(Plan(federation, fedavg(SOLVER), 1), running.bench, None, Silent())
+    plain.state = running.state
     assert plain.look_at_clients() == running.look_at_clients()

@@ -132,5 +132,7 @@ def _show(finished: Finished) -> None:
     console.print(results_table(rows, told))
     plain: Any = {"highlight": False, "markup": False, "soft_wrap": True}
     console.print(f"Results: {finished.folder}/  curves: {finished.folder / 'curves.png'}", **plain)
+    if summary["network_seconds"] is not None:
+        console.print(f"Over the emulated network its messages take {summary['network_seconds']:,.1f} s.", **plain)
     if (finished.folder / "model").exists():
         console.print(f"The model: {how_to_load(summary['task'], finished.folder / 'model')}", **plain)

@@ -14,6 +14,7 @@ from motet.datasets.load import DataChoice
 from motet.experiment.options import fill
 from motet.models.load import ModelChoice
 from motet.transport.mailbox import Patience
+from motet.transport.network import Network
 
 
 @dataclass(frozen=True)
@@ -113,6 +114,7 @@ class Config:
     secure: Choice = Choice("none")
     patience: Patience = Patience()
     transport: Choice = Choice("in_process")
+    network: Network | None = None  # emulated: how long a simulation's messages would have taken
     evaluation: Evaluation = Evaluation()
     checkpoint: Checkpointing = Checkpointing()
     baselines: Mapping[str, Any] = field(default_factory=dict)
@@ -140,7 +142,7 @@ class Config:
     def digest(self) -> str:
         """What must agree between those who run together; where it runs and what is only looked at do not matter."""
         said = self.plain()
-        for name in ("recipe", "device", "transport", "evaluation", "checkpoint", "baselines"):
+        for name in ("recipe", "device", "transport", "network", "evaluation", "checkpoint", "baselines"):
             said.pop(name)
         return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
 

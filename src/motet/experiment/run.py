@@ -23,6 +23,7 @@ from motet.transport.host import ContextOf, Host
 from motet.transport.in_process import InProcess
 from motet.transport.mailbox import Mailbox, Patience, Traffic
 from motet.transport.memories import Memories
+from motet.transport.network import Emulated, Network
 
 
 class Participants(Protocol):
@@ -61,6 +62,7 @@ class Plan:
     checkpoint_seconds: float = 20.0
     name: str = ""
     digest: str = ""
+    network: Network | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -97,7 +99,8 @@ class Running:
         programs = [plan.algorithm, self.judge]
         self.host = Host(programs, plan.federation.context, bench, self.memories, plan.channel)
         self.transport = InProcess(self.host)
-        self.mailbox = Mailbox(self.transport, plan.patience, plan.channel)
+        self.emulated = Emulated(self.transport, plan.network, plan.federation.clients) if plan.network else None
+        self.mailbox = Mailbox(self.emulated or self.transport, plan.patience, plan.channel)
         self.mailbox.watch = lambda address, client, seen, asked: watch.client(seen, asked)
         self.survey = Mailbox(self.transport, plan.patience)  # evaluation's traffic is not the algorithm's
         self.record = Record(folder)
@@ -116,6 +119,8 @@ class Running:
         self.state, self.done = found.state, found.rounds
         self.memories.restore(found.memories)
         self.mailbox.traffic, self.settled = found.traffic, replace(found.traffic)
+        if self.emulated:
+            self.emulated.start_at(found.traffic.network_seconds)
         self.processed_before = found.processed
         self.record.resume(found.rows, found.seconds)
         return True
@@ -131,6 +136,8 @@ class Running:
             self.mailbox.round = index
             self.state = self._play(plan.algorithm.round(self.state, rnd))
             self.memories.settle()
+            if self.emulated:
+                self.mailbox.traffic.network_seconds = self.emulated.seconds
             self.done, self.settled = index + 1, replace(self.mailbox.traffic)
             self.training += time.monotonic() - began
             last = self.done == plan.rounds

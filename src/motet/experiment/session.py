@@ -11,7 +11,9 @@ from typing import Any
 import torch
 import yaml
 
+from motet.algorithms.fedavg import FedAvg
 from motet.core.errors import ConfigError
+from motet.experiment.accounting import round_cost
 from motet.experiment.build import build_algorithm, build_bench, build_channel, build_federation, check_privacy, resolved
 from motet.experiment.config import Config
 from motet.experiment.export import folder_name, save_model
@@ -49,7 +51,7 @@ def plan_of(config: Config, federation: Federation) -> Plan:
     check_privacy(config, algorithm)
     return Plan(
         federation, algorithm, config.rounds, config.cohort, config.evaluation, config.patience,
-        build_channel(config), config.checkpoint.seconds, config.recipe, config.digest,
+        build_channel(config), config.checkpoint.seconds, config.recipe, config.digest, config.network,
     )  # fmt: skip
 
 
@@ -150,6 +152,8 @@ def _finish(place: Path, config: Config, federation: Federation, result: Result,
         "clients_final": result.clients_final,
         "local_test": result.local_test,
         "bytes": traffic_of(result.traffic),
+        "bytes_a_round": _round_cost(running.plan, federation, config),
+        "network_seconds": round(result.traffic.network_seconds, 3) if config.network else None,
         "reached": reached(result.record, federation.task.headline, config.evaluation.reach),
         "seconds": round(result.seconds, 2),
         "examples_per_second": round(result.examples_per_second, 1),
@@ -159,6 +163,14 @@ def _finish(place: Path, config: Config, federation: Federation, result: Result,
     }
     write_json(place / "summary.json", summary)
     return summary
+
+
+def _round_cost(plan: Plan, federation: Federation, config: Config) -> dict[str, int] | None:
+    """Of algorithms of FedAvg's family, whose rounds all cost the same."""
+    if not isinstance(plan.algorithm, FedAvg):
+        return None
+    clients = min(config.cohort.size or len(federation.clients), len(federation.clients))
+    return round_cost(plan.algorithm, federation.model.layout, clients, plan.channel)._asdict()
 
 
 def export_models(folder: Path, to: Path, client: str | None = None, every: bool = False) -> list[Path]:
