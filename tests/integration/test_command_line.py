@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -199,6 +200,34 @@ def test_personal_algorithms_run_from_recipes_and_export_models_that_load(
     summary = json.loads((tmp_path / "o" / "summary.json").read_text())
     assert 0 <= summary["local_test"]["accuracy"] <= 1
     assert summary["local_test"]["accuracy"] == pytest.approx(summary["clients_final"]["mean"])
+
+
+def test_traffic_is_a_result(motet: Call, tmp_path: Path) -> None:
+    small = ["rounds=2", "data.limit=80", "data.test_limit=40", "transport.workers=0", "evaluation.reach=[0.01, 2]"]
+    status, out, err = motet("run", "toy-fedsplit", *small, "--out", "o")
+    assert (status, err) == (0, "")
+    assert "Over the emulated network" in out
+    assert (tmp_path / "o" / "traffic.png").stat().st_size > 10_000
+    summary = json.loads((tmp_path / "o" / "summary.json").read_text())
+    plain = json.loads((tmp_path / "o" / "baselines" / "fedavg" / "summary.json").read_text())
+    for cost in (summary, plain):
+        moved, round_ = cost["bytes"], cost["bytes_a_round"]
+        assert (2 * round_["up"], 2 * round_["down"]) == (moved["payload_up"], moved["payload_down"])
+        first = cost["reached"]["local"]["0.01"]
+        assert (first["round"], first["payload_up"], first["payload_down"]) == (1, round_["up"], round_["down"])
+        assert 0 < first["network_seconds"] < cost["network_seconds"]
+        assert cost["reached"]["global"]["2"] is None
+    assert summary["bytes"]["payload_up"] < 0.2 * plain["bytes"]["payload_up"]
+    assert summary["network_seconds"] < plain["network_seconds"]
+
+
+def test_what_an_algorithm_wants_frozen_is_frozen_and_written_down(motet: Call, tmp_path: Path) -> None:
+    split = ["algorithm.type=fedsplit", "algorithm.c=1"]
+    assert motet("run", *TOY, *split, "rounds=1", "--out", "o")[0] == 0
+    assert "- embeddings" in (tmp_path / "o" / "config.yaml").read_text()
+    trained = [re.search(r"([\d,]+) of ([\d,]+) parameters trained", motet("check", *TOY, *s)[1]) for s in (split, [])]
+    assert trained[1] is not None and trained[1][1] == trained[1][2]
+    assert trained[0] is not None and trained[0][1] != trained[0][2] == trained[1][2]
 
 
 def test_check_says_what_a_run_will_cost(motet: Call) -> None:

@@ -40,11 +40,10 @@ class Grid:
         scales = rows.largest(body) / self.top
         if not torch.isfinite(scales).all():
             raise RunError(f"{self.name} was given numbers that are not finite; lower solver.lr or set solver.clip=1.0.")
-        steps = rows.over(scales)
-        places = torch.where(steps > 0, body / steps, 0.0)
+        places = rows.over(body, torch.where(scales > 0, scales, 1.0))
         if self.rounding == "stochastic":
-            places = torch.floor(places + torch.rand(places.shape, generator=seed.torch()))
-        whole = places.round().clamp(-self.top, self.top).to(torch.int8)
+            places.add_(torch.rand(places.shape, generator=seed.torch())).floor_()
+        whole = places.round_().clamp_(-self.top, self.top).to(torch.int8)
         return whole if self.bits == 8 else _two_a_byte(whole), scales
 
     def decode(self, body: Tensor, beside: Tensor | None, rows: Rows) -> Tensor:
@@ -55,7 +54,7 @@ class Grid:
             whole = _one_a_byte(expect(body, torch.uint8, -(-rows.size // 2), self.name), rows.size)
         if not torch.isfinite(scales).all():
             raise WireError(f"{self.name}: a scale came that is not finite; the message is damaged.")
-        return whole.to(torch.float32) * rows.over(scales)
+        return rows.times(whole.to(torch.float32), scales)
 
     def after(self, rows: Rows) -> Rows:
         return rows

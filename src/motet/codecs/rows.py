@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
@@ -42,6 +43,19 @@ class Rows:
         many, long = (torch.tensor(column) for column in zip(*(b for b in self.blocks if b[0] * b[1]), strict=True))
         return torch.repeat_interleave(long, many)
 
-    def over(self, each: Tensor) -> Tensor:
-        """A value a row, as a value a number."""
-        return torch.repeat_interleave(each, self.lengths())
+    def times(self, vector: Tensor, each: Tensor) -> Tensor:
+        """Every number times the value of its row."""
+        return self._with(torch.mul, vector, each)
+
+    def over(self, vector: Tensor, each: Tensor) -> Tensor:
+        """Every number over the value of its row."""
+        return self._with(torch.div, vector, each)
+
+    def _with(self, change: Callable[..., Tensor], vector: Tensor, each: Tensor) -> Tensor:
+        changed, at, row = torch.empty_like(vector), 0, 0
+        for many, long in self.blocks:
+            if many * long:
+                place = slice(at, at + many * long)
+                change(vector[place].view(many, long), each[row : row + many, None], out=changed[place].view(many, long))
+                at, row = at + many * long, row + many
+        return changed
