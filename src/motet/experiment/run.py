@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -81,6 +82,7 @@ class Result:
     seconds: float
     examples_per_second: float
     lost: list[tuple[int, ClientId, str]]
+    own: Callable[[ClientId], Params]  # what this client would deploy
 
     @property
     def local_test(self) -> dict[str, float]:
@@ -224,7 +226,7 @@ def run(
     pace = (bench.processed - before) / running.training if running.training else 0.0
     result = Result(
         running.state, running.model_params(), running.record, running.mailbox.traffic, running.memories, final, best, clients,
-        spread(list(own.values())), running.record.seconds, pace, running.mailbox.lost,
+        spread(list(own.values())), running.record.seconds, pace, running.mailbox.lost, running.model_params,
     )  # fmt: skip
     return result, running
 
