@@ -48,11 +48,11 @@ def _line(axes: Any, name: str, curve: Curve, level: bool) -> None:
     if not curve:
         return
     along, values = zip(*curve, strict=True)
+    look = {"color": f"C{len(axes.lines)}", "label": f"{name}: {values[-1]:.3f}"}
     if level:
-        line = axes.axhline(values[-1], linestyle="--", linewidth=1.4, color=f"C{len(axes.lines)}")
-        line.set_label(f"{name}: {values[-1]:.3f}")
+        axes.axhline(values[-1], linestyle="--", linewidth=1.4, **look)
     else:
-        axes.plot(along, values, marker="o", markersize=3.5, linewidth=1.8, label=f"{name}: {values[-1]:.3f}")
+        axes.plot(along, values, marker="o", markersize=3.5, linewidth=1.8, **look)
 
 
 def _save(figure: Any, path: Path) -> None:
