@@ -19,13 +19,19 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from motet.algorithms import centralised as centralised
+    from motet.algorithms import ditto as ditto
     from motet.algorithms import fedadagrad as fedadagrad
     from motet.algorithms import fedadam as fedadam
     from motet.algorithms import fedavg as fedavg
+    from motet.algorithms import fedavg_st as fedavg_st
+    from motet.algorithms import fedbn as fedbn
     from motet.algorithms import fedopt as fedopt
     from motet.algorithms import fedprox as fedprox
+    from motet.algorithms import fedsplit as fedsplit
     from motet.algorithms import fedyogi as fedyogi
     from motet.algorithms import isolated as isolated
+    from motet.algorithms import percfl as percfl
+    from motet.algorithms import spfl_like as spfl_like
     from motet.api import export as export
     from motet.api import federation as federation
     from motet.api import load as load
@@ -40,6 +46,7 @@ __version__ = "0.1.0"
 _HOMES = {
     "motet.algorithms": (
         "centralised", "isolated", "fedavg", "fedprox", "fedopt", "fedadam", "fedyogi", "fedadagrad",
+        "fedsplit", "fedbn", "ditto", "percfl", "spfl_like", "fedavg_st",
     ),
     "motet.api": ("load", "federation", "run", "export"),
     "motet.core.errors": ("MotetError",),

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from motet.codecs.channel import Channel
 from motet.core.program import Algorithm
 from motet.core.rng import Seed
 from motet.core.work import Bench
@@ -20,6 +21,7 @@ from motet.experiment.run import run as run_plan
 from motet.learning.bench import Alone, Scratch
 from motet.models.load import ModelChoice
 from motet.report.progress import Silent, Watch
+from motet.transport.network import Network
 
 
 def load(name: str | None = None, *, path: str | Path | None = None, seed: int = 42, **options: Any) -> Corpus:
@@ -52,9 +54,12 @@ def run(
     device: str = "auto",
     workers: int | None = None,
     watch: Watch | None = None,
+    channel: Channel = Channel(),
+    network: Network | None = None,
 ) -> Result:
-    """Run an algorithm over a federation, in this process and its workers."""
-    plan = Plan(over, algorithm, rounds, CohortChoice(cohort), Evaluation(evaluate_every))
+    """Run an algorithm over a federation, in this process and its workers; `channel` has codecs, `network` emulated lines."""
+    evaluation = Evaluation(evaluate_every)
+    plan = Plan(over, algorithm, rounds, CohortChoice(cohort), evaluation, channel=channel, network=network)
     scratch = Scratch()
     bench: Bench = Alone(device_of("cpu"))  # somebody's own trainer trains by itself
     if isinstance(over, Federation):
@@ -66,6 +71,7 @@ def run(
         scratch.close()
 
 
-def export(over: Federation, result: Result, to: str | Path) -> None:
-    """The global model as a directory that transformers loads."""
-    save_model(over.server, result.params, Path(to))
+def export(over: Federation, result: Result, to: str | Path, *, client: str | None = None) -> None:
+    """The global model, or a client's own, as a directory that transformers loads."""
+    group = over.server if client is None else over.group_of(client)
+    save_model(group, result.params if client is None else result.own(client), Path(to))

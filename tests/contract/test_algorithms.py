@@ -37,13 +37,14 @@ GENTLE: dict[str, dict[str, Any]] = {
 }
 RunRounds = Callable[..., Running]
 every = pytest.mark.parametrize("name", ALGORITHMS)
-
-
-# What an entry needs to be quick here, and which ones need a backbone that is more than its task.
+# What an algorithm needs to show itself on a model of two layers, in a few rounds.
 OPTIONS: dict[str, dict[str, Any]] = {
-    "atc": {"assign": 0.5, "assign_steps": 2, "assign_batch": 8, "clusters": 2, "neighbours": 2, "instances": 6, "tokens": 8}
+    "atc": {"assign": 0.5, "assign_steps": 2, "assign_batch": 8, "clusters": 2, "neighbours": 2, "instances": 6, "tokens": 8},
+    "fedsplit": {"c": 1, "embeddings": "global"},
+    "percfl": {"eps1": 1e9, "eps2": 0.0, "after": 1},
+    "fedavg_st": {"groups": {"even": ["client-0", "client-2"], "odd": ["client-1", "client-3"]}},
 }
-ON_A_BACKBONE = {"atc"}
+ON_A_BACKBONE = {"atc"}  # which need a model that is more than its task
 
 
 @pytest.fixture

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
@@ -38,7 +39,7 @@ def test_a_run_writes_all_it_promises(motet: Call, tmp_path: Path) -> None:
     assert status == 0
     assert "round 2/2" in out
     assert {p.name for p in folder.iterdir()} == {
-        "config.yaml", "metrics.jsonl", "summary.json", "curves.png", "checkpoint", "model",
+        "config.yaml", "metrics.jsonl", "summary.json", "curves.png", "traffic.png", "checkpoint", "model",
     }  # fmt: skip
     summary = json.loads((folder / "summary.json").read_text())
     assert {
@@ -48,7 +49,8 @@ def test_a_run_writes_all_it_promises(motet: Call, tmp_path: Path) -> None:
     assert set(summary["clients_final"]) == {"mean", "std", "worst_decile"}
     assert set(summary["bytes"]) == {"payload_up", "payload_down", "wire_up", "wire_down"}
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    assert all(set(row) == {"round", "who", "split", "name", "value", "seconds", "bytes"} for row in rows)
+    keys = {"round", "who", "split", "name", "value", "seconds", "bytes", "bytes_up", "network_seconds"}
+    assert all(set(row) == keys for row in rows)
     last = {r["name"]: r["value"] for r in rows if r["round"] == 2 and r["who"] == "server"}
     assert last == summary["final"]
     assert yaml.safe_load((folder / "config.yaml").read_text())["solver"]["lr"] == 0.002
@@ -168,6 +170,64 @@ def test_a_client_of_a_personal_run_exports_its_own_model(motet: Call, tmp_path:
     models = [(tmp_path / c / "model.safetensors").read_bytes() for c in ("client-0", "client-3")]
     assert models[0] != models[1]
     assert "there is no client 'zoe'" in motet("export", "o", "--to", "y", "--client", "zoe")[2]
+    assert motet("export", "o", "--to", "everybody", "--all")[0] == 0
+    assert (tmp_path / "everybody" / "client-3" / "model.safetensors").read_bytes() == models[1]
+    assert len(list((tmp_path / "everybody").iterdir())) == 6
+    assert "choose one of them" in motet("export", "o", "--to", "y", "--client", "client-0", "--all")[2]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        ["algorithm.type=fedsplit", "algorithm.c=1", "server.type=yogi"],
+        ["algorithm.type=ditto"],
+        ["algorithm.type=fedbn"],
+        ["algorithm.type=percfl"],
+        ["algorithm.type=spfl_like"],
+        ["algorithm.type=fedavg_st"],
+    ],
+    ids=lambda s: s[0].partition("=")[2],
+)
+def test_personal_algorithms_run_from_recipes_and_export_models_that_load(
+    motet: Call, tmp_path: Path, settings: list[str]
+) -> None:
+    from transformers import AutoModelForSequenceClassification
+
+    status, _, err = motet("run", *TOY, *settings, "--out", "o")
+    assert (status, err) == (0, "")
+    assert motet("export", "o", "--to", "x", "--client", "client-1")[0] == 0
+    assert AutoModelForSequenceClassification.from_pretrained(tmp_path / "x").config.num_hidden_layers >= 2
+    summary = json.loads((tmp_path / "o" / "summary.json").read_text())
+    assert 0 <= summary["local_test"]["accuracy"] <= 1
+    assert summary["local_test"]["accuracy"] == pytest.approx(summary["clients_final"]["mean"])
+
+
+def test_traffic_is_a_result(motet: Call, tmp_path: Path) -> None:
+    small = ["rounds=2", "data.limit=80", "data.test_limit=40", "transport.workers=0", "evaluation.reach=[0.01, 2]"]
+    status, out, err = motet("run", "toy-fedsplit", *small, "--out", "o")
+    assert (status, err) == (0, "")
+    assert "Over the emulated network" in out
+    assert (tmp_path / "o" / "traffic.png").stat().st_size > 10_000
+    summary = json.loads((tmp_path / "o" / "summary.json").read_text())
+    plain = json.loads((tmp_path / "o" / "baselines" / "fedavg" / "summary.json").read_text())
+    for cost in (summary, plain):
+        moved, round_ = cost["bytes"], cost["bytes_a_round"]
+        assert (2 * round_["up"], 2 * round_["down"]) == (moved["payload_up"], moved["payload_down"])
+        first = cost["reached"]["local"]["0.01"]
+        assert (first["round"], first["payload_up"], first["payload_down"]) == (1, round_["up"], round_["down"])
+        assert 0 < first["network_seconds"] < cost["network_seconds"]
+        assert cost["reached"]["global"]["2"] is None
+    assert summary["bytes"]["payload_up"] < 0.2 * plain["bytes"]["payload_up"]
+    assert summary["network_seconds"] < plain["network_seconds"]
+
+
+def test_what_an_algorithm_wants_frozen_is_frozen_and_written_down(motet: Call, tmp_path: Path) -> None:
+    split = ["algorithm.type=fedsplit", "algorithm.c=1"]
+    assert motet("run", *TOY, *split, "rounds=1", "--out", "o")[0] == 0
+    assert "- embeddings" in (tmp_path / "o" / "config.yaml").read_text()
+    trained = [re.search(r"([\d,]+) of ([\d,]+) parameters trained", motet("check", *TOY, *s)[1]) for s in (split, [])]
+    assert trained[1] is not None and trained[1][1] == trained[1][2]
+    assert trained[0] is not None and trained[0][1] != trained[0][2] == trained[1][2]
 
 
 def test_check_says_what_a_run_will_cost(motet: Call) -> None:

@@ -76,7 +76,17 @@ def test_naming_another_algorithm_drops_the_options_of_the_first() -> None:
         (["solver.optimizer=adamm"], "solver.optimizer is 'adamm'; it must be one of sgd, adamw. Did you mean 'adamw'?"),
         (["solver.bacth=3"], "solver: unknown option 'bacth'"),
         (["server.type=adamm"], "server.type: there is no 'adamm'"),
-        (["codec=float61"], "codec: there is no 'float61'; there is float16, bfloat16. Did you mean 'float16'?"),
+        (
+            ["codec=float61"],
+            "codec: there is no 'float61'; there is float16, bfloat16, int8, int4, top_k. Did you mean 'float16'?",
+        ),
+        (["codec=[int8, float16]"], "codec: int8 must be the last of its chain"),
+        (
+            ["codec=[top_k: {shares: 0.1}]"],
+            "codec top_k: unknown option 'shares'; it takes share, feedback. Did you mean 'share'?",
+        ),
+        (["codec=top_k"], "say which way each codec is for: codec: {up: [top_k, int8], down: [float16]}"),
+        (["codec.up=top_k", "algorithm.sends=weights"], "top_k cannot code weights"),
     ],
 )
 def test_what_is_wrong_is_said_with_what_was_expected(settings: list[str], says: str) -> None:

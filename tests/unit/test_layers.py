@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from typing import Any
 
 import pytest
@@ -97,6 +98,19 @@ def test_freezing_from_below_leaves_what_is_above(family: str) -> None:
     assert 0 < model.layout.size < whole
     assert not any(p.endswith(("embeddings", "embeddings.norm")) for p in model.layout.parts)
     assert not any(f"{sides.strip()}.layers.0".lstrip(".") == p.removesuffix(".norm") for p in model.layout.parts)
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_lower_layers_grow_one_by_one_up_to_all_but_the_embeddings(family: str) -> None:
+    module = made(family)
+    layout = Model(family, module, anatomy_of(module).parts).layout
+    depth = len({p.removesuffix(".norm") for p in layout.parts if "layers." in p})
+    chosen = [set(layout.only(Layers.of(f"lower {c}")).names) for c in range(depth + 1)]
+    assert chosen[0] == set()
+    assert all(fewer < more for fewer, more in pairwise(chosen))
+    assert chosen[-1] == set(layout.only(~Layers.of("embeddings")).names)
+    with pytest.raises(LayoutError, match=f"a model that has {depth} layers"):
+        layout.only(Layers.of(f"lower {depth + 1}"))
 
 
 @pytest.mark.parametrize("family", ["bert", "llama", "t5", "deberta-v2"])

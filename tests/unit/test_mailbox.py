@@ -5,8 +5,6 @@ from typing import Any
 import pytest
 import torch
 
-from motet.codecs import CODECS
-from motet.codecs.channel import Chain, Channel
 from motet.core.errors import ConfigError, RunError
 from motet.core.params import Params
 from motet.core.script import Exchange, _Replies
@@ -96,24 +94,6 @@ def test_traffic_is_counted_to_the_byte() -> None:
     assert mailbox.traffic.payload_up == 3 * 50 * 4
     assert mailbox.traffic.payload_down == 0
     assert mailbox.traffic.wire_up == sum(measure(Reply(i + 1, c, v)).wire for i, (c, v) in enumerate(answers.items()))
-
-
-@pytest.mark.parametrize("name", CODECS)
-def test_codecs_halve_the_traffic_and_keep_the_numbers(name: str) -> None:
-    chain = Chain((CODECS[name](),))
-    value = Weighted(Params.of({"w": torch.linspace(-3, 3, 1000)}), 250.0)
-    coded = chain.encode({"deep": [value]})
-    back = chain.decode(coded)["deep"][0]
-    assert measure(coded).payload == 2 * 1000
-    assert back.weight == 250
-    step = 2**-11 if name == "float16" else 2**-8
-    assert ((back.value - value.value).flat.abs() <= step * value.value.flat.abs() + 1e-7).all()
-
-
-def test_codecs_leave_counts_alone() -> None:
-    chain = Channel(up=Chain((CODECS["float16"](),))).up
-    counts = Params.counts(hits=123457)
-    assert chain.encode(counts) is counts
 
 
 def test_patience_that_makes_no_sense_is_refused() -> None:

@@ -7,11 +7,17 @@ from collections.abc import Callable
 from motet.algorithms.adafd import adafd
 from motet.algorithms.atc import atc
 from motet.algorithms.centralised import centralised
+from motet.algorithms.clustered import percfl
+from motet.algorithms.ditto import ditto
 from motet.algorithms.fedavg import fedavg
+from motet.algorithms.fedbn import fedbn
 from motet.algorithms.fedopt import fedadagrad, fedadam, fedopt, fedyogi
 from motet.algorithms.fedprox import fedprox
+from motet.algorithms.fedsplit import fedsplit
+from motet.algorithms.grouped import fedavg_st
 from motet.algorithms.isolated import isolated
 from motet.algorithms.logit_baselines import dsfl, fedavg_logits, fedkd, mhat
+from motet.algorithms.spfl import spfl_like
 from motet.core.program import Algorithm
 
 ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
@@ -29,6 +35,12 @@ ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
     "dsfl": dsfl,
     "mhat": mhat,
     "fedkd": fedkd,
+    "fedsplit": fedsplit,
+    "fedbn": fedbn,
+    "ditto": ditto,
+    "percfl": percfl,
+    "spfl_like": spfl_like,
+    "fedavg_st": fedavg_st,
 }
 
 __all__ = [
@@ -36,15 +48,21 @@ __all__ = [
     "adafd",
     "atc",
     "centralised",
+    "ditto",
     "dsfl",
     "fedadagrad",
     "fedadam",
     "fedavg",
     "fedavg_logits",
+    "fedavg_st",
+    "fedbn",
     "fedkd",
     "fedopt",
     "fedprox",
+    "fedsplit",
     "fedyogi",
     "isolated",
     "mhat",
+    "percfl",
+    "spfl_like",
 ]

@@ -4,6 +4,7 @@
 
 Most methods are this with another field: another solver, server optimiser, or choice of layers that leave the client. What
 does not leave is the client's memory. FedNLP's code weights by mini-batches; the default here is the paper's, by examples.
+Clients send what they changed; `sends="weights"` sends where they arrived, which is another thing once a codec rounds it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,7 @@ from motet.learning.solver import Solver
 from motet.optim import Apply, ServerOptimizer
 
 Weighting = Literal["examples", "batches", "processed", "uniform"]
+Sends = Literal["updates", "weights"]
 
 
 @message
@@ -40,6 +42,8 @@ class FedAvg:
     server: ServerOptimizer = Apply()
     shared: Layers = Layers.all()
     weighting: Weighting = "examples"
+    sends: Sends = "updates"
+    frozen: Layers = Layers.none()  # what the model must not train; a recipe's model is made so
     name: str = "fedavg"
 
     @property
@@ -47,6 +51,13 @@ class FedAvg:
         return self.shared != Layers.all()
 
     def init(self, start: Start) -> AvgState:
+        layout = start.shared.layout
+        if trained := layout.only(self.frozen).names:
+            raise ConfigError(
+                f"{self.name} wants {self.frozen} frozen, but this model trains them ({trained[0]}, …); add {self.frozen} to "
+                "the model's freeze, or choose embeddings=global or local."
+            )
+        self.shared.check(layout.names, layout.parts, f"{self.name}, the layers that are shared")
         params = start.shared.only(self.shared)
         if not params.layout.names and self.shared != Layers.none():
             raise ConfigError(
@@ -56,17 +67,20 @@ class FedAvg:
         return AvgState(params, self.server.init(params))
 
     def round(self, state: AvgState, rnd: Round) -> Script[AvgState]:
-        updates = yield from total(self.train, to_all(rnd.cohort, state.params))
-        params, optimizer = self.server.step(state.params, updates.value, state.optimizer)
+        sent = yield from total(self.train, to_all(rnd.cohort, state.params))
+        update = sent.value if self.sends == "updates" else sent.value - state.params
+        params, optimizer = self.server.step(state.params, update, state.optimizer)
         return AvgState(params, optimizer)
 
     @work(reveals="sum")
     def train(self, ctx: Context, params: Params, own: Params | None) -> Work[tuple[Weighted, Params | None]]:
         before = self.assemble(ctx, params, own)
         after = yield from ctx.fit(before, self.solver)
-        update = (after.params - before).narrowed(params.layout)
+        sent = after.params - before if self.sends == "updates" else after.params
         kept = after.params.without(params.layout)  # what is not shared, or is of this client's task alone (its head)
-        return Weighted(update, weight_of(self.weighting, ctx, after)), kept if kept.layout.names else None
+        return Weighted(
+            sent.narrowed(params.layout), weight_of(self.weighting, ctx, after)
+        ), kept if kept.layout.names else None
 
     def view(self, state: AvgState, client: ClientId) -> Params:
         return state.params
@@ -93,6 +107,7 @@ def fedavg(
     server: ServerOptimizer = Apply(),
     weighting: Weighting = "examples",
     shared: tuple[str, ...] = ("all",),
+    sends: Sends = "updates",
 ) -> FedAvg:
     """Average what clients learn, weighted by their examples (McMahan et al. 2017)."""
-    return FedAvg(solver, server, Layers.of(*shared), weighting)
+    return FedAvg(solver, server, Layers.of(*shared), weighting, sends=sends)

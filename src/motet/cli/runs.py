@@ -48,12 +48,12 @@ def resume_run(folder: RunFolder) -> None:
 @guarded
 def check(recipe: Recipe = "quickstart", settings: Settings = None) -> None:
     """Look at everything before round 1: data, tokenizer, a few steps, memory, bytes a round, time."""
-    from motet.experiment.build import build_federation
+    from motet.experiment.build import build_federation, resolved
     from motet.experiment.check import rehearse
 
     if "=" in recipe:
         recipe, settings = "quickstart", [recipe, *(settings or [])]
-    config = _recipe(recipe, settings)
+    config = resolved(_recipe(recipe, settings))
     found = rehearse(config, build_federation(config))
     width = max(14, *map(len, found.facts))
     for name, fact in found.facts.items():
@@ -87,12 +87,16 @@ def export(
     folder: RunFolder,
     to: Annotated[Path, typer.Option(help="Where the model directory goes.")],
     client: Annotated[str | None, typer.Option(help="This client's own model, as it would deploy it.")] = None,
+    every: Annotated[bool, typer.Option("--all", help="Every client's own model, in a folder each.")] = False,
 ) -> None:
-    """Write a run's model as a directory that transformers loads."""
-    from motet.experiment.session import export_model
+    """Write a run's model, or its clients' own ones, as directories that transformers loads."""
+    from motet.core.errors import ConfigError
+    from motet.experiment.session import export_models
 
-    export_model(folder, to, client)
-    typer.echo(f"The model is in {to}.")
+    if every and client is not None:
+        raise ConfigError(f"export: --client {client} is one model and --all is everybody's; choose one of them.")
+    places = export_models(folder, to, client, every)
+    typer.echo(f"{len(places)} models are in {to}, a folder for each client." if every else f"The model is in {to}.")
 
 
 def _recipe(name: str, settings: list[str] | None) -> Any:
@@ -129,5 +133,7 @@ def _show(finished: Finished) -> None:
     console.print(results_table(rows, told))
     plain: Any = {"highlight": False, "markup": False, "soft_wrap": True}
     console.print(f"Results: {finished.folder}/  curves: {finished.folder / 'curves.png'}", **plain)
+    if summary["network_seconds"] is not None:
+        console.print(f"Over the emulated network its messages take {summary['network_seconds']:,.1f} s.", **plain)
     if (finished.folder / "model").exists():
         console.print(f"The model: {how_to_load(summary['task'], finished.folder / 'model')}", **plain)

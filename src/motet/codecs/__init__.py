@@ -4,12 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from motet.codecs.channel import Channel, Codec
-from motet.codecs.half import BFloat16, Float16
+from motet.codecs.channel import Chain, Channel, Codec
+from motet.codecs.half import bfloat16, float16
+from motet.codecs.integer import int4, int8
+from motet.codecs.top_k import top_k
 
-CODECS: dict[str, Callable[[], Codec]] = {
-    "float16": Float16,
-    "bfloat16": BFloat16,
+CODECS: dict[str, Callable[..., Codec]] = {
+    "float16": float16,
+    "bfloat16": bfloat16,
+    "int8": int8,
+    "int4": int4,
+    "top_k": top_k,
 }
 
-__all__ = ["CODECS", "BFloat16", "Channel", "Codec", "Float16"]
+__all__ = ["CODECS", "Chain", "Channel", "Codec", "bfloat16", "float16", "int4", "int8", "top_k"]

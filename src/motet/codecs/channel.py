@@ -3,33 +3,61 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, NamedTuple, Protocol
 
 import torch
+from torch import Tensor
 
+from motet.codecs.rows import Rows
+from motet.core.errors import ConfigError, WireError
 from motet.core.messages import MESSAGES, message
 from motet.core.params import Layout, Params
+from motet.core.rng import Seed
 
 
 @message
 @dataclass(frozen=True, eq=False)
 class Coded:
-    """Parameters on their way: the layout they had, and what the codecs made of them."""
+    """Parameters on their way: the layout they had, what the codecs made of them, and what each codec put beside that."""
+
+    stands_for: ClassVar[type] = Params
 
     layout: Layout
-    body: Any
+    body: Tensor
+    beside: tuple[Tensor | None, ...]
+
+
+class Bytes(NamedTuple):
+    """What a codec makes travel: of the numbers themselves, and beside them (scales, places)."""
+
+    body: int
+    beside: int
 
 
 class Codec(Protocol):
-    """`encode` on the sender's side, `decode` on the reader's. Additive: decoding a sum gives the sum, within `error`."""
+    """`encode` on the sender's side, `decode` on the reader's; `size` travels. Additive: decoding a sum gives the sum.
+
+    `error` bounds the Euclidean distance between what goes in and what comes out. A codec that `narrows` numbers stands last in
+    its chain; one that is `sparse` leaves most of them out, which only an update can bear.
+    """
 
     @property
     def name(self) -> str: ...
     @property
     def additive(self) -> bool: ...
-    def encode(self, body: Any) -> Any: ...
-    def decode(self, body: Any) -> Any: ...
+    @property
+    def narrows(self) -> bool: ...
+    @property
+    def sparse(self) -> bool: ...
+    def encode(self, body: Tensor, rows: Rows, seed: Seed) -> tuple[Tensor, Tensor | None]: ...
+    def decode(self, body: Tensor, beside: Tensor | None, rows: Rows) -> Tensor: ...
+    def after(self, rows: Rows) -> Rows:
+        """How what is handed on falls into rows."""
+
+    def size(self, rows: Rows) -> Bytes: ...
+    def error(self, body: Tensor, rows: Rows) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -38,33 +66,99 @@ class Chain:
 
     codecs: tuple[Codec, ...] = ()
 
-    def encode(self, value: Any) -> Any:
-        return _mapped(value, self._encoded) if self.codecs else value
+    def __post_init__(self) -> None:
+        if early := [c.name for c in self.codecs[:-1] if c.narrows]:
+            raise ConfigError(f"codec: {early[0]} must be the last of its chain, since what follows needs plain numbers.")
+
+    @property
+    def sparse(self) -> bool:
+        return any(codec.sparse for codec in self.codecs)
+
+    @property
+    def feeds_back(self) -> bool:
+        """Whether what is left out of a reply is to be added to the next one."""
+        return any(getattr(codec, "feedback", False) for codec in self.codecs)
+
+    def encode(self, value: Any, seed: Seed = Seed(0)) -> Any:
+        return self.encode_owing(value, (), seed, owes=False)[0] if self.codecs else value
 
     def decode(self, value: Any) -> Any:
-        return _mapped(value, self._decoded) if self.codecs else value
+        return _mapped(value, self._decoded)  # without codecs too: what came coded must then be refused
 
-    def _encoded(self, value: Any) -> Any:
-        if not isinstance(value, Params) or value.flat.dtype != torch.float32:  # counts are in double precision: left alone
-            return value
-        body: Any = value.flat
+    def encode_owing(
+        self, value: Any, owed: tuple[Params, ...], seed: Seed, owes: bool = True
+    ) -> tuple[Any, tuple[Params, ...]]:
+        """The coded message with what was owed added to it, and what is owed now: error feedback."""
+        debts, left = iter(owed), list[Params]()
+        seeds = (seed.of(number) for number in range(2**31))
+
+        def change(part: Any) -> Any:
+            if not isinstance(part, Params) or part.flat.dtype != torch.float32 or not part.layout.size:
+                return part  # counts are in double precision: left alone
+            debt = next(debts, None)
+            whole = part if debt is None else part + debt
+            coded = self._encoded(whole, next(seeds))
+            if owes:
+                left.append(whole - self._decoded(coded))
+            return coded
+
+        return _mapped(value, change), tuple(left)
+
+    def size(self, layout: Layout) -> int:
+        """Bytes of tensors that parameters of this layout become."""
+        body, beside = 4 * layout.size, 0
+        for codec, rows in self._stages(layout):
+            body, more = codec.size(rows)
+            beside += more
+        return body + beside
+
+    def error(self, params: Params, seed: Seed = Seed(0)) -> float:
+        """A bound on the Euclidean distance between these parameters and what the reader gets: codecs' errors add up."""
+        body, bound = params.flat, 0.0
+        for number, (codec, rows) in enumerate(self._stages(params.layout)):
+            bound += codec.error(body, rows)
+            body, _ = codec.encode(body, rows, seed.of(0, number))
+        return bound
+
+    def _stages(self, layout: Layout) -> Iterator[tuple[Codec, Rows]]:
+        rows = Rows.of(layout)
         for codec in self.codecs:
-            body = codec.encode(body)
-        return Coded(value.layout, body)
+            yield codec, rows
+            rows = codec.after(rows)
+
+    def _encoded(self, value: Params, seed: Seed) -> Coded:
+        body, beside = value.flat, list[Tensor | None]()
+        for number, (codec, rows) in enumerate(self._stages(value.layout)):
+            body, more = codec.encode(body, rows, seed.of(number))
+            beside.append(more)
+        return Coded(value.layout, body, tuple(beside))
 
     def _decoded(self, value: Any) -> Any:
         if not isinstance(value, Coded):
             return value
+        if len(value.beside) != len(self.codecs):
+            raise WireError(f"parameters came through {len(value.beside)} codecs; expected {len(self.codecs)}, as agreed.")
         body = value.body
-        for codec in reversed(self.codecs):
-            body = codec.decode(body)
+        for (codec, rows), beside in reversed(list(zip(self._stages(value.layout), value.beside, strict=True))):
+            body = codec.decode(body, beside, rows)
         return Params(value.layout, body)
 
 
 @dataclass(frozen=True)
 class Channel:
+    """Both ways, and the seed from which codecs draw that round at random."""
+
     up: Chain = Chain()
     down: Chain = Chain()
+    seed: Seed = Seed(0)
+
+
+def expect(tensor: Tensor | None, dtype: torch.dtype, count: int, what: str) -> Tensor:
+    """What came over a wire is looked at before it is used."""
+    if tensor is None or tensor.dtype != dtype or tensor.shape != (count,):
+        came = "nothing" if tensor is None else f"{list(tensor.shape)} of {tensor.dtype}"
+        raise WireError(f"{what}: {came} came; expected [{count}] of {dtype}. Sender and reader use different codecs.")
+    return tensor
 
 
 def _mapped(value: Any, change: Any) -> Any:

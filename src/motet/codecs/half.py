@@ -2,35 +2,58 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-
-@dataclass(frozen=True)
-class Float16:
-    """11 significant bits, range ±65504: relative error at most 2⁻¹¹ where numbers are not tiny (below 6e-5)."""
-
-    name: str = "float16"
-    additive: bool = False
-
-    def encode(self, body: Tensor) -> Tensor:
-        return body.to(torch.float16)
-
-    def decode(self, body: Tensor) -> Tensor:
-        return body.to(torch.float32)
+from motet.codecs.channel import Bytes, expect
+from motet.codecs.rows import Rows
+from motet.core.errors import RunError
+from motet.core.rng import Seed
 
 
 @dataclass(frozen=True)
-class BFloat16:
-    """8 significant bits and float32's range: relative error at most 2⁻⁸."""
+class Half:
+    """A cast to another kind of number. `relative` bounds its rounding, `tiny` that of numbers near zero."""
 
-    name: str = "bfloat16"
+    name: str
+    dtype: torch.dtype
+    relative: float
+    tiny: float
     additive: bool = False
+    narrows: bool = True
+    sparse: bool = False
 
-    def encode(self, body: Tensor) -> Tensor:
-        return body.to(torch.bfloat16)
+    def encode(self, body: Tensor, rows: Rows, seed: Seed) -> tuple[Tensor, None]:
+        cast = body.to(self.dtype)
+        if not torch.isfinite(cast).all():
+            raise RunError(
+                f"{self.name} cannot hold numbers as large as {float(body.abs().max()):g}; it holds ±"
+                f"{torch.finfo(self.dtype).max:g}. Use codec=bfloat16 or int8, or lower solver.lr if the training diverged."
+            )
+        return cast, None
 
-    def decode(self, body: Tensor) -> Tensor:
-        return body.to(torch.float32)
+    def decode(self, body: Tensor, beside: Tensor | None, rows: Rows) -> Tensor:
+        return expect(body, self.dtype, rows.size, self.name).to(torch.float32)
+
+    def after(self, rows: Rows) -> Rows:
+        return rows
+
+    def size(self, rows: Rows) -> Bytes:
+        return Bytes(2 * rows.size, 0)
+
+    def error(self, body: Tensor, rows: Rows) -> float:
+        """|x − cast(x)| ≤ relative·|x| + tiny for each number."""
+        return self.relative * float(torch.linalg.vector_norm(body, dtype=torch.float64)) + self.tiny * math.sqrt(rows.size)
+
+
+def float16() -> Half:
+    """2 bytes a number: 11 significant bits, range ±65504; relative error at most 2⁻¹¹, absolute 2⁻²⁵ near zero."""
+    return Half("float16", torch.float16, 2.0**-11, 2.0**-25)
+
+
+def bfloat16() -> Half:
+    """2 bytes a number: 8 significant bits and float32's range; relative error at most 2⁻⁸."""
+    return Half("bfloat16", torch.bfloat16, 2.0**-8, 2.0**-133)

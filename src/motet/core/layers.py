@@ -13,7 +13,8 @@ from motet.core.errors import LayoutError
 PLACES = ("embeddings", "layers", "final", "pooler", "head")
 _PART = re.compile(r"(?:(encoder|decoder)\.)?(embeddings|layers\.(\d+)|final|pooler|head)(?:\.(norm|adapter))?")
 _TERM = re.compile(r"(?:(encoder|decoder) )?(embeddings|layers?|final|pooler|head)(?: (\d+)(?:[-–](\d*))?)?")
-_WORDS = "all, embeddings, layers 0-5, layers 3, pooler, head, final, encoder, decoder, norms, adapters, name:<pattern>"
+_LOWER = re.compile(r"lower (\d+)")
+_WORDS = "all, embeddings, layers 0-5, layer 3, lower 6, pooler, head, final, encoder, decoder, norms, adapters, name:<pattern>"
 
 
 @dataclass(frozen=True)
@@ -40,13 +41,18 @@ class Layers:
     def __invert__(self) -> Layers:
         return Layers(self.terms, not self.inverted)
 
+    def within(self, parts: Sequence[str]) -> Layers:
+        """The same choice with `lower 6` said in the layers that a model of these parts has."""
+        return Layers(tuple(plain for term in self.terms for plain in _plain(term, parts)), self.inverted)
+
     def chosen(self, name: str, part: str) -> bool:
         return any(_matcher(term)(name, part) for term in self.terms) is not self.inverted
 
     def check(self, names: Sequence[str], parts: Sequence[str], what: str) -> None:
         """Every term must name something of this model: a selection that matches nothing is a mistake."""
         for term in self.terms:
-            if not any(_matcher(term)(n, p) for n, p in zip(names, parts, strict=True)):
+            plain = Layers((term,)).within(parts)
+            if not any(plain.chosen(n, p) for n, p in zip(names, parts, strict=True)):
                 raise LayoutError(f"{what}: '{term}' names nothing in this model, which has {described(parts)}.")
 
     def __str__(self) -> str:
@@ -71,12 +77,33 @@ def _parsed(part: str) -> tuple[str, str, int | None, str]:
     return side or "", place.partition(".")[0], None if index is None else int(index), mark or ""
 
 
+def _plain(term: str, parts: Iterable[str]) -> list[str]:
+    """`lower 6`: the first six layers, a decoder's after its encoder's; when those are all, also what stands on them."""
+    lower = _LOWER.fullmatch(term)
+    if lower is None:
+        return [term]
+    depth: dict[str, int] = {}
+    for side, _, index, _ in map(_parsed, parts):
+        if index is not None:
+            depth[side] = max(depth.get(side, 0), index + 1)
+    left, terms = int(lower[1]), []
+    for side in sorted(depth, reverse=True):  # an encoder before its decoder
+        if min(left, depth[side]) > 0:
+            terms.append(f"{side} layers 0-{min(left, depth[side]) - 1}".strip())
+        left -= depth[side]
+    if left > 0:
+        raise LayoutError(f"layers: '{term}' is asked of a model that has {sum(depth.values())} layers; choose at most those.")
+    return [*terms, "final", "pooler", "head"] if left == 0 else terms
+
+
 def _matcher(term: str) -> _Term:
     if term.startswith("name:"):
         return _Term(pattern=term.removeprefix("name:"))
     word = " ".join(term.split()).lower()
     if word in ("all", "encoder", "decoder", "norms", "adapters"):
         return _Term(word=word)
+    if _LOWER.fullmatch(word):
+        return _Term(word="lower")  # means something only within a model
     match = _TERM.fullmatch(word)
     if match is None or (match[3] is not None and not match[2].startswith("layer")):
         raise LayoutError(f"layers: '{term}' is not a choice of layers; expected one of: {_WORDS}.")
@@ -103,6 +130,8 @@ class _Term:
         match self.word:
             case "all":
                 return True
+            case "lower":
+                raise LayoutError("layers: 'lower 6' depends on how many layers there are; ask for it `within` a model.")
             case "norms":
                 return mark == "norm"
             case "adapters":

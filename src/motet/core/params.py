@@ -45,6 +45,7 @@ class Layout:
         return self._parts_of[layers]
 
     def _chosen(self, layers: Layers) -> Layout:
+        layers = layers.within(self.parts)
         return self.picked([i for i, (n, p) in enumerate(zip(self.names, self.parts, strict=True)) if layers.chosen(n, p)])
 
     def picked(self, kept: Sequence[int]) -> Layout:

@@ -16,6 +16,7 @@ from motet.algorithms import ALGORITHMS
 from motet.codecs import CODECS
 from motet.codecs.channel import Chain, Channel
 from motet.core.errors import ConfigError, DataError, PrivacyError
+from motet.core.layers import Layers
 from motet.core.program import Algorithm
 from motet.core.rng import Seed
 from motet.core.script import offered
@@ -231,12 +232,25 @@ def resolved(config: Config) -> Config:
     if "server" in options_of(ALGORITHMS[config.algorithm.type]):
         name = next(n for n, kind in SERVER_OPTIMIZERS.items() if isinstance(algorithm.server, kind))
         server = {"type": name, **dataclasses.asdict(algorithm.server)}
-    return dataclasses.replace(config, solver=solver, server=server)
+    frozen = [t for t in getattr(algorithm, "frozen", Layers.none()).terms if t not in config.model.freeze]
+    model = dataclasses.replace(config.model, freeze=(*config.model.freeze, *frozen))
+    return dataclasses.replace(config, solver=solver, server=server, model=model)
 
 
 def build_channel(config: Config) -> Channel:
-    chain = Chain(tuple(choose(CODECS, name, "codec")() for name in config.codec))
-    return Channel(up=chain, down=chain)
+    """The codecs of both ways. Weights cannot bear a sparse one, and weights are what goes down."""
+    up, down = (
+        Chain(tuple(fill(choose(CODECS, c.type, "codec"), c.options, f"codec {c.type}") for c in choices))
+        for choices in (config.codec.up, config.codec.down)
+    )
+    if down.sparse:
+        raise ConfigError(
+            "codec: top_k keeps only the largest numbers, which an update can bear and weights, which go down, cannot; "
+            "say which way each codec is for: codec: {up: [top_k, int8], down: [float16]}"
+        )
+    if up.sparse and config.algorithm.options.get("sends") == "weights":
+        raise ConfigError("codec: top_k cannot code weights, and algorithm.sends is weights; set algorithm.sends=updates.")
+    return Channel(up, down, Seed(config.seed).of("codec"))
 
 
 def check_privacy(config: Config, algorithm: Algorithm) -> None:

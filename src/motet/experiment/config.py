@@ -15,6 +15,7 @@ from motet.experiment.groups import spelt_out
 from motet.experiment.options import fill
 from motet.models.load import ModelChoice
 from motet.transport.mailbox import Patience
+from motet.transport.network import Network
 
 T = TypeVar("T")
 
@@ -55,6 +56,31 @@ class GroupChoice:
 
 
 @dataclass(frozen=True)
+class CodecChoice:
+    """Which codecs stand in line, up and down: names, or names with options. One list is for both ways."""
+
+    up: tuple[Choice, ...] = ()
+    down: tuple[Choice, ...] = ()
+
+    @staticmethod
+    def of(given: Any) -> CodecChoice:
+        if isinstance(given, Mapping) and given and set(given) <= {"up", "down"}:
+            return CodecChoice(_in_line(given.get("up")), _in_line(given.get("down")))
+        return CodecChoice(_in_line(given), _in_line(given))
+
+
+def _in_line(given: Any) -> tuple[Choice, ...]:
+    """`int8`, `[top_k: {share: 0.01}, int8]`, `[{type: top_k, share: 0.01}]`."""
+    found = []
+    for entry in given if isinstance(given, list | tuple) else [] if given is None else [given]:
+        if isinstance(entry, Mapping) and len(entry) == 1 and "type" not in entry:
+            name, options = next(iter(entry.items()))
+            entry = {"type": name, **(options or {})}  # noqa: PLW2901
+        found.append(Choice.of(entry, "", "codec"))
+    return tuple(found)
+
+
+@dataclass(frozen=True)
 class CohortChoice:
     """How many clients take part in a round, and how they are drawn."""
 
@@ -77,6 +103,8 @@ class Evaluation:
     every: int = 1
     clients: int | None = None  # at most so many clients' own models and test sets; None: all
     by_client: bool = False  # the common model on each client's test set too, whenever the global one is looked at
+    local: bool = False  # look at the clients' own test sets each time, and not only at the end
+    reach: tuple[float, ...] = ()  # values of the headline; the summary says what it took to reach each
 
     def __post_init__(self) -> None:
         if self.every < 1:
@@ -103,10 +131,11 @@ class Config:
     algorithm: Choice = Choice("fedavg")
     solver: Mapping[str, Any] = field(default_factory=dict)  # what differs from the algorithm's own
     server: Mapping[str, Any] = field(default_factory=dict)
-    codec: tuple[str, ...] = ()
+    codec: CodecChoice = CodecChoice()
     secure: Choice = Choice("none")
     patience: Patience = Patience()
     transport: Choice = Choice("in_process")
+    network: Network | None = None  # emulated: how long a simulation's messages would have taken
     evaluation: Evaluation = Evaluation()
     checkpoint: Checkpointing = Checkpointing()
     baselines: Mapping[str, Any] = field(default_factory=dict)
@@ -121,6 +150,7 @@ class Config:
         sections = dict(given)
         groups = spelt_out(sections, sections.pop("groups", None) or ())
         sections["groups"] = tuple(_chosen(GroupChoice, group, f"groups[{i}]") for i, group in enumerate(groups))
+        sections["codec"] = CodecChoice.of(sections.get("codec"))
         return _chosen(Config, {"recipe": recipe, **sections}, "")
 
     @property
@@ -137,7 +167,7 @@ class Config:
     def digest(self) -> str:
         """What must agree between those who run together; where it runs and what is only looked at do not matter."""
         said = self.plain()
-        for name in ("recipe", "device", "transport", "evaluation", "checkpoint", "baselines"):
+        for name in ("recipe", "device", "transport", "network", "evaluation", "checkpoint", "baselines"):
             said.pop(name)
         return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
 

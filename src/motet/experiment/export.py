@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
+from urllib.parse import quote
 
 from motet.core.errors import ConfigError
 from motet.core.params import Params
+from motet.core.script import ClientId
 from motet.experiment.federation import Group
 from motet.models.adapters import merged
 from motet.models.load import HEADS, quiet
@@ -26,6 +29,11 @@ def how_to_load(task: str, folder: Path) -> str:
     if task in PIPELINES:
         return f'transformers.pipeline("{PIPELINES[task]}", model="{folder}")'
     return f'transformers.{HEADS[task]}.from_pretrained("{folder}")'
+
+
+def folder_name(client: ClientId) -> str:
+    """A client's name as the name of a folder: different names stay different, and none leads elsewhere."""
+    return re.sub(r"^\.", "%2E", quote(client, safe=" "))
 
 
 def save_model(group: Group, params: Params, folder: Path) -> None:

@@ -7,7 +7,7 @@ import json
 import math
 import platform
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -41,7 +41,8 @@ class Record:
 
     def add(self, round: int, who: str, split: str, values: Mapping[str, Any], traffic: Traffic) -> None:
         """Metrics of a split, or an algorithm's own notes of a round (split "note"), whose values may be anything."""
-        stamp = {"seconds": round_to(self.seconds), "bytes": traffic.payload_up + traffic.payload_down}
+        moved = {"bytes": traffic.payload_up + traffic.payload_down, "bytes_up": traffic.payload_up}
+        stamp = {"seconds": round_to(self.seconds), **moved, "network_seconds": round_to(traffic.network_seconds)}
         new = [{"round": round, "who": who, "split": split, "name": n, "value": v, **stamp} for n, v in values.items()]
         self.rows += new
         if self.path is not None and new:
@@ -60,6 +61,29 @@ class Record:
         kept = [r for r in self.rows if r["name"] == name and r["split"] == split and r["who"] == who]
         return [(r["round"], r["value"]) for r in kept]
 
+    def cost(self, name: str, split: str = "global", who: str = "server") -> list[tuple[int, float]]:
+        """The value of a metric against the bytes of tensors moved till then, both ways."""
+        kept = [r for r in self.rows if r["name"] == name and r["split"] == split and r["who"] == who]
+        return [(r["bytes"], r["value"]) for r in kept]
+
+
+def reached(record: Record, headline: str, thresholds: Sequence[float]) -> dict[str, dict[str, Row | None]]:
+    """What it took to reach each value, on the global test set and in the clients' own tests; None where it was not reached.
+
+    Bytes are those of tensors since the beginning, up to the first look at which the value was there.
+    """
+    found: dict[str, dict[str, Row | None]] = {}
+    for split, who, name in (("global", "server", "global"), ("test", "clients", "local")):
+        seen = [r for r in record.rows if (r["split"], r["who"], r["name"]) == (split, who, headline)]
+        first = {f"{t:g}": next((r for r in seen if r["value"] >= t), None) for t in thresholds}
+        found[name] = {t: None if row is None else _cost(row) for t, row in first.items()}
+    return found
+
+
+def _cost(row: Row) -> Row:
+    down, seconds = row["bytes"] - row["bytes_up"], row["network_seconds"]
+    return {"round": row["round"], "payload_up": row["bytes_up"], "payload_down": down, "network_seconds": seconds}
+
 
 def read_record(folder: Path) -> Record:
     """The rows a run has written."""
@@ -71,6 +95,13 @@ def read_record(folder: Path) -> Record:
 
 def round_to(value: float, digits: int = 3) -> float:
     return round(value, digits)
+
+
+def means(reports: Iterable[Mapping[str, float]]) -> dict[str, float]:
+    """The mean of each metric that all have, every client counting alike."""
+    listed = list(reports)
+    common = [name for name in (listed[0] if listed else ()) if all(name in r for r in listed)]
+    return {name: sum(r[name] for r in listed) / len(listed) for name in common}
 
 
 def spread(values: Sequence[float]) -> dict[str, float]:
@@ -95,7 +126,7 @@ def versions() -> dict[str, str]:
 
 
 def traffic_of(traffic: Traffic) -> dict[str, int]:
-    return {name: count for name, count in asdict(traffic).items() if name != "requests"}
+    return {name: count for name, count in asdict(traffic).items() if name not in ("requests", "network_seconds")}
 
 
 def write_json(path: Path, value: Any) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -20,7 +20,7 @@ from motet.experiment.cohorts import pick
 from motet.experiment.config import CohortChoice, Evaluation
 from motet.experiment.domains import by_client
 from motet.experiment.federation import Federation
-from motet.experiment.record import Record, spread
+from motet.experiment.record import Record, means, spread
 from motet.experiment.shelf import Shelf
 from motet.learning.evaluate import Evaluate
 from motet.report.progress import Silent, Watch
@@ -28,6 +28,7 @@ from motet.transport.host import ContextOf, Host
 from motet.transport.in_process import InProcess
 from motet.transport.mailbox import Mailbox, Patience, Traffic
 from motet.transport.memories import Memories
+from motet.transport.network import Emulated, Network
 
 
 class Participants(Protocol):
@@ -76,6 +77,7 @@ class Plan:
     checkpoint_seconds: float = 20.0
     name: str = ""
     digest: str = ""
+    network: Network | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,6 +98,12 @@ class Result:
     seconds: float
     examples_per_second: float
     lost: list[tuple[int, ClientId, str]]
+    own: Callable[[ClientId], Params]  # what this client would deploy
+
+    @property
+    def local_test(self) -> dict[str, float]:
+        """LG-FedAvg's local test: each client's own model on its own test set, the mean over clients, all alike."""
+        return means(self.clients.values())
 
 
 class Running:
@@ -110,7 +118,8 @@ class Running:
         programs = [plan.algorithm, self.judge]
         self.host = Host(programs, plan.federation.context, bench, self.memories, plan.channel)
         self.transport = InProcess(self.host)
-        self.mailbox = Mailbox(self.transport, plan.patience, plan.channel)
+        self.emulated = Emulated(self.transport, plan.network, plan.federation.clients) if plan.network else None
+        self.mailbox = Mailbox(self.emulated or self.transport, plan.patience, plan.channel)
         self.mailbox.watch = lambda address, client, seen, asked: watch.client(seen, asked)
         self.survey = Mailbox(self.transport, plan.patience)  # evaluation's traffic is not the algorithm's
         self.record = Record(folder)
@@ -137,6 +146,8 @@ class Running:
         self.state, self.done = found.state, found.rounds
         self.memories.restore(found.memories)
         self.mailbox.traffic, self.settled = found.traffic, replace(found.traffic)
+        if self.emulated:
+            self.emulated.start_at(found.traffic.network_seconds)
         self.processed_before = found.processed
         self.record.resume(found.rows, found.seconds)
         return True
@@ -156,6 +167,8 @@ class Running:
             self.mailbox.round = index
             self.state = self._play(plan.algorithm.round(self.state, rnd))
             self.memories.settle()
+            if self.emulated:
+                self.mailbox.traffic.network_seconds = self.emulated.seconds
             self.done, self.settled = index + 1, replace(self.mailbox.traffic)
             self.training += time.monotonic() - began
             self.record.add(self.done, "server", "note", notes, self.settled)
@@ -170,6 +183,8 @@ class Running:
     def judge_round(self) -> None:
         scores = self.look() if self.due() else {}
         self.record.add(self.done, "server", "global", scores, self.settled)
+        if self.due() and self.plan.evaluation.local and self.done < self.plan.rounds:  # after the last they are in any case
+            self.record.add(self.done, "clients", "test", means(self.look_at_clients().values()), self.settled)
         self.watch.round(self.done, scores, self.plan.federation.task.headline, self.mailbox.traffic)
 
     def look(self) -> dict[str, float]:
@@ -178,7 +193,7 @@ class Running:
         self.survey.round = self.done
         if self.personal:
             reports = self._play(self.judge.each(self.state, self.judged(), "global"), self.survey)
-            self.groups = means(federation, reports)
+            self.groups = group_means(federation, reports)
             for name, scores in self.groups.items() if len(self.groups) > 1 else ():
                 self.record.add(self.done, name, "global", scores, self.mailbox.traffic)
             return overall(federation.task, self.groups)
@@ -248,18 +263,19 @@ def run(
     finally:
         running.watch.end()
     own = {client: scores[plan.federation.group_of(client).task.headline] for client, scores in clients.items()}
+    running.record.add(plan.rounds, "clients", "test", means(clients.values()), running.mailbox.traffic)
     for client, scores in clients.items():
         running.record.add(plan.rounds, client, "test", scores, running.mailbox.traffic)
     final, best = _final_and_best(running.record, plan.federation.task.headline)
     pace = (bench.processed - before) / running.training if running.training else 0.0
     result = Result(
         running.state, running.model_params(), running.record, running.mailbox.traffic, running.memories, final, best, clients,
-        spread(list(own.values())), running.groups, running.record.seconds, pace, running.mailbox.lost,
+        spread(list(own.values())), running.groups, running.record.seconds, pace, running.mailbox.lost, running.model_params,
     )  # fmt: skip
     return result, running
 
 
-def means(federation: Participants, reports: Mapping[ClientId, dict[str, float]]) -> dict[str, dict[str, float]]:
+def group_means(federation: Participants, reports: Mapping[ClientId, dict[str, float]]) -> dict[str, dict[str, float]]:
     """Each group's metrics: the mean over those of its clients that reported."""
     found: dict[str, list[dict[str, float]]] = {}
     for client, scores in reports.items():

@@ -11,17 +11,19 @@ from typing import Any
 import torch
 import yaml
 
+from motet.algorithms.fedavg import FedAvg
 from motet.core.errors import ConfigError
+from motet.experiment.accounting import round_cost
 from motet.experiment.build import build_algorithm, build_bench, build_channel, build_federation, check_privacy, resolved
 from motet.experiment.config import Config, GroupChoice
-from motet.experiment.export import save_model
+from motet.experiment.export import folder_name, save_model
 from motet.experiment.federation import Federation, Group
 from motet.experiment.memory import PeakMemory
 from motet.experiment.recipe import baseline_of
-from motet.experiment.record import read_record, spread, traffic_of, versions, write_json
+from motet.experiment.record import reached, read_record, spread, traffic_of, versions, write_json
 from motet.experiment.run import Plan, Result, Running, run
 from motet.learning.bench import Alone, Scratch
-from motet.report.curves import draw_curves
+from motet.report.curves import draw_costs, draw_curves
 from motet.report.progress import Silent, Watch
 from motet.report.relations import draw_relations, relations
 from motet.report.weights import draw_weights
@@ -51,7 +53,7 @@ def plan_of(config: Config, federation: Federation) -> Plan:
     check_privacy(config, algorithm)
     return Plan(
         federation, algorithm, config.rounds, config.cohort, config.evaluation, config.patience,
-        build_channel(config), config.checkpoint.seconds, config.recipe, config.digest,
+        build_channel(config), config.checkpoint.seconds, config.recipe, config.digest, config.network,
     )  # fmt: skip
 
 
@@ -61,6 +63,7 @@ def perform(config: Config, folder: Path, *, resume: bool = False, watch: Watch 
     configs = _configs(config, folder, resume)
     for each in configs.values():
         check_privacy(each, build_algorithm(each))  # a mistake in the last baseline is said before the first round
+        build_channel(each)
     if not resume:
         _open(folder, configs)
     scratch = Scratch()
@@ -150,7 +153,11 @@ def _finish(place: Path, config: Config, federation: Federation, result: Result,
         "best": result.best,
         "clients_final": result.clients_final,
         "groups": [_group(*each, result) for each in zip(config.everybody, federation.groups, strict=True)],
+        "local_test": result.local_test,
         "bytes": traffic_of(result.traffic),
+        "bytes_a_round": _round_cost(running.plan, federation, config),
+        "network_seconds": round(result.traffic.network_seconds, 3) if config.network else None,
+        "reached": reached(result.record, federation.task.headline, config.evaluation.reach),
         "seconds": round(result.seconds, 2),
         "examples_per_second": round(result.examples_per_second, 1),
         "peak_memory_bytes": peak,
@@ -176,31 +183,49 @@ def _group(choice: GroupChoice, group: Group, result: Result) -> dict[str, Any]:
     }
 
 
-def export_model(folder: Path, to: Path, client: str | None) -> None:
-    """A finished or interrupted run's model, or one client's own, from its checkpoint."""
+def _round_cost(plan: Plan, federation: Federation, config: Config) -> dict[str, int] | None:
+    """Of algorithms of FedAvg's family, whose rounds all cost the same."""
+    if not isinstance(plan.algorithm, FedAvg):
+        return None
+    clients = min(config.cohort.size or len(federation.clients), len(federation.clients))
+    return round_cost(plan.algorithm, federation.model.layout, clients, plan.channel)._asdict()
+
+
+def export_models(folder: Path, to: Path, client: str | None = None, every: bool = False) -> list[Path]:
+    """A finished or interrupted run's model, one client's own, or every client's in a folder each; where they are."""
     config = load_config(folder)
     federation = build_federation(config)
     plan = plan_of(config, federation)
-    group = federation.server if client is None else federation.group_of(client)
+    if client is not None:
+        federation.group_of(client)
     running = Running(plan, Alone(torch.device("cpu")), folder, Silent())
-    if client is None and running.personal:
+    if client is None and running.personal and not every:
         first = federation.clients[0]
-        raise ConfigError(f"{plan.algorithm.name} leaves every client its own model; say whose: --client {first}")
+        raise ConfigError(f"{plan.algorithm.name} leaves every client its own model; say whose: --client {first}, or --all")
     if not running.resume():
         raise ConfigError(f"'{folder}' has no checkpoint yet, so there is no model to export.")
-    save_model(group, running.model_params(client), to)
+    places = {c: to / folder_name(c) for c in federation.clients} if every else {client: to}
+    for whose, place in places.items():
+        save_model(federation.server if whose is None else federation.group_of(whose), running.model_params(whose), place)
+    return list(places.values())
 
 
 def draw(finished: Finished) -> None:
-    """The learning curves of the run and its baselines, as curves.png; who was near whom, where a run took note of it."""
+    """The learning curves of the run and its baselines, as curves.png against rounds and traffic.png against megabytes."""
     headline = finished.summary["headline"]
     folders = {finished.summary["algorithm"]: finished.folder}
     folders |= {name: finished.folder / "baselines" / name for name in finished.baselines}
-    curves = {name: read_record(folder).curve(headline) for name, folder in folders.items()}
+    records = {name: read_record(folder) for name, folder in folders.items()}
     told = f"{finished.summary['dataset']}, {finished.summary['model']}, {finished.summary['clients']} clients"
+    curves = {name: record.curve(headline) for name, record in records.items()}
     draw_curves(curves, headline, told, finished.folder / "curves.png")
-    for folder in folders.values():
-        found = relations(read_record(folder).rows, int(load_config(folder).algorithm.options.get("neighbours", 8)))
+    for name, folder in folders.items():
+        found = relations(records[name].rows, int(load_config(folder).algorithm.options.get("neighbours", 8)))
         if found is not None:
             draw_relations(found, folder)
-        draw_weights(read_record(folder).rows, told, folder / "weights.png")
+        draw_weights(records[name].rows, told, folder / "weights.png")
+    local = all(len(record.cost(headline, "test", "clients")) > 1 for record in records.values())
+    where = ("test", "clients") if local else ("global", "server")
+    costs = {name: record.cost(headline, *where) for name, record in records.items()}
+    said = f"{headline}, mean of the clients' own tests" if local else f"{headline} on the global test set"
+    draw_costs(costs, said, told, finished.folder / "traffic.png")

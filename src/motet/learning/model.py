@@ -75,6 +75,7 @@ class Model:
         """Take layers out of training, for good; done once, when the model is made."""
         names = [n for n, _ in self.module.named_parameters()]
         layers.check(names, [self.parts[n] for n in names], "model.freeze")
+        layers = layers.within([self.parts[n] for n in names])
         for name, parameter in self.module.named_parameters():
             if layers.chosen(name, self.parts[name]):
                 parameter.requires_grad_(False)

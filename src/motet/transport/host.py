@@ -56,10 +56,21 @@ class Host:
                 raise PrivacyError(f"{request.address} is given out only inside a secure sum; set secure.type on the server.")
             payload = self.channel.down.decode(request.payload)
             value = yield from self._perform(request.client, request.round, request.address, payload)
-            return self.channel.up.encode(value)
+            return self._coded(request, value)
         except Exception as error:
             error.add_note(f"in {request.address}, client {request.client}, round {request.round}")
             raise
+
+    def _coded(self, request: Request, value: Any) -> Any:
+        """The reply as it travels. What its codecs leave out is owed: the client remembers it, and adds it to the next one."""
+        seed = self.channel.seed.of("up", request.client, request.round, request.address)
+        if not self.channel.up.feeds_back:
+            return self.channel.up.encode(value, seed)
+        debts = f"owed.{request.address}"
+        coded, owed = self.channel.up.encode_owing(value, self.memories.get(debts, request.client) or (), seed)
+        if owed:
+            self.memories.put(debts, request.client, owed)
+        return coded
 
     def _perform(self, client: ClientId, round: int, address: str, payload: Any) -> Work[Any]:
         method, program = self._offered(address), address.partition(".")[0]

@@ -33,13 +33,17 @@ class Patience:
 @message
 @dataclass
 class Traffic:
-    """Bytes of tensors, and of whole messages, each way; and how many requests were sent, which numbers them."""
+    """Bytes of tensors, and of whole messages, each way; and how many requests were sent, which numbers them.
+
+    `network_seconds` is how long it would all have taken over an emulated network.
+    """
 
     requests: int = 0
     payload_up: int = 0
     payload_down: int = 0
     wire_up: int = 0
     wire_down: int = 0
+    network_seconds: float = 0.0
 
 
 @dataclass
@@ -61,7 +65,8 @@ class Mailbox:
         for place, client in enumerate(order):
             payload = exchange.payloads[client]
             if id(payload) not in coded:  # what goes to all is coded once
-                coded[id(payload)] = self.channel.down.encode(payload)
+                seed = self.channel.seed.of("down", self.round, exchange.address, client)
+                coded[id(payload)] = self.channel.down.encode(payload, seed)
             number = self.traffic.requests + 1
             self._send(Request(number, client, self.round, exchange.address, coded[id(payload)]))
             places[number] = place

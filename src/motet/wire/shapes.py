@@ -43,4 +43,6 @@ def fits(value: Any, kind: Any) -> bool:
         return isinstance(value, Tensor)
     if getattr(kind, "_is_protocol", False):
         return True  # what it can do is seen when it is asked
-    return isinstance(value, kind) if isinstance(kind, type) else True
+    if not isinstance(kind, type):
+        return True
+    return isinstance(value, kind) or getattr(type(value), "stands_for", None) is kind  # as coded parameters do for plain ones

@@ -1,0 +1,62 @@
+"""Ditto (Li et al. 2021): FedAvg, and beside it a model of one's own that is held near the common one.
+
+    vᵢ ← vᵢ − η(∇Fᵢ(vᵢ) + λ(vᵢ − wᵗ)),    wᵢ ← wᵢ − η∇Fᵢ(wᵢ) from wᵗ,    w ← w + Σ pᵢ(wᵢ − wᵗ) / Σ pᵢ        (Algorithm 1)
+
+Own steps come first, as in FederatedScope; the authors interleave them batch by batch, on the same batches. Here too both
+trainings see the same batches, so λ = 0 leaves an isolated model beside FedAvg's, each to the last bit.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from motet.algorithms.fedavg import AvgState, Weighting, weight_of
+from motet.core.params import Params
+from motet.core.program import Round, Start
+from motet.core.script import ClientId, Script, to_all, total, work
+from motet.core.weighted import Weighted
+from motet.core.work import Work
+from motet.learning.context import Context
+from motet.learning.solver import Solver
+from motet.optim import Apply, ServerOptimizer
+
+
+@dataclass(frozen=True)
+class Ditto:
+    solver: Solver
+    lam: float
+    server: ServerOptimizer = Apply()
+    weighting: Weighting = "examples"
+    name: str = "ditto"
+    personal: bool = True
+
+    def init(self, start: Start) -> AvgState:
+        return AvgState(start.shared, self.server.init(start.shared))
+
+    def round(self, state: AvgState, rnd: Round) -> Script[AvgState]:
+        updates = yield from total(self.train, to_all(rnd.cohort, state.params))
+        return AvgState(*self.server.step(state.params, updates.value, state.optimizer))
+
+    @work(reveals="sum")
+    def train(self, ctx: Context, params: Params, own: Params | None) -> Work[tuple[Weighted, Params]]:
+        held = replace(self.solver, pull=self.lam)
+        mine = yield from ctx.fit(self.assemble(ctx, params, own), held, anchor=params)
+        ours = yield from ctx.fit(params, self.solver)
+        return Weighted(ours.params - params, weight_of(self.weighting, ctx, ours)), mine.params
+
+    def view(self, state: AvgState, client: ClientId) -> Params:
+        return state.params
+
+    def assemble(self, ctx: Context, params: Params, own: Params | None) -> Params:
+        """One's own model; the common one for a client that has none yet."""
+        return params if own is None else own
+
+
+def ditto(
+    solver: Solver = Solver(optimizer="sgd"),
+    lam: float = 0.1,
+    server: ServerOptimizer = Apply(),
+    weighting: Weighting = "examples",
+) -> Ditto:
+    """FedAvg, and beside it each client's own model held near the common one (Li et al. 2021)."""
+    return Ditto(solver, lam, server, weighting)
