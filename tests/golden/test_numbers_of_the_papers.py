@@ -12,7 +12,7 @@ from motet.core.params import Params
 from motet.learning.model import Model
 from motet.models.anatomy import anatomy_of
 from motet.optim import Adagrad, Adam, Apply, Momentum, Yogi
-from motet.partitions.label import deal, mixtures
+from motet.partitions.dirichlet import deal, mixtures
 
 ZERO = Params.of({"x": torch.zeros(2, dtype=torch.float64)})
 UPDATE = Params.of({"x": torch.tensor([0.1, -0.2], dtype=torch.float64)})

@@ -13,7 +13,7 @@ from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
 from motet.partitions import Partition, label, natural, quantity, uniform
-from motet.partitions.label import deal, mixtures
+from motet.partitions.dirichlet import deal, mixtures
 from motet.partitions.partition import Named, Numbered
 
 

@@ -115,6 +115,17 @@ def _made(choice: ModelChoice, task: str, labels: Sequence[str], texts: Texts) -
     return _loaded(auto, where, "model", dtype=torch.float32, **named, **choice.config), tokenizer
 
 
+def sentence_encoder(name: str) -> tuple[nn.Module, Any]:
+    """A transformer without a head, and its tokenizer, to read texts with."""
+    import transformers
+
+    source = MODELS.get(name)
+    where = str(source.directory()) if isinstance(source, Packaged) else name
+    with quiet():
+        module = _loaded(transformers.AutoModel, where, "model", dtype=torch.float32)
+        return module.eval(), _loaded(transformers.AutoTokenizer, where, "tokenizer")
+
+
 def _named(task: str, labels: Sequence[str]) -> dict[str, Any]:
     if task in ("classification", "tagging"):
         names = {"id2label": dict(enumerate(labels)), "label2id": {n: i for i, n in enumerate(labels)}}

@@ -1,0 +1,112 @@
+"""A partition as a file: made once, looked at, shared, used by any number of runs.
+
+train, test     rows, offsets: who has which
+public, held    rows, if there are any
+names           the clients' own names, if they have any
+attributes      recipe (JSON), digest, phases, every, and of which corpus: name, rows, train, key
+"""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import h5py
+import numpy as np
+
+from motet.core.errors import ConfigError, DataError
+from motet.datasets.columns import Texts
+from motet.datasets.corpus import Corpus
+from motet.partitions.fednlp import holds_partitions, read_fednlp_partition
+from motet.partitions.partition import Named, Partition, Shares
+
+VERSION = 1
+_SQUEEZE: dict[str, Any] = {"compression": "gzip", "compression_opts": 1, "shuffle": True}
+
+
+def from_file(corpus: Corpus, path: str, name: str | None = None) -> Partition:
+    """A partition that was made before (path); for FedNLP's files, which of those it holds (name)."""
+    place = Path(path)
+    if holds_partitions(place):
+        found = read_fednlp_partition(place, name, corpus)
+        _check_rows(found, corpus, place)
+        return found
+    made, of = read_partition(place)
+    if of["key"] != corpus.key:
+        now = f"{corpus.name} with {corpus.train:,} training and {len(corpus) - corpus.train:,} test rows"
+        then = f"{of['name']} with {of['train']:,} and {of['rows'] - of['train']:,}"
+        same = " The numbers agree, the texts do not." if (of["rows"], of["train"]) == (len(corpus), corpus.train) else ""
+        raise ConfigError(
+            f"partition.path: '{path}' divides {then}, and this run reads {now}.{same} Use the corpus it was made for "
+            "(data.limit and the seed that samples it count too), or make one anew with: motet partition make"
+        )
+    return made
+
+
+def write_partition(partition: Partition, corpus: Corpus, path: Path) -> None:
+    """All of it into one HDF5 file, which stands under its name only when it is complete."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    beside = path.with_name(f".{path.name}.part")
+    with h5py.File(beside, "w") as file:
+        file.attrs["motet_partition"] = VERSION
+        file.attrs["recipe"] = json.dumps(dict(partition.recipe), ensure_ascii=False)
+        file.attrs["digest"] = partition.digest
+        file.attrs["phases"], file.attrs["every"] = partition.train.phases, partition.every
+        of = {"name": corpus.name, "rows": len(corpus), "train": corpus.train, "key": corpus.key}
+        file.attrs["corpus"] = json.dumps(of, ensure_ascii=False)
+        for side, shares in (("train", partition.train), ("test", partition.test)):
+            _put(file, f"{side}/rows", shares.rows)
+            _put(file, f"{side}/offsets", shares.offsets)
+        for which, rows in (("public", partition.public), ("held", partition.held)):
+            if rows is not None:
+                _put(file, which, rows)
+        if partition.named is not None:
+            names = Texts.of(list(partition.named))
+            _put(file, "names/bytes", names.bytes)
+            _put(file, "names/offsets", names.offsets)
+    beside.replace(path)
+
+
+def read_partition(path: Path) -> tuple[Partition, dict[str, Any]]:
+    """The partition, checked against its own digest, and which corpus it divides (name, rows, train, key)."""
+    with opened(path) as file:
+        if file.attrs.get("motet_partition") != VERSION:
+            raise DataError(
+                f"'{path}' is no partition of version {VERSION}; it was expected to be made by: motet partition make, "
+                "or to be one of FedNLP's partition files."
+            )
+        phases, every = int(file.attrs["phases"]), int(file.attrs["every"])
+        train, test = (Shares(file[f"{side}/rows"][:], file[f"{side}/offsets"][:], phases) for side in ("train", "test"))
+        public, held = (file[which][:] if which in file else None for which in ("public", "held"))
+        named = None
+        if "names" in file:
+            named = Named(np.array(list(Texts(file["names/bytes"][:], file["names/offsets"][:]))))
+        found = Partition(train, test, json.loads(file.attrs["recipe"]), named, public, held, every)
+        if found.digest != file.attrs["digest"]:
+            raise DataError(
+                f"'{path}' was changed after it was made: its digest is {found.digest}, and {file.attrs['digest']} is written "
+                "in it. Make it anew from its recipe with: motet partition make"
+            )
+        return found, json.loads(file.attrs["corpus"])
+
+
+def opened(path: Path) -> h5py.File:
+    try:
+        return h5py.File(path, "r")
+    except OSError as error:
+        why = "there is no such file" if not path.exists() else str(error).splitlines()[0][:120]
+        raise DataError(f"partition: '{path}' cannot be read ({why}); make one with: motet partition make") from None
+
+
+def _check_rows(found: Partition, corpus: Corpus, path: Path) -> None:
+    for shares in (found.train, found.test):
+        if len(shares.rows) and int(shares.rows.max()) >= len(corpus):
+            raise ConfigError(
+                f"partition.path: '{path}' speaks of row {int(shares.rows.max()):,}, and {corpus.name} has {len(corpus):,}; "
+                "use the data file that was published with it."
+            )
+
+
+def _put(file: h5py.File, name: str, values: np.ndarray) -> None:
+    file.create_dataset(name, data=values, **(_SQUEEZE if len(values) else {}))
