@@ -3,12 +3,13 @@
 train, test     rows, offsets: who has which
 public, held    rows, if there are any
 names           the clients' own names, if they have any
-attributes      recipe (JSON), digest, phases, every, and of which corpus: name, rows, train, key
+attributes      recipe (JSON), digest, phases, every, and of which corpus: name, rows, train, key, where
 """
 
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +34,12 @@ def from_file(corpus: Corpus, path: str, name: str | None = None) -> Partition:
         _check_rows(found, corpus, place)
         return found
     made, of = read_partition(place)
+    check_corpus(of, corpus, place)
+    return made
+
+
+def check_corpus(of: Mapping[str, Any], corpus: Corpus, path: Path) -> None:
+    """Rows are numbers: they mean something in the corpus they were made for, and in no other."""
     if of["key"] != corpus.key:
         now = f"{corpus.name} with {corpus.train:,} training and {len(corpus) - corpus.train:,} test rows"
         then = f"{of['name']} with {of['train']:,} and {of['rows'] - of['train']:,}"
@@ -41,11 +48,13 @@ def from_file(corpus: Corpus, path: str, name: str | None = None) -> Partition:
             f"partition.path: '{path}' divides {then}, and this run reads {now}.{same} Use the corpus it was made for "
             "(data.limit and the seed that samples it count too), or make one anew with: motet partition make"
         )
-    return made
 
 
-def write_partition(partition: Partition, corpus: Corpus, path: Path) -> None:
-    """All of it into one HDF5 file, which stands under its name only when it is complete."""
+def write_partition(partition: Partition, corpus: Corpus, path: Path, where: Mapping[str, Any] | None = None) -> None:
+    """All of it into one HDF5 file, which stands under its name only when it is complete.
+
+    `where` says how to find the corpus again, for those who want to look at its texts.
+    """
     path.parent.mkdir(parents=True, exist_ok=True)
     beside = path.with_name(f".{path.name}.part")
     with h5py.File(beside, "w") as file:
@@ -53,7 +62,7 @@ def write_partition(partition: Partition, corpus: Corpus, path: Path) -> None:
         file.attrs["recipe"] = json.dumps(dict(partition.recipe), ensure_ascii=False)
         file.attrs["digest"] = partition.digest
         file.attrs["phases"], file.attrs["every"] = partition.train.phases, partition.every
-        of = {"name": corpus.name, "rows": len(corpus), "train": corpus.train, "key": corpus.key}
+        of = {"name": corpus.name, "rows": len(corpus), "train": corpus.train, "key": corpus.key, "where": dict(where or {})}
         file.attrs["corpus"] = json.dumps(of, ensure_ascii=False)
         for side, shares in (("train", partition.train), ("test", partition.test)):
             _put(file, f"{side}/rows", shares.rows)
@@ -69,7 +78,7 @@ def write_partition(partition: Partition, corpus: Corpus, path: Path) -> None:
 
 
 def read_partition(path: Path) -> tuple[Partition, dict[str, Any]]:
-    """The partition, checked against its own digest, and which corpus it divides (name, rows, train, key)."""
+    """The partition, checked against its own digest, and which corpus it divides (name, rows, train, key, where)."""
     with opened(path) as file:
         if file.attrs.get("motet_partition") != VERSION:
             raise DataError(
