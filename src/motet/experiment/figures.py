@@ -67,12 +67,12 @@ def quantities(corpus: Corpus, seed: Seed, clients: int, to: Path) -> str:
 
 
 def domains(corpus: Corpus, seed: Seed, clients: int, to: Path) -> str:
-    """AdaFD: texts in the plane, a colour a domain; for any corpus with a column 'domain' or natural clients."""
+    """AdaFD: texts in the plane, a colour a domain (the largest, of many); or a natural client, where there are no domains."""
     column = next((c for c in ("domain", "client") if c in corpus.columns), None)
     if column is None:
         raise ConfigError(f"figure domains: {corpus.name} has neither 'domain' nor 'client' among its columns.")
     made = natural(corpus, seed, column)
-    shown = np.sort(np.argsort(-made.train.sizes, kind="stable")[: draw.FEW])
+    shown = np.sort(np.argsort(-made.train.sizes, kind="stable")[: min(clients, draw.FEW)])
     painted = plane(made, corpus, shown, f"{corpus.name}, by {column}")
     if painted is None:
         raise ConfigError(f"figure domains: {corpus.name} has too few words to be laid out in the plane.")

@@ -80,8 +80,8 @@ def told(partition: Partition, corpus: Corpus) -> str:
     open_ = "" if partition.public is None else f", {len(partition.public):,} rows public"
     rows = len(partition.train.rows)
     return (
-        f"{len(partition):,} clients with {sizes.min():,} to {sizes.max():,} of {rows:,} training rows of {corpus.name}{open_}; "
-        f"digest {partition.digest}"
+        f"{len(partition):,} clients with {sizes.min():,} to {sizes.max():,} of {rows:,} training rows of {corpus.name}{open_}"
+        f"; digest {partition.digest}"
     )
 
 

@@ -74,8 +74,10 @@ def _labelled(partition: Partition, trait: Trait, folder: Path) -> list[Picture]
     used = np.argsort(-ratios.sum(0), kind="stable")[: int((ratios.sum(0) > 0).sum())]
     names = [str(n) for n in trait.names[used]]
     sample = "" if len(chosen) == len(partition) else f" A sample of {len(chosen)} of {len(partition):,} clients."
-    draw.draw(folder / "distances.png", partial(draw.distances, matrix=matrix), DISTANCE)
-    draw.draw(folder / "labels.png", partial(draw.labels, ratios=ratios[:, used], names=names), SHARE, height=5.2)
+    clients = [partition.clients[int(k)] for k in chosen]
+    draw.draw(folder / "distances.png", partial(draw.distances, matrix=matrix, clients=clients), DISTANCE)
+    painted = partial(draw.labels, ratios=ratios[:, used], names=names, clients=clients)
+    draw.draw(folder / "labels.png", painted, SHARE, height=5.2)
     kinds = float(np.exp(entropies(ratios)).mean())
     far = (
         f"Every client against every other, sorted by how far each is from the rest; dark is far. The mean distance is "
@@ -132,7 +134,7 @@ def plane(partition: Partition, corpus: Corpus, shown: np.ndarray, title: str = 
     rows, owner = np.concatenate([rows, some]), np.concatenate([owner, np.full(len(some), -1)]).astype(np.int64)
     texts = some_texts(corpus, np.unique(rows))
     try:
-        counts = word_counts([texts[int(r)] for r in rows], MOST_WORDS)
+        counts = word_counts([texts[int(r)] for r in rows], MOST_WORDS, "english")
     except ValueError:  # no words at all
         return None
     if min(counts.shape) < 3:

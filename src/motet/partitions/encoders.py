@@ -11,6 +11,7 @@ import numpy as np
 from motet.core.rng import Seed
 
 BATCH, TOKENS = 64, 128
+READ = 2_000  # characters of a text: what it is about is said by then
 DIMENSIONS = 100  # of TF-IDF after SVD
 
 
@@ -41,13 +42,14 @@ def tfidf(texts: Sequence[str], seed: Seed, dimensions: int = DIMENSIONS) -> np.
     return fitted
 
 
-def word_counts(texts: Sequence[str], words: int = 20_000) -> Any:
-    """TF-IDF, a row a text, as a sparse matrix."""
+def word_counts(texts: Sequence[str], words: int = 20_000, without: str | None = None) -> Any:
+    """TF-IDF of the beginnings of texts, as a sparse matrix; `without` the stop words of a language."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     few = len(texts) < 100
-    made = TfidfVectorizer(max_features=words, min_df=1 if few else 2, max_df=1.0 if few else 0.5, sublinear_tf=True)
-    return made.fit_transform(texts)
+    bounds = {"min_df": 1, "max_df": 1.0} if few else {"min_df": 2, "max_df": 0.5}
+    made = TfidfVectorizer(max_features=words, sublinear_tf=True, stop_words=without, **bounds)
+    return made.fit_transform([text[:READ] for text in texts])
 
 
 def sentence_vectors(texts: Sequence[str], name: str) -> np.ndarray:

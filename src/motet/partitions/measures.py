@@ -1,7 +1,7 @@
 """How uneven a partition is, in numbers: distance between clients' labels, entropy, sizes, words in common.
 
-Distances are Jensen–Shannon *distances* (the root of the divergence) in nats, over the rows a client trains and is tested on, as
-in FedNLP's figures. Small clients differ by chance alone, so each number stands beside what the same sizes give at random.
+Distances are Jensen–Shannon *distances* (the root of the divergence) in nats, over training and test rows together, as in
+FedNLP's figures. Small clients differ by chance alone, so each number stands beside what the same sizes give at random.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Measures:
 
 def measured(partition: Partition, corpus: Corpus, trait: Trait | None, seed: Seed, *, at_random: bool = False) -> Measures:
     """The numbers of a partition; `at_random`: of rows shuffled over clients of the same sizes."""
-    order = seed.of("shuffled").numpy().permutation(len(corpus)) if at_random else np.arange(len(corpus))
+    order = _shuffled(corpus, seed) if at_random else np.arange(len(corpus))
     distance = entropy = None
     if trait is not None:
         chosen = some_clients(partition, MOST_CLIENTS, seed)
@@ -46,6 +46,12 @@ def measured(partition: Partition, corpus: Corpus, trait: Trait | None, seed: Se
         entropy = float(entropies(ratios).mean()) if len(ratios) else 0.0
     overlap = vocabulary_overlap(partition, corpus, order, seed)
     return Measures(distance, entropy, gini(partition.train.sizes), overlap)
+
+
+def _shuffled(corpus: Corpus, seed: Seed) -> np.ndarray:
+    """Training rows among themselves, and test rows: the two may differ, which is no doing of the clients'."""
+    rng = seed.of("shuffled").numpy()
+    return np.concatenate([rng.permutation(corpus.train), corpus.train + rng.permutation(len(corpus) - corpus.train)])
 
 
 def some_clients(partition: Partition, most: int, seed: Seed) -> np.ndarray:

@@ -12,7 +12,9 @@ import numpy as np
 Axes = Any
 FARTHEST = math.sqrt(math.log(2))  # the largest Jensen–Shannon distance there is
 INK, FAINT = "#22303c", "#c9d1d9"
-FEW = 10  # clients that can be told apart by colour
+COLOURS = ("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#bcbd22", "#17becf", "#1b3a5c")
+FEW = len(COLOURS)  # clients that can be told apart by colour
+NAMED = 30  # clients whose names find room beside a picture
 
 
 def new_figure(columns: int = 1, rows: int = 1, width: float = 5.6, height: float = 4.6) -> tuple[Any, list[Axes]]:
@@ -30,20 +32,21 @@ def save(figure: Any, path: Path) -> None:
     figure.savefig(path, metadata={"Software": None})
 
 
-def distances(axes: Axes, matrix: np.ndarray, title: str = "") -> Any:
+def distances(axes: Axes, matrix: np.ndarray, title: str = "", clients: Sequence[str] = ()) -> Any:
     """The matrix of Jensen–Shannon distances, clients sorted; dark is far."""
     shown = axes.imshow(matrix, cmap="Blues", vmin=0, vmax=FARTHEST, interpolation="nearest", aspect="equal")
     axes.set(xlabel="client", ylabel="client", title=title)
-    _whole_numbers(axes.xaxis, axes.yaxis)
+    _whole_numbers(axes.xaxis)
+    _named_rows(axes, clients)
     return shown
 
 
-def labels(axes: Axes, ratios: np.ndarray, names: Sequence[str], title: str = "") -> Any:
+def labels(axes: Axes, ratios: np.ndarray, names: Sequence[str], title: str = "", clients: Sequence[str] = ()) -> Any:
     """Each client's shares of the labels; dark is much."""
     highest = max(0.05, float(np.quantile(ratios.max(1, initial=0), 0.9))) if ratios.size else 1.0
     shown = axes.imshow(ratios, cmap="Blues", vmin=0, vmax=min(1, highest), interpolation="nearest", aspect="auto")
     axes.set(ylabel="client", title=title)
-    _whole_numbers(axes.yaxis)
+    _named_rows(axes, clients)
     if len(names) <= 40:
         size = 7 if len(names) <= 24 else 5
         axes.set_xticks(range(len(names)), [_short(n, 24) for n in names], rotation=90, fontsize=size)
@@ -55,9 +58,7 @@ def labels(axes: Axes, ratios: np.ndarray, names: Sequence[str], title: str = ""
 def sizes(axes: Axes, groups: Mapping[str, np.ndarray], title: str = "", what: str = "training examples of a client") -> None:
     """A smoothed density a group, with a tick for each client below where there are few."""
     every = np.concatenate([np.asarray(g, np.float64) for g in groups.values()])
-    low, high = float(every.min()), float(every.max())
-    pad = max(1.0, 0.08 * (high - low))
-    grid = np.linspace(max(0.0, low - pad), high + pad, 400)
+    grid = np.linspace(0, 1.08 * float(every.max()) + 1, 600)  # from zero, so that nearly equal sizes look nearly equal
     for number, (name, found) in enumerate(groups.items()):
         colour, values = f"C{number}", np.asarray(found, np.float64)
         curve = density(values, grid)
@@ -85,16 +86,17 @@ def density(values: np.ndarray, grid: np.ndarray) -> np.ndarray:
 
 
 def scatter(axes: Axes, points: np.ndarray, groups: np.ndarray, names: Sequence[str], title: str = "") -> None:
-    """Texts in the plane, coloured by client; `groups` below zero are others, in grey."""
+    """Texts in the plane, coloured by client, a large dot in the middle of each; `groups` below zero are others, in grey."""
     others = groups < 0
     axes.scatter(*points[others].T, s=5, color=FAINT, linewidths=0, label="others" if others.any() else None)
     rng = np.random.default_rng(0)
     coloured = np.flatnonzero(~others)
     rng.shuffle(coloured)  # so that no client is drawn over all others
-    colours = np.array([_colour(k) for k in range(max(1, len(names)))])
-    axes.scatter(*points[coloured].T, s=9, c=colours[groups[coloured]], alpha=0.7, linewidths=0)
+    colours = np.array(COLOURS)
+    axes.scatter(*points[coloured].T, s=9, c=colours[groups[coloured] % FEW], alpha=0.55, linewidths=0)
     for k, name in enumerate(names):
-        axes.scatter([], [], s=24, color=colours[k], label=_short(name, 22))
+        centre = np.median(points[groups == k], axis=0)[None] if (groups == k).any() else np.zeros((0, 2))
+        axes.scatter(*centre.T, s=90, color=colours[k % FEW], edgecolors="white", linewidths=1.6, label=_short(name, 22))
     axes.set(xlabel="first component", ylabel="second component", title=title)
     axes.set_xticks([])
     axes.set_yticks([])
@@ -122,19 +124,19 @@ def draw_row(path: Path, paints: Sequence[Callable[[Axes], Any]], bar: str | Non
     save(figure, path)
 
 
-def _colour(number: int) -> str:
-    from matplotlib import colormaps
-    from matplotlib.colors import to_hex
-
-    return to_hex(colormaps["tab10"](number % FEW))
-
-
 def _short(name: str, most: int) -> str:
     return name if len(name) <= most else f"{name[: most - 1]}…"
 
 
-def _whole_numbers(*sides: Any) -> None:
+def _named_rows(axes: Axes, clients: Sequence[str]) -> None:
+    if 0 < len(clients) <= NAMED:
+        axes.set_yticks(range(len(clients)), [_short(c, 18) for c in clients], fontsize=7)
+        axes.set_ylabel("")
+    else:
+        _whole_numbers(axes.yaxis)
+
+
+def _whole_numbers(side: Any) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    for side in sides:
-        side.set_major_locator(MaxNLocator(nbins=6, integer=True))
+    side.set_major_locator(MaxNLocator(nbins=6, integer=True))
