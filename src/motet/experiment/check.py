@@ -16,6 +16,7 @@ from motet.experiment.build import build_channel, device_of
 from motet.experiment.config import Config
 from motet.experiment.federation import Federation
 from motet.experiment.memory import PeakMemory
+from motet.experiment.partition import facts_of
 from motet.experiment.session import plan_of
 from motet.learning.bench import Alone, Scratch, one_thread
 from motet.learning.jobs import Fit, Fitted
@@ -61,6 +62,7 @@ def rehearse(config: Config, federation: Federation) -> Rehearsal:
         "tokens": f"{lengths.mean():.0f} a text on average, {lengths.max()} at most",
         "model": f"{config.model.name}: {model.layout.size:,} of {whole:,} parameters trained",
         "clients": f"{len(sizes):,}, {cohort} a round, with {sizes.min()} to {sizes.max()} examples each",
+        "partition": _unevenness(federation),
         "first loss": f"{loss:.3f}",
         "bytes a round": f"{cohort * down / 1e6:.1f} MB down, {cohort * up / 1e6:.1f} MB up",
         "memory": f"about {(peak + (at_once - 1) * _one_pack(model.layout.size)) / 1e9:.1f} GB",
@@ -73,6 +75,11 @@ def _task(federation: Federation) -> str:
     task = federation.task
     labels = f", {len(task.labels)} labels: {', '.join(task.labels[:8])}" if task.labels else ""
     return f"{task.name}, judged by {task.headline}{labels}"
+
+
+def _unevenness(federation: Federation) -> str:
+    said = facts_of(federation.partition, federation.corpus)
+    return ", ".join(f"{name.replace('_', ' ')} {value:.2f}" for name, value in said.items())
 
 
 def _few_steps(federation: Federation, bench: Alone, solver: Solver, steps: int = 3) -> tuple[float, float]:

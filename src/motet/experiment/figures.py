@@ -16,8 +16,9 @@ from motet.experiment.division import divided
 from motet.experiment.options import choose
 from motet.experiment.portrait import DISTANCE, SHARE, plane, ratios_and_distances
 from motet.partitions import natural, quantity
+from motet.partitions.by import trait_of
 from motet.partitions.measures import mean_distance
-from motet.partitions.traits import Trait, trait_of
+from motet.partitions.traits import Trait
 from motet.report import divisions as draw
 
 ALPHAS = BETAS = (1.0, 5.0, 10.0, 100.0)

@@ -25,6 +25,7 @@ from motet.partitions.traits import Trait
 
 SECTIONS = ("data", "task", "partition")
 LAYOUTS = ("motet", "fednlp")
+SEED = Seed(0, ("measures",))  # whatever a run's seed: two partitions are measured alike
 
 
 @dataclasses.dataclass(frozen=True)
@@ -108,7 +109,12 @@ def labels_of(corpus: Corpus) -> Trait | None:
         return None
 
 
+def facts_of(partition: Partition, corpus: Corpus) -> dict[str, float]:
+    """How uneven a partition is, for a run's own record."""
+    return measured(partition, corpus, labels_of(corpus), SEED).plain()
+
+
 def numbers(partition: Partition, corpus: Corpus) -> tuple[Measures, Measures]:
     """Of the partition, and of the same sizes dealt at random."""
-    trait, seed = labels_of(corpus), Seed(0, ("measures",))
-    return measured(partition, corpus, trait, seed), measured(partition, corpus, trait, seed, at_random=True)
+    trait = labels_of(corpus)
+    return measured(partition, corpus, trait, SEED), measured(partition, corpus, trait, SEED, at_random=True)

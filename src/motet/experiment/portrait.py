@@ -78,13 +78,14 @@ def _labelled(partition: Partition, trait: Trait, folder: Path) -> list[Picture]
     draw.draw(folder / "distances.png", partial(draw.distances, matrix=matrix, clients=clients), DISTANCE)
     painted = partial(draw.labels, ratios=ratios[:, used], names=names, clients=clients)
     draw.draw(folder / "labels.png", painted, SHARE, height=5.2)
+    kind = "" if trait.told["by"] == "label" else f" (here: {trait.told['by']})"
     kinds = float(np.exp(entropies(ratios)).mean())
     far = (
         f"Every client against every other, sorted by how far each is from the rest; dark is far. The mean distance is "
         f"{mean_distance(matrix):.3f}, from 0 for the same labels to {draw.FARTHEST:.3f} for none in common.{sample}"
     )
     much = (
-        f"A row a client in the same order, a column a label ({trait.told.get('by', 'label')}); dark is much. A client has as "
+        f"A row a client in the same order, a column a label{kind}; dark is much. A client has as "
         f"varied labels as {kinds:.1f} of the {len(names)} in equal shares would be; its most frequent one has "
         f"{ratios.max(1).mean():.0%} of its examples on average.{sample}"
     )
@@ -96,7 +97,11 @@ def _labelled(partition: Partition, trait: Trait, folder: Path) -> list[Picture]
 
 def _sizes(partition: Partition, folder: Path) -> Picture:
     sizes = partition.train.sizes
-    draw.draw(folder / "sizes.png", partial(draw.sizes, groups={"": sizes}), height=3.6)
+    few = len(sizes) <= draw.FEW
+    painted = (
+        partial(draw.bars, values=sizes, names=list(partition.clients)) if few else partial(draw.sizes, groups={"": sizes})
+    )
+    draw.draw(folder / "sizes.png", painted, height=3.6)
     says = (
         f"How many training examples clients have: {sizes.min():,} to {sizes.max():,}, half of them {np.median(sizes):,.0f} or "
         f"fewer, {sizes.mean():,.1f} on average."
@@ -105,14 +110,17 @@ def _sizes(partition: Partition, folder: Path) -> Picture:
 
 
 def _texts(partition: Partition, corpus: Corpus, folder: Path) -> Picture | None:
-    """Texts in the plane, coloured by client; of many clients, a few spread over all."""
+    """Texts in the plane, coloured by client; of many clients, the largest."""
     able = np.flatnonzero(partition.train.sizes > 0)
-    shown = able if len(able) <= draw.FEW else able[np.linspace(0, len(able) - 1, SHOWN).round().astype(int)]
+    largest = np.sort(np.argsort(-partition.train.sizes, kind="stable")[:SHOWN])
+    shown = able if len(able) <= draw.FEW else largest
     painted = plane(partition, corpus, shown)
     if painted is None:
         return None
     draw.draw(folder / "texts.png", painted, width=6.4)
-    few = "" if len(shown) == len(able) else f" {len(shown)} of {len(able):,} clients are coloured, the others grey."
+    few = (
+        "" if len(shown) == len(able) else f" The {len(shown)} largest of {len(able):,} clients are coloured, the others grey."
+    )
     says = (
         "Texts by their words: TF-IDF, laid out along its two principal components. Texts near each other use the same words; "
         f"where colours keep apart, clients write about different things.{few}"

@@ -17,6 +17,7 @@ from motet.experiment.config import Config
 from motet.experiment.export import save_model
 from motet.experiment.federation import Federation
 from motet.experiment.memory import PeakMemory
+from motet.experiment.partition import facts_of
 from motet.experiment.recipe import baseline_of
 from motet.experiment.record import read_record, traffic_of, versions, write_json
 from motet.experiment.run import Plan, Result, Running, run
@@ -138,7 +139,11 @@ def _finish(place: Path, config: Config, federation: Federation, result: Result,
         "task": federation.task.name,
         "model": config.model.name,
         "dataset": federation.corpus.name,
-        "partition": {**federation.partition.recipe, "digest": federation.partition.digest},
+        "partition": {
+            **federation.partition.recipe,
+            "digest": federation.partition.digest,
+            "measures": facts_of(federation.partition, federation.corpus),
+        },
         "clients": len(federation.clients),
         "cohort": config.cohort.size or len(federation.clients),
         "rounds": config.rounds,

@@ -14,7 +14,7 @@ import numpy as np
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
 from motet.partitions.partition import Partition
-from motet.partitions.traits import Trait, texts_of
+from motet.partitions.traits import Trait, written
 
 MOST_CLIENTS = 300  # pairs grow with the square; more are sampled
 MOST_SPEAKERS, MOST_TEXTS = 40, 50  # clients, and texts of each, whose words are compared
@@ -129,8 +129,6 @@ def vocabulary_overlap(partition: Partition, corpus: Corpus, order: np.ndarray, 
 
 
 def some_texts(corpus: Corpus, rows: np.ndarray) -> dict[int, str]:
-    """The texts of a few rows, in as much time as those few take."""
+    """All that is written in a few rows, in as much time as those few take."""
     few = {name: [column[int(i)] for i in rows] for name, column in corpus.columns.items()}
-    return (
-        dict(zip(rows.tolist(), texts_of(Corpus(corpus.name, corpus.task, few, len(rows))), strict=True)) if len(rows) else {}
-    )
+    return dict(zip(rows.tolist(), written(Corpus(corpus.name, corpus.task, few, len(rows))), strict=True)) if len(rows) else {}

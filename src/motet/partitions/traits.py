@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
 
 from motet.core.errors import ConfigError
-from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
+
+WRITTEN = ("text", "second", "words", "context", "question", "source", "target")
 
 
 @dataclass(frozen=True, eq=False)
@@ -37,21 +38,6 @@ class Trait:
         return self
 
 
-def column(corpus: Corpus, name: str) -> Trait:
-    """The values of a column."""
-    return Trait(*corpus.codes(name), {"by": name}).varied(corpus, f"column '{name}'")
-
-
-def trait_of(corpus: Corpus, by: str, seed: Seed) -> Trait:
-    """By name: a column of the corpus, or something that is read off its texts."""
-    if by in corpus.columns and by != "label":
-        return column(corpus, by)
-    if by not in _read_off():
-        known = ", ".join(dict.fromkeys([*_read_off(), *corpus.columns]))
-        raise ConfigError(f"partition.by is '{by}'; {corpus.name} has no such column. There is {known}.")
-    return _read_off()[by](corpus, seed.of("trait")).varied(corpus, f"'{by}'")
-
-
 def texts_of(corpus: Corpus) -> Iterator[str]:
     """What FedNLP reads of each row to say what it is about: the text, the words, question and answer, the target."""
     columns = corpus.columns
@@ -68,19 +54,7 @@ def texts_of(corpus: Corpus) -> Iterator[str]:
             return iter(columns["text"])
 
 
-def _read_off() -> dict[str, Callable[[Corpus, Seed], Trait]]:
-    """Each in the file of the partition that is named after it."""
-    from motet.partitions.feature import cluster_trait
-    from motet.partitions.language import language_trait, script_trait
-    from motet.partitions.length import length_trait
-    from motet.partitions.pseudo_labels import label_trait
-    from motet.partitions.vocabulary import vocabulary_trait
-
-    return {
-        "label": lambda corpus, seed: label_trait(corpus),
-        "length": lambda corpus, seed: length_trait(corpus),
-        "language": lambda corpus, seed: language_trait(corpus),
-        "script": lambda corpus, seed: script_trait(corpus),
-        "cluster": cluster_trait,
-        "vocabulary": vocabulary_trait,
-    }
+def written(corpus: Corpus) -> Iterator[str]:
+    """All that a client wrote or was given to read, row by row."""
+    columns = [corpus.columns[name] for name in WRITTEN if name in corpus.columns]
+    return (" ".join(v if isinstance(v, str) else " ".join(v) for v in row) for row in zip(*columns, strict=True))

@@ -29,15 +29,19 @@ def new_figure(columns: int = 1, rows: int = 1, width: float = 5.6, height: floa
 
 def save(figure: Any, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, metadata={"Software": None})
+    figure.savefig(path, bbox_inches="tight", pad_inches=0.1, metadata={"Software": None})
 
 
 def distances(axes: Axes, matrix: np.ndarray, title: str = "", clients: Sequence[str] = ()) -> Any:
     """The matrix of Jensen–Shannon distances, clients sorted; dark is far."""
     shown = axes.imshow(matrix, cmap="Blues", vmin=0, vmax=FARTHEST, interpolation="nearest", aspect="equal")
     axes.set(xlabel="client", ylabel="client", title=title)
-    _whole_numbers(axes.xaxis)
     _named_rows(axes, clients)
+    if 0 < len(clients) <= NAMED:
+        axes.set_xticks(range(len(clients)), [_short(c, 18) for c in clients], fontsize=7, rotation=90)
+        axes.set_xlabel("")
+    else:
+        _whole_numbers(axes.xaxis)
     return shown
 
 
@@ -58,7 +62,7 @@ def labels(axes: Axes, ratios: np.ndarray, names: Sequence[str], title: str = ""
 def sizes(axes: Axes, groups: Mapping[str, np.ndarray], title: str = "", what: str = "training examples of a client") -> None:
     """A smoothed density a group, with a tick for each client below where there are few."""
     every = np.concatenate([np.asarray(g, np.float64) for g in groups.values()])
-    grid = np.linspace(0, 1.08 * float(every.max()) + 1, 600)  # from zero, so that nearly equal sizes look nearly equal
+    grid = np.linspace(0, 1.25 * float(every.max()) + 1, 600)  # from zero, so that nearly equal sizes look nearly equal
     for number, (name, found) in enumerate(groups.items()):
         colour, values = f"C{number}", np.asarray(found, np.float64)
         curve = density(values, grid)
@@ -71,6 +75,15 @@ def sizes(axes: Axes, groups: Mapping[str, np.ndarray], title: str = "", what: s
     axes.spines[["top", "right", "left"]].set_visible(False)
     if len(groups) > 1:
         axes.legend(frameon=False, fontsize=9)
+
+
+def bars(axes: Axes, values: np.ndarray, names: Sequence[str], what: str = "training examples of a client") -> None:
+    """A bar a client, where there are so few that each can be seen."""
+    axes.barh(range(len(values)), values, color="C0", height=0.6)
+    axes.set_yticks(range(len(values)), [_short(n, 24) for n in names], fontsize=8)
+    axes.invert_yaxis()
+    axes.set(xlabel=what)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def density(values: np.ndarray, grid: np.ndarray) -> np.ndarray:
@@ -97,6 +110,10 @@ def scatter(axes: Axes, points: np.ndarray, groups: np.ndarray, names: Sequence[
     for k, name in enumerate(names):
         centre = np.median(points[groups == k], axis=0)[None] if (groups == k).any() else np.zeros((0, 2))
         axes.scatter(*centre.T, s=90, color=colours[k % FEW], edgecolors="white", linewidths=1.6, label=_short(name, 22))
+    if len(points):  # a few far away would press all others together
+        low, high = np.quantile(points, [0.005, 0.995], axis=0)
+        pad = 0.06 * (high - low) + 1e-9
+        axes.set(xlim=(low[0] - pad[0], high[0] + pad[0]), ylim=(low[1] - pad[1], high[1] + pad[1]))
     axes.set(xlabel="first component", ylabel="second component", title=title)
     axes.set_xticks([])
     axes.set_yticks([])

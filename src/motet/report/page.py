@@ -17,7 +17,7 @@ h1 { font-size: 1.5rem; margin-bottom: 0; } h2 { font-size: 1.1rem; margin: 0 0 
 p, figcaption { color: var(--soft); margin: .2rem 0 1rem; }
 table { border-collapse: collapse; margin: 1rem 0; } td, th { padding: .25rem .9rem .25rem 0; text-align: left;
   border-bottom: 1px solid var(--line); font-variant-numeric: tabular-nums; }
-td:not(:first-child), th:not(:first-child) { text-align: right; }
+.numbers td:not(:first-child), .numbers th:not(:first-child) { text-align: right; }
 .pictures { display: grid; grid-template-columns: repeat(auto-fit, minmax(26rem, 1fr)); gap: 1.5rem; }
 figure { margin: 0; } img { width: 100%; height: auto; background: #fff; border: 1px solid var(--line); border-radius: 6px; }
 code { font-size: .9em; overflow-wrap: anywhere; }
@@ -49,7 +49,7 @@ def write_page(path: Path, title: str, lead: str, table: Table, pictures: Sequen
     head = "".join(f'<th scope="col">{seen(cell)}</th>' for cell in table.head)
     body = [
         f"<h1>{seen(title)}</h1><p>{seen(lead)}</p>",
-        f"<table><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>",
+        f'<table class="numbers"><thead><tr>{head}</tr></thead><tbody>{rows}</tbody></table>',
         f'<div class="pictures">{"".join(map(_figure, pictures))}</div>',
         "<h2>How it was made</h2><table><tbody>",
         "".join(f"<tr><td>{seen(name)}</td><td><code>{seen(value)}</code></td></tr>" for name, value in facts.items()),
