@@ -8,7 +8,7 @@ from motet.datasets.corpus import Corpus
 from motet.experiment.config import Choice
 from motet.experiment.options import choose, coerced, fill, options_of
 from motet.partitions import PARTITIONS, Partition
-from motet.partitions.local import merged, tested_locally
+from motet.partitions.local import merged, with_local_tests
 
 
 def divided(choice: Choice, corpus: Corpus, seed: Seed) -> Partition:
@@ -30,4 +30,4 @@ def divided(choice: Choice, corpus: Corpus, seed: Seed) -> Partition:
     wanted = {k: v for k, v in given.items() if k != "clients" or "clients" in options_of(maker)}
     fixed = {"corpus": merged(corpus) if whole else corpus, "seed": seed.of("partition")}
     made = fill(maker, wanted, f"partition {choice.type}", fixed)
-    return made if share is None else tested_locally(made, share, seed.of("partition"), whole)
+    return made if share is None else with_local_tests(made, share, seed.of("partition"), whole)

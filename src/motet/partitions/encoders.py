@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,15 @@ def encoded(texts: Sequence[str], encoder: str, seed: Seed) -> np.ndarray:
     return vectors
 
 
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """Sums over many threads differ in their last bits, which is enough to move a text to another cluster."""
+    from threadpoolctl import threadpool_limits
+
+    with threadpool_limits(limits=1):
+        yield
+
+
 def tfidf(texts: Sequence[str], seed: Seed, dimensions: int = DIMENSIONS) -> np.ndarray:
     """Words weighted by how rare they are, along the few directions in which texts differ most."""
     from sklearn.decomposition import TruncatedSVD
@@ -38,7 +48,8 @@ def tfidf(texts: Sequence[str], seed: Seed, dimensions: int = DIMENSIONS) -> np.
     most = min(dimensions, counts.shape[0] - 1, counts.shape[1] - 1)
     if most < 1:
         return np.asarray(counts.todense(), np.float64)
-    fitted: np.ndarray = TruncatedSVD(most, random_state=seed.of("svd").number() % 2**32).fit_transform(counts)
+    with one_thread():
+        fitted: np.ndarray = TruncatedSVD(most, random_state=seed.of("svd").number() % 2**32).fit_transform(counts)
     return fitted
 
 

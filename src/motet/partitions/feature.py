@@ -8,7 +8,7 @@ from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
 from motet.partitions.dirichlet import NEARLY_ONE, Rounding, shifted
-from motet.partitions.encoders import encoded, encoder_for
+from motet.partitions.encoders import encoded, encoder_for, one_thread
 from motet.partitions.natural import by_kind
 from motet.partitions.partition import Partition, check_clients, check_positive
 from motet.partitions.traits import Trait, texts_of
@@ -52,7 +52,9 @@ def cluster_trait(corpus: Corpus, seed: Seed, count: int = 10, encoder: str = "a
     different = len(np.unique(vectors[: corpus.train], axis=0)) if corpus.train < 10 * count else count
     if different < count:
         raise ConfigError(f"partition.clusters is {count}, but only {different} texts differ; ask for at most that.")
-    means = KMeans(count, n_init=1, random_state=seed.of("k-means").number() % 2**32).fit(vectors[: corpus.train])
+    with one_thread():
+        means = KMeans(count, n_init=1, random_state=seed.of("k-means").number() % 2**32).fit(vectors[: corpus.train])
+        nearest = means.predict(vectors)
     width = len(str(count - 1))
     names = np.array([f"cluster-{k:0{width}d}" for k in range(count)])
-    return Trait(names, means.predict(vectors).astype(np.int64), {"by": "cluster", "clusters": count, "encoder": chosen})
+    return Trait(names, nearest.astype(np.int64), {"by": "cluster", "clusters": count, "encoder": chosen})

@@ -26,15 +26,19 @@ VERSION = 1
 _SQUEEZE: dict[str, Any] = {"compression": "gzip", "compression_opts": 1, "shuffle": True}
 
 
-def from_file(corpus: Corpus, path: str, name: str | None = None) -> Partition:
-    """A partition that was made before (path); for FedNLP's files, which of those it holds (name)."""
+def from_file(corpus: Corpus, path: str, name: str | None = None, digest: str | None = None) -> Partition:
+    """A partition made before (path): of FedNLP's files, which one (name); only if it is the one with this digest."""
     place = Path(path)
     if holds_partitions(place):
-        found = read_fednlp_partition(place, name, corpus)
-        _check_rows(found, corpus, place)
-        return found
-    made, of = read_partition(place)
-    check_corpus(of, corpus, place)
+        made = read_fednlp_partition(place, name, corpus)
+        _check_rows(made, corpus, place)
+    else:
+        made, of = read_partition(place)
+        check_corpus(of, corpus, place)
+    if digest not in (None, made.digest):
+        raise ConfigError(
+            f"partition.digest is {digest}, and '{path}' has {made.digest}: it is another partition than was meant."
+        )
     return made
 
 

@@ -17,7 +17,7 @@ def merged(corpus: Corpus) -> Corpus:
     return dataclasses.replace(corpus, train=len(corpus))
 
 
-def tested_locally(partition: Partition, share: float, seed: Seed, whole: bool) -> Partition:
+def with_local_tests(partition: Partition, share: float, seed: Seed, whole: bool) -> Partition:
     """Each client's training rows cut in two at random, so that who has two rows or more is tested on one or more.
 
     `whole`: the corpus's test rows were divided too, so that the global test set is what the clients are tested on.

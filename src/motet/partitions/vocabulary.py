@@ -8,6 +8,7 @@ from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
 from motet.partitions.dirichlet import NEARLY_ONE, shifted
+from motet.partitions.encoders import one_thread
 from motet.partitions.partition import Partition, check_clients, check_positive
 from motet.partitions.traits import Trait, texts_of
 
@@ -38,8 +39,9 @@ def vocabulary_trait(corpus: Corpus, seed: Seed, topics: int = 10) -> Trait:
     counts = words.transform(texts)
     most = min(topics, *counts[: corpus.train].shape)
     factors = NMF(most, init="nndsvda", max_iter=100, tol=1e-3, random_state=seed.of("nmf").number() % 2**32)
-    factors.fit(counts[: corpus.train])
-    strength = factors.transform(counts)
+    with one_thread():
+        factors.fit(counts[: corpus.train])
+        strength = factors.transform(counts)
     told = words.get_feature_names_out()
     names = [" ".join(told[np.argsort(-row, kind="stable")[:3]]) for row in factors.components_]
     silent = strength.max(1) <= 0
