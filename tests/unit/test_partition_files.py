@@ -12,7 +12,7 @@ from motet.core.errors import ConfigError, DataError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
 from motet.datasets.toy import toy_classification
-from motet.partitions import drift, feature, from_file, label, natural, quantity, uniform, write_partition
+from motet.partitions import drift, feature, from_file, label, length, natural, quantity, uniform, write_partition
 from motet.partitions.fednlp import fednlp_name, holds_partitions, read_fednlp_partition, write_fednlp_partition
 
 TOY = toy_classification(train=90, test=30, authors=5)
@@ -33,6 +33,18 @@ def test_natural_clients_keep_their_names_in_a_file(tmp_path: Path) -> None:
     used = from_file(TOY, str(tmp_path / "p.h5"))
     assert list(used.clients) == list(made.clients)
     assert used.index("author-03") == made.index("author-03")
+
+
+def test_what_was_shifted_is_kept_where_the_corpus_does_not_say_it(tmp_path: Path) -> None:
+    made = length(TOY, Seed(1), clients=4)
+    write_partition(made, TOY, tmp_path / "p.h5")
+    kinds = from_file(TOY, str(tmp_path / "p.h5")).kinds
+    assert kinds is not None
+    assert made.kinds is not None
+    assert kinds.names.tolist() == made.kinds.names.tolist()
+    assert kinds.told == made.kinds.told
+    assert np.array_equal(kinds.codes, made.kinds.codes)
+    assert label(TOY, Seed(1), clients=4).kinds is None
 
 
 def test_a_file_for_another_corpus_is_refused(tmp_path: Path) -> None:
@@ -92,13 +104,14 @@ def test_fednlps_files_are_written_and_read_under_its_names(tmp_path: Path) -> N
     assert from_file(TOY, str(path), "niid_quantity_clients=12_beta=5").recipe["beta"] == 5.0
     with h5py.File(path) as file:
         assert int(file["niid_label_clients=12_alpha=0.5/n_clients"][()]) == 12
+        assert set(file["niid_cluster_clients=12_alpha=1.0/client_assignment"][()]) == {0, 1, 2}
         assert file["uniform_clients=12/partition_data/11/test"][()].dtype.kind == "i"
 
 
 def test_older_names_of_fednlp_are_known(tmp_path: Path) -> None:
     path = tmp_path / "old.h5"
     made = uniform(TOY, Seed(1), clients=3)
-    write_fednlp_partition(made, path, "kmeans_3", np.zeros(120, int))
+    write_fednlp_partition(made, path, "kmeans_3")
     write_fednlp_partition(made, path, "niid_label_clients=3_alpha=1.0")
     assert len(read_fednlp_partition(path, "kmeans_clusters=3")) == 3
     assert len(read_fednlp_partition(path, "niid_label_clients=3_alpha=1")) == 3

@@ -44,7 +44,10 @@ def portray(partition: Partition, corpus: Corpus, folder: Path) -> tuple[Path, T
     """Pictures and page into a folder; the page, and the table of numbers."""
     folder.mkdir(parents=True, exist_ok=True)
     trait = labels_of(corpus)
-    pictures = [*([] if trait is None else _labelled(partition, trait, folder)), _sizes(partition, folder)]
+    pictures = [] if trait is None else _labelled(partition, trait, folder)
+    if partition.kinds is not None and (trait is None or partition.kinds.told["by"] != trait.told["by"]):
+        pictures.append(_shifted(partition, partition.kinds, folder))
+    pictures.append(_sizes(partition, folder))
     if (seen := _texts(partition, corpus, folder)) is not None:
         pictures.append(seen)
     here, random = (m.plain() for m in numbers(partition, corpus))
@@ -93,6 +96,21 @@ def _labelled(partition: Partition, trait: Trait, folder: Path) -> list[Picture]
         Picture("Distances between clients", folder / "distances.png", far),
         Picture("Labels of clients", folder / "labels.png", much),
     ]
+
+
+def _shifted(partition: Partition, kinds: Trait, folder: Path) -> Picture:
+    """What was shifted, where that is not the labels."""
+    ratios, _, chosen = ratios_and_distances(partition, kinds)
+    used = np.argsort(-ratios.sum(0), kind="stable")[: int((ratios.sum(0) > 0).sum())]
+    names, clients = [str(n) for n in kinds.names[used]], [partition.clients[int(k)] for k in chosen]
+    painted = partial(draw.labels, ratios=ratios[:, used], names=names, clients=clients)
+    draw.draw(folder / "kinds.png", painted, SHARE, height=5.2)
+    by = kinds.told["by"]
+    says = (
+        f"What this partition shifts, by {by}: a row a client, a column one of the {len(names)} kinds; dark is much. The most "
+        f"frequent kind has {ratios.max(1).mean():.0%} of a client's examples on average."
+    )
+    return Picture(f"Clients by {by}", folder / "kinds.png", says)
 
 
 def _sizes(partition: Partition, folder: Path) -> Picture:

@@ -30,7 +30,7 @@ def feature(
     trait = cluster_trait(corpus, seed.of("trait"), clusters, encoder)
     train, test = shifted(corpus, seed.of("feature"), trait, clients, alpha, rounding, independent_test)
     made = {"clients": clients, "alpha": alpha, **trait.told, "rounding": rounding, "independent_test": independent_test}
-    return Partition(train, test, {"type": "feature", **made, "seed": seed.root})
+    return Partition(train, test, {"type": "feature", **made, "seed": seed.root}, kinds=trait)
 
 
 def clusters(corpus: Corpus, seed: Seed, clients: int = 10, encoder: str = "auto") -> Partition:
@@ -38,7 +38,8 @@ def clusters(corpus: Corpus, seed: Seed, clients: int = 10, encoder: str = "auto
     check_clients(clients, corpus.train)
     trait = cluster_trait(corpus, seed.of("trait"), clients, encoder)
     train, test, names = by_kind(corpus, trait)
-    return Partition(train, test, {"type": "clusters", "clients": clients, **trait.told, "seed": seed.root}, names)
+    made = {"type": "clusters", "clients": clients, **trait.told, "seed": seed.root}
+    return Partition(train, test, made, names, kinds=trait)
 
 
 def cluster_trait(corpus: Corpus, seed: Seed, count: int = 10, encoder: str = "auto") -> Trait:

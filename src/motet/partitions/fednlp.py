@@ -6,7 +6,6 @@ from pathlib import Path
 from typing import Any
 
 import h5py
-import numpy as np
 
 from motet.core.errors import ConfigError, meant
 from motet.datasets.corpus import Corpus
@@ -42,8 +41,8 @@ def read_fednlp_partition(path: Path, name: str | None, corpus: Corpus | None = 
     return Partition(train, test, {"type": "file", "fednlp": found, "path": path.name, **told})
 
 
-def write_fednlp_partition(partition: Partition, path: Path, name: str | None = None, kinds: np.ndarray | None = None) -> str:
-    """Add a partition to a file, under FedNLP's name for it; `kinds` is the cluster of each row, for K-means groups."""
+def write_fednlp_partition(partition: Partition, path: Path, name: str | None = None) -> str:
+    """Add a partition to a file, under FedNLP's name for it."""
     if partition.train.phases > 1 or partition.public is not None or partition.held is not None:
         raise ConfigError(
             "FedNLP's partition files have no place for phases, public rows or a global test set; use Motet's own."
@@ -58,8 +57,8 @@ def write_fednlp_partition(partition: Partition, path: Path, name: str | None = 
         for key in ("alpha", "beta"):
             if key in partition.recipe:
                 group[key] = partition.recipe[key]
-        if kinds is not None:
-            group["client_assignment"] = kinds
+        if partition.kinds is not None:
+            group["client_assignment"] = partition.kinds.codes  # the cluster of each row
         for k in range(len(partition)):
             group[f"partition_data/{k}/train"] = partition.train[k]
             group[f"partition_data/{k}/test"] = partition.test[k]

@@ -3,6 +3,7 @@
 train, test     rows, offsets: who has which
 public, held    rows, if there are any
 names           the clients' own names, if they have any
+kinds           what was shifted (clusters, topics, …), where no column of the corpus says it
 attributes      recipe (JSON), digest, phases, every, and of which corpus: name, rows, train, key, where
 """
 
@@ -21,6 +22,7 @@ from motet.datasets.columns import Texts
 from motet.datasets.corpus import Corpus
 from motet.partitions.fednlp import holds_partitions, read_fednlp_partition
 from motet.partitions.partition import Named, Partition, Shares
+from motet.partitions.traits import Trait
 
 VERSION = 1
 _SQUEEZE: dict[str, Any] = {"compression": "gzip", "compression_opts": 1, "shuffle": True}
@@ -75,9 +77,11 @@ def write_partition(partition: Partition, corpus: Corpus, path: Path, where: Map
             if rows is not None:
                 _put(file, which, rows)
         if partition.named is not None:
-            names = Texts.of(list(partition.named))
-            _put(file, "names/bytes", names.bytes)
-            _put(file, "names/offsets", names.offsets)
+            _put_texts(file, "names", list(partition.named))
+        if partition.kinds is not None:
+            _put(file, "kinds/codes", partition.kinds.codes)
+            _put_texts(file, "kinds/names", [str(name) for name in partition.kinds.names])
+            file["kinds"].attrs["told"] = json.dumps(dict(partition.kinds.told), ensure_ascii=False)
     beside.replace(path)
 
 
@@ -92,10 +96,12 @@ def read_partition(path: Path) -> tuple[Partition, dict[str, Any]]:
         phases, every = int(file.attrs["phases"]), int(file.attrs["every"])
         train, test = (Shares(file[f"{side}/rows"][:], file[f"{side}/offsets"][:], phases) for side in ("train", "test"))
         public, held = (file[which][:] if which in file else None for which in ("public", "held"))
-        named = None
-        if "names" in file:
-            named = Named(np.array(list(Texts(file["names/bytes"][:], file["names/offsets"][:]))))
-        found = Partition(train, test, json.loads(file.attrs["recipe"]), named, public, held, every)
+        named = Named(_texts(file["names"])) if "names" in file else None
+        kinds = None
+        if "kinds" in file:
+            group = file["kinds"]
+            kinds = Trait(_texts(group["names"]), group["codes"][:], json.loads(group.attrs["told"]))
+        found = Partition(train, test, json.loads(file.attrs["recipe"]), named, public, held, every, kinds)
         if found.digest != file.attrs["digest"]:
             raise DataError(
                 f"'{path}' was changed after it was made: its digest is {found.digest}, and {file.attrs['digest']} is written "
@@ -119,6 +125,16 @@ def _check_rows(found: Partition, corpus: Corpus, path: Path) -> None:
                 f"partition.path: '{path}' speaks of row {int(shares.rows.max()):,}, and {corpus.name} has {len(corpus):,}; "
                 "use the data file that was published with it."
             )
+
+
+def _put_texts(file: h5py.File, name: str, values: list[str]) -> None:
+    texts = Texts.of(values)
+    _put(file, f"{name}/bytes", texts.bytes)
+    _put(file, f"{name}/offsets", texts.offsets)
+
+
+def _texts(group: h5py.Group) -> np.ndarray:
+    return np.array(list(Texts(group["bytes"][:], group["offsets"][:])))
 
 
 def _put(file: h5py.File, name: str, values: np.ndarray) -> None:

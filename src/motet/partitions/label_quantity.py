@@ -29,4 +29,4 @@ def label_quantity(
     train, test = shifted(corpus, own, trait, clients, alpha, rounding, independent_test, lambda rows: cuts(z, rows))
     made = {"clients": clients, "alpha": alpha, "beta": beta, **trait.told}
     further = {"rounding": rounding, "independent_test": independent_test, "seed": seed.root}
-    return Partition(train, test, {"type": "label_quantity", **made, **further})
+    return Partition(train, test, {"type": "label_quantity", **made, **further}, kinds=trait.unless_told(corpus))

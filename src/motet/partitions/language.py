@@ -43,7 +43,8 @@ def language(
     found = language_trait(corpus) if by == "language" else script_trait(corpus)
     trait = found.varied(corpus, f"the {by} of texts")
     train, test = shifted(corpus, seed.of("language"), trait, clients, alpha)
-    return Partition(train, test, {"type": "language", "clients": clients, "alpha": alpha, **trait.told, "seed": seed.root})
+    made = {"type": "language", "clients": clients, "alpha": alpha, **trait.told, "seed": seed.root}
+    return Partition(train, test, made, kinds=trait)
 
 
 def script_trait(corpus: Corpus) -> Trait:

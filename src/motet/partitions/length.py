@@ -22,7 +22,8 @@ def length(corpus: Corpus, seed: Seed, clients: int = 10, alpha: float = 1.0, le
     check_positive("alpha", alpha, NEARLY_ONE)
     trait = length_trait(corpus, levels).varied(corpus, "the length of texts")
     train, test = shifted(corpus, seed.of("length"), trait, clients, alpha)
-    return Partition(train, test, {"type": "length", "clients": clients, "alpha": alpha, **trait.told, "seed": seed.root})
+    made = {"type": "length", "clients": clients, "alpha": alpha, **trait.told, "seed": seed.root}
+    return Partition(train, test, made, kinds=trait)
 
 
 def length_trait(corpus: Corpus, levels: int = 5) -> Trait:

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from motet.core.errors import ConfigError
+from motet.partitions.traits import Trait
 
 
 @dataclass(frozen=True, eq=False)
@@ -128,6 +129,7 @@ class Partition:
     public: np.ndarray | None = None  # rows that all may see, server and clients, as texts without labels
     held: np.ndarray | None = None  # the global test set; None: all test rows of the corpus
     every: int = 0  # a phase lasts so many rounds; 0: nothing changes in time
+    kinds: Trait | None = None  # what was shifted, where no column of the corpus says it
 
     def __len__(self) -> int:
         return len(self.train)

@@ -27,6 +27,10 @@ class Trait:
         names, codes = np.unique(np.asarray(values), return_inverse=True)
         return Trait(names, codes, told or {})
 
+    def unless_told(self, corpus: Corpus) -> Trait | None:
+        """The trait, unless a column of the corpus says the same."""
+        return None if self.told.get("by") in corpus.columns else self
+
     def varied(self, corpus: Corpus, what: str) -> Trait:
         """The same, if there is more than one kind to shift."""
         present = np.unique(self.codes[: corpus.train])

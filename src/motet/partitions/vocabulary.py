@@ -19,7 +19,8 @@ def vocabulary(corpus: Corpus, seed: Seed, clients: int = 10, alpha: float = 1.0
     check_positive("alpha", alpha, NEARLY_ONE)
     trait = vocabulary_trait(corpus, seed.of("trait"), topics).varied(corpus, "the vocabulary")
     train, test = shifted(corpus, seed.of("vocabulary"), trait, clients, alpha)
-    return Partition(train, test, {"type": "vocabulary", "clients": clients, "alpha": alpha, **trait.told, "seed": seed.root})
+    made = {"type": "vocabulary", "clients": clients, "alpha": alpha, **trait.told, "seed": seed.root}
+    return Partition(train, test, made, kinds=trait)
 
 
 def vocabulary_trait(corpus: Corpus, seed: Seed, topics: int = 10) -> Trait:
