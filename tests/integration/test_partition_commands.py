@@ -71,6 +71,16 @@ def test_a_partition_is_made_looked_at_and_used(motet: Call, tmp_path: Path) -> 
     assert "js distance" in motet(*as_recipe)[1]
 
 
+def test_a_drift_by_length_is_shown_in_time_and_by_length(motet: Call, tmp_path: Path) -> None:
+    words = ("partition", "make", "toy-classification", "partition.by=length", "--strategy", "drift", "--clients", "4")
+    assert motet(*words, "--to", "d.h5", "data.limit=200")[0] == 0
+    assert motet("partition", "show", "d.h5", "--to", "seen")[0] == 0
+    page = (tmp_path / "seen" / "index.html").read_text("utf-8")
+    for name, says in (("kinds.png", "What this partition shifts, by length"), ("phases.png", "How 4 of 4 clients change")):
+        assert (tmp_path / "seen" / name).exists()
+        assert says in page
+
+
 def test_a_file_of_fednlps_is_written_and_shown(motet: Call) -> None:
     words = ("partition", "make", "toy-lm", "--strategy", "natural", "--layout", "fednlp", "--to", "f.h5", "data.limit=60")
     status, out, _ = motet(*words)

@@ -47,6 +47,9 @@ def portray(partition: Partition, corpus: Corpus, folder: Path) -> tuple[Path, T
     pictures = [] if trait is None else _labelled(partition, trait, folder)
     if partition.kinds is not None and (trait is None or partition.kinds.told["by"] != trait.told["by"]):
         pictures.append(_shifted(partition, partition.kinds, folder))
+    moving = partition.kinds or trait
+    if partition.train.phases > 1 and moving is not None:
+        pictures.append(_in_time(partition, moving, folder))
     pictures.append(_sizes(partition, folder))
     if (seen := _texts(partition, corpus, folder)) is not None:
         pictures.append(seen)
@@ -111,6 +114,22 @@ def _shifted(partition: Partition, kinds: Trait, folder: Path) -> Picture:
         f"frequent kind has {ratios.max(1).mean():.0%} of a client's examples on average."
     )
     return Picture(f"Clients by {by}", folder / "kinds.png", says)
+
+
+def _in_time(partition: Partition, kinds: Trait, folder: Path) -> Picture:
+    """A few clients phase by phase."""
+    phases = partition.train.phases
+    some = range(min(len(partition), max(1, draw.NAMED // phases)))
+    pieces = [(k, p) for k in some for p in range(phases)]
+    counts = [np.bincount(kinds.codes[partition.train.at(k, p)], minlength=len(kinds.names)) for k, p in pieces]
+    rows = [f"{partition.clients[k]}, phase {p + 1}" for k, p in pieces]
+    painted = partial(draw.labels, ratios=ratios_of(np.stack(counts)), names=[str(n) for n in kinds.names], clients=rows)
+    draw.draw(folder / "phases.png", painted, SHARE, height=5.2)
+    says = (
+        f"How {len(some)} of {len(partition):,} clients change: a row a phase of {partition.every} rounds, the earliest first, "
+        "a column a label; dark is much."
+    )
+    return Picture("Clients in time", folder / "phases.png", says)
 
 
 def _sizes(partition: Partition, folder: Path) -> Picture:
