@@ -27,7 +27,7 @@ from motet.partitions.measures import (
 )
 from motet.partitions.traits import Trait
 from motet.report import divisions as draw
-from motet.report.page import Picture, Table, write_page
+from motet.report.portrait import Picture, Table, write_page
 
 SEED = Seed(0, ("portrait",))
 MOST_TEXTS, MOST_WORDS, SHOWN = 2_000, 3_000, 8
