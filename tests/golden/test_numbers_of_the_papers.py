@@ -19,7 +19,7 @@ from motet.models.anatomy import anatomy_of
 from motet.models.encoder_decoder import from_nothing
 from motet.models.mixed import Mixed
 from motet.optim import Adagrad, Adam, Apply, Momentum, Yogi
-from motet.partitions.label import deal, mixtures
+from motet.partitions.dirichlet import deal, mixtures
 
 ZERO = Params.of({"x": torch.zeros(2, dtype=torch.float64)})
 UPDATE = Params.of({"x": torch.tensor([0.1, -0.2], dtype=torch.float64)})

@@ -24,6 +24,7 @@ from motet.core.work import Bench
 from motet.datasets.corpus import COLUMNS, Corpus
 from motet.datasets.load import load_corpus
 from motet.experiment.config import Choice, Config, GroupChoice
+from motet.experiment.division import divided
 from motet.experiment.features import cached_features
 from motet.experiment.federation import Federation, Group, Members, arranged
 from motet.experiment.options import choose, fill, options_of
@@ -35,7 +36,7 @@ from motet.learning.together import Together
 from motet.learning.workers import Workers, default_count
 from motet.models.load import ModelChoice, load_model
 from motet.optim import SERVER_OPTIMIZERS
-from motet.partitions import PARTITIONS, Partition
+from motet.partitions import Partition
 from motet.partitions.public import with_public
 from motet.tasks import TASKS, Task
 
@@ -183,13 +184,6 @@ def vocabulary_texts(corpus: Corpus) -> Iterator[str]:
     for name in ("text", "second", "words", "context", "question", "source", "target"):
         for value in corpus.columns.get(name, ())[: corpus.train]:
             yield value if isinstance(value, str) else " ".join(value)
-
-
-def divided(choice: Choice, corpus: Corpus, seed: Seed) -> Partition:
-    maker = choose(PARTITIONS, choice.type, "partition.type")
-    fixed = {"corpus": corpus, "seed": seed.of("partition")}
-    wanted = {k: v for k, v in choice.options.items() if k != "clients" or "clients" in options_of(maker)}
-    return fill(maker, wanted, f"partition {choice.type}", fixed)
 
 
 def build_algorithm(config: Config) -> Algorithm:

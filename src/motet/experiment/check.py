@@ -17,6 +17,7 @@ from motet.experiment.build import build_channel, device_of
 from motet.experiment.config import Config, GroupChoice
 from motet.experiment.federation import Federation, Group
 from motet.experiment.memory import PeakMemory
+from motet.experiment.partition import facts_of
 from motet.experiment.session import plan_of
 from motet.learning.bench import Alone, Scratch, one_thread
 from motet.learning.jobs import Fit, Fitted
@@ -87,12 +88,18 @@ def _facts(group: Group, choice: GroupChoice) -> dict[str, str]:
         "data": f"{corpus.name}: {corpus.train:,} to train, {len(corpus) - corpus.train:,} to test",
         "tokens": f"{lengths.mean():.0f} a text on average, {lengths.max()} at most",
         "model": _model(group, choice.model.name),
+        "partition": _unevenness(group),
     }
 
 
 def _model(group: Group, name: str) -> str:
     whole = sum(p.numel() for p in group.model.module.parameters())
     return f"{name}: {group.model.layout.size:,} of {whole:,} parameters trained"
+
+
+def _unevenness(group: Group) -> str:
+    said = facts_of(group.partition, group.corpus)
+    return ", ".join(f"{name.replace('_', ' ')} {value:.2f}" for name, value in said.items())
 
 
 def _few_steps(group: Group, bench: Alone, solver: Solver, steps: int = 3) -> tuple[float, float]:

@@ -105,9 +105,11 @@ class Group:
         sizes: np.ndarray = self.partition.train.sizes[self.members.first : self.members.last]
         return sizes
 
-    def site(self, place: int) -> Site:
-        own = {"train": Examples(self.features, self.train[place]), "test": Examples(self.features, self.test[place])}
-        return Site(self.task, self.model, {**own, **self.everywhere}, int(self.partition.train.sizes[place]))
+    def site(self, place: int, round: int = 0) -> Site:
+        """Who a client is in a round; what it has may change with the rounds."""
+        phase = self.partition.phase(round)
+        own = {side: Examples(self.features, s.at(place, phase)) for side, s in (("train", self.train), ("test", self.test))}
+        return Site(self.task, self.model, {**own, **self.everywhere}, len(self.partition.train.at(place, phase)))
 
     @cached_property
     def union(self) -> Site:
@@ -166,9 +168,9 @@ class Federation:
     def group_of(self, client: ClientId) -> Group:
         return self._found(client)[0]
 
-    def site(self, client: ClientId) -> Site:
+    def site(self, client: ClientId, round: int = 0) -> Site:
         group, place = self._found(client)
-        return group.site(place)
+        return group.site(place, round)
 
     def _found(self, client: ClientId) -> tuple[Group, int]:
         for group in self.groups:
@@ -199,7 +201,7 @@ class Federation:
     ) -> Context:
         """What a client's method is given. Its seed depends on the method, not on the program: fedprox(mu=0) is FedAvg."""
         seed = self.seed.of("client", client, round, address.partition(".")[2])
-        return Context(client, round, self.site(client), seed, perform, recall)
+        return Context(client, round, self.site(client, round), seed, perform, recall)
 
     def server_context(self, round: int) -> Context:
         return Context("the server", round, self.server_site, self.seed.of("server", round))
@@ -231,14 +233,14 @@ def arranged(
     ids = features.columns["input_ids"]
     if not isinstance(ids, Ragged):
         raise TypeError("texts of a language model are ragged")
-    everybody = [*(train[k] for k in range(len(train))), *(test[k] for k in range(len(test)))]
-    pieces, ends = regrouped(ids, everybody, max_tokens)
-    half = len(train)
-    own = np.arange(ends[-1])
+    shares = (train, test, Shares.of([public if public is not None else np.zeros(0, np.int64)]))
+    pieces, ends = regrouped(ids, [rows for s in shares for rows in s.pieces()], max_tokens)
     labels = Ragged(pieces.values, pieces.offsets, -100)
     grouped = Features(f"{features.key}-{partition.digest}", {"input_ids": pieces, "labels": labels}, texts=features.texts)
-    divided = Shares(own, ends[: half + 1]), Shares(own, ends[half:])
-    return Group(name, task, model, corpus, grouped, partition, *divided, own[ends[half] :], members)
+    own, (a, b) = np.arange(ends[-1]), np.cumsum([len(s.offsets) - 1 for s in shares[:2]])
+    divided = Shares(own, ends[: a + 1], train.phases), Shares(own, ends[a : b + 1], test.phases)
+    seen = None if public is None else own[ends[b] :]
+    return Group(name, task, model, corpus, grouped, partition, *divided, own[ends[a] : ends[b]], members, seen)
 
 
 def rows_of(examples: np.ndarray, first: np.ndarray | None) -> np.ndarray:

@@ -19,6 +19,7 @@ from motet.experiment.config import Config, GroupChoice
 from motet.experiment.export import folder_name, save_model
 from motet.experiment.federation import Federation, Group
 from motet.experiment.memory import PeakMemory
+from motet.experiment.partition import facts_of
 from motet.experiment.recipe import baseline_of
 from motet.experiment.record import reached, read_record, spread, traffic_of, versions, write_json
 from motet.experiment.run import Plan, Result, Running, run
@@ -143,7 +144,11 @@ def _finish(place: Path, config: Config, federation: Federation, result: Result,
         "task": federation.task.name,
         "model": ", ".join(dict.fromkeys(group.model.name for group in config.everybody)),
         "dataset": ", ".join(dict.fromkeys(group.corpus.name for group in federation.groups)),
-        "partition": {**federation.partition.recipe, "digest": federation.partition.digest},
+        "partition": {
+            **federation.partition.recipe,
+            "digest": federation.partition.digest,
+            "measures": facts_of(federation.partition, federation.corpus),
+        },
         "clients": len(federation.clients),
         "cohort": config.cohort.size or len(federation.clients),
         "rounds": config.rounds,

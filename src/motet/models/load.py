@@ -143,6 +143,16 @@ def _whence(name: str) -> str:
     return str(source.directory()) if isinstance(source, Packaged) else name
 
 
+def sentence_encoder(name: str) -> tuple[nn.Module, Any]:
+    """A transformer without a head, and its tokenizer, to read texts with."""
+    import transformers
+
+    where = _whence(name)
+    with quiet():
+        module = _loaded(transformers.AutoModel, where, "model", dtype=torch.float32)
+        return module.eval(), _loaded(transformers.AutoTokenizer, where, "tokenizer")
+
+
 def _named(task: str, labels: Sequence[str]) -> dict[str, Any]:
     if task in ("classification", "tagging"):
         names = {"id2label": dict(enumerate(labels)), "label2id": {n: i for i, n in enumerate(labels)}}

@@ -8,24 +8,54 @@ from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
 from motet.partitions.partition import Named, Partition, Shares
+from motet.partitions.traits import Trait
 
 
-def natural(corpus: Corpus, seed: Seed, column: str = "client") -> Partition:
-    """One client for each value of a column (author, domain, mailbox)."""
-    every, codes = corpus.codes(column)
-    present, ids = np.unique(codes[: corpus.train], return_inverse=True)
-    names = every[present]
-    if len(names) < 2:
-        raise ConfigError(f"partition.column: '{column}' has one value, '{names[0]}'; a federation needs two clients or more.")
-    place = np.full(len(every), -1, np.int64)
-    place[present] = np.arange(len(present))
-    test_ids = place[codes[corpus.train :]]
-    train = _by_client(ids, len(names))
-    known = np.flatnonzero(test_ids >= 0)  # a test row of somebody who has no training row is only in the global test set
-    test = _by_client(test_ids[known], len(names))
-    moved = Shares(known[test.rows] + corpus.train, test.offsets)
-    return Partition(train, moved, {"type": "natural", "column": column, "seed": seed.root}, Named(names))
+def natural(corpus: Corpus, seed: Seed, column: str = "client", at_least: int | None = None) -> Partition:
+    """One client for each value of a column (author, domain, mailbox) that has at least so many training examples."""
+    names, codes = corpus.codes(column)
+    counts = np.bincount(codes[: corpus.train], minlength=len(names))
+    there = int((counts > 0).sum())
+    if there < 2:
+        only = names[int(counts.argmax())]
+        raise ConfigError(f"partition.column: '{column}' has one value, '{only}'; a federation needs two clients or more.")
+    if at_least is None:
+        _check_singletons(column, counts, corpus.train)
+    kept = np.flatnonzero(counts >= max(1, at_least or 1))
+    if len(kept) < 2:
+        raise ConfigError(
+            f"partition.at_least is {at_least}, but the largest client of column '{column}' has {counts.max():,} training "
+            f"examples and the second {np.sort(counts)[-2]:,}; ask for at most that."
+        )
+    train, test, named = by_kind(corpus, Trait(names, codes), kept)
+    left = {"left_out": there - len(kept)} if len(kept) < there else {}
+    return Partition(train, test, {"type": "natural", "column": column, "at_least": at_least, **left, "seed": seed.root}, named)
 
 
-def _by_client(ids: np.ndarray, clients: int) -> Shares:
-    return Shares.cut(np.argsort(ids, kind="stable"), np.bincount(ids, minlength=clients))
+def by_kind(corpus: Corpus, trait: Trait, kept: np.ndarray | None = None) -> tuple[Shares, Shares, Named]:
+    """A client for each kind that occurs in training, or for those that are kept.
+
+    A test row of somebody who has no training row is only in the global test set.
+    """
+    if kept is None:
+        kept = np.unique(trait.codes[: corpus.train])
+    place = np.full(len(trait.names), -1, np.int64)
+    place[kept] = np.arange(len(kept))
+    ids = place[trait.codes]
+    train, test = _rows(ids[: corpus.train], len(kept)), _rows(ids[corpus.train :], len(kept))
+    return train, Shares(test.rows + corpus.train, test.offsets), Named(trait.names[kept])
+
+
+def _rows(ids: np.ndarray, clients: int) -> Shares:
+    known = np.flatnonzero(ids >= 0)
+    return Shares.cut(known[np.argsort(ids[known], kind="stable")], np.bincount(ids[known], minlength=clients))
+
+
+def _check_singletons(column: str, counts: np.ndarray, rows: int) -> None:
+    there, single = int((counts > 0).sum()), int((counts == 1).sum())
+    if rows >= 100 and single > 0.9 * there:
+        raise ConfigError(
+            f"partition.column: '{column}' has {there:,} values in {rows:,} training rows, and {single:,} of them occur once: "
+            f"nearly every client would have one example. partition.at_least=2 keeps the {there - single:,} others, "
+            "partition.at_least=1 keeps all; or name a column that groups rows."
+        )

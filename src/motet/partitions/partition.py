@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import hashlib
+import itertools
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -11,14 +13,19 @@ from typing import Any
 import numpy as np
 
 from motet.core.errors import ConfigError
+from motet.partitions.traits import Trait
 
 
 @dataclass(frozen=True, eq=False)
 class Shares:
-    """Rows sorted by client: client k has rows[offsets[k] : offsets[k + 1]]. Two arrays, however many clients there are."""
+    """Rows sorted by client: client k has rows[offsets[k] : offsets[k + 1]]. Two arrays, however many clients there are.
+
+    Where a client's rows change in time they are cut further, into `phases` pieces a client, the earliest first.
+    """
 
     rows: np.ndarray
     offsets: np.ndarray
+    phases: int = 1
 
     @staticmethod
     def of(parts: Sequence[np.ndarray]) -> Shares:
@@ -32,14 +39,28 @@ class Shares:
         return Shares(rows.astype(np.int64), np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
 
     def __len__(self) -> int:
-        return len(self.offsets) - 1
+        return (len(self.offsets) - 1) // self.phases
 
     def __getitem__(self, client: int) -> np.ndarray:
-        return self.rows[self.offsets[client] : self.offsets[client + 1]]
+        return self.rows[self.offsets[client * self.phases] : self.offsets[(client + 1) * self.phases]]
+
+    def at(self, client: int, phase: int) -> np.ndarray:
+        """What a client has in one phase."""
+        piece = client * self.phases + phase
+        return self.rows[self.offsets[piece] : self.offsets[piece + 1]]
+
+    def pieces(self) -> Iterator[np.ndarray]:
+        """All rows, client by client and phase by phase."""
+        return (self.rows[a:b] for a, b in itertools.pairwise(self.offsets.tolist()))
 
     @property
     def sizes(self) -> np.ndarray:
-        return np.diff(self.offsets)
+        return np.diff(self.offsets[:: self.phases])
+
+    @property
+    def owners(self) -> np.ndarray:
+        """Whose each row is."""
+        return np.repeat(np.arange(len(self)), self.sizes)
 
     def expanded(self, first: np.ndarray | None) -> Shares:
         """The same division of what each row became: row i is now rows first[i] to first[i + 1]."""
@@ -48,7 +69,7 @@ class Shares:
         counts = first[self.rows + 1] - first[self.rows]
         ends = np.concatenate([[0], np.cumsum(counts)])
         within = np.arange(ends[-1]) - np.repeat(ends[:-1], counts)
-        return Shares(np.repeat(first[self.rows], counts) + within, ends[self.offsets])
+        return Shares(np.repeat(first[self.rows], counts) + within, ends[self.offsets], self.phases)
 
 
 @dataclass(frozen=True)
@@ -107,6 +128,8 @@ class Partition:
     named: Named | None = None  # the clients' own names, if they have any
     public: np.ndarray | None = None  # rows that all may see, server and clients, as texts without labels
     held: np.ndarray | None = None  # the global test set; None: all test rows of the corpus
+    every: int = 0  # a phase lasts so many rounds; 0: nothing changes in time
+    kinds: Trait | None = None  # what was shifted, where no column of the corpus says it
 
     def __len__(self) -> int:
         return len(self.train)
@@ -123,8 +146,13 @@ class Partition:
                 f"there is no client '{client}'; there are {len(self)}, {self.clients[0]} to {self.clients[len(self) - 1]}."
             ) from None
 
+    def phase(self, round: int) -> int:
+        """Which phase a round is in; the last one stays."""
+        return min(round // self.every, self.train.phases - 1) if self.every else 0
+
     @cached_property
     def digest(self) -> str:
+        """What tells this division from any other, however it was made."""
         digest = hashlib.sha256()
         for shares in (self.train, self.test):
             digest.update(shares.rows.tobytes())
@@ -132,6 +160,10 @@ class Partition:
         for rows in (self.public, self.held):
             if rows is not None:
                 digest.update(b"rows" + rows.tobytes())
+        if self.named is not None:
+            digest.update("\0".join(self.named).encode())
+        if self.every:
+            digest.update(f"phases {self.train.phases} every {self.every}".encode())
         return digest.hexdigest()[:16]
 
 
@@ -140,3 +172,8 @@ def check_clients(clients: int, examples: int) -> None:
         raise ConfigError(f"partition.clients is {clients}; at least 1 is needed.")
     if clients > examples:
         raise ConfigError(f"partition.clients is {clients}, but there are {examples} training examples; ask for at most that.")
+
+
+def check_positive(name: str, value: float, meaning: str) -> None:
+    if not (value > 0 and math.isfinite(value)):
+        raise ConfigError(f"partition.{name} is {value}; it must be above 0 ({meaning}).")

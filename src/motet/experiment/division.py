@@ -1,0 +1,33 @@
+"""From a recipe's `partition` section to a Partition."""
+
+from __future__ import annotations
+
+from motet.core.errors import ConfigError
+from motet.core.rng import Seed
+from motet.datasets.corpus import Corpus
+from motet.experiment.config import Choice
+from motet.experiment.options import choose, coerced, fill, options_of
+from motet.partitions import PARTITIONS, Partition
+from motet.partitions.local import merged, with_local_tests
+
+
+def divided(choice: Choice, corpus: Corpus, seed: Seed) -> Partition:
+    """As the strategy says.
+
+    Two options go with every strategy: `local_test`, a share of each client's rows for tests of its own, and `merge`, which
+    divides the corpus's training and test rows together first.
+    """
+    maker = choose(PARTITIONS, choice.type, "partition.type")
+    given = dict(choice.options)
+    share = coerced(given.pop("local_test", None), float | None, "partition.local_test")
+    whole = coerced(given.pop("merge", False), bool, "partition.merge")
+    if whole and share is None:
+        raise ConfigError(
+            "partition.merge leaves no test rows; say what share of its rows a client keeps: partition.local_test=0.2"
+        )
+    if share is not None and choice.type == "file":
+        raise ConfigError("partition.local_test: a file says itself who is tested on what; give it to: motet partition make")
+    wanted = {k: v for k, v in given.items() if k != "clients" or "clients" in options_of(maker)}
+    fixed = {"corpus": merged(corpus) if whole else corpus, "seed": seed.of("partition")}
+    made = fill(maker, wanted, f"partition {choice.type}", fixed)
+    return made if share is None else with_local_tests(made, share, seed.of("partition"), whole)

@@ -1,0 +1,73 @@
+"""Drift: what a client writes changes over the rounds, while every example is still its own alone.
+
+A client's rows stand in order of time, cut into phases of `every` rounds. Each phase has a mixture of its own:
+
+    gradual    q(t) = (1 − t)·q_first + t·q_last,   t from 0 in the first phase to 1 in the last
+    sudden     a new draw for each phase
+
+In a round a client trains on, and is tested on, the rows of the phase it is in. After the last phase nothing changes any more.
+"""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+
+from motet.core.errors import ConfigError
+from motet.core.rng import Seed
+from motet.datasets.corpus import Corpus
+from motet.partitions.by import trait_of
+from motet.partitions.dirichlet import NEARLY_ONE, deal, mixtures
+from motet.partitions.partition import Partition, Shares, check_clients, check_positive
+
+
+def drift(
+    corpus: Corpus,
+    seed: Seed,
+    clients: int = 10,
+    alpha: float = 1.0,
+    phases: int = 4,
+    every: int = 5,
+    course: Literal["gradual", "sudden"] = "gradual",
+    by: str = "label",
+) -> Partition:
+    """Each client's mixture of labels (or of any column, by) changes over the rounds: a new phase every so many."""
+    check_positive("alpha", alpha, NEARLY_ONE)
+    if phases < 2 or every < 1:
+        raise ConfigError(
+            f"partition.phases is {phases} and partition.every {every}; expected 2 phases or more, of 1 round or more each."
+        )
+    check_clients(clients, corpus.train)
+    if clients * phases > corpus.train:
+        raise ConfigError(
+            f"partition: {clients} clients in {phases} phases need {clients * phases} training examples, and there are "
+            f"{corpus.train}; lower partition.clients or partition.phases."
+        )
+    trait, own = trait_of(corpus, by, seed), seed.of("drift")
+    prior = np.bincount(trait.codes[: corpus.train], minlength=len(trait.names)) / corpus.train
+    q = _paths(prior, alpha, clients, phases, course, own)
+
+    def dealt(first: int, last: int, purpose: str) -> Shares:
+        return in_time(deal(trait.codes[first:last], q, own.of(purpose).numpy(), "largest_remainder"), clients, first)
+
+    train, test = dealt(0, corpus.train, "train"), dealt(corpus.train, len(corpus), "test")
+    made = {"clients": clients, "alpha": alpha, "phases": phases, "every": every, "course": course, **trait.told}
+    return Partition(train, test, {"type": "drift", **made, "seed": seed.root}, every=every, kinds=trait.unless_told(corpus))
+
+
+def _paths(prior: np.ndarray, alpha: float, clients: int, phases: int, course: str, seed: Seed) -> np.ndarray:
+    """A mixture for each phase and client, phase by phase: what runs out runs out late in time for all."""
+    if course == "sudden":
+        return mixtures(prior, alpha, clients * phases, seed.of("mixtures").numpy())
+    ends = [mixtures(prior, alpha, clients, seed.of(side, "mixtures").numpy()) for side in ("first", "last")]
+    times = np.linspace(0, 1, phases)
+    return np.concatenate([(1 - t) * ends[0] + t * ends[1] for t in times])
+
+
+def in_time(dealt: Shares, clients: int, first: int) -> Shares:
+    """From shares phase by phase to shares client by client, each client's in order of time."""
+    phases = len(dealt) // clients
+    order = np.arange(len(dealt)).reshape(phases, clients).T.ravel()
+    pieces = Shares.of([dealt[int(k)] for k in order])
+    return Shares(pieces.rows + first, pieces.offsets, phases)

@@ -1,0 +1,61 @@
+"""Feature shift (FedNLP): texts are encoded and grouped by K-means; groups are dealt out like labels, or are the clients."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from motet.core.errors import ConfigError
+from motet.core.rng import Seed
+from motet.datasets.corpus import Corpus
+from motet.partitions.dirichlet import NEARLY_ONE, Rounding, shifted
+from motet.partitions.encoders import encoded, encoder_for, one_thread
+from motet.partitions.natural import by_kind
+from motet.partitions.partition import Partition, check_clients, check_positive
+from motet.partitions.traits import Trait, texts_of
+
+
+def feature(
+    corpus: Corpus,
+    seed: Seed,
+    clients: int = 10,
+    alpha: float = 1.0,
+    clusters: int = 10,
+    encoder: str = "auto",
+    rounding: Rounding = "largest_remainder",
+    independent_test: bool = False,
+) -> Partition:
+    """Each client has its own mixture of what texts are about: K-means over sentence vectors, dealt out like labels."""
+    check_clients(clients, corpus.train)
+    check_positive("alpha", alpha, NEARLY_ONE)
+    trait = cluster_trait(corpus, seed.of("trait"), clusters, encoder)
+    train, test = shifted(corpus, seed.of("feature"), trait, clients, alpha, rounding, independent_test)
+    made = {"clients": clients, "alpha": alpha, **trait.told, "rounding": rounding, "independent_test": independent_test}
+    return Partition(train, test, {"type": "feature", **made, "seed": seed.root}, kinds=trait)
+
+
+def clusters(corpus: Corpus, seed: Seed, clients: int = 10, encoder: str = "auto") -> Partition:
+    """Each client is one K-means cluster of sentence vectors: people who talk about one thing each."""
+    check_clients(clients, corpus.train)
+    trait = cluster_trait(corpus, seed.of("trait"), clients, encoder)
+    train, test, names = by_kind(corpus, trait)
+    made = {"type": "clusters", "clients": clients, **trait.told, "seed": seed.root}
+    return Partition(train, test, made, names, kinds=trait)
+
+
+def cluster_trait(corpus: Corpus, seed: Seed, count: int = 10, encoder: str = "auto") -> Trait:
+    """The cluster of each row; centres are found on the training rows, test rows go to the nearest."""
+    from sklearn.cluster import KMeans
+
+    if not 2 <= count <= corpus.train:
+        raise ConfigError(f"partition.clusters is {count}; expected 2 to {corpus.train:,}, the number of training rows.")
+    chosen = encoder_for(encoder)
+    vectors = encoded(list(texts_of(corpus)), chosen, seed)
+    different = len(np.unique(vectors[: corpus.train], axis=0)) if corpus.train < 10 * count else count
+    if different < count:
+        raise ConfigError(f"partition.clusters is {count}, but only {different} texts differ; ask for at most that.")
+    with one_thread():
+        means = KMeans(count, n_init=1, random_state=seed.of("k-means").number() % 2**32).fit(vectors[: corpus.train])
+        nearest = means.predict(vectors)
+    width = len(str(count - 1))
+    names = np.array([f"cluster-{k:0{width}d}" for k in range(count)])
+    return Trait(names, nearest.astype(np.int64), {"by": "cluster", "clusters": count, "encoder": chosen})

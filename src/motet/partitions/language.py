@@ -1,0 +1,80 @@
+"""Language shift: a client writes mostly in one language, or in one script.
+
+A script is read off the letters. Of the languages that share a script, those written in Latin letters are told apart by their
+commonest words, which is right for sentences and a guess for a word or two; what shows none of them is called by its script.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections import Counter
+from functools import lru_cache
+from typing import Literal
+
+from motet.core.rng import Seed
+from motet.datasets.corpus import Corpus
+from motet.partitions.dirichlet import NEARLY_ONE, shifted
+from motet.partitions.partition import Partition, check_clients, check_positive
+from motet.partitions.traits import Trait, texts_of
+
+COMMON: dict[str, str] = {
+    "Dutch": "de het een van en niet dat voor zijn met ook maar wordt naar",
+    "English": "the of and to is that it was for with as this are have",
+    "French": "le les des est et que une dans pour qui pas sur avec sont",
+    "German": "der die und das ist nicht ein mit auf den von zu sich auch",
+    "Italian": "il di che è per una con non sono del della anche più gli",
+    "Polish": "i w na się nie że jest do z to jak ale jego przez",
+    "Portuguese": "o que não uma em os para com mas do da são ao você",
+    "Spanish": "el que los una en por con para las del pero su está más",
+    "Swedish": "och att det som en på är av för med till inte har den",
+    "Turkish": "bir ve bu için de da ile çok ne gibi daha olarak var mi",
+}
+WORDS = {language: frozenset(words.split()) for language, words in COMMON.items()}
+JAPANESE = ("HIRAGANA", "KATAKANA")
+READ = 400  # characters are enough to know
+
+
+def language(
+    corpus: Corpus, seed: Seed, clients: int = 10, alpha: float = 0.1, by: Literal["language", "script"] = "language"
+) -> Partition:
+    """Each client writes mostly in one language or script (by), read off the texts."""
+    check_clients(clients, corpus.train)
+    check_positive("alpha", alpha, NEARLY_ONE)
+    found = language_trait(corpus) if by == "language" else script_trait(corpus)
+    trait = found.varied(corpus, f"the {by} of texts")
+    train, test = shifted(corpus, seed.of("language"), trait, clients, alpha)
+    made = {"type": "language", "clients": clients, "alpha": alpha, **trait.told, "seed": seed.root}
+    return Partition(train, test, made, kinds=trait)
+
+
+def script_trait(corpus: Corpus) -> Trait:
+    return Trait.of([script_of(text) for text in texts_of(corpus)], {"by": "script"})
+
+
+def language_trait(corpus: Corpus) -> Trait:
+    return Trait.of([language_of(text) for text in texts_of(corpus)], {"by": "language"})
+
+
+def script_of(text: str) -> str:
+    """The script of most of its letters; some kana among Han make a text Japanese."""
+    counts = Counter(_script(letter) for letter in text[:READ] if letter.isalpha())
+    if not counts:
+        return "none"
+    if any(kana in counts for kana in JAPANESE):
+        counts["JAPANESE"] = sum(counts.pop(name, 0) for name in (*JAPANESE, "CJK"))
+    return max(sorted(counts), key=counts.__getitem__).capitalize()
+
+
+def language_of(text: str) -> str:
+    script = script_of(text)
+    if script != "Latin":
+        return script
+    words = Counter(text[:READ].lower().split())
+    scores = {name: sum(n for word, n in words.items() if word in common) for name, common in WORDS.items()}
+    best = max(sorted(scores), key=scores.__getitem__)
+    return best if scores[best] else script
+
+
+@lru_cache(maxsize=20_000)
+def _script(letter: str) -> str:
+    return unicodedata.name(letter, "OTHER").split()[0].split("-")[0]

@@ -1,0 +1,67 @@
+"""How uneven a partition is, against numbers computed elsewhere or by hand."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from scipy.spatial.distance import jensenshannon
+from scipy.stats import entropy, gaussian_kde
+
+from motet.core.rng import Seed
+from motet.datasets.corpus import Corpus
+from motet.datasets.toy import toy_classification
+from motet.partitions import label, natural, uniform
+from motet.partitions.measures import by_distance, entropies, gini, js_matrix, measured
+from motet.partitions.pseudo_labels import label_trait
+from motet.report.divisions import density
+
+
+def test_distances_and_entropies_are_scipys() -> None:
+    ratios = np.random.default_rng(0).dirichlet(np.full(6, 0.3), size=9)
+    ratios[3] = [1, 0, 0, 0, 0, 0]
+    matrix = js_matrix(ratios)
+    wanted = [[jensenshannon(p, q) for q in ratios] for p in ratios]
+    assert matrix == pytest.approx(np.nan_to_num(np.array(wanted)), abs=1e-7)
+    assert entropies(ratios) == pytest.approx([entropy(p) for p in ratios])
+    assert (np.diff(matrix.sum(1)[by_distance(matrix)]) >= 0).all()
+
+
+@pytest.mark.parametrize(
+    ("sizes", "wanted"), [([5, 5, 5], 0.0), ([0, 0, 0, 12], 0.75), ([1, 2, 3, 4], 0.25), ([1, 3], 0.25), ([0], 0.0)]
+)
+def test_ginis_coefficient(sizes: list[int], wanted: float) -> None:
+    assert gini(np.array(sizes)) == pytest.approx(wanted)
+
+
+def test_a_shift_is_far_from_chance_and_a_uniform_partition_is_chance() -> None:
+    corpus = toy_classification(train=400, test=200)
+    trait = label_trait(corpus)
+    shifted, even = (measured(p, corpus, trait, Seed(0)) for p in (label(corpus, Seed(1), 8, 0.3), uniform(corpus, Seed(1), 8)))
+    chance = measured(label(corpus, Seed(1), 8, 0.3), corpus, trait, Seed(0), at_random=True)
+    assert shifted.js_distance is not None
+    assert even.js_distance is not None
+    assert chance.js_distance is not None
+    assert shifted.js_distance > 0.4
+    assert max(even.js_distance, chance.js_distance) < 0.2
+    assert shifted.label_entropy is not None
+    assert even.label_entropy is not None
+    assert shifted.label_entropy < 0.8 * even.label_entropy
+    assert shifted.vocabulary_overlap < even.vocabulary_overlap
+
+
+def test_people_who_share_no_word_have_none_in_common() -> None:
+    columns = {"text": ["red green", "red", "blue", "blue grey", "red green", "blue"], "client": list("aabbab")}
+    corpus = Corpus("made", "lm", columns, 4)
+    found = measured(natural(corpus, Seed(0)), corpus, None, Seed(0))
+    assert (found.vocabulary_overlap, found.js_distance, found.size_gini) == (0.0, None, 0.0)
+    assert set(found.plain()) == {"size_gini", "vocabulary_overlap"}
+
+
+def test_the_density_is_one_in_all_and_like_scipys_where_zero_is_far() -> None:
+    values = np.random.default_rng(0).normal(500, 40, 300)
+    grid = np.linspace(0, 1000, 2000)
+    curve = density(values, grid)
+    assert np.trapezoid(curve, grid) == pytest.approx(1, abs=1e-3)
+    assert curve == pytest.approx(gaussian_kde(values)(grid), abs=0.12 * curve.max())
+    near_zero = density(np.random.default_rng(0).exponential(30, 300), grid)
+    assert np.trapezoid(near_zero, grid) == pytest.approx(1, abs=1e-2)
