@@ -26,6 +26,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "tasks": {"core", "learning", "datasets"},
     "models": {"core", "learning"},
     "algorithms": {"core", "learning", "optim"},
+    "secure": {"core", "codecs"},
     "transport": {"core", "wire", "codecs"},
     "report": {"core", "transport"},
     "recipes": set(),

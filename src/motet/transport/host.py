@@ -11,7 +11,7 @@ from motet.codecs.channel import Channel
 from motet.core.errors import PrivacyError
 from motet.core.script import ClientId, offers
 from motet.core.work import Bench, Failed, Work, drive
-from motet.transport.memories import Memories
+from motet.transport.memories import Memories, Secrets
 from motet.transport.messages import Reply, Request
 
 # (client, round, address) and the two doors back into the host → the context a method is given
@@ -32,7 +32,7 @@ class Host:
     ) -> None:
         self.programs = {p.name: p for p in programs}
         self.context_of, self.bench, self.memories, self.channel = context_of, bench, memories, channel
-        self.only_sums = only_sums
+        self.only_sums, self.secrets = only_sums, Secrets()
 
     def replies(self, requests: Iterator[Request]) -> Iterator[Reply]:
         """Answer requests as they come; replies may come in another order."""
@@ -52,8 +52,7 @@ class Host:
 
     def _answer(self, request: Request) -> Work[Any]:
         try:
-            if self.only_sums and self._offered(request.address).reveals == "sum":
-                raise PrivacyError(f"{request.address} is given out only inside a secure sum; set secure.type on the server.")
+            self._allowed(request.address)
             payload = self.channel.down.decode(request.payload)
             value = yield from self._perform(request.client, request.round, request.address, payload)
             return self.channel.up.encode(value)
@@ -63,15 +62,28 @@ class Host:
 
     def _perform(self, client: ClientId, round: int, address: str, payload: Any) -> Work[Any]:
         method, program = self._offered(address), address.partition(".")[0]
-        perform = partial(self._perform, client, round)
-        ctx = self.context_of(client, round, address, perform, lambda name: self.memories.get(name, client))
-        result = method(ctx, payload, self.memories.get(program, client))
+        memories = self.secrets if getattr(self.programs[program], "fleeting", False) else self.memories
+        inside = partial(self._inside, client, round)
+        ctx = self.context_of(client, round, address, inside, lambda name: self.memories.get(name, client))
+        result = method(ctx, payload, memories.get(program, client))
         if isinstance(result, GeneratorType):
             result = yield from result
         reply, memory = result
         if memory is not None:
-            self.memories.put(program, client, memory)
+            memories.put(program, client, memory)
         return reply
+
+    def _inside(self, client: ClientId, round: int, address: str, payload: Any) -> Work[Any]:
+        """Work done within other work: only what reveals sums, or a secure sum's own stages could be nested in each other."""
+        if self._offered(address).reveals != "sum":
+            raise PrivacyError(f"{address} does not reveal a sum, and only what does can be performed inside other work.")
+        return (yield from self._perform(client, round, address, payload))
+
+    def _allowed(self, address: str) -> None:
+        """A client whose owner demands secure sums answers nothing but a secure sum's own questions."""
+        self._offered(address)
+        if self.only_sums and not getattr(self.programs[address.partition(".")[0]], "fleeting", False):
+            raise PrivacyError(f"{address} is given out only inside a secure sum; set secure.type on the server.")
 
     def _offered(self, address: str) -> Any:
         name, _, method = address.partition(".")
