@@ -18,6 +18,7 @@ from motet.core.errors import ConfigError, PrivacyError, RunError
 
 BLOCK = 2**16
 COUNTS = 2.0**24  # the range of what is in double precision
+WIDEST = 2**26  # two words of which must be exact in a float64
 
 
 @dataclass(frozen=True)
@@ -35,14 +36,14 @@ class FixedPoint:
             raise ConfigError(f"secure.bits is {self.bits}; a number takes 2 to 31 of the 32 bits of a word.")
 
     def base(self, clients: int, modulus: int) -> int:
-        """The largest value of a word."""
-        room = (modulus - 1) // 2 // clients
+        """The largest value of a word of single precision."""
+        room = _room(clients, modulus)
         if self.bits is None:
-            return int(2 ** min(26, max(room, 1).bit_length() - 1))
+            return room
         if 2 ** (self.bits - 1) > room:
             raise ConfigError(
                 f"secure.bits is {self.bits}, but sums of {clients} such numbers could wrap in words of "
-                f"{modulus.bit_length() - 1} bits; at most {max(room, 1).bit_length()} fit, or leave it out."
+                f"{modulus.bit_length() - 1} bits; at most {room.bit_length()} fit, or leave it out."
             )
         return int(2 ** (self.bits - 1))
 
@@ -50,30 +51,34 @@ class FixedPoint:
         """How far one client's rounding can be off; a sum over n clients by less than n of these."""
         return self.range / self.base(clients, modulus)
 
-    def encode(self, numbers: torch.Tensor, factor: float, base: int, modulus: int, rng: np.random.Generator) -> np.ndarray:
+    def encode(self, numbers: torch.Tensor, factor: float, clients: int, modulus: int, rng: np.random.Generator) -> np.ndarray:
         """Words of factor·numbers (a factor is at most 1), as uint32: one a number; of double precision two, the high first."""
         self._check(numbers)
         flat = numbers.detach().cpu().numpy()
         if numbers.dtype == torch.float64:
-            whole = np.floor(flat * factor * (base * base / COUNTS) + rng.random(flat.size))
+            base = _wide(clients, modulus)
+            exact = flat * factor * (base * base / COUNTS)
+            whole = np.floor(exact)
+            whole += rng.random(flat.size) < exact - whole  # so near 2⁵³ a sum with u would itself be rounded
             high = np.floor(whole / base)
             return _residues(np.concatenate([high, whole - high * base]), modulus)
-        words = np.empty(flat.size, np.uint32)
+        words, scale = np.empty(flat.size, np.uint32), factor / self.step(clients, modulus)
         for at in range(0, flat.size, BLOCK):
             piece = flat[at : at + BLOCK].astype(np.float64)
             np.clip(piece, -self.range, self.range, out=piece)
-            piece *= factor * base / self.range
+            piece *= scale
             piece += rng.random(piece.size, dtype=np.float32)
             words[at : at + BLOCK] = _residues(np.floor(piece, out=piece), modulus)
         return words
 
-    def decode(self, words: np.ndarray, double: bool, base: int, modulus: int) -> torch.Tensor:
+    def decode(self, words: np.ndarray, double: bool, clients: int, modulus: int) -> torch.Tensor:
         """The numbers, in double precision, of which these are the summed words."""
         found = _centred(words, modulus)
         if double:
+            base = _wide(clients, modulus)
             high, low = np.split(found, 2)
             return torch.from_numpy((high * base + low) * (COUNTS / (base * base)))
-        return torch.from_numpy(found * (self.range / base))
+        return torch.from_numpy(found * self.step(clients, modulus))
 
     def _check(self, numbers: torch.Tensor) -> None:
         """Before anything is masked: afterwards nobody could see that a number did not fit.
@@ -89,6 +94,15 @@ class FixedPoint:
                 f"a reply holds a number outside ±{limit:g}, so that the sum under the masks could wrap; "
                 "raise secure.range, or cut such numbers off with secure.outside=clip."
             )
+
+
+def _room(clients: int, modulus: int) -> int:
+    """The largest power of two of which so many clients' sum does not pass half the modulus."""
+    return int(2 ** (max(1, (modulus - 1) // 2 // clients).bit_length() - 1))
+
+
+def _wide(clients: int, modulus: int) -> int:
+    return min(_room(clients, modulus), WIDEST)
 
 
 def _residues(whole: np.ndarray, modulus: int) -> np.ndarray:

@@ -9,7 +9,6 @@ import hashlib
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import NamedTuple
 
 from motet.core.errors import ConfigError, PrivacyError
 from motet.core.rng import Seed
@@ -37,29 +36,21 @@ def entropy(seed: Seed | None) -> Draw:
     return lambda count: stream.update(bytes(count))
 
 
-class Pair(NamedTuple):
-    """A secret key and the public key that belongs to it."""
+class AgreementKey:
+    """A secret key of X25519, with which any other client's public key gives what only these two know."""
 
-    secret: bytes
-    public: bytes
+    def __init__(self, secret: bytes) -> None:
+        self.secret = secret
+        self.private = X25519PrivateKey.from_private_bytes(secret)
+        self.public = self.private.public_key().public_bytes_raw()
 
-
-def agreement_pair(draw: Draw) -> Pair:
-    secret = draw(KEY)
-    return Pair(secret, public_of(secret))
-
-
-def public_of(secret: bytes) -> bytes:
-    return X25519PrivateKey.from_private_bytes(secret).public_key().public_bytes_raw()
-
-
-def agreed(secret: bytes, public: bytes, purpose: str) -> bytes:
-    """The 32 bytes that two clients share for one purpose, and nobody else knows."""
-    try:
-        shared = X25519PrivateKey.from_private_bytes(secret).exchange(X25519PublicKey.from_public_bytes(public))
-    except ValueError:
-        raise PrivacyError(f"a public key of {len(public)} bytes is none that X25519 can agree with; it is refused.") from None
-    return HKDF(hashes.SHA256(), KEY, salt=None, info=purpose.encode()).derive(shared)
+    def agreed(self, public: bytes, purpose: str) -> bytes:
+        """The 32 bytes that two clients share for one purpose."""
+        try:
+            shared = self.private.exchange(X25519PublicKey.from_public_bytes(public))
+        except ValueError:
+            raise PrivacyError(f"a public key of {len(public)} bytes came that X25519 cannot agree with; refused.") from None
+        return HKDF(hashes.SHA256(), KEY, salt=None, info=purpose.encode()).derive(shared)
 
 
 def seal(key: bytes, text: bytes, about: bytes) -> bytes:

@@ -18,7 +18,7 @@ from motet.core.errors import ConfigError, RunError
 from motet.core.script import ClientId
 from motet.secure.circle import Circle
 from motet.secure.field import FIELD, Elements, Field
-from motet.secure.keys import Draw, Pair
+from motet.secure.keys import AgreementKey, Draw
 from motet.secure.masks import field_mask
 
 
@@ -34,8 +34,8 @@ class Light:
     def __post_init__(self) -> None:
         if not 0 < self.privacy < self.threshold < 1:
             raise ConfigError(
-                f"secure.privacy is {self.privacy:g} and secure.threshold {self.threshold:g}; both are shares of the clients, and "
-                "more must finish than may collude: 0 < privacy < threshold < 1."
+                f"secure.privacy is {self.privacy:g} and secure.threshold {self.threshold:g}; both are shares of the clients, "
+                "and more must finish than may collude: 0 < privacy < threshold < 1."
             )
         if self.threshold < 0.5:
             raise ConfigError(f"secure.threshold is {self.threshold:g}; below 0.5 a server could open two sums of one round.")
@@ -58,7 +58,9 @@ class Light:
         count = self.needed(clients) - self.colluders(clients)
         return count, -(-size // count)
 
-    def shares(self, seed: bytes, key: Pair, circle: Circle, me: ClientId, size: int, draw: Draw) -> dict[ClientId, bytes]:
+    def shares(
+        self, seed: bytes, key: AgreementKey, circle: Circle, me: ClientId, size: int, draw: Draw
+    ) -> dict[ClientId, bytes]:
         clients = len(circle.members)
         count, length = self._pieces(clients, size)
         pieces = field_mask(seed, count * length).reshape(count, length)
@@ -66,7 +68,9 @@ class Light:
         coded = encoded(FIELD, np.concatenate([pieces, hiding]), clients)
         return {member: coded[k].tobytes() for k, member in enumerate(circle.members)}
 
-    def mask(self, words: np.ndarray, seed: bytes, key: Pair, circle: Circle, me: ClientId, peers: Collection[ClientId]) -> None:
+    def mask(
+        self, words: np.ndarray, seed: bytes, key: AgreementKey, circle: Circle, me: ClientId, peers: Collection[ClientId]
+    ) -> None:
         count, length = self._pieces(len(circle.members), words.size)
         FIELD.add(words, field_mask(seed, count * length)[: words.size])
 
@@ -85,7 +89,12 @@ class Light:
         return torch.from_numpy(total.view(np.int32))
 
     def unmask(
-        self, total: np.ndarray, circle: Circle, shared: Sequence[ClientId], alive: Collection[ClientId], answers: Mapping[ClientId, torch.Tensor]
+        self,
+        total: np.ndarray,
+        circle: Circle,
+        shared: Sequence[ClientId],
+        alive: Collection[ClientId],
+        answers: Mapping[ClientId, torch.Tensor],
     ) -> None:
         clients = len(circle.members)
         enough = self.needed(clients)

@@ -10,7 +10,7 @@ from motet.secure.field import FIELD, Elements
 from motet.secure.keys import stream_of
 
 BLOCK = 2**18  # bytes: small enough for the cache
-_ZEROS = bytes(BLOCK)
+_ZEROS = memoryview(bytes(BLOCK))
 
 
 def add_mask(vector: np.ndarray, key: bytes) -> None:
@@ -26,11 +26,11 @@ def subtract_mask(vector: np.ndarray, key: bytes) -> None:
 
 
 def _blocks(vector: np.ndarray, key: bytes) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    stream, room = stream_of(key), bytearray(BLOCK + 15)  # 15: what update_into asks for beyond its input
-    words = np.frombuffer(room, np.uint32, BLOCK // 4)
-    for at in range(0, vector.size, words.size):
+    stream, room = stream_of(key), bytearray(min(BLOCK, vector.nbytes) + 15)  # 15: update_into asks for them
+    words = np.frombuffer(room, np.uint32, (len(room) - 15) // 4)
+    for at in range(0, vector.size, max(1, words.size)):
         piece = vector[at : at + words.size]
-        stream.update_into(_ZEROS, room)
+        stream.update_into(_ZEROS[: piece.nbytes], room)
         yield piece, words[: piece.size]
 
 

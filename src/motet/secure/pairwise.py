@@ -18,7 +18,7 @@ from motet.core.errors import ConfigError, RunError
 from motet.core.script import ClientId
 from motet.secure.circle import Circle
 from motet.secure.graph import Complete, Ring, connected, needed
-from motet.secure.keys import Draw, Pair, agreed, public_of
+from motet.secure.keys import AgreementKey, Draw
 from motet.secure.masks import add_mask, subtract_mask
 from motet.secure.shamir import LIMBS, join, split
 
@@ -48,17 +48,21 @@ class Pairwise:
     def holds_together(self, circle: Circle, survivors: Collection[ClientId]) -> bool:
         return connected(self.graph, circle, survivors)
 
-    def shares(self, seed: bytes, key: Pair, circle: Circle, me: ClientId, size: int, draw: Draw) -> dict[ClientId, bytes]:
+    def shares(
+        self, seed: bytes, key: AgreementKey, circle: Circle, me: ClientId, size: int, draw: Draw
+    ) -> dict[ClientId, bytes]:
         holders = self.holders(circle, me)
         values = split([seed, key.secret], len(holders), self.needed(len(holders)), draw)
         return {holder: values[k].tobytes() for k, holder in enumerate(holders)}
 
-    def mask(self, words: np.ndarray, seed: bytes, key: Pair, circle: Circle, me: ClientId, peers: Collection[ClientId]) -> None:
+    def mask(
+        self, words: np.ndarray, seed: bytes, key: AgreementKey, circle: Circle, me: ClientId, peers: Collection[ClientId]
+    ) -> None:
         add_mask(words, seed)
         for peer in peers:
             if peer != me:
                 pad = add_mask if me > peer else subtract_mask
-                pad(words, agreed(key.secret, circle.hellos[peer].mask, f"mask {circle.digest}"))
+                pad(words, key.agreed(circle.hellos[peer].mask, f"mask {circle.digest}"))
 
     def add(self, total: np.ndarray, words: np.ndarray) -> None:
         np.add(total, words, out=total)
@@ -68,7 +72,12 @@ class Pairwise:
         return {v: share[:half] if v in survivors else share[half:] for v, share in held.items()}
 
     def unmask(
-        self, total: np.ndarray, circle: Circle, shared: Sequence[ClientId], alive: Collection[ClientId], answers: Mapping[ClientId, Answer]
+        self,
+        total: np.ndarray,
+        circle: Circle,
+        shared: Sequence[ClientId],
+        alive: Collection[ClientId],
+        answers: Mapping[ClientId, Answer],
     ) -> None:
         """Remove the own masks of those in the sum, and what those who were lost would have cancelled."""
         secrets = {v: self._secret(circle, v, answers) for v in shared}
@@ -76,12 +85,15 @@ class Pairwise:
             if v in alive:
                 subtract_mask(total, secrets[v])
                 continue
-            if public_of(secrets[v]) != circle.hellos[v].mask:
-                raise RunError(f"the shares of {v}'s key do not give that key: a client sent a wrong one. The sum stays hidden.")
+            key = AgreementKey(secrets[v])
+            if key.public != circle.hellos[v].mask:
+                raise RunError(
+                    f"the shares of {v}'s key do not give that key: a client sent a wrong one. The sum stays hidden."
+                )
             for u in self.holders(circle, v):
                 if u in alive:
                     pad = subtract_mask if u > v else add_mask
-                    pad(total, agreed(secrets[v], circle.hellos[u].mask, f"mask {circle.digest}"))
+                    pad(total, key.agreed(circle.hellos[u].mask, f"mask {circle.digest}"))
 
     def _secret(self, circle: Circle, client: ClientId, answers: Mapping[ClientId, Answer]) -> bytes:
         holders = self.holders(circle, client)

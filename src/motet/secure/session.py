@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
+from itertools import islice
+from typing import NamedTuple
 
 import numpy as np
 
@@ -11,7 +13,7 @@ from motet.core.errors import PrivacyError
 from motet.core.params import Layout
 from motet.core.script import ClientId
 from motet.secure.circle import Circle, Hello
-from motet.secure.keys import Pair, Signer, signed
+from motet.secure.keys import AgreementKey, Signer, signed
 
 STAGES = ("advertise", "share", "upload", "confirm", "reveal")
 
@@ -25,6 +27,15 @@ class Vector:
     words: np.ndarray
 
 
+class Secrets(NamedTuple):
+    """What a client draws for one sum: keys for shares and for masks, the seed of its own mask, its signing key."""
+
+    box: AgreementKey
+    key: AgreementKey
+    seed: bytes
+    signer: Signer
+
+
 @dataclass
 class Session:
     """Changed in place, unlike other memories: a stage counts as done when it begins, so that two requests at once cannot
@@ -34,32 +45,28 @@ class Session:
     client: ClientId
     round: int
     address: str
-    box: Pair
-    key: Pair
-    seed: bytes
-    signer: Signer
     hello: Hello
+    secrets: Secrets | None
     stage: str = "advertise"
-    circle: Circle | None = None
+    circle: Circle = Circle(0, "", {})
     held: dict[ClientId, bytes] = field(default_factory=dict)  # whose → the share of its secrets that lies here
     vector: Vector | None = None
     survivors: tuple[ClientId, ...] = ()
 
-    def enter(self, stage: str, round: int) -> Circle:
+    def enter(self, stage: str, round: int) -> Secrets:
         """Begin a stage: the one after the last, once, in the round the sum was begun in."""
         after = STAGES[STAGES.index(stage) - 1]
-        if self.stage != after or self.round != round:
+        if self.stage != after or self.round != round or self.secrets is None:
             raise PrivacyError(
                 f"'{stage}' was asked for in round {round}, but this client stands after '{self.stage}' of a sum of round "
                 f"{self.round}; every stage comes once and in order. Begin a new sum."
             )
         self.stage = stage
-        return self.circle or Circle(self.round, self.address, {})
+        return self.secrets
 
     def close(self) -> None:
         """Forget all secrets."""
-        self.box = self.key = Pair(b"", b"")
-        self.seed, self.signer, self.vector = b"", Signer(b""), None
+        self.secrets = self.vector = None
         self.held.clear()
 
 
@@ -82,8 +89,10 @@ class Demands:
         for kind in ("box", "mask", "signer"):
             if len({getattr(h, kind) for h in hellos.values()}) < len(hellos):
                 raise PrivacyError(f"two clients were shown with the same {kind} key; one of them is not real. It stops here.")
+        if known is None:
+            return  # a signature by an unknown key proves nothing
         for client, hello in hellos.items():
-            if known is not None and known.get(client) != hello.signer:
+            if known[client] != hello.signer:
                 raise PrivacyError(f"{client} was shown with an identity that is not the one on file; it is refused.")
             if not signed(hello.signer, circle.introduction(client), hello.signature):
                 raise PrivacyError(f"the keys shown as {client}'s are not signed by it for this sum; they are refused.")
@@ -94,9 +103,9 @@ class Demands:
         if len(held) < needed:
             raise PrivacyError(f"shares of {len(held)} clients came and {needed} are needed before anything is uploaded.")
 
-    def survivors(self, names: tuple[ClientId, ...], session: Session, circle: Circle, holders: tuple[ClientId, ...], needed: int) -> None:
+    def survivors(self, names: tuple[ClientId, ...], session: Session, holders: tuple[ClientId, ...], needed: int) -> None:
         alive = set(names)
-        if len(alive) < len(names) or session.client not in alive or not alive <= set(circle.members):
+        if len(alive) < len(names) or session.client not in alive or not alive <= set(session.circle.members):
             raise PrivacyError("the list of survivors names somebody twice, or a stranger, or leaves this client out; refused.")
         if unknown := (alive & set(holders)) - set(session.held):
             raise PrivacyError(f"{', '.join(sorted(unknown)[:3])} never sent shares and cannot have survived; refused.")
@@ -106,11 +115,12 @@ class Demands:
                 f"{max(self.minimum, needed)} are needed. It stays closed."
             )
 
-    def signatures(self, found: Mapping[ClientId, bytes], session: Session, circle: Circle, holders: tuple[ClientId, ...], needed: int) -> None:
-        text = circle.statement(session.survivors)
-        agreeing = [c for c in holders if c in session.survivors and signed(circle.hellos[c].signer, text, found.get(c, b""))]
-        if len(agreeing) < needed:
+    def signatures(self, found: Mapping[ClientId, bytes], session: Session, holders: tuple[ClientId, ...], needed: int) -> None:
+        text = session.circle.statement(session.survivors)
+        sound = (c for c in holders if c in found and signed(session.circle.hellos[c].signer, text, found[c]))
+        agreeing = len(list(islice(sound, needed)))
+        if agreeing < needed:
             raise PrivacyError(
-                f"{len(agreeing)} clients have signed the list of survivors that this client was shown and {needed} are needed: "
+                f"{agreeing} clients have signed the list of survivors that this client was shown and {needed} are needed: "
                 "others were told of another list, or were lost. The sum stays closed."
             )

@@ -19,7 +19,7 @@ LIMBS = -(-8 * SECRET // BITS)
 def split(secrets: Sequence[bytes], holders: int, threshold: int, draw: Callable[[int], bytes]) -> Elements:
     """Shares [holders, secrets, limbs]."""
     constant = np.stack([_limbs(s) for s in secrets]).reshape(1, -1)
-    higher = FIELD.random(draw, (threshold - 1) * constant.size).reshape(threshold - 1, -1)
+    higher = FIELD.random(draw, (threshold - 1) * constant.size).reshape(threshold - 1, constant.size)
     values = FIELD.product(FIELD.powers(range(1, holders + 1), threshold), np.concatenate([constant, higher]))
     return values.reshape(holders, len(secrets), LIMBS)
 
@@ -42,4 +42,5 @@ def _limbs(secret: bytes) -> Elements:
 def _bytes(limbs: Elements) -> bytes:
     """Shares that do not belong together give limbs of up to 31 bits; the bytes are then as wrong as they are."""
     number = sum(int(limb) << (BITS * k) for k, limb in enumerate(limbs))
-    return (number % 2 ** (8 * SECRET)).to_bytes(SECRET, "little")
+    found: bytes = (number % 2 ** (8 * SECRET)).to_bytes(SECRET, "little")
+    return found

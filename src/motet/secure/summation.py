@@ -30,8 +30,8 @@ from motet.core.weighted import RunningSum, Weighted
 from motet.core.work import Job, Work
 from motet.secure.circle import Circle, Hello, introduction
 from motet.secure.identities import Identities
-from motet.secure.keys import Draw, Pair, agreed, agreement_pair, entropy, seal, unseal
-from motet.secure.session import Demands, Session, Vector
+from motet.secure.keys import KEY, AgreementKey, Draw, entropy, seal, unseal
+from motet.secure.session import Demands, Secrets, Session, Vector
 
 
 @message
@@ -74,12 +74,21 @@ class Masking(Protocol):
     def holders(self, circle: Circle, client: ClientId) -> tuple[ClientId, ...]: ...
     def needed(self, holders: int, /) -> int: ...
     def holds_together(self, circle: Circle, survivors: Collection[ClientId]) -> bool: ...
-    def shares(self, seed: bytes, key: Pair, circle: Circle, me: ClientId, size: int, draw: Draw) -> dict[ClientId, bytes]: ...
-    def mask(self, words: np.ndarray, seed: bytes, key: Pair, circle: Circle, me: ClientId, peers: Collection[ClientId]) -> None: ...
+    def shares(
+        self, seed: bytes, key: AgreementKey, circle: Circle, me: ClientId, size: int, draw: Draw
+    ) -> dict[ClientId, bytes]: ...
+    def mask(
+        self, words: np.ndarray, seed: bytes, key: AgreementKey, circle: Circle, me: ClientId, peers: Collection[ClientId]
+    ) -> None: ...
     def add(self, total: np.ndarray, words: np.ndarray) -> None: ...
     def answer(self, held: Mapping[ClientId, bytes], survivors: Collection[ClientId]) -> Any: ...
     def unmask(
-        self, total: np.ndarray, circle: Circle, shared: Sequence[ClientId], alive: Collection[ClientId], answers: Mapping[ClientId, Any]
+        self,
+        total: np.ndarray,
+        circle: Circle,
+        shared: Sequence[ClientId],
+        alive: Collection[ClientId],
+        answers: Mapping[ClientId, Any],
     ) -> None: ...
 
 
@@ -96,7 +105,9 @@ class MaskedSum:
         if self.first is None:
             self.first, self.total = reply, np.zeros_like(words)
         if (reply.layout, reply.double, words.size) != (self.first.layout, self.first.double, self.total.size):
-            raise RunError(f"{client}'s masked reply has another layout than the others'; use the same model and layers everywhere.")
+            raise RunError(
+                f"{client}'s masked reply has another layout than the others'; use the same model and layers everywhere."
+            )
         self.masking.add(self.total, words)
         self.members.append(client)
 
@@ -106,11 +117,11 @@ class MaskedSum:
 
 @dataclass(frozen=True)
 class SecureSum:
-    """Rewrites sums (`under`). `largest_weight`: how much a client may count; a reply's numbers are scaled by weight over it."""
+    """Rewrites sums (`under`). `largest_weight`: what a reply may count for; its numbers are scaled by weight over it."""
 
     masking: Masking
     numbers: FixedPoint = FixedPoint()
-    largest_weight: float = 4096.0
+    largest_weight: float = 1024.0
     demands: Demands = Demands()
     identities: Identities = Identities()
     seeded: bool = False  # masks from the run's seed: for simulations that must repeat to the last byte; not secure
@@ -141,24 +152,23 @@ class SecureSum:
         if count < needed:
             raise RunError(f"{count} clients {what} and a secure sum is over at least {needed}; nothing is revealed.")
 
-    def _opened(self, summed: MaskedSum, circle: Circle, shared: Sequence[ClientId], answers: Mapping[ClientId, Any]) -> Weighted:
+    def _opened(
+        self, summed: MaskedSum, circle: Circle, shared: Sequence[ClientId], answers: Mapping[ClientId, Any]
+    ) -> Weighted:
         if summed.first is None:
             raise RunError("no client uploaded anything; there is nothing to sum.")
         self.masking.unmask(summed.total, circle, shared, set(summed.members), answers)
-        base, modulus = self._base(len(circle.hellos)), self.masking.modulus
+        clients, modulus = len(circle.hellos), self.masking.modulus
         words, layout, double = summed.total, summed.first.layout, summed.first.double
         total = RunningSum()
-        total.weight = float(self.numbers.decode(words[-2:], True, base, modulus))
-        numbers = self.numbers.decode(words[:-2], double, base, modulus)
+        total.weight = float(self.numbers.decode(words[-2:], True, clients, modulus))
+        numbers = self.numbers.decode(words[:-2], double, clients, modulus)
         total.sum = Params(layout, numbers if double else numbers * self.largest_weight)
         mean = total.value()
         if double:
             return mean
         decoded: Params = self.codecs.decode(Coded(layout, mean.value.flat.float()))
         return Weighted(decoded if isinstance(decoded, Params) else Params(layout, mean.value.flat.float()), mean.weight)
-
-    def _base(self, clients: int) -> int:
-        return self.numbers.base(clients, self.masking.modulus)
 
     # ---- the client's half ----
 
@@ -169,67 +179,71 @@ class SecureSum:
             old.close()
         _expect(address, str)
         draw = self._entropy(ctx, "keys", address)
-        box, key, signer = agreement_pair(draw), agreement_pair(draw), self.identities.signer(ctx.client, draw)
-        text = introduction(ctx.round, address, ctx.client, box.public, key.public)
-        hello = Hello(box.public, key.public, signer.public, signer.sign(text))
-        return hello, Session(ctx.client, ctx.round, address, box, key, draw(32), signer, hello)
+        signer = self.identities.signer(ctx.client, draw)
+        secrets = Secrets(AgreementKey(draw(KEY)), AgreementKey(draw(KEY)), draw(KEY), signer)
+        text = introduction(ctx.round, address, ctx.client, secrets.box.public, secrets.key.public)
+        hello = Hello(secrets.box.public, secrets.key.public, signer.public, signer.sign(text))
+        return hello, Session(ctx.client, ctx.round, address, hello, secrets)
 
     @work(reveals="each")
     def share(self, ctx: Any, ask: Introduce, own: Session | None) -> Work[tuple[dict[ClientId, bytes], None]]:
         """Shares of one's secrets, each sealed for the one who is to hold it."""
         session = _begun(own)
-        session.enter("share", ctx.round)
+        secrets = session.enter("share", ctx.round)
         _expect(ask, Introduce)
-        circle = Circle(session.round, session.address, ask.hellos)
+        session.circle = circle = Circle(session.round, session.address, ask.hellos)
         self.demands.circle(circle, session, self.identities.known(circle.members))
-        session.circle = circle
+        size = 0
         if self.masking.early:
             session.vector = yield from self._vector(ctx, session, ask.payload)
-        size = session.vector.words.size if session.vector else 0
+            size = session.vector.words.size
         draw = self._entropy(ctx, "shares", session.address)
-        shares = self.masking.shares(session.seed, session.key, circle, ctx.client, size, draw)
+        shares = self.masking.shares(secrets.seed, secrets.key, circle, ctx.client, size, draw)
         session.held[ctx.client] = shares.pop(ctx.client)
         about = circle.digest.encode()
-        return {to: seal(self._sealing(session, to, ctx.client, to), share, about) for to, share in shares.items()}, None
+        return {to: seal(_sealing(session, secrets, to, ctx.client, to), share, about) for to, share in shares.items()}, None
 
     @work(reveals="each")
     def upload(self, ctx: Any, ask: Deliver, own: Session | None) -> Work[tuple[Masked, None]]:
         """Do the work, and send its reply masked."""
         session = _begun(own)
-        circle = session.enter("upload", ctx.round)
+        secrets = session.enter("upload", ctx.round)
         _expect(ask, Deliver)
+        circle, me = session.circle, ctx.client
+        holders = self.masking.holders(circle, me)
+        self.demands.mail({*ask.parcels, me}, holders, self.masking.needed(len(holders)))
         about = circle.digest.encode()
-        holders = self.masking.holders(circle, ctx.client)
-        self.demands.mail({*ask.parcels, ctx.client}, holders, self.masking.needed(len(holders)))
-        for sender, sealed in ask.parcels.items():
-            if sender != ctx.client:
-                session.held[sender] = unseal(self._sealing(session, sender, sender, ctx.client), sealed, about, sender)
+        for sender in ask.parcels.keys() - {me}:
+            key = _sealing(session, secrets, sender, sender, me)
+            session.held[sender] = unseal(key, ask.parcels[sender], about, sender)
         vector = session.vector or (yield from self._vector(ctx, session, ask.payload))
         session.vector = None
-        self.masking.mask(vector.words, session.seed, session.key, circle, ctx.client, session.held)
+        self.masking.mask(vector.words, secrets.seed, secrets.key, circle, me, session.held)
         return Masked(vector.layout, vector.double, torch.from_numpy(vector.words.view(np.int32))), None
 
     @work(reveals="each")
     def confirm(self, ctx: Any, survivors: tuple[ClientId, ...], own: Session | None) -> tuple[bytes, None]:
         """Sign who is in the sum; after this, no other list is looked at."""
         session = _begun(own)
-        circle = session.enter("confirm", ctx.round)
+        secrets = session.enter("confirm", ctx.round)
         _expect(survivors, tuple)
-        holders = self.masking.holders(circle, ctx.client)
-        self.demands.survivors(survivors, session, circle, holders, self.masking.needed(len(holders)))
-        if not self.masking.holds_together(circle, survivors):
-            raise PrivacyError("the survivors fall into groups that share no masks, so the server would learn more than one sum.")
+        holders = self.masking.holders(session.circle, ctx.client)
+        self.demands.survivors(survivors, session, holders, self.masking.needed(len(holders)))
+        if not self.masking.holds_together(session.circle, survivors):
+            raise PrivacyError(
+                "the survivors fall into groups that share no masks, so the server would learn more than one sum."
+            )
         session.survivors = survivors
-        return session.signer.sign(circle.statement(survivors)), None
+        return secrets.signer.sign(session.circle.statement(survivors)), None
 
     @work(reveals="each")
     def reveal(self, ctx: Any, signatures: dict[ClientId, bytes], own: Session | None) -> tuple[Any, None]:
         """Give out what opens the sum, once enough others have signed for the same one."""
         session = _begun(own)
-        circle = session.enter("reveal", ctx.round)
+        session.enter("reveal", ctx.round)
         _expect(signatures, dict)
-        holders = self.masking.holders(circle, ctx.client)
-        self.demands.signatures(signatures, session, circle, holders, self.masking.needed(len(holders)))
+        holders = self.masking.holders(session.circle, ctx.client)
+        self.demands.signatures(signatures, session, holders, self.masking.needed(len(holders)))
         answer = self.masking.answer(session.held, session.survivors)
         session.close()
         return answer, None
@@ -243,13 +257,16 @@ class SecureSum:
                 f"a reply counts for more than secure.largest_weight={self.largest_weight:g} (or for less than nothing); "
                 "raise it to the largest number of examples that a client has, or use algorithm.weighting=uniform."
             )
-        base, modulus = self._base(len(session.circle.hellos) if session.circle else 0), self.masking.modulus
+        clients, modulus = len(session.circle.hellos), self.masking.modulus
         rng = np.random.Generator(np.random.PCG64(ctx.seed.of("rounding", session.address).number()))
         flat, double = self._coded(reply.value), reply.value.flat.dtype == torch.float64
         numbers = flat * reply.weight if double else flat
         factor = 1.0 if double else reply.weight / self.largest_weight
         weight = torch.tensor([reply.weight], dtype=torch.float64)
-        words = [self.numbers.encode(numbers, factor, base, modulus, rng), self.numbers.encode(weight, 1.0, base, modulus, rng)]
+        words = [
+            self.numbers.encode(numbers, factor, clients, modulus, rng),
+            self.numbers.encode(weight, 1.0, clients, modulus, rng),
+        ]
         return Vector(reply.value.layout, double, np.concatenate(words))
 
     def _coded(self, value: Params) -> torch.Tensor:
@@ -257,12 +274,13 @@ class SecureSum:
         body: torch.Tensor = coded.body if isinstance(coded, Coded) else value.flat
         return body
 
-    def _sealing(self, session: Session, peer: ClientId, sender: ClientId, receiver: ClientId) -> bytes:
-        circle = session.circle or Circle(0, "", {})
-        return agreed(session.box.secret, circle.hellos[peer].box, f"share {sender}>{receiver} {circle.digest}")
-
     def _entropy(self, ctx: Any, purpose: str, address: str) -> Draw:
         return entropy(ctx.seed.of("secure", purpose, address) if self.seeded else None)
+
+
+def _sealing(session: Session, secrets: Secrets, peer: ClientId, sender: ClientId, receiver: ClientId) -> bytes:
+    """The key for one parcel in one direction."""
+    return secrets.box.agreed(session.circle.hellos[peer].box, f"share {sender}>{receiver} {session.circle.digest}")
 
 
 def _begun(session: Session | None) -> Session:
