@@ -71,6 +71,12 @@ def _transports() -> Mapping[str, Any]:
     return TRANSPORTS
 
 
+def _secure() -> Mapping[str, Any]:
+    from motet.secure import SECURE
+
+    return SECURE
+
+
 def _recipes() -> Mapping[str, Any]:
     from motet.experiment.recipe import recipes
 
@@ -85,5 +91,6 @@ _TABLES: dict[str, Callable[[], Mapping[str, Any]]] = {
     "partitions": _partitions,
     "codecs": _codecs,
     "transports": _transports,
+    "secure": _secure,
     "recipes": _recipes,
 }

@@ -5,13 +5,14 @@ from __future__ import annotations
 import time
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from motet.codecs.channel import Channel
+from motet.core.errors import ConfigError, RunError
 from motet.core.params import Params
 from motet.core.program import Algorithm, Roster, Round, Start
 from motet.core.rng import Seed
-from motet.core.script import ClientId, Script, play
+from motet.core.script import ClientId, Script, play, under
 from motet.core.work import Bench
 from motet.experiment.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from motet.experiment.cohorts import pick
@@ -23,6 +24,9 @@ from motet.transport.host import ContextOf, Host
 from motet.transport.in_process import InProcess
 from motet.transport.mailbox import Mailbox, Patience, Traffic
 from motet.transport.memories import Memories
+
+if TYPE_CHECKING:
+    from motet.secure.summation import SecureSum
 
 
 class Participants(Protocol):
@@ -61,6 +65,12 @@ class Plan:
     checkpoint_seconds: float = 20.0
     name: str = ""
     digest: str = ""
+    secure: SecureSum | None = None  # what stands in for sums
+
+    def __post_init__(self) -> None:
+        fewest, there = self.secure.demands.minimum if self.secure else 1, len(self.federation.clients)
+        if there < fewest:
+            raise ConfigError(f"there are {there} clients, and a secure sum is over at least {fewest} (secure.minimum).")
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,8 +99,9 @@ class Running:
         self.folder = folder / "checkpoint" if folder else None
         self.judge = Evaluate(plan.algorithm)
         self.memories = Memories(self.folder / "memories" if self.folder else None)
-        programs = [plan.algorithm, self.judge]
-        self.host = Host(programs, plan.federation.context, bench, self.memories, plan.channel)
+        programs = [plan.algorithm, self.judge, *([plan.secure] if plan.secure else [])]
+        demanded = plan.secure is not None
+        self.host = Host(programs, plan.federation.context, bench, self.memories, plan.channel, only_sums=demanded)
         self.transport = InProcess(self.host)
         self.mailbox = Mailbox(self.transport, plan.patience, plan.channel)
         self.mailbox.watch = lambda address, client, seen, asked: watch.client(seen, asked)
@@ -139,6 +150,8 @@ class Running:
         """The global model on the global test set. Where every client has its own model: the mean over clients."""
         algorithm, federation = self.plan.algorithm, self.plan.federation
         self.survey.round = self.done
+        if algorithm.personal and self.plan.secure:
+            return self.look_at_mean("global")
         if algorithm.personal:
             reports = self._play(self.judge.each(self.state, self.judged(), "global"), self.survey)
             names = federation.task.measures
@@ -148,9 +161,17 @@ class Running:
         return scores
 
     def look_at_clients(self) -> dict[ClientId, dict[str, float]]:
-        """Each client's own model on its own test set."""
+        """Each client's own model on its own test set; nobody's, where only sums are revealed."""
+        if self.plan.secure:
+            return {}
         self.survey.round = self.done
         found: dict[ClientId, dict[str, float]] = self._play(self.judge.each(self.state, self.judged(), "test"), self.survey)
+        return found
+
+    def look_at_mean(self, split: str) -> dict[str, float]:
+        """The mean over clients of their own models' metrics, all that can be read under secure sums."""
+        self.survey.round = self.done
+        found: dict[str, float] = self._play(self.judge.mean(self.state, self.judged(), split), self.survey)
         return found
 
     def judged(self) -> list[ClientId]:
@@ -180,7 +201,14 @@ class Running:
         self.saved = time.monotonic()
 
     def _play(self, script: Script[Any], mailbox: Mailbox | None = None) -> Any:
-        return play(script, (mailbox or self.mailbox).ask, self.bench.run)
+        mailbox = mailbox or self.mailbox
+        if self.plan.secure:
+            script = under(self.plan.secure, script)
+        try:
+            return play(script, mailbox.ask, self.bench.run)
+        except RunError as error:  # of those who were lost on the way, a script that gives up does not know why
+            why = next((f" First failure: {c}: {why}" for r, c, why in mailbox.lost if r == mailbox.round), "")
+            raise error if why in str(error) else RunError(f"{error}{why}") from None
 
 
 def run(
@@ -195,6 +223,7 @@ def run(
     try:
         running.play_rounds()
         clients = running.look_at_clients()
+        mean = running.look_at_mean("test") if plan.secure else {}
     except BaseException:
         running.transport.close()
         running.save()
@@ -205,11 +234,12 @@ def run(
     own = {client: scores[headline] for client, scores in clients.items()}
     for client, value in own.items():
         running.record.add(plan.rounds, client, "test", {headline: value}, running.mailbox.traffic)
+    across = {"mean": mean[headline]} if headline in mean else spread(list(own.values()))
     final, best = _final_and_best(running.record, headline)
     pace = (bench.processed - before) / running.training if running.training else 0.0
     result = Result(
         running.state, running.model_params(), running.record, running.mailbox.traffic, running.memories, final, best, clients,
-        spread(list(own.values())), running.record.seconds, pace, running.mailbox.lost,
+        across, running.record.seconds, pace, running.mailbox.lost,
     )  # fmt: skip
     return result, running
 

@@ -12,7 +12,7 @@ import torch
 import yaml
 
 from motet.core.errors import ConfigError
-from motet.experiment.build import build_algorithm, build_bench, build_channel, build_federation, check_privacy, resolved
+from motet.experiment.build import build_algorithm, build_bench, build_channel, build_federation, build_secure, resolved
 from motet.experiment.config import Config
 from motet.experiment.export import save_model
 from motet.experiment.federation import Federation
@@ -46,10 +46,10 @@ def new_folder(recipe: str, under: Path = Path("runs")) -> Path:
 
 def plan_of(config: Config, federation: Federation) -> Plan:
     algorithm = build_algorithm(config)
-    check_privacy(config, algorithm)
+    secure = build_secure(config, algorithm)
     return Plan(
         federation, algorithm, config.rounds, config.cohort, config.evaluation, config.patience,
-        build_channel(config), config.checkpoint.seconds, config.recipe, config.digest,
+        build_channel(config), config.checkpoint.seconds, config.recipe, config.digest, secure,
     )  # fmt: skip
 
 
@@ -58,7 +58,7 @@ def perform(config: Config, folder: Path, *, resume: bool = False, watch: Watch 
     watch = watch or Silent()
     configs = _configs(config, folder, resume)
     for each in configs.values():
-        check_privacy(each, build_algorithm(each))  # a mistake in the last baseline is said before the first round
+        build_secure(each, build_algorithm(each))  # a mistake in the last baseline is said before the first round
     if not resume:
         _open(folder, configs)
     scratch = Scratch()
@@ -151,6 +151,7 @@ def _finish(place: Path, config: Config, federation: Federation, result: Result,
         "seconds": round(result.seconds, 2),
         "examples_per_second": round(result.examples_per_second, 1),
         "peak_memory_bytes": peak,
+        "secure": config.plain()["secure"],
         "lost": [list(entry) for entry in result.lost],
         "versions": versions(),
     }

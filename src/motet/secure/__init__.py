@@ -1,14 +1,14 @@
-"""Sums that only the sum can be read of: a table of protocols, each made from its options."""
+"""Sums of which only the sum can be read: a table of protocols, each made from its options.
+
+What a protocol needs (numpy, cryptography) is loaded when it is made.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Literal
+from typing import Any, Literal
 
 from motet.codecs.channel import Chain
-
-if TYPE_CHECKING:  # cryptography is loaded when a secure sum is put together
-    from motet.secure.summation import Masking, SecureSum
 
 Outside = Literal["refuse", "clip"]
 
@@ -27,7 +27,7 @@ def secagg(
     identities: str | None = None,
     seeded: bool = False,
     codecs: Chain = Chain(),
-) -> SecureSum:
+) -> Any:
     """Masks that every two clients agree on cancel in the sum (Bonawitz et al. 2017)."""
     from motet.secure.graph import Complete
     from motet.secure.pairwise import Pairwise
@@ -48,7 +48,7 @@ def secagg_plus(
     identities: str | None = None,
     seeded: bool = False,
     codecs: Chain = Chain(),
-) -> SecureSum:
+) -> Any:
     """The same among neighbours on a ring only, for large cohorts (Bell et al. 2020)."""
     from motet.secure.graph import Ring
     from motet.secure.pairwise import Pairwise
@@ -68,7 +68,7 @@ def light_secagg(
     identities: str | None = None,
     seeded: bool = False,
     codecs: Chain = Chain(),
-) -> SecureSum:
+) -> Any:
     """Coded masks whose sum is recovered in one step, however many clients are lost (So et al. 2022)."""
     from motet.secure.light import Light
 
@@ -76,7 +76,7 @@ def light_secagg(
 
 
 def _sum(
-    masking: Masking,
+    masking: Any,
     minimum: int,
     range: float,
     bits: int | None,
@@ -85,7 +85,7 @@ def _sum(
     identities: str | None,
     seeded: bool,
     codecs: Chain,
-) -> SecureSum:
+) -> Any:
     from motet.codecs.fixed_point import FixedPoint
     from motet.secure.identities import Identities
     from motet.secure.session import Demands
@@ -95,7 +95,7 @@ def _sum(
     return SecureSum(masking, numbers, largest_weight, Demands(minimum), Identities(identities), seeded, codecs)
 
 
-SECURE: dict[str, Callable[..., SecureSum | None]] = {
+SECURE: dict[str, Callable[..., Any]] = {
     "none": none,
     "secagg": secagg,
     "secagg_plus": secagg_plus,
