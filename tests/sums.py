@@ -98,7 +98,7 @@ def summed(
 ) -> tuple[Weighted, Line]:
     """The sum of the vectors as a server reads it, and the line over which it was made (also `kept`, should it fail)."""
     program = Plainly(given)
-    route = Line(host_for([program, secure], only_sums=True), **line)
+    route = Line(host_for([program, secure], behind={"plainly": frozenset({"secure"})}), **line)
     if kept is not None:
         kept.append(route)
     mailbox = Mailbox(route, PATIENT)

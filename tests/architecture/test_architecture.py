@@ -27,6 +27,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "models": {"core", "learning"},
     "algorithms": {"core", "learning", "optim"},
     "secure": {"core", "codecs"},
+    "privacy": {"core", "codecs"},
     "transport": {"core", "wire", "codecs"},
     "report": {"core", "transport"},
     "recipes": set(),

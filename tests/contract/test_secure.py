@@ -65,7 +65,7 @@ def test_evaluation_under_secure_sums_is_the_mean_over_clients(protocol: str, fe
     running = after(federation, fedavg(SOLVER), secure=SECURE[protocol]())
     assert running.look_at_clients() == {}
     mean = running.look_at_mean("test")
-    running.host.only_sums = False
+    running.host.behind = {}
     each = play(running.judge.each(running.state, running.judged(), "test"), running.survey.ask, running.bench.run)
     assert set(mean) == set(federation.task.measures)
     for name, value in mean.items():

@@ -55,7 +55,7 @@ class Server:
     def __init__(self, secure: SecureSum, clients: int = 5) -> None:
         self.given = vectors(clients)
         self.names = list(self.given)
-        self.host = host_for([Plainly(self.given), secure], only_sums=True)
+        self.host = host_for([Plainly(self.given), secure], behind={"plainly": frozenset({"secure"})})
         self.early = secure.masking.early
         self.number = 0
 
@@ -198,7 +198,7 @@ def test_the_minimum_is_the_clients_own() -> None:
 
 def test_nothing_is_given_out_outside_a_secure_sum(server: Server) -> None:
     for address in ("plainly.give", "plainly.tell"):
-        server.refused(server.names[0], address, None, "only inside a secure sum")
+        server.refused(server.names[0], address, None, "only inside secure")
 
 
 @pytest.mark.parametrize("address", ["plainly.tell", "secure.reveal", "secure.advertise", "nothing.there"])

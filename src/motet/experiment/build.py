@@ -30,10 +30,12 @@ from motet.learning.workers import Workers, default_count
 from motet.models.load import ModelChoice, load_model
 from motet.optim import SERVER_OPTIMIZERS
 from motet.partitions import PARTITIONS, Partition
+from motet.privacy import PRIVACY
 from motet.secure import SECURE
 from motet.tasks import TASKS, Task
 
 if TYPE_CHECKING:
+    from motet.privacy.private import Private
     from motet.secure.summation import SecureSum
 
 TRANSPORTS = {"in_process": "clients are simulated in this process, their work shared out over its cores or its GPU"}
@@ -161,6 +163,18 @@ def build_secure(config: Config, algorithm: Algorithm) -> SecureSum | None:
         if count is not None and count < fewest:
             raise ConfigError(f"{where} is {count}, and a secure sum is over at least {fewest} clients (secure.minimum).")
     return secure
+
+
+def build_privacy(config: Config, algorithm: Algorithm) -> Private | None:
+    """The noise that stands between clients and the server, if there is to be any."""
+    maker = choose(PRIVACY, config.privacy.type, "privacy.type")
+    private: Private | None = fill(maker, config.privacy.options, "privacy")
+    if private is not None and (loud := [name for name, reveals in offers(algorithm).items() if reveals == "each"]):
+        raise PrivacyError(
+            f"{algorithm.name} reads single clients' replies ({', '.join(loud)}), and privacy.type={config.privacy.type} "
+            "adds noise to sums; choose another algorithm, or privacy.type=none."
+        )
+    return private
 
 
 def build_bench(config: Config, federations: list[Federation], scratch: Scratch) -> Bench:

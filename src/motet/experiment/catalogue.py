@@ -77,6 +77,12 @@ def _secure() -> Mapping[str, Any]:
     return SECURE
 
 
+def _privacy() -> Mapping[str, Any]:
+    from motet.privacy import PRIVACY
+
+    return PRIVACY
+
+
 def _recipes() -> Mapping[str, Any]:
     from motet.experiment.recipe import recipes
 
@@ -92,5 +98,6 @@ _TABLES: dict[str, Callable[[], Mapping[str, Any]]] = {
     "codecs": _codecs,
     "transports": _transports,
     "secure": _secure,
+    "privacy": _privacy,
     "recipes": _recipes,
 }

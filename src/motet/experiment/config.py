@@ -84,6 +84,7 @@ class Config:
     server: Mapping[str, Any] = field(default_factory=dict)
     codec: tuple[str, ...] = ()
     secure: Choice = Choice("none")
+    privacy: Choice = Choice("none")
     patience: Patience = Patience()
     transport: Choice = Choice("in_process")
     evaluation: Evaluation = Evaluation()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
@@ -26,6 +27,8 @@ from motet.transport.mailbox import Mailbox, Patience, Traffic
 from motet.transport.memories import Memories
 
 if TYPE_CHECKING:
+    from motet.privacy.ledger import Ledger
+    from motet.privacy.private import Private
     from motet.secure.summation import SecureSum
 
 
@@ -66,11 +69,19 @@ class Plan:
     name: str = ""
     digest: str = ""
     secure: SecureSum | None = None  # what stands in for sums
+    private: Private | None = None
 
     def __post_init__(self) -> None:
         fewest, there = self.secure.demands.minimum if self.secure else 1, len(self.federation.clients)
         if there < fewest:
             raise ConfigError(f"there are {there} clients, and a secure sum is over at least {fewest} (secure.minimum).")
+
+    @property
+    def behind(self) -> dict[str, frozenset[str]]:
+        """Through which programs alone a client may be asked for the work of another."""
+        secure = frozenset({self.secure.name} if self.secure else ())
+        private = frozenset({self.private.name} if self.private else ())
+        return {self.algorithm.name: secure | private, "evaluate": secure, "private": secure}
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,9 +110,10 @@ class Running:
         self.folder = folder / "checkpoint" if folder else None
         self.judge = Evaluate(plan.algorithm)
         self.memories = Memories(self.folder / "memories" if self.folder else None)
-        programs = [plan.algorithm, self.judge, *([plan.secure] if plan.secure else [])]
-        demanded = plan.secure is not None
-        self.host = Host(programs, plan.federation.context, bench, self.memories, plan.channel, only_sums=demanded)
+        veils = [v for v in (plan.secure, plan.private) if v is not None]
+        programs = [plan.algorithm, self.judge, *veils]
+        self.host = Host(programs, plan.federation.context, bench, self.memories, plan.channel, plan.behind)
+        self.ledger = ledger_of(plan)
         self.transport = InProcess(self.host)
         self.mailbox = Mailbox(self.transport, plan.patience, plan.channel)
         self.mailbox.watch = lambda address, client, seen, asked: watch.client(seen, asked)
@@ -110,6 +122,7 @@ class Running:
         self.state: Any = plan.algorithm.init(plan.federation.start())
         self.done, self.processed_before = 0, 0
         self.settled = Traffic()  # as it stood after the last finished round
+        self.books = self._books()
         self.training = 0.0  # seconds
         self.saved = time.monotonic()
 
@@ -123,28 +136,52 @@ class Running:
         self.memories.restore(found.memories)
         self.mailbox.traffic, self.settled = found.traffic, replace(found.traffic)
         self.processed_before = found.processed
+        if self.ledger:
+            self.ledger.sums, self.ledger.spent = found.sums, Counter(found.spent)
+            self.books = self._books()
         self.record.resume(found.rows, found.seconds)
         return True
 
     def play_rounds(self) -> None:
         plan = self.plan
         for index in range(self.done, plan.rounds):
+            if self.over_budget(index):
+                self.watch.note(f"stopping after round {index}: the next would pass privacy.budget={plan.private.budget:g}")
+                break
             cohort = pick(plan.cohort, plan.federation.clients, index, plan.federation.seed)
             self.watch.cohort(index + 1, len(cohort))
             began = time.monotonic()
             context = plan.federation.server_context(index)
             rnd = Round(index, plan.rounds, cohort, plan.federation.seed.of("round", index), context)
             self.mailbox.round = index
-            self.state = self._play(plan.algorithm.round(self.state, rnd))
+            self.state = self._play(self._noisy(plan.algorithm.round(self.state, rnd), rnd.seed))
             self.memories.settle()
-            self.done, self.settled = index + 1, replace(self.mailbox.traffic)
+            self.done, self.settled, self.books = index + 1, replace(self.mailbox.traffic), self._books()
             self.training += time.monotonic() - began
-            last = self.done == plan.rounds
+            last = self.done == plan.rounds or self.over_budget(self.done)
             scores = self.look() if last or self.done % plan.evaluation.every == 0 else {}
             self.record.add(self.done, "server", "global", scores, self.mailbox.traffic)
+            if self.ledger:
+                scores = {**scores, "epsilon": self.ledger.epsilon()}
+                self.record.add(self.done, "server", "privacy", {"epsilon": scores["epsilon"]}, self.mailbox.traffic)
             self.watch.round(self.done, scores, plan.federation.task.headline, self.mailbox.traffic)
             if last or time.monotonic() - self.saved > plan.checkpoint_seconds:
                 self.save()
+
+    def over_budget(self, index: int) -> bool:
+        """Whether the round after `index` rounds would spend more of the clients' privacy than is allowed."""
+        if self.ledger is None or self.ledger.private.budget is None:
+            return False
+        cohort = pick(self.plan.cohort, self.plan.federation.clients, index, self.plan.federation.seed)
+        return self.ledger.epsilon(cohort) > self.ledger.private.budget
+
+    def _books(self) -> tuple[int, dict[ClientId, int]]:
+        return (self.ledger.sums, dict(self.ledger.spent)) if self.ledger else (0, {})
+
+    def _noisy(self, script: Script[Any], seed: Seed) -> Script[Any]:
+        if self.plan.private is None or self.ledger is None:
+            return script
+        return under(self.plan.private.sums(seed, self.ledger.spend), script)
 
     def look(self) -> dict[str, float]:
         """The global model on the global test set. Where every client has its own model: the mean over clients."""
@@ -195,8 +232,9 @@ class Running:
         files = self.memories.save()
         processed = self.processed_before + self.bench.processed
         found = Checkpoint(
-            self.done, self.state, files, self.settled, self.record.size(), self.record.seconds, processed, self.plan.digest
-        )
+            self.done, self.state, files, self.settled, self.record.size(), self.record.seconds, processed, self.plan.digest,
+            *self.books,
+        )  # fmt: skip
         save_checkpoint(self.folder, found, self.memories)
         self.saved = time.monotonic()
 
@@ -233,7 +271,7 @@ def run(
     headline = plan.federation.task.headline
     own = {client: scores[headline] for client, scores in clients.items()}
     for client, value in own.items():
-        running.record.add(plan.rounds, client, "test", {headline: value}, running.mailbox.traffic)
+        running.record.add(running.done, client, "test", {headline: value}, running.mailbox.traffic)
     across = {"mean": mean[headline]} if headline in mean else spread(list(own.values()))
     final, best = _final_and_best(running.record, headline)
     pace = (bench.processed - before) / running.training if running.training else 0.0
@@ -242,6 +280,23 @@ def run(
         across, running.record.seconds, pace, running.mailbox.lost,
     )  # fmt: skip
     return result, running
+
+
+def ledger_of(plan: Plan) -> Ledger | None:
+    """What counts the privacy spent, if there is noise to spend it under."""
+    if plan.private is None:
+        return None
+    from motet.privacy.ledger import Ledger
+
+    clients = len(plan.federation.clients)
+    ledger = Ledger(plan.private, clients, min(plan.cohort.size or clients, clients), plan.cohort.sampler == "seeded")
+    cost, budget = ledger.epsilon(("anybody",)), plan.private.budget
+    if budget is not None and cost > budget:
+        raise ConfigError(
+            f"the first round alone would spend ε = {cost:.3f} and privacy.budget is {budget:g}; raise one of them, or "
+            "privacy.noise."
+        )
+    return ledger
 
 
 def _no_work(address: str, _: Any) -> Any:

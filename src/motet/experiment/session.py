@@ -12,7 +12,15 @@ import torch
 import yaml
 
 from motet.core.errors import ConfigError
-from motet.experiment.build import build_algorithm, build_bench, build_channel, build_federation, build_secure, resolved
+from motet.experiment.build import (
+    build_algorithm,
+    build_bench,
+    build_channel,
+    build_federation,
+    build_privacy,
+    build_secure,
+    resolved,
+)
 from motet.experiment.config import Config
 from motet.experiment.export import save_model
 from motet.experiment.federation import Federation
@@ -46,10 +54,10 @@ def new_folder(recipe: str, under: Path = Path("runs")) -> Path:
 
 def plan_of(config: Config, federation: Federation) -> Plan:
     algorithm = build_algorithm(config)
-    secure = build_secure(config, algorithm)
+    secure, private = build_secure(config, algorithm), build_privacy(config, algorithm)
     return Plan(
         federation, algorithm, config.rounds, config.cohort, config.evaluation, config.patience,
-        build_channel(config), config.checkpoint.seconds, config.recipe, config.digest, secure,
+        build_channel(config), config.checkpoint.seconds, config.recipe, config.digest, secure, private,
     )  # fmt: skip
 
 
@@ -58,7 +66,8 @@ def perform(config: Config, folder: Path, *, resume: bool = False, watch: Watch 
     watch = watch or Silent()
     configs = _configs(config, folder, resume)
     for each in configs.values():
-        build_secure(each, build_algorithm(each))  # a mistake in the last baseline is said before the first round
+        build_privacy(each, algorithm := build_algorithm(each))
+        build_secure(each, algorithm)  # a mistake in the last baseline is said before the first round
     if not resume:
         _open(folder, configs)
     scratch = Scratch()
@@ -141,7 +150,7 @@ def _finish(place: Path, config: Config, federation: Federation, result: Result,
         "partition": {**federation.partition.recipe, "digest": federation.partition.digest},
         "clients": len(federation.clients),
         "cohort": config.cohort.size or len(federation.clients),
-        "rounds": config.rounds,
+        "rounds": running.done,
         "seed": config.seed,
         "headline": federation.task.headline,
         "final": result.final,
@@ -152,6 +161,7 @@ def _finish(place: Path, config: Config, federation: Federation, result: Result,
         "examples_per_second": round(result.examples_per_second, 1),
         "peak_memory_bytes": peak,
         "secure": config.plain()["secure"],
+        "privacy": {**config.plain()["privacy"], **({"epsilon": running.ledger.epsilon()} if running.ledger else {})},
         "lost": [list(entry) for entry in result.lost],
         "versions": versions(),
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from types import GeneratorType
 from typing import Any
@@ -28,11 +28,11 @@ class Host:
         bench: Bench,
         memories: Memories,
         channel: Channel = Channel(),
-        only_sums: bool = False,
+        behind: Mapping[str, frozenset[str]] = {},
     ) -> None:
         self.programs = {p.name: p for p in programs}
         self.context_of, self.bench, self.memories, self.channel = context_of, bench, memories, channel
-        self.only_sums, self.secrets = only_sums, Secrets()
+        self.behind, self.secrets = behind, Secrets()  # behind: which programs a program may only be reached through
 
     def replies(self, requests: Iterator[Request]) -> Iterator[Reply]:
         """Answer requests as they come; replies may come in another order."""
@@ -52,7 +52,6 @@ class Host:
 
     def _answer(self, request: Request) -> Work[Any]:
         try:
-            self._allowed(request.address)
             payload = self.channel.down.decode(request.payload)
             value = yield from self._perform(request.client, request.round, request.address, payload)
             return self.channel.up.encode(value)
@@ -60,10 +59,16 @@ class Host:
             error.add_note(f"in {request.address}, client {request.client}, round {request.round}")
             raise
 
-    def _perform(self, client: ClientId, round: int, address: str, payload: Any) -> Work[Any]:
+    def _perform(
+        self, client: ClientId, round: int, address: str, payload: Any, through: frozenset[str] = frozenset()
+    ) -> Work[Any]:
         method, program = self._offered(address), address.partition(".")[0]
+        if missing := self.behind.get(program, frozenset()) - through:
+            raise PrivacyError(
+                f"{address} is given out only inside {' and '.join(sorted(missing))}; the server must ask for that."
+            )
         memories = self.secrets if getattr(self.programs[program], "fleeting", False) else self.memories
-        inside = partial(self._inside, client, round)
+        inside = partial(self._inside, client, round, through | {program})
         ctx = self.context_of(client, round, address, inside, lambda name: self.memories.get(name, client))
         result = method(ctx, payload, memories.get(program, client))
         if isinstance(result, GeneratorType):
@@ -73,17 +78,11 @@ class Host:
             memories.put(program, client, memory)
         return reply
 
-    def _inside(self, client: ClientId, round: int, address: str, payload: Any) -> Work[Any]:
+    def _inside(self, client: ClientId, round: int, through: frozenset[str], address: str, payload: Any) -> Work[Any]:
         """Work done within other work: only what reveals sums, or a secure sum's own stages could be nested in each other."""
         if self._offered(address).reveals != "sum":
             raise PrivacyError(f"{address} does not reveal a sum, and only what does can be performed inside other work.")
-        return (yield from self._perform(client, round, address, payload))
-
-    def _allowed(self, address: str) -> None:
-        """A client whose owner demands secure sums answers nothing but a secure sum's own questions."""
-        self._offered(address)
-        if self.only_sums and not getattr(self.programs[address.partition(".")[0]], "fleeting", False):
-            raise PrivacyError(f"{address} is given out only inside a secure sum; set secure.type on the server.")
+        return (yield from self._perform(client, round, address, payload, through))
 
     def _offered(self, address: str) -> Any:
         name, _, method = address.partition(".")
