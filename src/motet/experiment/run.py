@@ -112,7 +112,7 @@ class Running:
         self.memories = Memories(self.folder / "memories" if self.folder else None)
         veils = [v for v in (plan.secure, plan.private) if v is not None]
         programs = [plan.algorithm, self.judge, *veils]
-        self.host = Host(programs, plan.federation.context, bench, self.memories, plan.channel, plan.behind)
+        self.host = Host(programs, plan.federation.context, bench, self.memories, plan.channel, behind=plan.behind)
         self.ledger = ledger_of(plan)
         self.transport = InProcess(self.host)
         self.mailbox = Mailbox(self.transport, plan.patience, plan.channel)
@@ -146,7 +146,7 @@ class Running:
         plan = self.plan
         for index in range(self.done, plan.rounds):
             if self.over_budget(index):
-                self.watch.note(f"stopping after round {index}: the next would pass privacy.budget={plan.private.budget:g}")
+                self.watch.note(f"stopping after round {index}: the next would spend more than privacy.budget allows")
                 break
             cohort = pick(plan.cohort, plan.federation.clients, index, plan.federation.seed)
             self.watch.cohort(index + 1, len(cohort))

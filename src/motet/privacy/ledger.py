@@ -34,7 +34,7 @@ class Ledger:
     sums: int = 0
 
     def spend(self, members: Collection[ClientId]) -> None:
-        self.spent.update(members)
+        self.spent.update(tuple(members))
         self.sums += 1
 
     def epsilon(self, more: Collection[ClientId] = ()) -> float:

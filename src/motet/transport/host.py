@@ -28,10 +28,12 @@ class Host:
         bench: Bench,
         memories: Memories,
         channel: Channel = Channel(),
+        only_sums: bool = False,
         behind: Mapping[str, frozenset[str]] = {},
     ) -> None:
         self.programs = {p.name: p for p in programs}
         self.context_of, self.bench, self.memories, self.channel = context_of, bench, memories, channel
+        self.only_sums = only_sums
         self.behind, self.secrets = behind, Secrets()  # behind: which programs a program may only be reached through
 
     def replies(self, requests: Iterator[Request]) -> Iterator[Reply]:
@@ -52,6 +54,8 @@ class Host:
 
     def _answer(self, request: Request) -> Work[Any]:
         try:
+            if self.only_sums and self._offered(request.address).reveals == "sum":
+                raise PrivacyError(f"{request.address} is given out only inside a secure sum; set secure.type on the server.")
             payload = self.channel.down.decode(request.payload)
             value = yield from self._perform(request.client, request.round, request.address, payload)
             return self.channel.up.encode(value)
