@@ -174,9 +174,8 @@ def with_training(model: str, clients: int, examples: int, rounds: int) -> None:
     from motet.report.progress import Silent
 
     federation = Workload(model, clients=clients, examples=examples).federation()
-    bench = Workers(
-        default_count(), {federation.model.key: federation.model}, {federation.features.key: federation.features}, Scratch()
-    )
+    features = {federation.features.key: federation.features}
+    bench = Workers(default_count(), {federation.model.key: federation.model}, features, Scratch())
     systems = {p: Running(Plan(federation, fedavg(SOLVER), 10**6, secure=SECURE[p]()), bench, None, Silent()) for p in SECURE}
     spent = defaultdict(list)
     for index in range(rounds):
@@ -187,7 +186,7 @@ def with_training(model: str, clients: int, examples: int, rounds: int) -> None:
             running.state = running._play(running.plan.algorithm.round(running.state, rnd))
             spent[name].append(time.perf_counter() - began)
             print(
-                f"{model} ({federation.model.layout.size:,}), {clients} clients, {examples} texts each, {name}: {spent[name][-1]:.2f} s"
+                f"{federation.model.layout.size:,} numbers, {clients} clients, {name}: {spent[name][-1]:.2f} s"
                 f"  ratio {spent[name][-1] / spent['none'][-1]:.2f}",
                 flush=True,
             )

@@ -308,7 +308,7 @@ def test_identities_lie_in_files_of_which_the_secret_half_is_the_owners_alone(tm
     known = files.known(["anna"])
     assert known == {"anna": files.signer("anna", os.urandom).public}
     assert (tmp_path / "who" / "anna.key").stat().st_mode & 0o077 == 0
-    with pytest.raises(FileExistsError):
+    with pytest.raises(ConfigError, match="is there already"):
         files.create("anna", os.urandom)
     with pytest.raises(ConfigError, match=r"ben.key holds no key"):
         files.signer("ben", os.urandom)

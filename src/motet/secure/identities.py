@@ -32,7 +32,9 @@ class Identities:
         secret = self._path(client, "key")
         secret.parent.mkdir(parents=True, exist_ok=True)
         signer = Signer(draw(KEY))
-        secret.touch(mode=0o600, exist_ok=False)
+        if secret.exists():
+            raise ConfigError(f"{secret} is there already; a new identity would shut {client} out. Remove it if that is meant.")
+        secret.touch(mode=0o600)
         secret.write_text(signer.secret.hex() + "\n")
         self._path(client, "pub").write_text(signer.public.hex() + "\n")
 
@@ -48,5 +50,7 @@ def _read(path: Path) -> bytes:
     except (OSError, ValueError):
         found = b""
     if len(found) != KEY:
-        raise ConfigError(f"{path} holds no key of {KEY} bytes in hexadecimal; make identities with: motet identities <folder>")
+        raise ConfigError(
+            f"{path} holds no key of {KEY} bytes in hexadecimal; make identities with: motet identities {path.parent} {path.stem}"
+        )
     return found
