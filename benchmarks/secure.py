@@ -147,12 +147,12 @@ keys = [np.random.default_rng(k).bytes(32) for k in range(clients)]
 began = time.process_time()
 y = quantize(x, 8.0, 1 << 22)
 for key in keys:  # one's own and n - 1 pairwise masks
-    y = parameters_addition(y, pseudo_rand_gen(key, 1 << 32, [size]))
+    y = parameters_addition(y, pseudo_rand_gen(key, 1 << 32, [(size,)]))
 y = parameters_mod(y, 1 << 32)
 client = time.process_time() - began
 began = time.process_time()
 for key in [*keys[lost:], *[k for _ in range(lost) for k in keys[lost:]]]:
-    y = parameters_subtraction(y, pseudo_rand_gen(key, 1 << 32, [size]))
+    y = parameters_subtraction(y, pseudo_rand_gen(key, 1 << 32, [(size,)]))
 y = dequantize(parameters_mod(y, 1 << 32), 8.0, 1 << 22)
 print(json.dumps({"client": client, "recovery": time.process_time() - began, "bytes": 8 * size}))
 """
@@ -164,7 +164,7 @@ def beside_flwr(python: str, size: int, clients: int, dropouts: float) -> dict[s
     return found
 
 
-def with_training(model: str, clients: int, examples: int, rounds: int) -> None:
+def with_training(model: str, clients: int, examples: int, rounds: int, protocols: list[str]) -> None:
     """Rounds of FedAvg on random texts, plain and secure in turn, so that whatever else the machine does meets both."""
     from benchmarks.overhead import SOLVER
     from benchmarks.workload import Workload
@@ -176,7 +176,9 @@ def with_training(model: str, clients: int, examples: int, rounds: int) -> None:
     federation = Workload(model, clients=clients, examples=examples).federation()
     features = {federation.features.key: federation.features}
     bench = Workers(default_count(), {federation.model.key: federation.model}, features, Scratch())
-    systems = {p: Running(Plan(federation, fedavg(SOLVER), 10**6, secure=SECURE[p]()), bench, None, Silent()) for p in SECURE}
+    systems = {
+        p: Running(Plan(federation, fedavg(SOLVER), 10**6, secure=SECURE[p]()), bench, None, Silent()) for p in protocols
+    }
     spent = defaultdict(list)
     for index in range(rounds):
         for name, running in systems.items():
@@ -241,13 +243,23 @@ def main() -> None:
     parser.add_argument("--flwr", help="a Python that has flwr")
     parser.add_argument("--out", type=Path, help="folder for secure.json and secure.png")
     parser.add_argument("--training", help="a model of benchmarks.workload, such as 6x384")
-    parser.add_argument("--examples", type=int, default=64)
+    parser.add_argument("--examples", type=int, default=100)
     parser.add_argument("--rounds", type=int, default=2)
     args = parser.parse_args()
     if args.training:
-        with_training(args.training, args.clients[0], args.examples, args.rounds)
+        with_training(args.training, args.clients[0], args.examples, args.rounds, args.protocols)
         return
-    rows = []
+    rows: list[dict[str, Any]] = []
+    try:
+        sweep(args, rows)
+    finally:  # what was measured is kept, whatever ends it
+        if args.out and rows:
+            args.out.mkdir(parents=True, exist_ok=True)
+            (args.out / "secure.json").write_text(json.dumps(rows, indent=1))
+            draw(rows, args.out / "secure.png")
+
+
+def sweep(args: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
     for size in map(int, args.sizes):
         for clients in args.clients:
             for dropouts in args.dropouts:
@@ -264,10 +276,6 @@ def main() -> None:
                         f"  recovery {found['recovery'] * 1e3:9.1f} ms  up {found['bytes'] / 4 / size:6.3f}x",
                         flush=True,
                     )
-    if args.out:
-        args.out.mkdir(parents=True, exist_ok=True)
-        (args.out / "secure.json").write_text(json.dumps(rows, indent=1))
-        draw(rows, args.out / "secure.png")
 
 
 if __name__ == "__main__":

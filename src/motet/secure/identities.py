@@ -51,6 +51,6 @@ def _read(path: Path) -> bytes:
         found = b""
     if len(found) != KEY:
         raise ConfigError(
-            f"{path} holds no key of {KEY} bytes in hexadecimal; make identities with: motet identities {path.parent} {path.stem}"
+            f"{path} holds no key of {KEY} bytes in hexadecimal; make one: motet identities {path.parent} {path.stem}"
         )
     return found
