@@ -210,20 +210,20 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(1, 3, figsize=(13, 4), constrained_layout=True)
-    size, most = max(r["size"] for r in rows), max(r["clients"] for r in rows)
+    size, few, most = max(r["size"] for r in rows), min(r["clients"] for r in rows), max(r["clients"] for r in rows)
     for protocol in ("none", "secagg", "secagg_plus", "light_secagg"):
         own = [r for r in rows if r["protocol"] == protocol]
         shown = max((r["size"] for r in own if r["clients"] == most), default=size)
         lines = (
             [(r["dropouts"] * 100, r["recovery_seconds"]) for r in own if (r["size"], r["clients"]) == (shown, most)],
-            [(r["size"], sum(r["client_seconds"].values())) for r in own if r["clients"] == most and not r["dropouts"]],
+            [(r["size"], sum(r["client_seconds"].values())) for r in own if r["clients"] == few and not r["dropouts"]],
             [(r["clients"], r["up_ratio"]) for r in own if r["size"] == shown and not r["dropouts"]],
         )
         for axis, points in zip(axes, lines, strict=True):
             axis.plot(*zip(*sorted(points), strict=True), marker="o", label=f"{protocol}, {shown:.0e} numbers")
     titles = (
         (f"server's recovery, {most} clients", "lost clients, %", "CPU seconds"),
-        (f"one client, {most} clients", "numbers", "CPU seconds"),
+        (f"one client of {few}", "numbers", "CPU seconds"),
         ("bytes up over a plain 32-bit upload", "clients", "ratio"),
     )
     for axis, (title, across, along) in zip(axes, titles, strict=True):
