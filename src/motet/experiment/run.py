@@ -258,6 +258,9 @@ def run(
         running.resume()
     before = bench.processed
     running.watch.begin(plan.name or plan.algorithm.name, plan.rounds, running.done)
+    for what, veil in (("masks", plan.secure), ("noise", plan.private)):
+        if veil is not None and veil.seeded:
+            running.watch.note(f"{what} come from the run's seed: a simulation that repeats, and protects nobody")
     try:
         running.play_rounds()
         clients = running.look_at_clients()
