@@ -26,6 +26,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "tasks": {"core", "learning", "datasets"},
     "models": {"core", "learning"},
     "algorithms": {"core", "learning", "optim"},
+    "secure": {"core", "codecs"},
+    "privacy": {"core", "codecs"},
     "transport": {"core", "wire", "codecs"},
     "report": {"core", "transport"},
     "recipes": set(),

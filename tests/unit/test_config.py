@@ -8,7 +8,7 @@ import yaml
 from motet.algorithms.fedavg import FedAvg
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
-from motet.experiment.build import build_algorithm, build_channel, check_privacy, device_of, resolved
+from motet.experiment.build import build_algorithm, build_channel, build_secure, device_of, resolved
 from motet.experiment.cohorts import pick
 from motet.experiment.config import Choice, CohortChoice, Config
 from motet.experiment.recipe import baseline_of, load_recipe, merged, recipes
@@ -25,7 +25,7 @@ def built(*settings: str) -> FedAvg:
 @pytest.mark.parametrize("name", recipes())
 def test_every_shipped_recipe_is_sound_and_short(name: str) -> None:
     config = load_recipe(name)
-    check_privacy(config, build_algorithm(config))
+    build_secure(config, build_algorithm(config))
     for baseline in config.baselines:
         build_algorithm(baseline_of(config, baseline))
     assert recipes()[name], "the first line says what it is"

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from motet.cli import data, partition, runs
+from motet.cli import data, identities, partition, runs
 from motet.cli.app import app
 
-COMMANDS = (runs, data, partition)  # in the order of the help page
+COMMANDS = (runs, data, partition, identities)  # in the order of the help page
 
 
 def main() -> None:

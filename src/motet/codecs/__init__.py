@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from motet.codecs.channel import Chain, Channel, Codec
+from motet.codecs.clip import clip
 from motet.codecs.half import bfloat16, float16
 from motet.codecs.integer import int4, int8
 from motet.codecs.top_k import top_k
@@ -15,6 +16,7 @@ CODECS: dict[str, Callable[..., Codec]] = {
     "int8": int8,
     "int4": int4,
     "top_k": top_k,
+    "clip": clip,
 }
 
-__all__ = ["CODECS", "Chain", "Channel", "Codec", "bfloat16", "float16", "int4", "int8", "top_k"]
+__all__ = ["CODECS", "Chain", "Channel", "Codec", "bfloat16", "clip", "float16", "int4", "int8", "top_k"]

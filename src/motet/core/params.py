@@ -58,7 +58,7 @@ class Layout:
     def views(self, flat: Tensor) -> Iterator[tuple[str, Tensor]]:
         """Each tensor as a window on `flat`, whose last axis is the vector; leading axes (clients) stay in front."""
         for name, shape in zip(self.names, self.shapes, strict=True):
-            yield name, flat[..., self.spans[name]].view(*flat.shape[:-1], *shape)
+            yield name, flat[..., self.spans[name]].view((*flat.shape[:-1], *shape))
 
     def differs(self, other: Layout) -> str:
         """In words, for an error."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import torch
 
@@ -38,10 +38,15 @@ from motet.models.load import ModelChoice, load_model
 from motet.optim import SERVER_OPTIMIZERS
 from motet.partitions import Partition
 from motet.partitions.public import with_public
+from motet.privacy import PRIVACY
+from motet.secure import SECURE
 from motet.tasks import TASKS, Task
 
+if TYPE_CHECKING:
+    from motet.privacy.private import Private
+    from motet.secure.summation import SecureSum
+
 TRANSPORTS = {"in_process": "clients are simulated in this process, their work shared out over its cores or its GPU"}
-SECURE = {"none": "sums are read by the server as they come"}
 
 
 @dataclass(frozen=True)
@@ -247,15 +252,41 @@ def build_channel(config: Config) -> Channel:
     return Channel(up, down, Seed(config.seed).of("codec"))
 
 
-def check_privacy(config: Config, algorithm: Algorithm) -> None:
-    choose(SECURE, config.secure.type, "secure.type")
-    if config.secure.type != "none":
-        loud = [address for address, reveals in offered(algorithm).items() if reveals == "each"]
-        if loud:
-            raise PrivacyError(
-                f"{algorithm.name} reads single clients' replies ({', '.join(loud)}), and secure.type={config.secure.type} "
-                "reveals only sums; choose another algorithm, or secure.type=none."
-            )
+def build_secure(config: Config, algorithm: Algorithm) -> SecureSum | None:
+    """What stands in for the server's sums, if anything does; what it could not hide is refused here."""
+    maker = choose(SECURE, config.secure.type, "secure.type")
+    chain = build_channel(config).up
+    secure: SecureSum | None = fill(maker, config.secure.options, "secure", {"codecs": chain})
+    if secure is None:
+        return None
+    loud = [name for name, reveals in offered(algorithm).items() if reveals == "each"]
+    if loud:
+        raise PrivacyError(
+            f"{algorithm.name} reads single clients' replies ({', '.join(loud)}), and secure.type={config.secure.type} "
+            "reveals only sums; choose another algorithm, or secure.type=none."
+        )
+    if bent := [codec.name for codec in chain.codecs if not codec.additive]:
+        raise PrivacyError(
+            f"codec {bent[0]} is not additive, so that masks over it would not cancel under secure.type={config.secure.type}; "
+            "leave it out (masked numbers take 32 bits as they are), or set secure.type=none."
+        )
+    fewest, asked = secure.demands.minimum, {"cohort.size": config.cohort.size, "evaluation.clients": config.evaluation.clients}
+    for where, count in asked.items():
+        if count is not None and count < fewest:
+            raise ConfigError(f"{where} is {count}, and a secure sum is over at least {fewest} clients (secure.minimum).")
+    return secure
+
+
+def build_privacy(config: Config, algorithm: Algorithm) -> Private | None:
+    """The noise that stands between clients and the server, if there is to be any."""
+    maker = choose(PRIVACY, config.privacy.type, "privacy.type")
+    private: Private | None = fill(maker, config.privacy.options, "privacy")
+    if private is not None and (loud := [name for name, reveals in offered(algorithm).items() if reveals == "each"]):
+        raise PrivacyError(
+            f"{algorithm.name} reads single clients' replies ({', '.join(loud)}), and privacy.type={config.privacy.type} "
+            "adds noise to sums; choose another algorithm, or privacy.type=none."
+        )
+    return private
 
 
 def build_bench(config: Config, federations: list[Federation], scratch: Scratch) -> Bench:

@@ -71,6 +71,18 @@ def _transports() -> Mapping[str, Any]:
     return TRANSPORTS
 
 
+def _secure() -> Mapping[str, Any]:
+    from motet.secure import SECURE
+
+    return SECURE
+
+
+def _privacy() -> Mapping[str, Any]:
+    from motet.privacy import PRIVACY
+
+    return PRIVACY
+
+
 def _recipes() -> Mapping[str, Any]:
     from motet.experiment.recipe import recipes
 
@@ -85,5 +97,7 @@ _TABLES: dict[str, Callable[[], Mapping[str, Any]]] = {
     "partitions": _partitions,
     "codecs": _codecs,
     "transports": _transports,
+    "secure": _secure,
+    "privacy": _privacy,
     "recipes": _recipes,
 }

@@ -8,6 +8,7 @@ from typing import Any
 
 from motet.core.errors import RunError, WireError
 from motet.core.messages import message
+from motet.core.script import ClientId
 from motet.transport.mailbox import Traffic
 from motet.transport.memories import Key, Memories, write_atomically
 from motet.wire import packed, unpack
@@ -26,6 +27,8 @@ class Checkpoint:
     seconds: float
     processed: int
     digest: str
+    sums: int  # made under noise, and by each client
+    spent: dict[ClientId, int]
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint, memories: Memories) -> None:

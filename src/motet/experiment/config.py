@@ -133,6 +133,7 @@ class Config:
     server: Mapping[str, Any] = field(default_factory=dict)
     codec: CodecChoice = CodecChoice()
     secure: Choice = Choice("none")
+    privacy: Choice = Choice("none")
     patience: Patience = Patience()
     transport: Choice = Choice("in_process")
     network: Network | None = None  # emulated: how long a simulation's messages would have taken

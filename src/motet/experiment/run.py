@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import Any, Protocol
+from typing import TYPE_CHECKING, Any, Protocol
 
 from motet.codecs.channel import Channel
+from motet.core.errors import ConfigError, RunError
 from motet.core.params import Params
 from motet.core.program import Algorithm, Roster, Round, Start
 from motet.core.rng import Seed
-from motet.core.script import ClientId, Remark, Script, play
+from motet.core.script import ClientId, Remark, Script, parts_of, play, under
 from motet.core.work import Bench
 from motet.experiment.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from motet.experiment.cohorts import pick
@@ -29,6 +31,11 @@ from motet.transport.in_process import InProcess
 from motet.transport.mailbox import Mailbox, Patience, Traffic
 from motet.transport.memories import Memories
 from motet.transport.network import Emulated, Network
+
+if TYPE_CHECKING:
+    from motet.privacy.ledger import Ledger
+    from motet.privacy.private import Private
+    from motet.secure.summation import SecureSum
 
 
 class Participants(Protocol):
@@ -78,6 +85,20 @@ class Plan:
     name: str = ""
     digest: str = ""
     network: Network | None = None
+    secure: SecureSum | None = None  # what stands in for sums
+    private: Private | None = None
+
+    def __post_init__(self) -> None:
+        fewest, there = self.secure.demands.minimum if self.secure else 1, len(self.federation.clients)
+        if there < fewest:
+            raise ConfigError(f"there are {there} clients, and a secure sum is over at least {fewest} (secure.minimum).")
+
+    @property
+    def behind(self) -> dict[str, frozenset[str]]:
+        """Through which programs alone a client may be asked for the work of another."""
+        secure = frozenset({self.secure.name} if self.secure else ())
+        private = frozenset({self.private.name} if self.private else ())
+        return {**{p.name: secure | private for p in parts_of(self.algorithm)}, "evaluate": secure, "private": secure}
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,8 +136,10 @@ class Running:
         self.judge = Evaluate(plan.algorithm)
         self.shelf = Shelf(self.folder)
         self.memories = Memories(self.folder / "memories" if self.folder else None)
-        programs = [plan.algorithm, self.judge]
-        self.host = Host(programs, plan.federation.context, bench, self.memories, plan.channel)
+        veils = [v for v in (plan.secure, plan.private) if v is not None]
+        programs = [plan.algorithm, self.judge, *veils]
+        self.host = Host(programs, plan.federation.context, bench, self.memories, plan.channel, behind=plan.behind)
+        self.ledger = ledger_of(plan)
         self.transport = InProcess(self.host)
         self.emulated = Emulated(self.transport, plan.network, plan.federation.clients) if plan.network else None
         self.mailbox = Mailbox(self.emulated or self.transport, plan.patience, plan.channel)
@@ -126,6 +149,7 @@ class Running:
         self.state: Any = plan.algorithm.init(plan.federation.start())
         self.done, self.processed_before = 0, 0
         self.settled = Traffic()  # as it stood after the last finished round
+        self.books = self._books()
         self.training = 0.0  # seconds
         self.saved = time.monotonic()
         self.groups: dict[str, dict[str, float]] = {}  # as last looked at
@@ -149,6 +173,9 @@ class Running:
         if self.emulated:
             self.emulated.start_at(found.traffic.network_seconds)
         self.processed_before = found.processed
+        if self.ledger:
+            self.ledger.sums, self.ledger.spent = found.sums, Counter(found.spent)
+            self.books = self._books()
         self.record.resume(found.rows, found.seconds)
         return True
 
@@ -157,6 +184,9 @@ class Running:
         if self.due() and not self.record.looked_at(self.done):  # it broke off while the round was judged
             self.judge_round()
         for index in range(self.done, plan.rounds):
+            if self.over_budget(index):
+                self.watch.note(f"stopping after round {index}: the next would spend more than privacy.budget allows")
+                break
             cohort = pick(plan.cohort, plan.federation.clients, index, plan.federation.seed)
             self.watch.cohort(index + 1, len(cohort))
             began = time.monotonic()
@@ -165,32 +195,56 @@ class Running:
             seed = plan.federation.seed.of("round", index)
             rnd = Round(index, plan.rounds, cohort, seed, context, notes.__setitem__, self.shelf.put)
             self.mailbox.round = index
-            self.state = self._play(plan.algorithm.round(self.state, rnd))
+            self.state = self._play(self._noisy(plan.algorithm.round(self.state, rnd), rnd.seed))
             self.memories.settle()
             if self.emulated:
                 self.mailbox.traffic.network_seconds = self.emulated.seconds
-            self.done, self.settled = index + 1, replace(self.mailbox.traffic)
+            self.done, self.settled, self.books = index + 1, replace(self.mailbox.traffic), self._books()
             self.training += time.monotonic() - began
             self.record.add(self.done, "server", "note", notes, self.settled)
             self.judge_round()
-            if self.done == plan.rounds or time.monotonic() - self.saved > plan.checkpoint_seconds:
+            if self.last() or time.monotonic() - self.saved > plan.checkpoint_seconds:
                 self.save()
+
+    def last(self) -> bool:
+        """Whether no round will follow."""
+        return self.done == self.plan.rounds or self.over_budget(self.done)
 
     def due(self) -> bool:
         """Whether the model is to be looked at after the rounds that are done."""
-        return self.done == self.plan.rounds or (self.done > 0 and self.done % self.plan.evaluation.every == 0)
+        return self.done > 0 and (self.done % self.plan.evaluation.every == 0 or self.last())
 
     def judge_round(self) -> None:
         scores = self.look() if self.due() else {}
         self.record.add(self.done, "server", "global", scores, self.settled)
-        if self.due() and self.plan.evaluation.local and self.done < self.plan.rounds:  # after the last they are in any case
+        if self.due() and self.plan.evaluation.local and not self.last():  # after the last they are in any case
             self.record.add(self.done, "clients", "test", means(self.look_at_clients().values()), self.settled)
+        if self.ledger:
+            scores = {**scores, "epsilon": self.ledger.epsilon()}
+            self.record.add(self.done, "server", "privacy", {"epsilon": scores["epsilon"]}, self.settled)
         self.watch.round(self.done, scores, self.plan.federation.task.headline, self.mailbox.traffic)
+
+    def over_budget(self, index: int) -> bool:
+        """Whether the round after `index` rounds would spend more of the clients' privacy than is allowed."""
+        if self.ledger is None or self.ledger.private.budget is None:
+            return False
+        cohort = pick(self.plan.cohort, self.plan.federation.clients, index, self.plan.federation.seed)
+        return self.ledger.epsilon(cohort) > self.ledger.private.budget
+
+    def _books(self) -> tuple[int, dict[ClientId, int]]:
+        return (self.ledger.sums, dict(self.ledger.spent)) if self.ledger else (0, {})
+
+    def _noisy(self, script: Script[Any], seed: Seed) -> Script[Any]:
+        if self.plan.private is None or self.ledger is None:
+            return script
+        return under(self.plan.private.sums(seed, self.ledger.spend), script)
 
     def look(self) -> dict[str, float]:
         """The global model on the global test set. Where every client has its own: the mean over groups of their means."""
         federation = self.plan.federation
         self.survey.round = self.done
+        if self.personal and self.plan.secure:
+            return self.look_at_mean("global")
         if self.personal:
             reports = self._play(self.judge.each(self.state, self.judged(), "global"), self.survey)
             self.groups = group_means(federation, reports)
@@ -205,9 +259,17 @@ class Running:
         return found
 
     def look_at_clients(self) -> dict[ClientId, dict[str, float]]:
-        """Each client's own model on its own test set."""
+        """Each client's own model on its own test set; nobody's, where only sums are revealed."""
+        if self.plan.secure:
+            return {}
         self.survey.round = self.done
         found: dict[ClientId, dict[str, float]] = self._play(self.judge.each(self.state, self.judged(), "test"), self.survey)
+        return found
+
+    def look_at_mean(self, split: str) -> dict[str, float]:
+        """The mean over clients of their own models' metrics, all that can be read under secure sums."""
+        self.survey.round = self.done
+        found: dict[str, float] = self._play(self.judge.mean(self.state, self.judged(), split), self.survey)
         return found
 
     def judged(self) -> list[ClientId]:
@@ -230,13 +292,21 @@ class Running:
         files = self.memories.save()
         processed = self.processed_before + self.bench.processed
         found = Checkpoint(
-            self.done, self.state, files, self.settled, self.record.size(), self.record.seconds, processed, self.plan.digest
-        )
+            self.done, self.state, files, self.settled, self.record.size(), self.record.seconds, processed, self.plan.digest,
+            *self.books,
+        )  # fmt: skip
         save_checkpoint(self.folder, found, self.memories)
         self.saved = time.monotonic()
 
     def _play(self, script: Script[Any], mailbox: Mailbox | None = None) -> Any:
-        return play(script, (mailbox or self.mailbox).ask, self.bench.run, self._note)
+        mailbox = mailbox or self.mailbox
+        if self.plan.secure:
+            script = under(self.plan.secure, script)
+        try:
+            return play(script, mailbox.ask, self.bench.run, self._note)
+        except RunError as error:  # of those who were lost on the way, a script that gives up does not know why
+            why = next((f" First failure: {c}: {why}" for r, c, why in mailbox.lost if r == mailbox.round), "")
+            raise error if why in str(error) else RunError(f"{error}{why}") from None
 
     def _note(self, remark: Remark) -> None:
         if remark.text:
@@ -253,24 +323,30 @@ def run(
         running.resume()
     before = bench.processed
     running.watch.begin(plan.name or plan.algorithm.name, plan.rounds, running.done)
+    for what, veil in (("masks", plan.secure), ("noise", plan.private)):
+        if veil is not None and veil.seeded:
+            running.watch.note(f"{what} come from the run's seed: a simulation that repeats, and protects nobody")
     try:
         running.play_rounds()
         clients = running.look_at_clients()
+        mean = running.look_at_mean("test") if plan.secure else {}
     except BaseException:
         running.transport.close()
         running.save()
         raise
     finally:
         running.watch.end()
+    headline = plan.federation.task.headline
     own = {client: scores[plan.federation.group_of(client).task.headline] for client, scores in clients.items()}
-    running.record.add(plan.rounds, "clients", "test", means(clients.values()), running.mailbox.traffic)
+    running.record.add(running.done, "clients", "test", mean or means(clients.values()), running.mailbox.traffic)
     for client, scores in clients.items():
-        running.record.add(plan.rounds, client, "test", scores, running.mailbox.traffic)
-    final, best = _final_and_best(running.record, plan.federation.task.headline)
+        running.record.add(running.done, client, "test", scores, running.mailbox.traffic)
+    across = {"mean": mean[headline]} if headline in mean else spread(list(own.values()))
+    final, best = _final_and_best(running.record, headline)
     pace = (bench.processed - before) / running.training if running.training else 0.0
     result = Result(
         running.state, running.model_params(), running.record, running.mailbox.traffic, running.memories, final, best, clients,
-        spread(list(own.values())), running.groups, running.record.seconds, pace, running.mailbox.lost, running.model_params,
+        across, running.groups, running.record.seconds, pace, running.mailbox.lost, running.model_params,
     )  # fmt: skip
     return result, running
 
@@ -288,6 +364,23 @@ def group_means(federation: Participants, reports: Mapping[ClientId, dict[str, f
 def overall(task: Judged, groups: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     """The mean over groups, of what all of them are judged by."""
     return {m: sum(g[m] for g in groups.values()) / len(groups) for m in task.measures if groups}
+
+
+def ledger_of(plan: Plan) -> Ledger | None:
+    """What counts the privacy spent, if there is noise to spend it under."""
+    if plan.private is None:
+        return None
+    from motet.privacy.ledger import Ledger
+
+    clients = len(plan.federation.clients)
+    ledger = Ledger(plan.private, clients, min(plan.cohort.size or clients, clients), plan.cohort.sampler == "seeded")
+    cost, budget = ledger.epsilon(("anybody",)), plan.private.budget
+    if budget is not None and cost > budget:
+        raise ConfigError(
+            f"the first round alone would spend ε = {cost:.3f} and privacy.budget is {budget:g}; raise one of them, or "
+            "privacy.noise."
+        )
+    return ledger
 
 
 def _no_work(address: str, _: Any) -> Any:

@@ -14,7 +14,15 @@ import yaml
 from motet.algorithms.fedavg import FedAvg
 from motet.core.errors import ConfigError
 from motet.experiment.accounting import round_cost
-from motet.experiment.build import build_algorithm, build_bench, build_channel, build_federation, check_privacy, resolved
+from motet.experiment.build import (
+    build_algorithm,
+    build_bench,
+    build_channel,
+    build_federation,
+    build_privacy,
+    build_secure,
+    resolved,
+)
 from motet.experiment.config import Config, GroupChoice
 from motet.experiment.export import folder_name, save_model
 from motet.experiment.federation import Federation, Group
@@ -51,10 +59,10 @@ def new_folder(recipe: str, under: Path = Path("runs")) -> Path:
 
 def plan_of(config: Config, federation: Federation) -> Plan:
     algorithm = build_algorithm(config)
-    check_privacy(config, algorithm)
+    secure, private = build_secure(config, algorithm), build_privacy(config, algorithm)
     return Plan(
         federation, algorithm, config.rounds, config.cohort, config.evaluation, config.patience,
-        build_channel(config), config.checkpoint.seconds, config.recipe, config.digest, config.network,
+        build_channel(config), config.checkpoint.seconds, config.recipe, config.digest, config.network, secure, private,
     )  # fmt: skip
 
 
@@ -63,8 +71,8 @@ def perform(config: Config, folder: Path, *, resume: bool = False, watch: Watch 
     watch = watch or Silent()
     configs = _configs(config, folder, resume)
     for each in configs.values():
-        check_privacy(each, build_algorithm(each))  # a mistake in the last baseline is said before the first round
-        build_channel(each)
+        build_privacy(each, algorithm := build_algorithm(each))
+        build_secure(each, algorithm)  # a mistake in the last baseline is said before the first round
     if not resume:
         _open(folder, configs)
     scratch = Scratch()
@@ -151,7 +159,7 @@ def _finish(place: Path, config: Config, federation: Federation, result: Result,
         },
         "clients": len(federation.clients),
         "cohort": config.cohort.size or len(federation.clients),
-        "rounds": config.rounds,
+        "rounds": running.done,
         "seed": config.seed,
         "headline": federation.task.headline,
         "final": result.final,
@@ -166,6 +174,8 @@ def _finish(place: Path, config: Config, federation: Federation, result: Result,
         "seconds": round(result.seconds, 2),
         "examples_per_second": round(result.examples_per_second, 1),
         "peak_memory_bytes": peak,
+        "secure": config.plain()["secure"],
+        "privacy": {**config.plain()["privacy"], **({"epsilon": running.ledger.epsilon()} if running.ledger else {})},
         "lost": [list(entry) for entry in result.lost],
         "versions": versions(),
     }

@@ -50,6 +50,8 @@ class OwnContext:
     trainer: Trainer
     model: OwnModel
     data: Mapping[str, Any]
+    seed: Seed
+    perform: Callable[[str, Any], Work[Any]] | None = None
     recall: Callable[[str], Any] = lambda program: None
 
     @property
@@ -116,10 +118,12 @@ class OwnFederation:
     ) -> OwnContext:
         train, test = self.data[client]
         splits = {"train": train, "test": test, "global": self.held_out}
-        return OwnContext(client, round, self.trainer, self.model, splits, recall)
+        seed = self.seed.of("client", client, round, address.partition(".")[2])
+        return OwnContext(client, round, self.trainer, self.model, splits, seed, perform, recall)
 
     def server_context(self, round: int) -> OwnContext:
-        return OwnContext("the server", round, self.trainer, self.model, {"train": (), "global": self.held_out})
+        splits = {"train": (), "global": self.held_out}
+        return OwnContext("the server", round, self.trainer, self.model, splits, self.seed.of("server", round))
 
 
 def own_federation(

@@ -95,7 +95,8 @@ class Live:
 def said_of(scores: Mapping[str, float], headline: str, traffic: Traffic) -> str:
     loss = f"loss {scores['loss']:.3f}  " if "loss" in scores else ""
     score = f"{headline} {scores[headline]:.3f}  " if headline in scores else ""
-    return f"{loss}{score}{(traffic.payload_up + traffic.payload_down) / 1e6:.1f} MB"
+    spent = f"ε {scores['epsilon']:.2f}  " if "epsilon" in scores else ""
+    return f"{loss}{score}{spent}{(traffic.payload_up + traffic.payload_down) / 1e6:.1f} MB"
 
 
 def watch_for(console: Console) -> Watch:

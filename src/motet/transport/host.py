@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from types import GeneratorType
 from typing import Any
@@ -11,7 +11,7 @@ from motet.codecs.channel import Channel
 from motet.core.errors import PrivacyError
 from motet.core.script import ClientId, offers, parts_of
 from motet.core.work import Bench, Failed, Work, drive
-from motet.transport.memories import Memories
+from motet.transport.memories import Memories, Secrets
 from motet.transport.messages import Reply, Request
 
 # (client, round, address) and the two doors back into the host → the context a method is given
@@ -29,10 +29,12 @@ class Host:
         memories: Memories,
         channel: Channel = Channel(),
         only_sums: bool = False,
+        behind: Mapping[str, frozenset[str]] = {},
     ) -> None:
         self.programs = {part.name: part for p in programs for part in parts_of(p)}
         self.context_of, self.bench, self.memories, self.channel = context_of, bench, memories, channel
         self.only_sums = only_sums
+        self.behind, self.secrets = behind, Secrets()  # behind: which programs a program may only be reached through
 
     def replies(self, requests: Iterator[Request]) -> Iterator[Reply]:
         """Answer requests as they come; replies may come in another order."""
@@ -72,17 +74,30 @@ class Host:
             self.memories.put(debts, request.client, owed)
         return coded
 
-    def _perform(self, client: ClientId, round: int, address: str, payload: Any) -> Work[Any]:
+    def _perform(
+        self, client: ClientId, round: int, address: str, payload: Any, through: frozenset[str] = frozenset()
+    ) -> Work[Any]:
         method, program = self._offered(address), address.partition(".")[0]
-        perform = partial(self._perform, client, round)
-        ctx = self.context_of(client, round, address, perform, lambda name: self.memories.get(name, client))
-        result = method(ctx, payload, self.memories.get(program, client))
+        if missing := self.behind.get(program, frozenset()) - through:
+            raise PrivacyError(
+                f"{address} is given out only inside {' and '.join(sorted(missing))}; the server must ask for that."
+            )
+        memories = self.secrets if getattr(self.programs[program], "fleeting", False) else self.memories
+        inside = partial(self._inside, client, round, through | {program})
+        ctx = self.context_of(client, round, address, inside, lambda name: self.memories.get(name, client))
+        result = method(ctx, payload, memories.get(program, client))
         if isinstance(result, GeneratorType):
             result = yield from result
         reply, memory = result
         if memory is not None:
-            self.memories.put(program, client, memory)
+            memories.put(program, client, memory)
         return reply
+
+    def _inside(self, client: ClientId, round: int, through: frozenset[str], address: str, payload: Any) -> Work[Any]:
+        """Work done within other work: only what reveals sums, or a secure sum's own stages could be nested in each other."""
+        if self._offered(address).reveals != "sum":
+            raise PrivacyError(f"{address} does not reveal a sum, and only what does can be performed inside other work.")
+        return (yield from self._perform(client, round, address, payload, through))
 
     def _offered(self, address: str) -> Any:
         name, _, method = address.partition(".")

@@ -114,6 +114,19 @@ class Memories:
         return unpack(bytearray((self.folder / name).read_bytes()))
 
 
+class Secrets:
+    """What clients remember for the length of one sum; it must never reach a disk."""
+
+    def __init__(self) -> None:
+        self.values: dict[Key, Any] = {}
+
+    def get(self, program: str, client: ClientId) -> Any:
+        return self.values.get((program, client))
+
+    def put(self, program: str, client: ClientId, value: Any) -> None:
+        self.values[program, client] = value
+
+
 def write_atomically(path: Path, *pieces: bytes | memoryview) -> None:
     """All of it or nothing, whatever happens meanwhile."""
     beside = path.with_name(f".{path.name}.part")

@@ -1,0 +1,283 @@
+"""What secure sums cost: time and bytes of every stage, for three protocols and a plain sum, over sizes, cohorts, drop-outs.
+
+    python -m benchmarks.secure [--sizes 1e5 1e6] [--clients 10 30] [--dropouts 0 0.1 0.3] [--flwr PYTHON] [--out FOLDER]
+    python -m benchmarks.secure --training 6x384          whole rounds, with local training, secure beside plain
+
+No training in the first: a client's work is to hand over a vector. All clients run one after another in this process, so times
+are CPU seconds, a client's own being the mean over clients. Lost clients are lost after they have uploaded, which costs SecAgg
+most. What would take more memory than --memory is left out, and said. With --flwr, an interpreter that has flwr installed
+does the same sum with the functions of its SecAgg+ (quantise, mask, unmask), all clients neighbours.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import subprocess
+import time
+from collections import defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from motet.core.params import Params
+from motet.core.program import Round
+from motet.core.rng import Seed
+from motet.core.script import ClientId, Script, play, to_all, total, under, work
+from motet.core.weighted import Weighted
+from motet.learning.bench import Alone, Scratch
+from motet.secure import SECURE
+from motet.transport.host import Host
+from motet.transport.mailbox import Mailbox, Patience
+from motet.transport.memories import Memories
+from motet.transport.messages import Reply, Request
+from motet.wire import measure
+
+STAGES = ("advertise", "share", "upload", "confirm", "reveal")
+
+
+@dataclass(frozen=True)
+class Vectors:
+    """Every client hands over the same vector, made once."""
+
+    value: Params
+    name: str = "vectors"
+
+    def round(self, clients: Iterable[ClientId]) -> Script[Weighted]:
+        return (yield from total(self.give, to_all(clients, None)))
+
+    @work(reveals="sum")
+    def give(self, ctx: Any, ask: Any, memory: None) -> tuple[Weighted, None]:
+        return Weighted(self.value, 100.0), None
+
+
+@dataclass(frozen=True)
+class Where:
+    client: ClientId
+    round: int
+    seed: Seed
+    perform: Any
+
+
+@dataclass
+class Meter:
+    """In process; CPU seconds of clients and bytes by stage, and when the last reply was handed over."""
+
+    host: Host
+    lost: set[ClientId]
+    seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
+    up: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    down: dict[str, int] = field(default_factory=lambda: defaultdict(int))
+    waiting: list[Request] = field(default_factory=list)
+    last: float = 0.0
+
+    def send(self, request: Request) -> None:
+        self.down[_stage(request.address)] += measure(request).wire
+        self.waiting.append(request)
+
+    def receive(self, timeout: float) -> Reply | None:
+        while self.waiting:
+            request = self.waiting.pop(0)
+            began = time.process_time()
+            reply = next(self.host.replies(iter([request])))
+            stage = _stage(request.address)
+            self.seconds[stage] += time.process_time() - began
+            self.up[stage] += measure(reply).wire
+            self.last = time.process_time()
+            if reply.error:
+                raise RuntimeError(reply.error)
+            if not (stage == "upload" and request.client in self.lost):
+                return reply
+        return None
+
+    def close(self) -> None: ...
+
+
+def _stage(address: str) -> str:
+    return address.partition(".")[2].replace("give", "upload")
+
+
+def measured(protocol: str, size: int, clients: int, dropouts: float) -> dict[str, Any]:
+    names = [f"client-{k:03d}" for k in range(clients)]
+    made = torch.randn(size, generator=torch.Generator().manual_seed(0)).clamp(-4, 4)
+    program, secure = Vectors(Params.of({"x": made})), SECURE[protocol]()
+
+    def context_of(client: ClientId, round: int, address: str, perform: Any, _: Any) -> Where:
+        return Where(client, round, Seed(1).of(client, address), perform)
+
+    programs = [program, *([secure] if secure else [])]
+    host = Host(programs, context_of, Alone(torch.device("cpu")), Memories())
+    lost = set(names[:: max(1, round(1 / dropouts))][: int(dropouts * clients)]) if dropouts else set()
+    meter = Meter(host, lost)
+    mailbox = Mailbox(meter, Patience(quorum=0.01))
+    script = program.round(names)
+    began = time.process_time()
+    found = play(under(secure, script) if secure else script, mailbox.ask, lambda job: None)
+    ended = time.process_time()
+    gap = float((found.value.flat - made).abs().max())
+    return {
+        "protocol": protocol, "size": size, "clients": clients, "dropouts": dropouts,
+        "client_seconds": {s: meter.seconds[s] / clients for s in STAGES}, "recovery_seconds": ended - meter.last,
+        "server_seconds": ended - began - sum(meter.seconds.values()),
+        "up": {s: meter.up[s] / clients for s in STAGES}, "down": {s: meter.down[s] / clients for s in STAGES},
+        "up_ratio": sum(meter.up.values()) / clients / (4 * size), "error": gap,
+    }  # fmt: skip
+
+
+def room_for(protocol: str, size: int, clients: int) -> float:
+    """Gigabytes all clients together hold, as far as it grows: LightSecAgg's shares, sealed and open, and vectors."""
+    if protocol != "light_secagg":
+        return 16 * size / 1e9
+    pieces = max(1, int(0.7 * clients) - clients // 2)
+    return 4 * size * clients * (1 + 2 * clients / pieces) / 1e9
+
+
+FLWR = """
+import json, sys, time
+import numpy as np
+from flwr.common.secure_aggregation.quantization import quantize, dequantize
+from flwr.common.secure_aggregation.secaggplus_utils import pseudo_rand_gen
+from flwr.common.secure_aggregation.ndarrays_arithmetic import parameters_addition, parameters_mod, parameters_subtraction
+size, clients, lost = int(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+x = [np.random.default_rng(0).normal(size=size).astype(np.float32).clip(-4, 4)]
+keys = [np.random.default_rng(k).bytes(32) for k in range(clients)]
+began = time.process_time()
+y = quantize(x, 8.0, 1 << 22)
+for key in keys:  # one's own and n - 1 pairwise masks
+    y = parameters_addition(y, pseudo_rand_gen(key, 1 << 32, [(size,)]))
+y = parameters_mod(y, 1 << 32)
+client = time.process_time() - began
+began = time.process_time()
+for key in [*keys[lost:], *[k for _ in range(lost) for k in keys[lost:]]]:
+    y = parameters_subtraction(y, pseudo_rand_gen(key, 1 << 32, [(size,)]))
+y = dequantize(parameters_mod(y, 1 << 32), 8.0, 1 << 22)
+print(json.dumps({"client": client, "recovery": time.process_time() - began, "bytes": 8 * size}))
+"""
+
+
+def beside_flwr(python: str, size: int, clients: int, dropouts: float) -> dict[str, float]:
+    command = [python, "-c", FLWR, str(size), str(clients), str(int(dropouts * clients))]
+    found: dict[str, float] = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    return found
+
+
+def with_training(model: str, clients: int, examples: int, rounds: int, protocols: list[str]) -> None:
+    """Rounds of FedAvg on random texts, plain and secure in turn, so that whatever else the machine does meets both."""
+    from benchmarks.overhead import SOLVER
+    from benchmarks.workload import Workload
+    from motet.algorithms import fedavg
+    from motet.experiment.run import Plan, Running
+    from motet.learning.workers import Workers, default_count
+    from motet.report.progress import Silent
+
+    federation = Workload(model, clients=clients, examples=examples).federation()
+    features = {federation.features.key: federation.features}
+    bench = Workers(default_count(), {federation.model.key: federation.model}, features, Scratch())
+    systems = {
+        p: Running(Plan(federation, fedavg(SOLVER), 10**6, secure=SECURE[p]()), bench, None, Silent()) for p in protocols
+    }
+    spent = defaultdict(list)
+    for index in range(rounds):
+        for name, running in systems.items():
+            rnd = Round(index, 10**6, tuple(federation.clients), federation.seed, federation.server_context(index))
+            running.mailbox.round = index
+            began = time.perf_counter()
+            running.state = running._play(running.plan.algorithm.round(running.state, rnd))
+            spent[name].append(time.perf_counter() - began)
+            print(
+                f"{federation.model.layout.size:,} numbers, {clients} clients, {name}: {spent[name][-1]:.2f} s"
+                f"  ratio {spent[name][-1] / spent['none'][-1]:.2f}",
+                flush=True,
+            )
+    bench.close()
+
+
+def told(row: dict[str, Any]) -> str:
+    client = sum(row["client_seconds"].values())
+    return (
+        f"{row['protocol']:13s} {row['size']:>9,d} {row['clients']:4d} {row['dropouts']:5.0%}  client {client * 1e3:9.1f} ms"
+        f"  recovery {row['recovery_seconds'] * 1e3:9.1f} ms  up {row['up_ratio']:6.3f}x  error {row['error']:.1e}"
+    )
+
+
+def draw(rows: list[dict[str, Any]], path: Path) -> None:
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    figure, axes = plt.subplots(1, 3, figsize=(13, 4), constrained_layout=True)
+    size, few, most = max(r["size"] for r in rows), min(r["clients"] for r in rows), max(r["clients"] for r in rows)
+    for protocol in ("none", "secagg", "secagg_plus", "light_secagg"):
+        own = [r for r in rows if r["protocol"] == protocol]
+        shown = max((r["size"] for r in own if r["clients"] == most), default=size)
+        lines = (
+            [(r["dropouts"] * 100, r["recovery_seconds"]) for r in own if (r["size"], r["clients"]) == (shown, most)],
+            [(r["size"], sum(r["client_seconds"].values())) for r in own if r["clients"] == few and not r["dropouts"]],
+            [(r["clients"], r["up_ratio"]) for r in own if r["size"] == shown and not r["dropouts"]],
+        )
+        for axis, points in zip(axes, lines, strict=True):
+            axis.plot(*zip(*sorted(points), strict=True), marker="o", label=f"{protocol}, {shown:.0e} numbers")
+    titles = (
+        (f"server's recovery, {most} clients", "lost clients, %", "CPU seconds"),
+        (f"one client of {few}", "numbers", "CPU seconds"),
+        ("bytes up over a plain 32-bit upload", "clients", "ratio"),
+    )
+    for axis, (title, across, along) in zip(axes, titles, strict=True):
+        axis.set(title=title, xlabel=across, ylabel=along, yscale="log")
+    axes[1].set_xscale("log")
+    axes[0].legend(fontsize=7)
+    figure.savefig(path, dpi=150)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--sizes", type=float, nargs="+", default=[1e5, 1e6])
+    parser.add_argument("--clients", type=int, nargs="+", default=[10, 30])
+    parser.add_argument("--dropouts", type=float, nargs="+", default=[0.0, 0.1, 0.3])
+    parser.add_argument("--protocols", nargs="+", default=list(SECURE))
+    parser.add_argument("--memory", type=float, default=4.0, help="gigabytes")
+    parser.add_argument("--flwr", help="a Python that has flwr")
+    parser.add_argument("--out", type=Path, help="folder for secure.json and secure.png")
+    parser.add_argument("--training", help="a model of benchmarks.workload, such as 6x384")
+    parser.add_argument("--examples", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=2)
+    args = parser.parse_args()
+    if args.training:
+        with_training(args.training, args.clients[0], args.examples, args.rounds, args.protocols)
+        return
+    rows: list[dict[str, Any]] = []
+    try:
+        sweep(args, rows)
+    finally:  # what was measured is kept, whatever ends it
+        if args.out and rows:
+            args.out.mkdir(parents=True, exist_ok=True)
+            (args.out / "secure.json").write_text(json.dumps(rows, indent=1))
+            draw(rows, args.out / "secure.png")
+
+
+def sweep(args: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
+    for size in map(int, args.sizes):
+        for clients in args.clients:
+            for dropouts in args.dropouts:
+                for protocol in args.protocols:
+                    if (need := room_for(protocol, size, clients)) > args.memory:
+                        print(f"{protocol:13s} {size:>9,d} {clients:4d} {dropouts:5.0%}  left out: about {need:.0f} GB")
+                        continue
+                    rows.append(measured(protocol, size, clients, dropouts))
+                    print(told(rows[-1]), flush=True)
+                if args.flwr:
+                    found = beside_flwr(args.flwr, size, clients, dropouts)
+                    print(
+                        f"flwr SecAgg+   {size:>9,d} {clients:4d} {dropouts:5.0%}  client {found['client'] * 1e3:9.1f} ms"
+                        f"  recovery {found['recovery'] * 1e3:9.1f} ms  up {found['bytes'] / 4 / size:6.3f}x",
+                        flush=True,
+                    )
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    main()

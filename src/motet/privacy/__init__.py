@@ -1,0 +1,27 @@
+"""Differential privacy: a table of where noise is added, and what it has cost so far."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+
+def none() -> None:
+    """No noise."""
+
+
+def central(clip: float, noise: float, delta: float = 1e-5, budget: float | None = None, seeded: bool = False) -> Any:
+    """Clients clip, the server adds Gaussian noise to the sum; the server is trusted with it (McMahan et al. 2018)."""
+    from motet.privacy.private import Private
+
+    return Private("central", clip, noise, delta, budget, seeded)
+
+
+def local(clip: float, noise: float, delta: float = 1e-5, budget: float | None = None, seeded: bool = False) -> Any:
+    """Every client clips its reply and adds Gaussian noise to it; nobody is trusted."""
+    from motet.privacy.private import Private
+
+    return Private("local", clip, noise, delta, budget, seeded)
+
+
+PRIVACY: dict[str, Callable[..., Any]] = {"none": none, "central": central, "local": local}

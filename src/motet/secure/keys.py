@@ -1,0 +1,92 @@
+"""All cryptography there is: X25519, HKDF-SHA256, AES-256 in counter mode and in GCM, Ed25519, from `cryptography`.
+
+Every agreed key is for one purpose, one sum and one direction: what it is for goes into its derivation.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from motet.core.errors import ConfigError, PrivacyError
+from motet.core.rng import Seed
+
+try:
+    from cryptography.exceptions import InvalidSignature, InvalidTag
+    from cryptography.hazmat.primitives import hashes
+    from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
+    from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
+    from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
+    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+    from cryptography.hazmat.primitives.kdf.hkdf import HKDF
+except ImportError:
+    raise ConfigError("secure sums need the package cryptography; pip install 'motet[secure]'") from None
+
+KEY = 32
+Draw = Callable[[int], bytes]
+
+
+def entropy(seed: Seed | None) -> Draw:
+    """The operating system's generator; or, for a simulation that wants the same masks again, a stream made from a seed."""
+    if seed is None:
+        return os.urandom
+    stream = stream_of(hashlib.sha256(f"{seed.root}/{seed.path}".encode()).digest())
+    return lambda count: stream.update(bytes(count))
+
+
+class AgreementKey:
+    """A secret key of X25519, with which any other client's public key gives what only these two know."""
+
+    def __init__(self, secret: bytes) -> None:
+        self.secret = secret
+        self.private = X25519PrivateKey.from_private_bytes(secret)
+        self.public = self.private.public_key().public_bytes_raw()
+
+    def agreed(self, public: bytes, purpose: str) -> bytes:
+        """The 32 bytes that two clients share for one purpose."""
+        try:
+            shared = self.private.exchange(X25519PublicKey.from_public_bytes(public))
+        except ValueError:
+            raise PrivacyError(f"a public key of {len(public)} bytes came that X25519 cannot agree with; refused.") from None
+        return HKDF(hashes.SHA256(), KEY, salt=None, info=purpose.encode()).derive(shared)
+
+
+def seal(key: bytes, text: bytes, about: bytes) -> bytes:
+    """Encrypt and authenticate. A key seals one message only, so that the nonce may be zero."""
+    return AESGCM(key).encrypt(bytes(12), text, about)
+
+
+def unseal(key: bytes, sealed: bytes, about: bytes, sender: str) -> bytes:
+    try:
+        return AESGCM(key).decrypt(bytes(12), sealed, about)
+    except (InvalidTag, ValueError):
+        raise PrivacyError(f"what came as a share from {sender} was not written by it for this sum; it is refused.") from None
+
+
+def stream_of(key: bytes) -> CipherContext:
+    """The keystream of AES-256 in counter mode: zeros go in, uniform bytes come out."""
+    return Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+
+
+@dataclass(frozen=True)
+class Signer:
+    """A client's identity: it signs what its peers must be sure it said."""
+
+    secret: bytes
+
+    @property
+    def public(self) -> bytes:
+        return Ed25519PrivateKey.from_private_bytes(self.secret).public_key().public_bytes_raw()
+
+    def sign(self, text: bytes) -> bytes:
+        return Ed25519PrivateKey.from_private_bytes(self.secret).sign(text)
+
+
+def signed(public: bytes, text: bytes, signature: bytes) -> bool:
+    try:
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, text)
+    except (InvalidSignature, ValueError):
+        return False
+    return True

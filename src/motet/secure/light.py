@@ -1,0 +1,122 @@
+"""LightSecAgg (So et al. 2022): the server recovers the sum of the masks in one step, however many clients were lost.
+
+Client i cuts its mask z_i into U − T pieces, adds T random ones, and gives client j the value at j of the polynomial through
+all U pieces (at n+1 … n+U). Each of U survivors adds up the shares of those in the sum; interpolation of these aggregates at
+n+1 … n+U−T gives Σ z_i. Any T shares say nothing of a mask.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from motet.core.errors import ConfigError, RunError
+from motet.core.script import ClientId
+from motet.secure.circle import Circle
+from motet.secure.field import FIELD, Elements, Field
+from motet.secure.keys import AgreementKey, Draw
+from motet.secure.masks import field_mask
+
+
+@dataclass(frozen=True)
+class Light:
+    """`privacy`: the share of clients that may collude with the server (T). `threshold`: the share that must finish (U)."""
+
+    privacy: float
+    threshold: float
+    modulus: int = FIELD.prime
+    early: bool = True  # a share is a piece of the mask, so the size of the vector must be known
+
+    def __post_init__(self) -> None:
+        if not 0 < self.privacy < self.threshold < 1:
+            raise ConfigError(
+                f"secure.privacy is {self.privacy:g} and secure.threshold {self.threshold:g}; both are shares of the clients, "
+                "and more must finish than may collude: 0 < privacy < threshold < 1."
+            )
+        if self.threshold < 0.5:
+            raise ConfigError(f"secure.threshold is {self.threshold:g}; below 0.5 a server could open two sums of one round.")
+
+    def colluders(self, clients: int) -> int:
+        return max(1, math.floor(self.privacy * clients + 1e-9))
+
+    def needed(self, clients: int) -> int:
+        half = clients // 2 + 1
+        return min(clients, max(self.colluders(clients) + 1, half, math.floor(self.threshold * clients + 1e-9)))
+
+    def holders(self, circle: Circle, client: ClientId) -> tuple[ClientId, ...]:
+        return circle.members
+
+    def holds_together(self, circle: Circle, survivors: Collection[ClientId]) -> bool:
+        return True
+
+    def _pieces(self, clients: int, size: int) -> tuple[int, int]:
+        """How many pieces a mask is cut into, and how long each is."""
+        count = self.needed(clients) - self.colluders(clients)
+        return count, -(-size // count)
+
+    def shares(
+        self, seed: bytes, key: AgreementKey, circle: Circle, me: ClientId, size: int, draw: Draw
+    ) -> dict[ClientId, bytes]:
+        clients = len(circle.members)
+        count, length = self._pieces(clients, size)
+        pieces = field_mask(seed, count * length).reshape(count, length)
+        hiding = field_mask(draw(32), self.colluders(clients) * length).reshape(-1, length)
+        coded = encoded(FIELD, np.concatenate([pieces, hiding]), clients)
+        return {member: coded[k].tobytes() for k, member in enumerate(circle.members)}
+
+    def mask(
+        self, words: np.ndarray, seed: bytes, key: AgreementKey, circle: Circle, me: ClientId, peers: Collection[ClientId]
+    ) -> None:
+        count, length = self._pieces(len(circle.members), words.size)
+        FIELD.add(words, field_mask(seed, count * length)[: words.size])
+
+    def add(self, total: np.ndarray, words: np.ndarray) -> None:
+        if words.size and int(words.max()) >= self.modulus:
+            raise RunError("a masked upload holds words that are no elements of the field; the client speaks another protocol.")
+        FIELD.add(total, words)
+
+    def answer(self, held: Mapping[ClientId, bytes], survivors: Collection[ClientId]) -> torch.Tensor:
+        chosen = [np.frombuffer(held[v], np.uint32) for v in survivors]
+        if len({share.size for share in chosen}) != 1:
+            raise RunError("shares of different lengths came, so the clients' vectors differ in size; use one model for all.")
+        total = chosen[0].copy()
+        for share in chosen[1:]:
+            FIELD.add(total, share)
+        return torch.from_numpy(total.view(np.int32))
+
+    def unmask(
+        self,
+        total: np.ndarray,
+        circle: Circle,
+        shared: Sequence[ClientId],
+        alive: Collection[ClientId],
+        answers: Mapping[ClientId, torch.Tensor],
+    ) -> None:
+        clients = len(circle.members)
+        enough = self.needed(clients)
+        if len(answers) < enough:
+            raise RunError(
+                f"{len(answers)} of {clients} clients stayed to the end and {enough} are needed; the sum stays hidden. Raise "
+                f"patience.timeout, or lower secure.threshold ({self.threshold:g})."
+            )
+        count, _ = self._pieces(clients, total.size)
+        used = sorted(answers, key=circle.places.__getitem__)[:enough]
+        coded = {circle.places[c]: answers[c].numpy().view(np.uint32) for c in used}
+        FIELD.subtract(total, recovered(FIELD, coded, clients, count)[: total.size])
+
+
+def encoded(field: Field, pieces: Elements, clients: int) -> Elements:
+    """One row a client: the value at 1 … n of the polynomial through the pieces, which stand at n+1 … n+U."""
+    nodes = range(clients + 1, clients + 1 + len(pieces))
+    return field.product(field.interpolation(nodes, range(1, clients + 1)), pieces)
+
+
+def recovered(field: Field, answers: Mapping[int, Elements], clients: int, count: int) -> Elements:
+    """The first `count` pieces, one after another, from the aggregates of U clients by their places."""
+    known = [place + 1 for place in answers]
+    matrix = field.interpolation(known, range(clients + 1, clients + 1 + count))
+    return field.product(matrix, np.stack(list(answers.values()))).reshape(-1)

@@ -1,0 +1,111 @@
+"""SecAgg (Bonawitz et al. 2017) and SecAgg+ (Bell et al. 2020): masks that two clients agree on cancel in the sum.
+
+    y_u = x_u + PRG(b_u) + Σ_{v<u} PRG(s_uv) − Σ_{v>u} PRG(s_uv)   mod 2³²                        (Bonawitz et al., section 4)
+
+The seed b_u and the key behind all s_uv are shared among u's holders. Of a client whose upload is in the sum they give shares
+of the seed, of one that was lost shares of the key: never both, or its upload could be read. SecAgg+ is the same on a sparse
+graph of neighbours.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from motet.core.errors import ConfigError, RunError
+from motet.core.script import ClientId
+from motet.secure.circle import Circle
+from motet.secure.graph import Complete, Ring, connected, needed
+from motet.secure.keys import AgreementKey, Draw
+from motet.secure.masks import add_mask, subtract_mask
+from motet.secure.shamir import LIMBS, join, split
+
+Answer = dict[ClientId, bytes]  # whose secret → this holder's share of it
+
+
+@dataclass(frozen=True)
+class Pairwise:
+    threshold: float
+    graph: Complete | Ring
+    modulus: int = 2**32
+    early: bool = False  # shares do not depend on the size of the vector
+
+    def __post_init__(self) -> None:
+        if not 0.5 <= self.threshold < 1:
+            raise ConfigError(
+                f"secure.threshold is {self.threshold:g}; it is the share of clients of which more must finish: at least 0.5, "
+                "or a server could open two sums of one round, and below 1."
+            )
+
+    def holders(self, circle: Circle, client: ClientId) -> tuple[ClientId, ...]:
+        return self.graph.holders(circle, client)
+
+    def needed(self, holders: int) -> int:
+        return needed(holders, self.threshold)
+
+    def holds_together(self, circle: Circle, survivors: Collection[ClientId]) -> bool:
+        return connected(self.graph, circle, survivors)
+
+    def shares(
+        self, seed: bytes, key: AgreementKey, circle: Circle, me: ClientId, size: int, draw: Draw
+    ) -> dict[ClientId, bytes]:
+        holders = self.holders(circle, me)
+        values = split([seed, key.secret], len(holders), self.needed(len(holders)), draw)
+        return {holder: values[k].tobytes() for k, holder in enumerate(holders)}
+
+    def mask(
+        self, words: np.ndarray, seed: bytes, key: AgreementKey, circle: Circle, me: ClientId, peers: Collection[ClientId]
+    ) -> None:
+        add_mask(words, seed)
+        for peer in peers:
+            if peer != me:
+                pad = add_mask if me > peer else subtract_mask
+                pad(words, key.agreed(circle.hellos[peer].mask, f"mask {circle.digest}"))
+
+    def add(self, total: np.ndarray, words: np.ndarray) -> None:
+        np.add(total, words, out=total)
+
+    def answer(self, held: Mapping[ClientId, bytes], survivors: Collection[ClientId]) -> Answer:
+        half = 4 * LIMBS
+        return {v: share[:half] if v in survivors else share[half:] for v, share in held.items()}
+
+    def unmask(
+        self,
+        total: np.ndarray,
+        circle: Circle,
+        shared: Sequence[ClientId],
+        alive: Collection[ClientId],
+        answers: Mapping[ClientId, Answer],
+    ) -> None:
+        """Remove the own masks of those in the sum, and what those who were lost would have cancelled."""
+        secrets = {v: self._secret(circle, v, answers) for v in shared}
+        for v in shared:
+            if v in alive:
+                subtract_mask(total, secrets[v])
+                continue
+            key = AgreementKey(secrets[v])
+            if key.public != circle.hellos[v].mask:
+                raise RunError(
+                    f"the shares of {v}'s key do not give that key: a client sent a wrong one. The sum stays hidden."
+                )
+            for u in self.holders(circle, v):
+                if u in alive:
+                    pad = subtract_mask if u > v else add_mask
+                    pad(total, key.agreed(circle.hellos[u].mask, f"mask {circle.digest}"))
+
+    def _secret(self, circle: Circle, client: ClientId, answers: Mapping[ClientId, Answer]) -> bytes:
+        holders = self.holders(circle, client)
+        shares = {
+            k: np.frombuffer(answers[h][client], np.uint32)
+            for k, h in enumerate(holders)
+            if h in answers and len(answers[h].get(client, b"")) == 4 * LIMBS
+        }
+        enough = self.needed(len(holders))
+        if len(shares) < enough:
+            raise RunError(
+                f"{len(shares)} of the {len(holders)} holders of {client}'s shares stayed to the end and {enough} are needed; "
+                "the sum stays hidden. Raise patience.timeout, or lower secure.threshold (at least 0.5)."
+            )
+        return join(shares, enough)[0]

@@ -1,0 +1,294 @@
+"""A secure sum: the exchanges that stand in for one `total`, and the client's half of them.
+
+    advertise   public keys                            → what everybody announced
+    share       sealed shares of one's secrets         → the shares meant for each
+    upload      the work's reply, masked               → who is in the sum
+    confirm     a signature of that list               → everybody's signatures
+    reveal      what opens the sum over exactly those
+
+An algorithm's own method is performed inside `upload` (or `share`, where the size of the vector must be known). The server
+sees keys, sealed boxes, masked words, signatures, and what opens the sum. Clients check everything they are told.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Generator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from motet.codecs.channel import Chain, Coded
+from motet.codecs.fixed_point import FixedPoint
+from motet.core.errors import ConfigError, PrivacyError, RunError
+from motet.core.messages import message
+from motet.core.params import Layout, Params
+from motet.core.script import ClientId, Exchange, Script, address_of, gather, to_all, work
+from motet.core.weighted import RunningSum, Weighted
+from motet.core.work import Job, Work
+from motet.secure.circle import Circle, Hello, introduction
+from motet.secure.identities import Identities
+from motet.secure.keys import KEY, AgreementKey, Draw, entropy, seal, unseal
+from motet.secure.session import Demands, Secrets, Session, Vector
+
+
+@message
+@dataclass(frozen=True, eq=False)
+class Introduce:
+    """Everybody's keys; and what the work is asked, if it is to be done before shares are made."""
+
+    hellos: dict[ClientId, Hello]
+    payload: Any = None
+
+
+@message
+@dataclass(frozen=True, eq=False)
+class Deliver:
+    """Sealed shares by sender; and what the work is asked, if it has not been done."""
+
+    parcels: dict[ClientId, bytes]
+    payload: Any = None
+
+
+@message
+@dataclass(frozen=True, eq=False)
+class Masked:
+    """A vector nobody can read: 32-bit words, and how the numbers were laid out."""
+
+    layout: Layout
+    double: bool
+    words: torch.Tensor
+
+
+class Masking(Protocol):
+    """What distinguishes one protocol from another: which shares are made, how a vector is masked, how a sum is opened."""
+
+    @property
+    def modulus(self) -> int: ...
+    @property
+    def early(self) -> bool:
+        """Whether shares depend on the size of the vector, so that the work comes before them."""
+
+    def holders(self, circle: Circle, client: ClientId) -> tuple[ClientId, ...]: ...
+    def needed(self, holders: int, /) -> int: ...
+    def holds_together(self, circle: Circle, survivors: Collection[ClientId]) -> bool: ...
+    def shares(
+        self, seed: bytes, key: AgreementKey, circle: Circle, me: ClientId, size: int, draw: Draw
+    ) -> dict[ClientId, bytes]: ...
+    def mask(
+        self, words: np.ndarray, seed: bytes, key: AgreementKey, circle: Circle, me: ClientId, peers: Collection[ClientId]
+    ) -> None: ...
+    def add(self, total: np.ndarray, words: np.ndarray) -> None: ...
+    def answer(self, held: Mapping[ClientId, bytes], survivors: Collection[ClientId]) -> Any: ...
+    def unmask(
+        self,
+        total: np.ndarray,
+        circle: Circle,
+        shared: Sequence[ClientId],
+        alive: Collection[ClientId],
+        answers: Mapping[ClientId, Any],
+    ) -> None: ...
+
+
+class MaskedSum:
+    """Adds masked words in place: a cohort of any size costs this one buffer."""
+
+    def __init__(self, masking: Masking) -> None:
+        self.masking, self.members = masking, list[ClientId]()
+        self.first: Masked | None = None
+        self.total = np.zeros(0, np.uint32)
+
+    def add(self, client: ClientId, reply: Masked) -> None:
+        words = reply.words.numpy().view(np.uint32)
+        if self.first is None:
+            self.first, self.total = reply, np.zeros_like(words)
+        if (reply.layout, reply.double, words.size) != (self.first.layout, self.first.double, self.total.size):
+            raise RunError(
+                f"{client}'s masked reply has another layout than the others'; use the same model and layers everywhere."
+            )
+        self.masking.add(self.total, words)
+        self.members.append(client)
+
+    def value(self) -> MaskedSum:
+        return self
+
+
+@dataclass(frozen=True)
+class SecureSum:
+    """Rewrites sums (`under`). `largest_weight`: what a reply may count for; its numbers are scaled by weight over it."""
+
+    masking: Masking
+    numbers: FixedPoint = FixedPoint()
+    largest_weight: float = 1024.0
+    demands: Demands = Demands()
+    identities: Identities = Identities()
+    seeded: bool = False  # masks from the run's seed: for simulations that must repeat to the last byte; not secure
+    codecs: Chain = Chain()
+    name: str = "secure"
+    fleeting: bool = True  # what it remembers must not reach a disk
+
+    # ---- the server's half ----
+
+    def __call__(self, exchange: Exchange) -> Script[Weighted]:
+        early, asked = self.masking.early, exchange.payloads
+        hellos: dict[ClientId, Hello] = yield from gather(self.advertise, to_all(asked, exchange.address))
+        self._enough(len(hellos), self.demands.minimum, "announced themselves")
+        introduce = {c: Introduce(hellos, asked[c] if early else None) for c in hellos}
+        parcels: dict[ClientId, dict[ClientId, bytes]] = yield from gather(self.share, introduce)
+        self._enough(len(parcels), self.demands.minimum, "sent shares")
+        mail = {c: {s: box[c] for s, box in parcels.items() if c in box} for c in parcels}
+        deliver = {c: Deliver(mail[c], None if early else asked[c]) for c in parcels}
+        summed: MaskedSum = yield Exchange(address_of(self.upload), deliver, "each", partial(MaskedSum, self.masking))
+        alive = tuple(summed.members)
+        self._enough(len(alive), self.demands.minimum, "uploaded")
+        signatures = yield from gather(self.confirm, to_all(alive, alive))
+        answers = yield from gather(self.reveal, to_all(signatures, signatures))
+        circle = Circle(0, exchange.address, hellos)
+        return self._opened(summed, circle, tuple(parcels), answers)
+
+    def _enough(self, count: int, needed: int, what: str) -> None:
+        if count < needed:
+            raise RunError(f"{count} clients {what} and a secure sum is over at least {needed}; nothing is revealed.")
+
+    def _opened(
+        self, summed: MaskedSum, circle: Circle, shared: Sequence[ClientId], answers: Mapping[ClientId, Any]
+    ) -> Weighted:
+        if summed.first is None:
+            raise RunError("no client uploaded anything; there is nothing to sum.")
+        self.masking.unmask(summed.total, circle, shared, set(summed.members), answers)
+        clients, modulus = len(circle.hellos), self.masking.modulus
+        words, layout, double = summed.total, summed.first.layout, summed.first.double
+        total = RunningSum()
+        total.weight = float(self.numbers.decode(words[-2:], True, clients, modulus))
+        numbers = self.numbers.decode(words[:-2], double, clients, modulus)
+        total.sum = Params(layout, numbers if double else numbers * self.largest_weight)
+        mean = total.value()
+        if double:
+            return mean
+        decoded: Params = self.codecs.decode(Coded(layout, mean.value.flat.float(), (None,) * len(self.codecs.codecs)))
+        return Weighted(decoded, mean.weight)
+
+    # ---- the client's half ----
+
+    @work(reveals="each")
+    def advertise(self, ctx: Any, address: str, old: Session | None) -> tuple[Hello, Session]:
+        """New keys for a new sum; whatever was left of the last one is forgotten."""
+        if old is not None:
+            old.close()
+        _expect(address, str)
+        draw = self._entropy(ctx, "keys", address)
+        signer = self.identities.signer(ctx.client, draw)
+        secrets = Secrets(AgreementKey(draw(KEY)), AgreementKey(draw(KEY)), draw(KEY), signer)
+        text = introduction(ctx.round, address, ctx.client, secrets.box.public, secrets.key.public)
+        hello = Hello(secrets.box.public, secrets.key.public, signer.public, signer.sign(text))
+        return hello, Session(ctx.client, ctx.round, address, hello, secrets)
+
+    @work(reveals="each")
+    def share(self, ctx: Any, ask: Introduce, own: Session | None) -> Work[tuple[dict[ClientId, bytes], None]]:
+        """Shares of one's secrets, each sealed for the one who is to hold it."""
+        session = _begun(own)
+        secrets = session.enter("share", ctx.round)
+        _expect(ask, Introduce)
+        session.circle = circle = Circle(session.round, session.address, ask.hellos)
+        self.demands.circle(circle, session, self.identities.known(circle.members))
+        size = 0
+        if self.masking.early:
+            session.vector = yield from self._vector(ctx, session, ask.payload)
+            size = session.vector.words.size
+        draw = self._entropy(ctx, "shares", session.address)
+        shares = self.masking.shares(secrets.seed, secrets.key, circle, ctx.client, size, draw)
+        session.held[ctx.client] = shares.pop(ctx.client)
+        about = circle.digest.encode()
+        return {to: seal(_sealing(session, secrets, to, ctx.client, to), share, about) for to, share in shares.items()}, None
+
+    @work(reveals="each")
+    def upload(self, ctx: Any, ask: Deliver, own: Session | None) -> Work[tuple[Masked, None]]:
+        """Do the work, and send its reply masked."""
+        session = _begun(own)
+        secrets = session.enter("upload", ctx.round)
+        _expect(ask, Deliver)
+        circle, me = session.circle, ctx.client
+        holders = self.masking.holders(circle, me)
+        self.demands.mail({*ask.parcels, me}, holders, self.masking.needed(len(holders)))
+        about = circle.digest.encode()
+        for sender in ask.parcels.keys() - {me}:
+            key = _sealing(session, secrets, sender, sender, me)
+            session.held[sender] = unseal(key, ask.parcels[sender], about, sender)
+        vector = session.vector or (yield from self._vector(ctx, session, ask.payload))
+        session.vector = None
+        self.masking.mask(vector.words, secrets.seed, secrets.key, circle, me, session.held)
+        return Masked(vector.layout, vector.double, torch.from_numpy(vector.words.view(np.int32))), None
+
+    @work(reveals="each")
+    def confirm(self, ctx: Any, survivors: tuple[ClientId, ...], own: Session | None) -> tuple[bytes, None]:
+        """Sign who is in the sum; after this, no other list is looked at."""
+        session = _begun(own)
+        secrets = session.enter("confirm", ctx.round)
+        _expect(survivors, tuple)
+        holders = self.masking.holders(session.circle, ctx.client)
+        self.demands.survivors(survivors, session, holders, self.masking.needed(len(holders)))
+        if not self.masking.holds_together(session.circle, survivors):
+            raise PrivacyError(
+                "the survivors fall into groups that share no masks, so the server would learn more than one sum."
+            )
+        session.survivors = survivors
+        return secrets.signer.sign(session.circle.statement(survivors)), None
+
+    @work(reveals="each")
+    def reveal(self, ctx: Any, signatures: dict[ClientId, bytes], own: Session | None) -> tuple[Any, None]:
+        """Give out what opens the sum, once enough others have signed for the same one."""
+        session = _begun(own)
+        session.enter("reveal", ctx.round)
+        _expect(signatures, dict)
+        holders = self.masking.holders(session.circle, ctx.client)
+        self.demands.signatures(signatures, session, holders, self.masking.needed(len(holders)))
+        answer = self.masking.answer(session.held, session.survivors)
+        session.close()
+        return answer, None
+
+    def _vector(self, ctx: Any, session: Session, payload: Any) -> Generator[Job, Any, Vector]:
+        """The work's reply as integers: its numbers times its weight, and then the weight."""
+        reply = yield from ctx.perform(session.address, payload)
+        _expect(reply, Weighted)
+        if not 0 <= reply.weight <= self.largest_weight:
+            raise ConfigError(
+                f"a reply counts for more than secure.largest_weight={self.largest_weight:g} (or for less than nothing); "
+                "raise it to the largest number of examples that a client has, or use algorithm.weighting=uniform."
+            )
+        clients, modulus = len(session.circle.hellos), self.masking.modulus
+        rng = np.random.Generator(np.random.PCG64(ctx.seed.of("rounding", session.address).number()))
+        flat, double = self._coded(reply.value), reply.value.flat.dtype == torch.float64
+        numbers = flat * reply.weight if double else flat
+        factor = 1.0 if double else reply.weight / self.largest_weight
+        weight = torch.tensor([reply.weight], dtype=torch.float64)
+        words = [
+            self.numbers.encode(numbers, factor, clients, modulus, rng),
+            self.numbers.encode(weight, 1.0, clients, modulus, rng),
+        ]
+        return Vector(reply.value.layout, double, np.concatenate(words))
+
+    def _coded(self, value: Params) -> torch.Tensor:
+        coded = self.codecs.encode(value)
+        body: torch.Tensor = coded.body if isinstance(coded, Coded) else value.flat
+        return body
+
+    def _entropy(self, ctx: Any, purpose: str, address: str) -> Draw:
+        return entropy(ctx.seed.of("secure", purpose, address) if self.seeded else None)
+
+
+def _sealing(session: Session, secrets: Secrets, peer: ClientId, sender: ClientId, receiver: ClientId) -> bytes:
+    """The key for one parcel in one direction."""
+    return secrets.box.agreed(session.circle.hellos[peer].box, f"share {sender}>{receiver} {session.circle.digest}")
+
+
+def _begun(session: Session | None) -> Session:
+    if session is None:
+        raise PrivacyError("no sum was begun with this client; it must be asked to advertise its keys first.")
+    return session
+
+
+def _expect(value: Any, kind: type) -> None:
+    if not isinstance(value, kind):
+        raise PrivacyError(f"a {type(value).__name__} came where a {kind.__name__} belongs; it is refused.")

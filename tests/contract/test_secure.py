@@ -1,0 +1,136 @@
+"""What holds for every algorithm under every secure sum: the plain run, or a refusal before the first exchange."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from motet.algorithms import ALGORITHMS, fedavg
+from motet.algorithms.fedavg import FedAvg
+from motet.core.errors import ConfigError, PrivacyError
+from motet.core.layers import Layers
+from motet.core.program import Algorithm
+from motet.core.script import offers, play
+from motet.experiment.build import build_secure
+from motet.experiment.config import Choice, Config, Evaluation
+from motet.experiment.federation import Federation
+from motet.experiment.run import Plan, Running, run
+from motet.learning.bench import Alone
+from motet.learning.solver import Solver
+from motet.report.progress import Silent
+from motet.secure import SECURE, light_secagg, secagg
+from motet.wire import pack
+
+SOLVER = Solver(optimizer="sgd", lr=0.1, batch=8)
+PROTOCOLS = [name for name in SECURE if name != "none"]
+
+
+def after(federation: Federation, algorithm: Algorithm, rounds: int = 1, **plan: Any) -> Running:
+    running = Running(Plan(federation, algorithm, rounds, **plan), Alone(torch.device("cpu")), None, Silent())
+    running.play_rounds()
+    return running
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_an_algorithm_is_as_good_as_plain_under_every_secure_sum_or_refused(name: str, federation: Federation) -> None:
+    algorithm = ALGORITHMS[name](solver=SOLVER)
+    if "each" in offers(algorithm).values():
+        for protocol in PROTOCOLS:
+            with pytest.raises(PrivacyError, match="reveals only sums"):
+                build_secure(Config("r", secure=Choice(protocol)), algorithm)
+        return
+    plain = after(federation, algorithm).model_params()
+    moved = float((plain.flat - federation.model.fresh.flat).abs().max())
+    for protocol in PROTOCOLS:
+        secure = build_secure(Config("r", secure=Choice(protocol)), algorithm)
+        hidden = after(federation, algorithm, secure=secure).model_params()
+        assert float((hidden.flat - plain.flat).abs().max()) <= 1e-3 * moved + 1e-6, protocol
+
+
+def test_a_partial_model_is_summed_and_the_rest_stays_where_it_is(federation: Federation) -> None:
+    algorithm = FedAvg(SOLVER, shared=Layers.of("layers", "head"))
+    plain, hidden = after(federation, algorithm, 2), after(federation, algorithm, 2, secure=secagg())
+    for client in federation.clients:
+        one, other = plain.memories.get("fedavg", client), hidden.memories.get("fedavg", client)
+        torch.testing.assert_close(one.flat, other.flat, rtol=0, atol=1e-5)
+        assert one.layout.size == federation.model.layout.size - hidden.state.params.layout.size
+    torch.testing.assert_close(plain.state.params.flat, hidden.state.params.flat, rtol=0, atol=1e-5)
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_evaluation_under_secure_sums_is_the_mean_over_clients(protocol: str, federation: Federation) -> None:
+    running = after(federation, fedavg(SOLVER), secure=SECURE[protocol]())
+    assert running.look_at_clients() == {}
+    mean = running.look_at_mean("test")
+    running.host.behind = {}
+    each = play(running.judge.each(running.state, running.judged(), "test"), running.survey.ask, running.bench.run)
+    assert set(mean) == set(federation.task.measures)
+    for name, value in mean.items():
+        assert value == pytest.approx(sum(r[name] for r in each.values()) / len(each), abs=1e-6)
+
+
+class Interrupted:
+    """Watches a run and ends it after a round."""
+
+    def __init__(self, at: int) -> None:
+        self.at = at
+
+    def begin(self, *_: Any) -> None: ...
+    def cohort(self, *_: Any) -> None: ...
+    def client(self, *_: Any) -> None: ...
+    def note(self, *_: Any) -> None: ...
+    def end(self) -> None: ...
+
+    def round(self, number: int, *_: Any) -> None:
+        if number == self.at:
+            raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("protocol", PROTOCOLS)
+def test_a_run_that_goes_on_ends_in_the_same_bits_though_its_masks_are_new(
+    protocol: str, federation: Federation, tmp_path: Path
+) -> None:
+    def plan() -> Plan:
+        return Plan(federation, FedAvg(SOLVER, shared=Layers.of("layers", "head")), 3, secure=SECURE[protocol]())
+
+    def bench() -> Alone:
+        return Alone(torch.device("cpu"))
+
+    for name in ("whole", "cut"):
+        (tmp_path / name).mkdir()
+    whole, _ = run(plan(), bench(), folder=tmp_path / "whole")
+    with pytest.raises(KeyboardInterrupt):
+        run(plan(), bench(), folder=tmp_path / "cut", watch=Interrupted(2))
+    cut, _ = run(plan(), bench(), folder=tmp_path / "cut", resume=True)
+    assert pack(cut.state) == pack(whole.state)
+    assert (cut.final, cut.clients_final, cut.traffic) == (whole.final, whole.clients_final, whole.traffic)
+    kept = [p.name for p in (tmp_path / "whole" / "checkpoint" / "memories").iterdir()]
+    assert len(kept) == 4  # the clients' own layers, and no secret
+    assert not [name for name in kept if "secure" in name]
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"secure": {"type": "secagg", "treshold": 0.6}}, "Did you mean 'threshold'"),
+        ({"secure": {"type": "secag"}}, "Did you mean 'secagg'"),
+        ({"secure": {"type": "secagg", "threshold": 0.3}}, "at least 0.5"),
+        ({"secure": {"type": "light_secagg", "privacy": 0.8}}, "more must finish than may collude"),
+        ({"secure": {"type": "secagg_plus", "neighbours": 3}}, "an even number"),
+        ({"secure": {"type": "secagg_plus", "dropouts": 0.6}}, "must be below 0.5"),
+        ({"secure": "secagg", "codec": ["float16"]}, "float16 is not additive"),
+        ({"secure": "secagg", "cohort": {"size": 2}}, "cohort.size is 2"),
+        ({"secure": "secagg", "evaluation": {"clients": 2}}, "evaluation.clients is 2"),
+    ],
+)
+def test_what_cannot_be_hidden_is_said_before_anything_runs(given: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        build_secure(Config.of("r", given), fedavg())
+
+
+def test_a_federation_too_small_to_hide_in_is_refused(federation: Federation) -> None:
+    with pytest.raises(ConfigError, match="there are 4 clients, and a secure sum is over at least 5"):
+        Plan(federation, fedavg(), 1, evaluation=Evaluation(), secure=light_secagg(minimum=5))

@@ -1,0 +1,114 @@
+"""A federation with nothing to learn: clients that hold a vector each, for tests of how vectors are summed."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from motet.core.params import Params
+from motet.core.rng import Seed
+from motet.core.script import ClientId, Script, play, to_all, total, under, work
+from motet.core.weighted import Weighted
+from motet.learning.bench import Alone
+from motet.transport.host import Host
+from motet.transport.mailbox import Mailbox, Patience
+from motet.transport.memories import Memories
+from motet.transport.messages import Reply, Request
+
+PATIENT = Patience(quorum=0.01, on_error="drop")
+
+
+@dataclass(frozen=True)
+class Plainly:
+    """Everybody's vector, weighted."""
+
+    vectors: Mapping[ClientId, Weighted]
+    name: str = "plainly"
+
+    def round(self) -> Script[Weighted]:
+        return (yield from total(self.give, to_all(self.vectors, None)))
+
+    @work(reveals="sum")
+    def give(self, ctx: Any, ask: Any, memory: None) -> tuple[Weighted, None]:
+        return self.vectors[ctx.client], None
+
+    @work(reveals="each")
+    def tell(self, ctx: Any, ask: Any, memory: None) -> tuple[str, None]:
+        return "anything", None
+
+
+@dataclass(frozen=True)
+class Where:
+    """A context with no data in it."""
+
+    client: ClientId
+    round: int
+    seed: Seed
+    perform: Callable[[str, Any], Any]
+
+
+@dataclass
+class Line:
+    """In process; requests to some clients never arrive, or their replies are lost, stage by stage."""
+
+    host: Host
+    lost: Callable[[ClientId, str], bool] = lambda client, stage: False
+    deaf: Callable[[ClientId, str], bool] = lambda client, stage: False
+    replies: list[tuple[str, Reply]] = field(default_factory=list)
+    waiting: list[Request] = field(default_factory=list)
+
+    def send(self, request: Request) -> None:
+        self.waiting.append(request)
+
+    def receive(self, timeout: float) -> Reply | None:
+        while self.waiting:
+            request = self.waiting.pop(0)
+            stage = request.address.partition(".")[2]
+            if self.deaf(request.client, stage):
+                continue
+            reply = next(self.host.replies(iter([request])))
+            if not self.lost(request.client, stage):
+                self.replies.append((stage, reply))
+                return reply
+        return None
+
+    def close(self) -> None: ...
+
+
+def vectors(count: int, size: int = 7, seed: int = 0) -> dict[ClientId, Weighted]:
+    made = torch.Generator().manual_seed(seed)
+    names = [f"client-{k:03d}" for k in range(count)]
+    return {
+        n: Weighted(Params.of({"x": torch.randn(size, generator=made).clamp(-4, 4)}), float(3 + k)) for k, n in enumerate(names)
+    }
+
+
+def host_for(programs: list[Any], **options: Any) -> Host:
+    def context_of(client: ClientId, round: int, address: str, perform: Any, recall: Any) -> Where:
+        return Where(client, round, Seed(5).of(client, round, address), perform)
+
+    return Host(programs, context_of, Alone(torch.device("cpu")), Memories(), **options)
+
+
+def summed(
+    given: Mapping[ClientId, Weighted], secure: Any, kept: list[Line] | None = None, **line: Any
+) -> tuple[Weighted, Line]:
+    """The sum of the vectors as a server reads it, and the line over which it was made (also `kept`, should it fail)."""
+    program = Plainly(given)
+    route = Line(host_for([program, secure], behind={"plainly": frozenset({"secure"})}), **line)
+    if kept is not None:
+        kept.append(route)
+    mailbox = Mailbox(route, PATIENT)
+    return play(under(secure, program.round()), mailbox.ask, lambda job: None), route
+
+
+def mean(
+    given: Mapping[ClientId, Weighted], members: Iterator[ClientId] | list[ClientId] | set[ClientId]
+) -> tuple[torch.Tensor, float]:
+    chosen = [given[c] for c in members]
+    weight = sum(w.weight for w in chosen)
+    flat = torch.stack([w.value.flat.double() * w.weight for w in chosen]).sum(0)
+    return flat / weight, weight
