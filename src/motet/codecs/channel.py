@@ -40,7 +40,7 @@ class Codec(Protocol):
     """`encode` on the sender's side, `decode` on the reader's; `size` travels. Additive: decoding a sum gives the sum.
 
     `error` bounds the Euclidean distance between what goes in and what comes out. A codec that `narrows` numbers stands last in
-    its chain; one that is `sparse` leaves most of them out, which only an update can bear.
+    its chain; one `for_updates` takes away so much that weights could not bear it.
     """
 
     @property
@@ -50,7 +50,7 @@ class Codec(Protocol):
     @property
     def narrows(self) -> bool: ...
     @property
-    def sparse(self) -> bool: ...
+    def for_updates(self) -> bool: ...
     def encode(self, body: Tensor, rows: Rows, seed: Seed) -> tuple[Tensor, Tensor | None]: ...
     def decode(self, body: Tensor, beside: Tensor | None, rows: Rows) -> Tensor: ...
     def after(self, rows: Rows) -> Rows:
@@ -71,8 +71,9 @@ class Chain:
             raise ConfigError(f"codec: {early[0]} must be the last of its chain, since what follows needs plain numbers.")
 
     @property
-    def sparse(self) -> bool:
-        return any(codec.sparse for codec in self.codecs)
+    def for_updates(self) -> tuple[str, ...]:
+        """The codecs that weights could not bear."""
+        return tuple(codec.name for codec in self.codecs if codec.for_updates)
 
     @property
     def feeds_back(self) -> bool:

@@ -21,7 +21,7 @@ class Clip:
     name: str = "clip"
     additive: bool = True
     narrows: bool = False
-    sparse: bool = False
+    for_updates: bool = True
 
     def __post_init__(self) -> None:
         if not 0 < self.limit < float("inf"):

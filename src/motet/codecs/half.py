@@ -24,7 +24,7 @@ class Half:
     tiny: float
     additive: bool = False
     narrows: bool = True
-    sparse: bool = False
+    for_updates: bool = False
 
     def encode(self, body: Tensor, rows: Rows, seed: Seed) -> tuple[Tensor, None]:
         cast = body.to(self.dtype)

@@ -30,7 +30,7 @@ class Grid:
     rounding: Rounding
     additive: bool = False
     narrows: bool = True
-    sparse: bool = False
+    for_updates: bool = False
 
     @property
     def top(self) -> int:

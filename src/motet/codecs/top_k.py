@@ -25,7 +25,7 @@ class TopK:
     name: str = "top_k"
     additive: bool = False
     narrows: bool = False
-    sparse: bool = True
+    for_updates: bool = True
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:

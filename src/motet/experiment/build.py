@@ -237,18 +237,20 @@ def resolved(config: Config) -> Config:
 
 
 def build_channel(config: Config) -> Channel:
-    """The codecs of both ways. Weights cannot bear a sparse one, and weights are what goes down."""
+    """The codecs of both ways. Weights cannot bear all of them, and weights are what goes down."""
     up, down = (
         Chain(tuple(fill(choose(CODECS, c.type, "codec"), c.options, f"codec {c.type}") for c in choices))
         for choices in (config.codec.up, config.codec.down)
     )
-    if down.sparse:
+    if down.for_updates:
         raise ConfigError(
-            "codec: top_k keeps only the largest numbers, which an update can bear and weights, which go down, cannot; "
-            "say which way each codec is for: codec: {up: [top_k, int8], down: [float16]}"
+            f"codec: {down.for_updates[0]} takes away what an update can bear to lose and weights, which go down, cannot; "
+            f"say which way each codec is for: codec: {{up: [{down.for_updates[0]}], down: [float16]}}"
         )
-    if up.sparse and config.algorithm.options.get("sends") == "weights":
-        raise ConfigError("codec: top_k cannot code weights, and algorithm.sends is weights; set algorithm.sends=updates.")
+    if up.for_updates and config.algorithm.options.get("sends") == "weights":
+        raise ConfigError(
+            f"codec: {up.for_updates[0]} cannot code weights, and algorithm.sends is weights; set algorithm.sends=updates."
+        )
     return Channel(up, down, Seed(config.seed).of("codec"))
 
 
