@@ -57,6 +57,7 @@ class Evaluation:
 
     every: int = 1
     clients: int | None = None  # at most so many clients' own models and test sets; None: all
+    items: bool = False  # keep the score of every item of the clients' own test sets too, for significance
 
     def __post_init__(self) -> None:
         if self.every < 1:
@@ -65,7 +66,8 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Checkpointing:
-    seconds: float = 20.0  # not more often than this; the last round is always kept
+    seconds: float = 20.0  # not more often than this
+    last: bool = True  # also after the last round: what export and replay begin from
 
 
 @dataclass(frozen=True)
@@ -89,6 +91,7 @@ class Config:
     evaluation: Evaluation = Evaluation()
     checkpoint: Checkpointing = Checkpointing()
     baselines: Mapping[str, Any] = field(default_factory=dict)
+    track: tuple[str, ...] = ()  # who else is told of every round: tensorboard, wandb, mlflow
 
     def __post_init__(self) -> None:
         if self.rounds < 1:
@@ -112,7 +115,7 @@ class Config:
     def digest(self) -> str:
         """What must agree between those who run together; where it runs and what is only looked at do not matter."""
         said = self.plain()
-        for name in ("recipe", "device", "transport", "evaluation", "checkpoint", "baselines"):
+        for name in ("recipe", "device", "transport", "evaluation", "checkpoint", "baselines", "track"):
             said.pop(name)
         return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
 

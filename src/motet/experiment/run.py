@@ -7,6 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
 
+import numpy as np
+
 from motet.codecs.channel import Channel
 from motet.core.params import Params
 from motet.core.program import Algorithm, Roster, Round, Start
@@ -15,8 +17,9 @@ from motet.core.script import ClientId, Script, play
 from motet.core.work import Bench
 from motet.experiment.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from motet.experiment.cohorts import pick
-from motet.experiment.config import CohortChoice, Evaluation
+from motet.experiment.config import Checkpointing, CohortChoice, Evaluation
 from motet.experiment.record import Record, spread
+from motet.learning.context import Judgement
 from motet.learning.evaluate import Evaluate
 from motet.report.progress import Silent, Watch
 from motet.transport.host import ContextOf, Host
@@ -58,7 +61,7 @@ class Plan:
     evaluation: Evaluation = Evaluation()
     patience: Patience = Patience()
     channel: Channel = Channel()
-    checkpoint_seconds: float = 20.0
+    checkpoint: Checkpointing = Checkpointing()
     name: str = ""
     digest: str = ""
 
@@ -76,6 +79,7 @@ class Result:
     best: dict[str, float]
     clients: dict[ClientId, dict[str, float]]
     clients_final: dict[str, float]
+    items: dict[ClientId, np.ndarray]
     seconds: float
     examples_per_second: float
     lost: list[tuple[int, ClientId, str]]
@@ -101,6 +105,7 @@ class Running:
         self.settled = Traffic()  # as it stood after the last finished round
         self.training = 0.0  # seconds
         self.saved = time.monotonic()
+        self.items: np.ndarray | None = None  # the score of every item of the global test set, after the last round
 
     def resume(self) -> bool:
         """Go back to the last checkpoint; False if there is none."""
@@ -113,6 +118,8 @@ class Running:
         self.mailbox.traffic, self.settled = found.traffic, replace(found.traffic)
         self.processed_before = found.processed
         self.record.resume(found.rows, found.seconds)
+        if self.done == self.plan.rounds:  # only the summary was missing, and it wants the items
+            self.look()
         return True
 
     def play_rounds(self) -> None:
@@ -132,7 +139,7 @@ class Running:
             scores = self.look() if last or self.done % plan.evaluation.every == 0 else {}
             self.record.add(self.done, "server", "global", scores, self.mailbox.traffic)
             self.watch.round(self.done, scores, plan.federation.task.headline, self.mailbox.traffic)
-            if last or time.monotonic() - self.saved > plan.checkpoint_seconds:
+            if plan.checkpoint.last if last else time.monotonic() - self.saved > plan.checkpoint.seconds:
                 self.save()
 
     def look(self) -> dict[str, float]:
@@ -144,13 +151,22 @@ class Running:
             names = federation.task.measures
             return {n: sum(r[n] for r in reports.values()) / len(reports) for n in names if reports}
         server = federation.server_context(self.done)
-        scores: dict[str, float] = self._play(server.evaluate(self.model_params(), "global"))
-        return scores
+        found: Judgement = self._play(server.judge(self.model_params(), "global", items=self.done == self.plan.rounds))
+        self.items = found.items
+        return found.scores
 
     def look_at_clients(self) -> dict[ClientId, dict[str, float]]:
         """Each client's own model on its own test set."""
         self.survey.round = self.done
         found: dict[ClientId, dict[str, float]] = self._play(self.judge.each(self.state, self.judged(), "test"), self.survey)
+        return found
+
+    def look_at_items(self) -> dict[ClientId, np.ndarray]:
+        """The score of every item: of the global test set under "", of each client's own if that is to be kept."""
+        found = {"": self.items} if self.items is not None else {}
+        if self.plan.evaluation.items:
+            own = self._play(self.judge.items(self.state, self.judged(), "test"), self.survey)
+            found |= {client: items.numpy() for client, items in own.items()}
         return found
 
     def judged(self) -> list[ClientId]:
@@ -194,7 +210,7 @@ def run(
     running.watch.begin(plan.name or plan.algorithm.name, plan.rounds, running.done)
     try:
         running.play_rounds()
-        clients = running.look_at_clients()
+        clients, items = running.look_at_clients(), running.look_at_items()
     except BaseException:
         running.transport.close()
         running.save()
@@ -203,13 +219,13 @@ def run(
         running.watch.end()
     headline = plan.federation.task.headline
     own = {client: scores[headline] for client, scores in clients.items()}
-    for client, value in own.items():
-        running.record.add(plan.rounds, client, "test", {headline: value}, running.mailbox.traffic)
+    for client, scores in clients.items():
+        running.record.add(plan.rounds, client, "test", scores, running.mailbox.traffic)
     final, best = _final_and_best(running.record, headline)
     pace = (bench.processed - before) / running.training if running.training else 0.0
     result = Result(
         running.state, running.model_params(), running.record, running.mailbox.traffic, running.memories, final, best, clients,
-        spread(list(own.values())), running.record.seconds, pace, running.mailbox.lost,
+        spread(list(own.values())), items, running.record.seconds, pace, running.mailbox.lost,
     )  # fmt: skip
     return result, running
 

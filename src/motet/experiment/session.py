@@ -12,14 +12,25 @@ import torch
 import yaml
 
 from motet.core.errors import ConfigError
-from motet.experiment.build import build_algorithm, build_bench, build_channel, build_federation, check_privacy, resolved
+from motet.core.work import Bench
+from motet.experiment.build import (
+    build_algorithm,
+    build_bench,
+    build_channel,
+    build_federation,
+    check_privacy,
+    device_of,
+    resolved,
+)
 from motet.experiment.config import Config
 from motet.experiment.export import save_model
 from motet.experiment.federation import Federation
 from motet.experiment.memory import PeakMemory
 from motet.experiment.recipe import baseline_of
-from motet.experiment.record import read_record, traffic_of, versions, write_json
+from motet.experiment.record import machine, read_record, traffic_of, versions, write_items, write_json
 from motet.experiment.run import Plan, Result, Running, run
+from motet.experiment.shares import shares_of
+from motet.experiment.track import tracked
 from motet.learning.bench import Alone, Scratch
 from motet.report.curves import draw_curves
 from motet.report.progress import Silent, Watch
@@ -49,7 +60,7 @@ def plan_of(config: Config, federation: Federation) -> Plan:
     check_privacy(config, algorithm)
     return Plan(
         federation, algorithm, config.rounds, config.cohort, config.evaluation, config.patience,
-        build_channel(config), config.checkpoint.seconds, config.recipe, config.digest,
+        build_channel(config), config.checkpoint, config.recipe, config.digest,
     )  # fmt: skip
 
 
@@ -70,15 +81,36 @@ def perform(config: Config, folder: Path, *, resume: bool = False, watch: Watch 
             place = folder / "baselines" / name if name else folder
             done = load_summary(place)
             if done is None:
-                with PeakMemory() as memory:
-                    result, running = run(plan_of(each, federations[name]), bench, folder=place, resume=resume, watch=watch)
-                done = _finish(place, each, federations[name], result, running, memory.peak)
+                done = carried_out(each, place, federations[name], bench, resume=resume, watch=watch)
             found[name] = done
     finally:
         bench.close()
         scratch.close()
     summary = found.pop("")
     return Finished(folder, summary, found)
+
+
+def carried_out(
+    config: Config,
+    place: Path,
+    federation: Federation,
+    bench: Bench,
+    *,
+    resume: bool = False,
+    watch: Watch | None = None,
+    keep_model: bool = True,
+) -> dict[str, Any]:
+    """One run, on a federation and a bench that may serve others too; what it leaves in its folder, and its summary."""
+    plan = plan_of(config, federation)
+    with PeakMemory() as memory, tracked(config, place, watch or Silent()) as told:
+        result, _ = run(plan, bench, folder=place, resume=resume, watch=told)
+    if keep_model and not plan.algorithm.personal:
+        save_model(federation, result.params, place / "model")
+    write_items(place, result.items)
+    write_json(place / "partition.json", shares_of(federation))
+    summary = _summary(config, federation, result, memory.peak)
+    write_json(place / "summary.json", summary)
+    return summary
 
 
 def load_config(folder: Path) -> Config:
@@ -129,10 +161,8 @@ def _federations(configs: Mapping[str, Config]) -> dict[str, Federation]:
     return found
 
 
-def _finish(place: Path, config: Config, federation: Federation, result: Result, running: Running, peak: int) -> dict[str, Any]:
-    if not running.plan.algorithm.personal:
-        save_model(federation, result.params, place / "model")
-    summary = {
+def _summary(config: Config, federation: Federation, result: Result, peak: int) -> dict[str, Any]:
+    return {
         "recipe": config.recipe,
         "algorithm": config.algorithm.type,
         "task": federation.task.name,
@@ -152,10 +182,10 @@ def _finish(place: Path, config: Config, federation: Federation, result: Result,
         "examples_per_second": round(result.examples_per_second, 1),
         "peak_memory_bytes": peak,
         "lost": [list(entry) for entry in result.lost],
+        "items": federation.corpus.key,
         "versions": versions(),
+        "machine": machine(device_of(config.device)),
     }
-    write_json(place / "summary.json", summary)
-    return summary
 
 
 def export_model(folder: Path, to: Path, client: str | None) -> None:
