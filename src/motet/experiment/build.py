@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,7 +19,7 @@ from motet.core.rng import Seed
 from motet.core.script import offers
 from motet.core.work import Bench
 from motet.datasets.corpus import COLUMNS, Corpus
-from motet.datasets.load import load_corpus
+from motet.datasets.load import DataChoice, load_corpus
 from motet.experiment.config import Choice, Config
 from motet.experiment.features import cached_features
 from motet.experiment.federation import Federation, arranged
@@ -45,9 +45,12 @@ class InProcessOptions:
             raise ConfigError(f"transport.workers is {self.workers}; it is a number of processes, or 0 for none.")
 
 
-def build_federation(config: Config) -> Federation:
+CorpusOf = Callable[[DataChoice, Seed, str | None], Corpus]
+
+
+def build_federation(config: Config, corpus_of: CorpusOf = load_corpus) -> Federation:
     seed = Seed(config.seed)
-    corpus = load_corpus(config.data, seed, None if config.task.type == "auto" else config.task.type)
+    corpus = corpus_of(config.data, seed, None if config.task.type == "auto" else config.task.type)
     return make_federation(config.model, corpus, config.partition, seed, config.task)
 
 

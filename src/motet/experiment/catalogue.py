@@ -77,6 +77,12 @@ def _recipes() -> Mapping[str, Any]:
     return recipes()
 
 
+def _suites() -> Mapping[str, Any]:
+    from motet.experiment.recipe import shipped
+
+    return shipped("motet.suites")
+
+
 _TABLES: dict[str, Callable[[], Mapping[str, Any]]] = {
     "algorithms": _algorithms,
     "tasks": _tasks,
@@ -86,4 +92,5 @@ _TABLES: dict[str, Callable[[], Mapping[str, Any]]] = {
     "codecs": _codecs,
     "transports": _transports,
     "recipes": _recipes,
+    "suites": _suites,
 }

@@ -44,7 +44,7 @@ def rehearse(config: Config, federation: Federation) -> Rehearsal:
         if device.type == "cpu":
             scratch.prepare(federation.model, federation.features)
         with PeakMemory(every=0.05) as memory, one_thread():
-            loss, seconds = _few_steps(federation, Alone(device, scratch), solver)
+            loss, seconds = few_steps(federation, Alone(device, scratch), solver)
             peak = memory.look()
     finally:
         scratch.close()
@@ -75,7 +75,7 @@ def _task(federation: Federation) -> str:
     return f"{task.name}, judged by {task.headline}{labels}"
 
 
-def _few_steps(federation: Federation, bench: Alone, solver: Solver, steps: int = 3) -> tuple[float, float]:
+def few_steps(federation: Federation, bench: Alone, solver: Solver, steps: int = 3) -> tuple[float, float]:
     """Forward and backward on the largest client's texts; the loss of the first batch, and seconds a step."""
     client = federation.clients[int(np.argmax(federation.partition.train.sizes))]
     site = federation.site(client)

@@ -154,11 +154,16 @@ def _federations(configs: Mapping[str, Config]) -> dict[str, Federation]:
     made: dict[str, Federation] = {}
     found = {}
     for name, config in configs.items():
-        key = json.dumps({k: v for k, v in config.plain().items() if k in _DATA}, sort_keys=True)
+        key = data_key(config)
         if key not in made:
             made[key] = build_federation(config)
         found[name] = made[key]
     return found
+
+
+def data_key(config: Config) -> str:
+    """Equal for two runs that can share a federation."""
+    return json.dumps({k: v for k, v in config.plain().items() if k in _DATA}, sort_keys=True)
 
 
 def _summary(config: Config, federation: Federation, result: Result, peak: int) -> dict[str, Any]:
