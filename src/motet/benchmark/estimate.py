@@ -10,7 +10,7 @@ from pathlib import Path
 import torch
 
 from motet.benchmark.cells import Run
-from motet.benchmark.shelf import Shelf
+from motet.benchmark.stock import Stock
 from motet.experiment.build import build_algorithm, device_of
 from motet.experiment.check import few_steps
 from motet.experiment.config import Config
@@ -52,14 +52,14 @@ class Estimate:
         return ratio * sum(self.seconds[n] for n in names) / self.jobs
 
 
-def estimated(runs: Mapping[str, Run], shelf: Shelf, jobs: int | None) -> Estimate:
+def estimated(runs: Mapping[str, Run], stock: Stock, jobs: int | None) -> Estimate:
     """A few steps for every pair of corpus and model; whatever is wrong with them is found here."""
     paces: dict[str, Pace] = {}
     seconds = {}
     for run in runs.values():
         kind = repr((run.config.data, run.config.model, run.config.task, run.config.solver.get("batch")))
         if kind not in paces:
-            paces[kind] = _pace(run.config, shelf.federation(run))
+            paces[kind] = _pace(run.config, stock.federation(run))
         seconds[run.name] = _seconds(run.config, paces[kind])
     return Estimate(seconds, _jobs(runs, list(paces.values()), jobs))
 

@@ -14,7 +14,7 @@ import yaml
 
 from motet.benchmark.cells import Run, inside
 from motet.benchmark.estimate import Estimate
-from motet.benchmark.shelf import Shelf
+from motet.benchmark.stock import Stock
 from motet.benchmark.store import Store
 from motet.core.errors import MotetError
 from motet.experiment.session import carried_out
@@ -23,7 +23,7 @@ from motet.transport.memories import write_atomically
 
 
 def perform(
-    runs: Mapping[str, Run], store: Store, shelf: Shelf, estimate: Estimate, watch: GridWatch, again: list[str]
+    runs: Mapping[str, Run], store: Store, stock: Stock, estimate: Estimate, watch: GridWatch, again: list[str]
 ) -> None:
     """Until every run is done or has failed. `again` is the command by which further processes help."""
     watch.open(len(runs), store.count(runs))
@@ -32,7 +32,7 @@ def perform(
         waiting = [name for name in runs if not store.settled(name)]
         beside = [_helper(again, store.folder, n) for n in range(1, min(estimate.jobs, len(waiting)))]
         while waiting:
-            carry_out(runs, store, shelf, watch, estimate, alone=not beside)
+            carry_out(runs, store, stock, watch, estimate, alone=not beside)
             waiting = [name for name in runs if not store.settled(name)]
             if waiting:  # in the hands of the others; if one of them dies, its run is ours
                 time.sleep(0.5)
@@ -46,7 +46,7 @@ def perform(
 
 
 def carry_out(
-    runs: Mapping[str, Run], store: Store, shelf: Shelf, watch: GridWatch, estimate: Estimate | None = None, alone: bool = True
+    runs: Mapping[str, Run], store: Store, stock: Stock, watch: GridWatch, estimate: Estimate | None = None, alone: bool = True
 ) -> None:
     """All runs that nobody else has claimed; those on the data at hand first."""
     at_hand = ""
@@ -60,7 +60,7 @@ def carry_out(
             if not ours:
                 continue
             at_hand = run.shares
-            said, seconds = _one(run if alone else inside(run), store, shelf, watch)
+            said, seconds = _one(run if alone else inside(run), store, stock, watch)
         if estimate is not None:
             if seconds is not None:
                 estimate.learn(name, seconds)
@@ -68,13 +68,13 @@ def carry_out(
             watch.stand(store.count(runs), estimate.left(left), said)
 
 
-def _one(run: Run, store: Store, shelf: Shelf, watch: GridWatch) -> tuple[str, float | None]:
+def _one(run: Run, store: Store, stock: Stock, watch: GridWatch) -> tuple[str, float | None]:
     """Begin a run, or go on with it; a run that fails is written down and stops nobody else."""
     place, began = store.place(run.name), time.monotonic()
     write_atomically(place / "config.yaml", yaml.safe_dump(run.config.plain(), sort_keys=False, allow_unicode=True).encode())
     label = run.config.recipe.partition("/")[2]
     try:
-        federation, bench = shelf.federation(run), shelf.bench(run)
+        federation, bench = stock.federation(run), stock.bench(run)
         summary = carried_out(run.config, place, federation, bench, resume=True, watch=watch, keep_model=False)
     except MotetError as error:
         store.fail(run.name, str(error))
@@ -95,8 +95,8 @@ def _helper(command: list[str], folder: Path, number: int) -> subprocess.Popen[b
 def run_beside(runs: Mapping[str, Run], store: Store, watch: GridWatch, parent: int) -> None:
     """What a helping process does; it ends with the process that began it, even if that is killed."""
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    with Shelf() as shelf:
-        carry_out(runs, store, shelf, watch, alone=False)
+    with Stock() as stock:
+        carry_out(runs, store, stock, watch, alone=False)
 
 
 def _end_with(parent: int) -> None:

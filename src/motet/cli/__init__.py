@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from motet.cli import bench, data, runs
+from motet.cli import bench, data, look, runs
 from motet.cli.app import app
 
-COMMANDS = (runs, data, bench)  # in the order of the help page
+COMMANDS = (runs, data, bench, look)  # in the order of the help page
 
 
 def main() -> None:

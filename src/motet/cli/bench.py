@@ -59,7 +59,7 @@ def _carry_out(benchmark: Benchmark, jobs: int | None, dry: bool) -> None:
 
     from motet.benchmark.estimate import estimated
     from motet.benchmark.perform import perform
-    from motet.benchmark.shelf import Shelf
+    from motet.benchmark.stock import Stock
     from motet.report.grid import duration, grid_watch_for
 
     store, runs = benchmark.store, benchmark.runs
@@ -69,15 +69,14 @@ def _carry_out(benchmark: Benchmark, jobs: int | None, dry: bool) -> None:
     )
     if not waiting:
         return
-    with Shelf() as shelf:
-        estimate = estimated(waiting, shelf, jobs)
+    with Stock() as stock:
+        estimate = estimated(waiting, stock, jobs)
         beside = "" if estimate.jobs == 1 else f", {estimate.jobs} side by side"
-        typer.echo(
-            f"About {duration(estimate.left(waiting))} for the {len(waiting)} that are left{beside}. Results: {benchmark.folder}/"
-        )
+        left = f"About {duration(estimate.left(waiting))} for the {len(waiting)} that are left{beside}."
+        typer.echo(f"{left} Results: {benchmark.folder}/")
         if not dry:
             again = ["bench", benchmark.asked.suite, "--resume", "--out", str(benchmark.folder), "--beside", str(os.getpid())]
-            perform(runs, store, shelf, estimate, grid_watch_for(Console()), again)
+            perform(runs, store, stock, estimate, grid_watch_for(Console()), again)
 
 
 def _help(benchmark: Benchmark, parent: int) -> None:

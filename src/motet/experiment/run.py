@@ -107,24 +107,30 @@ class Running:
         self.saved = time.monotonic()
         self.items: np.ndarray | None = None  # the score of every item of the global test set, after the last round
 
-    def resume(self) -> bool:
-        """Go back to the last checkpoint; False if there is none."""
+    def restore(self) -> Checkpoint | None:
+        """Stand where the last checkpoint stands; what is written down of the run is left as it is."""
         found = load_checkpoint(self.folder, self.plan.digest) if self.folder else None
+        if found is not None:
+            self.state, self.done = found.state, found.rounds
+            self.memories.restore(found.memories)
+            self.mailbox.traffic, self.settled = found.traffic, replace(found.traffic)
+            self.processed_before = found.processed
+        return found
+
+    def resume(self) -> bool:
+        """Go back to the last checkpoint and forget what came after it; False if there is none."""
+        found = self.restore()
         if found is None:
             self.record.resume(0, 0.0)
             return False
-        self.state, self.done = found.state, found.rounds
-        self.memories.restore(found.memories)
-        self.mailbox.traffic, self.settled = found.traffic, replace(found.traffic)
-        self.processed_before = found.processed
         self.record.resume(found.rows, found.seconds)
         if self.done == self.plan.rounds:  # only the summary was missing, and it wants the items
             self.look()
         return True
 
-    def play_rounds(self) -> None:
+    def play_rounds(self, until: int | None = None) -> None:
         plan = self.plan
-        for index in range(self.done, plan.rounds):
+        for index in range(self.done, plan.rounds if until is None else until):
             cohort = pick(plan.cohort, plan.federation.clients, index, plan.federation.seed)
             self.watch.cohort(index + 1, len(cohort))
             began = time.monotonic()

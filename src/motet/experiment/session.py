@@ -204,7 +204,7 @@ def export_model(folder: Path, to: Path, client: str | None) -> None:
         first = federation.clients[0]
         raise ConfigError(f"{plan.algorithm.name} leaves every client its own model; say whose: --client {first}")
     running = Running(plan, Alone(torch.device("cpu")), folder, Silent())
-    if not running.resume():
+    if running.restore() is None:
         raise ConfigError(f"'{folder}' has no checkpoint yet, so there is no model to export.")
     save_model(federation, running.model_params(client), to)
 

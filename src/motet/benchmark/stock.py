@@ -20,7 +20,7 @@ T = TypeVar("T")
 CORPORA, FEDERATIONS = 3, 4  # how many are kept
 
 
-class Shelf:
+class Stock:
     """The least recently used goes first. The bench is that of the last run's federation."""
 
     def __init__(self) -> None:
