@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from motet.benchmark.tables import LEVEL, Entry, Told
 
 
-def number(value: float) -> str:
-    """Three digits that say something: 58.3, 1,027, 0.26."""
-    if abs(value) >= 1000:
-        return f"{value:,.0f}"
-    return f"{value:.1f}" if abs(value) >= 10 else f"{value:.2f}"
+def number(value: float, like: float | None = None) -> str:
+    """Three digits that say something: 58.3, 1,027, 0.26; a deviation has as many decimals as the mean it is `like`."""
+    size = abs(value if like is None else like)
+    return f"{value:,.0f}" if size >= 1000 else f"{value:.1f}" if size >= 10 else f"{value:.2f}"
 
 
 def legend(tables: Sequence[Told], seeds: Sequence[int]) -> str:
@@ -70,7 +69,7 @@ def _cell(entry: Entry) -> str:
     if entry.mean is None:
         said = "–"
     else:
-        said = number(entry.mean) + (f" ± {number(entry.deviation)}" if entry.deviation is not None else "")
+        said = number(entry.mean) + (f" ± {number(entry.deviation, entry.mean)}" if entry.deviation is not None else "")
         said = f"**{said}**" if entry.best else f"{said} ≈" if entry.tied else said
     return f"{said} ({entry.published:g})" if entry.published is not None else said
 
@@ -86,7 +85,7 @@ def _tex_cell(entry: Entry) -> str:
         said = "--"
     else:
         said = number(entry.mean).replace(",", "{,}") + (
-            rf" \pm {number(entry.deviation)}" if entry.deviation is not None else ""
+            rf" \pm {number(entry.deviation, entry.mean)}" if entry.deviation is not None else ""
         )
         said = rf"$\mathbf{{{said}}}$" if entry.best else rf"${said}^{{\approx}}$" if entry.tied else f"${said}$"
     return f"{said} ({entry.published:g})" if entry.published is not None else said

@@ -117,7 +117,8 @@ def _told(heard: list[Heard], client: str) -> Iterator[str]:
     if others:
         ends = np.median([float(h.fitted.losses[-1]) for h in others if len(h.fitted.losses)])
         norms = np.median([h.update.norm() for h in others])
-        yield f"the {len({h.client for h in others})} others: median last loss {ends:.4f}, median norm of the update {norms:.4g}"
+        count = len({h.client for h in others})
+        yield f"the {count} others: median last loss {ends:.4f}, median norm of the update {norms:.4g}"
 
 
 def _largest(update: Params, most: int = 3) -> list[str]:

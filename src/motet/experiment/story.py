@@ -26,8 +26,8 @@ def stories_of(folders: Sequence[Path]) -> list[Story]:
         below = sorted(p for p in (folder / "baselines").glob("*") if (p / "config.yaml").exists())
         for place in (folder, *below):
             if load_summary(place) is not None or place == folder:
-                name = place.name if place != folder else None
-                found.append(story_of(place, name, folder.name if len(folders) > 1 else ""))
+                name = place.name if place != folder else load_config(place).algorithm.type
+                found.append(story_of(place, f"{folder.name} {name}" if len(folders) > 1 else name))
     return found
 
 

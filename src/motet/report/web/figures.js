@@ -5,7 +5,8 @@ function layout(changes) {
   const { xaxis = {}, yaxis = {}, ...rest } = changes;
   return {
     paper_bgcolor: "rgba(0,0,0,0)", plot_bgcolor: "rgba(0,0,0,0)", font: { color: ink("--ink"), family: ink("--text"), size: 13 },
-    margin: { l: 56, r: 14, t: 12, b: 44 }, hovermode: "closest", showlegend: false, hoverlabel: { align: "left" },
+    margin: { l: 56, r: 14, t: 30, b: 44 }, hovermode: "closest", showlegend: false, hoverlabel: { align: "left" },
+    modebar: { bgcolor: "rgba(0,0,0,0)", color: ink("--line"), activecolor: ink("--soft") }, dragmode: narrow() ? false : "zoom",
     xaxis: { ...axis, ...xaxis }, yaxis: { ...axis, ...yaxis }, ...rest,
   };
 }
@@ -26,6 +27,7 @@ function place(id, title, says, traces, arrangement, table) {
   details.lastChild.replaceChildren(table ? sortable(...table) : "");
 }
 
+const narrow = () => window.innerWidth < 600;
 const smooth = (values, weight) => values.reduce((done, v, i) => [...done, i ? weight * done[i - 1] + (1 - weight) * v : v], []);
 
 function byMethod(runs) {
@@ -40,18 +42,30 @@ function drawCurves() {
   for (const [id, column, x, unit] of axes) {
     const some = id === "by-bytes" ? runs.filter((r) => r.curves[metric].at(-1)[3] > 0) : runs;
     const traces = [], rows = [];
-    for (const [method, group] of byMethod(some)) traces.push(...lines(method, group, metric, column, unit, rows));
+    const groups = [...byMethod(some)], far = Math.max(0, ...groups.filter(([m]) => !isBound(m)).flatMap(([, g]) => g.map((r) => r.curves[metric].at(-1)[column] * unit)));
+    const marks = [];
+    for (const [method, group] of groups) {
+      if (isBound(method) && far) traces.push(level(method, group, metric, far, rows, marks));
+      else traces.push(...lines(method, group, metric, column, unit, rows));
+    }
     const best = rows.length ? rows.reduce((a, b) => (b[2] > a[2] ? b : a)) : null;
     const says = best ? `${metric} ends between ${figure(Math.min(...rows.map((r) => r[2])))} and ${figure(best[2])} (${best[0]}).` : "Nothing is chosen.";
     place(id, `${metric} by ${x.split(",")[0]}`, says, traces, {
       xaxis: { title: { text: x }, type: $("log-x").checked ? "log" : "linear", ...(column === 0 && !$("log-x").checked ? { rangemode: "tozero" } : {}) },
-      yaxis: { title: { text: metric }, type: $("log-y").checked ? "log" : "linear" },
-      showlegend: id === "by-round", legend: { orientation: "h", y: -0.18, font: { size: 12 } },
+      yaxis: { title: { text: metric }, type: $("log-y").checked ? "log" : "linear" }, annotations: marks,
     }, [["run", x, `${metric} at the end`], rows]);
   }
 }
 
-// One method: a line a seed, or their mean with a band of one deviation; bounds and single looks are dashed.
+// A bound is a level: its rounds are passes over all data, or nobody's, and mean nothing beside federated rounds.
+function level(method, runs, metric, far, rows, marks) {
+  const value = mean(runs.map((r) => r.curves[metric].at(-1)[1]));
+  rows.push([method, null, value]);
+  marks.push({ x: 1, xref: "paper", xanchor: "right", y: $("log-y").checked ? Math.log10(value) : value, yanchor: "bottom", text: method, showarrow: false, font: { size: 11, color: ink("--soft") } });
+  return { x: [$("log-x").checked ? far / 100 : 0, far], y: [value, value], mode: "lines", name: method, line: { color: ink("--soft"), width: 1.6, dash: method.toLowerCase().includes("isolated") ? "dot" : "dash" }, hovertemplate: `<b>${method}</b>: %{y:.4~g}<extra></extra>` };
+}
+
+// One method: a line a seed, or their mean with a band of one deviation.
 function lines(method, runs, metric, column, unit, rows) {
   const weight = Number($("smoothing").value), ink_ = colour(method);
   const points = runs.map((r) => r.curves[metric].map((p) => [p[column] * unit, p[1]]));
@@ -81,7 +95,7 @@ function drawFairness() {
     const ordered = own.map((o) => o[1]).sort((a, b) => a - b);
     const worst = mean(ordered.slice(0, Math.max(1, Math.ceil(ordered.length / 10))));
     traces.push({ type: "box", name: method, y: own.map((o) => o[1]), text: own.map((o) => o[0]), boxpoints: "all", jitter: 0.6, pointpos: 0, marker: { size: 4, color: colour(method), opacity: 0.55 }, line: { width: 1.4, color: colour(method) }, fillcolor: "rgba(0,0,0,0)", hovertemplate: "%{text}: %{y:.3f}<extra></extra>" });
-    traces.push({ x: [method], y: [worst], mode: "markers", marker: { symbol: "line-ew-open", size: 34, line: { width: 3, color: ink("--bad") } }, hovertemplate: `worst tenth of ${method}: %{y:.3f}<extra></extra>`, name: "worst tenth" });
+    traces.push({ x: [method], y: [worst], mode: "markers", marker: { symbol: "line-ew", size: 34, color: ink("--bad"), line: { width: 3, color: ink("--bad") } }, hovertemplate: `worst tenth of ${method}: %{y:.3f}<extra></extra>`, name: "worst tenth" });
     rows.push([method, own.length, mean(ordered), deviation(ordered), worst, ordered[0]]);
   }
   const headline = runs[0].headline, fairest = rows.reduce((a, b) => (b[4] > a[4] ? b : a));
@@ -91,9 +105,12 @@ function drawFairness() {
 
 const divisions = new Map();
 function divisionPart() {
-  for (const run of told.runs) if (run.partition) divisions.set(JSON.stringify([run.partition.counts ?? null, run.partition.train]), run);
+  for (const run of told.runs) {
+    const key = JSON.stringify(run.partition && [run.partition.counts ?? null, run.partition.train]);
+    if (run.partition && !divisions.has(key)) divisions.set(key, run);
+  }
   $("division").hidden = !divisions.size;
-  options($("which-division"), [...divisions.values()].map((r, i) => [String(i), [r.setting, `seed ${r.seed}`, r.method].filter(Boolean).join(" · ")]), "0");
+  options($("which-division"), [...divisions.values()].map((r, i) => [String(i), [r.setting || r.summary.dataset, `seed ${r.seed}`].filter(Boolean).join(" · ")]), "0");
   $("which-division").addEventListener("input", drawDivision);
 }
 
@@ -109,10 +126,10 @@ function drawDivision() {
   const share = counts.map((row, i) => row.map((n) => (train[i] ? n / train[i] : 0)));
   const top = mean(share.map((row) => Math.max(...row)));
   const scale = dark() ? [[0, "#19212a"], [0.5, "#3b67ad"], [1, "#b9d4ff"]] : [[0, "#f6f8fb"], [0.5, "#7fa4de"], [1, "#173b7a"]];
-  const grid = { z: share, x: labels, y: clients, customdata: counts, type: "heatmap", colorscale: scale, zmin: 0, zmax: 1, hovertemplate: "%{y}, %{x}<br>%{customdata} examples, %{z:.0%}<extra></extra>", colorbar: { title: { text: "share" }, thickness: 12, tickformat: ".0%" } };
+  const grid = { z: share, x: labels, y: clients, customdata: counts, type: "heatmap", colorscale: scale, zmin: 0, zmax: 1, hovertemplate: "%{y}, %{x}<br>%{customdata} examples, %{z:.0%}<extra></extra>", showscale: !narrow(), colorbar: { title: { text: "share" }, thickness: 12, tickformat: ".0%" } };
   const bars = { type: "bar", x: train, y: clients, orientation: "h", xaxis: "x2", marker: { color: colour(methods.find((m) => !isBound(m)) ?? methods[0]), opacity: 0.7 }, hovertemplate: "%{y}: %{x} examples<extra></extra>" };
-  place("heatmap", `Which ${by} each client trains on`, `${sizes}; a client's commonest ${by} makes up ${Math.round(100 * top)} % of its texts on average.`, [grid, bars], {
-    xaxis: { domain: [0, 0.8], type: "category", title: { text: by } }, xaxis2: { domain: [0.86, 1], title: { text: "examples" }, gridcolor: ink("--line"), nticks: 3 },
+  place("heatmap", `Which ${by} each client trains on`, `${sizes}; a client's commonest ${by} makes up ${Math.round(100 * top)} % of its texts on average.`, narrow() ? [grid] : [grid, bars], {
+    xaxis: { domain: [0, narrow() ? 1 : 0.8], type: "category", title: { text: by } }, xaxis2: { domain: [0.86, 1], title: { text: "examples" }, gridcolor: ink("--line"), nticks: 3 },
     yaxis: { autorange: "reversed", type: "category", showticklabels: clients.length <= 40 },
   }, [["client", "examples", ...labels], clients.map((c, i) => [c, train[i], ...counts[i]])]);
 }
@@ -168,5 +185,5 @@ function drawWeights() {
   const traces = clients.map((c, i) => ({ x: numbers, y: numbers.map((n) => rounds[n][c] ?? null), name: c, mode: "lines+markers", line: { color: palette[i % palette.length], width: 2 }, hovertemplate: `<b>${c}</b>, round %{x}: %{y:.3f}<extra></extra>` }));
   const last = clients.map((c) => rounds[numbers.at(-1)][c] ?? 0);
   place("weights-by-round", name, `At the end the weights lie between ${figure(Math.min(...last))} and ${figure(Math.max(...last))}.`, traces,
-    { showlegend: true, legend: { orientation: "h", y: -0.18 }, xaxis: { title: { text: "round" } }, yaxis: { title: { text: "weight" }, rangemode: "tozero" } }, [["round", ...clients], numbers.map((n) => [n, ...clients.map((c) => rounds[n][c])])]);
+    { showlegend: true, legend: { orientation: "h", y: 1.02, yanchor: "bottom" }, xaxis: { title: { text: "round" } }, yaxis: { title: { text: "weight" }, rangemode: "tozero" } }, [["round", ...clients], numbers.map((n) => [n, ...clients.map((c) => rounds[n][c])])]);
 }

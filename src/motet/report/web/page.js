@@ -10,8 +10,9 @@ const chosen = { setting: "", hidden: new Set() };
 
 const dark = () => document.documentElement.dataset.theme === "dark";
 const ink = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const isBound = (method) => BOUNDS.has(method.toLowerCase());
 const methods = [...new Set(told.runs.map((r) => r.method))];
+const bounds = new Set(told.runs.filter((r) => BOUNDS.has(r.settings["algorithm.type"])).map((r) => r.method));
+const isBound = (method) => bounds.has(method);
 
 function colour(method) {
   if (isBound(method)) return ink("--soft");
@@ -40,6 +41,13 @@ function figure(number) {
   const size = Math.abs(number);
   if (size >= 1000) return Math.round(number).toLocaleString("en");
   return number.toFixed(size >= 100 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 3);
+}
+
+// A mean and its deviation with as many digits as each other.
+function spreadOf(middle, around) {
+  if (around === null || around === undefined) return figure(middle);
+  const digits = Math.abs(middle) >= 100 ? 0 : Math.abs(middle) >= 10 ? 1 : 2;
+  return `${middle.toFixed(digits)} ± ${around.toFixed(digits)}`;
 }
 
 const megabytes = (run) => (run.summary.bytes ? (run.summary.bytes.payload_up + run.summary.bytes.payload_down) / 1e6 : null);

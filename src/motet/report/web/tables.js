@@ -52,14 +52,14 @@ function resultTables() {
 
 function result(entry) {
   if (entry.mean === null) return { text: "–", sort: null, small: entry.published === null ? "" : `(${entry.published})` };
-  const text = figure(entry.mean) + (entry.deviation === null ? "" : ` ± ${figure(entry.deviation)}`) + (entry.tied ? " ≈" : "");
+  const text = spreadOf(entry.mean, entry.deviation) + (entry.tied ? " ≈" : "");
   return { text, sort: entry.mean, class: entry.best ? "best" : "", small: entry.published === null ? "" : `(${entry.published})` };
 }
 
 function runsTable() {
   const heads = ["run", "score", "its metric", "clients' own", "worst tenth", "MB", "seconds"];
   const rows = told.runs.map((r) => [label(r), r.final[r.headline] ?? null, r.headline, r.spread.mean ?? null, r.spread.worst_decile ?? null, megabytes(r), r.summary.seconds ?? null]);
-  $("runs").append(element("div", { class: "scroll" }, sortable(heads, rows)));
+  $("runs").append(element("div", { class: "scroll tall" }, sortable(heads, rows)));
 }
 
 function settingsPart() {
