@@ -11,7 +11,7 @@ from typing import Any
 
 from motet.benchmark.suite import Suite, chosen
 from motet.core.errors import ConfigError
-from motet.experiment.build import build_algorithm, check_privacy
+from motet.experiment.build import build_algorithm, build_channel, check_privacy
 from motet.experiment.config import Config
 from motet.experiment.recipe import merged
 from motet.experiment.session import data_key
@@ -53,6 +53,8 @@ def cells_of(
     found: list[Cell] = []
     for name in suite.tables:
         table = suite.table(name)
+        if table.on_request and not only:
+            continue
         for row, change in {**table.rows, **suite.bounds_of(table)}.items():
             for column in table.columns:
                 path = (name, row, column)
@@ -80,6 +82,7 @@ def check(runs: Mapping[str, Run]) -> None:
     for run in runs.values():
         try:
             check_privacy(run.config, build_algorithm(run.config))
+            build_channel(run.config)
         except ConfigError as error:
             raise ConfigError(f"{run.config.recipe}: {error}") from None
 

@@ -42,6 +42,7 @@ class Table:
     average: Mapping[str, Any] = field(default_factory=dict)
     claims: tuple[str, ...] = ()
     note: str = ""
+    on_request: bool = False  # only if --only names it: it needs a corpus or a model that few have at hand
 
     def column(self, name: str) -> Column:
         return fill(Column, self.columns[name] or {}, f"columns.{name}")
