@@ -22,6 +22,8 @@ def legend(tables: Sequence[Told], seeds: Sequence[int]) -> str:
         said.append(f"≈: not told apart from the best (paired bootstrap over test items, p ≥ {LEVEL:g})")
     if any(e.published is not None for e in entries):
         said.append("in brackets: the paper's number")
+    if any(e.partial for e in entries):
+        said.append("†: not all seeds")
     if any(t.bounds for t in tables):
         said.append("*italic*: bounds, not ranked")
     return "; ".join(said) + "."
@@ -71,6 +73,7 @@ def _cell(entry: Entry) -> str:
     else:
         said = number(entry.mean) + (f" ± {number(entry.deviation, entry.mean)}" if entry.deviation is not None else "")
         said = f"**{said}**" if entry.best else f"{said} ≈" if entry.tied else said
+        said += " †" if entry.partial else ""
     return f"{said} ({entry.published:g})" if entry.published is not None else said
 
 
@@ -87,6 +90,7 @@ def _tex_cell(entry: Entry) -> str:
         said = number(entry.mean).replace(",", "{,}") + (
             rf" \pm {number(entry.deviation, entry.mean)}" if entry.deviation is not None else ""
         )
+        said += r"^{\dagger}" if entry.partial else ""
         said = rf"$\mathbf{{{said}}}$" if entry.best else rf"${said}^{{\approx}}$" if entry.tied else f"${said}$"
     return f"{said} ({entry.published:g})" if entry.published is not None else said
 

@@ -30,6 +30,12 @@ class Entry:
     best: bool = False
     p: float | None = None
     missing: str = ""
+    asked: int = 0  # for so many seeds
+
+    @property
+    def partial(self) -> bool:
+        """Some of its seeds are missing."""
+        return 0 < len(self.values) < self.asked
 
     @property
     def mean(self) -> float | None:
@@ -62,7 +68,10 @@ class Told:
     def plain(self) -> dict[str, Any]:
         """For results.json."""
         cells = {
-            row: {name: {**asdict(e), "mean": e.mean, "deviation": e.deviation, "tied": e.tied} for name, e in of_row.items()}
+            row: {
+                name: {**asdict(e), "mean": e.mean, "deviation": e.deviation, "tied": e.tied, "partial": e.partial}
+                for name, e in of_row.items()
+            }
             for row, of_row in self.entries.items()
         }
         return {**{k: v for k, v in asdict(self).items() if k != "entries"}, "cells": cells}
@@ -120,7 +129,7 @@ def _entry(cells: Sequence[Cell], reading: Reading, store: Store, published: flo
             runs.append(cell.run.name)
         else:
             why = "not reached" if summary else store.failure(cell.run.name) or why
-    return Entry(tuple(values), tuple(runs), published, missing="" if values else why)
+    return Entry(tuple(values), tuple(runs), published, missing="" if len(values) == len(cells) else why, asked=len(cells))
 
 
 def _average(table: Table, row: Mapping[str, Entry], parts: Sequence[str], published: float | None) -> Entry:

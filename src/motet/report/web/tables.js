@@ -36,7 +36,7 @@ function resultTables() {
   if (!told.benchmark) return;
   $("results").hidden = false;
   const tables = Object.values(told.benchmark.tables);
-  const marks = ["shaded: the best method of a column", "≈: not told apart from the best (paired bootstrap over test items, p ≥ 0.05)", "in brackets: the paper's number", "italic: bounds, not ranked"];
+  const marks = ["shaded: the best method of a column", "≈: not told apart from the best (paired bootstrap over test items, p ≥ 0.05)", "in brackets: the paper's number", "†: not all seeds", "italic: bounds, not ranked"];
   $("results").append(element("p", { class: "legend" }, `Mean ± deviation over ${told.benchmark.seeds.length} seed${told.benchmark.seeds.length > 1 ? "s" : ""}; ${marks.join("; ")}.`));
   for (const table of tables) {
     const rows = [...table.rows, ...table.bounds].map((row) => [{ text: row, sort: row, bound: table.bounds.includes(row) }, ...table.columns.map((column) => result(table.cells[row][column]))]);
@@ -52,7 +52,7 @@ function resultTables() {
 
 function result(entry) {
   if (entry.mean === null) return { text: "–", sort: null, small: entry.published === null ? "" : `(${entry.published})` };
-  const text = spreadOf(entry.mean, entry.deviation) + (entry.tied ? " ≈" : "");
+  const text = spreadOf(entry.mean, entry.deviation) + (entry.tied ? " ≈" : "") + (entry.partial ? " †" : "");
   return { text, sort: entry.mean, class: entry.best ? "best" : "", small: entry.published === null ? "" : `(${entry.published})` };
 }
 
