@@ -11,9 +11,9 @@ from motet.core.errors import ConfigError, meant
 
 def catalogue(what: str) -> dict[str, str]:
     """Names and one sentence each."""
-    if what not in _TABLES:
-        raise ConfigError(f"list: there is no '{what}'; there is {', '.join(_TABLES)}.{meant(what, _TABLES)}")
-    return {name: _said(entry) for name, entry in _TABLES[what]().items()}
+    if what not in TABLES:
+        raise ConfigError(f"list: there is no '{what}'; there is {', '.join(TABLES)}.{meant(what, TABLES)}")
+    return {name: _said(entry) for name, entry in TABLES[what]().items()}
 
 
 def _said(entry: Any) -> str:
@@ -83,7 +83,7 @@ def _suites() -> Mapping[str, Any]:
     return shipped("motet.suites")
 
 
-_TABLES: dict[str, Callable[[], Mapping[str, Any]]] = {
+TABLES: dict[str, Callable[[], Mapping[str, Any]]] = {
     "algorithms": _algorithms,
     "tasks": _tasks,
     "datasets": _datasets,
