@@ -14,7 +14,7 @@ from typing import Any
 
 DOCS = Path(__file__).parent
 sys.path.insert(0, str(DOCS.parent / "src"))
-ORDER = ("index", "tutorial", "guides", "papers", "reference", "design", "STATUS")
+ORDER = ("index", "tutorial", "papers", "STATUS", "guides", "reference", "design")
 HEADS = {"": "Motet", "guides": "Guides", "reference": "Reference", "design": "Design"}
 
 
@@ -22,8 +22,13 @@ def pages() -> dict[str, str]:
     """Every page as Markdown by its path without ending: those of this folder, and those made from the code."""
     written = {str(p.relative_to(DOCS).with_suffix("")): p.read_text("utf-8") for p in sorted(DOCS.rglob("*.md"))}
     made = {"reference/commands": commands(), "reference/recipes": recipe_keys(), "reference/tables": tables()}
-    found = {**written, **made}
-    return dict(sorted(found.items(), key=lambda item: (ORDER.index(item[0].partition("/")[0]) if item[0].partition("/")[0] in ORDER else 99, item[0])))
+    return dict(sorted({**written, **made}.items(), key=lambda item: (_rank(item[0]), item[0])))
+
+
+def _rank(path: str) -> int:
+    """Single pages first, then folders, each in its order."""
+    first = path.partition("/")[0]
+    return ORDER.index(first) if first in ORDER else 3  # a single page that is new: after the others
 
 
 def commands() -> str:
@@ -70,11 +75,17 @@ def _fields(kind: type, before: str) -> list[str]:
     for field in dataclasses.fields(kind):
         default = _default(field)
         if dataclasses.is_dataclass(default) and type(default).__name__ not in ("Choice", "Chain"):
-            sections += ["", f"## {before}{field.name}", "", (inspect.getdoc(type(default)) or "").split("\n\n")[0], "", *_fields(type(default), f"{before}{field.name}.")]
+            sections += ["", f"## {before}{field.name}", "", _sentence(type(default)), "", *_fields(type(default), f"{before}{field.name}.")]
         elif field.name != "recipe":
             said = default.type if type(default).__name__ == "Choice" else default
             plain.append(f"| `{before}{field.name}` | `{said if said not in (None, '') else '–'}` | {remarks.get(field.name, '')} |")
     return (["| key | default | meaning |", "| --- | --- | --- |", *plain] if plain else []) + sections
+
+
+def _sentence(kind: type) -> str:
+    """What a section is for; a dataclass without a docstring has only its own signature to say."""
+    said = (inspect.getdoc(kind) or "").split("\n\n")[0]
+    return "" if said.startswith(f"{kind.__name__}(") else said
 
 
 def _default(field: dataclasses.Field[Any]) -> Any:
