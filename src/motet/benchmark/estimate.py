@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import torch
@@ -67,7 +67,8 @@ def estimated(runs: Mapping[str, Run], stock: Stock, jobs: int | None) -> Estima
 def _pace(config: Config, federation: Federation) -> Pace:
     solver: Solver = getattr(build_algorithm(config), "solver", Solver())
     with PeakMemory(every=0.05) as memory, one_thread():
-        _, step = few_steps(federation, Alone(device_of(config.device)), solver)
+        # at a rate of 0: steps take as long, and a method that diverges is that run's failure, not the grid's
+        _, step = few_steps(federation, Alone(device_of(config.device)), replace(solver, lr=0.0))
         corpus = federation.corpus
         return Pace(step, memory.look(), corpus.train, len(corpus) - corpus.train)
 
