@@ -1,7 +1,7 @@
 """What a paper claims of its table, checked against ours: `fedopt > fedavg`, `fedsplit ≈ fedsplit16 within 1`.
 
-A side is a row, or row/column; `*` stands for each in turn (the same on both sides). Without a column a claim is about every
-column. It holds if it holds for the means; by how much it does is said.
+A side is a row, or row/column; `*` stands for each method in turn (the same on both sides). Without a column a claim is about
+every column. It holds if it holds for the means; where it does not, the numbers are said.
 """
 
 from __future__ import annotations

@@ -102,7 +102,7 @@ def _table(suite: Suite, name: str, cells: Sequence[Cell], store: Store) -> Told
         _rank(entries, methods, column, readings.get(column), store)
     lower = tuple(c for c in shows if c in readings and readings[c].lower_is_better)
     made = Told(name, table.title, table.note, tuple(methods), bounds, shows, lower, entries)
-    return replace(made, claims=tuple(judged(table.claims, made.rows + made.bounds, made.columns, entries, lower)))
+    return replace(made, claims=tuple(judged(table.claims, made.rows, made.columns, entries, lower)))
 
 
 def _readings(table: Table, name: str) -> dict[str, Reading]:
