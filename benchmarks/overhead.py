@@ -24,7 +24,8 @@ from motet.algorithms import fedavg
 from motet.core.program import Round
 from motet.core.script import play
 from motet.experiment.memory import PeakMemory
-from motet.experiment.run import Plan, Running
+from motet.experiment.plan import Plan
+from motet.experiment.run import Running
 from motet.learning.bench import Scratch
 from motet.learning.solver import Solver
 from motet.learning.workers import Workers

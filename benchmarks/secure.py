@@ -169,7 +169,8 @@ def with_training(model: str, clients: int, examples: int, rounds: int, protocol
     from benchmarks.overhead import SOLVER
     from benchmarks.workload import Workload
     from motet.algorithms import fedavg
-    from motet.experiment.run import Plan, Running
+    from motet.experiment.plan import Plan
+    from motet.experiment.run import Running
     from motet.learning.workers import Workers, default_count
     from motet.report.progress import Silent
 

@@ -27,7 +27,8 @@ from motet.algorithms import fedavg
 from motet.core.program import Round
 from motet.core.rng import Seed
 from motet.core.script import play
-from motet.experiment.run import Plan, Running
+from motet.experiment.plan import Plan
+from motet.experiment.run import Running
 from motet.learning.solver import Solver
 from motet.learning.together import Together
 from motet.report.progress import Silent

@@ -16,7 +16,8 @@ from motet.datasets.toy import toy_classification
 from motet.experiment.build import make_federation
 from motet.experiment.config import Choice
 from motet.experiment.federation import Federation
-from motet.experiment.run import Plan, Running
+from motet.experiment.plan import Plan
+from motet.experiment.run import Running
 from motet.learning.bench import Alone
 from motet.models.load import ModelChoice
 from motet.report.progress import Silent

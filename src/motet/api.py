@@ -16,7 +16,8 @@ from motet.experiment.build import InProcessOptions, device_of, make_bench, make
 from motet.experiment.config import Choice, CohortChoice, Evaluation
 from motet.experiment.export import save_model
 from motet.experiment.federation import Federation
-from motet.experiment.run import Participants, Plan, Result
+from motet.experiment.plan import Participants, Plan
+from motet.experiment.run import Result
 from motet.experiment.run import run as run_plan
 from motet.learning.bench import Alone, Scratch
 from motet.models.load import ModelChoice

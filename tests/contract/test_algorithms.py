@@ -18,7 +18,8 @@ from motet.core.script import Exchange, Script, gather, offered, play, under, wo
 from motet.core.weighted import RunningSum, Weighted
 from motet.core.work import Work
 from motet.experiment.federation import Federation
-from motet.experiment.run import Plan, Running
+from motet.experiment.plan import Plan
+from motet.experiment.run import Running
 from motet.learning.bench import Alone
 from motet.learning.solver import Solver
 from motet.optim import Apply

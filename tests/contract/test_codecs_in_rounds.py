@@ -13,7 +13,8 @@ from motet.algorithms import fedavg, fedsplit
 from motet.codecs import CODECS, Chain, Channel, int8, top_k
 from motet.core.rng import Seed
 from motet.experiment.federation import Federation
-from motet.experiment.run import Plan, Running, run
+from motet.experiment.plan import Plan
+from motet.experiment.run import Running, run
 from motet.learning.bench import Alone
 from motet.learning.solver import Solver
 from motet.report.progress import Silent

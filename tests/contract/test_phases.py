@@ -16,7 +16,8 @@ from motet.core.errors import ConfigError
 from motet.core.layers import Layers
 from motet.core.program import Algorithm
 from motet.experiment.federation import Federation
-from motet.experiment.run import Plan, Running, run
+from motet.experiment.plan import Plan
+from motet.experiment.run import Running, run
 from motet.learning.bench import Alone
 from motet.learning.solver import Solver
 from motet.report.progress import Silent

@@ -17,7 +17,8 @@ from motet.core.script import offers, play
 from motet.experiment.build import build_secure
 from motet.experiment.config import Choice, Config, Evaluation
 from motet.experiment.federation import Federation
-from motet.experiment.run import Plan, Running, run
+from motet.experiment.plan import Plan
+from motet.experiment.run import Running, run
 from motet.learning.bench import Alone
 from motet.learning.solver import Solver
 from motet.report.progress import Silent

@@ -15,7 +15,8 @@ from motet.datasets.load import DATASETS
 from motet.experiment.build import make_federation
 from motet.experiment.config import Choice
 from motet.experiment.federation import Federation
-from motet.experiment.run import Plan, Running
+from motet.experiment.plan import Plan
+from motet.experiment.run import Running
 from motet.learning.bench import Alone
 from motet.learning.solver import Solver
 from motet.learning.together import Together

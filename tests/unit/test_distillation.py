@@ -26,8 +26,9 @@ from motet.datasets.corpus import Corpus
 from motet.experiment.build import build_algorithm, build_federation, make_federation
 from motet.experiment.config import Choice, Config, Evaluation
 from motet.experiment.federation import Federation
+from motet.experiment.plan import Plan
 from motet.experiment.recipe import baseline_of, load_recipe
-from motet.experiment.run import Plan, Running
+from motet.experiment.run import Running
 from motet.learning.bench import Alone
 from motet.learning.jobs import Course, Fit
 from motet.learning.solver import Solver

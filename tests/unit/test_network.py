@@ -11,7 +11,8 @@ import torch
 from motet.algorithms import fedavg, fedsplit, spfl_like
 from motet.core.errors import ConfigError
 from motet.experiment.federation import Federation
-from motet.experiment.run import Plan, Running, run
+from motet.experiment.plan import Plan
+from motet.experiment.run import Running, run
 from motet.learning.bench import Alone
 from motet.learning.solver import Solver
 from motet.transport.messages import Reply, Request

@@ -21,7 +21,8 @@ from motet.core.weighted import Weighted
 from motet.experiment.build import build_privacy
 from motet.experiment.config import CohortChoice, Config
 from motet.experiment.federation import Federation
-from motet.experiment.run import Plan, Running, run
+from motet.experiment.plan import Plan
+from motet.experiment.run import Running, run
 from motet.learning.bench import Alone
 from motet.learning.solver import Solver
 from motet.privacy import central, local

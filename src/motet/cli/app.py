@@ -32,7 +32,7 @@ def guarded(command: Command) -> Command:
         try:
             command(*args, **options)
         except KeyboardInterrupt as interrupt:
-            go_on = f" What was finished is kept; go on with: motet resume {interrupt}" if str(interrupt) else ""
+            go_on = f" What was finished is kept; go on with: {interrupt}" if str(interrupt) else ""
             typer.echo(f"Interrupted.{go_on}", err=True)
             sys.exit(130)
         except MotetError as error:

@@ -66,7 +66,9 @@ def check(recipe: Recipe = "quickstart", settings: Settings = None) -> None:
 @app.command("list")
 @guarded
 def list_entries(
-    what: Annotated[str, typer.Argument(help="algorithms, tasks, datasets, models, partitions, codecs, transports or recipes")],
+    what: Annotated[
+        str, typer.Argument(help="algorithms, tasks, datasets, models, partitions, codecs, transports, recipes, suites")
+    ],
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
 ) -> None:
     """What there is to choose from."""
@@ -114,7 +116,7 @@ def _perform(config: Any, folder: Path, resume: bool) -> None:
     try:
         finished = perform(config, folder, resume=resume, watch=watch_for(Console()))
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(str(folder)) from None
+        raise KeyboardInterrupt(f"motet resume {folder}") from None
     _show(finished)
 
 

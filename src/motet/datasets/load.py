@@ -68,8 +68,12 @@ def load_corpus(choice: DataChoice, seed: Seed, task: str | None = None) -> Corp
     """The corpus a recipe names, or as much of it as it wants. `task` is the recipe's formulation, if it names one."""
     if choice.name is None and choice.path is None:
         raise ConfigError("data: give data.name (a corpus by name), data.path (your own file), or both (a corpus's own files).")
-    corpus = _named(choice, task) if choice.name is not None else _own(choice, task)
-    return corpus.sample(choice.limit, choice.test_limit, seed.of("data").numpy())
+    return read_corpus(choice, task).sample(choice.limit, choice.test_limit, seed.of("data").numpy())
+
+
+def read_corpus(choice: DataChoice, task: str | None = None) -> Corpus:
+    """The whole corpus, however much of it a recipe wants."""
+    return _named(choice, task) if choice.name is not None else _own(choice, task)
 
 
 def _named(choice: DataChoice, task: str | None) -> Corpus:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain
@@ -22,7 +22,7 @@ from motet.core.rng import Seed
 from motet.core.script import offered
 from motet.core.work import Bench
 from motet.datasets.corpus import COLUMNS, Corpus
-from motet.datasets.load import load_corpus
+from motet.datasets.load import DataChoice, load_corpus
 from motet.experiment.config import Choice, Config, GroupChoice
 from motet.experiment.division import divided
 from motet.experiment.features import cached_features
@@ -72,13 +72,16 @@ class Population:
     partition: Partition
 
 
-def build_federation(config: Config) -> Federation:
+CorpusOf = Callable[[DataChoice, Seed, str | None], Corpus]
+
+
+def build_federation(config: Config, corpus_of: CorpusOf = load_corpus) -> Federation:
     """Groups of the same data, task and partition divide one population among them, in order."""
     seed, groups = Seed(config.seed), config.everybody
     together: dict[str, list[GroupChoice]] = {}
     for group in groups:
         together.setdefault(_source(group), []).append(group)
-    populations = {key: _population(same, seed) for key, same in together.items()}
+    populations = {key: _population(same, seed, corpus_of) for key, same in together.items()}
     counts = {key: iter(_counts(same, populations[key])) for key, same in together.items()}
     names, parts = _names(groups, populations), []
     taken: dict[str, Members] = {}
@@ -132,9 +135,9 @@ def _source(group: GroupChoice) -> str:
     return repr((group.data, group.task, division))
 
 
-def _population(same: Sequence[GroupChoice], seed: Seed) -> Population:
+def _population(same: Sequence[GroupChoice], seed: Seed, corpus_of: CorpusOf) -> Population:
     one = same[0]
-    corpus = load_corpus(one.data, seed, None if one.task.type == "auto" else one.task.type)
+    corpus = corpus_of(one.data, seed, None if one.task.type == "auto" else one.task.type)
     counts = [group.clients for group in same]
     partition = one.partition
     if None not in counts:

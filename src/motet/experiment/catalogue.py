@@ -11,9 +11,9 @@ from motet.core.errors import ConfigError, meant
 
 def catalogue(what: str) -> dict[str, str]:
     """Names and one sentence each."""
-    if what not in _TABLES:
-        raise ConfigError(f"list: there is no '{what}'; there is {', '.join(_TABLES)}.{meant(what, _TABLES)}")
-    return {name: _said(entry) for name, entry in _TABLES[what]().items()}
+    if what not in TABLES:
+        raise ConfigError(f"list: there is no '{what}'; there is {', '.join(TABLES)}.{meant(what, TABLES)}")
+    return {name: _said(entry) for name, entry in TABLES[what]().items()}
 
 
 def _said(entry: Any) -> str:
@@ -89,7 +89,13 @@ def _recipes() -> Mapping[str, Any]:
     return recipes()
 
 
-_TABLES: dict[str, Callable[[], Mapping[str, Any]]] = {
+def _suites() -> Mapping[str, Any]:
+    from motet.experiment.recipe import shipped
+
+    return shipped("motet.suites")
+
+
+TABLES: dict[str, Callable[[], Mapping[str, Any]]] = {
     "algorithms": _algorithms,
     "tasks": _tasks,
     "datasets": _datasets,
@@ -100,4 +106,5 @@ _TABLES: dict[str, Callable[[], Mapping[str, Any]]] = {
     "secure": _secure,
     "privacy": _privacy,
     "recipes": _recipes,
+    "suites": _suites,
 }

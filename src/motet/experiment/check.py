@@ -46,7 +46,7 @@ def rehearse(config: Config, federation: Federation) -> Rehearsal:
         for model, features in federation.readings if device.type == "cpu" else ():
             scratch.prepare(model, features)
         with PeakMemory(every=0.05) as memory, one_thread():
-            tried = [_few_steps(group, Alone(device, scratch), solver) for group in federation.groups]
+            tried = [few_steps(group, Alone(device, scratch), solver) for group in federation.groups]
             peak = memory.look()
     finally:
         scratch.close()
@@ -102,7 +102,7 @@ def _unevenness(group: Group) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {value:.2f}" for name, value in said.items())
 
 
-def _few_steps(group: Group, bench: Alone, solver: Solver, steps: int = 3) -> tuple[float, float]:
+def few_steps(group: Group, bench: Alone, solver: Solver, steps: int = 3) -> tuple[float, float]:
     """Forward and backward on the largest client's texts; the loss of the first batch, and seconds a step."""
     site = group.site(group.members.first + int(np.argmax(group.sizes)))
     short = replace(solver, steps=steps, pull=0.0)

@@ -105,6 +105,7 @@ class Evaluation:
     by_client: bool = False  # the common model on each client's test set too, whenever the global one is looked at
     local: bool = False  # look at the clients' own test sets each time, and not only at the end
     reach: tuple[float, ...] = ()  # values of the headline; the summary says what it took to reach each
+    items: bool = False  # keep the score of every item of the clients' own test sets too, for significance
 
     def __post_init__(self) -> None:
         if self.every < 1:
@@ -113,7 +114,8 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Checkpointing:
-    seconds: float = 20.0  # not more often than this; the last round is always kept
+    seconds: float = 20.0  # not more often than this
+    last: bool = True  # also after the last round: what export and replay begin from
 
 
 @dataclass(frozen=True)
@@ -140,6 +142,7 @@ class Config:
     evaluation: Evaluation = Evaluation()
     checkpoint: Checkpointing = Checkpointing()
     baselines: Mapping[str, Any] = field(default_factory=dict)
+    track: tuple[str, ...] = ()  # who else is told of every round: tensorboard, wandb, mlflow
 
     def __post_init__(self) -> None:
         if self.rounds < 1:
@@ -168,7 +171,7 @@ class Config:
     def digest(self) -> str:
         """What must agree between those who run together; where it runs and what is only looked at do not matter."""
         said = self.plain()
-        for name in ("recipe", "device", "transport", "network", "evaluation", "checkpoint", "baselines"):
+        for name in ("recipe", "device", "transport", "network", "evaluation", "checkpoint", "baselines", "track"):
             said.pop(name)
         return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
 

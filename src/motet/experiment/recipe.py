@@ -14,9 +14,14 @@ from motet.experiment.config import Config
 
 
 def recipes() -> dict[str, str]:
-    """Shipped recipes and what each says of itself in its first line."""
+    """Shipped recipes and what each says of itself."""
+    return shipped("motet.recipes")
+
+
+def shipped(package: str) -> dict[str, str]:
+    """The YAML files that a package carries, and the first line of each."""
     found = {}
-    for entry in sorted(resources.files("motet.recipes").iterdir(), key=lambda e: e.name):
+    for entry in sorted(resources.files(package).iterdir(), key=lambda e: e.name):
         if entry.name.endswith(".yaml"):
             first = entry.read_text("utf-8").splitlines()[0]
             found[entry.name.removesuffix(".yaml")] = first.removeprefix("#").strip()

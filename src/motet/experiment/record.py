@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import importlib.metadata
+import io
 import json
 import math
+import os
 import platform
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from motet.transport.mailbox import Traffic
 from motet.transport.memories import write_atomically
@@ -123,6 +127,45 @@ def versions() -> dict[str, str]:
         except importlib.metadata.PackageNotFoundError:  # run from a source tree
             continue
     return found
+
+
+def machine(device: Any) -> dict[str, str]:
+    """What it ran on, in words; names of machines and people are nobody's business."""
+    cores = f"{os.cpu_count()} cores"
+    found = {"system": f"{platform.system()} {platform.machine()}", "processor": _processor(), "cores": cores}
+    if device.type == "cuda":
+        import torch
+
+        found["gpu"] = torch.cuda.get_device_name(device)
+    return {name: said for name, said in found.items() if said}
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text("utf-8").splitlines()
+    except OSError:
+        return platform.processor()
+    return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
+
+
+def write_items(folder: Path, items: Mapping[str, np.ndarray]) -> None:
+    """items.npz: the score of every test item; `scores` end to end, `sizes` and `owners` ("" is the global test set)."""
+    if not items:
+        return
+    buffer = io.BytesIO()
+    names = list(items)
+    sizes = np.array([len(items[n]) for n in names], np.int64)
+    np.savez_compressed(buffer, scores=np.concatenate([items[n] for n in names]), sizes=sizes, owners=np.array(names))
+    write_atomically(folder / "items.npz", buffer.getvalue())
+
+
+def read_items(folder: Path) -> dict[str, np.ndarray]:
+    path = folder / "items.npz"
+    if not path.exists():
+        return {}
+    with np.load(path) as found:
+        pieces = np.split(found["scores"], np.cumsum(found["sizes"])[:-1])
+        return dict(zip(found["owners"].tolist(), pieces, strict=True))
 
 
 def traffic_of(traffic: Traffic) -> dict[str, int]:

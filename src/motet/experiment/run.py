@@ -4,101 +4,36 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any
 
-from motet.codecs.channel import Channel
-from motet.core.errors import ConfigError, RunError
+import numpy as np
+
+from motet.core.errors import RunError
 from motet.core.params import Params
-from motet.core.program import Algorithm, Roster, Round, Start
+from motet.core.program import Round
 from motet.core.rng import Seed
-from motet.core.script import ClientId, Remark, Script, parts_of, play, under
+from motet.core.script import ClientId, Remark, Script, play, under
 from motet.core.work import Bench
 from motet.experiment.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from motet.experiment.cohorts import pick
-from motet.experiment.config import CohortChoice, Evaluation
 from motet.experiment.domains import by_client
 from motet.experiment.federation import Federation
+from motet.experiment.plan import Plan, ledger_of
 from motet.experiment.record import Record, means, spread
+from motet.experiment.scores import final_and_best, group_means, overall
 from motet.experiment.shelf import Shelf
+from motet.learning.context import Judgement
 from motet.learning.evaluate import Evaluate
 from motet.report.progress import Silent, Watch
-from motet.transport.host import ContextOf, Host
+from motet.transport.host import Host
 from motet.transport.in_process import InProcess
-from motet.transport.mailbox import Mailbox, Patience, Traffic
+from motet.transport.mailbox import Mailbox, Traffic
 from motet.transport.memories import Memories
-from motet.transport.network import Emulated, Network
-
-if TYPE_CHECKING:
-    from motet.privacy.ledger import Ledger
-    from motet.privacy.private import Private
-    from motet.secure.summation import SecureSum
-
-
-class Participants(Protocol):
-    """Who takes part, with what: a corpus over clients (`Federation`), or somebody's own trainer (`OwnFederation`)."""
-
-    @property
-    def clients(self) -> Roster: ...
-    @property
-    def seed(self) -> Seed: ...
-    @property
-    def task(self) -> Judged: ...
-    @property
-    def context(self) -> ContextOf: ...
-    def group_of(self, client: ClientId) -> Alike: ...
-    def start(self) -> Start: ...
-    def server_context(self, round: int) -> Any: ...
-
-
-class Alike(Protocol):
-    """Clients that are judged alike, and may be spoken of together."""
-
-    @property
-    def name(self) -> str: ...
-    @property
-    def task(self) -> Judged: ...
-
-
-class Judged(Protocol):
-    @property
-    def headline(self) -> str: ...
-    @property
-    def measures(self) -> tuple[str, ...]: ...
-
-
-@dataclass(frozen=True, eq=False)
-class Plan:
-    """Everything a run needs, put together and checked."""
-
-    federation: Participants
-    algorithm: Algorithm
-    rounds: int
-    cohort: CohortChoice = CohortChoice()
-    evaluation: Evaluation = Evaluation()
-    patience: Patience = Patience()
-    channel: Channel = Channel()
-    checkpoint_seconds: float = 20.0
-    name: str = ""
-    digest: str = ""
-    network: Network | None = None
-    secure: SecureSum | None = None  # what stands in for sums
-    private: Private | None = None
-
-    def __post_init__(self) -> None:
-        fewest, there = self.secure.demands.minimum if self.secure else 1, len(self.federation.clients)
-        if there < fewest:
-            raise ConfigError(f"there are {there} clients, and a secure sum is over at least {fewest} (secure.minimum).")
-
-    @property
-    def behind(self) -> dict[str, frozenset[str]]:
-        """Through which programs alone a client may be asked for the work of another."""
-        secure = frozenset({self.secure.name} if self.secure else ())
-        private = frozenset({self.private.name} if self.private else ())
-        return {**{p.name: secure | private for p in parts_of(self.algorithm)}, "evaluate": secure, "private": secure}
+from motet.transport.network import Emulated
 
 
 @dataclass(frozen=True, eq=False)
@@ -116,6 +51,7 @@ class Result:
     clients: dict[ClientId, dict[str, float]]
     clients_final: dict[str, float]
     groups: dict[str, dict[str, float]]
+    items: dict[ClientId, np.ndarray]
     seconds: float
     examples_per_second: float
     lost: list[tuple[int, ClientId, str]]
@@ -136,9 +72,7 @@ class Running:
         self.judge = Evaluate(plan.algorithm)
         self.shelf = Shelf(self.folder)
         self.memories = Memories(self.folder / "memories" if self.folder else None)
-        veils = [v for v in (plan.secure, plan.private) if v is not None]
-        programs = [plan.algorithm, self.judge, *veils]
-        self.host = Host(programs, plan.federation.context, bench, self.memories, plan.channel, behind=plan.behind)
+        self.host = Host(plan.programs, plan.federation.context, bench, self.memories, plan.channel, behind=plan.behind)
         self.ledger = ledger_of(plan)
         self.transport = InProcess(self.host)
         self.emulated = Emulated(self.transport, plan.network, plan.federation.clients) if plan.network else None
@@ -153,6 +87,7 @@ class Running:
         self.training = 0.0  # seconds
         self.saved = time.monotonic()
         self.groups: dict[str, dict[str, float]] = {}  # as last looked at
+        self.items: np.ndarray | None = None  # the score of every item of the global test set, after the last round
 
     @cached_property
     def personal(self) -> bool:
@@ -161,29 +96,37 @@ class Running:
         whole = self.plan.federation.server_context(0).model.fresh
         return self.plan.algorithm.personal or (isinstance(view, Params) and view.layout != whole.layout)
 
-    def resume(self) -> bool:
-        """Go back to the last checkpoint; False if there is none."""
+    def restore(self) -> Checkpoint | None:
+        """Stand where the last checkpoint stands; what is written down of the run is left as it is."""
         found = load_checkpoint(self.folder, self.plan.digest) if self.folder else None
+        if found is not None:
+            self.state, self.done = found.state, found.rounds
+            self.memories.restore(found.memories)
+            self.mailbox.traffic, self.settled = found.traffic, replace(found.traffic)
+            self.processed_before = found.processed
+            if self.emulated:
+                self.emulated.start_at(found.traffic.network_seconds)
+            if self.ledger:
+                self.ledger.sums, self.ledger.spent = found.sums, Counter(found.spent)
+                self.books = self._books()
+        return found
+
+    def resume(self) -> bool:
+        """Go back to the last checkpoint and forget what came after it; False if there is none."""
+        found = self.restore()
         if found is None:
             self.record.resume(0, 0.0)
             return False
-        self.state, self.done = found.state, found.rounds
-        self.memories.restore(found.memories)
-        self.mailbox.traffic, self.settled = found.traffic, replace(found.traffic)
-        if self.emulated:
-            self.emulated.start_at(found.traffic.network_seconds)
-        self.processed_before = found.processed
-        if self.ledger:
-            self.ledger.sums, self.ledger.spent = found.sums, Counter(found.spent)
-            self.books = self._books()
         self.record.resume(found.rows, found.seconds)
+        if self.record.looked_at(self.done) and self.last():  # only the summary was missing, and it wants the items
+            self.look()
         return True
 
-    def play_rounds(self) -> None:
+    def play_rounds(self, until: int | None = None) -> None:
         plan = self.plan
         if self.due() and not self.record.looked_at(self.done):  # it broke off while the round was judged
             self.judge_round()
-        for index in range(self.done, plan.rounds):
+        for index in range(self.done, plan.rounds if until is None else until):
             if self.over_budget(index):
                 self.watch.note(f"stopping after round {index}: the next would spend more than privacy.budget allows")
                 break
@@ -203,7 +146,7 @@ class Running:
             self.training += time.monotonic() - began
             self.record.add(self.done, "server", "note", notes, self.settled)
             self.judge_round()
-            if self.last() or time.monotonic() - self.saved > plan.checkpoint_seconds:
+            if plan.checkpoint.last if self.last() else time.monotonic() - self.saved > plan.checkpoint.seconds:
                 self.save()
 
     def last(self) -> bool:
@@ -252,11 +195,12 @@ class Running:
                 self.record.add(self.done, name, "global", scores, self.mailbox.traffic)
             return overall(federation.task, self.groups)
         server = federation.server_context(self.done)
-        found: dict[str, float] = self._play(server.evaluate(self.model_params(), "global"))
+        found: Judgement = self._play(server.judge(self.model_params(), "global", items=self.last()))
+        self.items = found.items
         if self.plan.evaluation.by_client and isinstance(federation, Federation):
             for client, scores in self._play(by_client(federation, self.model_params(), self.done)).items():
                 self.record.add(self.done, client or "server", "common", scores, self.mailbox.traffic)
-        return found
+        return found.scores
 
     def look_at_clients(self) -> dict[ClientId, dict[str, float]]:
         """Each client's own model on its own test set; nobody's, where only sums are revealed."""
@@ -270,6 +214,14 @@ class Running:
         """The mean over clients of their own models' metrics, all that can be read under secure sums."""
         self.survey.round = self.done
         found: dict[str, float] = self._play(self.judge.mean(self.state, self.judged(), split), self.survey)
+        return found
+
+    def look_at_items(self) -> dict[ClientId, np.ndarray]:
+        """The score of every item: of the global test set under "", of each client's own if that is to be kept."""
+        found = {"": self.items} if self.items is not None else {}
+        if self.plan.evaluation.items and not self.plan.secure:
+            own = self._play(self.judge.items(self.state, self.judged(), "test"), self.survey)
+            found |= {client: items.numpy() for client, items in own.items()}
         return found
 
     def judged(self) -> list[ClientId]:
@@ -328,8 +280,8 @@ def run(
             running.watch.note(f"{what} come from the run's seed: a simulation that repeats, and protects nobody")
     try:
         running.play_rounds()
-        clients = running.look_at_clients()
         mean = running.look_at_mean("test") if plan.secure else {}
+        clients, items = running.look_at_clients(), running.look_at_items()
     except BaseException:
         running.transport.close()
         running.save()
@@ -342,57 +294,14 @@ def run(
     for client, scores in clients.items():
         running.record.add(running.done, client, "test", scores, running.mailbox.traffic)
     across = {"mean": mean[headline]} if headline in mean else spread(list(own.values()))
-    final, best = _final_and_best(running.record, headline)
+    final, best = final_and_best(running.record, headline)
     pace = (bench.processed - before) / running.training if running.training else 0.0
     result = Result(
         running.state, running.model_params(), running.record, running.mailbox.traffic, running.memories, final, best, clients,
-        across, running.groups, running.record.seconds, pace, running.mailbox.lost, running.model_params,
+        across, running.groups, items, running.record.seconds, pace, running.mailbox.lost, running.model_params,
     )  # fmt: skip
     return result, running
 
 
-def group_means(federation: Participants, reports: Mapping[ClientId, dict[str, float]]) -> dict[str, dict[str, float]]:
-    """Each group's metrics: the mean over those of its clients that reported."""
-    found: dict[str, list[dict[str, float]]] = {}
-    for client, scores in reports.items():
-        group = federation.group_of(client)
-        known = {name: scores[name] for name in group.task.measures}
-        found.setdefault(group.name, []).append({**known, "score": scores[group.task.headline]})
-    return {name: {m: sum(r[m] for r in rows) / len(rows) for m in rows[0]} for name, rows in found.items()}
-
-
-def overall(task: Judged, groups: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """The mean over groups, of what all of them are judged by."""
-    return {m: sum(g[m] for g in groups.values()) / len(groups) for m in task.measures if groups}
-
-
-def ledger_of(plan: Plan) -> Ledger | None:
-    """What counts the privacy spent, if there is noise to spend it under."""
-    if plan.private is None:
-        return None
-    from motet.privacy.ledger import Ledger
-
-    clients = len(plan.federation.clients)
-    ledger = Ledger(plan.private, clients, min(plan.cohort.size or clients, clients), plan.cohort.sampler == "seeded")
-    cost, budget = ledger.epsilon(("anybody",)), plan.private.budget
-    if budget is not None and cost > budget:
-        raise ConfigError(
-            f"the first round alone would spend ε = {cost:.3f} and privacy.budget is {budget:g}; raise one of them, or "
-            "privacy.noise."
-        )
-    return ledger
-
-
 def _no_work(address: str, _: Any) -> Any:
     raise RuntimeError(f"{address} was asked for outside a run")
-
-
-def _final_and_best(record: Record, headline: str) -> tuple[dict[str, float], dict[str, float]]:
-    by_round: dict[int, dict[str, float]] = {}
-    for row in record.rows:
-        if row["who"] == "server" and row["split"] == "global":
-            by_round.setdefault(row["round"], {})[row["name"]] = row["value"]
-    if not by_round:
-        return {}, {}
-    best = max(by_round, key=lambda r: (by_round[r].get(headline, float("-inf")), -r))
-    return by_round[max(by_round)], by_round[best]

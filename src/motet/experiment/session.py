@@ -13,6 +13,7 @@ import yaml
 
 from motet.algorithms.fedavg import FedAvg
 from motet.core.errors import ConfigError
+from motet.core.work import Bench
 from motet.experiment.accounting import round_cost
 from motet.experiment.build import (
     build_algorithm,
@@ -21,6 +22,7 @@ from motet.experiment.build import (
     build_federation,
     build_privacy,
     build_secure,
+    device_of,
     resolved,
 )
 from motet.experiment.config import Config, GroupChoice
@@ -28,9 +30,12 @@ from motet.experiment.export import folder_name, save_model
 from motet.experiment.federation import Federation, Group
 from motet.experiment.memory import PeakMemory
 from motet.experiment.partition import facts_of
+from motet.experiment.plan import Plan
 from motet.experiment.recipe import baseline_of
-from motet.experiment.record import reached, read_record, spread, traffic_of, versions, write_json
-from motet.experiment.run import Plan, Result, Running, run
+from motet.experiment.record import machine, reached, read_record, spread, traffic_of, versions, write_items, write_json
+from motet.experiment.run import Result, Running, run
+from motet.experiment.shares import shares_of
+from motet.experiment.track import tracked
 from motet.learning.bench import Alone, Scratch
 from motet.report.curves import draw_costs, draw_curves
 from motet.report.progress import Silent, Watch
@@ -62,7 +67,7 @@ def plan_of(config: Config, federation: Federation) -> Plan:
     secure, private = build_secure(config, algorithm), build_privacy(config, algorithm)
     return Plan(
         federation, algorithm, config.rounds, config.cohort, config.evaluation, config.patience,
-        build_channel(config), config.checkpoint.seconds, config.recipe, config.digest, config.network, secure, private,
+        build_channel(config), config.checkpoint, config.recipe, config.digest, config.network, secure, private,
     )  # fmt: skip
 
 
@@ -84,15 +89,36 @@ def perform(config: Config, folder: Path, *, resume: bool = False, watch: Watch 
             place = folder / "baselines" / name if name else folder
             done = load_summary(place)
             if done is None:
-                with PeakMemory() as memory:
-                    result, running = run(plan_of(each, federations[name]), bench, folder=place, resume=resume, watch=watch)
-                done = _finish(place, each, federations[name], result, running, memory.peak)
+                done = carried_out(each, place, federations[name], bench, resume=resume, watch=watch)
             found[name] = done
     finally:
         bench.close()
         scratch.close()
     summary = found.pop("")
     return Finished(folder, summary, found)
+
+
+def carried_out(
+    config: Config,
+    place: Path,
+    federation: Federation,
+    bench: Bench,
+    *,
+    resume: bool = False,
+    watch: Watch | None = None,
+    keep_model: bool = True,
+) -> dict[str, Any]:
+    """One run, on a federation and a bench that may serve others too; what it leaves in its folder, and its summary."""
+    plan = plan_of(config, federation)
+    with PeakMemory() as memory, tracked(config, place, watch or Silent()) as told:
+        result, running = run(plan, bench, folder=place, resume=resume, watch=told)
+    if keep_model and not running.personal:
+        save_model(federation.server, result.params, place / "model")
+    write_items(place, result.items)
+    write_json(place / "partition.json", shares_of(federation))
+    summary = _summary(config, federation, result, running, memory.peak)
+    write_json(place / "summary.json", summary)
+    return summary
 
 
 def load_config(folder: Path) -> Config:
@@ -136,17 +162,20 @@ def _federations(configs: Mapping[str, Config]) -> dict[str, Federation]:
     made: dict[str, Federation] = {}
     found = {}
     for name, config in configs.items():
-        key = json.dumps({k: v for k, v in config.plain().items() if k in _DATA}, sort_keys=True)
+        key = data_key(config)
         if key not in made:
             made[key] = build_federation(config)
         found[name] = made[key]
     return found
 
 
-def _finish(place: Path, config: Config, federation: Federation, result: Result, running: Running, peak: int) -> dict[str, Any]:
-    if not running.personal:
-        save_model(federation.server, result.params, place / "model")
-    summary = {
+def data_key(config: Config) -> str:
+    """Equal for two runs that can share a federation."""
+    return json.dumps({k: v for k, v in config.plain().items() if k in _DATA}, sort_keys=True)
+
+
+def _summary(config: Config, federation: Federation, result: Result, running: Running, peak: int) -> dict[str, Any]:
+    return {
         "recipe": config.recipe,
         "algorithm": config.algorithm.type,
         "task": federation.task.name,
@@ -177,10 +206,10 @@ def _finish(place: Path, config: Config, federation: Federation, result: Result,
         "secure": config.plain()["secure"],
         "privacy": {**config.plain()["privacy"], **({"epsilon": running.ledger.epsilon()} if running.ledger else {})},
         "lost": [list(entry) for entry in result.lost],
+        "items": federation.corpus.key,
         "versions": versions(),
+        "machine": machine(device_of(config.device)),
     }
-    write_json(place / "summary.json", summary)
-    return summary
 
 
 def _group(choice: GroupChoice, group: Group, result: Result) -> dict[str, Any]:
@@ -217,7 +246,7 @@ def export_models(folder: Path, to: Path, client: str | None = None, every: bool
     if client is None and running.personal and not every:
         first = federation.clients[0]
         raise ConfigError(f"{plan.algorithm.name} leaves every client its own model; say whose: --client {first}, or --all")
-    if not running.resume():
+    if running.restore() is None:
         raise ConfigError(f"'{folder}' has no checkpoint yet, so there is no model to export.")
     places = {c: to / folder_name(c) for c in federation.clients} if every else {client: to}
     for whose, place in places.items():

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
+
+import numpy as np
 
 from motet.core.errors import ConfigError, MotetError, RunError
 from motet.core.params import Params
@@ -39,6 +41,15 @@ class Task(Protocol):
     @property
     def readout(self) -> Readout: ...
     def metrics(self, readings: Readings, examples: Examples) -> dict[str, float]: ...
+    def items(self, readings: Readings, examples: Examples) -> np.ndarray:
+        """One score an example, the more the better, by which two models are compared item by item."""
+
+
+class Judgement(NamedTuple):
+    """A model on a test set: its metrics, and, if asked for, the score of every item."""
+
+    scores: dict[str, float]
+    items: np.ndarray | None
 
 
 @dataclass(frozen=True)
@@ -112,9 +123,13 @@ class Context:
 
     def evaluate(self, params: Params, split: str) -> Generator[Job, Any, dict[str, float]]:
         """The task's metrics on one of this site's splits."""
-        examples = self.site.split(split)
+        return (yield from self.judge(params, split)).scores
+
+    def judge(self, params: Params, split: str, items: bool = False) -> Generator[Job, Any, Judgement]:
+        """The task's metrics on one of this site's splits, and the score of every item if it is asked for."""
+        examples, task = self.site.split(split), self.site.task
         readings = yield from self.infer(params, examples)
-        return self.site.task.metrics(readings, examples)
+        return Judgement(task.metrics(readings, examples), task.items(readings, examples) if items else None)
 
     def _asked(self, job: Job) -> Generator[Job, Any, Any]:
         try:

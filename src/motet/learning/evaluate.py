@@ -6,6 +6,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from motet.core.messages import message
 from motet.core.params import Params
 from motet.core.program import Algorithm
@@ -36,6 +39,11 @@ class Evaluate:
         reports: dict[ClientId, dict[str, float]] = yield from gather(self.report, asks)
         return {client: scores for client, scores in reports.items() if scores}
 
+    def items(self, state: Any, clients: Sequence[ClientId], split: str) -> Script[dict[ClientId, Tensor]]:
+        """The score of every item of every client: more than metrics reveal, for whoever compares methods in simulation."""
+        asks = {c: Ask(self.algorithm.view(state, c), split) for c in clients}
+        return (yield from gather(self.report_items, asks))
+
     def mean(self, state: Any, clients: Sequence[ClientId], split: str) -> Script[dict[str, float]]:
         asks = {c: Ask(self.algorithm.view(state, c), split) for c in clients}
         scores = yield from total(self.score, asks)
@@ -45,6 +53,14 @@ class Evaluate:
     def report(self, ctx: Context, ask: Ask, memory: None) -> Work[tuple[dict[str, float], None]]:
         scores = yield from self._scores(ctx, ask)
         return scores, None
+
+    @work(reveals="each")
+    def report_items(self, ctx: Context, ask: Ask, memory: None) -> Work[tuple[Tensor, None]]:
+        if not len(ctx.site.split(ask.split)):
+            return torch.zeros(0), None
+        params = self.algorithm.assemble(ctx, ask.view, ctx.recall(self.algorithm.name))
+        found = (yield from ctx.judge(params, ask.split, items=True)).items
+        return torch.zeros(0) if found is None else torch.from_numpy(found), None
 
     @work(reveals="sum")
     def score(self, ctx: Context, ask: Ask, memory: None) -> Work[tuple[Weighted, None]]:

@@ -15,7 +15,7 @@ from motet.core.program import Roster, Start
 from motet.core.rng import Seed
 from motet.core.script import ClientId
 from motet.core.work import Job, Work
-from motet.learning.context import BEGINNING
+from motet.learning.context import BEGINNING, Judgement
 from motet.learning.jobs import Fitted
 from motet.learning.solver import Solver
 
@@ -83,8 +83,11 @@ class OwnContext:
         yield  # a generator like the others, which just has no job for the bench
 
     def evaluate(self, params: Params, split: str) -> Generator[Job, Any, dict[str, float]]:
+        return (yield from self.judge(params, split)).scores
+
+    def judge(self, params: Params, split: str, items: bool = False) -> Generator[Job, Any, Judgement]:
         self.trainer.set_parameters(params.tensors())
-        return {name: float(value) for name, value in self.trainer.test(self.data[split]).items()}
+        return Judgement({name: float(value) for name, value in self.trainer.test(self.data[split]).items()}, None)
         yield
 
 

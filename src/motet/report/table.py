@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from rich.table import Table
@@ -28,4 +28,26 @@ def results_table(summaries: Mapping[str, Mapping[str, Any]], title: str) -> Tab
             f"{moved['payload_down'] / 1e6:.1f}",
             f"{summary['seconds']:.0f}",
         )
+    return table
+
+
+def differences_table(settings: Sequence[tuple[str, str, str]], names: tuple[str, str]) -> Table:
+    """Settings that two runs do not share."""
+    table = Table(title="Settings that differ", title_justify="left", header_style="bold")
+    for name in ("setting", *names):
+        table.add_column(name, overflow="fold")
+    for row in settings:
+        table.add_row(*row)
+    return table
+
+
+def side_by_side(results: Sequence[tuple[str, float | None, float | None]], names: tuple[str, str]) -> Table:
+    """Two runs' numbers, and by how much the second is more."""
+    table = Table(title="Results", title_justify="left", header_style="bold")
+    table.add_column("what")
+    for name in (*names, "difference"):
+        table.add_column(name, justify="right")
+    for name, one, two in results:
+        change = f"{two - one:+.4g}" if one is not None and two is not None else "–"
+        table.add_row(name, *("–" if v is None else f"{v:.4g}" for v in (one, two)), change)
     return table

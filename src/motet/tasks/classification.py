@@ -56,13 +56,15 @@ class Classification:
             )
         return np.fromiter((known[v] for v in column), np.int64, count=len(column))
 
+    def items(self, readings: Readings, examples: Examples) -> np.ndarray:
+        """Right or wrong."""
+        right: np.ndarray = _truth(examples) == readings["logits"].argmax(-1).numpy()
+        return right.astype(np.float32)
+
     def metrics(self, readings: Readings, examples: Examples) -> dict[str, float]:
         from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
-        labels = examples.features.columns["labels"]
-        if isinstance(labels, Ragged):
-            raise TypeError("classification has one label a text")
-        truth, said = labels[examples.rows], readings["logits"].argmax(-1).numpy()
+        truth, said = _truth(examples), readings["logits"].argmax(-1).numpy()
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # a client whose test set has one label is no surprise here
             matthews = float(matthews_corrcoef(truth, said))
@@ -77,6 +79,14 @@ class Classification:
             index = self.labels.index(self.positive)
             scores["f1"] = float(f1_score(truth == index, said == index, zero_division=0))
         return scores
+
+
+def _truth(examples: Examples) -> np.ndarray:
+    labels = examples.features.columns["labels"]
+    if isinstance(labels, Ragged):
+        raise TypeError("classification has one label a text")
+    truth: np.ndarray = labels[examples.rows]
+    return truth
 
 
 def classification(corpus: Corpus, attention_mask: bool = True, positive: str | None = None) -> Classification:

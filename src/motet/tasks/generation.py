@@ -25,6 +25,14 @@ def generation_scores(said: Sequence[str], gold: Sequence[str]) -> dict[str, flo
     return {**means, "rougeL_b12": float(np.mean(weighted)), "bleu": float(bleu), "meteor": meteor}
 
 
+def rouge_l(said: Sequence[str], gold: Sequence[str]) -> np.ndarray:
+    """ROUGE-L of each text."""
+    from rouge_score.rouge_scorer import RougeScorer
+
+    scorer = RougeScorer(["rougeL"])
+    return np.array([scorer.score(g, s)["rougeL"].fmeasure for g, s in zip(gold, said, strict=True)], np.float32)
+
+
 def _f_beta(precision: float, recall: float) -> float:
     below = recall + BETA**2 * precision
     return (1 + BETA**2) * precision * recall / below if below else 0.0

@@ -53,6 +53,10 @@ class LanguageModel:
     def texts(self, corpus: Corpus) -> Sequence[str]:
         return corpus.column("text")
 
+    def items(self, readings: Readings, examples: Examples) -> np.ndarray:
+        """The share of next tokens that are right, a piece of text."""
+        return (readings["right"] / readings["count"].clamp(min=1)).float().numpy()
+
     def metrics(self, readings: Readings, examples: Examples) -> dict[str, float]:
         count = max(1, int(readings["count"].sum()))
         loss = float(readings["loss"].double().sum()) / count

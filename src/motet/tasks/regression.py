@@ -37,6 +37,10 @@ class Regression:
             return corpus.column("text")
         return [f"{a} {b}" for a, b in zip(corpus.column("text"), corpus.column("second"), strict=True)]
 
+    def items(self, readings: Readings, examples: Examples) -> np.ndarray:
+        """The squared error, as a score: less is worse."""
+        return -readings["loss"].float().numpy()
+
     def metrics(self, readings: Readings, examples: Examples) -> dict[str, float]:
         """Correlations of a constant are not defined; 0 stands for them."""
         from scipy.stats import pearsonr, spearmanr

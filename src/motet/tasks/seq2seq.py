@@ -14,7 +14,7 @@ from motet.learning.jobs import Readings
 from motet.learning.model import Model
 from motet.learning.objectives import IGNORED, TokenCrossEntropy
 from motet.learning.readouts import Generated
-from motet.tasks.generation import generation_scores
+from motet.tasks.generation import generation_scores, rouge_l
 from motet.tasks.tokens import BATCH, encoded
 
 
@@ -57,14 +57,22 @@ class Seq2Seq:
         """The targets: by them FedNLP tells examples alike."""
         return corpus.column("target")
 
+    def items(self, readings: Readings, examples: Examples) -> np.ndarray:
+        """ROUGE-L of each text."""
+        return rouge_l(*_written(readings, examples))
+
     def metrics(self, readings: Readings, examples: Examples) -> dict[str, float]:
-        texts, tokenizer = examples.features.texts, examples.features.tokenizer
-        table = readings["said"].numpy()
-        said = tokenizer.batch_decode(np.where(table == IGNORED, tokenizer.pad_token_id, table), skip_special_tokens=True)
-        gold = [texts["target"][int(row)] for row in examples.rows]
-        scores = generation_scores([text.strip() for text in said], gold)
+        scores = generation_scores(*_written(readings, examples))
         count = int(readings["count"].sum())
         return {**scores, "loss": float(readings["loss"].double().sum()) / max(1, count)}
+
+
+def _written(readings: Readings, examples: Examples) -> tuple[list[str], list[str]]:
+    """What the model wrote, and what it should have written."""
+    texts, tokenizer = examples.features.texts, examples.features.tokenizer
+    table = readings["said"].numpy()
+    said = tokenizer.batch_decode(np.where(table == IGNORED, tokenizer.pad_token_id, table), skip_special_tokens=True)
+    return [text.strip() for text in said], [texts["target"][int(row)] for row in examples.rows]
 
 
 def seq2seq(

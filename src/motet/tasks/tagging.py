@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import numpy as np
+
 from motet.core.errors import DataError
 from motet.datasets.corpus import Corpus
 from motet.learning.features import Examples, Features, Ragged
@@ -76,6 +78,16 @@ class Tagging:
             "accuracy": float(accuracy_score(truth, said)),
             "loss": float(readings["loss"].double().sum()) / max(1, count),
         }
+
+    def items(self, readings: Readings, examples: Examples) -> np.ndarray:
+        """F1 of each sentence's entities; a sentence that has none, and in which none is found, is right."""
+        from seqeval.metrics.sequence_labeling import get_entities
+
+        found = []
+        for truth, said in zip(*self.tags(readings, examples), strict=True):
+            gold, mine = set(get_entities(truth)), set(get_entities(said))
+            found.append(2 * len(gold & mine) / (len(gold) + len(mine)) if gold or mine else 1.0)
+        return np.array(found, np.float32)
 
     def tags(self, readings: Readings, examples: Examples) -> tuple[list[list[str]], list[list[str]]]:
         """The true and the predicted tags of every sentence."""

@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Protocol
 
+import numpy as np
+
 from motet.datasets.corpus import Corpus
 from motet.learning.features import Examples, Features
 from motet.learning.jobs import Readings
@@ -33,3 +35,5 @@ class Task(Protocol):
         """What a vocabulary is made from, and texts are told alike by: one string an example."""
 
     def metrics(self, readings: Readings, examples: Examples) -> dict[str, float]: ...
+    def items(self, readings: Readings, examples: Examples) -> np.ndarray:
+        """One score an example, the more the better, by which two models are compared item by item."""

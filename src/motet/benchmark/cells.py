@@ -1,0 +1,108 @@
+"""The cells of a suite's tables, and the runs they need: cells that ask for the same run share it."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from motet.benchmark.suite import Suite, chosen
+from motet.core.errors import ConfigError
+from motet.experiment.build import build_algorithm, build_channel, build_privacy, build_secure
+from motet.experiment.config import Config
+from motet.experiment.recipe import merged
+from motet.experiment.session import data_key
+
+# What a suite's runs do differently from a person's: a grid has no use for hundreds of models.
+OURS: dict[str, Any] = {"checkpoint": {"seconds": 60, "last": False}, "evaluation": {"items": True}}
+_ELSEWHERE = ("recipe", "device", "transport", "checkpoint", "baselines", "track")  # where a run happens, not what it is
+
+
+@dataclass(frozen=True)
+class Run:
+    """One training, named after what it is: the same run asked for twice has the same name."""
+
+    name: str
+    config: Config
+
+    @property
+    def shares(self) -> str:
+        """Runs with equal ones are on the same federation."""
+        return data_key(self.config)
+
+
+@dataclass(frozen=True)
+class Cell:
+    table: str
+    row: str
+    column: str
+    seed: int
+    run: Run
+
+    def __str__(self) -> str:
+        return f"{self.table}/{self.row}/{self.column}, seed {self.seed}"
+
+
+def cells_of(
+    suite: Suite, seeds: Sequence[int], *, quick: bool = False, only: Sequence[str] = (), device: str = "auto"
+) -> list[Cell]:
+    """Every cell of every table that is wanted, with its run; a recipe that cannot work is said here."""
+    found: list[Cell] = []
+    for name in suite.tables:
+        table = suite.table(name)
+        if table.on_request and not only:
+            continue
+        for row, change in {**table.rows, **suite.bounds_of(table)}.items():
+            for column in table.columns:
+                path = (name, row, column)
+                if not chosen(path, only) or (quick and not chosen(path, suite.quick.only)):
+                    continue
+                layers = [suite.base, table.base, table.column(column).set, change or {}, suite.quick.set if quick else {}]
+                found += [Cell(*path, seed, _run("/".join((suite.name, *path)), layers, seed, device)) for seed in seeds]
+    if not found:
+        said = ", ".join(only) if only else "--quick"
+        raise ConfigError(f"suite {suite.name}: no cell is left by {said}; tables are {', '.join(suite.tables)}.")
+    return found
+
+
+def runs_of(cells: Sequence[Cell]) -> dict[str, Run]:
+    """The runs that cells need, each once, those on the same data beside each other."""
+    once = {cell.run.name: cell.run for cell in cells}
+    order: dict[str, int] = {}
+    for run in once.values():
+        order.setdefault(run.shares, len(order))
+    return dict(sorted(once.items(), key=lambda item: order[item[1].shares]))
+
+
+def check(runs: Mapping[str, Run]) -> None:
+    """What cannot work is said before the first run begins."""
+    for run in runs.values():
+        try:
+            build_privacy(run.config, algorithm := build_algorithm(run.config))
+            build_secure(run.config, algorithm)
+            build_channel(run.config)
+        except ConfigError as error:
+            raise ConfigError(f"{run.config.recipe}: {error}") from None
+
+
+def _run(label: str, layers: Sequence[Mapping[str, Any]], seed: int, device: str) -> Run:
+    given: dict[str, Any] = {}
+    for layer in (OURS, *layers, {"seed": seed, "device": device}):
+        given = merged(given, layer)
+    try:
+        config = Config.of(label, given)
+    except ConfigError as error:
+        raise ConfigError(f"{label}: {error}") from None
+    said = {k: v for k, v in config.plain().items() if k not in _ELSEWHERE}
+    key = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:10]
+    words = (config.algorithm.type, config.data.name or "own", config.model.name, f"s{seed}", key)
+    return Run(re.sub(r"[^\w.-]+", "_", "-".join(words)), config)
+
+
+def inside(run: Run) -> Run:
+    """The same run without worker processes: where several runs stand side by side, each is one process."""
+    transport = replace(run.config.transport, options={**run.config.transport.options, "workers": 0})
+    return replace(run, config=replace(run.config, transport=transport))

@@ -1,0 +1,85 @@
+"""What a paper claims of its table, checked against ours: `fedopt > fedavg`, `fedsplit ≈ fedsplit16 within 1`.
+
+A side is a row, or row/column; `*` stands for each method in turn (the same on both sides). Without a column a claim is about
+every column. It holds if it holds for the means; where it does not, the numbers are said.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from motet.core.errors import ConfigError, meant
+
+_FORM = re.compile(r"(?P<left>.+?)\s*(?P<sign>[>≥≈])\s*(?P<right>.+?)(?:\s+within\s+(?P<within>[\d.]+))?")
+
+
+class Number(Protocol):
+    @property
+    def mean(self) -> float | None: ...
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """A claim, in how many places it holds, and the places where it does not."""
+
+    claim: str
+    held: int
+    places: int
+    against: tuple[str, ...] = ()
+
+    @property
+    def holds(self) -> bool:
+        return 0 < self.places == self.held
+
+
+def judged(
+    claims: Sequence[str],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    entries: Mapping[str, Mapping[str, Number]],
+    lower: Sequence[str] = (),
+) -> Iterator[Verdict]:
+    for claim in claims:
+        found = _FORM.fullmatch(claim)
+        if found is None:
+            raise ConfigError(f"claim '{claim}' is not understood; write 'fedopt > fedavg', or 'a ≈ b within 1'.")
+        sides = [_side(found[name], rows, columns, claim) for name in ("left", "right")]
+        margin = float(found["within"] or (1.0 if found["sign"] == "≈" else 0.0))
+        held, places, against = 0, 0, []
+        for (row, column), (other, beside) in _places(sides, rows, columns):
+            a, b = (entries.get(r, {}).get(c) for r, c in ((row, column), (other, beside)))
+            if a is None or b is None or a.mean is None or b.mean is None:
+                continue
+            places += 1
+            ahead = (b.mean - a.mean) if column in lower else (a.mean - b.mean)
+            fits = {">": ahead > 0, "≥": ahead >= -margin, "≈": abs(ahead) <= margin}[found["sign"]]
+            held += fits
+            if not fits:
+                against.append(
+                    f"{row} {a.mean:.1f}, {other} {b.mean:.1f} ({column if column == beside else f'{column}, {beside}'})"
+                )
+        yield Verdict(claim, held, places, tuple(against))
+
+
+def _side(text: str, rows: Sequence[str], columns: Sequence[str], claim: str) -> tuple[str, str | None]:
+    """Rows or columns of the whole suite that were not run now are nothing to complain of."""
+    row, slash, column = text.strip().partition("/")
+    if not row or (slash and not column):
+        raise ConfigError(f"claim '{claim}': '{text}' is no row and no row/column.{meant(text, [*rows, *columns])}")
+    return row, column or None
+
+
+Place = tuple[str, str]
+
+
+def _places(
+    sides: Sequence[tuple[str, str | None]], rows: Sequence[str], columns: Sequence[str]
+) -> Iterator[tuple[Place, Place]]:
+    (left, at), (right, beside) = sides
+    for row in rows if left == "*" else (left,):
+        other = row if right == "*" else right
+        for column in columns if at in (None, "*") else (at,):
+            yield (row, str(column)), (other, str(column if beside in (None, "*") else beside))

@@ -1,0 +1,111 @@
+"""How long a grid will take and how much of it fits side by side, from a few real steps; corrected as runs finish."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+import torch
+
+from motet.benchmark.cells import Run
+from motet.benchmark.stock import Stock
+from motet.experiment.build import build_algorithm, device_of
+from motet.experiment.check import few_steps
+from motet.experiment.config import Config
+from motet.experiment.federation import Federation
+from motet.experiment.memory import PeakMemory
+from motet.learning.bench import Alone, one_thread
+from motet.learning.solver import Solver
+from motet.learning.workers import default_count
+
+MOST_ON_A_GPU = 4
+FORWARD = 0.35  # of a training step's time: looking without learning
+
+
+@dataclass(frozen=True)
+class Pace:
+    """Seconds a training step takes one process, the memory that process needs, and the examples there are."""
+
+    step: float
+    memory: int
+    train: int
+    test: int
+
+
+@dataclass
+class Estimate:
+    """Seconds each run needs in one process. `lived` is what finished runs took, by their expectation."""
+
+    seconds: dict[str, float]
+    jobs: int
+    lived: dict[str, float] = field(default_factory=dict)
+
+    def learn(self, name: str, seconds: float) -> None:
+        self.lived[name] = seconds
+
+    def left(self, names: Iterable[str]) -> float:
+        """Seconds until these are done, with as many at a time as there are jobs."""
+        known = sum(self.seconds[n] for n in self.lived)
+        ratio = sum(self.lived.values()) / known if known else 1.0
+        return ratio * sum(self.seconds[n] for n in names) / self.jobs
+
+
+def estimated(runs: Mapping[str, Run], stock: Stock, jobs: int | None) -> Estimate:
+    """A few steps for every pair of corpus and model; whatever is wrong with them is found here."""
+    paces: dict[str, Pace] = {}
+    seconds = {}
+    for run in runs.values():
+        kind = repr((run.config.data, run.config.model, run.config.task, run.config.solver.get("batch")))
+        if kind not in paces:
+            paces[kind] = _pace(run.config, stock.federation(run))
+        seconds[run.name] = _seconds(run.config, paces[kind])
+    return Estimate(seconds, _jobs(runs, list(paces.values()), jobs))
+
+
+def _pace(config: Config, federation: Federation) -> Pace:
+    solver: Solver = getattr(build_algorithm(config), "solver", Solver())
+    with PeakMemory(every=0.05) as memory, one_thread():
+        # at a rate of 0: steps take as long, and a method that diverges is that run's failure, not the grid's
+        _, step = few_steps(federation.groups[0], Alone(device_of(config.device)), replace(solver, lr=0.0))
+        corpus = federation.corpus
+        return Pace(step, memory.look(), corpus.train, len(corpus) - corpus.train)
+
+
+def _seconds(config: Config, pace: Pace) -> float:
+    """Training, looking, and a little for beginning. All clients are taken to be of one size: it is an estimate."""
+    algorithm = build_algorithm(config)
+    solver: Solver = getattr(algorithm, "solver", Solver())
+    central = config.algorithm.type == "centralised"
+    clients = 1 if central else int(config.partition.options.get("clients", 10))
+    steps = config.rounds * min(config.cohort.size or clients, clients) * solver.count(max(1, pace.train // clients))
+    models = min(config.evaluation.clients or clients, clients) if algorithm.personal else 1
+    looks = (config.rounds // config.evaluation.every + 1) * models + 2  # the last two: clients' own test sets, item by item
+    return 1.0 + pace.step * (steps + FORWARD * looks * pace.test / solver.batch)
+
+
+def _jobs(runs: Mapping[str, Run], paces: list[Pace], wanted: int | None) -> int:
+    """As many runs side by side as cores, or a GPU's memory, allow; never more than there are."""
+    if wanted is not None:
+        return min(wanted, len(runs))
+    device = device_of(next(iter(runs.values())).config.device)
+    need = max(pace.memory for pace in paces)
+    if device.type == "cpu":
+        fit, most = int(0.7 * _free_memory() / max(1, need)), default_count()
+    else:
+        free = torch.cuda.mem_get_info(device)[0]
+        fit, most = int(0.7 * free / max(1, 2 * torch.cuda.max_memory_reserved(device))), min(MOST_ON_A_GPU, _cores() // 4)
+    return max(1, min(most, fit, len(runs)))
+
+
+def _cores() -> int:
+    return os.cpu_count() or 1
+
+
+def _free_memory() -> int:
+    try:
+        lines = Path("/proc/meminfo").read_text("utf-8").splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return 8 * 2**30

@@ -1,0 +1,105 @@
+"""Carry out a grid: one run after another on shared data, several processes side by side; what is done stays done."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from pathlib import Path
+
+import yaml
+
+from motet.benchmark.cells import Run, inside
+from motet.benchmark.estimate import Estimate
+from motet.benchmark.stock import Stock
+from motet.benchmark.store import Store
+from motet.core.errors import MotetError
+from motet.experiment.session import carried_out
+from motet.report.grid import GridWatch
+from motet.transport.memories import write_atomically
+
+
+def perform(
+    runs: Mapping[str, Run], store: Store, stock: Stock, estimate: Estimate, watch: GridWatch, again: list[str]
+) -> None:
+    """Until every run is done or has failed. `again` is the command by which further processes help."""
+    watch.open(len(runs), store.count(runs))
+    beside: list[subprocess.Popen[bytes]] = []
+    try:
+        waiting = [name for name in runs if not store.settled(name)]
+        beside = [_helper(again, store.folder, n) for n in range(1, min(estimate.jobs, len(waiting)))]
+        while waiting:
+            carry_out(runs, store, stock, watch, estimate, alone=not beside)
+            waiting = [name for name in runs if not store.settled(name)]
+            if waiting:  # in the hands of the others; if one of them dies, its run is ours
+                time.sleep(0.5)
+                watch.stand(store.count(runs), estimate.left(waiting))
+    finally:
+        for process in beside:
+            process.terminate()
+        for process in beside:
+            process.wait()
+        watch.close()
+
+
+def carry_out(
+    runs: Mapping[str, Run], store: Store, stock: Stock, watch: GridWatch, estimate: Estimate | None = None, alone: bool = True
+) -> None:
+    """All runs that nobody else has claimed; those on the data at hand first."""
+    at_hand = ""
+    waiting = dict(runs)
+    while waiting:
+        name = next((n for n, run in waiting.items() if run.shares == at_hand), next(iter(waiting)))
+        run = waiting.pop(name)
+        if store.settled(name):
+            continue
+        with store.claimed(name) as ours:
+            if not ours:
+                continue
+            at_hand = run.shares
+            said, seconds = _one(run if alone else inside(run), store, stock, watch)
+        if estimate is not None:
+            if seconds is not None:
+                estimate.learn(name, seconds)
+            left = [n for n in runs if not store.settled(n)]
+            watch.stand(store.count(runs), estimate.left(left), said)
+
+
+def _one(run: Run, store: Store, stock: Stock, watch: GridWatch) -> tuple[str, float | None]:
+    """Begin a run, or go on with it; a run that fails is written down and stops nobody else."""
+    place, began = store.place(run.name), time.monotonic()
+    write_atomically(place / "config.yaml", yaml.safe_dump(run.config.plain(), sort_keys=False, allow_unicode=True).encode())
+    label = run.config.recipe.partition("/")[2]
+    try:
+        federation, bench = stock.federation(run), stock.bench(run)
+        summary = carried_out(run.config, place, federation, bench, resume=True, watch=watch, keep_model=False)
+    except MotetError as error:
+        store.fail(run.name, str(error))
+        return f"{label}, seed {run.config.seed}: FAILED: {error}", None
+    store.tidy(run.name)
+    headline, seconds = summary["headline"], time.monotonic() - began
+    score = summary["final"].get(headline, float("nan"))
+    return f"{label}, seed {run.config.seed}: {headline} {score:.3f}, {seconds:.0f} s", seconds
+
+
+def _helper(command: list[str], folder: Path, number: int) -> subprocess.Popen[bytes]:
+    folder.mkdir(parents=True, exist_ok=True)
+    with (folder / f"beside-{number}.log").open("ab") as log:
+        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+        return subprocess.Popen([sys.executable, "-m", "motet", *command], stdout=log, stderr=log, env=environment)
+
+
+def run_beside(runs: Mapping[str, Run], store: Store, watch: GridWatch, parent: int) -> None:
+    """What a helping process does; it ends with the process that began it, even if that is killed."""
+    threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
+    with Stock() as stock:
+        carry_out(runs, store, stock, watch, alone=False)
+
+
+def _end_with(parent: int) -> None:
+    while os.getppid() == parent:
+        time.sleep(0.5)
+    os._exit(1)  # at any moment: what is finished is kept, and the rest is begun again from its checkpoint

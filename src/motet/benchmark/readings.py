@@ -1,0 +1,86 @@
+"""What a table shows of a run: a metric of the global model, a mean over the clients' own, bytes, seconds.
+
+| written | read |
+| --- | --- |
+| `accuracy` | the metric after the last round, on the global test set; `best accuracy` at its best round |
+| `own accuracy` | every client's own model on its own test set, unweighted mean; `worst accuracy` of the worst tenth |
+| `MB`, `MB up`, `MB down` | payload of the whole run, decimal megabytes |
+| `rounds to 0.84`, `MB to 0.84` | until the headline first reached it |
+| `seconds` | wall time |
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from motet.core.errors import ConfigError
+from motet.experiment.record import Row, read_items, read_record, spread
+
+_MOVED = {"MB": ("payload_up", "payload_down"), "MB up": ("payload_up",), "MB down": ("payload_down",)}
+
+
+@dataclass(frozen=True)
+class Reading:
+    """One number of a run; a share (accuracy, F1) is told in per cent."""
+
+    shows: str
+    of: str | None = None
+    split: str = "global"
+
+    @property
+    def lower_is_better(self) -> bool:
+        return self.shows in (*_MOVED, "seconds") or " to " in self.shows or self.shows.split()[-1] in ("loss", "perplexity")
+
+    @property
+    def own(self) -> bool:
+        return self.shows.startswith(("own ", "worst "))
+
+    @property
+    def scale(self) -> float:
+        return 1.0 if self.lower_is_better else 100.0
+
+    def value(self, summary: dict[str, Any], folder: Path) -> float | None:
+        """None where the run has no such number (a threshold it never reached)."""
+        if self.shows in _MOVED:
+            return sum(float(summary["bytes"][way]) for way in _MOVED[self.shows]) / 1e6
+        if self.shows == "seconds":
+            return float(summary["seconds"])
+        rows = read_record(folder).rows
+        if found := re.fullmatch(r"(rounds|MB) to ([\d.]+)", self.shows):
+            return _reached(rows, summary["headline"], float(found[2]), found[1])
+        kind, _, metric = self.shows.rpartition(" ")
+        metric = summary["headline"] if metric == "headline" else metric
+        if kind in ("own", "worst"):
+            own = [r["value"] for r in self._of(rows) if r["split"] == "test" and r["name"] == metric]
+            told = spread(own)
+            return self.scale * told["mean" if kind == "own" else "worst_decile"] if told else None
+        values = [r["value"] for r in rows if r["who"] == "server" and r["split"] == self.split and r["name"] == metric]
+        if kind not in ("", "best"):
+            raise ConfigError(
+                f"shows: '{self.shows}' is nothing a run has; write a metric, own, worst or best before one, MB, …"
+            )
+        return self.scale * (max(values) if kind == "best" else values[-1]) if values else None
+
+    def items(self, folder: Path) -> tuple[np.ndarray, np.ndarray]:
+        """The score of every item this number is about, and whose it is; nothing if it is not about items."""
+        found = read_items(folder)
+        wanted = [n for n in found if (n != "" and n.startswith(self.of or "")) == self.own and (self.own or n == "")]
+        if not wanted or self.lower_is_better or self.split != "global":
+            return np.zeros(0), np.zeros(0, np.int64)
+        owners = np.concatenate([np.full(len(found[n]), i) for i, n in enumerate(wanted)])
+        return np.concatenate([found[n] for n in wanted]), owners
+
+    def _of(self, rows: list[Row]) -> list[Row]:
+        return [r for r in rows if r["who"] != "server" and r["who"].startswith(self.of or "")]
+
+
+def _reached(rows: list[Row], headline: str, threshold: float, unit: str) -> float | None:
+    for row in rows:
+        if row["who"] == "server" and row["name"] == headline and row["value"] >= threshold:
+            return float(row["round"]) if unit == "rounds" else row["bytes"] / 1e6
+    return None

@@ -1,0 +1,145 @@
+"""One benchmark in one folder: what was asked for, the runs, and the results in every form."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+from motet.benchmark.cells import Cell, Run, cells_of, check, runs_of
+from motet.benchmark.render import latex, legend, markdown
+from motet.benchmark.store import Store
+from motet.benchmark.suite import Suite, load_suite, suite_of
+from motet.benchmark.tables import Told, told
+from motet.core.errors import ConfigError
+from motet.experiment.options import fill
+from motet.experiment.record import write_json
+from motet.transport.memories import write_atomically
+
+FIRST_SEED = 42
+
+
+@dataclass(frozen=True)
+class Asked:
+    """What a person asked of a suite; kept beside its runs, so that it can be gone on with."""
+
+    suite: str
+    seeds: int | None = None
+    quick: bool = False
+    only: tuple[str, ...] = ()
+    device: str = "auto"
+
+
+@dataclass(frozen=True, eq=False)
+class Benchmark:
+    folder: Path
+    asked: Asked
+    suite: Suite
+
+    @property
+    def store(self) -> Store:
+        return Store(self.folder)
+
+    @property
+    def seeds(self) -> list[int]:
+        count = self.asked.seeds if self.asked.seeds is not None else self.suite.quick.seeds if self.asked.quick else 3
+        if count < 1:
+            raise ConfigError(f"--seeds is {count}; at least 1 is needed.")
+        return list(range(FIRST_SEED, FIRST_SEED + count))
+
+    @cached_property
+    def cells(self) -> list[Cell]:
+        asked = self.asked
+        return cells_of(self.suite, self.seeds, quick=asked.quick, only=asked.only, device=asked.device)
+
+    @cached_property
+    def runs(self) -> dict[str, Run]:
+        return runs_of(self.cells)
+
+    def tables(self) -> list[Told]:
+        return told(self.suite, self.cells, self.store)
+
+    def failures(self) -> dict[str, str]:
+        """Runs that failed, by what they were for, and why."""
+        return {str(c): why for c in self.cells if (why := self.store.failure(c.run.name)) is not None}
+
+
+def default_folder(suite: str, quick: bool) -> Path:
+    return Path("runs") / "bench" / f"{Path(suite).stem}{'-quick' if quick else ''}"
+
+
+def open_benchmark(asked: Asked, folder: Path) -> Benchmark:
+    """Check what is asked for and write it down. Runs that are already in the folder are not run again."""
+    suite = load_suite(asked.suite)
+    made = Benchmark(folder, asked, suite)
+    check(made.runs)
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / "asked.json", asdict(asked))
+    write_atomically(folder / "suite.yaml", _text(asked.suite).encode())
+    return made
+
+
+def load_benchmark(folder: Path) -> Benchmark:
+    """A benchmark as it was begun, whatever has become of the suite since."""
+    if not (folder / "asked.json").exists():
+        raise ConfigError(f"'{folder}' is no benchmark: there is no asked.json in it. Begin one with: motet bench SUITE")
+    asked: Asked = fill(Asked, json.loads((folder / "asked.json").read_text("utf-8")), "asked.json")
+    return Benchmark(folder, asked, suite_of(Path(asked.suite).stem, (folder / "suite.yaml").read_text("utf-8")))
+
+
+def write_results(benchmark: Benchmark) -> list[Told]:
+    """results.md, results.tex and results.json."""
+    tables, folder = benchmark.tables(), benchmark.folder
+    summaries = [s for name in benchmark.runs if (s := benchmark.store.summary(name)) is not None]
+    text = f"# {benchmark.suite.title}\n\n{page(benchmark, tables, summaries)}"
+    write_atomically(folder / "results.md", text.encode())
+    tex = "\n".join(latex(table, f"{benchmark.suite.name}-{table.name}") for table in tables)
+    write_atomically(folder / "results.tex", (tex + "\n").encode())
+    found: dict[str, Any] = {
+        "suite": benchmark.suite.name,
+        "title": benchmark.suite.title,
+        "paper": benchmark.suite.paper,
+        "asked": asdict(benchmark.asked),
+        "seeds": benchmark.seeds,
+        "runs": {"all": len(benchmark.runs), "done": len(summaries)},
+        "seconds": round(sum(s["seconds"] for s in summaries), 1),
+        "machines": machines(summaries),
+        "tables": {table.name: table.plain() for table in tables},
+    }
+    write_json(folder / "results.json", found)
+    return tables
+
+
+def page(benchmark: Benchmark, tables: Sequence[Told], summaries: Sequence[dict[str, Any]]) -> str:
+    """The tables as Markdown, and how they came about."""
+    seconds = sum(s["seconds"] for s in summaries)
+    how = (
+        f"`{command(benchmark)}`: {len(summaries)} of {len(benchmark.runs)} runs, {seconds / 60:.0f} minutes of running on "
+        f"{'; '.join(machines(summaries)) or 'nothing yet'}."
+    )
+    parts = [markdown(table) for table in tables]
+    failed = [f"- {cell}: {why}" for cell, why in benchmark.failures().items()]
+    tail = ["Runs that failed:", "\n".join(failed)] if failed else []
+    return "\n\n".join([legend(tables, benchmark.seeds), *(p.rstrip() for p in parts), *tail, how]) + "\n"
+
+
+def command(benchmark: Benchmark) -> str:
+    asked = benchmark.asked
+    words = ["motet bench", asked.suite, *(["--quick"] if asked.quick else []), f"--seeds {len(benchmark.seeds)}"]
+    return " ".join([*words, *(f"--only '{p}'" for p in asked.only)])
+
+
+def machines(summaries: Sequence[dict[str, Any]]) -> list[str]:
+    """What the runs ran on, each once."""
+    found = [s["machine"].get("gpu") or f"{s['machine'].get('processor', 'a CPU')}, {s['machine']['cores']}" for s in summaries]
+    return list(dict.fromkeys(found))
+
+
+def _text(suite: str) -> str:
+    if Path(suite).suffix in (".yaml", ".yml"):
+        return Path(suite).read_text("utf-8")
+    return resources.files("motet.suites").joinpath(f"{suite}.yaml").read_text("utf-8")

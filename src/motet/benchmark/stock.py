@@ -1,0 +1,70 @@
+"""What runs share: a corpus is read once, a federation built once, a bench opened once, however many runs stand on them."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from dataclasses import replace
+from typing import Self, TypeVar
+
+from motet.benchmark.cells import Run
+from motet.core.rng import Seed
+from motet.core.work import Bench
+from motet.datasets.corpus import Corpus
+from motet.datasets.load import DataChoice, read_corpus
+from motet.experiment.build import build_bench, build_federation
+from motet.experiment.federation import Federation
+from motet.learning.bench import Scratch
+
+T = TypeVar("T")
+
+CORPORA, FEDERATIONS = 3, 4  # how many are kept
+
+
+class Stock:
+    """The least recently used goes first. The bench is that of the last run's federation."""
+
+    def __init__(self) -> None:
+        self.corpora: OrderedDict[str, Corpus] = OrderedDict()
+        self.federations: OrderedDict[str, Federation] = OrderedDict()
+        self.open: tuple[str, Bench, Scratch] | None = None
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._close_bench()
+
+    def federation(self, run: Run) -> Federation:
+        if run.shares not in self.federations:
+            self.federations[run.shares] = build_federation(run.config, self._corpus)
+        return _recent(self.federations, run.shares, FEDERATIONS)
+
+    def bench(self, run: Run) -> Bench:
+        key = f"{run.shares} {run.config.device} {run.config.transport}"
+        if self.open is None or self.open[0] != key:
+            self._close_bench()
+            scratch = Scratch()
+            self.open = (key, build_bench(run.config, [self.federation(run)], scratch), scratch)
+        return self.open[1]
+
+    def _corpus(self, choice: DataChoice, seed: Seed, task: str | None) -> Corpus:
+        whole = replace(choice, limit=None, test_limit=None)
+        key = repr((whole, task))
+        if key not in self.corpora:
+            self.corpora[key] = read_corpus(whole, task)
+        corpus = _recent(self.corpora, key, CORPORA)
+        return corpus.sample(choice.limit, choice.test_limit, seed.of("data").numpy())
+
+    def _close_bench(self) -> None:
+        if self.open is not None:
+            _, bench, scratch = self.open
+            bench.close()
+            scratch.close()
+            self.open = None
+
+
+def _recent(kept: OrderedDict[str, T], key: str, most: int) -> T:
+    kept.move_to_end(key)
+    while len(kept) > most:
+        kept.popitem(last=False)
+    return kept[key]

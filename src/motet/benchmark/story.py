@@ -1,0 +1,33 @@
+"""A benchmark as plain values, for its page: the tables, and every run that has begun, told by the cells it serves."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from motet.benchmark.session import Benchmark, command, write_results
+from motet.core.errors import ConfigError
+from motet.experiment.story import Story, story_of
+
+
+def stories_of(benchmark: Benchmark) -> tuple[list[Story], dict[str, Any]]:
+    write_results(benchmark)
+    results: dict[str, Any] = json.loads((benchmark.folder / "results.json").read_text("utf-8"))
+    found: dict[str, Story] = {}
+    for cell in benchmark.cells:
+        setting = f"{cell.table} · {cell.column}"
+        if cell.run.name in found:
+            if setting not in found[cell.run.name]["settings_too"]:
+                found[cell.run.name]["settings_too"].append(setting)
+        elif benchmark.store.done(cell.run.name):
+            story = story_of(benchmark.store.place(cell.run.name), cell.row, setting)
+            found[cell.run.name] = {
+                **story,
+                "settings_too": [],
+                "command": f"{command(benchmark)} --only '{cell.table}/{cell.row}/{cell.column}'",
+            }
+    if not found:
+        raise ConfigError(
+            f"'{benchmark.folder}': no run of this benchmark is finished yet; carry it out with: {command(benchmark)}"
+        )
+    return list(found.values()), results

@@ -1,0 +1,122 @@
+"""Suites: grids of recipes in YAML. A cell is base ⊕ column ⊕ row (⊕ what makes it quick), where the later wins."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from importlib import resources
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from motet.core.errors import ConfigError, meant
+from motet.experiment.options import fill
+from motet.experiment.recipe import shipped
+
+Changes = Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Column:
+    """One column of a table: what it changes in the recipe, and what is read off each run (see `Reading`)."""
+
+    set: Mapping[str, Any] = field(default_factory=dict)
+    shows: tuple[str, ...] = ()
+    of: str | None = None  # only clients whose names begin so
+    split: str = "global"  # what the server's model is judged on
+
+
+@dataclass(frozen=True)
+class Table:
+    """Methods by columns. `bounds` are rows that are compared with, never ranked."""
+
+    title: str
+    rows: Mapping[str, Any]
+    columns: Mapping[str, Any]
+    shows: tuple[str, ...] = ()
+    base: Mapping[str, Any] = field(default_factory=dict)
+    bounds: Mapping[str, Any] | None = None  # None: the suite's
+    published: Mapping[str, Any] = field(default_factory=dict)
+    average: Mapping[str, Any] = field(default_factory=dict)
+    claims: tuple[str, ...] = ()
+    note: str = ""
+    on_request: bool = False  # only if --only names it: it needs a corpus or a model that few have at hand
+
+    def column(self, name: str) -> Column:
+        return fill(Column, self.columns[name] or {}, f"columns.{name}")
+
+
+@dataclass(frozen=True)
+class Quick:
+    """What makes a suite a matter of minutes: changes to every recipe, fewer cells, fewer seeds."""
+
+    set: Mapping[str, Any] = field(default_factory=dict)
+    only: tuple[str, ...] = ()
+    seeds: int = 1
+
+
+@dataclass(frozen=True)
+class Suite:
+    name: str
+    title: str
+    tables: Mapping[str, Any]
+    paper: str = ""
+    base: Mapping[str, Any] = field(default_factory=dict)
+    bounds: Mapping[str, Any] = field(default_factory=dict)
+    quick: Quick = Quick()
+
+    def table(self, name: str) -> Table:
+        made: Table = fill(Table, self.tables[name], f"tables.{name}")
+        odd = [row for row in made.published if row not in {**made.rows, **self.bounds_of(made)}]
+        if odd:
+            raise ConfigError(f"suite {self.name}, table {name}: published names '{odd[0]}', which is no row of it.")
+        return made
+
+    def bounds_of(self, table: Table) -> Changes:
+        return self.bounds if table.bounds is None else table.bounds
+
+
+def suites() -> dict[str, str]:
+    """Shipped suites and what each says of itself."""
+    return shipped("motet.suites")
+
+
+def load_suite(name: str) -> Suite:
+    """A shipped suite by name, or one's own by path."""
+    path = Path(name)
+    if path.suffix in (".yaml", ".yml"):
+        if not path.exists():
+            raise ConfigError(
+                f"there is no suite file '{name}'; give the path of a YAML file, or one of {', '.join(suites())}."
+            )
+        return suite_of(path.stem, path.read_text("utf-8"))
+    if name not in suites():
+        raise ConfigError(
+            f"there is no suite '{name}'; there is {', '.join(suites())}, or give a .yaml file.{meant(name, suites())}"
+        )
+    return suite_of(name, resources.files("motet.suites").joinpath(f"{name}.yaml").read_text("utf-8"))
+
+
+def suite_of(name: str, text: str) -> Suite:
+    try:
+        given = yaml.safe_load(text)
+    except yaml.YAMLError as error:
+        raise ConfigError(f"suite '{name}' is no YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(given, dict) or not isinstance(given.get("tables"), dict) or not given["tables"]:
+        raise ConfigError(
+            f"suite '{name}' has no tables; expected 'tables:' with rows and columns. See docs/guides/benchmarks.md."
+        )
+    suite: Suite = fill(Suite, {"name": name, **given}, f"suite {name}")
+    for table in suite.tables:
+        made = suite.table(table)
+        for column in made.columns:
+            made.column(column)
+    return suite
+
+
+def chosen(path: Sequence[str], patterns: Sequence[str]) -> bool:
+    """Is the cell at table/row/column wanted? A pattern is the beginning of a path, one of its parts, or a glob over it."""
+    whole = "/".join(path)
+    return not patterns or any(p in path or fnmatch(whole, p) or f"{whole}/".startswith(f"{p.rstrip('/')}/") for p in patterns)

@@ -1,0 +1,184 @@
+"""From runs to tables: mean and deviation over seeds, the best, what is not told apart from it, the published numbers."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from motet.benchmark.cells import Cell
+from motet.benchmark.claims import Verdict, judged
+from motet.benchmark.readings import Reading
+from motet.benchmark.store import Store
+from motet.benchmark.suite import Suite, Table
+from motet.core.errors import ConfigError
+from motet.report.significance import paired_bootstrap
+
+LEVEL = 0.05  # of significance
+
+
+@dataclass(frozen=True)
+class Entry:
+    """One number of a table: a value a seed. `p` is against the best of the column; `missing` says why there is none."""
+
+    values: tuple[float, ...] = ()
+    runs: tuple[str, ...] = ()
+    published: float | None = None
+    best: bool = False
+    p: float | None = None
+    missing: str = ""
+    asked: int = 0  # for so many seeds
+
+    @property
+    def partial(self) -> bool:
+        """Some of its seeds are missing."""
+        return 0 < len(self.values) < self.asked
+
+    @property
+    def mean(self) -> float | None:
+        return statistics.fmean(self.values) if self.values else None
+
+    @property
+    def deviation(self) -> float | None:
+        return statistics.stdev(self.values) if len(self.values) > 1 else None
+
+    @property
+    def tied(self) -> bool:
+        """Not the best, but not told apart from it either."""
+        return not self.best and self.p is not None and self.p >= LEVEL
+
+
+@dataclass(frozen=True)
+class Told:
+    """A table as it came out."""
+
+    name: str
+    title: str
+    note: str
+    rows: tuple[str, ...]
+    bounds: tuple[str, ...]
+    columns: tuple[str, ...]
+    lower: tuple[str, ...]  # columns in which less is better
+    entries: Mapping[str, Mapping[str, Entry]]
+    claims: tuple[Verdict, ...] = field(default=())
+
+    def plain(self) -> dict[str, Any]:
+        """For results.json."""
+        cells = {
+            row: {
+                name: {**asdict(e), "mean": e.mean, "deviation": e.deviation, "tied": e.tied, "partial": e.partial}
+                for name, e in of_row.items()
+            }
+            for row, of_row in self.entries.items()
+        }
+        return {**{k: v for k, v in asdict(self).items() if k != "entries"}, "cells": cells}
+
+
+def told(suite: Suite, cells: Sequence[Cell], store: Store) -> list[Told]:
+    """Every table of which there are cells."""
+    names = dict.fromkeys(cell.table for cell in cells)
+    return [_table(suite, name, [c for c in cells if c.table == name], store) for name in names]
+
+
+def _table(suite: Suite, name: str, cells: Sequence[Cell], store: Store) -> Told:
+    table = suite.table(name)
+    rows, columns = dict.fromkeys(c.row for c in cells), dict.fromkeys(c.column for c in cells)
+    bounds = tuple(r for r in rows if r in suite.bounds_of(table))
+    readings = {n: r for column in columns for n, r in _readings(table, column).items()}
+    entries: dict[str, dict[str, Entry]] = {row: {} for row in rows}
+    for row in rows:
+        for column in columns:
+            here = [c for c in cells if (c.row, c.column) == (row, column)]
+            for place, (shown, reading) in enumerate(_readings(table, column).items()):
+                entries[row][shown] = _entry(here, reading, store, _published(table, row, column, place))
+        for mean, parts in table.average.items():
+            entries[row][mean] = _average(table, entries[row], parts, _published(table, row, mean, 0))
+    shows = tuple(next(iter(entries.values())))
+    methods = [r for r in rows if r not in bounds]
+    for column in shows:
+        _rank(entries, methods, column, readings.get(column), store)
+    lower = tuple(c for c in shows if c in readings and readings[c].lower_is_better)
+    made = Told(name, table.title, table.note, tuple(methods), bounds, shows, lower, entries)
+    return replace(made, claims=tuple(judged(table.claims, made.rows, made.columns, entries, lower)))
+
+
+def _readings(table: Table, name: str) -> dict[str, Reading]:
+    """What is shown of a column's runs; where that is several numbers, each is a column of its own."""
+    column = table.column(name)
+    shows = column.shows or table.shows or ("headline",)
+    labels = [name] if len(shows) == 1 else [f"{name} {s.removeprefix('own ')}" for s in shows]
+    return {label: Reading(s, column.of, column.split) for label, s in zip(labels, shows, strict=True)}
+
+
+def _published(table: Table, row: str, column: str, place: int) -> float | None:
+    given = (table.published.get(row) or {}).get(column)
+    found = given[place] if isinstance(given, list) and place < len(given) else given
+    return float(found) if isinstance(found, int | float) else None
+
+
+def _entry(cells: Sequence[Cell], reading: Reading, store: Store, published: float | None) -> Entry:
+    values, runs, why = [], [], "not run"
+    for cell in cells:
+        summary = store.summary(cell.run.name)
+        value = reading.value(summary, store.place(cell.run.name)) if summary else None
+        if value is not None:
+            values.append(value)
+            runs.append(cell.run.name)
+        else:
+            why = "not reached" if summary else store.failure(cell.run.name) or why
+    return Entry(tuple(values), tuple(runs), published, missing="" if len(values) == len(cells) else why, asked=len(cells))
+
+
+def _average(table: Table, row: Mapping[str, Entry], parts: Sequence[str], published: float | None) -> Entry:
+    """The mean over columns, seed by seed; a column of several numbers counts once."""
+    groups = []
+    for part in parts:
+        names = [part] if part in row else [n for n in row if part in table.columns and n in _readings(table, part)]
+        if not names:
+            return Entry(published=published, missing=f"{part} was not run")
+        groups.append([row[n].values for n in names])
+    seeds = {len(values) for group in groups for values in group}
+    if len(seeds) != 1 or seeds == {0}:
+        return Entry(published=published, missing="some are missing")
+    by_seed = np.mean([np.mean(group, axis=0) for group in groups], axis=0)
+    return Entry(tuple(by_seed.tolist()), published=published)
+
+
+def _rank(
+    entries: dict[str, dict[str, Entry]], methods: Sequence[str], column: str, reading: Reading | None, store: Store
+) -> None:
+    """Mark the best of the methods, and how sure the others are to be worse."""
+    scored = {m: entries[m][column].mean for m in methods if entries[m][column].mean is not None}
+    if len(scored) < 2:
+        return
+    sign = -1 if reading is not None and reading.lower_is_better else 1
+    best = max(scored, key=lambda m: sign * (scored[m] or 0.0))
+    entries[best][column] = replace(entries[best][column], best=True)
+    for method in scored:
+        if method != best and reading is not None:
+            p = _p(entries[best][column], entries[method][column], reading, store)
+            entries[method][column] = replace(entries[method][column], p=p)
+
+
+def _p(best: Entry, other: Entry, reading: Reading, store: Store) -> float | None:
+    """Paired over test items. Seeds judged on the same items are averaged first: one text judged thrice is still one text."""
+    if len(best.runs) != len(other.runs):
+        return None
+    pairs = [(reading.items(store.place(a)), reading.items(store.place(b))) for a, b in zip(best.runs, other.runs, strict=True)]
+    if not all(len(a[0]) and len(a[0]) == len(b[0]) for a, b in pairs):
+        return None
+    keys = {(store.summary(run) or {}).get("items") for run in best.runs}
+    same = len(keys) == 1 and all(np.array_equal(a[1], pairs[0][0][1]) for a, _ in pairs)
+    join = (lambda arrays: np.mean(arrays, axis=0)) if same and not reading.own else np.concatenate
+    first, second = join([a[0] for a, _ in pairs]), join([b[0] for _, b in pairs])
+    strata = None
+    if reading.own:
+        sizes = [int(a[1].max()) + 1 for a, _ in pairs]
+        strata = np.concatenate([a[1] + sum(sizes[:i]) for i, (a, _) in enumerate(pairs)])
+    try:
+        return paired_bootstrap(first, second, strata=strata).p
+    except ConfigError:
+        return None

@@ -1,0 +1,111 @@
+"""Benchmarks: motet bench."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from motet.cli.app import app, guarded
+
+if TYPE_CHECKING:
+    from motet.benchmark.session import Benchmark
+
+
+@app.command()
+@guarded
+def bench(
+    suite: Annotated[str, typer.Argument(help="A shipped suite's name (see: motet list suites) or a YAML file.")],
+    seeds: Annotated[int | None, typer.Option(help="How many seeds. Default: 3; with --quick what the suite says.")] = None,
+    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:0.")] = "auto",
+    quick: Annotated[bool, typer.Option("--quick", help="A small version: minutes on two cores.")] = False,
+    only: Annotated[
+        list[str] | None, typer.Option(help="Only these cells: a table, row or column, or table/row/column.")
+    ] = None,
+    resume: Annotated[
+        bool, typer.Option("--resume", help="Go on with what was asked for in --out; try again what failed.")
+    ] = False,
+    out: Annotated[Path | None, typer.Option(help="Folder for the results. Default: runs/bench/<suite>.")] = None,
+    jobs: Annotated[int | None, typer.Option(help="How many runs side by side. Default: as many as fit.")] = None,
+    dry: Annotated[bool, typer.Option("--dry-run", help="Say what would be run and how long it would take.")] = False,
+    into: Annotated[Path | None, typer.Option(help="Fill in this suite's places in a Markdown file (docs/papers.md).")] = None,
+    beside: Annotated[int | None, typer.Option(hidden=True, help="Help the process with this number.")] = None,
+) -> None:
+    """Every table of a paper with one command: methods × corpora × partitions × seeds. What is done is not done again."""
+    from motet.benchmark.session import Asked, default_folder, load_benchmark, open_benchmark
+
+    folder = out or default_folder(suite, quick)
+    if resume:
+        benchmark = load_benchmark(folder)
+    else:
+        benchmark = open_benchmark(Asked(suite, seeds, quick, tuple(only or ()), device), folder)
+    if beside is not None:
+        _help(benchmark, beside)
+        return
+    if resume:
+        benchmark.store.forgive(benchmark.runs)
+    try:
+        _carry_out(benchmark, jobs, dry)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"motet bench {suite} --resume --out {folder}") from None
+    if not dry:
+        _tell(benchmark, into)
+
+
+def _carry_out(benchmark: Benchmark, jobs: int | None, dry: bool) -> None:
+    from rich.console import Console
+
+    from motet.benchmark.estimate import estimated
+    from motet.benchmark.perform import perform
+    from motet.benchmark.stock import Stock
+    from motet.report.grid import duration, grid_watch_for
+
+    store, runs = benchmark.store, benchmark.runs
+    waiting = {name: run for name, run in runs.items() if not store.settled(name)}
+    typer.echo(
+        f"{benchmark.suite.title}: {len(benchmark.cells)} cells, {len(runs)} runs, {len(runs) - len(waiting)} of them done."
+    )
+    if not waiting:
+        return
+    with Stock() as stock:
+        estimate = estimated(waiting, stock, jobs)
+        beside = "" if estimate.jobs == 1 else f", {estimate.jobs} side by side"
+        left = f"About {duration(estimate.left(waiting))} for the {len(waiting)} that are left{beside}."
+        typer.echo(f"{left} Results: {benchmark.folder}/")
+        if not dry:
+            again = ["bench", benchmark.asked.suite, "--resume", "--out", str(benchmark.folder), "--beside", str(os.getpid())]
+            perform(runs, store, stock, estimate, grid_watch_for(Console()), again)
+
+
+def _help(benchmark: Benchmark, parent: int) -> None:
+    from rich.console import Console
+
+    from motet.benchmark.perform import run_beside
+    from motet.report.grid import GridLines
+
+    run_beside(benchmark.runs, benchmark.store, GridLines(Console()), parent)
+
+
+def _tell(benchmark: Benchmark, into: Path | None) -> None:
+    from rich.console import Console
+    from rich.markdown import Markdown
+
+    from motet.benchmark.papers import fill_in
+    from motet.benchmark.session import write_results
+    from motet.core.errors import RunError
+
+    write_results(benchmark)
+    console: Any = Console()
+    text = (benchmark.folder / "results.md").read_text("utf-8")
+    if console.is_terminal:
+        console.print(Markdown(text))
+    else:
+        typer.echo(text)
+    typer.echo(f"Results: {benchmark.folder}/results.md, .tex, .json; a page to look at: motet report {benchmark.folder}")
+    if into is not None:
+        typer.echo(fill_in(into, benchmark))
+    if failed := benchmark.failures():
+        first, why = next(iter(failed.items()))
+        raise RunError(f"{len(failed)} cells have no run, the first being {first}: {why} Try again with --resume.")

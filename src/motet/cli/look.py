@@ -1,0 +1,75 @@
+"""Looking at runs: motet report, motet compare, motet replay."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from motet.cli.app import RunFolder, app, guarded
+
+
+@app.command()
+@guarded
+def report(
+    folders: Annotated[
+        list[Path], typer.Argument(metavar="RUN... | SUITE", help="Runs' folders, a benchmark's, or a suite's name.")
+    ],
+    out: Annotated[Path | None, typer.Option(help="The HTML file to write. Default: report.html in the first folder.")] = None,
+) -> None:
+    """One self-contained HTML page: curves, bytes, fairness, divisions, configuration; opens anywhere, without network."""
+    from motet.benchmark.session import default_folder, load_benchmark
+    from motet.benchmark.story import stories_of as stories_of_benchmark
+    from motet.experiment.story import stories_of
+    from motet.report.web import write_page
+
+    first = folders[0]
+    for named in (default_folder(str(first), quick=False), default_folder(str(first), quick=True)):
+        if not first.exists() and (named / "asked.json").exists():
+            first = named
+    path = out or first / "report.html"
+    if (first / "asked.json").exists() and len(folders) == 1:
+        benchmark = load_benchmark(first)
+        write_page(path, benchmark.suite.title, *stories_of_benchmark(benchmark))
+    else:
+        runs = stories_of(folders)
+        write_page(path, " and ".join(f.name for f in folders[:3]) + (" and others" if len(folders) > 3 else ""), runs)
+    typer.echo(f"The page: {path} ({path.stat().st_size / 1e6:.1f} MB; open it in a browser)")
+
+
+@app.command()
+@guarded
+def compare(
+    first: RunFolder,
+    second: Annotated[Path, typer.Argument(metavar="RUN", help="Another run's folder.")],
+) -> None:
+    """What differs between two runs: their settings, their results, and whether the difference is more than chance."""
+    from rich.console import Console
+
+    from motet.experiment.compare import compared
+    from motet.report.table import differences_table, side_by_side
+
+    found = compared(first, second)
+    console = Console(width=None if Console().is_terminal else 120)
+    names = (str(first), str(second))
+    if found.settings:
+        console.print(differences_table(found.settings, names))
+    else:
+        typer.echo("The settings are the same.")
+    console.print(side_by_side(found.results, names))
+    typer.echo(found.verdict)
+
+
+@app.command()
+@guarded
+def replay(
+    folder: RunFolder,
+    round: Annotated[int, typer.Option(help="The round, as metrics.jsonl counts: the first is 1.")],
+    client: Annotated[str, typer.Option(help="The client's name.")],
+) -> None:
+    """Run one client's part of one round again, step by step, and say what came of it: for looking for what went wrong."""
+    from motet.experiment.replay import replayed
+
+    for line in replayed(folder, round, client):
+        typer.echo(line)

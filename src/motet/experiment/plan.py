@@ -1,0 +1,108 @@
+"""Everything a run needs, put together and checked: who takes part, what is played, and how often it is looked at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Protocol
+
+from motet.codecs.channel import Channel
+from motet.core.errors import ConfigError
+from motet.core.program import Algorithm, Roster, Start
+from motet.core.rng import Seed
+from motet.core.script import ClientId, parts_of
+from motet.experiment.config import Checkpointing, CohortChoice, Evaluation
+from motet.learning.evaluate import Evaluate
+from motet.transport.host import ContextOf
+from motet.transport.mailbox import Patience
+from motet.transport.network import Network
+
+if TYPE_CHECKING:
+    from motet.privacy.ledger import Ledger
+    from motet.privacy.private import Private
+    from motet.secure.summation import SecureSum
+
+
+class Participants(Protocol):
+    """Who takes part, with what: a corpus over clients (`Federation`), or somebody's own trainer (`OwnFederation`)."""
+
+    @property
+    def clients(self) -> Roster: ...
+    @property
+    def seed(self) -> Seed: ...
+    @property
+    def task(self) -> Judged: ...
+    @property
+    def context(self) -> ContextOf: ...
+    def group_of(self, client: ClientId) -> Alike: ...
+    def start(self) -> Start: ...
+    def server_context(self, round: int) -> Any: ...
+
+
+class Alike(Protocol):
+    """Clients that are judged alike, and may be spoken of together."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def task(self) -> Judged: ...
+
+
+class Judged(Protocol):
+    @property
+    def headline(self) -> str: ...
+    @property
+    def measures(self) -> tuple[str, ...]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Everything a run needs, put together and checked."""
+
+    federation: Participants
+    algorithm: Algorithm
+    rounds: int
+    cohort: CohortChoice = CohortChoice()
+    evaluation: Evaluation = Evaluation()
+    patience: Patience = Patience()
+    channel: Channel = Channel()
+    checkpoint: Checkpointing = Checkpointing()
+    name: str = ""
+    digest: str = ""
+    network: Network | None = None
+    secure: SecureSum | None = None  # what stands in for sums
+    private: Private | None = None
+
+    def __post_init__(self) -> None:
+        fewest, there = self.secure.demands.minimum if self.secure else 1, len(self.federation.clients)
+        if there < fewest:
+            raise ConfigError(f"there are {there} clients, and a secure sum is over at least {fewest} (secure.minimum).")
+
+    @property
+    def behind(self) -> dict[str, frozenset[str]]:
+        """Through which programs alone a client may be asked for the work of another."""
+        secure = frozenset({self.secure.name} if self.secure else ())
+        private = frozenset({self.private.name} if self.private else ())
+        return {**{p.name: secure | private for p in parts_of(self.algorithm)}, "evaluate": secure, "private": secure}
+
+    @property
+    def programs(self) -> list[Any]:
+        """All that a client offers in this run."""
+        veils = [veil for veil in (self.secure, self.private) if veil is not None]
+        return [self.algorithm, Evaluate(self.algorithm), *veils]
+
+
+def ledger_of(plan: Plan) -> Ledger | None:
+    """What counts the privacy spent, if there is noise to spend it under."""
+    if plan.private is None:
+        return None
+    from motet.privacy.ledger import Ledger
+
+    clients = len(plan.federation.clients)
+    ledger = Ledger(plan.private, clients, min(plan.cohort.size or clients, clients), plan.cohort.sampler == "seeded")
+    cost, budget = ledger.epsilon(("anybody",)), plan.private.budget
+    if budget is not None and cost > budget:
+        raise ConfigError(
+            f"the first round alone would spend ε = {cost:.3f} and privacy.budget is {budget:g}; raise one of them, or "
+            "privacy.noise."
+        )
+    return ledger

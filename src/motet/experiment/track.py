@@ -1,0 +1,62 @@
+"""Who else is told of a run while it goes on: TensorBoard, Weights & Biases, MLflow. A run needs none of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from motet.experiment.config import Config
+from motet.experiment.options import choose
+from motet.report.progress import Watch
+from motet.report.trackers import Tracker, mlflow, tensorboard, wandb
+from motet.transport.mailbox import Traffic
+
+TRACKERS: dict[str, Callable[[str, Path, Mapping[str, Any]], Tracker]] = {
+    "tensorboard": tensorboard.open_tracker,
+    "wandb": wandb.open_tracker,
+    "mlflow": mlflow.open_tracker,
+}
+
+
+@dataclass(frozen=True)
+class Told:
+    """A watch, and trackers that are told of every round besides."""
+
+    watch: Watch
+    trackers: tuple[Tracker, ...]
+
+    def begin(self, name: str, rounds: int, done: int) -> None:
+        self.watch.begin(name, rounds, done)
+
+    def cohort(self, round: int, clients: int) -> None:
+        self.watch.cohort(round, clients)
+
+    def client(self, seen: int, asked: int) -> None:
+        self.watch.client(seen, asked)
+
+    def round(self, number: int, scores: Mapping[str, float], headline: str, traffic: Traffic) -> None:
+        self.watch.round(number, scores, headline, traffic)
+        moved = {"megabytes_up": traffic.payload_up / 1e6, "megabytes_down": traffic.payload_down / 1e6}
+        for tracker in self.trackers:
+            tracker.log(number, {**scores, **moved})
+
+    def note(self, text: str) -> None:
+        self.watch.note(text)
+
+    def end(self) -> None:
+        self.watch.end()
+
+
+@contextmanager
+def tracked(config: Config, folder: Path, watch: Watch) -> Iterator[Watch]:
+    """The watch of a run that is tracked as its recipe says; trackers are closed whatever happens."""
+    makers = [choose(TRACKERS, name, "track") for name in config.track]
+    trackers = tuple(make(config.recipe, folder, config.plain()) for make in makers)
+    try:
+        yield Told(watch, trackers) if trackers else watch
+    finally:
+        for tracker in trackers:
+            tracker.close()

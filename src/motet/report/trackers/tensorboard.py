@@ -1,0 +1,34 @@
+"""TensorBoard: events in the run's own folder (tensorboard --logdir runs)."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from motet.core.errors import ConfigError
+from motet.report.trackers import Tracker
+
+
+@dataclass(frozen=True)
+class TensorBoard:
+    writer: Any
+
+    def log(self, round: int, values: Mapping[str, float]) -> None:
+        for name, value in values.items():
+            self.writer.add_scalar(name, value, round)
+        self.writer.flush()
+
+    def close(self) -> None:
+        self.writer.close()
+
+
+def open_tracker(name: str, folder: Path, settings: Mapping[str, Any]) -> Tracker:
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        raise ConfigError("track: tensorboard is not installed; run: pip install 'motet[track]', or leave it out.") from None
+    writer = SummaryWriter(str(folder / "tensorboard"))
+    writer.add_text(name, "\n".join(f"    {section}: {value}" for section, value in settings.items()))
+    return TensorBoard(writer)

@@ -1,0 +1,34 @@
+"""Weights & Biases. Without network set WANDB_MODE=offline and send it later with `wandb sync`."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from motet.core.errors import ConfigError
+from motet.report.trackers import Tracker
+
+
+@dataclass(frozen=True)
+class WeightsAndBiases:
+    run: Any
+
+    def log(self, round: int, values: Mapping[str, float]) -> None:
+        self.run.log(dict(values), step=round)
+
+    def close(self) -> None:
+        self.run.finish()
+
+
+def open_tracker(name: str, folder: Path, settings: Mapping[str, Any]) -> Tracker:
+    try:
+        import wandb
+    except ImportError:
+        raise ConfigError("track: wandb is not installed; run: pip install 'motet[track]', or leave it out.") from None
+    # The same id for the same folder: a run that is resumed goes on in the same line.
+    run = wandb.init(
+        project="motet", name=f"{name} {folder.name}", id=folder.name, resume="allow", dir=str(folder), config=dict(settings)
+    )
+    return WeightsAndBiases(run)

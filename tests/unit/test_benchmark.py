@@ -1,0 +1,318 @@
+"""Suites, the runs they need, and the tables that are made of them."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from motet.algorithms import ALGORITHMS
+from motet.benchmark.cells import cells_of, check, runs_of
+from motet.benchmark.claims import judged
+from motet.benchmark.estimate import Estimate
+from motet.benchmark.papers import fill_in
+from motet.benchmark.render import latex, markdown, number
+from motet.benchmark.session import Asked, Benchmark, load_benchmark, open_benchmark, write_results
+from motet.benchmark.stock import Stock
+from motet.benchmark.store import Store
+from motet.benchmark.suite import Suite, chosen, load_suite, suite_of, suites
+from motet.core.errors import ConfigError
+from motet.experiment.config import Config
+from motet.experiment.record import write_items, write_json
+
+SUITE = """
+title: Two methods
+base:
+  rounds: 2
+  data: {name: toy-classification, limit: 40, test_limit: 20}
+  model: {name: tiny, max_tokens: 16, config: {hidden_size: 16, num_hidden_layers: 1, intermediate_size: 16}}
+  partition: {type: label, clients: 3, alpha: 1.0}
+bounds:
+  centralised: {algorithm: centralised, partition: {type: uniform, clients: 3}}
+tables:
+  methods:
+    title: Methods
+    rows: {FedAvg: {algorithm: fedavg}, FedOpt: {algorithm: fedopt}}
+    columns: {α=1: {}, α=9: {set: {partition: {alpha: 9.0}}}}
+    average: {AVG: [α=1, α=9]}
+    published: {FedOpt: {α=1: 53.5}}
+    claims: [FedOpt > FedAvg, '*/α=9 > */α=1']
+  moved:
+    title: Moved
+    bounds: {}
+    rows: {FedOpt: {algorithm: fedopt}}
+    columns: {α=1: {shows: [accuracy, MB, rounds to 0.7]}}
+  far:
+    title: Far
+    on_request: true
+    rows: {FedOpt: {algorithm: fedopt}}
+    columns: {elsewhere: {set: {data: {name: ontonotes}}}}
+quick: {set: {rounds: 1}, only: [methods], seeds: 1}
+"""
+
+
+@pytest.fixture
+def suite() -> Suite:
+    return suite_of("two", SUITE)
+
+
+def paths(suite: Suite, **options: Any) -> list[str]:
+    return [f"{c.table}/{c.row}/{c.column}" for c in cells_of(suite, [42], **options)]
+
+
+def test_later_layers_win_and_the_method_has_the_last_word(suite: Suite) -> None:
+    by = {(c.row, c.column): c.run.config for c in cells_of(suite, [42]) if c.table == "methods"}
+    assert by["FedOpt", "α=9"].partition.options == {"clients": 3, "alpha": 9.0}
+    assert by["centralised", "α=9"].partition.type == "uniform"
+    assert {c.rounds for c in by.values()} == {2}
+    assert {c.run.config.rounds for c in cells_of(suite, [42], quick=True)} == {1}
+
+
+def test_cells_that_ask_for_the_same_run_share_it(suite: Suite) -> None:
+    cells = cells_of(suite, [42, 43])
+    assert len(cells) == 14
+    runs = runs_of(cells)
+    assert len(runs) == 10  # centralised is the same for both columns, FedOpt at α=1 is in two tables
+    together = [run.shares for run in runs.values()]
+    assert all(together.index(s) + together.count(s) > i for i, s in enumerate(together))  # same data, side by side
+    again = runs_of(cells_of(suite, [42, 43], device="cpu"))
+    assert set(again) == set(runs)  # where a run happens is not what it is
+
+
+def test_only_takes_tables_rows_columns_and_globs(suite: Suite) -> None:
+    assert paths(suite, only=["moved"]) == ["moved/FedOpt/α=1"]
+    assert paths(suite, only=["methods/FedAvg"]) == ["methods/FedAvg/α=1", "methods/FedAvg/α=9"]
+    assert paths(suite, only=["methods/*/α=9"]) == ["methods/FedAvg/α=9", "methods/FedOpt/α=9", "methods/centralised/α=9"]
+    assert chosen(("a", "b", "c"), ["b"])
+    assert not chosen(("a", "bb", "c"), ["b", "a/b"])
+    with pytest.raises(ConfigError, match="no cell is left by nothing"):
+        paths(suite, only=["nothing"])
+
+
+def test_what_few_have_at_hand_is_run_on_request(suite: Suite) -> None:
+    assert not any(p.startswith("far") for p in paths(suite))
+    assert paths(suite, only=["far"])[0] == "far/FedOpt/elsewhere"
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        (("tables:", "tabels:"), "has no tables"),
+        (("rows: {FedAvg: {algorithm: fedavg}, FedOpt", "rows: {FedOpt"), None),
+        (("published: {FedOpt:", "published: {FedOtp:"), "published names 'FedOtp', which is no row"),
+        (("{shows: [accuracy", "{show: [accuracy"), "unknown option 'show'.*Did you mean 'shows'"),
+        (("title: Two methods", "titel: Two methods"), "unknown option 'titel'"),
+    ],
+)
+def test_a_mistake_in_a_suite_is_named(change: tuple[str, str], says: str | None) -> None:
+    text = SUITE.replace(*change)
+    if says is None:
+        assert suite_of("two", text).title == "Two methods"
+    else:
+        with pytest.raises(ConfigError, match=says):
+            suite_of("two", text)
+
+
+def test_a_recipe_that_cannot_work_is_said_with_its_cell() -> None:
+    broken = suite_of("two", SUITE.replace("FedAvg: {algorithm: fedavg}", "FedAvg: {algorithm: fedafg}"))
+    with pytest.raises(ConfigError, match=r"two/methods/FedAvg/α=1: algorithm.type: there is no 'fedafg'"):
+        check(runs_of(cells_of(broken, [42])))
+    odd = suite_of("two", SUITE.replace("rounds: 2", "ruonds: 2"))
+    with pytest.raises(ConfigError, match="unknown option 'ruonds'"):
+        cells_of(odd, [42])
+
+
+@pytest.mark.parametrize("quick", [False, True])
+@pytest.mark.parametrize("name", suites())
+def test_every_shipped_suite_is_made_of_recipes_that_can_be_built(name: str, quick: bool) -> None:
+    made = load_suite(name)
+    named = set(re.findall(r"'(?:type|algorithm)': '(\w+)'", repr((made.tables, made.bounds, made.base))))
+    if not {"fedsplit", "adafd", "atc"} & named <= set(ALGORITHMS) or (
+        "groups" in repr(made) and "groups" not in Config.__dataclass_fields__
+    ):
+        pytest.skip(f"{name} is about algorithms that are not here")
+    cells = cells_of(made, [42, 43], quick=quick)
+    assert cells
+    for table in made.tables:
+        rows = {*made.table(table).rows, *made.bounds_of(made.table(table))}
+        for claim in made.table(table).claims:
+            sides = re.split(r"[>≥≈]", re.sub(r" within [\d.]+$", "", claim))
+            assert all(side.strip().partition("/")[0] in {*rows, "*"} for side in sides), claim
+
+
+@dataclass(frozen=True)
+class Mean:
+    mean: float | None
+
+
+def test_claims_are_checked_place_by_place() -> None:
+    entries = {
+        "a": {"x": Mean(2.0), "y": Mean(1.0)},
+        "b": {"x": Mean(1.0), "y": Mean(1.5)},
+        "c": {"x": Mean(None), "y": Mean(9.0)},
+    }
+
+    def verdict(claim: str, lower: tuple[str, ...] = ()) -> tuple[int, int]:
+        (found,) = judged([claim], "abc", "xy", entries, lower)
+        return found.held, found.places
+
+    assert verdict("a > b") == (1, 2)
+    assert verdict("a ≈ b within 0.6") == (1, 2)
+    assert verdict("a/x > b/x") == (1, 1)
+    assert verdict("a/x > b/x", lower=("x",)) == (0, 1)
+    assert verdict("*/x > */y") == (1, 2)  # c has no x
+    assert verdict("c > a") == (1, 1)
+    with pytest.raises(ConfigError, match="is not understood"):
+        verdict("a is best")
+
+
+def pretend(store: Store, name: str, config: Config, score: float, items: np.ndarray, **rest: Any) -> None:
+    """A run that ended so."""
+    place = store.place(name)
+    place.mkdir(parents=True)
+    rows = [
+        {"round": r, "who": "server", "split": "global", "name": "accuracy", "value": v, "seconds": r, "bytes": r * 1_000_000}
+        for r, v in ((1, score / 2), (2, score))
+    ]
+    (place / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
+    write_items(place, {"": items})
+    moved = {"payload_up": 1_000_000, "payload_down": 1_000_000}
+    summary = {
+        "headline": "accuracy",
+        "final": {"accuracy": score},
+        "bytes": moved,
+        "seconds": 3.0,
+        "items": "k",
+        "machine": {"cores": "2 cores"},
+    }
+    write_json(place / "summary.json", {**summary, **rest})
+
+
+@pytest.fixture
+def finished(tmp_path: Path) -> Benchmark:
+    """FedOpt is right on 80 or 78 of 100 items, FedAvg on 70; all runs are there but one."""
+    (tmp_path / "two.yaml").write_text(SUITE)
+    made = open_benchmark(Asked(str(tmp_path / "two.yaml"), seeds=2), tmp_path / "out")
+    for cell in made.cells:
+        right = {"fedopt": 80 if cell.seed == 42 else 78, "fedavg": 70, "centralised": 95}[cell.run.config.algorithm.type]
+        if cell.row == "FedAvg" and cell.column == "α=9":
+            if cell.seed == 43:
+                made.store.place(cell.run.name).mkdir(parents=True)
+                made.store.fail(cell.run.name, "it went wrong")
+                continue
+            right = 79
+        if not made.store.done(cell.run.name):
+            pretend(made.store, cell.run.name, cell.run.config, right / 100, (np.arange(100) < right).astype(np.float32))
+    return made
+
+
+def test_tables_tell_mean_deviation_best_and_what_is_not_told_apart(finished: Benchmark) -> None:
+    methods, moved = finished.tables()
+    opt, avg = methods.entries["FedOpt"]["α=1"], methods.entries["FedAvg"]["α=1"]
+    assert (opt.mean, opt.deviation) == (pytest.approx(79.0), pytest.approx(2**0.5))
+    assert opt.best
+    assert opt.published == 53.5
+    assert avg.p is not None and avg.p < 0.05  # nine items of a hundred, none the other way
+    assert not avg.tied
+    assert not methods.entries["centralised"]["α=1"].best  # a bound is not ranked
+    assert methods.entries["FedOpt"]["AVG"].mean == pytest.approx(79.0)
+    assert methods.entries["FedAvg"]["AVG"].missing == "some are missing"
+    assert [v.holds for v in methods.claims] == [False, False]
+    assert moved.entries["FedOpt"]["α=1 MB"].mean == 2.0
+    assert moved.entries["FedOpt"]["α=1 rounds to 0.7"].mean == 2.0
+    assert moved.lower == ("α=1 MB", "α=1 rounds to 0.7")
+
+
+def test_results_are_written_as_markdown_latex_and_json(finished: Benchmark) -> None:
+    tables = write_results(finished)
+    text = (finished.folder / "results.md").read_text()
+    assert "| FedOpt | **79.0 ± 1.4** (53.5) |" in text
+    assert "*centralised* | 95.0 ± 0.0" in text
+    assert "methods/FedAvg/α=9, seed 43: it went wrong" in text
+    assert "| **79.0** † |" in text  # one of its two seeds
+    assert "†: not all seeds" in text
+    tex = (finished.folder / "results.tex").read_text()
+    assert r"$\mathbf{79.0 \pm 1.4}$ (53.5)" in tex
+    assert r"$\alpha$=1" in tex
+    assert tex.count(r"\begin{table}") == tex.count(r"\end{table}") == 2
+    found = json.loads((finished.folder / "results.json").read_text())
+    assert found["tables"]["methods"]["cells"]["FedOpt"]["α=1"]["values"] == pytest.approx([80.0, 78.0])
+    assert found["runs"] == {"all": 10, "done": 9}
+    assert markdown(tables[0]).count("\n| ") == 5
+    assert latex(tables[0], "x").splitlines()[3] == r"  \label{tab:x}"
+
+
+def test_a_place_in_a_page_is_filled_and_filled_again(finished: Benchmark, tmp_path: Path) -> None:
+    page = tmp_path / "papers.md"
+    page.write_text("Before.\n\n<!-- motet bench two methods -->\nstale\n<!-- end -->\n\nAfter.\n")
+    assert "methods filled in" in fill_in(page, finished)
+    once = page.read_text()
+    assert "**79.0 ± 1.4** (53.5)" in once
+    assert "stale" not in once
+    assert once.startswith("Before.")
+    assert once.endswith("After.\n")
+    fill_in(page, finished)
+    assert page.read_text() == once
+    page.write_text("nothing here")
+    assert "has no place" in fill_in(page, finished)
+
+
+def test_a_benchmark_goes_on_as_it_was_asked_for(finished: Benchmark, tmp_path: Path) -> None:
+    (tmp_path / "two.yaml").write_text("title: changed since")
+    again = load_benchmark(finished.folder)
+    assert again.suite == finished.suite
+    assert set(again.runs) == set(finished.runs)
+    with pytest.raises(ConfigError, match="is no benchmark"):
+        load_benchmark(tmp_path)
+
+
+def test_a_run_is_claimed_by_one_and_done_once(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    with store.claimed("x") as mine, store.claimed("x") as theirs:
+        assert (mine, theirs) == (True, False)
+    store.fail("x", "why")
+    with store.claimed("x") as mine:
+        assert not mine
+    store.forgive(["x"])
+    with store.claimed("x") as mine:
+        assert mine
+
+
+def test_runs_on_the_same_data_share_corpus_and_federation(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
+    from motet.benchmark import stock as module
+
+    read: list[Any] = []
+    original = module.read_corpus
+    monkeypatch.setattr(module, "read_corpus", lambda *a: read.append(a) or original(*a))
+    runs = list(runs_of(cells_of(suite, [42, 43], device="cpu")).values())
+    with Stock() as stock:
+        one, two = (stock.federation(r) for r in runs if r.config.seed == 42 and r.config.partition.options.get("alpha") == 1.0)
+        assert one is two
+        other = stock.federation(next(r for r in runs if r.config.seed == 43))
+        assert other is not one
+    assert len(read) == 1
+
+
+def test_an_estimate_learns_from_what_runs_really_took() -> None:
+    estimate = Estimate({"a": 10.0, "b": 10.0, "c": 20.0}, jobs=2)
+    assert estimate.left(["a", "b", "c"]) == 20.0
+    estimate.learn("a", 30.0)
+    assert estimate.left(["b", "c"]) == 45.0
+
+
+@pytest.mark.parametrize(("value", "said"), [(58.312, "58.3"), (1027.4, "1,027"), (0.255, "0.26"), (-3.0, "-3.00")])
+def test_numbers_have_the_digits_that_say_something(value: float, said: str) -> None:
+    assert number(value) == said
+
+
+def test_a_suite_may_be_looked_at_with_fewer_seeds(finished: Benchmark) -> None:
+    fewer: Mapping[str, Any] = vars(replace(finished, asked=replace(finished.asked, seeds=1)))
+    assert Benchmark(**{k: v for k, v in fewer.items() if k in ("folder", "asked", "suite")}).seeds == [42]
+    with pytest.raises(ConfigError, match="--seeds is 0"):
+        _ = replace(finished, asked=replace(finished.asked, seeds=0)).seeds

@@ -1,0 +1,102 @@
+"""Runs tell others of their rounds, if they are asked to."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+from typing import Any
+
+import pytest
+
+from motet.core.errors import ConfigError
+from motet.experiment.config import Config
+from motet.experiment.track import tracked
+from motet.report.progress import Silent
+from motet.transport.mailbox import Traffic
+
+ROUNDS = ((1, {"accuracy": 0.5}), (2, {"accuracy": 0.75}))
+
+
+def tell(name: str, folder: Path) -> None:
+    config = Config.of("mine", {"track": [name]})
+    with tracked(config, folder, Silent()) as watch:
+        for number, scores in ROUNDS:
+            watch.round(number, scores, "accuracy", Traffic(payload_up=2_000_000 * number))
+
+
+def test_a_run_that_is_not_tracked_keeps_its_own_watch(tmp_path: Path) -> None:
+    watch = Silent()
+    with tracked(Config.of("mine", {}), tmp_path, watch) as same:
+        assert same is watch
+
+
+def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    tell("tensorboard", tmp_path)
+    found = EventAccumulator(str(tmp_path / "tensorboard"))
+    found.Reload()
+    assert [(e.step, e.value) for e in found.Scalars("accuracy")] == [(1, 0.5), (2, 0.75)]
+    assert [e.value for e in found.Scalars("megabytes_up")] == [2.0, 4.0]
+
+
+class Spoken:
+    """Stands for a package that is not here: it keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.heard: list[Any] = []
+        self.ended = False
+
+    def log(self, values: dict[str, float], step: int) -> None:
+        self.heard.append((step, values["accuracy"]))
+
+    def finish(self) -> None:
+        self.ended = True
+
+    def log_metric(self, run: str, name: str, value: float, step: int) -> None:
+        if name == "accuracy":
+            self.heard.append((step, value))
+
+    def log_param(self, run: str, name: str, value: str) -> None:
+        assert len(value) <= 500
+
+    def get_experiment_by_name(self, name: str) -> None:
+        return None
+
+    def create_experiment(self, name: str) -> str:
+        return "7"
+
+    def create_run(self, experiment: str, run_name: str) -> Any:
+        assert experiment == "7"
+        return SimpleNamespace(info=SimpleNamespace(run_id="r"))
+
+    def set_terminated(self, run: str) -> None:
+        self.ended = True
+
+
+def test_weights_and_biases_is_told_every_round_and_when_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spoken, module = Spoken(), ModuleType("wandb")
+    module.init = lambda **options: spoken if options["resume"] == "allow" else None  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "wandb", module)
+    tell("wandb", tmp_path)
+    assert spoken.heard == [(1, 0.5), (2, 0.75)]
+    assert spoken.ended
+
+
+def test_mlflow_is_told_every_round_and_when_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spoken, module, tracking = Spoken(), ModuleType("mlflow"), ModuleType("mlflow.tracking")
+    tracking.MlflowClient = lambda: spoken  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "mlflow", module)
+    monkeypatch.setitem(sys.modules, "mlflow.tracking", tracking)
+    tell("mlflow", tmp_path)
+    assert spoken.heard == [(1, 0.5), (2, 0.75)]
+    assert spoken.ended
+
+
+@pytest.mark.parametrize("name", ["wandb", "mlflow"])
+def test_a_package_that_is_missing_is_named_with_what_to_do(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, name, None)
+    with pytest.raises(ConfigError, match=rf"{name} is not installed; run: pip install 'motet\[track\]'"):
+        tell(name, tmp_path)
