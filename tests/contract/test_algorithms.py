@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.entries import SOLVER, made
 
 from motet.algorithms import ALGORITHMS, fedavg, fedopt, fedprox, isolated
 from motet.algorithms.fedavg import FedAvg
@@ -30,7 +31,6 @@ from motet.transport.memories import Memories
 from motet.transport.messages import Reply, Request
 from motet.wire import pack, unpack
 
-SOLVER = Solver(optimizer="adamw", lr=0.01, batch=8)
 # A client of 24 texts is held back by a strong pull, or by much distillation of what a server learnt from 16 texts.
 GENTLE: dict[str, dict[str, Any]] = {
     "fedprox": {"mu": 0.01},
@@ -38,26 +38,6 @@ GENTLE: dict[str, dict[str, Any]] = {
 }
 RunRounds = Callable[..., Running]
 every = pytest.mark.parametrize("name", ALGORITHMS)
-# What an algorithm needs to show itself on a model of two layers, in a few rounds.
-OPTIONS: dict[str, dict[str, Any]] = {
-    "atc": {"assign": 0.5, "assign_steps": 2, "assign_batch": 8, "clusters": 2, "neighbours": 2, "instances": 6, "tokens": 8},
-    "fedsplit": {"c": 1, "embeddings": "global"},
-    "percfl": {"eps1": 1e9, "eps2": 0.0, "after": 1},
-    "fedavg_st": {"groups": {"even": ["client-0", "client-2"], "odd": ["client-1", "client-3"]}},
-}
-ON_A_BACKBONE = {"atc"}  # which need a model that is more than its task
-
-
-@pytest.fixture
-def federation(request: pytest.FixtureRequest, federation: Federation) -> Federation:
-    """The common one, or one whose model suits the algorithm under test."""
-    name = getattr(request.node, "callspec", None) and request.node.callspec.params.get("name")
-    found: Federation = request.getfixturevalue("backbone_federation") if name in ON_A_BACKBONE else federation
-    return found
-
-
-def made(name: str, **options: Any) -> Algorithm:
-    return ALGORITHMS[name](**{"solver": SOLVER, **OPTIONS.get(name, {}), **options})
 
 
 @every

@@ -21,8 +21,7 @@ from motet.core.errors import ConfigError, PrivacyError, RunError
 from motet.core.layers import Layers
 from motet.core.program import Round
 from motet.core.script import gather, play
-from motet.experiment import build
-from motet.experiment.build import build_federation, check_privacy
+from motet.experiment.build import build_federation, build_secure
 from motet.experiment.config import Choice, Config
 from motet.experiment.federation import Federation
 from motet.experiment.run import Running
@@ -235,11 +234,10 @@ def test_a_model_without_a_backbone_is_refused_before_anything_trains(federation
         rounds(federation, atc(), 0)
 
 
-def test_secure_sums_are_refused_with_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(build.SECURE, "secagg", "a stand-in")
+def test_secure_sums_are_refused_with_a_sentence() -> None:
     config = Config("x", algorithm=Choice("atc"), secure=Choice("secagg"))
     with pytest.raises(PrivacyError, match=r"atc reads single clients' replies \(assign.learn, .*contrast.learn"):
-        check_privacy(config, atc())
+        build_secure(config, atc())
 
 
 # ---- a federation of unlike tasks -----------------------------------------------------------------------------------

@@ -15,6 +15,7 @@ from motet.algorithms.phases import Phase, Phases
 from motet.core.errors import ConfigError
 from motet.core.layers import Layers
 from motet.core.program import Algorithm
+from motet.experiment.config import Checkpointing
 from motet.experiment.federation import Federation
 from motet.experiment.plan import Plan
 from motet.experiment.run import Running, run
@@ -101,7 +102,7 @@ def test_a_run_that_breaks_off_in_any_phase_goes_on_as_if_it_had_not(
 ) -> None:
     solver = Solver(lr=0.01, batch=8, steps=2)
     algorithm = atc(solver, 0.5, 2, 8, clusters=2, neighbours=2, instances=6, tokens=8)
-    plan = Plan(backbone_federation, algorithm, 4, checkpoint_seconds=0, digest="same")
+    plan = Plan(backbone_federation, algorithm, 4, checkpoint=Checkpointing(0), digest="same")
     for name in ("whole", "parted"):
         (tmp_path / name).mkdir()
     whole, _ = run(plan, Alone(torch.device("cpu")), folder=tmp_path / "whole")

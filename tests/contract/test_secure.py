@@ -7,13 +7,14 @@ from typing import Any
 
 import pytest
 import torch
+from tests.entries import made
 
 from motet.algorithms import ALGORITHMS, fedavg
 from motet.algorithms.fedavg import FedAvg
 from motet.core.errors import ConfigError, PrivacyError
 from motet.core.layers import Layers
 from motet.core.program import Algorithm
-from motet.core.script import offers, play
+from motet.core.script import offered, play
 from motet.experiment.build import build_secure
 from motet.experiment.config import Choice, Config, Evaluation
 from motet.experiment.federation import Federation
@@ -37,8 +38,8 @@ def after(federation: Federation, algorithm: Algorithm, rounds: int = 1, **plan:
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_an_algorithm_is_as_good_as_plain_under_every_secure_sum_or_refused(name: str, federation: Federation) -> None:
-    algorithm = ALGORITHMS[name](solver=SOLVER)
-    if "each" in offers(algorithm).values():
+    algorithm = made(name, solver=SOLVER)
+    if "each" in offered(algorithm).values():
         for protocol in PROTOCOLS:
             with pytest.raises(PrivacyError, match="reveals only sums"):
                 build_secure(Config("r", secure=Choice(protocol)), algorithm)

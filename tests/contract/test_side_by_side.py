@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.entries import made
 
 from motet.algorithms import ALGORITHMS
 from motet.core.params import Params
@@ -57,7 +58,7 @@ def same(federation: Federation, algorithm: Algorithm) -> None:
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_algorithm_learns_the_same_side_by_side(name: str, federation: Federation) -> None:
-    same(federation, ALGORITHMS[name](solver=SOLVER))
+    same(federation, made(name, solver=SOLVER))
 
 
 @pytest.mark.parametrize("name", [name for name in DATASETS if name.startswith("toy-")])
