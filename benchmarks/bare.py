@@ -13,18 +13,13 @@ import numpy as np
 import torch
 
 from benchmarks.workload import Workload
-from motet.core.rng import Seed
 from motet.learning.solver import Solver
 
 
 class Bare:
     def __init__(self, workload: Workload, solver: Solver, workers: int = 2, freeze: int = 0) -> None:
         self.workload, self.solver, self.workers = workload, solver, workers
-        module = workload.module()
-        if freeze:
-            low = ["embeddings", *(f"encoder.layer.{i}." for i in range(freeze))]
-            for name, p in module.named_parameters():
-                p.requires_grad_(not any(part in name for part in low))
+        module = workload.module(freeze)
         self.own = [p for p in module.parameters() if p.requires_grad]
         self.module = module
         size = sum(p.numel() for p in self.own)
@@ -63,21 +58,17 @@ class Bare:
             pipe.send(True)
 
     def _train(self, index: int, client: int) -> None:
-        n, s = self.workload.examples, self.solver
-        at = 0
+        s, at = self.solver, 0
         with torch.no_grad():
             for p in self.own:
                 p.copy_(self.params[at : at + p.numel()].view_as(p))
                 at += p.numel()
-        name = f"client-{client:0{len(str(self.workload.clients - 1))}d}"
-        seed = Seed(0).of("client", name, index, "train", "fit").number()
-        order = s.order(n, Seed(seed).of("order").numpy())  # the same batches as Motet's
+        order = self.workload.rows(s, index, client)
         make: Any = torch.optim.SGD if s.optimizer == "sgd" else torch.optim.AdamW
         extra = {} if s.optimizer == "sgd" else {"weight_decay": 0.0}
         optimiser = make(self.own, lr=s.rate, fused=True, **extra)
         self.module.train()
-        for step, places in enumerate(order):
-            rows = client * n + places
+        for step, rows in enumerate(order):
             ids = torch.from_numpy(self.ids[rows].astype(np.int64))
             mask = torch.ones_like(ids)
             loss = self.module(input_ids=ids, attention_mask=mask, labels=torch.from_numpy(self.labels[rows])).loss
