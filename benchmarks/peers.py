@@ -15,7 +15,7 @@ import socket
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import asdict
 from itertools import chain, repeat
 from typing import Any
@@ -99,24 +99,26 @@ class Pfl:
             made = torch.optim.SGD(own, lr=lr, fused=True)
         else:
             made = torch.optim.AdamW(own, lr=lr, fused=True, weight_decay=0.0)
-        rates = iter(self.solver.rate_at(step, steps) for steps in [self.solver.count(self.workload.examples)] for step in range(steps))
+        rates = iter(
+            self.solver.rate_at(step, steps) for steps in [self.solver.count(self.workload.examples)] for step in range(steps)
+        )
 
-        def scheduled(optimiser: torch.optim.Optimizer, args: Any, kwargs: Any) -> None:
+        def scheduled(optimiser: torch.optim.Optimizer, *_: Any) -> None:
             optimiser.param_groups[0]["lr"] = next(rates)
 
         made.register_step_pre_hook(scheduled)
         return made
 
 
-def pfl_round(
-    workload: Workload, solver: Solver, device: torch.device, freeze: int = 0
-) -> Callable[[int, list[int]], None]:
+def pfl_round(workload: Workload, solver: Solver, device: torch.device, freeze: int = 0) -> Callable[[int, list[int]], None]:
     """pfl in this process: a call trains one round over a cohort."""
     return Pfl(workload, solver, device, freeze).round
 
 
 @contextmanager
-def pfl_processes(workload: Workload, solver: Solver, workers: int, freeze: int = 0) -> Iterator[Callable[[int, list[int]], None]]:
+def pfl_processes(
+    workload: Workload, solver: Solver, workers: int, freeze: int = 0
+) -> Iterator[Callable[[int, list[int]], None]]:
     """pfl on CPU, so many processes of one thread each, which add their sums up by gloo; rounds come to them by their input."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
@@ -131,7 +133,7 @@ def pfl_processes(workload: Workload, solver: Solver, workers: int, freeze: int 
             process = subprocess.Popen(
                 command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env={**os.environ, **shared, **quiet}
             )
-            processes.append(stack.enter_context(process))  # leaving closes its input, which ends it
+            processes.append(stack.enter_context(process))
 
         def round_(index: int, cohort: list[int]) -> None:
             for process in processes:
@@ -143,15 +145,20 @@ def pfl_processes(workload: Workload, solver: Solver, workers: int, freeze: int 
         for process in processes:
             if process.stdout.readline() != "ready\n":
                 raise RuntimeError("A process of pfl did not start; what it said stands above.")
-        yield round_
+        try:
+            yield round_
+        finally:
+            for process in processes:  # the end of input would not do: workers forked since hold the other end as well
+                with suppress(BrokenPipeError):
+                    print("null", file=process.stdin, flush=True)
 
 
-def serve(job: dict[str, Any]) -> None:
+def serve(known: dict[str, Any]) -> None:
     torch.set_num_threads(1)
-    system = Pfl(Workload(**job["workload"]), Solver(**job["solver"]), torch.device("cpu"), job["freeze"])
+    system = Pfl(Workload(**known["workload"]), Solver(**known["solver"]), torch.device("cpu"), known["freeze"])
     print("ready", flush=True)
-    for line in sys.stdin:
-        system.round(*json.loads(line))
+    while job := json.loads(sys.stdin.readline()):
+        system.round(*job)
         print("done", flush=True)
 
 
