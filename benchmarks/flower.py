@@ -2,7 +2,7 @@
 
     python -m benchmarks.flower --size 2x128 --cohort 10 --rounds 4 [--device cuda --actors 4]
 
-In an environment of its own, since flwr wants older releases of ray and protobuf than Motet's. Clients train by the bare loop on
+In an environment of its own, since flwr wants older releases of ray and protobuf than Motet. Clients train by the bare loop on
 the same batches as everywhere; a Ray actor builds its model and its texts once and holds them. Nothing is evaluated. Flower
 samples its own cohorts; with `--clients` as large as `--cohort` everybody takes part, and `--check` then compares the final
 weights with the bare loop's.
