@@ -13,24 +13,42 @@ import numpy as np
 import torch
 
 from benchmarks.workload import Workload
-from motet.core.rng import Seed
 from motet.learning.solver import Solver
+
+HALF = torch.bfloat16  # on a GPU
+
+
+def train(
+    module: Any, own: list[Any], solver: Solver, order: list[np.ndarray], ids: torch.Tensor, labels: torch.Tensor
+) -> None:
+    """The local training of one client: the plain loop that everybody writes, with what PyTorch has to make it fast."""
+    if solver.optimizer == "sgd":
+        optimiser: torch.optim.Optimizer = torch.optim.SGD(own, lr=solver.rate, fused=True)
+    else:
+        optimiser = torch.optim.AdamW(own, lr=solver.rate, fused=True, weight_decay=0.0)
+    for step, places in enumerate(order):
+        rows = torch.from_numpy(places).to(ids.device)
+        texts = ids[rows]
+        with torch.autocast(ids.device.type, HALF, enabled=ids.is_cuda):
+            loss = module(input_ids=texts, attention_mask=torch.ones_like(texts), labels=labels[rows]).loss
+        optimiser.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(own, solver.clip)
+        for group in optimiser.param_groups:
+            group["lr"] = solver.rate_at(step, len(order))
+        optimiser.step()
 
 
 class Bare:
     def __init__(self, workload: Workload, solver: Solver, workers: int = 2, freeze: int = 0) -> None:
         self.workload, self.solver, self.workers = workload, solver, workers
-        module = workload.module()
-        if freeze:
-            low = ["embeddings", *(f"encoder.layer.{i}." for i in range(freeze))]
-            for name, p in module.named_parameters():
-                p.requires_grad_(not any(part in name for part in low))
+        module = workload.module(freeze)
         self.own = [p for p in module.parameters() if p.requires_grad]
         self.module = module
         size = sum(p.numel() for p in self.own)
         self.params = torch.cat([p.detach().reshape(-1) for p in self.own]).share_memory_()
         self.sums = [torch.zeros(size).share_memory_() for _ in range(workers)]
-        self.ids, self.labels = workload.texts()
+        self.ids, self.labels = (torch.from_numpy(a).long() for a in workload.texts())
         context = multiprocessing.get_context("fork")
         self.pipes: list[Any] = []
         torch.set_num_threads(1)
@@ -63,27 +81,10 @@ class Bare:
             pipe.send(True)
 
     def _train(self, index: int, client: int) -> None:
-        n, s = self.workload.examples, self.solver
         at = 0
         with torch.no_grad():
             for p in self.own:
                 p.copy_(self.params[at : at + p.numel()].view_as(p))
                 at += p.numel()
-        name = f"client-{client:0{len(str(self.workload.clients - 1))}d}"
-        seed = Seed(0).of("client", name, index, "train", "fit").number()
-        order = s.order(n, Seed(seed).of("order").numpy())  # the same batches as Motet's
-        make: Any = torch.optim.SGD if s.optimizer == "sgd" else torch.optim.AdamW
-        extra = {} if s.optimizer == "sgd" else {"weight_decay": 0.0}
-        optimiser = make(self.own, lr=s.rate, fused=True, **extra)
         self.module.train()
-        for step, places in enumerate(order):
-            rows = client * n + places
-            ids = torch.from_numpy(self.ids[rows].astype(np.int64))
-            mask = torch.ones_like(ids)
-            loss = self.module(input_ids=ids, attention_mask=mask, labels=torch.from_numpy(self.labels[rows])).loss
-            optimiser.zero_grad()
-            loss.backward()
-            torch.nn.utils.clip_grad_norm_(self.own, s.clip)
-            for group in optimiser.param_groups:
-                group["lr"] = s.rate_at(step, len(order))
-            optimiser.step()
+        train(self.module, self.own, self.solver, self.workload.rows(self.solver, index, client), self.ids, self.labels)

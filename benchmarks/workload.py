@@ -14,6 +14,7 @@ from motet.datasets.corpus import Corpus
 from motet.experiment.federation import Federation, arranged
 from motet.learning.features import Features, Ragged
 from motet.learning.model import Model
+from motet.learning.solver import Solver
 from motet.models.anatomy import anatomy_of
 from motet.partitions.partition import Partition, Shares
 from motet.tasks.classification import Classification
@@ -37,17 +38,28 @@ class Workload:
         ids = rng.integers(1000, 30000, (self.clients * self.examples, self.tokens)).astype(np.int32)
         return ids, rng.integers(0, self.classes, len(ids)).astype(np.int64)
 
-    def module(self) -> Any:
+    def rows(self, solver: Solver, index: int, client: int) -> list[np.ndarray]:
+        """The rows of each step of one client in one round: Motet's own order, so that every system does the same batches."""
+        name = f"client-{client:0{len(str(self.clients - 1))}d}"
+        seed = Seed(0).of("client", name, index, "train", "fit").number()
+        order = solver.order(self.examples, Seed(seed).of("order").numpy())
+        return [client * self.examples + places for places in order]
+
+    def module(self, freeze: int = 0) -> Any:
+        """`freeze` layers from the bottom do not train, nor do the embeddings."""
         layers, width, heads = SIZES[self.size]
         config = transformers.BertConfig(
             hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads, intermediate_size=4 * width,
             num_labels=self.classes, hidden_dropout_prob=self.dropout, attention_probs_dropout_prob=self.dropout,
         )  # fmt: skip
         with own_randomness(0, torch.device("cpu")):
-            return transformers.BertForSequenceClassification(config)
+            module: Any = transformers.BertForSequenceClassification(config)
+        low = ("embeddings", *(f"encoder.layer.{i}." for i in range(freeze))) if freeze else ()
+        for name, p in module.named_parameters():
+            p.requires_grad_(not any(part in name for part in low))
+        return module
 
     def federation(self, freeze: int = 0) -> Federation:
-        """`freeze` layers from the bottom, embeddings included."""
         ids, labels = self.texts()
         names = tuple(f"{k:02d}" for k in range(self.classes))
         values = {"text": [""] * len(ids), "label": [names[k] for k in labels]}

@@ -1,0 +1,127 @@
+"""Flower's simulation (PyPI `flwr[simulation]`, Ray actors) on the benchmarks' workload.
+
+    python -m benchmarks.flower --size 2x128 --cohort 10 --rounds 4 [--device cuda --actors 4]
+
+In an environment of its own, since flwr wants older releases of ray and protobuf than Motet. Clients train by the bare loop on
+the same batches as everywhere; a Ray actor builds its model and its texts once and holds them. Nothing is evaluated. Flower
+samples its own cohorts; with `--clients` as large as `--cohort` everybody takes part, and `--check` then compares the final
+weights with the bare loop's.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import statistics
+import time
+from functools import cache
+from itertools import pairwise
+from typing import Any
+
+import torch
+
+from benchmarks.bare import Bare, train
+from benchmarks.workload import Workload
+from motet.learning.solver import Solver
+
+
+@cache
+def bench(job: str) -> tuple[Workload, Solver, Any, list[Any], torch.Tensor, torch.Tensor]:
+    """What an actor holds from one client to the next."""
+    known = json.loads(job)
+    torch.set_num_threads(1)
+    workload, solver, device = Workload(**known["workload"]), Solver(**known["solver"]), torch.device(known["device"])
+    module = workload.module(known["freeze"]).to(device).train()
+    ids, labels = (torch.from_numpy(a).to(device).long() for a in workload.texts())
+    return workload, solver, module, [p for p in module.parameters() if p.requires_grad], ids, labels
+
+
+def trained(message: Any, context: Any) -> Any:
+    from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
+
+    config = message.content["config"]
+    workload, solver, module, own, ids, labels = bench(config["job"])
+    with torch.no_grad():
+        for p, new in zip(own, message.content["arrays"].to_numpy_ndarrays(), strict=True):
+            p.copy_(torch.from_numpy(new))
+    rows = workload.rows(solver, config["server-round"] - 1, int(context.node_config["partition-id"]))
+    train(module, own, solver, rows, ids, labels)
+    arrays = ArrayRecord([p.detach().cpu().numpy() for p in own])
+    content = RecordDict({"arrays": arrays, "metrics": MetricRecord({"num-examples": workload.examples})})
+    return Message(content=content, reply_to=message)
+
+
+def simulate(args: argparse.Namespace, workload: Workload, solver: Solver) -> tuple[list[float], list[Any]]:
+    """Seconds of each round, and the final weights."""
+    from flwr.app import ArrayRecord, ConfigRecord
+    from flwr.clientapp import ClientApp
+    from flwr.serverapp import ServerApp
+    from flwr.serverapp.strategy import FedAvg
+    from flwr.simulation import run_simulation
+
+    job = {"workload": vars(workload), "solver": vars(solver), "device": args.device, "freeze": args.freeze}
+    server, client = ServerApp(), ClientApp()
+    stamps: list[float] = []
+    weights: list[Any] = []
+
+    @client.train()
+    def play(message: Any, context: Any) -> Any:
+        from benchmarks.flower import trained  # by name, so that what an actor holds is not sent along with each client
+
+        return trained(message, context)
+
+    def after(index: int, arrays: Any) -> None:
+        stamps.append(time.perf_counter())
+        weights[:] = arrays.to_numpy_ndarrays() if index == args.rounds + 1 else []
+
+    @server.main()
+    def main(grid: Any, _: Any) -> None:
+        share = args.cohort / workload.clients
+        strategy = FedAvg(
+            fraction_train=share, fraction_evaluate=0.0, min_train_nodes=args.cohort, min_available_nodes=args.cohort
+        )
+        own = [p.detach().numpy() for p in workload.module(args.freeze).parameters() if p.requires_grad]
+        config = ConfigRecord({"job": json.dumps(job)})
+        strategy.start(grid, ArrayRecord(own), args.rounds + 1, train_config=config, evaluate_fn=after)
+
+    gpu = 1 / args.actors if args.device == "cuda" else 0.0
+    ray = {"init_args": {"num_cpus": args.actors}, "client_resources": {"num_cpus": 1, "num_gpus": gpu}}
+    run_simulation(server, client, num_supernodes=workload.clients, backend_config=ray)
+    return [b - a for a, b in pairwise(stamps)], weights
+
+
+def check(args: argparse.Namespace, workload: Workload, solver: Solver, weights: list[Any]) -> None:
+    bare = Bare(workload, solver, 1, args.freeze)
+    start = bare.params.clone()
+    for index in range(args.rounds + 1):
+        bare.round(index, list(range(workload.clients)))
+    bare.close()
+    found = torch.cat([torch.from_numpy(w).reshape(-1) for w in weights])
+    gap = (found - bare.params).norm() / (bare.params - start).norm()
+    print(f"flwr's weights differ from the bare loop's by {gap:.1e} of the way they went")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--size", default="2x128")
+    parser.add_argument("--cohort", type=int, default=10)
+    parser.add_argument("--clients", type=int, default=100)
+    parser.add_argument("--rounds", type=int, default=4)
+    parser.add_argument("--tokens", type=int, default=64)
+    parser.add_argument("--optimizer", default="sgd")
+    parser.add_argument("--freeze", type=int, default=0)
+    parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
+    parser.add_argument("--actors", type=int, default=2, help="Ray actors, a core each, sharing the GPU if there is one.")
+    parser.add_argument("--check", action="store_true")
+    args = parser.parse_args()
+    workload = Workload(args.size, clients=max(args.clients, args.cohort), tokens=args.tokens)
+    solver = Solver(optimizer=args.optimizer, lr=1e-2 if args.optimizer == "sgd" else 1e-5, batch=16)
+    (first, *times), weights = simulate(args, workload, solver)
+    if args.check:
+        check(args, workload, solver, weights)
+    print(f"flwr, {args.size}, cohort {args.cohort}, {args.tokens} tokens, {args.freeze} layers frozen, {args.actors} actors")
+    print(f"  first round {first:.3f} s, then {statistics.median(times):.3f} s a round")
+
+
+if __name__ == "__main__":
+    main()
