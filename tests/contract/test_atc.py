@@ -164,7 +164,7 @@ def test_a_client_that_weighs_for_itself_does_not_show_its_states(backbone_feder
 def test_the_contrastive_term_trains_decoder_and_contrast_head_and_no_more(backbone_federation: Federation) -> None:
     """The states it starts from are given, so the encoder has no part in it."""
     pack = Pack(backbone_federation.model, backbone_federation.model.module, torch.device("cpu"))
-    pack.load(backbone_federation.model.fresh)
+    pack.seat([backbone_federation.model.fresh])
     shape = (3, 5, SMALL["hidden_size"])
     batch = {
         **backbone_federation.server_context(0).site.split("global").batch(np.arange(3)),
