@@ -11,8 +11,9 @@ from motet.core.errors import ConfigError, RunError
 from motet.core.params import Params
 from motet.core.script import Exchange, _Replies
 from motet.core.weighted import RunningSum, Weighted
-from motet.transport.mailbox import Mailbox, Patience
+from motet.transport.mailbox import Mailbox
 from motet.transport.messages import Reply, Request
+from motet.transport.patience import Patience
 from motet.wire import measure
 
 

@@ -13,7 +13,7 @@ from motet.core.errors import ConfigError
 from motet.datasets.load import DataChoice
 from motet.experiment.options import fill
 from motet.models.load import ModelChoice
-from motet.transport.mailbox import Patience
+from motet.transport.patience import Patience
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Protocol
@@ -11,18 +12,21 @@ from motet.codecs.channel import Channel
 from motet.core.params import Params
 from motet.core.program import Algorithm, Roster, Round, Start
 from motet.core.rng import Seed
-from motet.core.script import ClientId, Script, play
+from motet.core.script import ClientId, Exchange, Script, play
 from motet.core.work import Bench
 from motet.experiment.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from motet.experiment.cohorts import pick
 from motet.experiment.config import CohortChoice, Evaluation
+from motet.experiment.interim import Interim
 from motet.experiment.record import Record, spread
 from motet.learning.evaluate import Evaluate
 from motet.report.progress import Silent, Watch
 from motet.transport.host import ContextOf, Host
 from motet.transport.in_process import InProcess
-from motet.transport.mailbox import Mailbox, Patience, Traffic
+from motet.transport.mailbox import Mailbox, Traffic
 from motet.transport.memories import Memories
+from motet.transport.messages import Transport
+from motet.transport.patience import Patience
 
 
 class Participants(Protocol):
@@ -61,6 +65,7 @@ class Plan:
     checkpoint_seconds: float = 20.0
     name: str = ""
     digest: str = ""
+    shared_split: str = "global"  # what every client can be judged on; silos have nothing but their own test sets
 
 
 @dataclass(frozen=True, eq=False)
@@ -81,20 +86,27 @@ class Result:
     lost: list[tuple[int, ClientId, str]]
 
 
-class Running:
-    """A run under way."""
+Connect = Callable[[Host], Transport]  # how the clients are reached; those who live here are the host's
 
-    def __init__(self, plan: Plan, bench: Bench, folder: Path | None, watch: Watch) -> None:
+
+class Running:
+    """A run under way. With `apart` the clients keep their own memories, and the checkpoint holds none."""
+
+    def __init__(
+        self, plan: Plan, bench: Bench, folder: Path | None, watch: Watch, connect: Connect = InProcess, apart: bool = False
+    ) -> None:
         self.plan, self.bench, self.watch = plan, bench, watch
         self.folder = folder / "checkpoint" if folder else None
         self.judge = Evaluate(plan.algorithm)
         self.memories = Memories(self.folder / "memories" if self.folder else None)
         programs = [plan.algorithm, self.judge]
         self.host = Host(programs, plan.federation.context, bench, self.memories, plan.channel)
-        self.transport = InProcess(self.host)
+        self.transport = connect(self.host)
         self.mailbox = Mailbox(self.transport, plan.patience, plan.channel)
         self.mailbox.watch = lambda address, client, seen, asked: watch.client(seen, asked)
-        self.survey = Mailbox(self.transport, plan.patience)  # evaluation's traffic is not the algorithm's
+        self.survey = self.mailbox.beside()  # evaluation's traffic is not the algorithm's
+        interim = Interim(self.folder / "exchanges", self.mailbox) if self.folder and apart else self.mailbox
+        self.ask: Callable[[Exchange], Any] = interim.ask
         self.record = Record(folder)
         self.state: Any = plan.algorithm.init(plan.federation.start())
         self.done, self.processed_before = 0, 0
@@ -111,6 +123,7 @@ class Running:
         self.state, self.done = found.state, found.rounds
         self.memories.restore(found.memories)
         self.mailbox.traffic, self.settled = found.traffic, replace(found.traffic)
+        self.mailbox.settled = found.traffic.requests
         self.processed_before = found.processed
         self.record.resume(found.rows, found.seconds)
         return True
@@ -124,7 +137,7 @@ class Running:
             context = plan.federation.server_context(index)
             rnd = Round(index, plan.rounds, cohort, plan.federation.seed.of("round", index), context)
             self.mailbox.round = index
-            self.state = self._play(plan.algorithm.round(self.state, rnd))
+            self.state = self._play(plan.algorithm.round(self.state, rnd), self.ask)
             self.memories.settle()
             self.done, self.settled = index + 1, replace(self.mailbox.traffic)
             self.training += time.monotonic() - began
@@ -140,17 +153,19 @@ class Running:
         algorithm, federation = self.plan.algorithm, self.plan.federation
         self.survey.round = self.done
         if algorithm.personal:
-            reports = self._play(self.judge.each(self.state, self.judged(), "global"), self.survey)
+            reports = self._play(self.judge.each(self.state, self.judged(), self.plan.shared_split), self.survey.ask)
             names = federation.task.measures
             return {n: sum(r[n] for r in reports.values()) / len(reports) for n in names if reports}
         server = federation.server_context(self.done)
-        scores: dict[str, float] = self._play(server.evaluate(self.model_params(), "global"))
+        scores: dict[str, float] = self._play(server.evaluate(self.model_params(), "global"), self.ask)
         return scores
 
     def look_at_clients(self) -> dict[ClientId, dict[str, float]]:
         """Each client's own model on its own test set."""
         self.survey.round = self.done
-        found: dict[ClientId, dict[str, float]] = self._play(self.judge.each(self.state, self.judged(), "test"), self.survey)
+        found: dict[ClientId, dict[str, float]] = self._play(
+            self.judge.each(self.state, self.judged(), "test"), self.survey.ask
+        )
         return found
 
     def judged(self) -> list[ClientId]:
@@ -177,17 +192,25 @@ class Running:
             self.done, self.state, files, self.settled, self.record.size(), self.record.seconds, processed, self.plan.digest
         )
         save_checkpoint(self.folder, found, self.memories)
+        self.mailbox.settled = self.settled.requests
         self.saved = time.monotonic()
 
-    def _play(self, script: Script[Any], mailbox: Mailbox | None = None) -> Any:
-        return play(script, (mailbox or self.mailbox).ask, self.bench.run)
+    def _play(self, script: Script[Any], ask: Callable[[Exchange], Any]) -> Any:
+        return play(script, ask, self.bench.run)
 
 
 def run(
-    plan: Plan, bench: Bench, *, folder: Path | None = None, resume: bool = False, watch: Watch | None = None
+    plan: Plan,
+    bench: Bench,
+    *,
+    folder: Path | None = None,
+    resume: bool = False,
+    watch: Watch | None = None,
+    connect: Connect = InProcess,
+    apart: bool = False,
 ) -> tuple[Result, Running]:
     """Run a plan to its end. With a folder, whatever ends it early leaves a checkpoint from which it goes on."""
-    running = Running(plan, bench, folder, watch or Silent())
+    running = Running(plan, bench, folder, watch or Silent(), connect, apart)
     if resume:
         running.resume()
     before = bench.processed
