@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from motet.cli import data, runs
+from motet.cli import data, deploy, runs
 from motet.cli.app import app
 
-COMMANDS = (runs, data)  # in the order of the help page
+COMMANDS = (runs, data, deploy)  # in the order of the help page
 
 
 def main() -> None:

@@ -32,7 +32,10 @@ from motet.optim import SERVER_OPTIMIZERS
 from motet.partitions import PARTITIONS, Partition
 from motet.tasks import TASKS, Task
 
-TRANSPORTS = {"in_process": "clients are simulated in this process, their work shared out over its cores or its GPU"}
+TRANSPORTS = {
+    "in_process": "clients are simulated in this process, their work shared out over its cores or its GPU",
+    "grpc": "clients are silos with their own data (motet serve, motet join); with motet run, processes of this machine",
+}
 SECURE = {"none": "sums are read by the server as they come"}
 
 
@@ -149,6 +152,8 @@ def check_privacy(config: Config, algorithm: Algorithm) -> None:
 def build_bench(config: Config, federations: list[Federation], scratch: Scratch) -> Bench:
     """Where the clients' jobs run: one process a core on CPU, this process on a GPU."""
     choose(TRANSPORTS, config.transport.type, "transport.type")
+    if config.transport.type != "in_process":  # clients train elsewhere; processes may not be forked beside a network's threads
+        return make_bench(device_of(config.device), 0, federations, scratch)
     options = fill(InProcessOptions, config.transport.options, "transport")
     return make_bench(device_of(config.device), options.workers, federations, scratch)
 

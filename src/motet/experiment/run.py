@@ -65,7 +65,6 @@ class Plan:
     checkpoint_seconds: float = 20.0
     name: str = ""
     digest: str = ""
-    shared_split: str = "global"  # what every client can be judged on; silos have nothing but their own test sets
 
 
 @dataclass(frozen=True, eq=False)
@@ -86,6 +85,11 @@ class Result:
     lost: list[tuple[int, ClientId, str]]
 
 
+def programs_of(algorithm: Algorithm) -> list[Any]:
+    """All that a client offers in a run of this algorithm."""
+    return [algorithm, Evaluate(algorithm)]
+
+
 Connect = Callable[[Host], Transport]  # how the clients are reached; those who live here are the host's
 
 
@@ -99,8 +103,7 @@ class Running:
         self.folder = folder / "checkpoint" if folder else None
         self.judge = Evaluate(plan.algorithm)
         self.memories = Memories(self.folder / "memories" if self.folder else None)
-        programs = [plan.algorithm, self.judge]
-        self.host = Host(programs, plan.federation.context, bench, self.memories, plan.channel)
+        self.host = Host(programs_of(plan.algorithm), plan.federation.context, bench, self.memories, plan.channel)
         self.transport = connect(self.host)
         self.mailbox = Mailbox(self.transport, plan.patience, plan.channel)
         self.mailbox.watch = lambda address, client, seen, asked: watch.client(seen, asked)
@@ -153,7 +156,7 @@ class Running:
         algorithm, federation = self.plan.algorithm, self.plan.federation
         self.survey.round = self.done
         if algorithm.personal:
-            reports = self._play(self.judge.each(self.state, self.judged(), self.plan.shared_split), self.survey.ask)
+            reports = self._play(self.judge.each(self.state, self.judged(), "global"), self.survey.ask)
             names = federation.task.measures
             return {n: sum(r[n] for r in reports.values()) / len(reports) for n in names if reports}
         server = federation.server_context(self.done)

@@ -19,7 +19,8 @@ from motet.experiment.federation import Federation
 from motet.experiment.memory import PeakMemory
 from motet.experiment.recipe import baseline_of
 from motet.experiment.record import read_record, traffic_of, versions, write_json
-from motet.experiment.run import Plan, Result, Running, run
+from motet.experiment.run import Participants, Plan, Result, Running, run
+from motet.experiment.venue import venue
 from motet.learning.bench import Alone, Scratch
 from motet.report.curves import draw_curves
 from motet.report.progress import Silent, Watch
@@ -44,7 +45,7 @@ def new_folder(recipe: str, under: Path = Path("runs")) -> Path:
     return under / f"{recipe}-{number}"
 
 
-def plan_of(config: Config, federation: Federation) -> Plan:
+def plan_of(config: Config, federation: Participants) -> Plan:
     algorithm = build_algorithm(config)
     check_privacy(config, algorithm)
     return Plan(
@@ -60,7 +61,7 @@ def perform(config: Config, folder: Path, *, resume: bool = False, watch: Watch 
     for each in configs.values():
         check_privacy(each, build_algorithm(each))  # a mistake in the last baseline is said before the first round
     if not resume:
-        _open(folder, configs)
+        open_folder(folder, configs)
     scratch = Scratch()
     federations = _federations(configs)
     bench = build_bench(configs[""], list({id(f): f for f in federations.values()}.values()), scratch)
@@ -70,9 +71,10 @@ def perform(config: Config, folder: Path, *, resume: bool = False, watch: Watch 
             place = folder / "baselines" / name if name else folder
             done = load_summary(place)
             if done is None:
-                with PeakMemory() as memory:
-                    result, running = run(plan_of(each, federations[name]), bench, folder=place, resume=resume, watch=watch)
-                done = _finish(place, each, federations[name], result, running, memory.peak)
+                with PeakMemory() as memory, venue(each, place) as where:
+                    plan = plan_of(each, federations[name])
+                    result, running = run(plan, bench, folder=place, resume=resume, watch=watch, **where._asdict())
+                done = finish(place, each, federations[name], result, running, memory.peak)
             found[name] = done
     finally:
         bench.close()
@@ -105,7 +107,8 @@ def _configs(config: Config, folder: Path, resume: bool) -> dict[str, Config]:
     return {"": resolved(config), **{name: resolved(baseline_of(config, name)) for name in config.baselines}}
 
 
-def _open(folder: Path, configs: Mapping[str, Config]) -> None:
+def open_folder(folder: Path, configs: Mapping[str, Config]) -> None:
+    """A new run's folder, with its configuration in it."""
     if folder.exists() and any(folder.iterdir()):
         raise ConfigError(
             f"--out: '{folder}' is not empty. To go on with the run in it: motet resume {folder}; else name a new folder."
@@ -129,7 +132,10 @@ def _federations(configs: Mapping[str, Config]) -> dict[str, Federation]:
     return found
 
 
-def _finish(place: Path, config: Config, federation: Federation, result: Result, running: Running, peak: int) -> dict[str, Any]:
+def finish(
+    place: Path, config: Config, federation: Federation, result: Result, running: Running, peak: int, **changes: Any
+) -> dict[str, Any]:
+    """Write down how a run ended, and its model."""
     if not running.plan.algorithm.personal:
         save_model(federation, result.params, place / "model")
     summary = {
@@ -139,8 +145,8 @@ def _finish(place: Path, config: Config, federation: Federation, result: Result,
         "model": config.model.name,
         "dataset": federation.corpus.name,
         "partition": {**federation.partition.recipe, "digest": federation.partition.digest},
-        "clients": len(federation.clients),
-        "cohort": config.cohort.size or len(federation.clients),
+        "clients": len(running.plan.federation.clients),
+        "cohort": config.cohort.size or len(running.plan.federation.clients),
         "rounds": config.rounds,
         "seed": config.seed,
         "headline": federation.task.headline,
@@ -153,6 +159,7 @@ def _finish(place: Path, config: Config, federation: Federation, result: Result,
         "peak_memory_bytes": peak,
         "lost": [list(entry) for entry in result.lost],
         "versions": versions(),
+        **changes,
     }
     write_json(place / "summary.json", summary)
     return summary

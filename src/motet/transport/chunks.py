@@ -81,7 +81,7 @@ class Assembly:
         if self.filled < total:
             return None
         whole, self.buffer = self.buffer, np.empty(0, np.uint8)
-        return memoryview(whole)
+        return whole.data
 
     def _begin(self, message: int, total: int) -> None:
         self.message, self.index, self.filled = message, 0, 0

@@ -31,9 +31,14 @@ class Hello:
 @message
 @dataclass(frozen=True, eq=False)
 class Welcome:
-    """What a client needs to take part: values only, from which it builds its own side."""
+    """What a client needs to take part: values only, from which it builds its own side.
+
+    `run` stays the same when a server is started again on the run, `session` does not: in a session, a number is given to
+    one request alone.
+    """
 
     run: str
+    session: str
     digest: str
     config: dict[str, Any]
     task: dict[str, Any]

@@ -47,6 +47,7 @@ class Links:
         self.owed: dict[ClientId, Request] = {}
         self.away: dict[ClientId, float] = {}  # since when, of those who owe an answer
         self.refused: Counter[str] = Counter()  # messages that were no use, by sender
+        self.stale: Counter[ClientId] = Counter()  # answers that were not due: too late, or sent twice
         self.stop: Callable[[], None] = lambda: None  # ends the network below
         self.over: Farewell | None = None
 
@@ -189,4 +190,7 @@ class Links:
                 self.inbox.append(reply)
                 self.news.notify_all()
                 return
-        raise WireError(f"an answer to question {reply.id} of {reply.client} is not due.")
+            if reply.client in self.names[link]:
+                self.stale[reply.client] += 1
+                return
+        raise WireError("a client may answer only for itself.")
