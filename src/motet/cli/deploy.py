@@ -68,6 +68,8 @@ def join(
     key: Key = None,
     cert: Cert = None,
     ca: Annotated[Path | None, typer.Option(help="The certificate by which the server is known (PEM): TLS.")] = None,
+    channel: Annotated[str | None, typer.Option(help="MQTT: the run's topic. Default: motet.")] = None,
+    user: Annotated[str | None, typer.Option(help="MQTT: the broker's user; password from MOTET_MQTT_PASSWORD.")] = None,
     memory: Annotated[Path, typer.Option(help="Folder for what this client remembers between rounds.")] = Path(".motet"),
     give_up: Annotated[float, typer.Option(help="Seconds to try to reach the server.")] = 600.0,
     only_sums: Annotated[bool, typer.Option("--only-sums", help="Answer only inside secure sums.")] = False,
@@ -78,6 +80,7 @@ def join(
     from motet.experiment.deploy import dialer, names_of
     from motet.experiment.deploy import join as join_run
     from motet.experiment.recipe import load_recipe
+    from motet.experiment.serve import NetworkOptions
     from motet.experiment.silo import Own, own_data
 
     names = names_of(name or [])
@@ -88,7 +91,9 @@ def join(
         if not quiet:
             typer.echo(text)
 
-    why = join_run(own, dialer(transport, server, key, cert, ca), _token(token), give_up, told)
+    given = {"key": key, "cert": cert, "ca": ca, "user": user, **({"channel": channel} if channel else {})}
+    options = NetworkOptions(**{n: str(v) for n, v in given.items() if v is not None})
+    why = join_run(own, dialer(transport, server, options), _token(token), give_up, told)
     told(why)
 
 

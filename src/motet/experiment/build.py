@@ -35,6 +35,7 @@ from motet.tasks import TASKS, Task
 TRANSPORTS = {
     "in_process": "clients are simulated in this process, their work shared out over its cores or its GPU",
     "grpc": "clients are silos with their own data (motet serve, motet join); with motet run, processes of this machine",
+    "mqtt": "the same over a broker (transport.broker=host:port), for clients that come and go; without one, one of our own",
 }
 SECURE = {"none": "sums are read by the server as they come"}
 

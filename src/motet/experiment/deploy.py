@@ -71,13 +71,19 @@ def join(own: Own, dial: Callable[[], Line], token: str, give_up: float, told: T
         builder.close()
 
 
-def dialer(network: str, server: str, key: Path | None, cert: Path | None, ca: Path | None) -> Callable[[], Line]:
+def dialer(network: str, server: str, options: NetworkOptions) -> Callable[[], Line]:
     """How a client reaches the server."""
     if network == "grpc":
         from motet.transport.grpc import GrpcLine, Security
 
-        security = Security(key, cert, ca) if key or cert or ca else None
+        files = [Path(f) if f else None for f in (options.key, options.cert, options.ca)]
+        security = Security(*files) if any(files) else None
         return lambda: GrpcLine(server, security)
+    if network == "mqtt":
+        from motet.transport.mqtt import MqttLine
+
+        broker = options.at(server)
+        return lambda: MqttLine(broker)
     raise ConfigError(f"--transport is '{network}'; clients join over grpc or mqtt.")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import secrets
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -42,6 +43,19 @@ class NetworkOptions:
     limit: float = 64.0  # GiB of one message
     processes: int = 2
     status: str | None = None  # host:port of the status page
+    broker: str | None = None  # MQTT: host:port of the broker; None: one of our own, at `bind`
+    channel: str = "motet"  # MQTT: the topic under which this run's topics are
+    qos: int = 1  # MQTT
+    chunk: int = 512  # MQTT: KiB of one packet, below the broker's limit
+    user: str | None = None  # MQTT; its password is read from MOTET_MQTT_PASSWORD
+
+    def at(self, address: str) -> Any:
+        """How MQTT's broker is spoken to."""
+        from motet.transport.mqtt import Broker
+
+        password = os.environ.get("MOTET_MQTT_PASSWORD")
+        authority = Path(self.ca) if self.ca else None
+        return Broker(address, self.channel, self.qos, self.chunk * 1024, self.user, password, authority)
 
     def __post_init__(self) -> None:
         if self.clients is not None and self.clients < 1:
@@ -175,4 +189,26 @@ def listen(network: str, links: Links, options: NetworkOptions) -> str:
                 "or bind to 127.0.0.1."
             )
         return serve_grpc(links, options.bind, Security(*files) if any(files) else None)
+    if network == "mqtt":
+        return _at_broker(links, options)
     raise ConfigError(f"transport.type is {network}, whose clients are not served; use grpc or mqtt.")
+
+
+def _at_broker(links: Links, options: NetworkOptions) -> str:
+    from motet.transport.mqtt import serve_mqtt
+
+    address, end = options.broker, None
+    if address is None:
+        from motet.transport.broker import own_broker
+
+        address, end = own_broker(options.bind)
+    found = serve_mqtt(links, options.at(address))
+    stop = links.stop
+
+    def both() -> None:
+        stop()
+        if end is not None:
+            end()
+
+    links.stop = both
+    return found

@@ -42,7 +42,7 @@ def _processes(config: Config, place: Path) -> Iterator[Office]:
     office = open_office(config, place, options)
     names = [*office.here.clients]
     shares = [names[k :: options.processes] for k in range(min(options.processes, len(names)))]
-    children = [subprocess.Popen(_command(config, office.address, place, share)) for share in shares]
+    children = [subprocess.Popen(_command(config, options, office.address, place, share)) for share in shares]
     try:
         office.links.wait_for(len(names), lambda here: _alive(children))
         yield office
@@ -55,9 +55,12 @@ def _processes(config: Config, place: Path) -> Iterator[Office]:
             child.wait()
 
 
-def _command(config: Config, address: str, place: Path, names: list[str]) -> list[str]:
+def _command(config: Config, options: NetworkOptions, address: str, place: Path, names: list[str]) -> list[str]:
     named = [word for name in names for word in ("--name", name)]
     where = ["--server", address, "--transport", config.transport.type, "--device", config.device]
+    if config.transport.type == "mqtt":
+        where += ["--channel", options.channel, *(["--user", options.user] if options.user else [])]
+        where += ["--ca", options.ca] if options.ca else []
     memory = ["--memory", str(place / "checkpoint" / "silos")]
     return [sys.executable, "-m", "motet", "join", "--recipe", str(place / "config.yaml"), "--quiet", *where, *memory, *named]
 
