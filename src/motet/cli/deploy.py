@@ -79,6 +79,7 @@ def join(
     """Take part in a run with your own data, which stays where it is."""
     from motet.experiment.deploy import dialer, names_of
     from motet.experiment.deploy import join as join_run
+    from motet.experiment.options import fill
     from motet.experiment.recipe import load_recipe
     from motet.experiment.serve import NetworkOptions
     from motet.experiment.silo import Own, own_data
@@ -91,8 +92,8 @@ def join(
         if not quiet:
             typer.echo(text)
 
-    given = {"key": key, "cert": cert, "ca": ca, "user": user, **({"channel": channel} if channel else {})}
-    options = NetworkOptions(**{n: str(v) for n, v in given.items() if v is not None})
+    given = {"key": key, "cert": cert, "ca": ca, "user": user, "channel": channel}
+    options = fill(NetworkOptions, {n: str(v) for n, v in given.items() if v is not None}, "join")
     why = join_run(own, dialer(transport, server, options), _token(token), give_up, told)
     told(why)
 

@@ -105,9 +105,12 @@ def _recipe(name: str, settings: list[str] | None) -> Any:
 def _perform(config: Any, folder: Path, resume: bool) -> None:
     from rich.console import Console
 
+    from motet.experiment.cluster import helped
     from motet.experiment.session import perform
     from motet.report.progress import watch_for
 
+    if helped(config):  # one of a cluster's workers; what there is to see is in rank 0
+        return
     try:
         finished = perform(config, folder, resume=resume, watch=watch_for(Console()))
     except KeyboardInterrupt:

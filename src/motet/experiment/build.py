@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,6 +36,8 @@ TRANSPORTS = {
     "in_process": "clients are simulated in this process, their work shared out over its cores or its GPU",
     "grpc": "clients are silos with their own data (motet serve, motet join); with motet run, processes of this machine",
     "mqtt": "the same over a broker (transport.broker=host:port), for clients that come and go; without one, one of our own",
+    "mpi": "clients are shared out over the processes of a cluster: mpirun -n 5 motet run … --transport mpi",
+    "ray": "clients are simulated here, their jobs done by Ray's actors (transport.address=… for a cluster), one a GPU or core",
 }
 SECURE = {"none": "sums are read by the server as they come"}
 
@@ -150,9 +152,16 @@ def check_privacy(config: Config, algorithm: Algorithm) -> None:
             )
 
 
-def build_bench(config: Config, federations: list[Federation], scratch: Scratch) -> Bench:
-    """Where the clients' jobs run: one process a core on CPU, this process on a GPU."""
+def build_bench(configs: Sequence[Config], federations: list[Federation], scratch: Scratch) -> Bench:
+    """Where the clients' jobs of a run and its baselines are done: one process a core on CPU, this process on a GPU; with
+    Ray its actors."""
+    config = configs[0]
     choose(TRANSPORTS, config.transport.type, "transport.type")
+    if config.transport.type == "ray":
+        from motet.experiment.actors import RayOptions, ray_bench
+
+        here = make_bench(device_of(config.device), 0, federations, scratch)
+        return ray_bench(fill(RayOptions, config.transport.options, "transport"), here, configs)
     if config.transport.type != "in_process":  # clients train elsewhere; processes may not be forked beside a network's threads
         return make_bench(device_of(config.device), 0, federations, scratch)
     options = fill(InProcessOptions, config.transport.options, "transport")

@@ -149,9 +149,9 @@ class Office:
         self.links.wait_for(needed, say)
 
 
-def open_office(config: Config, folder: Path, options: NetworkOptions) -> Office:
-    """Listen for clients as the recipe says."""
-    here = server_federation(config, options)
+def open_office(config: Config, folder: Path, options: NetworkOptions, here: Federation | None = None) -> Office:
+    """Listen for clients as the recipe says. `here` is the federation, if somebody has made it already."""
+    here = here or server_federation(config, options)
     book = Book.open(folder)
     tokens = load_allowed(options.allow) if options.allow else {}
     silos = options.clients is not None or bool(tokens)

@@ -63,15 +63,15 @@ def perform(config: Config, folder: Path, *, resume: bool = False, watch: Watch 
     if not resume:
         open_folder(folder, configs)
     scratch = Scratch()
-    federations = _federations(configs)
-    bench = build_bench(configs[""], list({id(f): f for f in federations.values()}.values()), scratch)
+    federations = federations_of(configs)
+    bench = build_bench([*configs.values()], list({id(f): f for f in federations.values()}.values()), scratch)
     found: dict[str, dict[str, Any]] = {}
     try:
         for name, each in configs.items():
             place = folder / "baselines" / name if name else folder
             done = load_summary(place)
             if done is None:
-                with PeakMemory() as memory, venue(each, place) as where:
+                with PeakMemory() as memory, venue(each, federations[name], place) as where:
                     plan = plan_of(each, federations[name])
                     result, running = run(plan, bench, folder=place, resume=resume, watch=watch, **where._asdict())
                 done = finish(place, each, federations[name], result, running, memory.peak)
@@ -120,7 +120,7 @@ def open_folder(folder: Path, configs: Mapping[str, Config]) -> None:
         write_atomically(place / "config.yaml", text.encode())
 
 
-def _federations(configs: Mapping[str, Config]) -> dict[str, Federation]:
+def federations_of(configs: Mapping[str, Config]) -> dict[str, Federation]:
     """Runs on the same data share one federation, so that texts are tokenised once."""
     made: dict[str, Federation] = {}
     found = {}

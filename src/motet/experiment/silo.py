@@ -57,7 +57,7 @@ def fingerprint_of(model: Model) -> str:
 
 @dataclass(frozen=True)
 class Own:
-    """What a client brings: its names, and either its own data or the recipe whose clients it plays."""
+    """What a client brings: its names, and either its own data or the recipe whose clients it plays (no names: any)."""
 
     names: tuple[ClientId, ...]
     data: DataChoice | None
@@ -102,8 +102,9 @@ class Builder:
         bench = make_bench(device_of(own.device), 0, [federation], self.scratch)
         programs = programs_of(algorithm)
         offered = ", ".join(f"{p.name}.{m} ({r})" for p in programs for m, r in offers(p).items())
-        size = federation.site(own.names[0]).size
-        self.told(f"{', '.join(own.names[:3])}: {size} examples; offered to the server: {offered}")
+        for name in own.names[:3]:
+            self.told(f"{name} has {federation.site(name).size} examples")
+        self.told(f"offered to the server: {offered}")
         host = Host(programs, federation.context, bench, journal, build_channel(config), own.only_sums, steady=True)
         return Side(host, journal, fingerprint_of(federation.model))
 

@@ -9,8 +9,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
-from motet.core.errors import RunError
+from motet.core.errors import ConfigError, RunError
+from motet.experiment.cluster import ranks
 from motet.experiment.config import Config
+from motet.experiment.federation import Federation
 from motet.experiment.options import fill
 from motet.experiment.run import Connect
 from motet.experiment.serve import NetworkOptions, Office, open_office
@@ -25,21 +27,26 @@ class Venue(NamedTuple):
 
 
 @contextmanager
-def venue(config: Config, place: Path) -> Iterator[Venue]:
+def venue(config: Config, federation: Federation, place: Path) -> Iterator[Venue]:
     """The clients of a simulation, for as long as a run needs them. `place` holds the run's config.yaml."""
     match config.transport.type:
         case "grpc" | "mqtt":
-            with _processes(config, place) as office:
+            with _processes(config, federation, place) as office:
                 yield Venue(lambda host: office.links, apart=True)
+        case "mpi":
+            with ranks(config, federation, place) as transport:
+                yield Venue(lambda host: transport, apart=True)
         case _:
             yield Venue()
 
 
 @contextmanager
-def _processes(config: Config, place: Path) -> Iterator[Office]:
+def _processes(config: Config, federation: Federation, place: Path) -> Iterator[Office]:
     """A network of this machine's own: as many processes as `transport.processes`, each playing its share of the clients."""
     options = fill(NetworkOptions, config.transport.options, "transport")
-    office = open_office(config, place, options)
+    if options.clients is not None or options.allow is not None:
+        raise ConfigError("transport.clients and transport.allow are for silos with their own data; use: motet serve")
+    office = open_office(config, place, options, federation)
     names = [*office.here.clients]
     shares = [names[k :: options.processes] for k in range(min(options.processes, len(names)))]
     children = [subprocess.Popen(_command(config, options, office.address, place, share)) for share in shares]
