@@ -7,9 +7,10 @@ with a serialiser of its own between processes of one owner; what we hand to it 
 
 from __future__ import annotations
 
+import logging
 import os
 from collections import deque
-from collections.abc import Hashable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -69,20 +70,21 @@ class Actor:
     def work(self, orders: list[Order]) -> list[Answer]:
         """Several jobs at once, so that the bench may run them as one."""
         for number, head, tensors in orders:
-            self.bench.submit(number, self._job(head, ray.get(tensors)))
+            self.bench.submit(number, _opened(head, ray.get(tensors), self.known.__getitem__))
         done: list[Answer] = []
         while len(done) < len(orders):
             done += [_told(number, answer) for number, answer in self.bench.ready()]
         return done
 
-    def _job(self, head: bytes, tensors: list[np.ndarray]) -> Job:
-        spots = iter(tensors)
 
-        def tensor(dtype: torch.dtype, shape: tuple[int, ...], size: int) -> Tensor:
-            return from_buffer(memoryview(next(spots)), dtype, shape)
+def _opened(head: bytes, tensors: list[np.ndarray], resolve: Callable[[str], Any] | None = None) -> Any:
+    """A job or an answer from its head and the tensors that came beside it."""
+    spots = iter(tensors)
 
-        job: Job = unframe(split(memoryview(head))[0], tensor, self.known.__getitem__)
-        return job
+    def tensor(dtype: torch.dtype, shape: tuple[int, ...], _: int) -> Tensor:
+        return from_buffer(next(spots).data, dtype, shape)
+
+    return unframe(split(memoryview(head))[0], tensor, resolve)
 
 
 def _told(number: Any, answer: Any) -> Answer:
@@ -155,12 +157,7 @@ class RayBench:
     def _read(self, kind: str, head: bytes, tensors: list[np.ndarray]) -> Any:
         if kind != "answer":
             return Failed(getattr(errors, kind)(head.decode()))
-        spots = iter(tensors)
-
-        def tensor(dtype: torch.dtype, shape: tuple[int, ...], size: int) -> Tensor:
-            return from_buffer(memoryview(next(spots)), dtype, shape)
-
-        answer = unframe(split(memoryview(head))[0], tensor)
+        answer = _opened(head, tensors)
         self.shared_out += answer.processed if isinstance(answer, Fitted) else 0
         return answer
 
@@ -172,13 +169,15 @@ def ray_bench(options: RayOptions, here: Bench, configs: Sequence[Config]) -> Ra
     local = {"env_vars": {"PYTHONPATH": source}} if options.address is None else None
     try:
         ray.init(options.address, runtime_env=local, include_dashboard=False if options.address is None else None,
-                 log_to_driver=False, logging_level="ERROR", ignore_reinit_error=True)  # fmt: skip
+                 log_to_driver=False, logging_level=logging.ERROR, ignore_reinit_error=True)  # fmt: skip
     except (ConnectionError, RuntimeError, ValueError) as error:
         raise RunError(f"Ray cannot be reached at {options.address or 'this machine'}: {str(error).splitlines()[0]}") from None
-    gpus, cores = int(ray.cluster_resources().get("GPU", 0)), int(ray.cluster_resources().get("CPU", 1))
+    has: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    gpus, cores = int(has.get("GPU", 0)), int(has.get("CPU", 1))
     count = options.actors or gpus or cores
     needs = {"num_gpus": min(1.0, gpus / count)} if gpus else {"num_cpus": min(1.0, cores / count)}
-    made = ray.remote(Actor).options(max_restarts=options.restarts, max_task_retries=options.restarts, **needs)
+    remote: Any = ray.remote(Actor)
+    made = remote.options(max_restarts=options.restarts, max_task_retries=options.restarts, **needs)
     plain = [config.plain() for config in configs]
     actors = [made.remote(plain, "cuda" if gpus else "cpu") for _ in range(count)]
     return RayBench(actors, ray.get(actors[0].room.remote()), here, options.restarts)

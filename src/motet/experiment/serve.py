@@ -197,18 +197,17 @@ def listen(network: str, links: Links, options: NetworkOptions) -> str:
 def _at_broker(links: Links, options: NetworkOptions) -> str:
     from motet.transport.mqtt import serve_mqtt
 
-    address, end = options.broker, None
-    if address is None:
-        from motet.transport.broker import own_broker
+    if options.broker is not None:
+        return serve_mqtt(links, options.at(options.broker))
+    from motet.transport.broker import OwnBroker
 
-        address, end = own_broker(options.bind)
-    found = serve_mqtt(links, options.at(address))
-    stop = links.stop
+    broker = OwnBroker(options.bind)
+    serve_mqtt(links, options.at(broker.address))
+    leave = links.stop
 
-    def both() -> None:
-        stop()
-        if end is not None:
-            end()
+    def stop() -> None:
+        leave()
+        broker.stop()
 
-    links.stop = both
-    return found
+    links.stop = stop
+    return broker.address

@@ -6,7 +6,6 @@ import asyncio
 import logging
 import socket
 import threading
-from collections.abc import Callable
 
 from motet.core.errors import ConfigError, RunError
 
@@ -16,45 +15,49 @@ except ImportError:  # pragma: no cover
     raise ConfigError("a broker of our own needs amqtt; run: pip install 'motet[mqtt]', or give transport.broker") from None
 
 
-def own_broker(bind: str) -> tuple[str, Callable[[], None]]:
-    """Start it in a thread of its own; its address (a port 0 becomes a free one), and what stops it."""
-    host, _, port = bind.rpartition(":")
-    if port == "0":
-        with socket.socket() as probe:
-            probe.bind((host, 0))
-            bind = f"{host}:{probe.getsockname()[1]}"
-    logging.getLogger("amqtt").setLevel(logging.CRITICAL)
-    logging.getLogger("transitions").setLevel(logging.CRITICAL)
-    loop = asyncio.new_event_loop()
-    plugins = {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": True}}
-    listeners = {"default": {"type": "tcp", "bind": bind, "max_connections": 1000}}
-    started: list[Broker | Exception] = []
-    ready = threading.Event()
+class OwnBroker:
+    """Lives in a thread of its own. Its address is `bind`, where a port 0 becomes a free one."""
 
-    async def start() -> None:
+    def __init__(self, bind: str) -> None:
+        for noisy in ("amqtt", "transitions"):
+            logging.getLogger(noisy).setLevel(logging.CRITICAL)
+        self.address = _with_port(bind)
+        self.loop = asyncio.new_event_loop()
+        self.broker: Broker | None = None
+        self.trouble: Exception | None = None
+        self.ready = threading.Event()
+        self.thread = threading.Thread(target=self._work, daemon=True)
+        self.thread.start()
+        if not self.ready.wait(20) or self.trouble is not None:
+            raise RunError(f"no broker could be started on {self.address}: {self.trouble or 'no answer'}")
+
+    def stop(self) -> None:
+        if self.broker is not None:
+            asyncio.run_coroutine_threadsafe(self.broker.shutdown(), self.loop).result(10)
+        self.loop.call_soon_threadsafe(self.loop.stop)
+        self.thread.join(5)
+
+    def _work(self) -> None:
+        asyncio.set_event_loop(self.loop)
         try:
-            broker = Broker({"listeners": listeners, "plugins": plugins}, loop=loop)
-            await broker.start()
-            started.append(broker)
+            self.loop.run_until_complete(self._start())
         except Exception as error:
-            started.append(error)
-        ready.set()
+            self.trouble = error
+        self.ready.set()
+        self.loop.run_forever()
 
-    def work() -> None:
-        asyncio.set_event_loop(loop)
-        loop.run_until_complete(start())
-        loop.run_forever()
+    async def _start(self) -> None:
+        listeners = {"default": {"type": "tcp", "bind": self.address, "max_connections": 1000}}
+        plugins = {"amqtt.plugins.authentication.AnonymousAuthPlugin": {"allow_anonymous": True}}
+        broker = Broker({"listeners": listeners, "plugins": plugins}, loop=self.loop)
+        await broker.start()
+        self.broker = broker
 
-    thread = threading.Thread(target=work, daemon=True)
-    thread.start()
-    ready.wait(20)
-    broker = started[0] if started else RuntimeError("no answer")
-    if isinstance(broker, Exception):
-        raise RunError(f"no broker could be started on {bind}: {broker}")
 
-    def stop() -> None:
-        asyncio.run_coroutine_threadsafe(broker.shutdown(), loop).result(10)
-        loop.call_soon_threadsafe(loop.stop)
-        thread.join(5)
-
-    return bind, stop
+def _with_port(bind: str) -> str:
+    host, _, port = bind.rpartition(":")
+    if port != "0":
+        return bind
+    with socket.socket() as probe:
+        probe.bind((host, 0))
+        return f"{host}:{probe.getsockname()[1]}"
