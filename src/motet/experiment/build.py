@@ -31,6 +31,7 @@ from motet.models.load import ModelChoice, load_model
 from motet.optim import SERVER_OPTIMIZERS
 from motet.partitions import PARTITIONS, Partition
 from motet.tasks import TASKS, Task
+from motet.transport.faulty import Faults
 
 TRANSPORTS = {
     "in_process": "clients are simulated in this process, their work shared out over its cores or its GPU",
@@ -45,6 +46,7 @@ SECURE = {"none": "sums are read by the server as they come"}
 @dataclass(frozen=True)
 class InProcessOptions:
     workers: int | None = None  # None: one a core; 0: no worker processes
+    faults: Faults = Faults()  # messages that a simulation loses, repeats, shuffles, delays
 
     def __post_init__(self) -> None:
         if self.workers is not None and self.workers < 0:

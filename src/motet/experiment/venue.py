@@ -10,12 +10,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from motet.core.errors import ConfigError, RunError
+from motet.experiment.build import InProcessOptions
 from motet.experiment.cluster import ranks
 from motet.experiment.config import Config
 from motet.experiment.federation import Federation
 from motet.experiment.options import fill
 from motet.experiment.run import Connect
 from motet.experiment.serve import NetworkOptions, Office, open_office
+from motet.transport.faulty import Faulty
 from motet.transport.in_process import InProcess
 
 
@@ -36,6 +38,10 @@ def venue(config: Config, federation: Federation, place: Path) -> Iterator[Venue
         case "mpi":
             with ranks(config, federation, place) as transport:
                 yield Venue(lambda host: transport, apart=True)
+        case "in_process":
+            faults = fill(InProcessOptions, config.transport.options, "transport").faults
+            seed = federation.seed
+            yield Venue(lambda host: Faulty(InProcess(host), faults, seed)) if faults.any else Venue()
         case _:
             yield Venue()
 

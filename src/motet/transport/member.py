@@ -18,7 +18,7 @@ from motet.transport.journal import Journal
 from motet.transport.messages import Reply, Request
 from motet.wire import unpack
 
-LONGEST_PAUSE = 20.0  # seconds between two attempts to reach the server
+LONGEST_PAUSE = 5.0  # seconds between two attempts to reach the server
 Mark = tuple[str, int]  # a server's session and the number it gave: one request, and no other
 
 
