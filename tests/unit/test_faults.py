@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import pytest
-from tests.networks import played
+import torch
 
 from motet.algorithms import fedavg
 from motet.core.errors import ConfigError
@@ -26,13 +26,11 @@ SOLVER = Solver(optimizer="adamw", lr=0.01, batch=8)
 
 
 def run(federation: Federation, faults: Faults, patience: Patience = Patience(), seed: int = 1) -> Running:
-    host: list[Host] = []
     plan = Plan(federation, fedavg(SOLVER), 3, patience=patience)
-    import torch
-
-    Running(plan, Alone(torch.device("cpu")), None, Silent(), lambda made: InProcess(host.append(made) or made))
-    transport = Faulty(InProcess(host[0]), faults, Seed(seed))
-    return played(transport, federation, fedavg(SOLVER), 3, patience)  # type: ignore[arg-type]
+    bench = Alone(torch.device("cpu"))
+    running = Running(plan, bench, None, Silent(), lambda host: Faulty(InProcess(host), faults, Seed(seed)))
+    running.play_rounds()
+    return running
 
 
 def test_repeated_and_shuffled_replies_change_nothing(federation: Federation, rounds: Callable[..., Running]) -> None:
@@ -54,7 +52,6 @@ def test_lost_messages_are_lost_clients_and_the_same_ones_every_time(federation:
 def test_a_meter_counts_what_the_mailbox_counts(federation: Federation) -> None:
     meters: list[Metered] = []
     plan = Plan(federation, fedavg(SOLVER), 2)
-    import torch
 
     def connect(host: Host) -> Metered:
         meters.append(Metered(InProcess(host)))

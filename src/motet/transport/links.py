@@ -101,14 +101,14 @@ class Links:
         except WireError as error:
             self.rubbish(link, str(error))
 
-    def rubbish(self, link: Link, why: str) -> None:
+    def rubbish(self, link: Link, why: str, final: bool = False) -> None:
         """Count it by sender; too much of it, or any from somebody who was not let in, ends the link."""
         names = self.names.get(link)
         sender = names[0] if names else link.peer
         with self.news:
             if len(self.refused) < 10_000 or sender in self.refused:
                 self.refused[sender] += 1
-        if not names or self.refused[sender] % RUBBISH == 0:
+        if final or not names or self.refused[sender] % RUBBISH == 0:
             link.push(Parcel.of(Refusal(why)))
             link.close()
 
@@ -165,8 +165,8 @@ class Links:
     def _begin(self, link: Link, ready: Ready) -> None:
         if ready.fingerprint != self.door.fingerprint:
             why = "your model or tokenizer is not the server's, although it has the same name; use the same files and versions"
-            self.names.pop(link, None)
-            self.rubbish(link, f"{why} (fingerprint {ready.fingerprint[:12]}, the server's {self.door.fingerprint[:12]}).")
+            prints = f"fingerprint {ready.fingerprint[:12]}, the server's {self.door.fingerprint[:12]}"
+            self.rubbish(link, f"{why} ({prints}).", final=True)
             return
         with self.news:
             clients = self.names[link]
