@@ -31,7 +31,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "recipes": set(),
 }
 LONGEST_FILE, LONGEST_FUNCTION = 400, 40
-PARENTS = {"Protocol", "Exception", "Module", "NamedTuple", "Embedding"}  # Embedding: a leaf layer whose forward differs
+# Embedding: a leaf layer whose forward differs. BaseHTTPRequestHandler: the standard library's only way to answer HTTP.
+PARENTS = {"Protocol", "Exception", "Module", "NamedTuple", "Embedding", "BaseHTTPRequestHandler"}
 LITTLE = re.compile(r"(Manager|Handler|Helper|Util|Base[A-Z]|Wrapper|Factory|Processor)")
 
 

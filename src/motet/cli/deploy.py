@@ -1,4 +1,4 @@
-"""Deployments: serve, join, allow."""
+"""Deployments: serve, join, allow, status."""
 
 from __future__ import annotations
 
@@ -27,6 +27,7 @@ def serve(
     key: Key = None,
     cert: Cert = None,
     ca: Annotated[Path | None, typer.Option(help="Clients must show a certificate signed by this one (PEM).")] = None,
+    status: Annotated[str | None, typer.Option(help="Show a status page at host:port.")] = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the results. Default: runs/<recipe>-<number>.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
 ) -> None:
@@ -41,7 +42,7 @@ def serve(
     from motet.experiment.session import load_config, new_folder
     from motet.report.progress import watch_for
 
-    given = {"bind": bind, "clients": clients, "allow": allow, "key": key, "cert": cert, "ca": ca}
+    given = {"bind": bind, "clients": clients, "allow": allow, "key": key, "cert": cert, "ca": ca, "status": status}
     changes = [f"transport.type={transport}", *(f"transport.{n}={v}" for n, v in given.items() if v is not None)]
     config = load_recipe(recipe, [*changes, *(settings or [])])
     folder = out or new_folder(config.recipe)
@@ -116,6 +117,17 @@ def allow(
         allowed[name] = hashed(token)
         typer.echo(f"{name}: {token}")
     file.write_text(yaml.safe_dump(allowed), "utf-8")
+
+
+@app.command("status")
+@guarded
+def show_status(
+    where: Annotated[str, typer.Argument(metavar="RUN|URL", help="A served run's folder, or the address of its page.")],
+) -> None:
+    """Where a served run stands: rounds, who is in, who is late, bytes, scores. A page's token: MOTET_STATUS_TOKEN."""
+    from motet.report.status import described, read_status
+
+    typer.echo(described(read_status(where, os.environ.get("MOTET_STATUS_TOKEN", ""))))
 
 
 def _token(where: str | None) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -18,16 +19,19 @@ from motet.experiment.serve import NetworkOptions, open_office
 from motet.experiment.session import Finished, finish, open_folder, plan_of
 from motet.experiment.silo import Builder, Own
 from motet.learning.bench import Scratch
+from motet.report.page import serve_page
 from motet.report.progress import Silent, Watch
+from motet.report.status import Status
 from motet.transport.door import PROTOCOL, Hello
+from motet.transport.links import Links
 from motet.transport.member import Line, Member
+from motet.transport.metered import Metered
 
 Told = Callable[[str], None]
 
 
 def serve(config: Config, folder: Path, *, resume: bool, told: Told, watch: Watch | None = None) -> Finished:
     """Run a recipe with clients who come over a network. Baselines are a simulation's, and are left out."""
-    watch = watch or Silent()
     config = config if resume else resolved(replace(config, baselines={}))
     check_privacy(config, build_algorithm(config))
     options = fill(NetworkOptions, config.transport.options, "transport")
@@ -35,14 +39,16 @@ def serve(config: Config, folder: Path, *, resume: bool, told: Told, watch: Watc
         open_folder(folder, {"": config})
     office = open_office(config, folder, options)
     told(f"listening on {office.address}; clients join with: motet join --server {office.address} --name NAME --data FILE")
-    scratch = Scratch()
+    metered = Metered(office.links)
+    status = Status(watch or Silent(), lambda: standing(office.links, metered), folder / "status.json")
+    scratch, hide = Scratch(), _shown(options, status, told)
     bench = make_bench(device_of(config.device), 0, [office.here], scratch)
     try:
         office.wait(config.patience.quorum, told)
         plan = replace(plan_of(config, office.participants()), checkpoint_seconds=0.0)
         with PeakMemory() as memory:
             result, running = run(
-                plan, bench, folder=folder, resume=resume, watch=watch, connect=lambda host: office.links, apart=True
+                plan, bench, folder=folder, resume=resume, watch=status, connect=lambda host: metered, apart=True
             )
         changes: dict[str, Any] = {"partition": {"type": "silos"}} if office.silos else {}
         changes["refused"] = dict(office.links.refused + running.mailbox.refused)
@@ -52,9 +58,30 @@ def serve(config: Config, folder: Path, *, resume: bool, told: Told, watch: Watc
         office.links.close()
         raise
     finally:
+        hide()
         bench.close()
         scratch.close()
     return Finished(folder, summary, {})
+
+
+def standing(links: Links, metered: Metered) -> dict[str, Any]:
+    """Who is there, who is waited for, whose messages were refused."""
+    here = links.present()
+    return {
+        "connected": here["connected"],
+        "away": here["away"],
+        "waited_for": {client: round(seconds, 1) for client, seconds in metered.waited_for().items()},
+        "refused": dict(links.refused),
+    }
+
+
+def _shown(options: NetworkOptions, status: Status, told: Told) -> Callable[[], None]:
+    """The status page, if one is wanted; what takes it away."""
+    if options.status is None:
+        return lambda: None
+    address, hide = serve_page(options.status, status.now, os.environ.get("MOTET_STATUS_TOKEN", ""))
+    told(f"status: {address}")
+    return hide
 
 
 def join(own: Own, dial: Callable[[], Line], token: str, give_up: float, told: Told) -> str:

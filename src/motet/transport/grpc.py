@@ -79,43 +79,49 @@ class _Stream:
             del parcel  # nothing of it is held while the next one is waited for
 
 
-def serve_grpc(links: Links, bind: str, security: Security | None = None) -> str:
-    """Listen on `bind` (host:port; port 0 for a free one) and tell `links` what is heard; the address it has become."""
-    pool = ThreadPoolExecutor(MOST_LINKS, "motet-link")
-    server = grpc.server(pool, options=[*_OPTIONS, *_SERVER], maximum_concurrent_rpcs=MOST_LINKS)
+class _Ear:
+    """What gRPC calls for each stream: it tells `links` what is heard, and sends what they push."""
 
-    def listen(link: _Stream, incoming: Iterator[bytes]) -> None:
-        assembly = Assembly()
-        try:
-            for chunk in incoming:
-                assembly.limit = links.limit_of(link)
-                try:
-                    message = assembly.add(chunk)
-                except WireError as error:
-                    links.rubbish(link, str(error))
-                    continue
-                if message is not None:
-                    links.heard(link, message)
-        except grpc.RpcError:
-            pass  # the stream broke
-        finally:
-            link.close()
+    def __init__(self, links: Links) -> None:
+        self.links = links
 
-    def talk(incoming: Iterator[bytes], context: Any) -> Iterator[bytes]:
+    def talk(self, incoming: Iterator[bytes], context: Any) -> Iterator[bytes]:
         link = _Stream(context)
         context.add_callback(link.close)
-        threading.Thread(target=listen, args=(link, incoming), daemon=True).start()
-        silence = threading.Timer(SILENCE, lambda: None if link in links.names else link.close())
+        threading.Thread(target=self._listen, args=(link, incoming), daemon=True).start()
+        silence = threading.Timer(SILENCE, lambda: None if link in self.links.names else link.close())
         silence.daemon = True
         silence.start()
         try:
             yield from link.chunks()
         finally:
             silence.cancel()
-            links.broke(link)
+            self.links.broke(link)
 
-    handler = grpc.method_handlers_generic_handler(SERVICE, {METHOD: grpc.stream_stream_rpc_method_handler(talk)})
-    server.add_generic_rpc_handlers((handler,))
+    def _listen(self, link: _Stream, incoming: Iterator[bytes]) -> None:
+        assembly = Assembly()
+        try:
+            for chunk in incoming:
+                assembly.limit = self.links.limit_of(link)
+                try:
+                    message = assembly.add(chunk)
+                except WireError as error:
+                    self.links.rubbish(link, str(error))
+                    continue
+                if message is not None:
+                    self.links.heard(link, message)
+        except grpc.RpcError:
+            pass  # the stream broke
+        finally:
+            link.close()
+
+
+def serve_grpc(links: Links, bind: str, security: Security | None = None) -> str:
+    """Listen on `bind` (host:port; port 0 for a free one) and tell `links` what is heard; the address it has become."""
+    pool = ThreadPoolExecutor(MOST_LINKS, "motet-link")
+    server = grpc.server(pool, options=[*_OPTIONS, *_SERVER], maximum_concurrent_rpcs=MOST_LINKS)
+    method = grpc.stream_stream_rpc_method_handler(_Ear(links).talk)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: method}),))
     host, _, wanted = bind.rpartition(":")
     try:
         port = server.add_insecure_port(bind) if security is None else server.add_secure_port(bind, _server_side(security))
