@@ -207,6 +207,7 @@ def seconds_of_sockets(params: Params, names: tuple[str, ...], rounds: int) -> l
 
 def measured(network: str, millions: float, clients: int, rounds: int, workers: int) -> tuple[float, float]:
     """Seconds a round (the best, on a machine that others use too), and the server's peak memory in MB."""
+    torch.set_num_threads(1)  # threads that wait for one another measure who else uses the machine
     params, names = layers(millions), tuple(f"c{k:03d}" for k in range(clients))
     if network == "sockets":
         times = seconds_of_sockets(params, names, rounds)

@@ -311,3 +311,27 @@ def test_another_recipe_or_another_version_is_refused_at_the_door() -> None:
     assert "the server speaks protocol" in str(ended(lambda: Ends(links), links, protocol=99))
     assert "your recipe has digest other" in str(ended(lambda: Ends(links), links, digest="other"))
     assert "is none of the clients of this run" in str(ended(lambda: Ends(links), links, names=("x",)))
+
+
+def test_a_long_silence_is_no_reason_to_give_up(federation: Federation) -> None:
+    """What counts is how long the server could not be reached, not how long it had nothing to ask."""
+    links = Links(door(*federation.clients))
+    made: list[Ends | None] = []
+
+    def dial() -> Line:
+        made.append(None if len(made) == 1 else Ends(links))
+        if made[-1] is None:
+            raise ConnectionError("nobody there")
+        return made[-1]
+
+    crew = Crew()
+    member = crew.add(dial, tuple(federation.clients), side(federation, fedavg(SOLVER)), give_up=600)
+    links.wait_for(len(federation.clients), lambda here: None)
+    member.heard -= 3600
+    assert made[0] is not None
+    made[0].cut()
+    links.wait_for(len(federation.clients), lambda here: None)
+    links.close("all is done", over=True)
+    crew.join()
+    assert crew.ends == ["all is done"]
+    assert len(made) == 3

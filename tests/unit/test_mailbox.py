@@ -265,7 +265,7 @@ def test_a_question_ends_at_its_deadline() -> None:
 def test_replies_that_wait_for_their_turn_do_not_fill_the_memory() -> None:
     waiting = Waiting(budget=4 * 60)
     for client, value in vectors(5).items():
-        waiting.put((client, 0), Reply(1, client, value))
+        waiting.put((client, 0), Reply(1, client, value), 4 * 50)
     assert waiting.held <= 4 * 60
     assert [waiting.take(place).value.weight for place in waiting.places()] == [1, 2, 3, 4, 5]
     assert not len(waiting)

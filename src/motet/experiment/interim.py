@@ -34,8 +34,7 @@ class Interim:
         path = self.folder / f"{self.round}-{self.number}"
         found = _read(path, exchange.address)
         if found is not None:
-            answer, traffic = found
-            self.mailbox.traffic.__dict__.update(vars(traffic))
+            answer, self.mailbox.traffic = found
             self.unwritten = lambda: None
             return answer
         answer = self.mailbox.ask(exchange)

@@ -86,7 +86,8 @@ class Links:
             if self.over is not None:
                 link.push(Parcel.of(self.over))
             link.close()
-        self.stop()
+        stop, self.stop = self.stop, lambda: None
+        stop()
 
     # ---- what the network tells ---------------------------------------------------------------------------------
 

@@ -131,7 +131,7 @@ class Mailbox:
         self.traffic.payload_up += size.payload
         self.traffic.wire_up += size.wire
         asking.answered += reply.error is None
-        asking.waiting.put(place, reply)
+        asking.waiting.put(place, reply, size.payload)
         self.watch(asking.exchange.address, reply.client, len(asking.turns) - len(asking.places), len(asking.turns))
         while not self.patience.eager and (turn := asking.turn) is not None and turn in asking.waiting:
             asking.folded += 1

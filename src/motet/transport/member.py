@@ -61,7 +61,7 @@ class Member:
         self.side: Side | None = None
         self.session = ""
         self.asked: set[Mark] = set()  # over this line
-        self.heard = time.monotonic()  # the server's last sign of life
+        self.heard = time.monotonic()  # when there was a link last
         self.last: dict[ClientId, tuple[Mark, Reply]] = {}  # in case an answer got lost on its way
 
     def attend(self) -> str:
@@ -139,6 +139,8 @@ class Member:
                 pause = 0.1
                 self._listen(line)
             except ConnectionError as error:
+                if self.line is not None:  # until now it stood, however long nothing was said
+                    self.heard = time.monotonic()
                 if time.monotonic() - self.heard > self.give_up:
                     self.inbox.put(RunError(f"the server cannot be reached ({error}); it was tried for {self.give_up:g} s."))
                     return
@@ -177,7 +179,6 @@ class Member:
             data = line.receive(None)
             if data is None:
                 continue
-            self.heard = time.monotonic()
             try:
                 value = unpack(data)
             except WireError as error:

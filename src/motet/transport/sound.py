@@ -13,6 +13,8 @@ from motet.core.params import Params
 from motet.core.weighted import Weighted
 from motet.wire import frame
 
+NOT_FINITE = "the reply holds numbers that are not finite; a smaller solver.lr or solver.clip may help."
+
 
 def check_sum(value: Any, like: Params | None) -> Weighted:
     """One term of a sum. `like` is what has been summed so far."""
@@ -24,14 +26,15 @@ def check_sum(value: Any, like: Params | None) -> Weighted:
         like.fits(value.value)
         if like.flat.dtype != value.value.flat.dtype:
             raise RunError(f"the reply's numbers are {value.value.flat.dtype}, those of others {like.flat.dtype}.")
-    check_finite(value)
+    if not finite(value.value.flat):
+        raise RunError(NOT_FINITE)
     return value
 
 
 def check_finite(value: Any) -> None:
     """No tensor in it, however deep, holds NaN or infinity."""
     if any(not finite(tensor) for tensor in frame(value)[1]):
-        raise RunError("the reply holds numbers that are not finite; a smaller solver.lr or solver.clip may help.")
+        raise RunError(NOT_FINITE)
 
 
 def finite(tensor: Tensor) -> bool:
