@@ -335,3 +335,22 @@ def test_a_long_silence_is_no_reason_to_give_up(federation: Federation) -> None:
     crew.join()
     assert crew.ends == ["all is done"]
     assert len(made) == 3
+
+
+@pytest.mark.skipif(MOSQUITTO is None, reason="mosquitto is not installed (apt install mosquitto)")
+def test_a_broker_that_can_hold_little_is_not_told_more(federation: Federation, rounds: RunRounds, tmp_path: Path) -> None:
+    """A broker drops what it cannot queue, whatever the quality of service; so both ends hold back."""
+    algorithm = fedavg(SOLVER)
+    names = tuple(federation.clients)
+    with mosquitto(tmp_path, "allow_anonymous true", "max_queued_messages 40", "max_inflight_messages 5") as address:
+        broker = Broker(address, chunk=200)
+        links, crew = Links(door(*names)), Crew()
+        serve_mqtt(links, broker)
+        for name in names:
+            crew.add(lambda: MqttLine(broker), (name,), side(federation, algorithm))
+        links.wait_for(len(names), lambda here: None)
+        over = played(links, federation, algorithm, 1)
+        links.close(over=True)
+        crew.join()
+    assert pack(over.state) == pack(rounds(federation, algorithm, 1).state)
+    assert not links.refused

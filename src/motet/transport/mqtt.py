@@ -13,9 +13,8 @@ import queue
 import re
 import secrets
 import ssl
+import struct
 import threading
-from collections import deque
-from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -34,6 +33,8 @@ except ImportError:  # pragma: no cover
 MOST_LINKS = 10_000
 SILENCE = 30.0  # seconds for a newcomer's first words
 WINDOW = 8  # chunks under way on a link
+STALL = 60.0  # seconds in which the other end must take something in
+_WORD = struct.Struct("<cQ")  # "+" and how many chunks have come; a chunk is longer
 _LINK = re.compile(r"[0-9a-f]{32}")
 
 
@@ -62,7 +63,7 @@ class Broker:
         """A paho client with its last will, not connected yet."""
         client = Client(CallbackAPIVersion.VERSION2, f"motet-{secrets.token_hex(8)}")
         client.will_set(will[0], will[1], self.qos, retain=will[2])
-        client.max_inflight_messages_set(4 * WINDOW)
+        client.max_inflight_messages_set(0)  # links hold back by themselves
         if self.user is not None:
             client.username_pw_set(self.user, self.password)
         if self.authority is not None:
@@ -79,33 +80,45 @@ class Broker:
             raise ConnectionError(f"no broker at {self.address}: {error}") from None
 
 
-class _Sender:
-    """Publishes parcels on one topic, a few chunks ahead of the broker's word that it has them."""
+class _Flow:
+    """One end of a link: parcels go out on `topic` in chunks, a few ahead of the other end's word that it has them.
+
+    The word goes from end to end, because a broker that is told more than it can pass on drops what is too much.
+    """
 
     def __init__(self, client: Any, broker: Broker, topic: str) -> None:
-        self.client, self.broker, self.topic, self.sent = client, broker, topic, 0
+        self.client, self.broker, self.topic = client, broker, topic
+        self.parcels = self.sent = self.known = self.taken = 0  # of chunks: sent, known to have come, taken in
+        self.moved, self.gone = threading.Condition(), False
 
-    def send(self, parcel: Parcel, gone: Callable[[], bool]) -> None:
-        under_way: deque[Any] = deque()
-        for chunk in parcel.chunks(self.sent, self.broker.chunk):
-            under_way.append(self.client.publish(self.topic, chunk, self.broker.qos))
-            while len(under_way) > WINDOW:
-                if gone():
+    def send(self, parcel: Parcel) -> None:
+        for chunk in parcel.chunks(self.parcels, self.broker.chunk):
+            with self.moved:
+                self.moved.wait_for(lambda: self.gone or self.sent - self.known < WINDOW, STALL)
+                if self.gone or self.sent - self.known >= WINDOW:
                     raise ConnectionError("the link broke while sending")
-                if _published(under_way[0], 1.0):
-                    under_way.popleft()
-        self.sent += 1
+                self.sent += 1
+            self.client.publish(self.topic, chunk, self.broker.qos)
+        self.parcels += 1
 
-    def end(self) -> None:
-        self.client.publish(self.topic, b"", self.broker.qos)
+    def took(self, payload: bytes) -> bool:
+        """A packet came: True if it is a chunk, which is then acknowledged; else it was the other end's word."""
+        if len(payload) == _WORD.size and payload[:1] == b"+":
+            with self.moved:
+                self.known = max(self.known, _WORD.unpack(payload)[1])
+                self.moved.notify_all()
+            return False
+        self.taken += 1
+        if self.taken % (WINDOW // 2) == 0:
+            self.client.publish(self.topic, _WORD.pack(b"+", self.taken), self.broker.qos)
+        return True
 
-
-def _published(note: Any, timeout: float) -> bool:
-    try:
-        note.wait_for_publish(timeout)
-    except (RuntimeError, ValueError) as error:  # paho's words for a lost connection, and for a queue that is full
-        raise ConnectionError(str(error)) from None
-    return bool(note.is_published())
+    def end(self, said: bool = True) -> None:
+        with self.moved:
+            was, self.gone = self.gone, True
+            self.moved.notify_all()
+        if said and not was:
+            self.client.publish(self.topic, b"", self.broker.qos)
 
 
 # ---- the server -------------------------------------------------------------------------------------------------------
@@ -116,10 +129,9 @@ class _Route:
 
     certified = None
 
-    def __init__(self, sender: _Sender, name: str) -> None:
-        self.peer, self.sender = f"mqtt:{name[:8]}", sender
+    def __init__(self, flow: _Flow, name: str) -> None:
+        self.peer, self.flow = f"mqtt:{name[:8]}", flow
         self.assembly = Assembly()
-        self.gone = threading.Event()
         self.outbox: queue.SimpleQueue[Parcel | None] = queue.SimpleQueue()
         self.thread = threading.Thread(target=self._send, daemon=True)
         self.thread.start()
@@ -133,10 +145,10 @@ class _Route:
     def _send(self) -> None:
         try:
             while (parcel := self.outbox.get()) is not None:
-                self.sender.send(parcel, self.gone.is_set)
+                self.flow.send(parcel)
         except ConnectionError:
-            return
-        self.sender.end()
+            pass
+        self.flow.end()
 
 
 class _Desk:
@@ -172,15 +184,18 @@ class _Desk:
         if route is None:
             if not _LINK.fullmatch(name) or len(self.routes) >= MOST_LINKS:
                 return
-            route = self.routes[name] = _Route(_Sender(self.client, self.broker, self.broker.topic("down", name)), name)
+            route = self.routes[name] = _Route(_Flow(self.client, self.broker, self.broker.topic("down", name)), name)
             timer = threading.Timer(SILENCE, self._hush, (name,))
             timer.daemon = True
             timer.start()
+        if not route.flow.took(message.payload):
+            return
         route.assembly.limit = self.links.limit_of(route)
         try:
             whole = route.assembly.add(message.payload)
-        except WireError as error:
+        except WireError as error:  # perhaps the broker lost something: a new link is asked again
             self.links.rubbish(route, str(error))
+            self._end(name)
             return
         if whole is not None:
             self.links.heard(route, whole)
@@ -193,7 +208,7 @@ class _Desk:
     def _end(self, name: str) -> None:
         route = self.routes.pop(name, None)
         if route is not None:
-            route.gone.set()
+            route.flow.end()
             route.close()
             self.links.broke(route)
 
@@ -201,8 +216,8 @@ class _Desk:
         for route in [*self.routes.values()]:  # what is to be said to them is said first
             route.close()
             route.thread.join(5)
-        with suppress(ConnectionError):
-            _published(self.client.publish(self.broker.topic("server"), b"", 1, retain=True), 5.0)
+        with suppress(RuntimeError, ValueError):  # paho's words for a broker that is gone
+            self.client.publish(self.broker.topic("server"), b"", 1, retain=True).wait_for_publish(5.0)
         self.client.disconnect()
         self.client.loop_stop()
 
@@ -239,7 +254,7 @@ class MqttLine:
         self.client = broker.client((broker.topic("up", self.name), b"", False))
         self.client.on_connect, self.client.on_disconnect = self._connected, self._lost
         self.client.on_message = self._heard
-        self.sender = _Sender(self.client, broker, broker.topic("up", self.name))
+        self.flow = _Flow(self.client, broker, broker.topic("up", self.name))
         broker.connect(self.client)
         self.client.loop_start()
         if not self.there.wait(10) or self.broken.is_set():
@@ -250,7 +265,7 @@ class MqttLine:
         with self.sending:
             if self.broken.is_set():
                 raise ConnectionError("the link is broken")
-            self.sender.send(parcel, self.broken.is_set)
+            self.flow.send(parcel)
 
     def receive(self, timeout: float | None) -> memoryview | None:
         try:
@@ -263,8 +278,7 @@ class MqttLine:
         return item
 
     def close(self) -> None:
-        if not self.broken.is_set():
-            self.sender.end()
+        self.flow.end(said=not self.broken.is_set())
         self._break("closed")
         self.client.disconnect()
         if threading.current_thread() is not getattr(self.client, "_thread", None):
@@ -289,7 +303,7 @@ class MqttLine:
                 self._break("the server is gone")
         elif not message.payload:
             self._break("the server closed it")
-        else:
+        elif self.flow.took(message.payload):
             try:
                 whole = self.assembly.add(message.payload)
             except WireError as error:
@@ -300,4 +314,5 @@ class MqttLine:
 
     def _break(self, why: str) -> None:
         self.broken.set()
+        self.flow.end(said=False)
         self.inbox.put(ConnectionError(why))
