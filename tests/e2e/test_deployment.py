@@ -17,6 +17,7 @@ from tests.networks import free_port
 
 from motet.experiment.recipe import load_recipe
 from motet.experiment.session import perform
+from motet.report.status import read_status
 
 SETTINGS = ["rounds=5", "data.limit=300", "data.test_limit=40", "partition.clients=4", "patience.absence=300"]
 
@@ -121,6 +122,7 @@ def test_silos_learn_together_from_their_own_files_and_strangers_stay_out(motet:
         assert not any(token in said for token in tokens.values())
     summary = json.loads((run / "summary.json").read_text())
     assert summary["clients"] == 2
+    assert read_status(str(run))["state"] == "over"
     assert summary["lost"] == []
     assert sum(summary["refused"].values()) == 1
     assert 0 <= summary["final"]["accuracy"] <= 1
