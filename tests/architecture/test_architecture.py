@@ -34,7 +34,8 @@ MAY_IMPORT: dict[str, set[str]] = {
     "suites": set(),
 }
 LONGEST_FILE, LONGEST_FUNCTION = 400, 40
-PARENTS = {"Protocol", "Exception", "Module", "NamedTuple", "Function"}
+# BaseHTTPRequestHandler: the standard library's only way to answer HTTP.
+PARENTS = {"Protocol", "Exception", "Module", "NamedTuple", "Function", "BaseHTTPRequestHandler"}
 LEAVES = {"Embedding", "Linear", "LayerNorm"}  # layers of torch, whose twin is the same layer with another forward
 LITTLE = re.compile(r"(Manager|Handler|Helper|Util|Base[A-Z]|Wrapper|Factory|Processor)")
 

@@ -18,8 +18,9 @@ from motet.experiment.build import build_federation
 from motet.experiment.check import rehearse
 from motet.experiment.config import Config
 from motet.experiment.federation import Federation, Medley
+from motet.experiment.plan import plan_of
 from motet.experiment.run import Running
-from motet.experiment.session import export_model, perform, plan_of
+from motet.experiment.session import export_model, perform
 from motet.learning.bench import Alone
 from motet.learning.solver import Solver
 from motet.report.progress import Silent

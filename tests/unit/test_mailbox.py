@@ -9,8 +9,10 @@ from motet.core.errors import ConfigError, RunError
 from motet.core.params import Params
 from motet.core.script import Exchange, _Replies
 from motet.core.weighted import RunningSum, Weighted
-from motet.transport.mailbox import Mailbox, Patience
+from motet.transport.mailbox import Mailbox
 from motet.transport.messages import Reply, Request
+from motet.transport.patience import Patience
+from motet.transport.waiting import Waiting
 from motet.wire import measure
 
 
@@ -101,3 +103,150 @@ def test_patience_that_makes_no_sense_is_refused() -> None:
         Patience(quorum=0)
     with pytest.raises(ConfigError, match=r"patience\.timeout is -1"):
         Patience(timeout=-1)
+
+
+# ---- what is not fit to be used ---------------------------------------------------------------------------------------
+
+
+def spoilt(kind: str) -> Any:
+    good = vectors(1)["c0"]
+    flat = good.value.flat.clone()
+    flat[7] = {"nan": float("nan"), "infinite": float("inf")}.get(kind, 0.0)
+    return {
+        "nan": Weighted(Params(good.value.layout, flat), 1.0),
+        "infinite": Weighted(Params(good.value.layout, flat), 1.0),
+        "another shape": Weighted(Params.of({"w": torch.ones(49)}), 1.0),
+        "other names": Weighted(Params.of({"v": torch.ones(50)}), 1.0),
+        "another precision": Weighted(Params.of({"w": torch.ones(50, dtype=torch.float64)}), 1.0),
+        "negative weight": Weighted(good.value, -1.0),
+        "endless weight": Weighted(good.value, float("inf")),
+        "no sum": [1, 2, 3],
+    }[kind]
+
+
+KINDS = ["nan", "infinite", "another shape", "other names", "another precision", "negative weight", "endless weight", "no sum"]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_an_unsound_reply_never_reaches_a_sum_and_is_counted(kind: str) -> None:
+    answers = {**vectors(3), "c1": spoilt(kind)}
+    total, mailbox = asked(answers, ["c2", "c1", "c0"], Patience(quorum=0.6, on_error="drop"))
+    clean, _ = asked({k: v for k, v in answers.items() if k != "c1"}, ["c0", "c2"])
+    assert torch.equal(total.value.flat, clean.value.flat)
+    assert total.weight == clean.weight
+    assert mailbox.refused == {"c1": 1}
+    with pytest.raises(RunError, match="c1: "):
+        asked(answers, ["c0", "c1", "c2"])
+
+
+def test_a_gathered_reply_that_is_not_finite_is_refused() -> None:
+    with pytest.raises(RunError, match="not finite"):
+        asked({"c0": {"logits": torch.tensor([1.0, float("nan")])}}, ["c0"], reads="each")
+
+
+# ---- early and late -----------------------------------------------------------------------------------------------------
+
+
+class Silence:
+    """Nobody ever answers."""
+
+    def __init__(self) -> None:
+        self.asked: list[Request] = []
+
+    def send(self, request: Request) -> None:
+        self.asked.append(request)
+
+    def receive(self, timeout: float) -> Reply | None:
+        return None
+
+    def close(self) -> None: ...
+
+
+class Prompt(Silence):
+    """Whoever is in `quick` answers, a list for each question, in that order; "late …" is an answer kept from before."""
+
+    def __init__(self, answers: dict[str, Weighted], quick: list[list[str]]) -> None:
+        super().__init__()
+        self.answers, self.quick, self.plan = answers, quick, list[str]()
+        self.late: Reply | None = None
+
+    def send(self, request: Request) -> None:
+        super().send(request)
+        if not self.plan and self.quick:
+            self.plan = self.quick.pop(0)
+
+    def receive(self, timeout: float) -> Reply | None:
+        if not self.plan:
+            return None
+        client = self.plan.pop(0)
+        return self.late if client.startswith("late") else self.says(client, self.answers[client])
+
+    def says(self, client: str, value: Any) -> Reply:
+        request = next(r for r in reversed(self.asked) if r.client == client)
+        return Reply(request.id, client, value)
+
+
+def question(answers: dict[str, Weighted], address: str = "p.m") -> Exchange:
+    return Exchange(address, dict.fromkeys(answers, None), "sum", RunningSum)
+
+
+def test_an_eager_mailbox_goes_on_with_the_first_that_answer() -> None:
+    answers = vectors(5)
+    post = Prompt(answers, [["c3", "c1", "c4", "c0", "c2"]])
+    mailbox = Mailbox(post, Patience(quorum=0.6, eager=True))
+    total = mailbox.ask(question(answers))
+    assert total.weight == 4 + 2 + 5
+    assert sorted(client for _, client, _ in mailbox.lost) == ["c0", "c2"]
+
+
+def test_who_is_late_is_not_asked_again_and_counts_less_when_it_comes() -> None:
+    answers = vectors(4)
+    post = Prompt(answers, [["c0", "c1", "c2"], ["c3", "c0", "c1"]])
+    mailbox = Mailbox(post, Patience(quorum=0.75, eager=True, worth=0.5))
+    assert mailbox.ask(question(answers)).weight == 1 + 2 + 3
+    mailbox.round = 1
+    late = mailbox.ask(question(answers))
+    assert [r.client for r in post.asked] == ["c0", "c1", "c2", "c3", "c0", "c1", "c2"]
+    assert late.weight == pytest.approx(4 * 2**-0.5 + 1 + 2)
+    assert not mailbox.lost
+    assert {a.client for a in mailbox.open.values()} == {"c2"}
+
+
+def test_a_late_reply_counts_nothing_where_nothing_was_said_of_it() -> None:
+    answers = vectors(2)
+    post = Prompt(answers, [["c0"], ["late c1", "c0"]])
+    mailbox = Mailbox(post, Patience(quorum=0.5, eager=True))
+    mailbox.ask(question(answers))
+    post.late = post.says("c1", answers["c1"])
+    mailbox.round = 1
+    assert mailbox.ask(question(answers)).weight == 1
+    assert [client for _, client, _ in mailbox.lost] == ["c1", "c1"]
+
+
+def test_what_is_late_for_one_mailbox_is_not_lost_to_another_on_the_same_transport() -> None:
+    answers = vectors(2)
+    post = Prompt(answers, [["c0"], ["late c1", "c0"], []])
+    mailbox = Mailbox(post, Patience(quorum=0.5, eager=True, worth=1.0))
+    survey = mailbox.beside()
+    mailbox.ask(question(answers))
+    post.late = post.says("c1", answers["c1"])
+    survey.ask(Exchange("e.m", {"c0": None}, "each", _Replies))
+    assert [r.id for r in post.asked] == [1, 2, -1]  # the two never give the same number
+    mailbox.round = 1
+    assert mailbox.ask(question(answers)).weight == 2 / (1 + 1)  # what came meanwhile is the quorum
+
+
+def test_a_question_ends_at_its_deadline() -> None:
+    mailbox = Mailbox(Silence(), Patience(quorum=0.5, deadline=1e-9))
+    with pytest.raises(RunError, match="0 of 2 clients answered"):
+        mailbox.ask(question(vectors(2)))
+
+
+def test_replies_that_wait_for_their_turn_do_not_fill_the_memory() -> None:
+    waiting = Waiting(budget=4 * 60)
+    for client, value in vectors(5).items():
+        waiting.put((client, 0), Reply(1, client, value), 4 * 50)
+    assert waiting.held <= 4 * 60
+    assert [waiting.take(place).value.weight for place in waiting.places()] == [1, 2, 3, 4, 5]
+    assert not len(waiting)
+    assert waiting.held == 0

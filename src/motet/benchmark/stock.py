@@ -44,7 +44,7 @@ class Stock:
         if self.open is None or self.open[0] != key:
             self._close_bench()
             scratch = Scratch()
-            self.open = (key, build_bench(run.config, [self.federation(run)], scratch), scratch)
+            self.open = (key, build_bench([run.config], [self.federation(run)], scratch), scratch)
         return self.open[1]
 
     def _corpus(self, choice: DataChoice, seed: Seed, task: str | None) -> Corpus:

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from motet.cli import bench, data, identities, look, partition, runs
+from motet.cli import bench, data, deploy, identities, look, partition, runs
 from motet.cli.app import app
 
-COMMANDS = (runs, data, partition, bench, look, identities)  # in the order of the help page
+COMMANDS = (runs, data, partition, bench, look, deploy, identities)  # in the order of the help page
 
 
 def main() -> None:

@@ -22,13 +22,15 @@ def run(
     settings: Settings = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the results. Default: runs/<recipe>-<number>.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    transport: Annotated[str | None, typer.Option(help="Short for transport.type=… (see: motet list transports).")] = None,
 ) -> None:
     """Train as a recipe says; results, curves, checkpoint and model go to a folder."""
     from motet.experiment.session import load_config, new_folder
 
     if "=" in recipe:  # no recipe was named: settings for the quickstart
         recipe, settings = "quickstart", [recipe, *(settings or [])]
-    config = _recipe(recipe, settings)
+    chosen = [f"transport.type={transport}"] if transport else []
+    config = _recipe(recipe, [*chosen, *(settings or [])])
     folder = out or new_folder(config.recipe)
     if resume:
         config = load_config(folder)
@@ -110,17 +112,20 @@ def _recipe(name: str, settings: list[str] | None) -> Any:
 def _perform(config: Any, folder: Path, resume: bool) -> None:
     from rich.console import Console
 
+    from motet.experiment.cluster import helped
     from motet.experiment.session import perform
     from motet.report.progress import watch_for
 
+    if helped(config):  # one of a cluster's workers; what there is to see is in rank 0
+        return
     try:
         finished = perform(config, folder, resume=resume, watch=watch_for(Console()))
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"motet resume {folder}") from None
-    _show(finished)
+    show(finished)
 
 
-def _show(finished: Finished) -> None:
+def show(finished: Finished) -> None:
     from rich.console import Console
 
     from motet.experiment.export import how_to_load

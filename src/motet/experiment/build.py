@@ -41,12 +41,19 @@ from motet.partitions.public import with_public
 from motet.privacy import PRIVACY
 from motet.secure import SECURE
 from motet.tasks import TASKS, Task
+from motet.transport.faulty import Faults
 
 if TYPE_CHECKING:
     from motet.privacy.private import Private
     from motet.secure.summation import SecureSum
 
-TRANSPORTS = {"in_process": "clients are simulated in this process, their work shared out over its cores or its GPU"}
+TRANSPORTS = {
+    "in_process": "clients are simulated in this process, their work shared out over its cores or its GPU",
+    "grpc": "clients are silos with their own data (motet serve, motet join); with motet run, processes of this machine",
+    "mqtt": "the same over a broker (transport.broker=host:port), for clients that come and go; without one, one of our own",
+    "mpi": "clients are shared out over the processes of a cluster: mpirun -n 5 motet run … --transport mpi",
+    "ray": "clients are simulated here, their jobs done by Ray's actors (transport.address=… for a cluster), one a GPU or core",
+}
 
 
 @dataclass(frozen=True)
@@ -55,6 +62,7 @@ class InProcessOptions:
     width: int | None = None  # on a GPU, how many clients train side by side. None: as many as memory allows
     precision: Literal["auto", "float32", "bfloat16"] = "auto"  # on a GPU, of products; auto: bfloat16
     record: bool = True  # on a GPU, replay recorded steps (CUDA graphs)
+    faults: Faults = Faults()  # messages that a simulation loses, repeats, shuffles, delays
 
     def __post_init__(self) -> None:
         if self.width is not None and self.width < 1:
@@ -294,9 +302,18 @@ def build_privacy(config: Config, algorithm: Algorithm) -> Private | None:
     return private
 
 
-def build_bench(config: Config, federations: list[Federation], scratch: Scratch) -> Bench:
-    """Where the clients' jobs run: one process a core on CPU, this process on a GPU."""
+def build_bench(configs: Sequence[Config], federations: list[Federation], scratch: Scratch) -> Bench:
+    """Where the clients' jobs of a run and its baselines are done: one process a core on CPU, this process on a GPU; with
+    Ray its actors."""
+    config = configs[0]
     choose(TRANSPORTS, config.transport.type, "transport.type")
+    if config.transport.type == "ray":
+        from motet.experiment.actors import RayOptions, ray_bench
+
+        here = make_bench(device_of(config.device), InProcessOptions(0), federations, scratch)
+        return ray_bench(fill(RayOptions, config.transport.options, "transport"), here, configs)
+    if config.transport.type != "in_process":  # clients train elsewhere; processes may not be forked beside a network's threads
+        return make_bench(device_of(config.device), InProcessOptions(0), federations, scratch)
     options = fill(InProcessOptions, config.transport.options, "transport")
     return make_bench(device_of(config.device), options, federations, scratch)
 

@@ -18,7 +18,7 @@ from motet.experiment.config import Config, GroupChoice
 from motet.experiment.federation import Federation, Group
 from motet.experiment.memory import PeakMemory
 from motet.experiment.partition import facts_of
-from motet.experiment.session import plan_of
+from motet.experiment.plan import plan_of
 from motet.learning.bench import Alone, Scratch, one_thread
 from motet.learning.jobs import Fit, Fitted
 from motet.learning.solver import Solver

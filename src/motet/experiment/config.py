@@ -14,8 +14,8 @@ from motet.datasets.load import DataChoice
 from motet.experiment.groups import spelt_out
 from motet.experiment.options import fill
 from motet.models.load import ModelChoice
-from motet.transport.mailbox import Patience
 from motet.transport.network import Network
+from motet.transport.patience import Patience
 
 T = TypeVar("T")
 

@@ -10,11 +10,12 @@ from motet.core.errors import ConfigError
 from motet.core.program import Algorithm, Roster, Start
 from motet.core.rng import Seed
 from motet.core.script import ClientId, parts_of
-from motet.experiment.config import Checkpointing, CohortChoice, Evaluation
+from motet.experiment.build import build_algorithm, build_channel, build_privacy, build_secure
+from motet.experiment.config import Checkpointing, CohortChoice, Config, Evaluation
 from motet.learning.evaluate import Evaluate
 from motet.transport.host import ContextOf
-from motet.transport.mailbox import Patience
 from motet.transport.network import Network
+from motet.transport.patience import Patience
 
 if TYPE_CHECKING:
     from motet.privacy.ledger import Ledger
@@ -89,6 +90,15 @@ class Plan:
         """All that a client offers in this run."""
         veils = [veil for veil in (self.secure, self.private) if veil is not None]
         return [self.algorithm, Evaluate(self.algorithm), *veils]
+
+
+def plan_of(config: Config, federation: Participants) -> Plan:
+    algorithm = build_algorithm(config)
+    secure, private = build_secure(config, algorithm), build_privacy(config, algorithm)
+    return Plan(
+        federation, algorithm, config.rounds, config.cohort, config.evaluation, config.patience,
+        build_channel(config), config.checkpoint, config.recipe, config.digest, config.network, secure, private,
+    )  # fmt: skip
 
 
 def ledger_of(plan: Plan) -> Ledger | None:

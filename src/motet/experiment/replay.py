@@ -18,9 +18,9 @@ from motet.core.work import Job
 from motet.experiment.build import build_federation, device_of
 from motet.experiment.checkpoint import load_checkpoint
 from motet.experiment.cohorts import pick
-from motet.experiment.plan import Plan
+from motet.experiment.plan import Plan, plan_of
 from motet.experiment.run import Running
-from motet.experiment.session import load_config, plan_of
+from motet.experiment.session import load_config
 from motet.learning.bench import Alone
 from motet.learning.context import Context
 from motet.learning.jobs import Fitted

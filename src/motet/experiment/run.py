@@ -16,12 +16,13 @@ from motet.core.errors import RunError
 from motet.core.params import Params
 from motet.core.program import Round
 from motet.core.rng import Seed
-from motet.core.script import ClientId, Remark, Script, play, under
+from motet.core.script import ClientId, Exchange, Remark, Script, play, under
 from motet.core.work import Bench
 from motet.experiment.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from motet.experiment.cohorts import pick
 from motet.experiment.domains import by_client
 from motet.experiment.federation import Federation
+from motet.experiment.interim import Interim
 from motet.experiment.plan import Plan, ledger_of
 from motet.experiment.record import Record, means, spread
 from motet.experiment.scores import final_and_best, group_means, overall
@@ -33,6 +34,7 @@ from motet.transport.host import Host
 from motet.transport.in_process import InProcess
 from motet.transport.mailbox import Mailbox, Traffic
 from motet.transport.memories import Memories
+from motet.transport.messages import Transport
 from motet.transport.network import Emulated
 
 
@@ -63,10 +65,15 @@ class Result:
         return means(self.clients.values())
 
 
-class Running:
-    """A run under way."""
+Connect = Callable[[Host], Transport]  # how the clients are reached; those who live here are the host's
 
-    def __init__(self, plan: Plan, bench: Bench, folder: Path | None, watch: Watch) -> None:
+
+class Running:
+    """A run under way. With `apart` the clients keep their own memories, and the checkpoint holds none."""
+
+    def __init__(
+        self, plan: Plan, bench: Bench, folder: Path | None, watch: Watch, connect: Connect = InProcess, apart: bool = False
+    ) -> None:
         self.plan, self.bench, self.watch = plan, bench, watch
         self.folder = folder / "checkpoint" if folder else None
         self.judge = Evaluate(plan.algorithm)
@@ -74,11 +81,13 @@ class Running:
         self.memories = Memories(self.folder / "memories" if self.folder else None)
         self.host = Host(plan.programs, plan.federation.context, bench, self.memories, plan.channel, behind=plan.behind)
         self.ledger = ledger_of(plan)
-        self.transport = InProcess(self.host)
+        self.transport = connect(self.host)
         self.emulated = Emulated(self.transport, plan.network, plan.federation.clients) if plan.network else None
         self.mailbox = Mailbox(self.emulated or self.transport, plan.patience, plan.channel)
         self.mailbox.watch = lambda address, client, seen, asked: watch.client(seen, asked)
-        self.survey = Mailbox(self.transport, plan.patience)  # evaluation's traffic is not the algorithm's
+        self.survey = self.mailbox.beside()  # evaluation's traffic is not the algorithm's
+        interim = Interim(self.folder / "exchanges", self.mailbox) if self.folder and apart else self.mailbox
+        self.ask: Callable[[Exchange], Any] = interim.ask
         self.record = Record(folder)
         self.state: Any = plan.algorithm.init(plan.federation.start())
         self.done, self.processed_before = 0, 0
@@ -103,6 +112,7 @@ class Running:
             self.state, self.done = found.state, found.rounds
             self.memories.restore(found.memories)
             self.mailbox.traffic, self.settled = found.traffic, replace(found.traffic)
+            self.mailbox.settled = found.traffic.requests
             self.processed_before = found.processed
             if self.emulated:
                 self.emulated.start_at(found.traffic.network_seconds)
@@ -248,14 +258,15 @@ class Running:
             *self.books,
         )  # fmt: skip
         save_checkpoint(self.folder, found, self.memories)
+        self.mailbox.settled = self.settled.requests
         self.saved = time.monotonic()
 
     def _play(self, script: Script[Any], mailbox: Mailbox | None = None) -> Any:
-        mailbox = mailbox or self.mailbox
+        mailbox, ask = (self.mailbox, self.ask) if mailbox is None else (mailbox, mailbox.ask)
         if self.plan.secure:
             script = under(self.plan.secure, script)
         try:
-            return play(script, mailbox.ask, self.bench.run, self._note)
+            return play(script, ask, self.bench.run, self._note)
         except RunError as error:  # of those who were lost on the way, a script that gives up does not know why
             why = next((f" First failure: {c}: {why}" for r, c, why in mailbox.lost if r == mailbox.round), "")
             raise error if why in str(error) else RunError(f"{error}{why}") from None
@@ -267,10 +278,17 @@ class Running:
 
 
 def run(
-    plan: Plan, bench: Bench, *, folder: Path | None = None, resume: bool = False, watch: Watch | None = None
+    plan: Plan,
+    bench: Bench,
+    *,
+    folder: Path | None = None,
+    resume: bool = False,
+    watch: Watch | None = None,
+    connect: Connect = InProcess,
+    apart: bool = False,
 ) -> tuple[Result, Running]:
     """Run a plan to its end. With a folder, whatever ends it early leaves a checkpoint from which it goes on."""
-    running = Running(plan, bench, folder, watch or Silent())
+    running = Running(plan, bench, folder, watch or Silent(), connect, apart)
     if resume:
         running.resume()
     before = bench.processed

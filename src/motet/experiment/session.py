@@ -18,7 +18,6 @@ from motet.experiment.accounting import round_cost
 from motet.experiment.build import (
     build_algorithm,
     build_bench,
-    build_channel,
     build_federation,
     build_privacy,
     build_secure,
@@ -30,12 +29,13 @@ from motet.experiment.export import folder_name, save_model
 from motet.experiment.federation import Federation, Group
 from motet.experiment.memory import PeakMemory
 from motet.experiment.partition import facts_of
-from motet.experiment.plan import Plan
+from motet.experiment.plan import Plan, plan_of
 from motet.experiment.recipe import baseline_of
 from motet.experiment.record import machine, reached, read_record, spread, traffic_of, versions, write_items, write_json
 from motet.experiment.run import Result, Running, run
 from motet.experiment.shares import shares_of
 from motet.experiment.track import tracked
+from motet.experiment.venue import venue
 from motet.learning.bench import Alone, Scratch
 from motet.report.curves import draw_costs, draw_curves
 from motet.report.progress import Silent, Watch
@@ -62,15 +62,6 @@ def new_folder(recipe: str, under: Path = Path("runs")) -> Path:
     return under / f"{recipe}-{number}"
 
 
-def plan_of(config: Config, federation: Federation) -> Plan:
-    algorithm = build_algorithm(config)
-    secure, private = build_secure(config, algorithm), build_privacy(config, algorithm)
-    return Plan(
-        federation, algorithm, config.rounds, config.cohort, config.evaluation, config.patience,
-        build_channel(config), config.checkpoint, config.recipe, config.digest, config.network, secure, private,
-    )  # fmt: skip
-
-
 def perform(config: Config, folder: Path, *, resume: bool = False, watch: Watch | None = None) -> Finished:
     """Run a recipe and its baselines. What is already done in the folder is not done again."""
     watch = watch or Silent()
@@ -79,10 +70,10 @@ def perform(config: Config, folder: Path, *, resume: bool = False, watch: Watch 
         build_privacy(each, algorithm := build_algorithm(each))
         build_secure(each, algorithm)  # a mistake in the last baseline is said before the first round
     if not resume:
-        _open(folder, configs)
+        open_folder(folder, configs)
     scratch = Scratch()
-    federations = _federations(configs)
-    bench = build_bench(configs[""], list({id(f): f for f in federations.values()}.values()), scratch)
+    federations = federations_of(configs)
+    bench = build_bench([*configs.values()], list({id(f): f for f in federations.values()}.values()), scratch)
     found: dict[str, dict[str, Any]] = {}
     try:
         for name, each in configs.items():
@@ -110,13 +101,27 @@ def carried_out(
 ) -> dict[str, Any]:
     """One run, on a federation and a bench that may serve others too; what it leaves in its folder, and its summary."""
     plan = plan_of(config, federation)
-    with PeakMemory() as memory, tracked(config, place, watch or Silent()) as told:
-        result, running = run(plan, bench, folder=place, resume=resume, watch=told)
+    with PeakMemory() as memory, tracked(config, place, watch or Silent()) as told, venue(config, federation, place) as where:
+        result, running = run(plan, bench, folder=place, resume=resume, watch=told, **where._asdict())
+    return finish(place, config, federation, result, running, memory.peak, keep_model)
+
+
+def finish(
+    place: Path,
+    config: Config,
+    federation: Federation,
+    result: Result,
+    running: Running,
+    peak: int,
+    keep_model: bool = True,
+    **changes: Any,
+) -> dict[str, Any]:
+    """Write down how a run ended, and its model."""
     if keep_model and not running.personal:
         save_model(federation.server, result.params, place / "model")
     write_items(place, result.items)
     write_json(place / "partition.json", shares_of(federation))
-    summary = _summary(config, federation, result, running, memory.peak)
+    summary = {**_summary(config, federation, result, running, peak), **changes}
     write_json(place / "summary.json", summary)
     return summary
 
@@ -145,7 +150,8 @@ def _configs(config: Config, folder: Path, resume: bool) -> dict[str, Config]:
     return {"": resolved(config), **{name: resolved(baseline_of(config, name)) for name in config.baselines}}
 
 
-def _open(folder: Path, configs: Mapping[str, Config]) -> None:
+def open_folder(folder: Path, configs: Mapping[str, Config]) -> None:
+    """A new run's folder, with its configuration in it."""
     if folder.exists() and any(folder.iterdir()):
         raise ConfigError(
             f"--out: '{folder}' is not empty. To go on with the run in it: motet resume {folder}; else name a new folder."
@@ -157,7 +163,7 @@ def _open(folder: Path, configs: Mapping[str, Config]) -> None:
         write_atomically(place / "config.yaml", text.encode())
 
 
-def _federations(configs: Mapping[str, Config]) -> dict[str, Federation]:
+def federations_of(configs: Mapping[str, Config]) -> dict[str, Federation]:
     """Runs on the same data share one federation, so that texts are tokenised once."""
     made: dict[str, Federation] = {}
     found = {}
@@ -186,8 +192,8 @@ def _summary(config: Config, federation: Federation, result: Result, running: Ru
             "digest": federation.partition.digest,
             "measures": facts_of(federation.partition, federation.corpus),
         },
-        "clients": len(federation.clients),
-        "cohort": config.cohort.size or len(federation.clients),
+        "clients": len(running.plan.federation.clients),
+        "cohort": config.cohort.size or len(running.plan.federation.clients),
         "rounds": running.done,
         "seed": config.seed,
         "headline": federation.task.headline,

@@ -99,7 +99,8 @@ class Alone:
             case Infer():
                 pieces = list(job.pieces())
                 pack, read = self._ready_for(job.model, job)
-                found = [infer(piece, pack, read) for piece in pieces]
+                with one_thread():  # as worker processes do it, so that the server reads the same bits with and without them
+                    found = [infer(piece, pack, read) for piece in pieces]
                 return joined(found, np.arange(len(job.examples)))
         raise TypeError(f"a bench cannot run {type(job).__name__}")
 

@@ -16,10 +16,16 @@ ENDS = {"bos_token": "[CLS]", "eos_token": "[SEP]"}  # where a model writes: the
 
 
 def word_tokenizer(texts: Iterable[str], size: int = 20_000, marked: bool = True) -> Any:
-    """The most frequent words, lower-cased, as a fast Hugging Face tokenizer; `marked` puts [CLS] and [SEP] around a text."""
+    """The most frequent words, lower-cased, as a fast Hugging Face tokenizer; `marked` puts [CLS] and [SEP] around a text.
+
+    One string in place of texts is a tokenizer that was made before, as JSON: somebody who has not the texts has the words.
+    """
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
     from transformers import PreTrainedTokenizerFast
 
+    if isinstance(texts, str):
+        made = Tokenizer.from_str(texts)
+        return PreTrainedTokenizerFast(tokenizer_object=made, **SPECIAL, **ENDS)  # type: ignore[no-untyped-call]
     tokenizer = Tokenizer(models.WordLevel(unk_token=SPECIAL["unk_token"]))
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()

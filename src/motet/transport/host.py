@@ -5,36 +5,48 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from types import GeneratorType
-from typing import Any
+from typing import Any, Protocol
 
 from motet.codecs.channel import Channel
-from motet.core.errors import PrivacyError
+from motet.core.errors import MotetError, PrivacyError, RunError
 from motet.core.script import ClientId, offers, parts_of
 from motet.core.work import Bench, Failed, Work, drive
-from motet.transport.memories import Memories, Secrets
+from motet.transport.memories import Secrets
 from motet.transport.messages import Reply, Request
 
 # (client, round, address) and the two doors back into the host → the context a method is given
 ContextOf = Callable[[ClientId, int, str, Callable[[str, Any], Work[Any]], Callable[[str], Any]], Any]
 
 
+class Remembering(Protocol):
+    """What each client's programs remember."""
+
+    def get(self, program: str, client: ClientId) -> Any: ...
+    def put(self, program: str, client: ClientId, value: Any) -> None: ...
+
+
 class Host:
-    """One client, or in a simulation many: works of all that are asked are driven together on one bench."""
+    """One client, or in a simulation many: works of all that are asked are driven together on one bench.
+
+    A `steady` host answers whatever goes wrong with a sentence, as it must that is asked by strangers; in a simulation a bug
+    shows itself.
+    """
 
     def __init__(
         self,
         programs: Sequence[Any],
         context_of: ContextOf,
         bench: Bench,
-        memories: Memories,
+        memories: Remembering,
         channel: Channel = Channel(),
         only_sums: bool = False,
         behind: Mapping[str, frozenset[str]] = {},
+        steady: bool = False,
     ) -> None:
         self.programs = {part.name: part for p in programs for part in parts_of(p)}
         self.context_of, self.bench, self.memories, self.channel = context_of, bench, memories, channel
-        self.only_sums = only_sums
         self.behind, self.secrets = behind, Secrets()  # behind: which programs a program may only be reached through
+        self.only_sums, self.steady = only_sums, steady
 
     def replies(self, requests: Iterator[Request]) -> Iterator[Reply]:
         """Answer requests as they come; replies may come in another order."""
@@ -61,6 +73,8 @@ class Host:
             return self._coded(request, value)
         except Exception as error:
             error.add_note(f"in {request.address}, client {request.client}, round {request.round}")
+            if self.steady and not isinstance(error, MotetError):  # the message of a bug may hold what is private
+                raise RunError(f"{request.client}: {request.address} failed with a {type(error).__name__}") from error
             raise
 
     def _coded(self, request: Request, value: Any) -> Any:

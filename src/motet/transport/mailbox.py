@@ -3,31 +3,22 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
-from dataclasses import dataclass, field
-from typing import Any, Literal
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field, replace
+from typing import Any, NamedTuple
 
 from motet.codecs.channel import Channel
-from motet.core.errors import ConfigError, RunError
+from motet.core.errors import MotetError, RunError
 from motet.core.messages import message
 from motet.core.script import ClientId, Exchange
+from motet.core.weighted import RunningSum, Weighted
 from motet.transport.messages import Reply, Request, Transport
+from motet.transport.patience import Patience
+from motet.transport.sound import check_finite, check_sum
+from motet.transport.waiting import Waiting
 from motet.wire import measure
-
-
-@dataclass(frozen=True)
-class Patience:
-    """For whom to wait, how long, and what to do about a client that fails."""
-
-    quorum: float = 1.0  # the share of the cohort without which a question fails
-    timeout: float = 3600.0  # seconds to wait for the next reply
-    on_error: Literal["fail", "drop"] = "fail"
-
-    def __post_init__(self) -> None:
-        if not 0 < self.quorum <= 1:
-            raise ConfigError(f"patience.quorum is {self.quorum}; it is a share of the cohort, above 0 and at most 1.")
-        if not self.timeout > 0:
-            raise ConfigError(f"patience.timeout is {self.timeout}; it is a number of seconds above 0.")
 
 
 @message
@@ -46,6 +37,14 @@ class Traffic:
     network_seconds: float = 0.0
 
 
+class Asked(NamedTuple):
+    """A question that may still be answered."""
+
+    client: ClientId
+    round: int
+    address: str
+
+
 @dataclass
 class Mailbox:
     """Replies are folded in the order of the clients' names, whatever order they come in: the sum is the same to the bit."""
@@ -57,66 +56,142 @@ class Mailbox:
     round: int = 0
     watch: Callable[[str, ClientId, int, int], None] = lambda address, client, seen, asked: None
     lost: list[tuple[int, ClientId, str]] = field(default_factory=list)  # round, client and why
+    refused: Counter[ClientId] = field(default_factory=Counter)  # replies that were not fit to be used
+    settled: int = 0  # requests up to this number are in a checkpoint
+    step: int = 1  # −1 in a mailbox beside another, so that the two never give the same number
+    open: dict[int, Asked] = field(default_factory=dict)  # late, and still worth something
+    late: list[Reply] = field(default_factory=list)  # came while another mailbox was listening
+
+    def beside(self) -> Mailbox:
+        """Another mailbox on the same transport, with its own traffic: it takes in what is late for this one."""
+        patience = replace(self.patience, worth=None)
+        return Mailbox(self.transport, patience, step=-self.step, lost=self.lost, open=self.open, late=self.late)
 
     def ask(self, exchange: Exchange) -> Any:
-        order = sorted(exchange.payloads)
-        places: dict[int, int] = {}
+        asking = _Asking(exchange, math.ceil(self.patience.quorum * len(exchange.payloads) - 1e-9))
+        busy = {asked.client for asked in self.open.values()} if self.patience.worth is not None else set()
+        self._send_all(exchange, asking, [client for client in sorted(exchange.payloads) if client not in busy])
+        for reply in self._coming(asking):
+            self._take(asking, reply)
+        for place in asking.waiting.places():  # some before them never came, or they are late
+            self._fold(asking, asking.waiting.take(place), place)
+        self._give_up(asking)
+        if asking.good < asking.enough:
+            raise RunError(
+                f"{exchange.address}, round {self.round}: {asking.good} of {len(exchange.payloads)} clients answered and "
+                f"{asking.enough} are needed. {self._reasons()}"
+                f"Lower patience.quorum, or raise patience.timeout ({self.patience.timeout:g} s)."
+            )
+        return asking.collector.value()
+
+    def _send_all(self, exchange: Exchange, asking: _Asking, order: list[ClientId]) -> None:
         coded: dict[int, Any] = {}
-        for place, client in enumerate(order):
+        for client in order:
             payload = exchange.payloads[client]
             if id(payload) not in coded:  # what goes to all is coded once
                 seed = self.channel.seed.of("down", self.round, exchange.address, client)
                 coded[id(payload)] = self.channel.down.encode(payload, seed)
-            number = self.traffic.requests + 1
-            self._send(Request(number, client, self.round, exchange.address, coded[id(payload)]))
-            places[number] = place
-        collector, early = exchange.collector(), dict[int, Reply]()
-        enough = math.ceil(self.patience.quorum * len(order) - 1e-9)
-        folded = good = seen = 0
-        while seen < len(order):
-            reply = self.transport.receive(self.patience.timeout)
+            self.traffic.requests += 1
+            number = self.step * self.traffic.requests
+            asking.places[number] = client
+            request = Request(number, client, self.round, exchange.address, coded[id(payload)])
+            size = measure(request)
+            self.traffic.payload_down += size.payload
+            self.traffic.wire_down += size.wire
+            # added after measuring: when checkpoints are written must not show in what a run counts
+            self.transport.send(replace(request, settled=self.settled))
+        asking.turns = order
+
+    def _coming(self, asking: _Asking) -> Iterator[Reply]:
+        """Replies, until all have come that are waited for, or patience is at its end."""
+        until = math.inf if self.patience.deadline is None else time.monotonic() + self.patience.deadline
+        while not (self.patience.eager and asking.answered >= asking.enough):
+            if not asking.places and (asking.answered >= asking.enough or not self._owed(asking)):
+                return
+            if self.late and self.step > 0:
+                yield self.late.pop(0)
+                continue
+            left = min(self.patience.timeout, until - time.monotonic())
+            reply = self.transport.receive(left) if left > 0 else None
             if reply is None:
-                break
-            if reply.id not in places:
-                continue  # an answer to an earlier question
-            seen += 1
-            self._count(reply)
-            self.watch(exchange.address, reply.client, seen, len(order))
-            early[places.pop(reply.id)] = reply
-            while folded in early:
-                good += self._fold(collector, early.pop(folded), exchange)
-                folded += 1
-        for place in sorted(early):  # some before them never came
-            good += self._fold(collector, early[place], exchange)
-        self.lost += [(self.round, order[place], "did not answer") for place in places.values()]
-        if good < enough:
-            raise RunError(
-                f"{exchange.address}, round {self.round}: {good} of {len(order)} clients answered and {enough} are needed. "
-                f"{self._reasons()}Lower patience.quorum, or raise patience.timeout ({self.patience.timeout:g} s)."
-            )
-        return collector.value()
+                return
+            yield reply
 
-    def _send(self, request: Request) -> None:
-        self.traffic.requests = request.id
-        size = measure(request)
-        self.traffic.payload_down += size.payload
-        self.traffic.wire_down += size.wire
-        self.transport.send(request)
+    def _owed(self, asking: _Asking) -> bool:
+        """Is there an earlier question of this kind that may yet be answered?"""
+        return any(asked.address == asking.exchange.address for asked in self.open.values())
 
-    def _count(self, reply: Reply) -> None:
+    def _take(self, asking: _Asking, reply: Reply) -> None:
+        if reply.id in asking.places:
+            place = (asking.places.pop(reply.id), 0)
+        elif reply.id in self.open and self.step < 0:
+            self.late.append(reply)
+            return
+        elif reply.id in self.open and self.open[reply.id].address == asking.exchange.address:
+            place = (self.open[reply.id].client, reply.id)
+        else:  # an answer nobody waits for any more
+            self.open.pop(reply.id, None)
+            return
         size = measure(reply)
         self.traffic.payload_up += size.payload
         self.traffic.wire_up += size.wire
+        asking.answered += reply.error is None
+        asking.waiting.put(place, reply, size.payload)
+        self.watch(asking.exchange.address, reply.client, len(asking.turns) - len(asking.places), len(asking.turns))
+        while not self.patience.eager and (turn := asking.turn) is not None and turn in asking.waiting:
+            asking.folded += 1
+            self._fold(asking, asking.waiting.take(turn), turn)
 
-    def _fold(self, collector: Any, reply: Reply, exchange: Exchange) -> int:
-        if reply.error is None:
-            collector.add(reply.client, self.channel.up.decode(reply.value))
-            return 1
+    def _fold(self, asking: _Asking, reply: Reply, place: tuple[ClientId, int]) -> None:
+        asked = self.open.pop(place[1], None)
+        worth = 1.0 if asked is None else self.patience.counts(self.round - asked.round)
+        error = reply.error
+        if error is None:
+            try:
+                asking.add(reply.client, self.channel.up.decode(reply.value), worth)
+                return
+            except (MotetError, ArithmeticError, RuntimeError, TypeError, AttributeError) as wrong:
+                self.refused[reply.client] += 1
+                error = f"{reply.client}: {wrong}"
         if self.patience.on_error == "fail":
-            raise RunError(f"{reply.error} (in {exchange.address}; to go on without such clients: patience.on_error=drop)")
-        self.lost.append((self.round, reply.client, reply.error))
-        return 0
+            raise RunError(f"{error} (in {asking.exchange.address}; to go on without such clients: patience.on_error=drop)")
+        self.lost.append((self.round, reply.client, error))
+
+    def _give_up(self, asking: _Asking) -> None:
+        """Who has not answered is late, if that is still worth something, or lost."""
+        hope = self.patience.worth is not None and asking.exchange.reads == "sum"
+        for number, client in asking.places.items():
+            if hope:
+                self.open[number] = Asked(client, self.round, asking.exchange.address)
+            else:
+                self.lost.append((self.round, client, "did not answer"))
 
     def _reasons(self) -> str:
         here = [f"{client}: {why}" for round, client, why in self.lost if round == self.round]
         return f"First failure: {here[0]} " if here else ""
+
+
+class _Asking:
+    """One question under way: who has still to answer, and what came before its turn."""
+
+    def __init__(self, exchange: Exchange, enough: int) -> None:
+        self.exchange, self.enough = exchange, enough
+        self.collector = exchange.collector()
+        self.waiting = Waiting()
+        self.places: dict[int, ClientId] = {}
+        self.turns: list[ClientId] = []
+        self.folded = self.answered = self.good = 0
+
+    @property
+    def turn(self) -> tuple[ClientId, int] | None:
+        return (self.turns[self.folded], 0) if self.folded < len(self.turns) else None
+
+    def add(self, client: ClientId, value: Any, worth: float) -> None:
+        if isinstance(self.collector, RunningSum):
+            value = check_sum(value, self.collector.sum)
+        else:
+            check_finite(value)
+        if worth != 1 and isinstance(value, Weighted):
+            value = value.scaled(worth)
+        self.collector.add(client, value)
+        self.good += 1

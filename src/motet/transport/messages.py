@@ -12,11 +12,14 @@ from motet.core.script import ClientId
 @message
 @dataclass(frozen=True, eq=False)
 class Request:
+    """A question to one client. Numbers grow over a run; those up to `settled` will never be asked again."""
+
     id: int
     client: ClientId
     round: int
     address: str
     payload: Any
+    settled: int = 0
 
 
 @message

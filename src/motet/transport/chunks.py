@@ -1,0 +1,92 @@
+"""Messages of any size in pieces of a fixed one: no network's limit on a message is a limit on a model."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+import numpy as np
+
+from motet.core.errors import WireError
+from motet.wire import frame
+from motet.wire.pack import raw
+
+_LEAD = struct.Struct("<IIQ")  # the message's number on this link, the chunk's in the message, bytes of the whole message
+LEAD = _LEAD.size
+SMALL = 2**18  # bytes of a message from somebody who has not been let in yet
+
+
+@dataclass(frozen=True, eq=False)
+class Parcel:
+    """A message ready to go: its tensors are windows on where they lie, so that what goes to all is held once."""
+
+    parts: tuple[memoryview, ...]
+
+    @staticmethod
+    def of(value: object) -> Parcel:
+        head, tensors = frame(value)
+        return Parcel((memoryview(head), *(part for t in tensors if len(part := raw(t)))))
+
+    @property
+    def size(self) -> int:
+        return sum(len(part) for part in self.parts)
+
+    def chunks(self, number: int, size: int) -> Iterator[bytes]:
+        """Each chunk is put together once: the only copy on the sender's side."""
+        total, room, index = self.size, size, 0
+        pieces: list[bytes | memoryview] = [_LEAD.pack(number % 2**32, 0, total)]
+        for part in self.parts:
+            at = 0
+            while at < len(part):
+                piece = part[at : at + room]
+                pieces.append(piece)
+                at, room = at + len(piece), room - len(piece)
+                if not room:
+                    yield b"".join(pieces)
+                    index, room = index + 1, size
+                    pieces = [_LEAD.pack(number % 2**32, index, total)]
+        if len(pieces) > 1:
+            yield b"".join(pieces)
+
+
+class Assembly:
+    """Chunks of one sender, in order, back into messages. A chunk that comes twice is left out; one that is missing spoils
+    its message."""
+
+    def __init__(self, limit: int = SMALL) -> None:
+        self.limit = limit
+        self.message, self.index, self.filled = -1, 0, 0
+        self.buffer = np.empty(0, np.uint8)
+
+    def add(self, chunk: bytes | memoryview) -> memoryview | None:
+        """The whole message, once its last chunk is there."""
+        view = memoryview(chunk)
+        if len(view) <= LEAD:
+            raise WireError(f"a chunk of {len(view)} bytes holds nothing; expected more than {LEAD}.")
+        message, index, total = _LEAD.unpack_from(view)
+        body = view[LEAD:]
+        if message == self.message and index < self.index:
+            return None
+        if index == 0:
+            self._begin(message, total)
+        elif message != self.message or index != self.index or total != len(self.buffer):
+            self._begin(-1, 0)
+            raise WireError(f"chunk {index} of message {message} came out of order; the message is dropped.")
+        if len(body) > total - self.filled:
+            self._begin(-1, 0)
+            raise WireError(f"a message announced {total} bytes and brought more; it is dropped.")
+        self.buffer[self.filled : self.filled + len(body)] = np.frombuffer(body, np.uint8)
+        self.filled, self.index = self.filled + len(body), self.index + 1
+        if self.filled < total:
+            return None
+        whole, self.buffer = self.buffer, np.empty(0, np.uint8)
+        return whole.data
+
+    def _begin(self, message: int, total: int) -> None:
+        self.message, self.index, self.filled = message, 0, 0
+        self.buffer = np.empty(0, np.uint8)
+        if total > self.limit:
+            self.message = -1
+            raise WireError(f"a message of {total} bytes was announced; at most {self.limit} are taken (transport.limit).")
+        self.buffer = np.empty(total, np.uint8)  # not touched, so not taken from the machine, before bytes come

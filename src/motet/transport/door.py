@@ -1,0 +1,120 @@
+"""Who is let in: protocol, configuration, name and token are checked before anything else is listened to."""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import re
+import secrets
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from motet.core.messages import message
+from motet.core.script import ClientId
+
+PROTOCOL = 1  # raise it when what travels changes its meaning
+_NAME = re.compile(r"[\w.@+-]{1,80}")
+
+
+@message
+@dataclass(frozen=True)
+class Hello:
+    """A client's first words. `digest` is of its own recipe, or empty if it takes the server's."""
+
+    protocol: int
+    clients: tuple[ClientId, ...]
+    digest: str
+    token: str
+
+
+@message
+@dataclass(frozen=True, eq=False)
+class Welcome:
+    """What a client needs to take part: values only, from which it builds its own side.
+
+    `run` stays the same when a server is started again on the run, `session` does not: in a session, a number is given to
+    one request alone.
+    """
+
+    run: str
+    session: str
+    digest: str
+    config: dict[str, Any]
+    task: dict[str, Any]
+    tokenizer: str
+
+
+@message
+@dataclass(frozen=True)
+class Ready:
+    """The client has built its side; `fingerprint` says what came of it."""
+
+    fingerprint: str
+
+
+@message
+@dataclass(frozen=True)
+class Refusal:
+    why: str
+
+
+@message
+@dataclass(frozen=True)
+class Farewell:
+    """The run is over, and the client may go."""
+
+    why: str
+
+
+def hashed(token: str) -> str:
+    return hashlib.sha256(token.encode()).hexdigest()
+
+
+def new_token() -> str:
+    return secrets.token_urlsafe(24)
+
+
+@dataclass
+class Door:
+    """`expected` are the clients' names; with `room` anybody may come in until so many have. `tokens` are hashes by name."""
+
+    welcome: Welcome
+    fingerprint: str = ""
+    expected: Collection[ClientId] = ()
+    room: int = 0
+    tokens: Mapping[ClientId, str] = field(default_factory=dict)
+    known: Callable[[ClientId], None] = lambda client: None  # told of a newcomer before he is let in
+
+    def refusal(self, hello: Hello, certified: str | None = None) -> str | None:
+        """Why this client is not let in; None if it is. `certified` is the name in its certificate, if it showed one."""
+        if hello.protocol != PROTOCOL:
+            return f"the server speaks protocol {PROTOCOL}, you speak {hello.protocol}; use the same version of Motet."
+        if hello.digest and hello.digest != self.welcome.digest:
+            return (
+                f"your recipe has digest {hello.digest}, the server's {self.welcome.digest}; "
+                "join with the server's recipe and settings, or with your own data alone."
+            )
+        if not hello.clients or len(hello.clients) > max(1, len(self.expected), self.room):
+            return f"you come with {len(hello.clients)} names; give at least one, and no more than there are clients."
+        for client in hello.clients:
+            if why := self._stranger(client, hello.token, certified):
+                return why
+        for client in hello.clients:
+            if client not in self.expected:
+                self.expected = (*self.expected, client)
+                self.known(client)
+        return None
+
+    def _stranger(self, client: ClientId, token: str, certified: str | None) -> str | None:
+        if not _NAME.fullmatch(client):
+            return "a name has 1 to 80 letters, digits or any of . _ @ + -"
+        if self.tokens:  # one answer for both, so that names cannot be guessed
+            wanted = self.tokens.get(client, hashed(secrets.token_hex()))
+            if not hmac.compare_digest(wanted, hashed(token)):
+                return f"'{client}' with this token is not on the server's list; check --name and the token."
+        if certified is not None and certified != client:
+            return f"your certificate is for '{certified}', not for '{client}'."
+        if client not in self.expected and len(self.expected) >= self.room:
+            return f"'{client}' is none of the clients of this run; check --name."
+        return None

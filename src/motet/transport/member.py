@@ -1,0 +1,210 @@
+"""A client's side of any network: say hello, answer what is asked, and come back when the link breaks."""
+
+from __future__ import annotations
+
+import queue
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import Any, NamedTuple, Protocol
+
+from motet.core.errors import ConfigError, RunError, WireError
+from motet.core.script import ClientId
+from motet.transport.chunks import Parcel
+from motet.transport.door import Farewell, Hello, Ready, Refusal, Welcome
+from motet.transport.host import Host
+from motet.transport.journal import Journal
+from motet.transport.messages import Reply, Request
+from motet.wire import unpack
+
+LONGEST_PAUSE = 5.0  # seconds between two attempts to reach the server
+Mark = tuple[str, int]  # a server's session and the number it gave: one request, and no other
+
+
+class Line(Protocol):
+    """A connection as a client sees it: the same three verbs."""
+
+    def send(self, parcel: Parcel) -> None: ...
+    def receive(self, timeout: float | None) -> memoryview | None:
+        """The next message; None when none came in time. Raises ConnectionError when the connection is gone."""
+
+    def close(self) -> None: ...
+
+
+class Side(NamedTuple):
+    """What a client has built from the server's welcome."""
+
+    host: Host
+    journal: Journal
+    fingerprint: str
+
+
+class Member:
+    """Keeps a line to the server in a thread of its own, so that it is mended even while this client is at work.
+
+    `dial` connects; `prepare` builds this side from the server's welcome.
+    """
+
+    def __init__(
+        self,
+        dial: Callable[[], Line],
+        hello: Hello,
+        prepare: Callable[[Welcome], Side],
+        give_up: float = 600.0,
+        told: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self.dial, self.hello, self.prepare, self.give_up, self.told = dial, hello, prepare, give_up, told
+        self.inbox: queue.SimpleQueue[tuple[Mark, Request] | Farewell | Exception] = queue.SimpleQueue()
+        self.lock, self.closed = threading.Lock(), threading.Event()
+        self.line: Line | None = None
+        self.side: Side | None = None
+        self.session = ""
+        self.asked: set[Mark] = set()  # over this line
+        self.heard = time.monotonic()  # when there was a link last
+        self.last: dict[ClientId, tuple[Mark, Reply]] = {}  # in case an answer got lost on its way
+
+    def attend(self) -> str:
+        """Answer requests until the run is over; how it ended."""
+        threading.Thread(target=self._keep, daemon=True).start()
+        try:
+            while True:
+                items = self._waiting()
+                if isinstance(items, Farewell):
+                    return items.why
+                self._answer(items)
+        finally:
+            self.close()
+
+    def close(self) -> None:
+        self.closed.set()
+        with self.lock:
+            if self.line is not None:
+                self.line.close()
+
+    # ---- answering ----------------------------------------------------------------------------------------------
+
+    def _waiting(self) -> dict[ClientId, tuple[Mark, Request]] | Farewell:
+        """What is waiting now, the newest of each client; waits for the first."""
+        found: dict[ClientId, tuple[Mark, Request]] = {}
+        item = self.inbox.get()
+        while True:
+            if isinstance(item, Exception):
+                raise item
+            if isinstance(item, Farewell):
+                return item
+            found[item[1].client] = item
+            if self.inbox.empty():
+                return found
+            item = self.inbox.get()
+
+    def _answer(self, items: dict[ClientId, tuple[Mark, Request]]) -> None:
+        if self.side is None:
+            raise RuntimeError("a request came before the welcome")
+        todo: dict[int, Mark] = {}
+        requests = []
+        for client, (mark, request) in items.items():
+            if client in self.last and self.last[client][0] == mark:
+                self._send(client)
+            elif client in self.hello.clients:
+                self.last.pop(client, None)  # its memory is needed for the new answer
+                self.side.journal.turn(request)
+                todo[request.id] = mark
+                requests.append(request)
+        for reply in self.side.host.replies(iter(requests)):
+            self.last[reply.client] = (todo[reply.id], reply)
+            self._send(reply.client)
+
+    def _send(self, client: ClientId) -> None:
+        """If the server that is there now has asked for it. If the line is broken, it will ask again."""
+        mark, reply = self.last[client]
+        with self.lock:
+            line = self.line if mark in self.asked else None
+        if line is not None:
+            try:
+                line.send(Parcel.of(reply))
+            except ConnectionError:
+                line.close()
+
+    # ---- the line, in a thread of its own -----------------------------------------------------------------------
+
+    def _keep(self) -> None:
+        """Connect, listen; when the line breaks, wait a little longer each time, and connect again."""
+        pause = 0.1
+        while not self.closed.is_set():
+            line = None
+            try:
+                line = self.dial()
+                self._introduce(line)
+                pause = 0.1
+                self._listen(line)
+            except ConnectionError as error:
+                if self.line is not None:  # until now it stood, however long nothing was said
+                    self.heard = time.monotonic()
+                if time.monotonic() - self.heard > self.give_up:
+                    self.inbox.put(RunError(f"the server cannot be reached ({error}); it was tried for {self.give_up:g} s."))
+                    return
+                if not self.closed.is_set():
+                    self.told(f"no link to the server ({error}); trying again")
+                self.closed.wait(pause * random.uniform(0.5, 1.0))
+                pause = min(LONGEST_PAUSE, 2 * pause)
+            except Exception as error:
+                self.inbox.put(error)
+                return
+            finally:
+                with self.lock:
+                    self.line, self.asked = None, set()
+                if line is not None:
+                    line.close()
+
+    def _introduce(self, line: Line) -> None:
+        line.send(Parcel.of(self.hello))
+        match _understood(line, 60.0):
+            case Welcome() as welcome:
+                self.side = self.prepare(welcome)
+                self.session = welcome.session
+            case Refusal(why):
+                raise ConfigError(f"the server does not let us in: {why}")
+            case Farewell() as over:
+                self._over(over)
+                return
+            case other:
+                raise ConnectionError(f"the server answered with a {type(other).__name__}")
+        with self.lock:
+            self.line = line
+        line.send(Parcel.of(Ready(self.side.fingerprint)))
+
+    def _listen(self, line: Line) -> None:
+        while not self.closed.is_set():
+            data = line.receive(None)
+            if data is None:
+                continue
+            try:
+                value = unpack(data)
+            except WireError as error:
+                self.told(f"the server sent something that is no message: {error}")
+                continue
+            match value:
+                case Request():
+                    mark = (self.session, value.id)
+                    with self.lock:
+                        self.asked.add(mark)
+                    self.inbox.put((mark, value))
+                case Farewell():
+                    self._over(value)
+                case Refusal(why):
+                    raise ConfigError(f"the server sent us away: {why}")
+
+    def _over(self, farewell: Farewell) -> None:
+        self.closed.set()
+        self.inbox.put(farewell)
+
+
+def _understood(line: Line, timeout: float) -> Any:
+    data = line.receive(timeout)
+    if data is None:
+        raise ConnectionError(f"the server said nothing for {timeout:g} s")
+    try:
+        return unpack(data)
+    except WireError as error:
+        raise ConnectionError(f"what answers there is no Motet server: {error}") from None

@@ -1,0 +1,86 @@
+"""A simulation over MPI's processes and on Ray's actors ends in the bits of one process, also when an actor dies."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+
+from motet.core.errors import ConfigError
+from motet.experiment.build import build_algorithm, device_of, make_bench
+from motet.experiment.cluster import MpiOptions, device_for
+from motet.experiment.config import Config
+from motet.experiment.federation import Federation
+from motet.experiment.plan import Plan
+from motet.experiment.recipe import load_recipe
+from motet.experiment.run import Running
+from motet.experiment.session import federations_of, perform
+from motet.learning.bench import Alone, Scratch
+from motet.report.progress import Silent
+from motet.wire import pack
+
+SETTINGS = ["rounds=2", "data.limit=200", "data.test_limit=40", "partition.clients=4", "device=cpu"]
+
+
+def test_mpi_gives_the_same_weights_and_memories_stay_with_the_ranks(tmp_path: Path) -> None:
+    mpirun = Path(sys.executable).parent / "mpirun"
+    if not mpirun.exists():
+        pytest.skip("no MPI is installed (pip install 'motet[mpi]')")
+    there, here = tmp_path / "there", tmp_path / "here"
+    mine = [*SETTINGS, "baselines.alone.algorithm=isolated"]
+    words = ["run", "toy-classification", *mine, "--transport", "mpi", "--out", str(there)]
+    command = [str(mpirun), "-n", "3", sys.executable, "-m", "motet", *words]
+    ran = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert ran.returncode == 0, ran.stderr
+    perform(load_recipe("toy-classification", [*mine, "transport.workers=0"]), here)
+    one, other = (load_file(folder / "model" / "model.safetensors") for folder in (there, here))
+    assert all(one[name].equal(other[name]) for name in other)
+    kept = [*(there / "baselines" / "alone" / "checkpoint" / "silos").glob("rank-*/*/*@isolated@client-*")]
+    assert {path.parts[-3] for path in kept} == {"rank-1", "rank-2"}
+    assert {path.name.rpartition("@")[2] for path in kept} == {f"client-{k}" for k in range(4)}
+
+
+def test_a_device_map_places_processes_as_fednlp_does(tmp_path: Path) -> None:
+    path = tmp_path / "gpus.yaml"
+    path.write_text("five:\n  host-a: [2, 1]\n  host-b: [0, 2]\nother:\n  host-a: [1]\n")
+    options = MpiOptions(str(path), "five")
+    placed = [device_for(rank, 5, options, "cpu") for rank in range(5)]
+    assert placed == ["cuda:0", "cuda:0", "cuda:1", "cuda:1", "cuda:1"]
+    assert device_for(3, 4, MpiOptions(), "cpu") == "cpu"
+    with pytest.raises(ConfigError, match="the map places 5 processes, and there are 3"):
+        device_for(0, 3, options, "cpu")
+    with pytest.raises(ConfigError, match="is no device map"):
+        device_for(0, 3, MpiOptions(str(path), "sixth"), "cpu")
+
+
+@pytest.fixture
+def on_ray(tmp_path: Path) -> Iterator[tuple[Config, Federation, Running]]:
+    """A run whose jobs are done by two actors."""
+    from motet.experiment.actors import RayOptions, ray_bench
+
+    os.environ["RAY_TMPDIR"] = "/tmp"  # its sockets' names may not be long
+    config = load_recipe("toy-classification", SETTINGS)
+    federation = federations_of({"": config})[""]
+    here = make_bench(device_of("cpu"), 0, [federation], Scratch())
+    bench = ray_bench(RayOptions(actors=2), here, [config])
+    yield config, federation, Running(Plan(federation, build_algorithm(config), 2), bench, None, Silent())
+    bench.close()
+
+
+def test_ray_gives_the_same_bits_also_when_an_actor_dies(on_ray: tuple[Config, Federation, Running]) -> None:
+    import ray
+
+    config, federation, running = on_ray
+    ray.kill(running.bench.actors[0], no_restart=False)  # type: ignore[attr-defined]
+    running.play_rounds()
+    plain = Running(Plan(federation, build_algorithm(config), 2), Alone(torch.device("cpu")), None, Silent())
+    plain.play_rounds()
+    assert pack(running.state) == pack(plain.state)
+    assert running.bench.processed == plain.bench.processed
+    assert not running.mailbox.lost

@@ -1,0 +1,71 @@
+"""Loss, repetition, disorder: what the mailbox makes of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+
+from motet.algorithms import fedavg
+from motet.core.errors import ConfigError
+from motet.core.rng import Seed
+from motet.experiment.federation import Federation
+from motet.experiment.plan import Plan
+from motet.experiment.run import Running
+from motet.learning.bench import Alone
+from motet.learning.solver import Solver
+from motet.report.progress import Silent
+from motet.transport.faulty import Faults, Faulty
+from motet.transport.host import Host
+from motet.transport.in_process import InProcess
+from motet.transport.metered import Metered
+from motet.transport.patience import Patience
+from motet.wire import pack
+
+SOLVER = Solver(optimizer="adamw", lr=0.01, batch=8)
+
+
+def run(federation: Federation, faults: Faults, patience: Patience = Patience(), seed: int = 1) -> Running:
+    plan = Plan(federation, fedavg(SOLVER), 3, patience=patience)
+    bench = Alone(torch.device("cpu"))
+    running = Running(plan, bench, None, Silent(), lambda host: Faulty(InProcess(host), faults, Seed(seed)))
+    running.play_rounds()
+    return running
+
+
+def test_repeated_and_shuffled_replies_change_nothing(federation: Federation, rounds: Callable[..., Running]) -> None:
+    spoilt = run(federation, Faults(duplicates=0.7, shuffled=0.7))
+    plain = rounds(federation, fedavg(SOLVER), 3)
+    assert pack(spoilt.state) == pack(plain.state)
+    assert spoilt.mailbox.traffic == plain.mailbox.traffic
+
+
+def test_lost_messages_are_lost_clients_and_the_same_ones_every_time(federation: Federation) -> None:
+    patience = Patience(quorum=0.25)
+    first, second = (run(federation, Faults(loss=0.2), patience) for _ in range(2))
+    assert first.mailbox.lost == second.mailbox.lost != []
+    assert pack(first.state) == pack(second.state)
+    other = run(federation, Faults(loss=0.2), patience, seed=3)
+    assert other.mailbox.lost != first.mailbox.lost
+
+
+def test_a_meter_counts_what_the_mailbox_counts(federation: Federation) -> None:
+    meters: list[Metered] = []
+    plan = Plan(federation, fedavg(SOLVER), 2)
+
+    def connect(host: Host) -> Metered:
+        meters.append(Metered(InProcess(host)))
+        return meters[0]
+
+    running = Running(plan, Alone(torch.device("cpu")), None, Silent(), connect)
+    running.play_rounds()
+    told = meters[0].meters
+    assert sum(m.bytes_up for m in told.values()) == running.mailbox.traffic.wire_up
+    assert {m.asked for m in told.values()} == {m.answered for m in told.values()} == {2}
+    assert not meters[0].waited_for()
+
+
+def test_faults_that_make_no_sense_are_refused() -> None:
+    with pytest.raises(ConfigError, match=r"transport\.faults\.loss is 1\.5"):
+        Faults(loss=1.5)
