@@ -24,7 +24,7 @@ from motet.experiment.run import Running, programs_of
 from motet.learning.bench import Alone
 from motet.report.progress import Silent
 from motet.transport.chunks import Assembly, Parcel
-from motet.transport.door import PROTOCOL, Door, Hello, Welcome
+from motet.transport.door import PROTOCOL, Door, Knock, Welcome
 from motet.transport.host import Host
 from motet.transport.journal import Journal
 from motet.transport.links import Links
@@ -116,9 +116,9 @@ def door(*clients: str, session: str = "one", **options: Any) -> Door:
     return Door(Welcome("0123abcd", session, "digest", {}, {}, ""), "print", clients, **options)
 
 
-def hello(*clients: str, **changes: Any) -> Hello:
+def hello(*clients: str, **changes: Any) -> Knock:
     given = {"protocol": PROTOCOL, "clients": clients, "digest": "digest", "token": ""}
-    return Hello(**{**given, **changes})
+    return Knock(**{**given, **changes})
 
 
 def side(federation: Federation, algorithm: Algorithm, memory: Path | None = None) -> Side:

@@ -175,8 +175,10 @@ def test_the_contrastive_term_trains_decoder_and_contrast_head_and_no_more(backb
     both, worth = Contrasted(CrossEntropy()).losses(pack, batch)
     assert ((both - plain) > 0).tolist() == [True, True, False]  # the last has no partner
     assert worth.tolist() == [1, 1, 1]
+    pack.refresh()
     (both - plain).sum().backward()
-    moved = {n.partition(".")[0] + "." + n.split(".")[1] for n, g in pack.windows(pack.grad[0]) if g.abs().sum() > 1e-6}
+    pack.collect()
+    moved = {n.partition(".")[0] + "." + n.split(".")[1] for n, g in pack.windows(pack.grad) if g.abs().sum() > 1e-6}
     assert moved == {"backbone.decoder", "contrast.1", "contrast.4"}
 
 

@@ -78,14 +78,14 @@ def test_naming_another_algorithm_drops_the_options_of_the_first() -> None:
         (["server.type=adamm"], "server.type: there is no 'adamm'"),
         (
             ["codec=float61"],
-            "codec: there is no 'float61'; there is float16, bfloat16, int8, int4, top_k. Did you mean 'float16'?",
+            "codec: there is no 'float61'; there is float16, bfloat16, int8, int4, top_k, clip. Did you mean 'float16'?",
         ),
         (["codec=[int8, float16]"], "codec: int8 must be the last of its chain"),
         (
             ["codec=[top_k: {shares: 0.1}]"],
             "codec top_k: unknown option 'shares'; it takes share, feedback. Did you mean 'share'?",
         ),
-        (["codec=top_k"], "say which way each codec is for: codec: {up: [top_k, int8], down: [float16]}"),
+        (["codec=top_k"], "say which way each codec is for: codec: {up: [top_k], down: [float16]}"),
         (["codec.up=top_k", "algorithm.sends=weights"], "top_k cannot code weights"),
     ],
 )

@@ -15,7 +15,7 @@ from motet.algorithms import adafd, dsfl, fedavg_logits, fedkd, mhat
 from motet.algorithms.distillation import least
 from motet.algorithms.importance import Account, shares
 from motet.algorithms.opinions import TopClasses, shortened, whole
-from motet.codecs import Float16
+from motet.codecs import float16
 from motet.codecs.channel import Chain, Channel
 from motet.core.errors import ConfigError, RunError
 from motet.core.program import Algorithm, Round
@@ -174,7 +174,7 @@ def test_shorter_opinions_cost_fewer_bytes(federation: Federation) -> None:
     rows, clients = 16, 4
     short = played(begun(federation, adafd(SOLVER, top_classes=1))).mailbox.traffic
     assert short.payload_up == clients * (rows * (2 * 4 + 1) + 8)
-    half = Channel(up=Chain((Float16(),)), down=Chain((Float16(),)))
+    half = Channel(up=Chain((float16(),)), down=Chain((float16(),)))
     halved = played(begun(federation, adafd(SOLVER), channel=half)).mailbox.traffic
     assert halved.payload_up == clients * (rows * 4 * 2 + 8)
     assert halved.payload_down == clients * rows * 4 * 2

@@ -43,7 +43,11 @@ def test_in_a_drift_a_client_meets_other_rows_later_and_none_twice() -> None:
 
 def test_a_run_over_a_drift_ends_elsewhere_than_over_the_same_rows_at_once(rounds: RunRounds) -> None:
     found = federation("drift", clients=3, phases=2, every=1)
-    still = dataclasses.replace(found, partition=dataclasses.replace(found.partition, every=0))  # for ever in its first phase
+    (group,) = found.groups
+    resting_group = dataclasses.replace(
+        group, partition=dataclasses.replace(group.partition, every=0)
+    )  # for ever in its first phase
+    still = dataclasses.replace(found, groups=(resting_group,))
     solver = Solver(optimizer="sgd", lr=0.1, batch=8)
     moving, resting = (rounds(f, fedavg(solver), 2).state.params.flat for f in (found, still))
     first, again = (rounds(f, fedavg(solver), 1).state.params.flat for f in (found, still))
@@ -56,11 +60,17 @@ def test_texts_of_a_language_model_are_put_together_within_a_phase_only() -> Non
     found = federation("drift", corpus, clients=2, phases=3, every=1, by="domain")
     pieces = found.features.columns["input_ids"]
     whole = [found.site(found.clients[k], r).split("train").rows for k in range(2) for r in range(3)]
-    assert sorted(np.concatenate(whole).tolist()) == sorted(found.train.rows[: int(found.train.offsets[-1])].tolist())
-    tokens = sum(len(pieces[int(row)]) for row in found.train.rows[: int(found.train.offsets[-1])])
+    assert sorted(np.concatenate(whole).tolist()) == sorted(
+        found.groups[0].train.rows[: int(found.groups[0].train.offsets[-1])].tolist()
+    )
+    tokens = sum(len(pieces[int(row)]) for row in found.groups[0].train.rows[: int(found.groups[0].train.offsets[-1])])
     flat = federation("label", corpus, clients=2, by="domain")
     assert tokens == pytest.approx(
-        sum(len(flat.features.columns["input_ids"][int(r)]) for r in flat.train.rows[: int(flat.train.offsets[-1])]), abs=6
+        sum(
+            len(flat.features.columns["input_ids"][int(r)])
+            for r in flat.groups[0].train.rows[: int(flat.groups[0].train.offsets[-1])]
+        ),
+        abs=6,
     )
 
 

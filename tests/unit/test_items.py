@@ -52,7 +52,7 @@ def test_every_example_has_a_score(name: str) -> None:
 
 def test_items_of_clients_are_kept_only_if_that_is_asked_for(federation, bench) -> None:  # type: ignore[no-untyped-def]
     kept, _ = run(Plan(federation, fedavg(), 1, evaluation=Evaluation(items=True)), bench)
-    assert {len(items) for owner, items in kept.items.items() if owner} == set(federation.test.sizes.tolist())
+    assert {len(items) for owner, items in kept.items.items() if owner} == set(federation.partition.test.sizes.tolist())
     own = np.mean([items.mean() for owner, items in kept.items.items() if owner])
     assert own == pytest.approx(kept.clients_final["mean"], abs=1e-6)
     plain, _ = run(Plan(federation, fedavg(), 1), bench)

@@ -31,7 +31,7 @@ from motet.learning.bench import Scratch
 from motet.report.page import serve_page
 from motet.report.progress import Silent, Watch
 from motet.report.status import Status
-from motet.transport.door import PROTOCOL, Hello
+from motet.transport.door import PROTOCOL, Knock
 from motet.transport.links import Links
 from motet.transport.member import Line, Member
 from motet.transport.metered import Metered
@@ -103,7 +103,7 @@ def join(own: Own, dial: Callable[[], Line], token: str, give_up: float, told: T
     digest = resolved(own.config).digest if own.config is not None else ""
     builder = Builder(own, told)
     try:
-        return Member(dial, Hello(PROTOCOL, own.names, digest, token), builder, give_up, told).attend()
+        return Member(dial, Knock(PROTOCOL, own.names, digest, token), builder, give_up, told).attend()
     finally:
         builder.close()
 

@@ -298,27 +298,32 @@ def run(
             running.watch.note(f"{what} come from the run's seed: a simulation that repeats, and protects nobody")
     try:
         running.play_rounds()
-        mean = running.look_at_mean("test") if plan.secure else {}
-        clients, items = running.look_at_clients(), running.look_at_items()
+        seen = running.look_at_mean("test") if plan.secure else {}, running.look_at_clients(), running.look_at_items()
     except BaseException:
         running.transport.close()
         running.save()
         raise
     finally:
         running.watch.end()
-    headline = plan.federation.task.headline
-    own = {client: scores[plan.federation.group_of(client).task.headline] for client, scores in clients.items()}
+    return _result(running, bench.processed - before, *seen), running
+
+
+def _result(
+    running: Running, processed: int, mean: dict[str, float], clients: dict[ClientId, dict[str, float]], items: Any
+) -> Result:
+    """`mean`: over all clients, where nothing else of them may be read."""
+    federation, headline = running.plan.federation, running.plan.federation.task.headline
+    own = [scores[federation.group_of(client).task.headline] for client, scores in clients.items()]
     running.record.add(running.done, "clients", "test", mean or means(clients.values()), running.mailbox.traffic)
     for client, scores in clients.items():
         running.record.add(running.done, client, "test", scores, running.mailbox.traffic)
-    across = {"mean": mean[headline]} if headline in mean else spread(list(own.values()))
+    across = {"mean": mean[headline]} if headline in mean else spread(own)
     final, best = final_and_best(running.record, headline)
-    pace = (bench.processed - before) / running.training if running.training else 0.0
-    result = Result(
+    pace = processed / running.training if running.training else 0.0
+    return Result(
         running.state, running.model_params(), running.record, running.mailbox.traffic, running.memories, final, best, clients,
         across, running.groups, items, running.record.seconds, pace, running.mailbox.lost, running.model_params,
     )  # fmt: skip
-    return result, running
 
 
 def _no_work(address: str, _: Any) -> Any:

@@ -50,7 +50,8 @@ class Private:
     name: str = "private"
 
     def __post_init__(self) -> None:
-        Clip(self.clip)
+        if not 0 < self.clip < float("inf"):
+            raise ConfigError(f"privacy.clip is {self.clip}; it is the length an update is cut to, above 0.")
         if not self.noise > 0:
             raise ConfigError(f"privacy.noise is {self.noise}; it is the noise's deviation over privacy.clip, above 0.")
         if not 0 < self.delta < 1:

@@ -19,7 +19,7 @@ _NAME = re.compile(r"[\w.@+-]{1,80}")
 
 @message
 @dataclass(frozen=True)
-class Hello:
+class Knock:
     """A client's first words. `digest` is of its own recipe, or empty if it takes the server's."""
 
     protocol: int
@@ -86,7 +86,7 @@ class Door:
     tokens: Mapping[ClientId, str] = field(default_factory=dict)
     known: Callable[[ClientId], None] = lambda client: None  # told of a newcomer before he is let in
 
-    def refusal(self, hello: Hello, certified: str | None = None) -> str | None:
+    def refusal(self, hello: Knock, certified: str | None = None) -> str | None:
         """Why this client is not let in; None if it is. `certified` is the name in its certificate, if it showed one."""
         if hello.protocol != PROTOCOL:
             return f"the server speaks protocol {PROTOCOL}, you speak {hello.protocol}; use the same version of Motet."

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from motet.core.errors import WireError
 from motet.core.script import ClientId
 from motet.transport.chunks import SMALL, Parcel
-from motet.transport.door import Door, Farewell, Hello, Ready, Refusal
+from motet.transport.door import Door, Farewell, Knock, Ready, Refusal
 from motet.transport.messages import Reply, Request
 from motet.wire import unpack
 
@@ -142,7 +142,7 @@ class Links:
 
     def _understand(self, link: Link, value: Any) -> None:
         match value:
-            case Hello() if link not in self.names:
+            case Knock() if link not in self.names:
                 self._greet(link, value)
             case Ready() if link in self.names:
                 self._begin(link, value)
@@ -151,7 +151,7 @@ class Links:
             case _:
                 raise WireError(f"a {type(value).__name__} is not expected here.")
 
-    def _greet(self, link: Link, hello: Hello) -> None:
+    def _greet(self, link: Link, hello: Knock) -> None:
         if self.over is not None:
             link.push(Parcel.of(self.over))
             return

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple, Protocol
 from motet.core.errors import ConfigError, RunError, WireError
 from motet.core.script import ClientId
 from motet.transport.chunks import Parcel
-from motet.transport.door import Farewell, Hello, Ready, Refusal, Welcome
+from motet.transport.door import Farewell, Knock, Ready, Refusal, Welcome
 from motet.transport.host import Host
 from motet.transport.journal import Journal
 from motet.transport.messages import Reply, Request
@@ -49,7 +49,7 @@ class Member:
     def __init__(
         self,
         dial: Callable[[], Line],
-        hello: Hello,
+        hello: Knock,
         prepare: Callable[[Welcome], Side],
         give_up: float = 600.0,
         told: Callable[[str], None] = lambda text: None,
