@@ -20,7 +20,7 @@ from motet.core.program import Algorithm, Round
 from motet.core.script import play
 from motet.experiment.federation import Federation
 from motet.experiment.plan import Plan
-from motet.experiment.run import Running, programs_of
+from motet.experiment.run import Running
 from motet.learning.bench import Alone
 from motet.report.progress import Silent
 from motet.transport.chunks import Assembly, Parcel
@@ -124,7 +124,9 @@ def hello(*clients: str, **changes: Any) -> Knock:
 def side(federation: Federation, algorithm: Algorithm, memory: Path | None = None) -> Side:
     bench = Alone(torch.device("cpu"))
     journal = Journal(memory)
-    return Side(Host(programs_of(algorithm), federation.context, bench, journal, steady=True), journal, "print")
+    return Side(
+        Host(Plan(federation, algorithm, 1).programs, federation.context, bench, journal, steady=True), journal, "print"
+    )
 
 
 class Crew:

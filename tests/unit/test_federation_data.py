@@ -58,20 +58,13 @@ def test_a_run_over_a_drift_ends_elsewhere_than_over_the_same_rows_at_once(round
 def test_texts_of_a_language_model_are_put_together_within_a_phase_only() -> None:
     corpus = toy_lm(train=60, test=24, authors=6)
     found = federation("drift", corpus, clients=2, phases=3, every=1, by="domain")
-    pieces = found.features.columns["input_ids"]
+    pieces, train = found.features.columns["input_ids"], found.groups[0].train
     whole = [found.site(found.clients[k], r).split("train").rows for k in range(2) for r in range(3)]
-    assert sorted(np.concatenate(whole).tolist()) == sorted(
-        found.groups[0].train.rows[: int(found.groups[0].train.offsets[-1])].tolist()
-    )
-    tokens = sum(len(pieces[int(row)]) for row in found.groups[0].train.rows[: int(found.groups[0].train.offsets[-1])])
+    assert sorted(np.concatenate(whole).tolist()) == sorted(train.rows[: int(train.offsets[-1])].tolist())
+    tokens = sum(len(pieces[int(row)]) for row in train.rows[: int(train.offsets[-1])])
     flat = federation("label", corpus, clients=2, by="domain")
-    assert tokens == pytest.approx(
-        sum(
-            len(flat.features.columns["input_ids"][int(r)])
-            for r in flat.groups[0].train.rows[: int(flat.groups[0].train.offsets[-1])]
-        ),
-        abs=6,
-    )
+    own, all_at_once = flat.groups[0].train, flat.features.columns["input_ids"]
+    assert tokens == pytest.approx(sum(len(all_at_once[int(r)]) for r in own.rows[: int(own.offsets[-1])]), abs=6)
 
 
 def test_public_texts_are_there_for_everybody() -> None:

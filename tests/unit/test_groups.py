@@ -20,7 +20,7 @@ from motet.experiment.config import Config
 from motet.experiment.federation import Federation, Medley
 from motet.experiment.plan import plan_of
 from motet.experiment.run import Running
-from motet.experiment.session import export_model, perform
+from motet.experiment.session import export_models, perform
 from motet.learning.bench import Alone
 from motet.learning.solver import Solver
 from motet.report.progress import Silent
@@ -204,8 +204,8 @@ def test_a_mixed_run_leaves_a_summary_of_each_group_and_every_client_s_model(tas
     assert said["groups"][1]["clients_final"]["mean"] == said["groups"][1]["clients_final"]["worst_decile"]
     assert not (finished.folder / "model").exists()
     with pytest.raises(ConfigError, match="say whose: --client toy-classification/client-0"):
-        export_model(finished.folder, tmp_path / "none", None)
-    export_model(finished.folder, tmp_path / "tagger", "toy-tagging/client-0")
+        export_models(finished.folder, tmp_path / "none", None)
+    export_models(finished.folder, tmp_path / "tagger", "toy-tagging/client-0")
     assert "BertForTokenClassification" in (tmp_path / "tagger" / "config.json").read_text()
 
 

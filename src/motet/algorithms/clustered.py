@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 
+from motet.algorithms.kinship import cosines
 from motet.core.layers import Layers
 from motet.core.messages import message
 from motet.core.params import Params
@@ -80,8 +80,8 @@ class Clustered:
     def train(self, ctx: Context, params: Params, own: Params | None) -> Work[tuple[Params, Params | None]]:
         before = self.assemble(ctx, params, own)
         after = yield from ctx.fit(before, self.solver)
-        kept = after.params.except_(self.shared) if self.shared != Layers.all() else None
-        return (after.params - before).only(self.shared), kept
+        kept = after.params.without(params.layout)
+        return (after.params - before).narrowed(params.layout), kept if kept.layout.names else None
 
     def view(self, state: Clusters, client: ClientId) -> Params:
         """The model of the client's cluster; for somebody who is in none, that of the largest."""
@@ -89,7 +89,7 @@ class Clustered:
         return (its[0] if its else max(state.clusters, key=lambda k: len(k.members))).params
 
     def assemble(self, ctx: Context, params: Params, own: Params | None) -> Params:
-        return ctx.model.fresh.with_(own).with_(params)
+        return ctx.fresh.with_(own).with_(params)
 
 
 def mean(updates: Sequence[Params]) -> Params:
@@ -97,14 +97,6 @@ def mean(updates: Sequence[Params]) -> Params:
     for update in updates:
         total.add("", Weighted(update, 1.0))
     return total.value().value
-
-
-def cosines(updates: Sequence[Params]) -> np.ndarray:
-    """cos(Δᵢ, Δⱼ) of all pairs; 0 where one did not move."""
-    rows = torch.stack([u.flat for u in updates]).double()
-    rows = rows / torch.linalg.vector_norm(rows, dim=1, keepdim=True).clamp(min=1e-30)
-    found: np.ndarray = (rows @ rows.T).numpy()
-    return found
 
 
 def halves(similarities: np.ndarray) -> np.ndarray:

@@ -2,7 +2,7 @@
 
     vᵢ ← vᵢ − η(∇Fᵢ(vᵢ) + λ(vᵢ − wᵗ)),    wᵢ ← wᵢ − η∇Fᵢ(wᵢ) from wᵗ,    w ← w + Σ pᵢ(wᵢ − wᵗ) / Σ pᵢ        (Algorithm 1)
 
-Own steps come first, as in FederatedScope; the authors interleave them batch by batch, on the same batches. Here too both
+Twofold steps come first, as in FederatedScope; the authors interleave them batch by batch, on the same batches. Here too both
 trainings see the same batches, so λ = 0 leaves an isolated model beside FedAvg's, each to the last bit.
 """
 
@@ -11,6 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from motet.algorithms.fedavg import AvgState, Weighting, weight_of
+from motet.core.layers import Layers
+from motet.core.messages import message
 from motet.core.params import Params
 from motet.core.program import Round, Start
 from motet.core.script import ClientId, Script, to_all, total, work
@@ -21,35 +23,49 @@ from motet.learning.solver import Solver
 from motet.optim import Apply, ServerOptimizer
 
 
+@message
+@dataclass(frozen=True, eq=False)
+class Twofold:
+    """A client's own model, and what of the common one is this client's alone: the head of its task, where tasks differ."""
+
+    mine: Params
+    rest: Params
+
+
 @dataclass(frozen=True)
 class Ditto:
     solver: Solver
     lam: float
     server: ServerOptimizer = Apply()
     weighting: Weighting = "examples"
+    shared: Layers = Layers.all()
     name: str = "ditto"
     personal: bool = True
 
     def init(self, start: Start) -> AvgState:
-        return AvgState(start.shared, self.server.init(start.shared))
+        params = start.shared.only(self.shared)
+        return AvgState(params, self.server.init(params))
 
     def round(self, state: AvgState, rnd: Round) -> Script[AvgState]:
         updates = yield from total(self.train, to_all(rnd.cohort, state.params))
         return AvgState(*self.server.step(state.params, updates.value, state.optimizer))
 
     @work(reveals="sum")
-    def train(self, ctx: Context, params: Params, own: Params | None) -> Work[tuple[Weighted, Params]]:
+    def train(self, ctx: Context, params: Params, own: Twofold | None) -> Work[tuple[Weighted, Twofold]]:
         held = replace(self.solver, pull=self.lam)
-        mine = yield from ctx.fit(self.assemble(ctx, params, own), held, anchor=params)
-        ours = yield from ctx.fit(params, self.solver)
-        return Weighted(ours.params - params, weight_of(self.weighting, ctx, ours)), mine.params
+        before = ctx.fresh.with_(own.rest if own else None).with_(params)
+        mine = yield from ctx.fit(self.assemble(ctx, params, own), held, anchor=before)
+        ours = yield from ctx.fit(before, self.solver)
+        update = (ours.params - before).narrowed(params.layout)
+        kept = Twofold(mine.params, ours.params.without(params.layout))
+        return Weighted(update, weight_of(self.weighting, ctx, ours)), kept
 
     def view(self, state: AvgState, client: ClientId) -> Params:
         return state.params
 
-    def assemble(self, ctx: Context, params: Params, own: Params | None) -> Params:
+    def assemble(self, ctx: Context, params: Params, own: Twofold | None) -> Params:
         """One's own model; the common one for a client that has none yet."""
-        return params if own is None else own
+        return ctx.fresh.with_(params) if own is None else own.mine
 
 
 def ditto(
@@ -57,6 +73,7 @@ def ditto(
     lam: float = 0.1,
     server: ServerOptimizer = Apply(),
     weighting: Weighting = "examples",
+    shared: tuple[str, ...] = ("all",),
 ) -> Ditto:
     """FedAvg, and beside it each client's own model held near the common one (Li et al. 2021)."""
-    return Ditto(solver, lam, server, weighting)
+    return Ditto(solver, lam, server, weighting, Layers.of(*shared))

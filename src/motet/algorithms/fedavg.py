@@ -57,13 +57,13 @@ class FedAvg:
                 f"{self.name} wants {self.frozen} frozen, but this model trains them ({trained[0]}, …); add {self.frozen} to "
                 "the model's freeze, or choose embeddings=global or local."
             )
-        self.shared.check(layout.names, layout.parts, f"{self.name}, the layers that are shared")
-        params = start.shared.only(self.shared)
-        if not params.layout.names and self.shared != Layers.none():
+        if not layout.names and self.shared != Layers.none():
             raise ConfigError(
                 f"{self.name}: the models of this federation have none of the layers to be averaged ({self.shared}) in common "
                 "(by name and shape); give the groups like models, or use a method that averages none (isolated)."
             )
+        self.shared.check(layout.names, layout.parts, f"{self.name}, the layers that are shared")
+        params = start.shared.only(self.shared)
         return AvgState(params, self.server.init(params))
 
     def round(self, state: AvgState, rnd: Round) -> Script[AvgState]:

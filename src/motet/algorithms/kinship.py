@@ -19,7 +19,7 @@ def cosines(updates: Sequence[Params]) -> np.ndarray:
     gram = torch.zeros(len(updates), len(updates), dtype=torch.float64)
     for at in range(0, updates[0].layout.size if updates else 0, _COLUMNS):
         some = torch.stack([u.flat[at : at + _COLUMNS] for u in updates]).double()
-        gram += some @ some.T
+        gram += (some @ some.T).cpu()
     norms = gram.diagonal().sqrt()
     near = (gram / (norms[:, None] * norms[None]).clamp(min=1e-30)).clamp(-1, 1)
     near.fill_diagonal_(1.0)

@@ -13,9 +13,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from motet.algorithms.clustered import cosines
+from motet.algorithms.kinship import cosines
 from motet.core.layers import Layers
-from motet.core.params import Params
+from motet.core.params import Params, common
 from motet.core.program import Round, Start
 from motet.core.script import ClientId, Script, gather, work
 from motet.core.weighted import RunningSum, Weighted
@@ -39,6 +39,8 @@ class SimilarPeers:
     def round(self, state: None, rnd: Round) -> Script[None]:
         moves: dict[ClientId, Weighted] = yield from gather(self.train, dict.fromkeys(rnd.cohort))
         clients = sorted(moves)
+        layout = common([moves[c].value for c in clients]).layout  # tasks may differ in their heads
+        moves = {c: Weighted(move.value.narrowed(layout), move.weight) for c, move in moves.items()}
         alike = np.maximum(0, cosines([moves[c].value for c in clients])) ** self.gamma
         np.fill_diagonal(alike, 1.0)  # a client is like itself, even one that did not move
         mixtures = {}
@@ -46,25 +48,26 @@ class SimilarPeers:
             total = RunningSum()
             for peer, share in zip(clients, row, strict=True):
                 total.add(peer, moves[peer].scaled(float(share)))
-            mixtures[client] = total.value().value if total.weight else moves[client].value
+            if total.weight:
+                mixtures[client] = total.value().value - moves[client].value
         yield from gather(self.follow, mixtures)
 
     @work(reveals="each")
     def train(self, ctx: Context, _: None, own: Params | None) -> Work[tuple[Weighted, Params]]:
         before = self.assemble(ctx, None, own)
         after = yield from ctx.fit(before, self.solver)
-        move = (after.params - before).only(self.shared)
-        return Weighted(move, float(ctx.size)), before.with_(after.params.except_(self.shared))
+        return Weighted((after.params - before).only(self.shared), float(ctx.size)), after.params
 
     @work(reveals="each")
-    def follow(self, ctx: Context, mixture: Params, own: Params) -> tuple[None, Params]:
-        return None, own.with_(own.only(self.shared) + mixture)
+    def follow(self, ctx: Context, change: Params, own: Params) -> tuple[None, Params]:
+        """From one's own move to the mixture; a client that is not reached keeps its own."""
+        return None, own.with_(own.narrowed(change.layout) + change)
 
     def view(self, state: None, client: ClientId) -> None:
         return None
 
     def assemble(self, ctx: Context, view: None, own: Params | None) -> Params:
-        return ctx.model.fresh if own is None else own
+        return ctx.fresh if own is None else own
 
 
 def spfl_like(solver: Solver = Solver(optimizer="sgd"), gamma: float = 1.0, shared: tuple[str, ...] = ("all",)) -> SimilarPeers:
