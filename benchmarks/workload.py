@@ -11,7 +11,7 @@ import transformers
 
 from motet.core.rng import Seed, own_randomness
 from motet.datasets.corpus import Corpus
-from motet.experiment.federation import Federation, arranged
+from motet.experiment.federation import Federation, Members, arranged
 from motet.learning.features import Features, Ragged
 from motet.learning.model import Model
 from motet.learning.solver import Solver
@@ -76,4 +76,6 @@ class Workload:
         shares = Shares.cut(np.arange(len(ids)), np.full(self.clients, self.examples))
         none = Shares.cut(np.zeros(0, np.int64), np.zeros(self.clients, np.int64))
         partition = Partition(shares, none, {})
-        return arranged(Classification(names), model, corpus, features, partition, Seed(0), self.tokens)
+        everybody = Members(partition.clients, 0, self.clients)
+        group = arranged("random", Classification(names), model, corpus, features, partition, self.tokens, everybody)
+        return Federation((group,), group, Seed(0))

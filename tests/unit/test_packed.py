@@ -186,6 +186,13 @@ def test_a_pack_repeats_to_the_bit_and_whatever_order_its_jobs_come_in() -> None
     assert all(torch.equal(once[i].params.flat, again[len(jobs) - 1 - i].params.flat) for i in range(len(jobs)))
 
 
+def test_answers_come_in_the_order_of_the_questions() -> None:
+    bench = Together(CPU, width=8, half=False)
+    for i, job in enumerate(jobs_of(CASES["Bert SequenceClassification"])):
+        bench.submit(i, job)
+    assert [key for key, _ in bench.ready()] == [0, 1, 2, 3]
+
+
 def test_more_clients_than_fit_go_in_several_packs() -> None:
     jobs = jobs_of(CASES["Bert SequenceClassification"], sizes=(5, 6, 7, 8, 9))
     found, _ = together(jobs, width=2)

@@ -62,9 +62,11 @@ class Together:
         chosen = max(groups.values(), key=len)
         chosen.sort(key=lambda key: _order(self.waiting[key]))
         answers = self._answers([self.waiting[key] for key in chosen])
-        for key in chosen[: len(answers)]:
+        found = dict(zip(chosen, answers, strict=False))
+        done = [(key, found[key]) for key in self.waiting if key in found]  # as they were asked for: sums fold them at once
+        for key in found:
             del self.waiting[key]
-        return list(zip(chosen, answers, strict=False))
+        return done
 
     def run(self, job: Job) -> Any:
         (answer,) = self._answers([job])

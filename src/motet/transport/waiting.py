@@ -6,7 +6,7 @@ import tempfile
 from typing import IO, Any
 
 from motet.transport.messages import Reply
-from motet.wire import pack, unpack
+from motet.wire import frame, pack, unpack
 
 Place = Any  # whatever orders them
 
@@ -25,8 +25,8 @@ class Waiting:
         return len(self.replies)
 
     def put(self, place: Place, reply: Reply, size: int) -> None:
-        """`size` is the bytes of its tensors."""
-        if self.replies and self.held + size > self.budget:
+        """`size` is the bytes of its tensors. What lies on an accelerator was put there by this process, and stays there."""
+        if self.replies and self.held + size > self.budget and all(t.device.type == "cpu" for t in frame(reply)[1]):
             file = tempfile.TemporaryFile()  # noqa: SIM115 - open until its turn
             file.write(pack(reply))
             self.replies[place] = (file, 0)
