@@ -33,7 +33,7 @@ lint: setup
 	$(BIN)/mypy
 
 test: lint system
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n 2
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache

@@ -20,7 +20,6 @@ class Round:
     cohort: tuple[ClientId, ...]
     seed: Seed
     server: Any
-    note: Callable[[str, Any], None] = lambda name, value: None  # write something down in the run's record
     shelve: Callable[[Params], Params] = lambda params: params  # the same value, on disk where it would fill the memory
 
 

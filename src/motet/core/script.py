@@ -65,12 +65,12 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Remark:
-    """Something a script wants known: a sentence for whoever watches, numbers for the record. It changes nothing."""
+    """Something a script wants known: a sentence for whoever watches, values for the record. It changes nothing."""
 
     text: str = ""
     who: str = "server"
-    about: str = ""
-    values: Mapping[str, float] = field(default_factory=dict)
+    about: str = "note"
+    values: Mapping[str, Any] = field(default_factory=dict)
 
 
 Script = Generator[Exchange | Job | Remark, Any, T]

@@ -144,9 +144,8 @@ class Running:
             self.watch.cohort(index + 1, len(cohort))
             began = time.monotonic()
             context = plan.federation.server_context(index)
-            notes: dict[str, Any] = {}
             seed = plan.federation.seed.of("round", index)
-            rnd = Round(index, plan.rounds, cohort, seed, context, notes.__setitem__, self.shelf.put)
+            rnd = Round(index, plan.rounds, cohort, seed, context, self.shelf.put)
             self.mailbox.round = index
             self.state = self._play(self._noisy(plan.algorithm.round(self.state, rnd), rnd.seed))
             self.memories.settle()
@@ -154,7 +153,6 @@ class Running:
                 self.mailbox.traffic.network_seconds = self.emulated.seconds
             self.done, self.settled, self.books = index + 1, replace(self.mailbox.traffic), self._books()
             self.training += time.monotonic() - began
-            self.record.add(self.done, "server", "note", notes, self.settled)
             self.judge_round()
             if plan.checkpoint.last if self.last() else time.monotonic() - self.saved > plan.checkpoint.seconds:
                 self.save()

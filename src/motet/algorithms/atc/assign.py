@@ -23,7 +23,7 @@ from motet.core.layers import Layers
 from motet.core.messages import message
 from motet.core.params import Params
 from motet.core.program import Round, Start
-from motet.core.script import ClientId, Script, gather, work
+from motet.core.script import ClientId, Remark, Script, gather, work
 from motet.core.weighted import Weighted
 from motet.core.work import Work
 from motet.learning.backbone import MaskedWords, Reconstruction
@@ -74,8 +74,7 @@ class Assign:
         learnt = {c: reply for c, reply in replies.items() if reply.weight > 0}
         group = clustered({c: reply.value for c, reply in learnt.items()}, self.clusters)
         step = {g: mean_of(learnt, [c for c in learnt if group[c] == g]) for g in sorted(set(group.values()))}
-        rnd.note("lesson", lesson)
-        rnd.note("clusters", group)
+        yield Remark(values={"lesson": lesson, "clusters": group})
         moved = {c: state.models[c].with_(asks[c].params + step[group[c]]) for c in learnt}
         return AssignState({**state.models, **{c: rnd.shelve(model) for c, model in moved.items()}})
 

@@ -30,7 +30,7 @@ from motet.core.layers import Layers
 from motet.core.messages import message
 from motet.core.params import Params
 from motet.core.program import Round, Start
-from motet.core.script import ClientId, Script, gather, to_all, work
+from motet.core.script import ClientId, Remark, Script, gather, to_all, work
 from motet.core.weighted import Weighted
 from motet.core.work import Work
 from motet.learning.backbone import Contrasted, Represented
@@ -93,7 +93,7 @@ class Contrast:
         replies = yield from gather(self.learn, {c: self._peers(c, state, seen, rnd) for c in rnd.cohort})
         learnt = {c: reply for c, reply in replies.items() if reply.weight > 0}
         ranking = ranked({c: reply.value for c, reply in learnt.items()})
-        rnd.note("neighbours", {c: list(order[:NOTED]) for c, order in ranking.items()})
+        yield Remark(values={"neighbours": {c: list(order[:NOTED]) for c, order in ranking.items()}})
         moved = {c: state.models[c] + mean_of(learnt, order[: self.neighbours]) for c, order in ranking.items()}
         models = {**state.models, **{c: rnd.shelve(model) for c, model in moved.items()}}
         return ContrastState(models, {**state.ranking, **ranking}, None)
