@@ -92,6 +92,17 @@ class Masking(Protocol):
     ) -> None: ...
 
 
+@message
+@dataclass(frozen=True, eq=False)
+class Uploads:
+    """Masked words added up, of whom they are, and what they stand for."""
+
+    members: tuple[str, ...]
+    layout: Layout
+    double: bool
+    words: torch.Tensor
+
+
 class MaskedSum:
     """Adds masked words in place: a cohort of any size costs this one buffer."""
 
@@ -111,8 +122,11 @@ class MaskedSum:
         self.masking.add(self.total, words)
         self.members.append(client)
 
-    def value(self) -> MaskedSum:
-        return self
+    def value(self) -> Uploads:
+        if self.first is None:
+            raise RunError("no client uploaded anything; there is nothing to sum.")
+        words = torch.from_numpy(self.total.view(np.int32))
+        return Uploads(tuple(self.members), self.first.layout, self.first.double, words)
 
 
 @dataclass(frozen=True)
@@ -140,8 +154,8 @@ class SecureSum:
         self._enough(len(parcels), self.demands.minimum, "sent shares")
         mail = {c: {s: box[c] for s, box in parcels.items() if c in box} for c in parcels}
         deliver = {c: Deliver(mail[c], None if early else asked[c]) for c in parcels}
-        summed: MaskedSum = yield Exchange(address_of(self.upload), deliver, "each", partial(MaskedSum, self.masking))
-        alive = tuple(summed.members)
+        summed: Uploads = yield Exchange(address_of(self.upload), deliver, "each", partial(MaskedSum, self.masking))
+        alive = summed.members
         self._enough(len(alive), self.demands.minimum, "uploaded")
         signatures = yield from gather(self.confirm, to_all(alive, alive))
         answers = yield from gather(self.reveal, to_all(signatures, signatures))
@@ -152,14 +166,11 @@ class SecureSum:
         if count < needed:
             raise RunError(f"{count} clients {what} and a secure sum is over at least {needed}; nothing is revealed.")
 
-    def _opened(
-        self, summed: MaskedSum, circle: Circle, shared: Sequence[ClientId], answers: Mapping[ClientId, Any]
-    ) -> Weighted:
-        if summed.first is None:
-            raise RunError("no client uploaded anything; there is nothing to sum.")
-        self.masking.unmask(summed.total, circle, shared, set(summed.members), answers)
+    def _opened(self, summed: Uploads, circle: Circle, shared: Sequence[ClientId], answers: Mapping[ClientId, Any]) -> Weighted:
+        words = summed.words.numpy().view(np.uint32).copy()
+        self.masking.unmask(words, circle, shared, set(summed.members), answers)
         clients, modulus = len(circle.hellos), self.masking.modulus
-        words, layout, double = summed.total, summed.first.layout, summed.first.double
+        layout, double = summed.layout, summed.double
         total = RunningSum()
         total.weight = float(self.numbers.decode(words[-2:], True, clients, modulus))
         numbers = self.numbers.decode(words[:-2], double, clients, modulus)
