@@ -13,7 +13,7 @@ import torch
 from safetensors.torch import load_file
 
 from motet.core.errors import ConfigError
-from motet.experiment.build import build_algorithm, device_of, make_bench
+from motet.experiment.build import InProcessOptions, build_algorithm, device_of, make_bench
 from motet.experiment.cluster import MpiOptions, device_for
 from motet.experiment.config import Config
 from motet.experiment.federation import Federation
@@ -67,7 +67,7 @@ def on_ray(tmp_path: Path) -> Iterator[tuple[Config, Federation, Running]]:
     os.environ["RAY_TMPDIR"] = "/tmp"  # its sockets' names may not be long
     config = load_recipe("toy-classification", SETTINGS)
     federation = federations_of({"": config})[""]
-    here = make_bench(device_of("cpu"), 0, [federation], Scratch())
+    here = make_bench(device_of("cpu"), InProcessOptions(0), [federation], Scratch())
     bench = ray_bench(RayOptions(actors=2), here, [config])
     yield config, federation, Running(Plan(federation, build_algorithm(config), 2), bench, None, Silent())
     bench.close()
