@@ -12,6 +12,7 @@ import torch
 from tests.families import CASES, Case, shares, texts
 from torch import nn
 
+from motet.core.errors import RunError
 from motet.core.params import Params
 from motet.core.rng import Seed
 from motet.core.work import Failed
@@ -235,3 +236,33 @@ def test_a_teachers_columns_travel_with_their_rows() -> None:
     found, _ = together(taught)
     for i, job in enumerate(taught):
         assert gap(found[i].params.flat, alone(job), job.start.flat) < 2e-5
+
+
+def test_running_out_of_memory_halves_the_pack_and_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    import motet.learning.together as bench_file
+
+    whole, tried = bench_file.fit, []
+
+    def tight(jobs: Any, *rest: Any) -> Any:
+        tried.append(len(jobs))
+        if len(jobs) > 1:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate much.")
+        return whole(jobs, *rest)
+
+    monkeypatch.setattr(bench_file, "fit", tight)
+    jobs = jobs_of(CASES["Bert SequenceClassification"])
+    found, _ = together(jobs, width=4)
+    assert tried == [4, 2, 1, 1, 1, 1]
+    for i, job in enumerate(jobs):
+        assert gap(found[i].params.flat, alone(job), job.start.flat) < 2e-5
+
+
+def test_a_device_that_does_not_hold_one_client_is_an_error_with_a_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    import motet.learning.together as bench_file
+
+    def never(jobs: Any, *rest: Any) -> Any:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate much.")
+
+    monkeypatch.setattr(bench_file, "fit", never)
+    with pytest.raises(RunError, match=r"does not hold one client.*lower solver\.batch"):
+        together(jobs_of(CASES["Bert SequenceClassification"]), width=4)
