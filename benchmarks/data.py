@@ -1,0 +1,124 @@
+"""How fast texts become features, are loaded again, and are found in a large store.
+
+    python -m benchmarks.data [--rows 1600000] [--clients 10000] [--texts 5000]
+
+Ratios in one run: a corpus read back from its store against making it; features from disk against tokenising; one client out of
+the store against the whole of it, with the memory each takes.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from motet.core.rng import Seed
+from motet.datasets.corpus import Corpus
+from motet.datasets.store import open_store, write_store
+from motet.experiment.build import build_task
+from motet.experiment.config import Choice
+from motet.experiment.features import cached_features
+from motet.learning.bench import Alone
+from motet.learning.features import Examples
+from motet.learning.jobs import Infer
+from motet.models.load import ModelChoice, load_model
+
+WORDS = (
+    "the",
+    "of",
+    "a",
+    "film",
+    "good",
+    "bad",
+    "slow",
+    "fine",
+    "story",
+    "actor",
+    "plot",
+    "end",
+    "music",
+    "light",
+    "loved",
+    "hated",
+)
+ONE_CLIENT = """
+import resource, sys, time
+from pathlib import Path
+import h5py, numpy
+from motet.datasets.store import open_client
+before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+began = time.perf_counter()
+corpus = open_client(Path(sys.argv[1]), sys.argv[2])
+took = time.perf_counter() - began
+print(len(corpus), took, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
+"""
+
+
+def timed(what: Callable[[], Any]) -> tuple[float, Any]:
+    began = time.perf_counter()
+    found = what()
+    return time.perf_counter() - began, found
+
+
+def made_up(rows: int, clients: int) -> Corpus:
+    rng = np.random.default_rng(0)
+    lines = [" ".join(rng.choice(WORDS, 14)) for _ in range(1000)]
+    texts = [lines[i] for i in rng.integers(0, len(lines), rows)]
+    labels = [("no", "yes")[k] for k in rng.integers(0, 2, rows)]
+    owners = [f"user-{k:06d}" for k in rng.integers(0, clients, rows)]
+    return Corpus("made-up", "classification", {"text": texts, "label": labels, "client": owners}, rows - rows // 10)
+
+
+def store(rows: int, clients: int, folder: Path) -> None:
+    making, corpus = timed(lambda: made_up(rows, clients))
+    path = folder / "big.h5"
+    writing, _ = timed(lambda: write_store(corpus, path))
+    loading, _ = timed(lambda: open_store(path))
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    command = [sys.executable, "-c", ONE_CLIENT, str(path), "user-000007"]
+    said = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+    count, took, megabytes = said.stdout.split()
+    print(f"store of {rows:,} rows, {clients:,} clients: {path.stat().st_size / 1e6:.0f} MB, written in {writing:.1f} s")
+    print(f"  whole corpus loaded in {loading:.2f} s ({making / loading:.0f}× faster than it was made)")
+    print(
+        f"  one client ({count} rows) loaded in {float(took):.3f} s, with {float(megabytes):.0f} MB ({loading / float(took):.0f}× faster)"
+    )
+
+
+def features(texts: int, folder: Path) -> None:
+    os.environ["MOTET_CACHE"] = str(folder)
+    corpus = made_up(texts, 10)
+    task = build_task(Choice("auto"), corpus)
+    model = load_model(ModelChoice("minilm", 64), task.name, task.labels, lambda: (), Seed(0))
+    slow, _ = timed(lambda: cached_features(task, corpus, model, 64))
+    fast, _ = timed(lambda: cached_features(task, corpus, model, 64))
+    print(f"features of {texts:,} texts: tokenised in {slow:.2f} s ({texts / slow:,.0f} a second), from disk in {fast:.3f} s")
+    small = load_model(ModelChoice("tiny", 64), task.name, task.labels, lambda: corpus.columns["text"][:500], Seed(0))
+    read = cached_features(task, corpus, small, 64)
+    job = Infer(small, small.fresh, Examples(read, np.arange(texts)), task.readout)
+    took, _ = timed(lambda: Alone(torch.device("cpu")).run(job))
+    print(f"evaluation of a tiny model: {texts / took:,.0f} texts a second on one thread")
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--rows", type=int, default=1_600_000)
+    parser.add_argument("--clients", type=int, default=10_000)
+    parser.add_argument("--texts", type=int, default=5_000)
+    args = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        features(args.texts, Path(folder))
+        store(args.rows, args.clients, Path(folder))
+
+
+if __name__ == "__main__":
+    main()
