@@ -60,7 +60,8 @@ class SpanExtraction:
         for at in range(0, len(corpus), BATCH):
             some = slice(at, at + BATCH)
             questions = tokenizer(list(corpus.column("question")[some]), add_special_tokens=False)["input_ids"]
-            coded = tokenizer(list(corpus.column("context")[some]), add_special_tokens=False, return_offsets_mapping=True)
+            how = {"add_special_tokens": False, "return_offsets_mapping": True, "verbose": False}  # long ones are cut below
+            coded = tokenizer(list(corpus.column("context")[some]), **how)
             answers = zip(corpus.column("answers")[some], corpus.column("starts")[some], strict=True)
             parts = zip(questions, coded["input_ids"], coded["offset_mapping"], answers, strict=True)
             for row, (question, passage, places, (texts, starts)) in enumerate(parts):
