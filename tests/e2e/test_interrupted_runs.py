@@ -20,7 +20,8 @@ RUN = ["run", "toy-classification", f"rounds={ROUNDS}", "data.limit=300", "data.
 
 def motet(*words: str) -> subprocess.Popen[str]:
     command = [sys.executable, "-m", "motet", *words]
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    hears = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731 - a background job is born deaf to Ctrl-C
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=hears)  # noqa: PLW1509
 
 
 def finished(*words: str) -> tuple[int, str]:
