@@ -10,27 +10,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from motet import cli
-
 TOY = ["toy-classification", "rounds=2", "data.limit=80", "data.test_limit=40", "transport.workers=0"]
 Call = Callable[..., tuple[int, str, str]]
-
-
-@pytest.fixture
-def motet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Call:
-    monkeypatch.chdir(tmp_path)
-
-    def call(*words: str) -> tuple[int, str, str]:
-        monkeypatch.setattr("sys.argv", ["motet", *words])
-        status = 0
-        try:
-            cli.main()
-        except SystemExit as end:
-            status = int(end.code or 0)
-        said = capsys.readouterr()
-        return status, said.out, said.err
-
-    return call
 
 
 def test_a_run_writes_all_it_promises(motet: Call, tmp_path: Path) -> None:
