@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from motet.core.errors import ConfigError, RunError, WireError
+from motet.transport.arrivals import Arrivals
 from motet.transport.chunks import LEAD, Assembly, Parcel
 from motet.transport.links import Links
 
@@ -150,7 +151,7 @@ class GrpcLine:
     def __init__(self, server: str, security: Security | None = None, limit: int = 2**36) -> None:
         self.channel = grpc.insecure_channel(server, _OPTIONS) if security is None else _secure(server, security)
         self.outbox: queue.Queue[bytes | None] = queue.Queue(4)  # chunks: a client holds its reply once
-        self.inbox: queue.SimpleQueue[memoryview | Exception] = queue.SimpleQueue()
+        self.arrivals = Arrivals()
         self.assembly, self.sent = Assembly(limit), 0
         self.broken = threading.Event()
         self.sending = threading.Lock()
@@ -172,14 +173,7 @@ class GrpcLine:
             self.sent += 1
 
     def receive(self, timeout: float | None) -> memoryview | None:
-        try:
-            item = self.inbox.get(timeout=timeout)
-        except queue.Empty:
-            return None
-        if isinstance(item, Exception):
-            self.inbox.put(item)  # it stays broken
-            raise item
-        return item
+        return self.arrivals.next(timeout)
 
     def close(self) -> None:
         self.broken.set()
@@ -194,7 +188,7 @@ class GrpcLine:
             for chunk in self.stream:
                 message = self.assembly.add(chunk)
                 if message is not None:
-                    self.inbox.put(message)
+                    self.arrivals.put(message)
         except WireError as error:
             why = str(error)
         except grpc.RpcError as error:
@@ -202,7 +196,7 @@ class GrpcLine:
         except Exception as error:  # a channel that is closed while it is read raises what it likes
             why = type(error).__name__
         self.broken.set()
-        self.inbox.put(ConnectionError(why[:200]))
+        self.arrivals.put(ConnectionError(why[:200]))
 
 
 def _secure(server: str, security: Security) -> Any:

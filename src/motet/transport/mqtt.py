@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from motet.core.errors import ConfigError, RunError, WireError
+from motet.transport.arrivals import Arrivals
 from motet.transport.chunks import Assembly, Parcel
 from motet.transport.links import Links
 
@@ -247,7 +248,7 @@ class MqttLine:
 
     def __init__(self, broker: Broker, limit: int = 2**36) -> None:
         self.broker, self.name = broker, secrets.token_hex(16)
-        self.inbox: queue.SimpleQueue[memoryview | Exception] = queue.SimpleQueue()
+        self.arrivals = Arrivals()
         self.assembly, self.broken = Assembly(limit), threading.Event()
         self.server: bytes | None = None
         self.there, self.sending = threading.Event(), threading.Lock()
@@ -268,14 +269,7 @@ class MqttLine:
             self.flow.send(parcel)
 
     def receive(self, timeout: float | None) -> memoryview | None:
-        try:
-            item = self.inbox.get(timeout=timeout)
-        except queue.Empty:
-            return None
-        if isinstance(item, Exception):
-            self.inbox.put(item)  # it stays broken
-            raise item
-        return item
+        return self.arrivals.next(timeout)
 
     def close(self) -> None:
         self.flow.end(said=not self.broken.is_set())
@@ -310,9 +304,9 @@ class MqttLine:
                 self._break(str(error))
                 return
             if whole is not None:
-                self.inbox.put(whole)
+                self.arrivals.put(whole)
 
     def _break(self, why: str) -> None:
         self.broken.set()
         self.flow.end(said=False)
-        self.inbox.put(ConnectionError(why))
+        self.arrivals.put(ConnectionError(why))
