@@ -40,7 +40,11 @@ def commands() -> str:
     lines = ["# Commands", "", "`motet --help`, and `motet COMMAND --help`, say the same."]
     for name, command in _all_commands(typer.main.get_command(app)):
         lines += ["", f"## motet {name}", "", (command.help or "").strip(), ""]
-        rows = [(_usage(p), getattr(p, "help", None) or "") for p in command.params if not getattr(p, "hidden", False) and p.name != "help"]
+        rows = [
+            (_usage(p), getattr(p, "help", None) or "")
+            for p in command.params
+            if not getattr(p, "hidden", False) and p.name != "help"
+        ]
         if rows:
             lines += ["| argument | meaning |", "| --- | --- |", *(f"| `{a}` | {said} |" for a, said in rows)]
     return "\n".join(lines) + "\n"
@@ -64,7 +68,12 @@ def recipe_keys() -> str:
     """Every section of a recipe, its keys, defaults and what the code says beside them."""
     from motet.experiment.config import Config
 
-    lines = ["# Recipes", "", "A recipe is YAML with these keys; all have defaults. On the command line they are `section.key=value`.", ""]
+    lines = [
+        "# Recipes",
+        "",
+        "A recipe is YAML with these keys; all have defaults. On the command line they are `section.key=value`.",
+        "",
+    ]
     lines += _fields(Config, "")
     return "\n".join(lines) + "\n"
 
@@ -75,10 +84,19 @@ def _fields(kind: type, before: str) -> list[str]:
     for field in dataclasses.fields(kind):
         default = _default(field)
         if dataclasses.is_dataclass(default) and type(default).__name__ not in ("Choice", "Chain"):
-            sections += ["", f"## {before}{field.name}", "", _sentence(type(default)), "", *_fields(type(default), f"{before}{field.name}.")]
+            sections += [
+                "",
+                f"## {before}{field.name}",
+                "",
+                _sentence(type(default)),
+                "",
+                *_fields(type(default), f"{before}{field.name}."),
+            ]
         elif field.name != "recipe":
             said = default.type if type(default).__name__ == "Choice" else default
-            plain.append(f"| `{before}{field.name}` | `{said if said not in (None, '') else '–'}` | {remarks.get(field.name, '')} |")
+            plain.append(
+                f"| `{before}{field.name}` | `{said if said not in (None, '') else '–'}` | {remarks.get(field.name, '')} |"
+            )
     return (["| key | default | meaning |", "| --- | --- | --- |", *plain] if plain else []) + sections
 
 
