@@ -8,7 +8,7 @@ import pytest
 from motet.core.errors import ConfigError, DataError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.datasets.load import DataChoice, load_corpus
+from motet.datasets.load import DataChoice, load_corpus, read_corpus
 from motet.datasets.toy import toy_classification
 from motet.learning.features import Ragged
 from motet.tasks.classification import Classification
@@ -107,3 +107,14 @@ def test_the_reviews_of_the_demo_are_there_and_balanced() -> None:
     assert corpus.labels == ("negative", "positive")
     assert set(corpus.column("domain")) == {"imdb", "rotten_tomatoes"}
     assert abs(sum(v == "positive" for v in corpus.column("label")) / len(corpus) - 0.5) < 0.01
+
+
+def test_a_corpus_can_be_cut_anew() -> None:
+    """GLUE's dev sets are small: the papers throw train and dev together and hold out a fifth."""
+    plain = read_corpus(DataChoice(name="toy-classification"))
+    anew = read_corpus(DataChoice(name="toy-classification", resplit=True, test_share=0.4))
+    assert len(anew) == len(plain)
+    assert len(anew) - anew.train == round(0.4 * len(plain))
+    assert sorted(anew.column("text")) == sorted(plain.column("text"))
+    tested = set(plain.column("text")[plain.train :])
+    assert not tested.issuperset(anew.column("text")[anew.train :]), "rows that were trained on are tested on now"

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from motet.core.errors import ConfigError, meant
 from motet.core.rng import Seed
-from motet.datasets.corpus import Corpus
+from motet.datasets.corpus import Corpus, split
 from motet.datasets.hub import from_hub
 from motet.datasets.movie_reviews import movie_reviews
 from motet.datasets.own import own_corpus
@@ -46,6 +46,7 @@ class DataChoice:
     client: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)  # other columns: {context: passage, answers: gold}
     test_share: float = 0.2
+    resplit: bool = False  # forget which rows the corpus tests on: throw all together and cut off test_share anew
     limit: int | None = None
     test_limit: int | None = None
     public_share: float = 0.0  # of every client's training rows: texts that all may read, without labels, for distillation
@@ -73,7 +74,10 @@ def load_corpus(choice: DataChoice, seed: Seed, task: str | None = None) -> Corp
 
 def read_corpus(choice: DataChoice, task: str | None = None) -> Corpus:
     """The whole corpus, however much of it a recipe wants."""
-    return _named(choice, task) if choice.name is not None else _own(choice, task)
+    corpus = _named(choice, task) if choice.name is not None else _own(choice, task)
+    if choice.resplit:
+        return split(corpus.name, corpus.task, corpus.columns, choice.test_share, corpus.source)
+    return corpus
 
 
 def _named(choice: DataChoice, task: str | None) -> Corpus:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import importlib.util
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -139,8 +140,16 @@ def _pair(choice: ModelChoice, texts: Texts) -> tuple[Any, Any]:
 
 
 def _whence(name: str) -> str:
+    """A package's folder, or a directory: of this name, or by a hub name's whole or last part under $MOTET_MODELS or models/.
+
+    So a machine without the network runs the recipes that others run from the hub, which is asked only for the rest.
+    """
     source = MODELS.get(name)
-    return str(source.directory()) if isinstance(source, Packaged) else name
+    if isinstance(source, Packaged):
+        return str(source.directory())
+    homes = [home for home in (os.environ.get("MOTET_MODELS"), "models") if home]
+    places = [Path(name), *(Path(home) / part for home in homes for part in (name, name.rpartition("/")[2]))]
+    return str(next((place for place in places if (place / "config.json").exists()), name))
 
 
 def sentence_encoder(name: str) -> tuple[nn.Module, Any]:
