@@ -184,3 +184,10 @@ def test_spfl_follows_only_those_who_move_alike(federation: Federation, rounds: 
         assert gap.norm() < 1e-5 * own(alone, client).norm()
     soft = rounds(federation, spfl_like(SOLVER, gamma=1.0))
     assert not same(federation, soft, alone)
+
+
+@pytest.mark.parametrize("client", ["imdb-0", "imdb_12", "imdb/client-3", "imdb/a-doctor"])
+def test_families_are_told_by_their_names(client: str) -> None:
+    method = fedavg_st(SOLVER, groups={"classes": ("imdb",), "rest": ("squad",)})
+    assert method.group_of(client) == "classes"
+    assert fedavg_st(SOLVER).group_of(client) == "imdb"

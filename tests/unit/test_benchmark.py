@@ -11,10 +11,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+import yaml
 
 from motet.benchmark.cells import cells_of, check, runs_of
 from motet.benchmark.claims import judged
-from motet.benchmark.estimate import Estimate
+from motet.benchmark.estimate import Estimate, estimated
 from motet.benchmark.papers import fill_in
 from motet.benchmark.render import latex, markdown, number
 from motet.benchmark.session import Asked, Benchmark, load_benchmark, open_benchmark, write_results
@@ -310,3 +311,11 @@ def test_a_suite_may_be_looked_at_with_fewer_seeds(finished: Benchmark) -> None:
     assert Benchmark(**{k: v for k, v in fewer.items() if k in ("folder", "asked", "suite")}).seeds == [42]
     with pytest.raises(ConfigError, match="--seeds is 0"):
         _ = replace(finished, asked=replace(finished.asked, seeds=0)).seeds
+
+
+def test_a_method_that_cannot_work_on_a_model_is_said_before_anything_runs(tmp_path: Path) -> None:
+    split = {"rows": {"FedAvg": {"algorithm": "fedavg"}, "Split": {"algorithm": {"type": "fedsplit", "c": 1}}}}
+    text = yaml.safe_dump({**yaml.safe_load(SUITE), "tables": {"t": {"title": "T", "columns": {"x": {}}, **split}}})
+    runs = runs_of(cells_of(suite_of("split", text), [42], device="cpu"))
+    with Stock() as stock, pytest.raises(ConfigError, match=r"^split/t/Split/x: fedsplit wants embeddings frozen"):
+        estimated(runs, stock, 1)

@@ -11,6 +11,7 @@ import torch
 
 from motet.benchmark.cells import Run
 from motet.benchmark.stock import Stock
+from motet.core.errors import ConfigError
 from motet.experiment.build import build_algorithm, device_of
 from motet.experiment.check import few_steps
 from motet.experiment.config import Config
@@ -53,15 +54,28 @@ class Estimate:
 
 
 def estimated(runs: Mapping[str, Run], stock: Stock, jobs: int | None) -> Estimate:
-    """A few steps for every pair of corpus and model; whatever is wrong with them is found here."""
+    """A few steps for every pair of corpus and model, and a beginning for every method on it: what is wrong is found here."""
     paces: dict[str, Pace] = {}
+    begun: set[tuple[str, str]] = set()
     seconds = {}
     for run in runs.values():
-        kind = repr((run.config.data, run.config.model, run.config.task, run.config.solver.get("batch")))
+        kind = repr((run.config.data, run.config.model, run.config.task, run.config.groups, run.config.solver.get("batch")))
+        method = (kind, repr(run.config.algorithm))
+        if method not in begun:
+            begun.add(method)
+            _begin(run, stock.federation(run))
         if kind not in paces:
             paces[kind] = _pace(run.config, stock.federation(run))
         seconds[run.name] = _seconds(run.config, paces[kind])
     return Estimate(seconds, _jobs(runs, list(paces.values()), jobs))
+
+
+def _begin(run: Run, federation: Federation) -> None:
+    """A method that cannot work on this model is said before hours of others, not after."""
+    try:
+        build_algorithm(run.config).init(federation.start())
+    except ConfigError as error:
+        raise ConfigError(f"{run.config.recipe}: {error}") from None
 
 
 def _pace(config: Config, federation: Federation) -> Pace:

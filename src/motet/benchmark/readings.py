@@ -4,6 +4,7 @@
 | --- | --- |
 | `accuracy` | the metric after the last round, on the global test set; `best accuracy` at its best round |
 | `own accuracy` | every client's own model on its own test set, unweighted mean; `worst accuracy` of the worst tenth |
+| `common accuracy` | the common model on each client's test set, unweighted mean (`evaluation.by_client`) |
 | `MB`, `MB up`, `MB down` | payload of the whole run, decimal megabytes |
 | `rounds to 0.84`, `MB to 0.84` | until the headline first reached it |
 | `seconds` | wall time |
@@ -59,10 +60,14 @@ class Reading:
             own = [r["value"] for r in self._of(rows) if r["split"] == "test" and r["name"] == metric]
             told = spread(own)
             return self.scale * told["mean" if kind == "own" else "worst_decile"] if told else None
+        if kind == "common":
+            seen = [r for r in self._of(rows) if r["split"] == "common" and r["name"] == metric]
+            last = [r["value"] for r in seen if r["round"] == seen[-1]["round"]]
+            return self.scale * float(np.mean(last)) if last else None
         values = [r["value"] for r in rows if r["who"] == "server" and r["split"] == self.split and r["name"] == metric]
         if kind not in ("", "best"):
             raise ConfigError(
-                f"shows: '{self.shows}' is nothing a run has; write a metric, own, worst or best before one, MB, …"
+                f"shows: '{self.shows}' is nothing a run has; write a metric, own, common, worst or best before one, MB, …"
             )
         return self.scale * (max(values) if kind == "best" else values[-1]) if values else None
 
@@ -70,7 +75,7 @@ class Reading:
         """The score of every item this number is about, and whose it is; nothing if it is not about items."""
         found = read_items(folder)
         wanted = [n for n in found if (n != "" and n.startswith(self.of or "")) == self.own and (self.own or n == "")]
-        if not wanted or self.lower_is_better or self.split != "global":
+        if not wanted or self.lower_is_better or self.split != "global" or self.shows.startswith("common "):
             return np.zeros(0), np.zeros(0, np.int64)
         owners = np.concatenate([np.full(len(found[n]), i) for i, n in enumerate(wanted)])
         return np.concatenate([found[n] for n in wanted]), owners
@@ -81,6 +86,6 @@ class Reading:
 
 def _reached(rows: list[Row], headline: str, threshold: float, unit: str) -> float | None:
     for row in rows:
-        if row["who"] == "server" and row["name"] == headline and row["value"] >= threshold:
+        if row["who"] == "server" and row["split"] == "global" and row["name"] == headline and row["value"] >= threshold:
             return float(row["round"]) if unit == "rounds" else row["bytes"] / 1e6
     return None

@@ -98,7 +98,8 @@ class Training:
         if self.clips is not None:
             grad.mul_((self.clips[:k] / (torch.linalg.vector_norm(grad, dim=1, keepdim=True) + 1e-6)).clamp(max=1))
         if self.decays is not None and self.acts is not None:
-            flat.addcmul_(flat * self.acts, -torch.as_tensor(rates).unsqueeze(1) * self.decays[:k])
+            shrink = -torch.as_tensor(rates, device=flat.device).unsqueeze(1) * self.decays[:k]
+            flat.addcmul_(flat * self.acts, shrink)
         self.optimiser.step(rates, k)
         self.slate.note(losses.detach())
 
