@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.sums import Plainly, host_for, vectors
 
+from motet.codecs.skellam import Skellam
 from motet.core.script import ClientId, work
 from motet.core.weighted import Weighted
 from motet.secure import SECURE, secagg, secagg_plus
@@ -268,6 +269,22 @@ def test_survivors_that_share_no_masks_in_one_piece_are_refused() -> None:
     mine = session.circle.seats[server.names[0]]
     gone = {seats[(mine + k) % 12] for k in (3, 4, 8, 9)}  # two gaps as wide as a neighbour's reach
     server.refused(server.names[0], "confirm", tuple(c for c in server.names if c not in gone), "more than one sum")
+
+
+def test_a_sum_whose_noise_would_not_suffice_stays_closed() -> None:
+    """On a ring nobody's neighbours count all survivors; where noise rests on their number, everybody does."""
+    secure = secagg_plus(neighbours=4, dropouts=0.1)
+    for noise, because in (({}, ""), ({"plainly.give": Skellam(1.0, 1.0)}, "the noise in it suffices from 10 on")):
+        server = Server(replace(secure, noise=noise), clients=12)
+        server.uploaded()
+        session = server.host.secrets.get("secure", server.names[0])
+        seats, mine = {seat: client for client, seat in session.circle.seats.items()}, session.circle.seats[server.names[0]]
+        gone = {seats[(mine + k) % 12] for k in (3, 6, 9)}
+        nine = tuple(c for c in server.names if c not in gone)
+        if because:
+            server.refused(server.names[0], "confirm", nine, because)
+        else:
+            assert server.value(server.names[0], "confirm", nine)
 
 
 # ---- a server that makes up clients ---------------------------------------------------------------------------------------

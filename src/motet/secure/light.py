@@ -47,6 +47,9 @@ class Light:
         half = clients // 2 + 1
         return min(clients, max(self.colluders(clients) + 1, half, math.floor(self.threshold * clients + 1e-9)))
 
+    def fewest(self, clients: int) -> int:
+        return self.needed(clients)
+
     def holders(self, circle: Circle, client: ClientId) -> tuple[ClientId, ...]:
         return circle.members
 

@@ -45,6 +45,9 @@ class Pairwise:
     def needed(self, holders: int) -> int:
         return needed(holders, self.threshold)
 
+    def fewest(self, clients: int) -> int:
+        return self.graph.fewest(clients, self.threshold)
+
     def holds_together(self, circle: Circle, survivors: Collection[ClientId]) -> bool:
         return connected(self.graph, circle, survivors)
 

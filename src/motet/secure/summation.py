@@ -13,7 +13,7 @@ sees keys, sealed boxes, masked words, signatures, and what opens the sum. Clien
 from __future__ import annotations
 
 from collections.abc import Collection, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
@@ -22,6 +22,7 @@ import torch
 
 from motet.codecs.channel import Chain, Coded
 from motet.codecs.fixed_point import FixedPoint
+from motet.codecs.skellam import Skellam
 from motet.core.errors import ConfigError, PrivacyError, RunError
 from motet.core.messages import message
 from motet.core.params import Layout, Params
@@ -73,6 +74,9 @@ class Masking(Protocol):
 
     def holders(self, circle: Circle, client: ClientId) -> tuple[ClientId, ...]: ...
     def needed(self, holders: int, /) -> int: ...
+    def fewest(self, clients: int) -> int:
+        """How many of so many clients may be all that are in a sum, where noise must suffice."""
+
     def holds_together(self, circle: Circle, survivors: Collection[ClientId]) -> bool: ...
     def shares(
         self, seed: bytes, key: AgreementKey, circle: Circle, me: ClientId, size: int, draw: Draw
@@ -140,6 +144,7 @@ class SecureSum:
     identities: Identities = Identities()
     seeded: bool = False  # masks from the run's seed: for simulations that must repeat to the last byte; not secure
     codecs: Chain = Chain()
+    noise: Mapping[str, Skellam] = field(default_factory=dict)  # inside the integers of which work's replies
     name: str = "secure"
     fleeting: bool = True  # what it remembers must not reach a disk
 
@@ -169,12 +174,10 @@ class SecureSum:
     def _opened(self, summed: Uploads, circle: Circle, shared: Sequence[ClientId], answers: Mapping[ClientId, Any]) -> Weighted:
         words = summed.words.numpy().view(np.uint32).copy()
         self.masking.unmask(words, circle, shared, set(summed.members), answers)
-        clients, modulus = len(circle.hellos), self.masking.modulus
-        layout, double = summed.layout, summed.double
+        clients, layout, double = len(circle.hellos), summed.layout, summed.double
         total = RunningSum()
-        total.weight = float(self.numbers.decode(words[-2:], True, clients, modulus))
-        numbers = self.numbers.decode(words[:-2], double, clients, modulus)
-        total.sum = Params(layout, numbers if double else numbers * self.largest_weight)
+        total.weight = float(self.numbers.decode(words[-2:], True, clients, self.masking.modulus))
+        total.sum = Params(layout, self._decoded(words[:-2], double, circle.address, clients))
         mean = total.value()
         if double:
             return mean
@@ -244,6 +247,12 @@ class SecureSum:
             raise PrivacyError(
                 "the survivors fall into groups that share no masks, so the server would learn more than one sum."
             )
+        fewest = self.masking.fewest(len(session.circle.members)) if session.address in self.noise else 0
+        if len(survivors) < fewest:
+            raise PrivacyError(
+                f"a sum over {len(survivors)} clients was to be opened, and the noise in it suffices from {fewest} on; "
+                "it stays closed."
+            )
         session.survivors = survivors
         return secrets.signer.sign(session.circle.statement(survivors)), None
 
@@ -268,17 +277,29 @@ class SecureSum:
                 f"a reply counts for more than secure.largest_weight={self.largest_weight:g} (or for less than nothing); "
                 "raise it to the largest number of examples that a client has, or use algorithm.weighting=uniform."
             )
-        clients, modulus = len(session.circle.hellos), self.masking.modulus
+        clients = len(session.circle.hellos)
         rng = np.random.Generator(np.random.PCG64(ctx.seed.of("rounding", session.address).number()))
-        flat, double = self._coded(reply.value), reply.value.flat.dtype == torch.float64
-        numbers = flat * reply.weight if double else flat
-        factor = 1.0 if double else reply.weight / self.largest_weight
         weight = torch.tensor([reply.weight], dtype=torch.float64)
         words = [
-            self.numbers.encode(numbers, factor, clients, modulus, rng),
-            self.numbers.encode(weight, 1.0, clients, modulus, rng),
+            self._encoded(reply, session.address, clients, rng),
+            self.numbers.encode(weight, 1.0, clients, self.masking.modulus, rng),
         ]
-        return Vector(reply.value.layout, double, np.concatenate(words))
+        return Vector(reply.value.layout, reply.value.flat.dtype == torch.float64, np.concatenate(words))
+
+    def _encoded(self, reply: Weighted, address: str, clients: int, rng: np.random.Generator) -> np.ndarray:
+        flat, modulus = self._coded(reply.value), self.masking.modulus
+        if address in self.noise:
+            return self.noise[address].encode(flat * reply.weight, clients, self.masking.fewest(clients), modulus, rng)
+        if flat.dtype == torch.float64:
+            return self.numbers.encode(flat * reply.weight, 1.0, clients, modulus, rng)
+        return self.numbers.encode(flat, reply.weight / self.largest_weight, clients, modulus, rng)
+
+    def _decoded(self, words: np.ndarray, double: bool, address: str, clients: int) -> torch.Tensor:
+        """The sum of the numbers times their weights: what `_encoded` made of them, added up."""
+        modulus = self.masking.modulus
+        if address in self.noise:
+            return self.noise[address].decode(words, clients, self.masking.fewest(clients), modulus)
+        return self.numbers.decode(words, double, clients, modulus) * (1.0 if double else self.largest_weight)
 
     def _coded(self, value: Params) -> torch.Tensor:
         coded = self.codecs.encode(value)
