@@ -9,7 +9,7 @@ graph of neighbours.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -18,7 +18,7 @@ from motet.core.errors import ConfigError, RunError
 from motet.core.script import ClientId
 from motet.secure.circle import Circle
 from motet.secure.graph import Complete, Ring, connected, needed
-from motet.secure.keys import AgreementKey, Draw
+from motet.secure.keys import AgreementKey, Buffer, Draw
 from motet.secure.masks import add_mask, subtract_mask
 from motet.secure.shamir import LIMBS, join, split
 
@@ -53,7 +53,7 @@ class Pairwise:
 
     def shares(
         self, seed: bytes, key: AgreementKey, circle: Circle, me: ClientId, size: int, draw: Draw
-    ) -> dict[ClientId, bytes]:
+    ) -> dict[ClientId, Buffer]:
         holders = self.holders(circle, me)
         values = split([seed, key.secret], len(holders), self.needed(len(holders)), draw)
         return {holder: values[k].tobytes() for k, holder in enumerate(holders)}
@@ -70,9 +70,11 @@ class Pairwise:
     def add(self, total: np.ndarray, words: np.ndarray) -> None:
         np.add(total, words, out=total)
 
-    def answer(self, held: Mapping[ClientId, bytes], survivors: Collection[ClientId]) -> Answer:
+    def answer(
+        self, held: Collection[ClientId], share_of: Callable[[ClientId], bytes], survivors: Collection[ClientId]
+    ) -> Answer:
         half = 4 * LIMBS
-        return {v: share[:half] if v in survivors else share[half:] for v, share in held.items()}
+        return {v: share_of(v)[:half] if v in survivors else share_of(v)[half:] for v in held}
 
     def unmask(
         self,

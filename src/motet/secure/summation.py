@@ -12,7 +12,7 @@ sees keys, sealed boxes, masked words, signatures, and what opens the sum. Clien
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Mapping, Sequence
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -31,8 +31,10 @@ from motet.core.weighted import RunningSum, Weighted
 from motet.core.work import Job, Work
 from motet.secure.circle import Circle, Hello, introduction
 from motet.secure.identities import Identities
-from motet.secure.keys import KEY, AgreementKey, Draw, entropy, seal, unseal
-from motet.secure.session import Demands, Secrets, Session, Vector
+from motet.secure.keys import KEY, AgreementKey, Buffer, Draw, entropy, seal
+from motet.secure.session import Demands, Held, Secrets, Session, Vector
+
+ShareOf = Callable[[ClientId], bytes]
 
 
 @message
@@ -80,12 +82,12 @@ class Masking(Protocol):
     def holds_together(self, circle: Circle, survivors: Collection[ClientId]) -> bool: ...
     def shares(
         self, seed: bytes, key: AgreementKey, circle: Circle, me: ClientId, size: int, draw: Draw
-    ) -> dict[ClientId, bytes]: ...
+    ) -> dict[ClientId, Buffer]: ...
     def mask(
         self, words: np.ndarray, seed: bytes, key: AgreementKey, circle: Circle, me: ClientId, peers: Collection[ClientId]
     ) -> None: ...
     def add(self, total: np.ndarray, words: np.ndarray) -> None: ...
-    def answer(self, held: Mapping[ClientId, bytes], survivors: Collection[ClientId]) -> Any: ...
+    def answer(self, held: Collection[ClientId], share_of: ShareOf, survivors: Collection[ClientId]) -> Any: ...
     def unmask(
         self,
         total: np.ndarray,
@@ -159,13 +161,16 @@ class SecureSum:
         self._enough(len(parcels), self.demands.minimum, "sent shares")
         mail = {c: {s: box[c] for s, box in parcels.items() if c in box} for c in parcels}
         deliver = {c: Deliver(mail[c], None if early else asked[c]) for c in parcels}
+        shared = tuple(parcels)
+        del parcels, mail  # LightSecAgg's are as long as all vectors together, and more
         summed: Uploads = yield Exchange(address_of(self.upload), deliver, "each", partial(MaskedSum, self.masking))
+        del deliver
         alive = summed.members
         self._enough(len(alive), self.demands.minimum, "uploaded")
         signatures = yield from gather(self.confirm, to_all(alive, alive))
         answers = yield from gather(self.reveal, to_all(signatures, signatures))
         circle = Circle(0, exchange.address, hellos)
-        return self._opened(summed, circle, tuple(parcels), answers)
+        return self._opened(summed, circle, shared, answers)
 
     def _enough(self, count: int, needed: int, what: str) -> None:
         if count < needed:
@@ -213,8 +218,8 @@ class SecureSum:
             size = session.vector.words.size
         draw = self._entropy(ctx, "shares", session.address)
         shares = self.masking.shares(secrets.seed, secrets.key, circle, ctx.client, size, draw)
-        session.held[ctx.client] = shares.pop(ctx.client)
-        about = circle.digest.encode()
+        about, mine = circle.digest.encode(), draw(KEY)
+        session.held[ctx.client] = Held(seal(mine, shares.pop(ctx.client), about), mine)
         return {to: seal(_sealing(session, secrets, to, ctx.client, to), share, about) for to, share in shares.items()}, None
 
     @work(reveals="each")
@@ -226,10 +231,9 @@ class SecureSum:
         circle, me = session.circle, ctx.client
         holders = self.masking.holders(circle, me)
         self.demands.mail({*ask.parcels, me}, holders, self.masking.needed(len(holders)))
-        about = circle.digest.encode()
         for sender in ask.parcels.keys() - {me}:
-            key = _sealing(session, secrets, sender, sender, me)
-            session.held[sender] = unseal(key, ask.parcels[sender], about, sender)
+            session.held[sender] = Held(ask.parcels[sender], _sealing(session, secrets, sender, sender, me))
+            session.share_of(sender)  # what is not genuine is refused before anything is uploaded
         vector = session.vector or (yield from self._vector(ctx, session, ask.payload))
         session.vector = None
         self.masking.mask(vector.words, secrets.seed, secrets.key, circle, me, session.held)
@@ -264,7 +268,7 @@ class SecureSum:
         _expect(signatures, dict)
         holders = self.masking.holders(session.circle, ctx.client)
         self.demands.signatures(signatures, session, holders, self.masking.needed(len(holders)))
-        answer = self.masking.answer(session.held, session.survivors)
+        answer = self.masking.answer(session.held.keys(), session.share_of, session.survivors)
         session.close()
         return answer, None
 
