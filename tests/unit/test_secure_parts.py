@@ -39,9 +39,15 @@ def test_products_are_those_of_exact_integers(prime: int) -> None:
     assert (Field(prime).product(left, right) == exact).all()
 
 
-def test_a_product_over_the_most_terms_is_exact_and_over_more_is_refused() -> None:
-    worst = np.full((1, 2048), PRIME - 1, np.uint32)
-    assert FIELD.product(worst, worst.T)[0, 0] == 2048 * (PRIME - 1) ** 2 % PRIME
+@pytest.mark.parametrize("terms", [1, 2, 63, 64, 65, 2047, 2048])
+def test_the_largest_product_is_exact_however_it_is_cut_into_limbs(terms: int) -> None:
+    worst = np.full((1, terms), PRIME - 1, np.uint32)
+    assert FIELD.product(worst, worst.T)[0, 0] == terms * (PRIME - 1) ** 2 % PRIME
+    odd = np.full((1, terms), PRIME - 2, np.uint32)  # whose low limb is odd, so that a bit lost at 2⁵³ would show
+    assert FIELD.product(odd, worst.T)[0, 0] == terms * (PRIME - 2) * (PRIME - 1) % PRIME
+
+
+def test_a_product_over_too_many_terms_is_refused() -> None:
     with pytest.raises(ValueError, match="not be exact"):
         FIELD.product(np.zeros((1, 2049), np.uint32), np.zeros((2049, 1), np.uint32))
 
