@@ -161,6 +161,26 @@ def test_two_uploads_asked_for_at_once_do_not_share_a_mask(server: Server) -> No
     assert sorted(r.error is None for r in replies) == [False, True]
 
 
+@pytest.mark.parametrize("protocol", ["secagg", "secagg_plus", "light_secagg"])
+def test_a_sum_begun_while_a_client_works_for_another_does_not_strip_its_upload_of_masks(protocol: str) -> None:
+    """A new sum makes a client forget the old one's peers; its upload would then bear its own mask only, which they open."""
+    server = Server(SECURE[protocol]())
+    client, hellos = server.names[0], server.hellos()
+    server.host.programs["plainly"] = Slowly(server.given)
+    if server.early:
+        working = server.request(client, "share", Introduce(hellos))
+    else:
+        boxes = {c: server.value(c, "share", Introduce(hellos)) for c in server.names}
+        parcels = {s: box[client] for s, box in boxes.items() if client in box}
+        working = server.request(client, "upload", Deliver(parcels))
+    server.host.bench = TwoAtOnce()
+    begun = server.request(client, "advertise", "plainly.give")
+    found = {r.id: r for r in server.host.replies(iter([working, begun]))}
+    assert found[begun.id].error is None
+    assert found[working.id].value is None
+    assert "another sum was begun" in str(found[working.id].error)
+
+
 def test_a_stage_that_failed_is_not_tried_again_under_the_same_masks(server: Server) -> None:
     mail = server.mail()
     client = server.names[0]

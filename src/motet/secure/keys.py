@@ -54,6 +54,15 @@ class AgreementKey:
         return HKDF(hashes.SHA256(), KEY, salt=None, info=purpose.encode()).derive(shared)
 
 
+def agreeable(public: bytes) -> bool:
+    """Whether a public key is one that anybody can agree with: of the right length, and no point of small order."""
+    try:
+        AgreementKey(os.urandom(KEY)).agreed(public, "")
+    except PrivacyError:
+        return False
+    return True
+
+
 def seal(key: bytes, text: Buffer, about: bytes) -> bytes:
     """Encrypt and authenticate. A key seals one message only, so that the nonce may be zero."""
     return AESGCM(key).encrypt(bytes(12), text, about)

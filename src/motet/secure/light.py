@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -82,6 +83,10 @@ class Light:
         if words.size and int(words.max()) >= self.modulus:
             raise RunError("a masked upload holds words that are no elements of the field; the client speaks another protocol.")
         FIELD.add(total, words)
+
+    def opens(self, clients: int, size: int, answer: Any) -> bool:
+        _, length = self._pieces(clients, size)
+        return isinstance(answer, torch.Tensor) and answer.dtype == torch.int32 and answer.shape == (length,)
 
     def answer(
         self, held: Collection[ClientId], share_of: Callable[[ClientId], bytes], survivors: Collection[ClientId]

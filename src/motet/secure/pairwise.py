@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -69,6 +70,9 @@ class Pairwise:
 
     def add(self, total: np.ndarray, words: np.ndarray) -> None:
         np.add(total, words, out=total)
+
+    def opens(self, clients: int, size: int, answer: Any) -> bool:
+        return isinstance(answer, dict) and all(isinstance(share, bytes) for share in answer.values())
 
     def answer(
         self, held: Collection[ClientId], share_of: Callable[[ClientId], bytes], survivors: Collection[ClientId]

@@ -72,6 +72,11 @@ class Session:
         self.stage = stage
         return self.secrets
 
+    def still(self, secrets: Secrets) -> None:
+        """While it worked, a server may have begun another sum with this client; the peers to mask with are then forgotten."""
+        if self.secrets is not secrets:
+            raise PrivacyError("another sum was begun while this client worked for this one; nothing is uploaded to it.")
+
     def share_of(self, client: ClientId) -> bytes:
         """Open the share that this client holds of another's secrets, or refuse what that one did not write."""
         box, key = self.held[client]

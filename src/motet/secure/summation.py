@@ -26,12 +26,12 @@ from motet.codecs.skellam import Skellam
 from motet.core.errors import ConfigError, PrivacyError, RunError
 from motet.core.messages import message
 from motet.core.params import Layout, Params
-from motet.core.script import ClientId, Exchange, Script, address_of, gather, to_all, work
+from motet.core.script import ClientId, Exchange, Script, address_of, to_all, work
 from motet.core.weighted import RunningSum, Weighted
 from motet.core.work import Job, Work
 from motet.secure.circle import Circle, Hello, introduction
 from motet.secure.identities import Identities
-from motet.secure.keys import KEY, AgreementKey, Buffer, Draw, entropy, seal
+from motet.secure.keys import KEY, AgreementKey, Buffer, Draw, agreeable, entropy, seal
 from motet.secure.session import Demands, Held, Secrets, Session, Vector
 
 ShareOf = Callable[[ClientId], bytes]
@@ -87,6 +87,9 @@ class Masking(Protocol):
         self, words: np.ndarray, seed: bytes, key: AgreementKey, circle: Circle, me: ClientId, peers: Collection[ClientId]
     ) -> None: ...
     def add(self, total: np.ndarray, words: np.ndarray) -> None: ...
+    def opens(self, clients: int, size: int, answer: Any) -> bool:
+        """Whether this has the form of a survivor's answer."""
+
     def answer(self, held: Collection[ClientId], share_of: ShareOf, survivors: Collection[ClientId]) -> Any: ...
     def unmask(
         self,
@@ -109,19 +112,38 @@ class Uploads:
     words: torch.Tensor
 
 
+class Sound:
+    """Gathers the replies that are what they should be; one that is not counts as that client's failure, not as everybody's."""
+
+    def __init__(self, sound: Callable[[ClientId, Any], bool]) -> None:
+        self.sound, self.replies = sound, dict[ClientId, Any]()
+
+    def add(self, client: ClientId, reply: Any) -> None:
+        if not self.sound(client, reply):
+            raise RunError(f"{client}'s part of a secure sum is not of the form that was asked for; it is left out.")
+        self.replies[client] = reply
+
+    def value(self) -> dict[ClientId, Any]:
+        return self.replies
+
+
 class MaskedSum:
     """Adds masked words in place: a cohort of any size costs this one buffer."""
 
-    def __init__(self, masking: Masking) -> None:
-        self.masking, self.members = masking, list[ClientId]()
+    def __init__(self, masking: Masking, single: bool) -> None:
+        self.masking, self.members, self.single = masking, list[ClientId](), single
         self.first: Masked | None = None
         self.total = np.zeros(0, np.uint32)
 
     def add(self, client: ClientId, reply: Masked) -> None:
+        _expect(reply, Masked)
+        count = reply.layout.size * (2 if reply.double and not self.single else 1) + 2
+        if reply.words.dtype != torch.int32 or reply.words.shape != (count,):
+            raise RunError(f"{client}'s masked reply is not {count} words of 32 bits, as its layout says; it is left out.")
         words = reply.words.numpy().view(np.uint32)
         if self.first is None:
             self.first, self.total = reply, np.zeros_like(words)
-        if (reply.layout, reply.double, words.size) != (self.first.layout, self.first.double, self.total.size):
+        if (reply.layout, reply.double) != (self.first.layout, self.first.double):
             raise RunError(
                 f"{client}'s masked reply has another layout than the others'; use the same model and layers everywhere."
             )
@@ -154,23 +176,35 @@ class SecureSum:
 
     def __call__(self, exchange: Exchange) -> Script[Weighted]:
         early, asked = self.masking.early, exchange.payloads
-        hellos: dict[ClientId, Hello] = yield from gather(self.advertise, to_all(asked, exchange.address))
+        hellos: dict[ClientId, Hello] = yield self._ask(
+            self.advertise, to_all(asked, exchange.address), lambda _, reply: usable(reply)
+        )
         self._enough(len(hellos), self.demands.minimum, "announced themselves")
+        circle = Circle(0, exchange.address, hellos)
         introduce = {c: Introduce(hellos, asked[c] if early else None) for c in hellos}
-        parcels: dict[ClientId, dict[ClientId, bytes]] = yield from gather(self.share, introduce)
+        parcels = yield self._ask(self.share, introduce, partial(self._addressed, circle))
         self._enough(len(parcels), self.demands.minimum, "sent shares")
         mail = {c: {s: box[c] for s, box in parcels.items() if c in box} for c in parcels}
         deliver = {c: Deliver(mail[c], None if early else asked[c]) for c in parcels}
         shared = tuple(parcels)
         del parcels, mail  # LightSecAgg's are as long as all vectors together, and more
-        summed: Uploads = yield Exchange(address_of(self.upload), deliver, "each", partial(MaskedSum, self.masking))
+        masked = partial(MaskedSum, self.masking, exchange.address in self.noise)
+        summed: Uploads = yield Exchange(address_of(self.upload), deliver, "each", masked)
         del deliver
         alive = summed.members
         self._enough(len(alive), self.demands.minimum, "uploaded")
-        signatures = yield from gather(self.confirm, to_all(alive, alive))
-        answers = yield from gather(self.reveal, to_all(signatures, signatures))
-        circle = Circle(0, exchange.address, hellos)
+        signatures = yield self._ask(self.confirm, to_all(alive, alive), lambda _, reply: isinstance(reply, bytes))
+        opens = partial(self.masking.opens, len(hellos), summed.words.numel())
+        answers = yield self._ask(self.reveal, to_all(signatures, signatures), lambda _, reply: opens(reply))
         return self._opened(summed, circle, shared, answers)
+
+    def _ask(self, stage: Any, payloads: Mapping[ClientId, Any], sound: Callable[[ClientId, Any], bool]) -> Exchange:
+        return Exchange(address_of(stage), payloads, "each", partial(Sound, sound))
+
+    def _addressed(self, circle: Circle, client: ClientId, boxes: Any) -> bool:
+        """Whether these are a box for each who is to hold a share: who leaves one out would keep all others from finishing."""
+        holders = {*self.masking.holders(circle, client)} - {client}
+        return isinstance(boxes, dict) and boxes.keys() == holders and all(isinstance(b, bytes) for b in boxes.values())
 
     def _enough(self, count: int, needed: int, what: str) -> None:
         if count < needed:
@@ -182,6 +216,11 @@ class SecureSum:
         clients, layout, double = len(circle.hellos), summed.layout, summed.double
         total = RunningSum()
         total.weight = float(self.numbers.decode(words[-2:], True, clients, self.masking.modulus))
+        if not 0 <= total.weight <= len(summed.members) * self.largest_weight:
+            raise RunError(
+                "the sum opened to weights that its clients cannot have: somebody's share or vector is not what it should be. "
+                "It is thrown away."
+            )
         total.sum = Params(layout, self._decoded(words[:-2], double, circle.address, clients))
         mean = total.value()
         if double:
@@ -215,6 +254,7 @@ class SecureSum:
         size = 0
         if self.masking.early:
             session.vector = yield from self._vector(ctx, session, ask.payload)
+            session.still(secrets)
             size = session.vector.words.size
         draw = self._entropy(ctx, "shares", session.address)
         shares = self.masking.shares(secrets.seed, secrets.key, circle, ctx.client, size, draw)
@@ -235,6 +275,7 @@ class SecureSum:
             session.held[sender] = Held(ask.parcels[sender], _sealing(session, secrets, sender, sender, me))
             session.share_of(sender)  # what is not genuine is refused before anything is uploaded
         vector = session.vector or (yield from self._vector(ctx, session, ask.payload))
+        session.still(secrets)
         session.vector = None
         self.masking.mask(vector.words, secrets.seed, secrets.key, circle, me, session.held)
         return Masked(vector.layout, vector.double, torch.from_numpy(vector.words.view(np.int32))), None
@@ -312,6 +353,11 @@ class SecureSum:
 
     def _entropy(self, ctx: Any, purpose: str, address: str) -> Draw:
         return entropy(ctx.seed.of("secure", purpose, address) if self.seeded else None)
+
+
+def usable(reply: Any) -> bool:
+    """Whether these are keys that others can work with; a single one that is not would keep everybody from going on."""
+    return isinstance(reply, Hello) and agreeable(reply.box) and agreeable(reply.mask) and len(reply.signer) == KEY
 
 
 def _sealing(session: Session, secrets: Secrets, peer: ClientId, sender: ClientId, receiver: ClientId) -> bytes:
