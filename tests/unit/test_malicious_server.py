@@ -121,6 +121,35 @@ def test_two_lists_of_survivors_cannot_both_be_opened(server: Server) -> None:
         assert client not in revealed
 
 
+@pytest.mark.parametrize("protocol", ["secagg", "light_secagg"])  # seven of ten must finish
+@pytest.mark.parametrize(("colluders", "both"), [(3, False), (4, True)])
+def test_clients_in_league_with_a_server_that_lies_open_two_lists_from_2t_minus_n_on(
+    protocol: str, colluders: int, both: bool
+) -> None:
+    """They sign every list. With fewer, no two lists find enough who sign them, however the rest is divided."""
+    seen = set()
+    for told_all in range(10 - colluders + 1):
+        server = Server(SECURE[protocol](), clients=10)
+        alive = server.uploaded()
+        lists = (alive, tuple(c for c in alive if c != alive[0]))
+        honest, league = alive[: 10 - colluders], alive[10 - colluders :]
+        signed: tuple[dict[ClientId, bytes], dict[ClientId, bytes]] = ({}, {})
+        for place, client in enumerate(honest):  # the first is the one to be exposed, and signs no list without itself
+            which = 0 if place < told_all else 1
+            reply = server.ask(client, "confirm", lists[which])
+            if reply.error is None:
+                signed[which][client] = reply.value
+        for client in league:
+            session = server.host.secrets.get("secure", client)
+            for which in (0, 1):
+                signed[which][client] = session.secrets.signer.sign(session.circle.statement(lists[which]))
+        revealed = [
+            any(server.ask(c, "reveal", signed[which]).error is None for c in honest if c in signed[which]) for which in (0, 1)
+        ]
+        seen.add(all(revealed))
+    assert (True in seen) == both
+
+
 def test_a_list_of_survivors_is_signed_once(server: Server) -> None:
     alive = server.uploaded()
     server.value(alive[1], "confirm", alive)
