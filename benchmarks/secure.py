@@ -1,12 +1,14 @@
 """What secure sums cost: time and bytes of every stage, for three protocols and a plain sum, over sizes, cohorts, drop-outs.
 
-    python -m benchmarks.secure [--sizes 1e5 1e6] [--clients 10 30] [--dropouts 0 0.1 0.3] [--flwr PYTHON] [--out FOLDER]
+    python -m benchmarks.secure [--sizes 1e5 1e6 2e7] [--clients 10 30 100] [--dropouts 0 0.1 0.3] [--flwr PYTHON] [--out DIR]
     python -m benchmarks.secure --training 6x384          whole rounds, with local training, secure beside plain
 
 No training in the first: a client's work is to hand over a vector. All clients run one after another in this process, so times
 are CPU seconds, a client's own being the mean over clients. Lost clients are lost after they have uploaded, which costs SecAgg
-most. What would take more memory than --memory is left out, and said. With --flwr, an interpreter that has flwr installed
-does the same sum with the functions of its SecAgg+ (quantise, mask, unmask), all clients neighbours.
+most. What would take more memory than --memory is left out, and said. With --out, every measurement is written down when it is
+made (secure.jsonl), what is written there is not measured again, and the figure is drawn from all of it. With --flwr, an
+interpreter that has flwr installed does the same sum with the functions of its SecAgg+ (quantise, mask, unmask), all clients
+neighbours.
 """
 
 from __future__ import annotations
@@ -18,7 +20,9 @@ import time
 from collections import defaultdict
 from collections.abc import Iterable
 from dataclasses import dataclass, field
+from itertools import product
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 import torch
@@ -128,11 +132,12 @@ def measured(protocol: str, size: int, clients: int, dropouts: float) -> dict[st
 
 
 def room_for(protocol: str, size: int, clients: int) -> float:
-    """Gigabytes all clients together hold, as far as it grows: LightSecAgg's shares, sealed and open, and vectors."""
+    """Gigabytes all clients together hold, as far as it grows: vectors, and LightSecAgg's shares, which are in memory once."""
     if protocol != "light_secagg":
-        return 16 * size / 1e9
-    pieces = max(1, int(0.7 * clients) - clients // 2)
-    return 4 * size * clients * (1 + 2 * clients / pieces) / 1e9
+        return 24 * size / 1e9
+    masking = SECURE[protocol]().masking
+    pieces = masking.needed(clients) - masking.colluders(clients)
+    return 1.25 * 4 * size * clients * (1 + clients / pieces) / 1e9
 
 
 FLWR = """
@@ -158,13 +163,17 @@ print(json.dumps({"client": client, "recovery": time.process_time() - began, "by
 """
 
 
-def beside_flwr(python: str, size: int, clients: int, dropouts: float) -> dict[str, float]:
+def beside_flwr(python: str, size: int, clients: int, dropouts: float) -> dict[str, Any]:
     command = [python, "-c", FLWR, str(size), str(clients), str(int(dropouts * clients))]
-    found: dict[str, float] = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
-    return found
+    found = json.loads(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
+    return {
+        "protocol": "flwr", "size": size, "clients": clients, "dropouts": dropouts,
+        "client_seconds": {"upload": found["client"]}, "recovery_seconds": found["recovery"],
+        "up_ratio": found["bytes"] / (4 * size), "error": float("nan"),
+    }  # fmt: skip
 
 
-def with_training(model: str, clients: int, examples: int, rounds: int, protocols: list[str]) -> None:
+def with_training(model: str, clients: int, examples: int, rounds: int, protocols: list[str], out: Path | None) -> None:
     """Rounds of FedAvg on random texts, plain and secure in turn, so that whatever else the machine does meets both."""
     from benchmarks.overhead import SOLVER
     from benchmarks.workload import Workload
@@ -180,26 +189,35 @@ def with_training(model: str, clients: int, examples: int, rounds: int, protocol
     systems = {
         p: Running(Plan(federation, fedavg(SOLVER), 10**6, secure=SECURE[p]()), bench, None, Silent()) for p in protocols
     }
-    spent = defaultdict(list)
+    size, rows = federation.model.layout.size, list[dict[str, Any]]()
     for index in range(rounds):
         for name, running in systems.items():
             rnd = Round(index, 10**6, tuple(federation.clients), federation.seed, federation.server_context(index))
             running.mailbox.round = index
             began = time.perf_counter()
             running.state = running._play(running.plan.algorithm.round(running.state, rnd))
-            spent[name].append(time.perf_counter() - began)
-            print(
-                f"{federation.model.layout.size:,} numbers, {clients} clients, {name}: {spent[name][-1]:.2f} s"
-                f"  ratio {spent[name][-1] / spent['none'][-1]:.2f}",
-                flush=True,
-            )
+            seconds = time.perf_counter() - began
+            rows.append({"protocol": name, "round": index, "size": size, "clients": clients, "seconds": seconds})
+            if out:
+                _append(out / "training.jsonl", rows[-1])
+            print(f"{size:,} numbers, {clients} clients, round {index + 1}, {name}: {seconds:.2f} s", flush=True)
     bench.close()
+    middle = {p: median(row["seconds"] for row in rows if row["protocol"] == p) for p in protocols}
+    for name, seconds in middle.items():  # the first round pays for what is loaded once; the median of a few does not
+        beside = f"  {seconds / middle['none']:.3f} of plain" if "none" in middle else ""
+        print(f"{name:13s} median of {rounds} rounds {seconds:8.2f} s{beside}")
+
+
+def _append(path: Path, row: dict[str, Any]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with path.open("a") as file:
+        file.write(json.dumps(row) + "\n")
 
 
 def told(row: dict[str, Any]) -> str:
     client = sum(row["client_seconds"].values())
     return (
-        f"{row['protocol']:13s} {row['size']:>9,d} {row['clients']:4d} {row['dropouts']:5.0%}  client {client * 1e3:9.1f} ms"
+        f"{row['protocol']:13s} {row['size']:>10,d} {row['clients']:4d} {row['dropouts']:5.0%}  client {client * 1e3:9.1f} ms"
         f"  recovery {row['recovery_seconds'] * 1e3:9.1f} ms  up {row['up_ratio']:6.3f}x  error {row['error']:.1e}"
     )
 
@@ -211,17 +229,18 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(1, 3, figsize=(13, 4), constrained_layout=True)
-    size, few, most = max(r["size"] for r in rows), min(r["clients"] for r in rows), max(r["clients"] for r in rows)
-    for protocol in ("none", "secagg", "secagg_plus", "light_secagg"):
+    few, most = min(r["clients"] for r in rows), max(r["clients"] for r in rows)
+    for protocol in dict.fromkeys(row["protocol"] for row in rows):
         own = [r for r in rows if r["protocol"] == protocol]
-        shown = max((r["size"] for r in own if r["clients"] == most), default=size)
+        shown = max((r["size"] for r in own if r["clients"] == most), default=None)  # what was left out is not drawn
         lines = (
             [(r["dropouts"] * 100, r["recovery_seconds"]) for r in own if (r["size"], r["clients"]) == (shown, most)],
             [(r["size"], sum(r["client_seconds"].values())) for r in own if r["clients"] == few and not r["dropouts"]],
             [(r["clients"], r["up_ratio"]) for r in own if r["size"] == shown and not r["dropouts"]],
         )
         for axis, points in zip(axes, lines, strict=True):
-            axis.plot(*zip(*sorted(points), strict=True), marker="o", label=f"{protocol}, {shown:.0e} numbers")
+            if points:
+                axis.plot(*zip(*sorted(points), strict=True), marker="o", label=f"{protocol}, {shown or 0:.0e} numbers")
     titles = (
         (f"server's recovery, {most} clients", "lost clients, %", "CPU seconds"),
         (f"one client of {few}", "numbers", "CPU seconds"),
@@ -236,47 +255,57 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--sizes", type=float, nargs="+", default=[1e5, 1e6])
-    parser.add_argument("--clients", type=int, nargs="+", default=[10, 30])
+    parser.add_argument("--sizes", type=float, nargs="+", default=[1e5, 1e6, 2e7])
+    parser.add_argument("--clients", type=int, nargs="+", default=[10, 30, 100])
     parser.add_argument("--dropouts", type=float, nargs="+", default=[0.0, 0.1, 0.3])
-    parser.add_argument("--protocols", nargs="+", default=list(SECURE))
+    parser.add_argument("--protocols", nargs="+", default=list(SECURE), choices=list(SECURE))
     parser.add_argument("--memory", type=float, default=4.0, help="gigabytes")
     parser.add_argument("--flwr", help="a Python that has flwr")
-    parser.add_argument("--out", type=Path, help="folder for secure.json and secure.png")
+    parser.add_argument("--out", type=Path, help="folder for secure.jsonl, secure.png and training.jsonl")
     parser.add_argument("--training", help="a model of benchmarks.workload, such as 6x384")
     parser.add_argument("--examples", type=int, default=100)
-    parser.add_argument("--rounds", type=int, default=2)
+    parser.add_argument("--rounds", type=int, default=3)
     args = parser.parse_args()
     if args.training:
-        with_training(args.training, args.clients[0], args.examples, args.rounds, args.protocols)
+        with_training(args.training, args.clients[0], args.examples, args.rounds, args.protocols, args.out)
         return
-    rows: list[dict[str, Any]] = []
+    kept = args.out / "secure.jsonl" if args.out else None
+    rows = [json.loads(line) for line in kept.read_text().splitlines()] if kept and kept.exists() else []
     try:
-        sweep(args, rows)
-    finally:  # what was measured is kept, whatever ends it
+        sweep(args, rows, kept)
+    finally:
         if args.out and rows:
-            args.out.mkdir(parents=True, exist_ok=True)
-            (args.out / "secure.json").write_text(json.dumps(rows, indent=1))
             draw(rows, args.out / "secure.png")
 
 
-def sweep(args: argparse.Namespace, rows: list[dict[str, Any]]) -> None:
-    for size in map(int, args.sizes):
-        for clients in args.clients:
-            for dropouts in args.dropouts:
-                for protocol in args.protocols:
-                    if (need := room_for(protocol, size, clients)) > args.memory:
-                        print(f"{protocol:13s} {size:>9,d} {clients:4d} {dropouts:5.0%}  left out: about {need:.0f} GB")
-                        continue
-                    rows.append(measured(protocol, size, clients, dropouts))
-                    print(told(rows[-1]), flush=True)
-                if args.flwr:
-                    found = beside_flwr(args.flwr, size, clients, dropouts)
-                    print(
-                        f"flwr SecAgg+   {size:>9,d} {clients:4d} {dropouts:5.0%}  client {found['client'] * 1e3:9.1f} ms"
-                        f"  recovery {found['recovery'] * 1e3:9.1f} ms  up {found['bytes'] / 4 / size:6.3f}x",
-                        flush=True,
-                    )
+def sweep(args: argparse.Namespace, rows: list[dict[str, Any]], kept: Path | None) -> None:
+    protocols = [*args.protocols, *(["flwr"] if args.flwr else [])]
+    cells = product(map(int, args.sizes), args.clients, args.dropouts, protocols)
+    there = {_cell(row): row for row in rows}
+    for size, clients, dropouts, protocol in cells:
+        if (size, clients, dropouts, protocol) in there:
+            print(f"{told(there[size, clients, dropouts, protocol])}  (from {kept})", flush=True)
+            continue
+        if (need := room_for(protocol, size, clients)) > args.memory:
+            print(
+                f"{protocol:13s} {size:>10,d} {clients:4d} {dropouts:5.0%}  left out: its shares take about {need:.0f} GB in "
+                f"one process, and --memory is {args.memory:g}",
+                flush=True,
+            )
+            continue
+        found = (
+            beside_flwr(args.flwr, size, clients, dropouts)
+            if protocol == "flwr"
+            else measured(protocol, size, clients, dropouts)
+        )
+        rows.append(found)
+        print(told(found), flush=True)
+        if kept:
+            _append(kept, found)
+
+
+def _cell(row: dict[str, Any]) -> tuple[int, int, float, str]:
+    return row["size"], row["clients"], row["dropouts"], row["protocol"]
 
 
 if __name__ == "__main__":

@@ -10,7 +10,6 @@ import torch
 
 from motet.core.program import Algorithm, Round
 from motet.core.rng import Seed
-from motet.core.script import play
 from motet.datasets.corpus import Corpus
 from motet.datasets.toy import toy_classification
 from motet.experiment.build import make_federation
@@ -79,7 +78,7 @@ def rounds() -> RunRounds:
             context = federation.server_context(index)
             rnd = Round(index, count, tuple(federation.clients), federation.seed.of("round", index), context)
             running.mailbox.round = index
-            running.state = play(algorithm.round(running.state, rnd), running.mailbox.ask, running.bench.run)
+            running.state = running._play(running._noisy(algorithm.round(running.state, rnd), rnd.seed))
             running.memories.settle()
             running.done = index + 1
         return running

@@ -17,7 +17,6 @@ from typing import Any
 import torch
 
 from motet.core.program import Algorithm, Round
-from motet.core.script import play
 from motet.experiment.federation import Federation
 from motet.experiment.plan import Plan
 from motet.experiment.run import Running
@@ -121,12 +120,10 @@ def hello(*clients: str, **changes: Any) -> Knock:
     return Knock(**{**given, **changes})
 
 
-def side(federation: Federation, algorithm: Algorithm, memory: Path | None = None) -> Side:
-    bench = Alone(torch.device("cpu"))
-    journal = Journal(memory)
-    return Side(
-        Host(Plan(federation, algorithm, 1).programs, federation.context, bench, journal, steady=True), journal, "print"
-    )
+def side(federation: Federation, algorithm: Algorithm, memory: Path | None = None, **options: Any) -> Side:
+    bench, journal, plan = Alone(torch.device("cpu")), Journal(memory), Plan(federation, algorithm, 1, **options)
+    host = Host(plan.programs, federation.context, bench, journal, behind=plan.behind, steady=True)
+    return Side(host, journal, "print")
 
 
 class Crew:
@@ -158,16 +155,21 @@ class Crew:
 
 
 def played(
-    links: Links, federation: Federation, algorithm: Algorithm, count: int = 2, patience: Patience = Patience()
+    links: Links,
+    federation: Federation,
+    algorithm: Algorithm,
+    count: int = 2,
+    patience: Patience = Patience(),
+    **options: Any,
 ) -> Running:
     """Some rounds with clients on the other side of the links, as the fixture `rounds` plays them in process."""
-    plan = Plan(federation, algorithm, count, patience=patience)
+    plan = Plan(federation, algorithm, count, patience=patience, **options)
     running = Running(plan, Alone(torch.device("cpu")), None, Silent(), lambda host: links, apart=True)
     for index in range(count):
         rnd = Round(
             index, count, tuple(federation.clients), federation.seed.of("round", index), federation.server_context(index)
         )
         running.mailbox.round = index
-        running.state = play(algorithm.round(running.state, rnd), running.ask, running.bench.run)
+        running.state = running._play(running._noisy(algorithm.round(running.state, rnd), rnd.seed))
         running.done = index + 1
     return running

@@ -15,13 +15,14 @@ from motet.core.errors import ConfigError, PrivacyError
 from motet.core.layers import Layers
 from motet.core.program import Algorithm
 from motet.core.script import offered, play
-from motet.experiment.build import build_secure
+from motet.experiment.build import build_privacy, build_secure
 from motet.experiment.config import Choice, Config, Evaluation
 from motet.experiment.federation import Federation
 from motet.experiment.plan import Plan
 from motet.experiment.run import Running, run
 from motet.learning.bench import Alone
 from motet.learning.solver import Solver
+from motet.privacy import central, distributed
 from motet.report.progress import Silent
 from motet.secure import SECURE, light_secagg, secagg
 from motet.wire import pack
@@ -51,6 +52,23 @@ def test_an_algorithm_is_as_good_as_plain_under_every_secure_sum_or_refused(name
         secure = build_secure(Config("r", secure=Choice(protocol)), algorithm)
         hidden = after(federation, algorithm, secure=secure).model_params()
         assert float((hidden.flat - plain.flat).abs().max()) <= 1e-3 * moved + 1e-6, protocol
+
+
+@pytest.mark.parametrize("name", ALGORITHMS)
+def test_an_algorithm_learns_the_same_whoever_adds_the_noise_or_is_refused(name: str, federation: Federation) -> None:
+    """So little noise that what is left of a difference is rounding; as much as is said is measured elsewhere."""
+    everybody = {"groups": {"all": list(federation.clients)}} if name == "fedavg_st" else {}
+    algorithm = made(name, solver=SOLVER, **everybody)
+    config = Config.of("r", {"privacy": {"type": "distributed", "clip": 10.0, "noise": 1e-9}, "secure": "secagg"})
+    if "each" in offered(algorithm).values():
+        with pytest.raises(PrivacyError, match=r"privacy.type=distributed adds noise to sums"):
+            build_privacy(config, algorithm)
+        return
+    server = after(federation, algorithm, private=central(10.0, 1e-9)).model_params()
+    moved = float((server.flat - federation.model.fresh.flat).norm())
+    for protocol in PROTOCOLS:
+        inside = after(federation, algorithm, private=distributed(10.0, 1e-9), secure=SECURE[protocol]()).model_params()
+        assert float((inside.flat - server.flat).norm()) <= 0.02 * moved, protocol
 
 
 def test_a_partial_model_is_summed_and_the_rest_stays_where_it_is(federation: Federation) -> None:

@@ -28,22 +28,37 @@ from motet.wire import pack
 SETTINGS = ["rounds=2", "data.limit=200", "data.test_limit=40", "partition.clients=4", "device=cpu"]
 
 
-def test_mpi_gives_the_same_weights_and_memories_stay_with_the_ranks(tmp_path: Path) -> None:
+def over_mpi(there: Path, *settings: str) -> None:
     mpirun = Path(sys.executable).parent / "mpirun"
     if not mpirun.exists():
         pytest.skip("no MPI is installed (pip install 'motet[mpi]')")
-    there, here = tmp_path / "there", tmp_path / "here"
-    mine = [*SETTINGS, "baselines.alone.algorithm=isolated"]
-    words = ["run", "toy-classification", *mine, "--transport", "mpi", "--out", str(there)]
+    words = ["run", "toy-classification", *settings, "--transport", "mpi", "--out", str(there)]
     command = [str(mpirun), "-n", "3", sys.executable, "-m", "motet", *words]
     ran = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
     assert ran.returncode == 0, ran.stderr
-    perform(load_recipe("toy-classification", [*mine, "transport.workers=0"]), here)
+
+
+def same_bits(there: Path, here: Path, *settings: str) -> bool:
+    perform(load_recipe("toy-classification", [*settings, "transport.workers=0"]), here)
     one, other = (load_file(folder / "model" / "model.safetensors") for folder in (there, here))
-    assert all(one[name].equal(other[name]) for name in other)
+    return all(one[name].equal(other[name]) for name in other)
+
+
+def test_mpi_gives_the_same_weights_and_memories_stay_with_the_ranks(tmp_path: Path) -> None:
+    there, mine = tmp_path / "there", [*SETTINGS, "baselines.alone.algorithm=isolated"]
+    over_mpi(there, *mine)
+    assert same_bits(there, tmp_path / "here", *mine)
     kept = [*(there / "baselines" / "alone" / "checkpoint" / "silos").glob("rank-*/*/*@isolated@client-*")]
     assert {path.parts[-3] for path in kept} == {"rank-1", "rank-2"}
     assert {path.name.rpartition("@")[2] for path in kept} == {f"client-{k}" for k in range(4)}
+
+
+def test_secure_sums_under_noise_open_to_the_same_bits_over_mpi(tmp_path: Path) -> None:
+    """Masks are new in each run and leave no trace; the noise is the same because it is seeded."""
+    noise = ["privacy.type=distributed", "privacy.clip=1.0", "privacy.noise=0.1", "privacy.seeded=true"]
+    mine = [*SETTINGS, "rounds=1", "secure.type=secagg", *noise]
+    over_mpi(tmp_path / "there", *mine)
+    assert same_bits(tmp_path / "there", tmp_path / "here", *mine)
 
 
 def test_a_device_map_places_processes_as_fednlp_does(tmp_path: Path) -> None:

@@ -17,6 +17,8 @@ from motet.core.errors import ConfigError, RunError
 from motet.experiment.federation import Federation
 from motet.experiment.run import Running
 from motet.learning.solver import Solver
+from motet.privacy import distributed
+from motet.secure import SECURE
 from motet.transport.broker import OwnBroker
 from motet.transport.door import hashed
 from motet.transport.grpc import GrpcLine, Security, serve_grpc
@@ -88,6 +90,26 @@ def test_rounds_over_a_network_end_in_the_same_bits(network: Open, federation: F
     links.close("all is done", over=True)
     crew.join()
     assert crew.ends == ["all is done"] * 2
+    assert not links.refused
+
+
+@pytest.mark.parametrize("protocol", [name for name in SECURE if name != "none"])
+def test_secure_sums_over_a_network_open_to_the_same_bits(
+    protocol: str, network: Open, federation: Federation, rounds: RunRounds
+) -> None:
+    """Keys and masks are new each time and leave no trace; the noise inside the sum is the same because it is seeded."""
+    algorithm = fedavg(SOLVER)
+    veils = {"secure": SECURE[protocol](), "private": distributed(1.0, 0.1, seeded=True)}
+    links = Links(door(*federation.clients))
+    dial, crew = network(links), Crew()
+    for name in federation.clients:
+        crew.add(dial, (name,), side(federation, algorithm, **veils))
+    links.wait_for(len(federation.clients), lambda here: None)
+    over = played(links, federation, algorithm, 1, **veils)
+    assert pack(over.state) == pack(rounds(federation, algorithm, 1, **veils).state)
+    links.close("all is done", over=True)
+    crew.join()
+    assert crew.ends == ["all is done"] * len(federation.clients)
     assert not links.refused
 
 

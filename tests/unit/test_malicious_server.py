@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from tests.sums import Plainly, host_for, vectors
 
+from motet.codecs.skellam import Skellam
 from motet.core.script import ClientId, work
 from motet.core.weighted import Weighted
 from motet.secure import SECURE, secagg, secagg_plus
@@ -120,6 +121,35 @@ def test_two_lists_of_survivors_cannot_both_be_opened(server: Server) -> None:
         assert client not in revealed
 
 
+@pytest.mark.parametrize("protocol", ["secagg", "light_secagg"])  # seven of ten must finish
+@pytest.mark.parametrize(("colluders", "both"), [(3, False), (4, True)])
+def test_clients_in_league_with_a_server_that_lies_open_two_lists_from_2t_minus_n_on(
+    protocol: str, colluders: int, both: bool
+) -> None:
+    """They sign every list. With fewer, no two lists find enough who sign them, however the rest is divided."""
+    seen = set()
+    for told_all in range(10 - colluders + 1):
+        server = Server(SECURE[protocol](), clients=10)
+        alive = server.uploaded()
+        lists = (alive, tuple(c for c in alive if c != alive[0]))
+        honest, league = alive[: 10 - colluders], alive[10 - colluders :]
+        signed: tuple[dict[ClientId, bytes], dict[ClientId, bytes]] = ({}, {})
+        for place, client in enumerate(honest):  # the first is the one to be exposed, and signs no list without itself
+            which = 0 if place < told_all else 1
+            reply = server.ask(client, "confirm", lists[which])
+            if reply.error is None:
+                signed[which][client] = reply.value
+        for client in league:
+            session = server.host.secrets.get("secure", client)
+            for which in (0, 1):
+                signed[which][client] = session.secrets.signer.sign(session.circle.statement(lists[which]))
+        revealed = [
+            any(server.ask(c, "reveal", signed[which]).error is None for c in honest if c in signed[which]) for which in (0, 1)
+        ]
+        seen.add(all(revealed))
+    assert (True in seen) == both
+
+
 def test_a_list_of_survivors_is_signed_once(server: Server) -> None:
     alive = server.uploaded()
     server.value(alive[1], "confirm", alive)
@@ -158,6 +188,26 @@ def test_two_uploads_asked_for_at_once_do_not_share_a_mask(server: Server) -> No
     server.host.bench = TwoAtOnce()
     replies = list(server.host.replies(iter(both)))
     assert sorted(r.error is None for r in replies) == [False, True]
+
+
+@pytest.mark.parametrize("protocol", ["secagg", "secagg_plus", "light_secagg"])
+def test_a_sum_begun_while_a_client_works_for_another_does_not_strip_its_upload_of_masks(protocol: str) -> None:
+    """A new sum makes a client forget the old one's peers; its upload would then bear its own mask only, which they open."""
+    server = Server(SECURE[protocol]())
+    client, hellos = server.names[0], server.hellos()
+    server.host.programs["plainly"] = Slowly(server.given)
+    if server.early:
+        working = server.request(client, "share", Introduce(hellos))
+    else:
+        boxes = {c: server.value(c, "share", Introduce(hellos)) for c in server.names}
+        parcels = {s: box[client] for s, box in boxes.items() if client in box}
+        working = server.request(client, "upload", Deliver(parcels))
+    server.host.bench = TwoAtOnce()
+    begun = server.request(client, "advertise", "plainly.give")
+    found = {r.id: r for r in server.host.replies(iter([working, begun]))}
+    assert found[begun.id].error is None
+    assert found[working.id].value is None
+    assert "another sum was begun" in str(found[working.id].error)
 
 
 def test_a_stage_that_failed_is_not_tried_again_under_the_same_masks(server: Server) -> None:
@@ -268,6 +318,22 @@ def test_survivors_that_share_no_masks_in_one_piece_are_refused() -> None:
     mine = session.circle.seats[server.names[0]]
     gone = {seats[(mine + k) % 12] for k in (3, 4, 8, 9)}  # two gaps as wide as a neighbour's reach
     server.refused(server.names[0], "confirm", tuple(c for c in server.names if c not in gone), "more than one sum")
+
+
+def test_a_sum_whose_noise_would_not_suffice_stays_closed() -> None:
+    """On a ring nobody's neighbours count all survivors; where noise rests on their number, everybody does."""
+    secure = secagg_plus(neighbours=4, dropouts=0.1)
+    for noise, because in (({}, ""), ({"plainly.give": Skellam(1.0, 1.0)}, "the noise in it suffices from 10 on")):
+        server = Server(replace(secure, noise=noise), clients=12)
+        server.uploaded()
+        session = server.host.secrets.get("secure", server.names[0])
+        seats, mine = {seat: client for client, seat in session.circle.seats.items()}, session.circle.seats[server.names[0]]
+        gone = {seats[(mine + k) % 12] for k in (3, 6, 9)}
+        nine = tuple(c for c in server.names if c not in gone)
+        if because:
+            server.refused(server.names[0], "confirm", nine, because)
+        else:
+            assert server.value(server.names[0], "confirm", nine)
 
 
 # ---- a server that makes up clients ---------------------------------------------------------------------------------------

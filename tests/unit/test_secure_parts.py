@@ -17,7 +17,7 @@ from motet.secure.circle import Circle, Hello
 from motet.secure.field import FIELD, Field
 from motet.secure.graph import Complete, Ring, connected, degree_for, needed
 from motet.secure.identities import Identities
-from motet.secure.keys import AgreementKey, Signer, entropy, seal, signed, unseal
+from motet.secure.keys import AgreementKey, Signer, agreeable, entropy, seal, signed, unseal
 from motet.secure.masks import BLOCK, add_mask, field_mask, subtract_mask
 from motet.secure.shamir import join, split
 
@@ -39,9 +39,15 @@ def test_products_are_those_of_exact_integers(prime: int) -> None:
     assert (Field(prime).product(left, right) == exact).all()
 
 
-def test_a_product_over_the_most_terms_is_exact_and_over_more_is_refused() -> None:
-    worst = np.full((1, 2048), PRIME - 1, np.uint32)
-    assert FIELD.product(worst, worst.T)[0, 0] == 2048 * (PRIME - 1) ** 2 % PRIME
+@pytest.mark.parametrize("terms", [1, 2, 63, 64, 65, 2047, 2048])
+def test_the_largest_product_is_exact_however_it_is_cut_into_limbs(terms: int) -> None:
+    worst = np.full((1, terms), PRIME - 1, np.uint32)
+    assert FIELD.product(worst, worst.T)[0, 0] == terms * (PRIME - 1) ** 2 % PRIME
+    odd = np.full((1, terms), PRIME - 2, np.uint32)  # whose low limb is odd, so that a bit lost at 2⁵³ would show
+    assert FIELD.product(odd, worst.T)[0, 0] == terms * (PRIME - 2) * (PRIME - 1) % PRIME
+
+
+def test_a_product_over_too_many_terms_is_refused() -> None:
     with pytest.raises(ValueError, match="not be exact"):
         FIELD.product(np.zeros((1, 2049), np.uint32), np.zeros((2049, 1), np.uint32))
 
@@ -110,10 +116,22 @@ def test_two_clients_agree_on_what_a_third_does_not_know_and_on_something_else_f
     assert len(found) == 4
 
 
-@pytest.mark.parametrize("public", [b"", b"short", bytes(32)])
+SMALL_ORDER = [
+    bytes(32),
+    (1).to_bytes(32, "little"),
+    (2**255 - 20).to_bytes(32, "little"),  # −1
+    bytes.fromhex("e0eb7a7c3b41b8ae1656e3faf19fc46ada098deb9c32b1fd866205165f49b800"),  # of order eight
+    bytes.fromhex("5f9c95bca3508c24b1d0b1559c83ef5b04445cc4581c8e86d8224eddd09f1157"),  # of order eight
+    (2**255 - 19).to_bytes(32, "little"),  # zero, written otherwise
+]
+
+
+@pytest.mark.parametrize("public", [b"", b"short", *SMALL_ORDER])
 def test_a_public_key_that_is_none_is_refused(public: bytes) -> None:
     with pytest.raises(PrivacyError, match="cannot agree"):
         AgreementKey(os.urandom(32)).agreed(public, "a")
+    assert not agreeable(public)
+    assert agreeable(AgreementKey(os.urandom(32)).public)
 
 
 def test_a_public_key_says_nothing_of_the_secret_one() -> None:

@@ -73,7 +73,7 @@ class FixedPoint:
 
     def decode(self, words: np.ndarray, double: bool, clients: int, modulus: int) -> torch.Tensor:
         """The numbers, in double precision, of which these are the summed words."""
-        found = _centred(words, modulus)
+        found = centred(words, modulus)
         if double:
             base = _wide(clients, modulus)
             high, low = np.split(found, 2)
@@ -112,7 +112,7 @@ def _residues(whole: np.ndarray, modulus: int) -> np.ndarray:
     return words.astype(np.uint32)
 
 
-def _centred(words: np.ndarray, modulus: int) -> np.ndarray:
+def centred(words: np.ndarray, modulus: int) -> np.ndarray:
     """From residues to numbers on both sides of zero."""
     if modulus == 2**32:
         return words.view(np.int32).astype(np.float64)

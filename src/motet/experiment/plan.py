@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from motet.codecs.channel import Channel
@@ -77,6 +77,22 @@ class Plan:
         fewest, there = self.secure.demands.minimum if self.secure else 1, len(self.federation.clients)
         if there < fewest:
             raise ConfigError(f"there are {there} clients, and a secure sum is over at least {fewest} (secure.minimum).")
+        if self.private and self.private.inside:
+            object.__setattr__(
+                self, "secure", self._noisy(self.private)
+            )  # here, so that no plan can count ε and forget the noise
+
+    def _noisy(self, private: Private) -> SecureSum:
+        """The secure sum with the noise inside its integers."""
+        if self.secure is None:
+            raise ConfigError(
+                "privacy.type=distributed puts noise inside the integers of a secure sum, and there is none; set "
+                "secure.type=secagg (or secagg_plus, light_secagg), or privacy.type=local."
+            )
+        asked = min(self.cohort.size or len(self.federation.clients), len(self.federation.clients))
+        for noise in private.inside.values():  # what cannot be calibrated is said now
+            noise.grain(asked, self.secure.masking.fewest(asked), self.secure.masking.modulus)
+        return replace(self.secure, noise=private.inside)
 
     @property
     def behind(self) -> dict[str, frozenset[str]]:

@@ -24,4 +24,18 @@ def local(clip: float, noise: float, delta: float = 1e-5, budget: float | None =
     return Private("local", clip, noise, delta, budget, seeded)
 
 
-PRIVACY: dict[str, Callable[..., Any]] = {"none": none, "central": central, "local": local}
+def distributed(
+    clip: float,
+    noise: float,
+    delta: float = 1e-5,
+    budget: float | None = None,
+    colluders: float = 0.0,
+    seeded: bool = False,
+) -> Any:
+    """Every client adds its part of the noise inside a secure sum, which has it all; the server is not trusted with it."""
+    from motet.privacy.private import Private
+
+    return Private("distributed", clip, noise, delta, budget, seeded, colluders)
+
+
+PRIVACY: dict[str, Callable[..., Any]] = {"none": none, "central": central, "local": local, "distributed": distributed}

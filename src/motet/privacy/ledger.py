@@ -6,7 +6,9 @@ One client's whole contribution is protected. Which clients are neighbours of wh
   client took part; adding or removing a client moves a sum by at most the clip;
 - cohorts drawn from a seed kept to oneself (`cohort.sampler=seeded`): sampled without replacement, in every round; replacing a
   client moves a sum by at most twice the clip;
-- local noise: each client's own, by how often the busiest took part; any reply may stand for any other, twice the clip apart.
+- local noise: each client's own, by how often the busiest took part; any reply may stand for any other, twice the clip apart;
+- noise inside a secure sum: as if it were central, by the divergences of Skellam noise (`orders`). A client that is left out is
+  one that says nothing and still adds its part of the noise.
 """
 
 from __future__ import annotations
@@ -19,6 +21,7 @@ from typing import Any
 
 from motet.core.errors import ConfigError
 from motet.core.script import ClientId
+from motet.privacy.orders import ORDERS, sampled, skellam
 from motet.privacy.private import Private
 
 
@@ -46,6 +49,8 @@ class Ledger:
         dp, half = self._accounting, self.private.noise / 2
         if self.private.where == "local":
             return self._composed(dp.GaussianDpEvent(half), busiest, replaced=True)
+        if self.private.where == "distributed":
+            return self._inside(sums, busiest)
         plain = self._composed(dp.GaussianDpEvent(self.private.noise), busiest)
         if not self.secret or self.cohort >= self.clients:
             return plain
@@ -58,6 +63,13 @@ class Ledger:
         accountant = dp.rdp.RdpAccountant(neighboring_relation=relation)
         accountant.compose(event, times)
         return float(accountant.get_epsilon(self.private.delta))
+
+    def _inside(self, sums: int, busiest: int) -> float:
+        noise, times, found = self.private.noise, busiest, skellam(self.private.noise, clips=1)
+        if self.secret and self.cohort < self.clients:
+            times, found = sums, sampled(skellam(noise, clips=2), self.cohort / self.clients)
+        epsilon, _ = self._accounting.rdp.compute_epsilon(ORDERS, [times * found(k) for k in ORDERS], self.private.delta)
+        return float(epsilon)
 
     @cached_property
     def _accounting(self) -> Any:

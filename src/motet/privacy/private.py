@@ -1,9 +1,10 @@
-"""Differential privacy as a rewriting of sums: every update is clipped where it is made, and noise is added once or by each.
+"""Differential privacy as a rewriting of sums: every update is clipped where it is made, and noise is added to it or the sum.
 
     Σ clip(xᵢ, C) + N(0, (z·C)²·I), divided by how many answered                     (McMahan et al. 2018; Abadi et al. 2016)
 
 Every client counts alike: a weight would say how much data it has, and would let one client count for many. With `central`
-the server adds the noise and is trusted to; with `local` every client adds it to its own reply and trusts nobody.
+the server adds the noise and is trusted to; with `local` every client adds it to its own reply and trusts nobody; with
+`distributed` every client adds a part of it to the integers of a secure sum (`codecs.skellam`).
 """
 
 from __future__ import annotations
@@ -17,11 +18,12 @@ import numpy as np
 import torch
 
 from motet.codecs.clip import Clip
+from motet.codecs.skellam import Skellam
 from motet.core.errors import ConfigError, PrivacyError, RunError
 from motet.core.messages import message
 from motet.core.params import Params
 from motet.core.rng import Seed
-from motet.core.script import ClientId, Exchange, Script, total, work
+from motet.core.script import ClientId, Exchange, Script, address_of, total, work
 from motet.core.weighted import Weighted
 from motet.core.work import Work
 
@@ -41,12 +43,13 @@ class Within:
 class Private:
     """`noise` is the multiplier z: the deviation of the noise, in units of `clip`."""
 
-    where: Literal["central", "local"]
+    where: Literal["central", "local", "distributed"]
     clip: float
     noise: float
     delta: float = 1e-5
     budget: float | None = None
     seeded: bool = False  # noise from the run's seed, which anybody who knows the recipe can take off again
+    colluders: float = 0.0  # distributed: the share of clients that may tell the server their part of the noise
     name: str = "private"
 
     def __post_init__(self) -> None:
@@ -56,6 +59,15 @@ class Private:
             raise ConfigError(f"privacy.noise is {self.noise}; it is the noise's deviation over privacy.clip, above 0.")
         if not 0 < self.delta < 1:
             raise ConfigError(f"privacy.delta is {self.delta}; it is a small probability, such as 1e-5.")
+        if not 0 <= self.colluders < 1:
+            raise ConfigError(f"privacy.colluders is {self.colluders}; it is a share of the clients, at least 0 and below 1.")
+
+    @property
+    def inside(self) -> dict[str, Skellam]:
+        """The noise to be put inside a secure sum's integers, by the address of the work whose replies it is for."""
+        if self.where != "distributed":
+            return {}
+        return {address_of(self.clipped): Skellam(self.clip, self.noise, self.colluders, self.seeded)}
 
     def sums(self, seed: Seed, spend: Spend) -> Callable[[Exchange], Script[Weighted]]:
         """What stands in for a round's sums; `spend` is told whose updates went into each."""

@@ -1,7 +1,8 @@
 """Arithmetic in a prime field, on whole matrices at a time.
 
-An element is a uint32 below the prime. Products of matrices go through float64 BLAS: one factor is cut into limbs of 11
-bits, so that every partial sum of up to 2048 terms stays below 2⁵³ and is exact, whatever order it is added in.
+An element is a uint32 below the prime. Products of matrices go through float64 BLAS: one factor is cut into limbs (two of 16
+bits for up to 64 terms, three of 11 for up to 2048), so that every partial sum stays below 2⁵³ and is exact, whatever order it
+is added in.
 """
 
 from __future__ import annotations
@@ -11,8 +12,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-LIMB, MOST_TERMS = 11, 2**11
+WORD, EXACT = 31, 53  # bits of an element, and of the integers that a float64 holds
+MOST_TERMS = 2**11
 BLOCK = 2**16  # elements at a time, so that temporaries stay small
+COLUMNS = 2**13  # of a product at a time: ten rows of them fit the cache
 
 Elements = np.ndarray  # of uint32
 
@@ -35,16 +38,19 @@ class Field:
         """left · right, for matrices [rows, terms] and [terms, columns]."""
         if left.shape[1] > MOST_TERMS:
             raise ValueError(f"a product over {left.shape[1]} terms would not be exact; at most {MOST_TERMS} are")
-        exact = left.astype(np.float64)
+        limbs = -(-WORD // (EXACT - WORD - (left.shape[1] - 1).bit_length()))
+        bits = -(-WORD // limbs)
+        exact, low = left.astype(np.float64), np.uint32(2**bits - 1)
         found = np.empty((left.shape[0], right.shape[1]), np.uint32)
-        for at in range(0, right.shape[1], BLOCK):
-            piece = right[:, at : at + BLOCK]
+        for at in range(0, right.shape[1], COLUMNS):
+            piece = right[:, at : at + COLUMNS]
             summed = np.zeros((left.shape[0], piece.shape[1]), np.uint64)
-            for limb in (2, 1, 0):  # the highest first: summed ← summed · 2¹¹ + partial
-                part = (piece >> np.uint32(LIMB * limb)) & np.uint32(2**LIMB - 1)
+            for limb in reversed(range(limbs)):  # the highest first: summed ← summed · 2^bits + partial
+                part = (piece >> np.uint32(bits * limb)) & low
                 partial = (exact @ part.astype(np.float64)).astype(np.uint64)
-                summed = ((summed << np.uint64(LIMB)) + partial) % np.uint64(self.prime)
-            found[:, at : at + BLOCK] = summed
+                partial += summed << np.uint64(bits)
+                summed = partial % np.uint64(self.prime)
+            found[:, at : at + COLUMNS] = summed
         return found
 
     def add(self, total: Elements, other: Elements) -> None:

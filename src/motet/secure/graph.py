@@ -26,6 +26,9 @@ class Complete:
         """Who holds shares of this client's secrets, itself among them."""
         return circle.members
 
+    def fewest(self, clients: int, threshold: float) -> int:
+        return needed(clients, threshold)
+
 
 @dataclass(frozen=True)
 class Ring:
@@ -44,6 +47,10 @@ class Ring:
                 f"{1 - self.threshold:g}, or too few would be left to open a sum."
             )
 
+    def fewest(self, clients: int, threshold: float) -> int:
+        """A client's neighbours do not see how many are left elsewhere, so what the ring is made to stand is the measure."""
+        return clients - _lost(clients, self.dropouts)
+
     def holders(self, circle: Circle, client: ClientId) -> tuple[ClientId, ...]:
         order = circle.seats
         count = len(order)
@@ -60,10 +67,14 @@ def needed(holders: int, threshold: float) -> int:
     return min(holders, math.floor(threshold * holders + 1e-9) + 1)
 
 
+def _lost(clients: int, dropouts: float) -> int:
+    return math.ceil(dropouts * clients - 1e-9)
+
+
 @cache
 def degree_for(clients: int, dropouts: float, threshold: float) -> int:
     """The smallest even degree at which losing a share of all clients leaves every neighbourhood enough, but for `FAILURE`."""
-    lost = math.ceil(dropouts * clients - 1e-9)
+    lost = _lost(clients, dropouts)
     for degree in range(2, clients, 2):
         size = degree + 1
         # of one neighbourhood more are lost than it can spare; over all of them by the union bound

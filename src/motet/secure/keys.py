@@ -25,6 +25,7 @@ except ImportError:
     raise ConfigError("secure sums need the package cryptography; pip install 'motet[secure]'") from None
 
 KEY = 32
+Buffer = bytes | memoryview
 Draw = Callable[[int], bytes]
 
 
@@ -53,7 +54,16 @@ class AgreementKey:
         return HKDF(hashes.SHA256(), KEY, salt=None, info=purpose.encode()).derive(shared)
 
 
-def seal(key: bytes, text: bytes, about: bytes) -> bytes:
+def agreeable(public: bytes) -> bool:
+    """Whether a public key is one that anybody can agree with: of the right length, and no point of small order."""
+    try:
+        AgreementKey(os.urandom(KEY)).agreed(public, "")
+    except PrivacyError:
+        return False
+    return True
+
+
+def seal(key: bytes, text: Buffer, about: bytes) -> bytes:
     """Encrypt and authenticate. A key seals one message only, so that the nonce may be zero."""
     return AESGCM(key).encrypt(bytes(12), text, about)
 

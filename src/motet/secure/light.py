@@ -8,8 +8,9 @@ n+1 … n+U−T gives Σ z_i. Any T shares say nothing of a mask.
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -18,7 +19,7 @@ from motet.core.errors import ConfigError, RunError
 from motet.core.script import ClientId
 from motet.secure.circle import Circle
 from motet.secure.field import FIELD, Elements, Field
-from motet.secure.keys import AgreementKey, Draw
+from motet.secure.keys import AgreementKey, Buffer, Draw
 from motet.secure.masks import field_mask
 
 
@@ -47,6 +48,9 @@ class Light:
         half = clients // 2 + 1
         return min(clients, max(self.colluders(clients) + 1, half, math.floor(self.threshold * clients + 1e-9)))
 
+    def fewest(self, clients: int) -> int:
+        return self.needed(clients)
+
     def holders(self, circle: Circle, client: ClientId) -> tuple[ClientId, ...]:
         return circle.members
 
@@ -60,13 +64,14 @@ class Light:
 
     def shares(
         self, seed: bytes, key: AgreementKey, circle: Circle, me: ClientId, size: int, draw: Draw
-    ) -> dict[ClientId, bytes]:
+    ) -> dict[ClientId, Buffer]:
         clients = len(circle.members)
         count, length = self._pieces(clients, size)
-        pieces = field_mask(seed, count * length).reshape(count, length)
-        hiding = field_mask(draw(32), self.colluders(clients) * length).reshape(-1, length)
-        coded = encoded(FIELD, np.concatenate([pieces, hiding]), clients)
-        return {member: coded[k].tobytes() for k, member in enumerate(circle.members)}
+        pieces = np.empty((self.needed(clients), length), np.uint32)
+        pieces[:count] = field_mask(seed, count * length).reshape(count, length)
+        pieces[count:] = field_mask(draw(32), self.colluders(clients) * length).reshape(-1, length)
+        coded = encoded(FIELD, pieces, clients)
+        return {member: memoryview(coded[k]).cast("B") for k, member in enumerate(circle.members)}
 
     def mask(
         self, words: np.ndarray, seed: bytes, key: AgreementKey, circle: Circle, me: ClientId, peers: Collection[ClientId]
@@ -79,12 +84,21 @@ class Light:
             raise RunError("a masked upload holds words that are no elements of the field; the client speaks another protocol.")
         FIELD.add(total, words)
 
-    def answer(self, held: Mapping[ClientId, bytes], survivors: Collection[ClientId]) -> torch.Tensor:
-        chosen = [np.frombuffer(held[v], np.uint32) for v in survivors]
-        if len({share.size for share in chosen}) != 1:
-            raise RunError("shares of different lengths came, so the clients' vectors differ in size; use one model for all.")
-        total = chosen[0].copy()
-        for share in chosen[1:]:
+    def opens(self, clients: int, size: int, answer: Any) -> bool:
+        _, length = self._pieces(clients, size)
+        return isinstance(answer, torch.Tensor) and answer.dtype == torch.int32 and answer.shape == (length,)
+
+    def answer(
+        self, held: Collection[ClientId], share_of: Callable[[ClientId], bytes], survivors: Collection[ClientId]
+    ) -> torch.Tensor:
+        first, *rest = survivors
+        total = np.frombuffer(share_of(first), np.uint32).copy()
+        for survivor in rest:  # opened one at a time
+            share = np.frombuffer(share_of(survivor), np.uint32)
+            if share.size != total.size:
+                raise RunError(
+                    "shares of different lengths came, so the clients' vectors differ in size; use one model for all."
+                )
             FIELD.add(total, share)
         return torch.from_numpy(total.view(np.int32))
 

@@ -9,8 +9,9 @@ graph of neighbours.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -18,7 +19,7 @@ from motet.core.errors import ConfigError, RunError
 from motet.core.script import ClientId
 from motet.secure.circle import Circle
 from motet.secure.graph import Complete, Ring, connected, needed
-from motet.secure.keys import AgreementKey, Draw
+from motet.secure.keys import AgreementKey, Buffer, Draw
 from motet.secure.masks import add_mask, subtract_mask
 from motet.secure.shamir import LIMBS, join, split
 
@@ -45,12 +46,15 @@ class Pairwise:
     def needed(self, holders: int) -> int:
         return needed(holders, self.threshold)
 
+    def fewest(self, clients: int) -> int:
+        return self.graph.fewest(clients, self.threshold)
+
     def holds_together(self, circle: Circle, survivors: Collection[ClientId]) -> bool:
         return connected(self.graph, circle, survivors)
 
     def shares(
         self, seed: bytes, key: AgreementKey, circle: Circle, me: ClientId, size: int, draw: Draw
-    ) -> dict[ClientId, bytes]:
+    ) -> dict[ClientId, Buffer]:
         holders = self.holders(circle, me)
         values = split([seed, key.secret], len(holders), self.needed(len(holders)), draw)
         return {holder: values[k].tobytes() for k, holder in enumerate(holders)}
@@ -67,9 +71,14 @@ class Pairwise:
     def add(self, total: np.ndarray, words: np.ndarray) -> None:
         np.add(total, words, out=total)
 
-    def answer(self, held: Mapping[ClientId, bytes], survivors: Collection[ClientId]) -> Answer:
+    def opens(self, clients: int, size: int, answer: Any) -> bool:
+        return isinstance(answer, dict) and all(isinstance(share, bytes) for share in answer.values())
+
+    def answer(
+        self, held: Collection[ClientId], share_of: Callable[[ClientId], bytes], survivors: Collection[ClientId]
+    ) -> Answer:
         half = 4 * LIMBS
-        return {v: share[:half] if v in survivors else share[half:] for v, share in held.items()}
+        return {v: share_of(v)[:half] if v in survivors else share_of(v)[half:] for v in held}
 
     def unmask(
         self,

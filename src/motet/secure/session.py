@@ -13,7 +13,7 @@ from motet.core.errors import PrivacyError
 from motet.core.params import Layout
 from motet.core.script import ClientId
 from motet.secure.circle import Circle, Hello
-from motet.secure.keys import AgreementKey, Signer, signed
+from motet.secure.keys import AgreementKey, Signer, signed, unseal
 
 STAGES = ("advertise", "share", "upload", "confirm", "reveal")
 
@@ -36,6 +36,14 @@ class Secrets(NamedTuple):
     signer: Signer
 
 
+class Held(NamedTuple):
+    """A share that lies here, still sealed: LightSecAgg's are as long as the vector, and in a simulation the box is the very
+    one that the server passed on, so that all shares of all clients are in memory once."""
+
+    box: bytes
+    key: bytes
+
+
 @dataclass
 class Session:
     """Changed in place, unlike other memories: a stage counts as done when it begins, so that two requests at once cannot
@@ -49,7 +57,7 @@ class Session:
     secrets: Secrets | None
     stage: str = "advertise"
     circle: Circle = Circle(0, "", {})
-    held: dict[ClientId, bytes] = field(default_factory=dict)  # whose → the share of its secrets that lies here
+    held: dict[ClientId, Held] = field(default_factory=dict)  # whose → the share of its secrets that lies here
     vector: Vector | None = None
     survivors: tuple[ClientId, ...] = ()
 
@@ -63,6 +71,16 @@ class Session:
             )
         self.stage = stage
         return self.secrets
+
+    def still(self, secrets: Secrets) -> None:
+        """While it worked, a server may have begun another sum with this client; the peers to mask with are then forgotten."""
+        if self.secrets is not secrets:
+            raise PrivacyError("another sum was begun while this client worked for this one; nothing is uploaded to it.")
+
+    def share_of(self, client: ClientId) -> bytes:
+        """Open the share that this client holds of another's secrets, or refuse what that one did not write."""
+        box, key = self.held[client]
+        return unseal(key, box, self.circle.digest.encode(), client)
 
     def close(self) -> None:
         """Forget all secrets."""

@@ -12,8 +12,8 @@ sees keys, sealed boxes, masked words, signatures, and what opens the sum. Clien
 
 from __future__ import annotations
 
-from collections.abc import Collection, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
 
@@ -22,16 +22,19 @@ import torch
 
 from motet.codecs.channel import Chain, Coded
 from motet.codecs.fixed_point import FixedPoint
+from motet.codecs.skellam import Skellam
 from motet.core.errors import ConfigError, PrivacyError, RunError
 from motet.core.messages import message
 from motet.core.params import Layout, Params
-from motet.core.script import ClientId, Exchange, Script, address_of, gather, to_all, work
+from motet.core.script import ClientId, Exchange, Script, address_of, to_all, work
 from motet.core.weighted import RunningSum, Weighted
 from motet.core.work import Job, Work
 from motet.secure.circle import Circle, Hello, introduction
 from motet.secure.identities import Identities
-from motet.secure.keys import KEY, AgreementKey, Draw, entropy, seal, unseal
-from motet.secure.session import Demands, Secrets, Session, Vector
+from motet.secure.keys import KEY, AgreementKey, Buffer, Draw, agreeable, entropy, seal
+from motet.secure.session import Demands, Held, Secrets, Session, Vector
+
+ShareOf = Callable[[ClientId], bytes]
 
 
 @message
@@ -73,15 +76,21 @@ class Masking(Protocol):
 
     def holders(self, circle: Circle, client: ClientId) -> tuple[ClientId, ...]: ...
     def needed(self, holders: int, /) -> int: ...
+    def fewest(self, clients: int) -> int:
+        """How many of so many clients may be all that are in a sum, where noise must suffice."""
+
     def holds_together(self, circle: Circle, survivors: Collection[ClientId]) -> bool: ...
     def shares(
         self, seed: bytes, key: AgreementKey, circle: Circle, me: ClientId, size: int, draw: Draw
-    ) -> dict[ClientId, bytes]: ...
+    ) -> dict[ClientId, Buffer]: ...
     def mask(
         self, words: np.ndarray, seed: bytes, key: AgreementKey, circle: Circle, me: ClientId, peers: Collection[ClientId]
     ) -> None: ...
     def add(self, total: np.ndarray, words: np.ndarray) -> None: ...
-    def answer(self, held: Mapping[ClientId, bytes], survivors: Collection[ClientId]) -> Any: ...
+    def opens(self, clients: int, size: int, answer: Any) -> bool:
+        """Whether this has the form of a survivor's answer."""
+
+    def answer(self, held: Collection[ClientId], share_of: ShareOf, survivors: Collection[ClientId]) -> Any: ...
     def unmask(
         self,
         total: np.ndarray,
@@ -103,19 +112,38 @@ class Uploads:
     words: torch.Tensor
 
 
+class Sound:
+    """Gathers the replies that are what they should be; one that is not counts as that client's failure, not as everybody's."""
+
+    def __init__(self, sound: Callable[[ClientId, Any], bool]) -> None:
+        self.sound, self.replies = sound, dict[ClientId, Any]()
+
+    def add(self, client: ClientId, reply: Any) -> None:
+        if not self.sound(client, reply):
+            raise RunError(f"{client}'s part of a secure sum is not of the form that was asked for; it is left out.")
+        self.replies[client] = reply
+
+    def value(self) -> dict[ClientId, Any]:
+        return self.replies
+
+
 class MaskedSum:
     """Adds masked words in place: a cohort of any size costs this one buffer."""
 
-    def __init__(self, masking: Masking) -> None:
-        self.masking, self.members = masking, list[ClientId]()
+    def __init__(self, masking: Masking, single: bool) -> None:
+        self.masking, self.members, self.single = masking, list[ClientId](), single
         self.first: Masked | None = None
         self.total = np.zeros(0, np.uint32)
 
     def add(self, client: ClientId, reply: Masked) -> None:
+        _expect(reply, Masked)
+        count = reply.layout.size * (2 if reply.double and not self.single else 1) + 2
+        if reply.words.dtype != torch.int32 or reply.words.shape != (count,):
+            raise RunError(f"{client}'s masked reply is not {count} words of 32 bits, as its layout says; it is left out.")
         words = reply.words.numpy().view(np.uint32)
         if self.first is None:
             self.first, self.total = reply, np.zeros_like(words)
-        if (reply.layout, reply.double, words.size) != (self.first.layout, self.first.double, self.total.size):
+        if (reply.layout, reply.double) != (self.first.layout, self.first.double):
             raise RunError(
                 f"{client}'s masked reply has another layout than the others'; use the same model and layers everywhere."
             )
@@ -140,6 +168,7 @@ class SecureSum:
     identities: Identities = Identities()
     seeded: bool = False  # masks from the run's seed: for simulations that must repeat to the last byte; not secure
     codecs: Chain = Chain()
+    noise: Mapping[str, Skellam] = field(default_factory=dict)  # inside the integers of which work's replies
     name: str = "secure"
     fleeting: bool = True  # what it remembers must not reach a disk
 
@@ -147,20 +176,35 @@ class SecureSum:
 
     def __call__(self, exchange: Exchange) -> Script[Weighted]:
         early, asked = self.masking.early, exchange.payloads
-        hellos: dict[ClientId, Hello] = yield from gather(self.advertise, to_all(asked, exchange.address))
+        hellos: dict[ClientId, Hello] = yield self._ask(
+            self.advertise, to_all(asked, exchange.address), lambda _, reply: usable(reply)
+        )
         self._enough(len(hellos), self.demands.minimum, "announced themselves")
+        circle = Circle(0, exchange.address, hellos)
         introduce = {c: Introduce(hellos, asked[c] if early else None) for c in hellos}
-        parcels: dict[ClientId, dict[ClientId, bytes]] = yield from gather(self.share, introduce)
+        parcels = yield self._ask(self.share, introduce, partial(self._addressed, circle))
         self._enough(len(parcels), self.demands.minimum, "sent shares")
         mail = {c: {s: box[c] for s, box in parcels.items() if c in box} for c in parcels}
         deliver = {c: Deliver(mail[c], None if early else asked[c]) for c in parcels}
-        summed: Uploads = yield Exchange(address_of(self.upload), deliver, "each", partial(MaskedSum, self.masking))
+        shared = tuple(parcels)
+        del parcels, mail  # LightSecAgg's are as long as all vectors together, and more
+        masked = partial(MaskedSum, self.masking, exchange.address in self.noise)
+        summed: Uploads = yield Exchange(address_of(self.upload), deliver, "each", masked)
+        del deliver
         alive = summed.members
         self._enough(len(alive), self.demands.minimum, "uploaded")
-        signatures = yield from gather(self.confirm, to_all(alive, alive))
-        answers = yield from gather(self.reveal, to_all(signatures, signatures))
-        circle = Circle(0, exchange.address, hellos)
-        return self._opened(summed, circle, tuple(parcels), answers)
+        signatures = yield self._ask(self.confirm, to_all(alive, alive), lambda _, reply: isinstance(reply, bytes))
+        opens = partial(self.masking.opens, len(hellos), summed.words.numel())
+        answers = yield self._ask(self.reveal, to_all(signatures, signatures), lambda _, reply: opens(reply))
+        return self._opened(summed, circle, shared, answers)
+
+    def _ask(self, stage: Any, payloads: Mapping[ClientId, Any], sound: Callable[[ClientId, Any], bool]) -> Exchange:
+        return Exchange(address_of(stage), payloads, "each", partial(Sound, sound))
+
+    def _addressed(self, circle: Circle, client: ClientId, boxes: Any) -> bool:
+        """Whether these are a box for each who is to hold a share: who leaves one out would keep all others from finishing."""
+        holders = {*self.masking.holders(circle, client)} - {client}
+        return isinstance(boxes, dict) and boxes.keys() == holders and all(isinstance(b, bytes) for b in boxes.values())
 
     def _enough(self, count: int, needed: int, what: str) -> None:
         if count < needed:
@@ -169,12 +213,15 @@ class SecureSum:
     def _opened(self, summed: Uploads, circle: Circle, shared: Sequence[ClientId], answers: Mapping[ClientId, Any]) -> Weighted:
         words = summed.words.numpy().view(np.uint32).copy()
         self.masking.unmask(words, circle, shared, set(summed.members), answers)
-        clients, modulus = len(circle.hellos), self.masking.modulus
-        layout, double = summed.layout, summed.double
+        clients, layout, double = len(circle.hellos), summed.layout, summed.double
         total = RunningSum()
-        total.weight = float(self.numbers.decode(words[-2:], True, clients, modulus))
-        numbers = self.numbers.decode(words[:-2], double, clients, modulus)
-        total.sum = Params(layout, numbers if double else numbers * self.largest_weight)
+        total.weight = float(self.numbers.decode(words[-2:], True, clients, self.masking.modulus))
+        if not 0 <= total.weight <= len(summed.members) * self.largest_weight:
+            raise RunError(
+                "the sum opened to weights that its clients cannot have: somebody's share or vector is not what it should be. "
+                "It is thrown away."
+            )
+        total.sum = Params(layout, self._decoded(words[:-2], double, circle.address, clients))
         mean = total.value()
         if double:
             return mean
@@ -207,11 +254,12 @@ class SecureSum:
         size = 0
         if self.masking.early:
             session.vector = yield from self._vector(ctx, session, ask.payload)
+            session.still(secrets)
             size = session.vector.words.size
         draw = self._entropy(ctx, "shares", session.address)
         shares = self.masking.shares(secrets.seed, secrets.key, circle, ctx.client, size, draw)
-        session.held[ctx.client] = shares.pop(ctx.client)
-        about = circle.digest.encode()
+        about, mine = circle.digest.encode(), draw(KEY)
+        session.held[ctx.client] = Held(seal(mine, shares.pop(ctx.client), about), mine)
         return {to: seal(_sealing(session, secrets, to, ctx.client, to), share, about) for to, share in shares.items()}, None
 
     @work(reveals="each")
@@ -223,11 +271,11 @@ class SecureSum:
         circle, me = session.circle, ctx.client
         holders = self.masking.holders(circle, me)
         self.demands.mail({*ask.parcels, me}, holders, self.masking.needed(len(holders)))
-        about = circle.digest.encode()
         for sender in ask.parcels.keys() - {me}:
-            key = _sealing(session, secrets, sender, sender, me)
-            session.held[sender] = unseal(key, ask.parcels[sender], about, sender)
+            session.held[sender] = Held(ask.parcels[sender], _sealing(session, secrets, sender, sender, me))
+            session.share_of(sender)  # what is not genuine is refused before anything is uploaded
         vector = session.vector or (yield from self._vector(ctx, session, ask.payload))
+        session.still(secrets)
         session.vector = None
         self.masking.mask(vector.words, secrets.seed, secrets.key, circle, me, session.held)
         return Masked(vector.layout, vector.double, torch.from_numpy(vector.words.view(np.int32))), None
@@ -244,6 +292,12 @@ class SecureSum:
             raise PrivacyError(
                 "the survivors fall into groups that share no masks, so the server would learn more than one sum."
             )
+        fewest = self.masking.fewest(len(session.circle.members)) if session.address in self.noise else 0
+        if len(survivors) < fewest:
+            raise PrivacyError(
+                f"a sum over {len(survivors)} clients was to be opened, and the noise in it suffices from {fewest} on; "
+                "it stays closed."
+            )
         session.survivors = survivors
         return secrets.signer.sign(session.circle.statement(survivors)), None
 
@@ -255,7 +309,7 @@ class SecureSum:
         _expect(signatures, dict)
         holders = self.masking.holders(session.circle, ctx.client)
         self.demands.signatures(signatures, session, holders, self.masking.needed(len(holders)))
-        answer = self.masking.answer(session.held, session.survivors)
+        answer = self.masking.answer(session.held.keys(), session.share_of, session.survivors)
         session.close()
         return answer, None
 
@@ -268,17 +322,29 @@ class SecureSum:
                 f"a reply counts for more than secure.largest_weight={self.largest_weight:g} (or for less than nothing); "
                 "raise it to the largest number of examples that a client has, or use algorithm.weighting=uniform."
             )
-        clients, modulus = len(session.circle.hellos), self.masking.modulus
+        clients = len(session.circle.hellos)
         rng = np.random.Generator(np.random.PCG64(ctx.seed.of("rounding", session.address).number()))
-        flat, double = self._coded(reply.value), reply.value.flat.dtype == torch.float64
-        numbers = flat * reply.weight if double else flat
-        factor = 1.0 if double else reply.weight / self.largest_weight
         weight = torch.tensor([reply.weight], dtype=torch.float64)
         words = [
-            self.numbers.encode(numbers, factor, clients, modulus, rng),
-            self.numbers.encode(weight, 1.0, clients, modulus, rng),
+            self._encoded(reply, session.address, clients, rng),
+            self.numbers.encode(weight, 1.0, clients, self.masking.modulus, rng),
         ]
-        return Vector(reply.value.layout, double, np.concatenate(words))
+        return Vector(reply.value.layout, reply.value.flat.dtype == torch.float64, np.concatenate(words))
+
+    def _encoded(self, reply: Weighted, address: str, clients: int, rng: np.random.Generator) -> np.ndarray:
+        flat, modulus = self._coded(reply.value), self.masking.modulus
+        if address in self.noise:
+            return self.noise[address].encode(flat * reply.weight, clients, self.masking.fewest(clients), modulus, rng)
+        if flat.dtype == torch.float64:
+            return self.numbers.encode(flat * reply.weight, 1.0, clients, modulus, rng)
+        return self.numbers.encode(flat, reply.weight / self.largest_weight, clients, modulus, rng)
+
+    def _decoded(self, words: np.ndarray, double: bool, address: str, clients: int) -> torch.Tensor:
+        """The sum of the numbers times their weights: what `_encoded` made of them, added up."""
+        modulus = self.masking.modulus
+        if address in self.noise:
+            return self.noise[address].decode(words, clients, self.masking.fewest(clients), modulus)
+        return self.numbers.decode(words, double, clients, modulus) * (1.0 if double else self.largest_weight)
 
     def _coded(self, value: Params) -> torch.Tensor:
         coded = self.codecs.encode(value)
@@ -287,6 +353,11 @@ class SecureSum:
 
     def _entropy(self, ctx: Any, purpose: str, address: str) -> Draw:
         return entropy(ctx.seed.of("secure", purpose, address) if self.seeded else None)
+
+
+def usable(reply: Any) -> bool:
+    """Whether these are keys that others can work with; a single one that is not would keep everybody from going on."""
+    return isinstance(reply, Hello) and agreeable(reply.box) and agreeable(reply.mask) and len(reply.signer) == KEY
 
 
 def _sealing(session: Session, secrets: Secrets, peer: ClientId, sender: ClientId, receiver: ClientId) -> bytes:
