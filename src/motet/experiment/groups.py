@@ -9,7 +9,12 @@ from motet.core.errors import ConfigError, meant
 
 # By what an entry is known, and what is kept of the top level's section where a group names another entry.
 NAMED = {"data": ("name", "path"), "model": ("name",), "task": ("type",), "partition": ("type",)}
-KEPT = {"data": ("limit", "test_limit", "test_share", "public_share"), "model": ("max_tokens",), "task": (), "partition": ()}
+KEPT = {
+    "data": ("limit", "test_limit", "test_share", "public_share", "dev_share"),
+    "model": ("max_tokens",),
+    "task": (),
+    "partition": (),
+}
 TAKEN = ("name", "clients", "corpus", *NAMED)
 
 
