@@ -18,13 +18,15 @@ from motet.datasets.toy import toy_classification
 from motet.experiment.build import build_federation, make_federation
 from motet.experiment.config import Choice, Config
 from motet.experiment.federation import Federation
-from motet.experiment.record import DEV_ITEMS, read_items, read_record
+from motet.experiment.record import DEV_ITEMS, Record, read_items, read_record
 from motet.experiment.run import Running
+from motet.experiment.scores import chosen_by_dev
 from motet.experiment.session import load_config, perform
 from motet.models.load import ModelChoice
 from motet.partitions.dev import with_dev
 from motet.partitions.partition import Partition, Shares
 from motet.partitions.public import with_public
+from motet.transport.mailbox import Traffic
 
 TOP: dict[str, Any] = {
     "rounds": 3, "device": "cpu", "transport": {"workers": 0},
@@ -125,16 +127,34 @@ def resumed(folder: Path) -> dict[str, Any]:
     ],
 )  # fmt: skip
 def test_whatever_the_algorithm_the_best_round_on_dev_is_told(algorithm: str, more: dict[str, Any], tmp_path: Path) -> None:
-    done = perform(config(algorithm=algorithm, evaluation={"every": 2}, **more), tmp_path / "run").summary
+    done = perform(
+        config(algorithm=algorithm, evaluation={"every": 2, "choose": "f1_weighted"}, **more), tmp_path / "run"
+    ).summary
     rows = read_record(tmp_path / "run").rows
-    dev = {r["round"]: r["value"] for r in rows if (r["who"], r["split"], r["name"]) == ("server", "dev", "accuracy")}
+    dev = {r["round"]: r["value"] for r in rows if (r["who"], r["split"], r["name"]) == ("server", "dev", "f1_weighted")}
     test = {r["round"]: r["value"] for r in rows if (r["who"], r["split"], r["name"]) == ("server", "global", "accuracy")}
     best = max(dev, key=lambda r: (dev[r], -r))
     assert sorted(dev) == sorted(test) == [2, 3]
     assert done["dev_best"]["round"] == best
-    assert done["dev_best"]["dev"]["accuracy"] == dev[best]
+    assert done["dev_best"]["dev"]["f1_weighted"] == dev[best]
     assert done["dev_best"]["test"]["accuracy"] == test[best]
     assert Reading("dev-best accuracy").value(done, tmp_path / "run") == pytest.approx(100 * test[best])
+
+
+@pytest.mark.parametrize(("by", "best"), [(None, 1), ("accuracy", 1), ("f1_weighted", 3), ("loss", 2)])
+def test_any_metric_may_choose_and_of_losses_the_least(by: str | None, best: int) -> None:
+    record, seen = Record(None), {1: (0.5, 0.1, 0.9), 2: (0.4, 0.2, 0.3), 3: (0.5, 0.3, 0.8)}
+    for index, values in seen.items():
+        for split in ("dev", "global"):
+            record.add(index, "server", split, dict(zip(("accuracy", "f1_weighted", "loss"), values, strict=True)), Traffic())
+    chosen = chosen_by_dev(record, by or "accuracy")
+    assert chosen is not None
+    assert (chosen.round, chosen.test["loss"]) == (best, seen[best][2])
+
+
+def test_what_the_task_does_not_measure_cannot_choose(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"evaluation.choose is 'f1_wieghted'.*Did you mean 'f1_weighted'"):
+        perform(config(evaluation={"choose": "f1_wieghted"}), tmp_path / "run")
 
 
 def test_items_of_the_chosen_round_are_kept_for_significance(tmp_path: Path) -> None:

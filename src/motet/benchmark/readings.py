@@ -3,7 +3,7 @@
 | written | read |
 | --- | --- |
 | `accuracy` | the metric after the last round, on the global test set; `best accuracy` at its best round there |
-| `dev-best accuracy` | on the global test set after the round whose headline is best on the development set (data.dev_share) |
+| `dev-best accuracy` | on the global test set after the round that is best on the development set (data.dev_share) |
 | `own accuracy` | every client's own model on its own test set, unweighted mean; `worst accuracy` of the worst tenth |
 | `MB`, `MB up`, `MB down` | payload of the whole run, decimal megabytes |
 | `rounds to 0.84`, `MB to 0.84` | until the headline first reached it |
@@ -21,7 +21,7 @@ import numpy as np
 
 from motet.core.errors import ConfigError
 from motet.experiment.record import DEV_ITEMS, ITEMS, Row, read_items, read_record, spread
-from motet.experiment.scores import best_round, by_round
+from motet.experiment.scores import by_round
 
 _MOVED = {"MB": ("payload_up", "payload_down"), "MB up": ("payload_up",), "MB down": ("payload_down",)}
 
@@ -66,8 +66,8 @@ class Reading:
                 f"shows: '{self.shows}' is nothing a run has; write a metric, own, worst, best or dev-best before one, MB, …"
             )
         if kind == "dev-best":
-            dev = by_round(rows, "dev")
-            value = by_round(rows, self.split).get(best_round(dev, summary["headline"]), {}).get(metric) if dev else None
+            chosen = summary.get("dev_best")
+            value = by_round(rows, self.split).get(chosen["round"], {}).get(metric) if chosen else None
             return None if value is None else self.scale * value
         values = [r["value"] for r in rows if r["who"] == "server" and r["split"] == self.split and r["name"] == metric]
         return self.scale * (max(values) if kind == "best" else values[-1]) if values else None

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol
 
 from motet.codecs.channel import Channel
-from motet.core.errors import ConfigError
+from motet.core.errors import ConfigError, meant
 from motet.core.program import Algorithm, Roster, Start
 from motet.core.rng import Seed
 from motet.core.script import ClientId, parts_of
@@ -77,6 +77,16 @@ class Plan:
         fewest, there = self.secure.demands.minimum if self.secure else 1, len(self.federation.clients)
         if there < fewest:
             raise ConfigError(f"there are {there} clients, and a secure sum is over at least {fewest} (secure.minimum).")
+        if self.chooses not in self.federation.task.measures:
+            raise ConfigError(
+                f"evaluation.choose is '{self.chooses}'; this task has {', '.join(self.federation.task.measures)}."
+                f"{meant(self.chooses, self.federation.task.measures)}"
+            )
+
+    @property
+    def chooses(self) -> str:
+        """The metric by which a development set chooses the best round."""
+        return self.evaluation.choose or self.federation.task.headline
 
     @property
     def behind(self) -> dict[str, frozenset[str]]:

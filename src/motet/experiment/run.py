@@ -190,7 +190,7 @@ class Running:
     def chosen(self) -> bool:
         """Whether this round is the best so far on the development set."""
         seen = by_round(self.record.rows, "dev") if self.develops else {}
-        return self.done in seen and best_round(seen, self.plan.federation.task.headline) == self.done
+        return self.done in seen and best_round(seen, self.plan.chooses) == self.done
 
     def over_budget(self, index: int) -> bool:
         """Whether the round after `index` rounds would spend more of the clients' privacy than is allowed."""
@@ -341,8 +341,8 @@ def _result(
     pace = processed / running.training if running.training else 0.0
     return Result(
         running.state, running.model_params(), running.record, running.mailbox.traffic, running.memories, final, best,
-        chosen_by_dev(running.record, headline), clients, across, running.groups, items, running.record.seconds, pace,
-        running.mailbox.lost, running.model_params,
+        chosen_by_dev(running.record, running.plan.chooses), clients, across, running.groups, items, running.record.seconds,
+        pace, running.mailbox.lost, running.model_params,
     )  # fmt: skip
 
 

@@ -25,9 +25,13 @@ def overall(task: Judged, groups: Mapping[str, Mapping[str, float]]) -> dict[str
     return {m: sum(g[m] for g in groups.values()) / len(groups) for m in task.measures if groups}
 
 
-class Chosen(NamedTuple):
-    """The round that was best on the development set, by the headline: its metrics there, and on the global test set."""
+LOWER = ("loss", "perplexity")  # of these less is better
 
+
+class Chosen(NamedTuple):
+    """The round that was best on the development set, by one of the metrics: all of them there, and on the global test set."""
+
+    by: str
     round: int
     dev: dict[str, float]
     test: dict[str, float]
@@ -39,13 +43,13 @@ def final_and_best(record: Record, headline: str) -> tuple[dict[str, float], dic
     return (seen[max(seen)], seen[best_round(seen, headline)]) if seen else ({}, {})
 
 
-def chosen_by_dev(record: Record, headline: str) -> Chosen | None:
+def chosen_by_dev(record: Record, by: str) -> Chosen | None:
     """None where there is no development set."""
     dev, test = (by_round(record.rows, split) for split in ("dev", "global"))
     if not dev:
         return None
-    best = best_round(dev, headline)
-    return Chosen(best, dev[best], test.get(best, {}))
+    best = best_round(dev, by)
+    return Chosen(by, best, dev[best], test.get(best, {}))
 
 
 def by_round(rows: Sequence[Row], split: str) -> dict[int, dict[str, float]]:
@@ -57,6 +61,7 @@ def by_round(rows: Sequence[Row], split: str) -> dict[int, dict[str, float]]:
     return found
 
 
-def best_round(seen: Mapping[int, Mapping[str, float]], headline: str) -> int:
+def best_round(seen: Mapping[int, Mapping[str, float]], by: str) -> int:
     """The first of the best."""
-    return max(seen, key=lambda r: (seen[r].get(headline, float("-inf")), -r))
+    sign = -1 if by in LOWER else 1
+    return max(seen, key=lambda r: (sign * seen[r].get(by, -sign * float("inf")), -r))
