@@ -18,6 +18,7 @@ from motet.algorithms.opinions import TopClasses, shortened, whole
 from motet.codecs import float16
 from motet.codecs.channel import Chain, Channel
 from motet.core.errors import ConfigError, RunError
+from motet.core.params import Params
 from motet.core.program import Algorithm, Round
 from motet.core.rng import Seed
 from motet.core.script import Remark, offers, play
@@ -159,13 +160,15 @@ def test_what_a_sum_cannot_do_is_said(maker: Any, options: dict[str, Any], said:
 
 def test_the_best_classes_of_each_text_are_kept_and_the_others_share_their_mean() -> None:
     logits = torch.randn(7, 10, generator=torch.Generator().manual_seed(0))
-    short = unpack(pack(shortened(logits, 3)))
+    short = unpack(pack(shortened(Params.of({"logits": logits}), 3)))
     assert isinstance(short, TopClasses)
-    back = whole(short)
+    back = whole(short)["logits"]
     assert torch.equal(back.topk(3).indices, logits.topk(3).indices)
     assert torch.equal(back.topk(3).values, logits.topk(3).values)
     assert torch.allclose(back.sum(-1), logits.sum(-1), atol=1e-5)
-    assert torch.equal(whole(shortened(logits, 9)), logits)  # the ninth and the mean of one are all ten
+    assert torch.equal(
+        whole(shortened(Params.of({"logits": logits}), 9))["logits"], logits
+    )  # the ninth and the mean of one are all ten
     with pytest.raises(RunError, match="names class 9 of 5"):
         whole(replace(short, count=5))
 
@@ -305,9 +308,9 @@ def test_without_public_texts_it_is_refused(corpus: Corpus) -> None:
 
 
 def test_other_tasks_are_refused() -> None:
-    top = {"data": {"name": "toy-tagging", "limit": 40, "test_limit": 10, "public_share": 0.2}, "partition": {"clients": 2}}
-    made = build_federation(Config.of("tags", {**top, "model": {"name": "tiny", "max_tokens": 24, "config": SMALL}}))
-    with pytest.raises(ConfigError, match="not of tagging"):
+    top = {"data": {"name": "toy-qa", "limit": 40, "test_limit": 10, "public_share": 0.2}, "partition": {"clients": 2}}
+    made = build_federation(Config.of("questions", {**top, "model": {"name": "tiny", "max_tokens": 24, "config": SMALL}}))
+    with pytest.raises(ConfigError, match=r"classification and tagging\), not of qa"):
         played(begun(made, adafd(SOLVER)))
 
 
