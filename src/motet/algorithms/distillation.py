@@ -14,7 +14,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import numpy as np
 import torch
@@ -65,6 +65,16 @@ class TaughtState:
     params: Params
 
 
+class Letters(NamedTuple):
+    """All that one client is sent in a round and all that it answers, as long as the true ones and with nothing in them."""
+
+    down: list[Any]
+    up: list[Any]
+
+
+HEARD = Weighted(Params.counts(heard=1.0), 1.0)
+
+
 @dataclass(frozen=True)
 class Teaching:
     """What a method of federated distillation does with opinions, whichever way they are read."""
@@ -111,6 +121,12 @@ class Teaching:
         except RunError:
             heard = 0.0
         return Weighted(Params.counts(heard=heard), 1.0), params
+
+    def letters(self, server: Context, opinion: Any) -> Letters:
+        """What travels in a round that is not over, given what a client's opinions travel as."""
+        if self.local_loss is None:
+            return Letters([], [opinion])
+        return Letters([public_of(server).blank()], [opinion, HEARD])
 
     def over(self, rnd: Round) -> bool:
         return self.shots is not None and rnd.index >= self.shots
@@ -180,6 +196,10 @@ class Distillation:
     def study(self, ctx: Context, advice: Params, own: Params | None) -> Work[tuple[Weighted, Params]]:
         return (yield from self.teaching.study(ctx, advice, own))
 
+    def letters(self, server: Context) -> Letters:
+        blank = public_of(server).blank()
+        return self.teaching.letters(server, Opinion(Account(0.0, 1), shortened(blank, self.top_classes)))
+
     def view(self, state: TaughtState, client: ClientId) -> Params | None:
         return None if client else state.params
 
@@ -232,6 +252,9 @@ class SummedDistillation:
     @work(reveals="sum")
     def study(self, ctx: Context, advice: Params, own: Params | None) -> Work[tuple[Weighted, Params]]:
         return (yield from self.teaching.study(ctx, advice, own))
+
+    def letters(self, server: Context) -> Letters:
+        return self.teaching.letters(server, Weighted(public_of(server).blank(), 1.0))
 
     def view(self, state: TaughtState, client: ClientId) -> Params | None:
         return None if client else state.params

@@ -37,6 +37,9 @@ class Public(Protocol):
     def opinions(self, readings: Readings) -> Params:
         """`logits` [count, classes] and, where not everything may be seen, `seen` [count]."""
 
+    def blank(self) -> Params:
+        """Opinions of the right shape that say nothing."""
+
     def lessons(self, advice: Params) -> Examples:
         """The public texts with what a teacher thinks of them."""
 
@@ -54,7 +57,10 @@ class Texts:
         return len(self.examples)
 
     def opinions(self, readings: Readings) -> Params:
-        return Params.of({"logits": readings["logits"] if self.count else torch.zeros(0, self.classes)})
+        return Params.of({"logits": readings["logits"]}) if self.count else self.blank()
+
+    def blank(self) -> Params:
+        return Params.of({"logits": torch.zeros(self.count, self.classes)})
 
     def lessons(self, advice: Params) -> Examples:
         return Examples(self.examples.features, self.examples.rows, {"teacher": advice["logits"].float()})
@@ -92,11 +98,14 @@ class WordsOfTexts:
 
     def opinions(self, readings: Readings) -> Params:
         text, token, word = self.places
-        logits, seen = torch.zeros(self.count, self.classes), torch.zeros(self.count)
+        found = self.blank()
         if len(word):
-            logits[word] = readings["logits"].view(len(self.examples), -1, self.classes)[text, token]
-            seen[word] = 1
-        return Params.of({"logits": logits, "seen": seen})
+            found["logits"][word] = readings["logits"].view(len(self.examples), -1, self.classes)[text, token]
+            found["seen"][word] = 1
+        return found
+
+    def blank(self) -> Params:
+        return Params.of({"logits": torch.zeros(self.count, self.classes), "seen": torch.zeros(self.count)})
 
     def lessons(self, advice: Params) -> Examples:
         """`taught` marks the tokens on which there is something to learn."""
