@@ -207,8 +207,9 @@ class Federation:
         recall: Callable[[str], Any] = lambda program: None,
     ) -> Context:
         """What a client's method is given. Its seed depends on the method, not on the program: fedprox(mu=0) is FedAvg."""
-        seed = self.seed.of("client", client, round, address.partition(".")[2])
-        return Context(client, round, self.site(client, round), seed, perform, recall)
+        method = address.partition(".")[2]
+        seed, pace = self.seed.of("client", client, round, method), self.seed.of("pace", round, method)
+        return Context(client, round, self.site(client, round), seed, perform, recall, pace)
 
     def server_context(self, round: int) -> Context:
         return Context("the server", round, self.server_site, self.seed.of("server", round))
