@@ -40,7 +40,12 @@ def jobs_of(clients: int, texts: int, layers: int, hidden: int) -> list[Fit]:
     rows = [" ".join(rng.choice(words, n)) for n in lengths]
     corpus = Corpus("skewed", "classification", {"text": rows, "label": ["a", "b"] * (len(rows) // 2) + ["a"]}, len(rows) - 1)
     task = build_task(Choice("auto"), corpus)
-    config = {"num_hidden_layers": layers, "hidden_size": hidden, "intermediate_size": 4 * hidden}
+    config = {
+        "num_hidden_layers": layers,
+        "hidden_size": hidden,
+        "intermediate_size": 4 * hidden,
+        "max_position_embeddings": 256,
+    }
     model = load_model(ModelChoice("tiny", 256, config=config), task.name, task.labels, lambda: iter(rows), Seed(0))
     features = task.features(corpus, model, 256)
     parts = np.split(rng.permutation(clients * texts), clients)
@@ -64,7 +69,7 @@ def side_by_side(jobs: Sequence[Fit]) -> int:
 
 
 def seconds(jobs: Sequence[Fit], device: torch.device, packed: bool) -> float:
-    bench = Together(device, width=len(jobs)) if packed else Alone(device)
+    bench = Together(device, width=len(jobs), half=device.type == "cuda") if packed else Alone(device)
     taken = []
     for _ in range(4):
         began = time.perf_counter()
