@@ -15,6 +15,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "percfl": {"eps1": 1e9, "eps2": 0.0, "after": 1},
     "fedavg_st": {"groups": {"even": ["client-0", "client-2"], "odd": ["client-1", "client-3"]}},
 }
+DISTILLING = ("adafd", "fedavg_logits", "dsfl", "mhat", "fedkd")
 ON_A_BACKBONE = {"atc"}  # which need a model that is more than its task
 
 

@@ -38,11 +38,17 @@ def federation(
     freeze: Sequence[str] = (),
     partition: str = "uniform",
     seed: int = 42,
+    public_share: float = 0.0,
+    dev_share: float = 0.0,
     **options: Any,
 ) -> Federation:
-    """A corpus over many clients; further options are the partition's (clients, alpha, beta, column)."""
+    """A corpus over many clients; further options are the partition's (clients, alpha, beta, column).
+
+    Of the training rows `public_share` become texts that all may read (distillation needs them), and `dev_share` nobody's: by
+    them the best round is chosen (`Result.chosen`).
+    """
     choice = ModelChoice(model, max_tokens, tuple(freeze))
-    return make_federation(choice, corpus, Choice(partition, options), Seed(seed))
+    return make_federation(choice, corpus, Choice(partition, options), Seed(seed), public=public_share, dev=dev_share)
 
 
 def run(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.entries import made
+from tests.entries import DISTILLING, made
 
 from motet.algorithms import ALGORITHMS
 from motet.core.params import Params
@@ -58,6 +58,14 @@ def same(federation: Federation, algorithm: Algorithm) -> None:
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_algorithm_learns_the_same_side_by_side(name: str, federation: Federation) -> None:
+    same(federation, made(name, solver=SOLVER))
+
+
+@pytest.mark.parametrize("name", DISTILLING)
+def test_taggers_teach_one_another_the_same_side_by_side(name: str) -> None:
+    corpus = DATASETS["toy-tagging"](train=48, test=16)  # type: ignore[call-arg]
+    model = ModelChoice("tiny", 24, config={**DRY, "hidden_size": 16, "intermediate_size": 24})
+    federation = make_federation(model, corpus, Choice("uniform", {"clients": 3}), Seed(7), public=0.25)
     same(federation, made(name, solver=SOLVER))
 
 

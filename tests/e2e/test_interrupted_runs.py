@@ -16,6 +16,7 @@ from motet.wire import pack, unpack
 
 ROUNDS = 6
 RUN = ["run", "toy-classification", f"rounds={ROUNDS}", "data.limit=300", "data.test_limit=40", "checkpoint.seconds=0"]
+RUN += ["data.dev_share=0.1", "evaluation.choose=loss"]
 
 
 def motet(*words: str) -> subprocess.Popen[str]:
@@ -41,12 +42,13 @@ def wait_for_rounds(folder: Path, rounds: int, process: subprocess.Popen[str]) -
     raise AssertionError(f"round {rounds} never came")
 
 
-def left_behind(folder: Path) -> tuple[bytes, list[bytes], dict[str, float]]:
+def left_behind(folder: Path) -> tuple[bytes, list[bytes], list[object]]:
     """The server's state, the clients' memories, the result: all that must not depend on an interruption."""
     found = unpack(bytearray((folder / "checkpoint" / "state").read_bytes()))
     assert isinstance(found, Checkpoint)
     memories = [(folder / "checkpoint" / "memories" / name).read_bytes() for _, name in sorted(found.memories.items())]
-    return pack((found.state, found.traffic)), memories, json.loads((folder / "summary.json").read_text())["final"]
+    summary = json.loads((folder / "summary.json").read_text())
+    return pack((found.state, found.traffic)), memories, [summary["final"], summary["dev_best"]]
 
 
 @pytest.fixture(scope="module")
@@ -59,7 +61,7 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def rounds_seen(folder: Path) -> list[int]:
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
-    return [r["round"] for r in rows if r["name"] == "accuracy" and r["who"] == "server"]
+    return [r["round"] for r in rows if (r["name"], r["who"], r["split"]) == ("accuracy", "server", "global")]
 
 
 def test_a_killed_run_goes_on_to_the_same_end(whole: Path, tmp_path: Path) -> None:

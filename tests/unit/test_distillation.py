@@ -15,22 +15,25 @@ from motet.algorithms import adafd, dsfl, fedavg_logits, fedkd, mhat
 from motet.algorithms.distillation import least
 from motet.algorithms.importance import Account, shares
 from motet.algorithms.opinions import TopClasses, shortened, whole
-from motet.codecs import float16
+from motet.codecs import float16, int8
 from motet.codecs.channel import Chain, Channel
 from motet.core.errors import ConfigError, RunError
+from motet.core.params import Params
 from motet.core.program import Algorithm, Round
 from motet.core.rng import Seed
 from motet.core.script import Remark, offers, play
 from motet.core.work import Failed, Job
 from motet.datasets.corpus import Corpus
+from motet.experiment.accounting import moved_in_a_round
 from motet.experiment.build import build_algorithm, build_federation, make_federation
+from motet.experiment.check import rehearse
 from motet.experiment.config import Choice, Config, Evaluation
 from motet.experiment.federation import Federation
 from motet.experiment.plan import Plan
 from motet.experiment.recipe import baseline_of, load_recipe
 from motet.experiment.run import Running
 from motet.learning.bench import Alone
-from motet.learning.jobs import Course, Fit
+from motet.learning.jobs import Course, Fit, Infer
 from motet.learning.solver import Solver
 from motet.models.load import ModelChoice
 from motet.partitions.partition import Shares
@@ -159,13 +162,15 @@ def test_what_a_sum_cannot_do_is_said(maker: Any, options: dict[str, Any], said:
 
 def test_the_best_classes_of_each_text_are_kept_and_the_others_share_their_mean() -> None:
     logits = torch.randn(7, 10, generator=torch.Generator().manual_seed(0))
-    short = unpack(pack(shortened(logits, 3)))
+    short = unpack(pack(shortened(Params.of({"logits": logits}), 3)))
     assert isinstance(short, TopClasses)
-    back = whole(short)
+    back = whole(short)["logits"]
     assert torch.equal(back.topk(3).indices, logits.topk(3).indices)
     assert torch.equal(back.topk(3).values, logits.topk(3).values)
     assert torch.allclose(back.sum(-1), logits.sum(-1), atol=1e-5)
-    assert torch.equal(whole(shortened(logits, 9)), logits)  # the ninth and the mean of one are all ten
+    assert torch.equal(
+        whole(shortened(Params.of({"logits": logits}), 9))["logits"], logits
+    )  # the ninth and the mean of one are all ten
     with pytest.raises(RunError, match="names class 9 of 5"):
         whole(replace(short, count=5))
 
@@ -180,6 +185,33 @@ def test_shorter_opinions_cost_fewer_bytes(federation: Federation) -> None:
     assert halved.payload_down == clients * rows * 4 * 2
     with pytest.raises(ConfigError, match="top_classes is 0"):
         adafd(SOLVER, top_classes=0)
+
+
+@pytest.mark.parametrize(
+    ("maker", "options"),
+    [
+        (adafd, {}), (adafd, {"top_classes": 1}), (adafd, {"exchange": "sum"}), (dsfl, {}), (fedavg_logits, {}), (fedkd, {}),
+        (fedkd, {"exchange": "sum"}),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("codecs", [(), (float16(),), (int8(),)], ids=["plain", "float16", "int8"])
+def test_what_a_round_will_cost_is_what_it_costs(maker: Any, options: Any, codecs: Any, federation: Federation) -> None:
+    channel = Channel(up=Chain(codecs), down=Chain(codecs))
+    running = begun(federation, maker(SOLVER, **options), channel=channel)
+    said = moved_in_a_round(running.plan)
+    traffic = played(running).mailbox.traffic
+    clients = len(federation.clients)
+    assert (clients * said.up, clients * said.down) == (traffic.payload_up, traffic.payload_down)
+    assert said.up > 0
+    assert (said.down > 0) == (maker is not fedkd)
+
+
+def test_a_rehearsal_tells_the_traffic_of_opinions() -> None:
+    top = {"data": {"name": "toy-classification", "limit": 40, "test_limit": 10, "public_share": 0.25}, "device": "cpu"}
+    model = {"name": "tiny", "max_tokens": 24, "config": SMALL}
+    config = Config.of("told", {**top, "model": model, "partition": {"clients": 2}, "algorithm": "adafd"})
+    facts = rehearse(config, build_federation(config)).facts
+    assert facts["bytes a round"] == "0.3 kB down, 0.3 kB up"  # 2 clients, 10 texts, 4 classes of 4 bytes; up also 8 a client
 
 
 # ---- what goes wrong -------------------------------------------------------------------------------------------------
@@ -212,6 +244,17 @@ class Spoiling:
         return self.inner.run(job)
 
     def close(self) -> None: ...
+
+
+class Overheating(Spoiling):
+    """A bench on which training on certain rows is so hot that it diverges by itself."""
+
+    def ready(self) -> Any:
+        key, job = self.inner.waiting[0]
+        if isinstance(job, Fit) and np.array_equal(job.examples.rows, self.rows):
+            hot = replace(job.solver, optimizer="sgd", lr=1e30, clip=0.0, epochs=8)
+            self.inner.waiting[0] = (key, replace(job, solver=hot))
+        return self.inner.ready()
 
 
 def test_a_client_whose_loss_is_no_number_is_left_out_and_that_is_said(federation: Federation) -> None:
@@ -252,6 +295,49 @@ def test_a_client_without_texts_has_no_say_but_learns(exchange: Any, federation:
     assert said == (["round 1: client-2 is left out of the pool: it has no training texts."] if exchange == "gather" else [])
 
 
+@pytest.mark.parametrize("exchange", ["gather", "sum"])
+def test_a_training_that_really_diverges_leaves_its_client_out(exchange: Any, federation: Federation) -> None:
+    """As the others alone: those who are left are pooled as if there were nobody else."""
+    unlucky, rest = federation.clients[1], [c for c in federation.clients if c != federation.clients[1]]
+    rows = federation.site(unlucky).split("train").rows
+    running = Running(Plan(federation, adafd(SOLVER, exchange=exchange), 2), Overheating(rows), None, Silent())
+    remarks: list[Remark] = []
+    played(running, remarks)
+    without = begun(federation, adafd(SOLVER, exchange=exchange))
+    rnd = Round(0, 2, tuple(rest), federation.seed.of("round", 0), federation.server_context(0))
+    state = play(without.plan.algorithm.round(without.state, rnd), without.mailbox.ask, without.bench.run)
+    assert torch.allclose(running.state.params.flat, state.params.flat, atol=1e-6)
+    said = [f"round 1: {unlucky} is left out of the pool: its training loss is nan."]
+    assert [r.text for r in remarks if r.text] == (said if exchange == "gather" else [])
+    assert running.memories.get("adafd", unlucky).finite()
+
+
+@pytest.mark.parametrize("exchange", ["gather", "sum"])
+def test_opinions_that_are_no_numbers_are_nobody_s(exchange: Any, federation: Federation) -> None:
+    unlucky = federation.clients[2]
+    running = begun(federation, adafd(SOLVER, exchange=exchange))
+    bench, asked, spoken = running.bench, running.bench.ready, list[Infer]()
+
+    def spoilt() -> Any:
+        """Clients speak one after another: the third inference is the third client's."""
+        job = bench.waiting[0][1]  # type: ignore[attr-defined]
+        ((key, answer),) = asked()
+        if isinstance(job, Infer):
+            spoken.append(job)
+            answer = {"logits": answer["logits"] * (float("inf") if len(spoken) == 3 else 1.0)}
+        return [(key, answer)]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bench, "ready", spoilt)
+        remarks: list[Remark] = []
+        played(running, remarks)
+    assert len(spoken) == 4
+    assert running.state.params.finite()
+    if exchange == "gather":
+        assert any(f"{unlucky} is left out of the pool" in r.text for r in remarks)
+        assert unlucky not in {r.who for r in remarks if r.about == "distillation"}
+
+
 def test_nobody_with_a_loss_is_an_error(federation: Federation) -> None:
     group = federation.groups[0]
     none = Shares.of([group.train[0][:0]] * 4)
@@ -288,6 +374,19 @@ def test_a_client_that_drops_out_between_the_exchanges_keeps_what_it_learnt_itse
     played(running, index=1)  # and it is back
 
 
+@pytest.mark.parametrize("exchange", ["gather", "sum"])
+def test_a_client_that_never_says_its_opinions_is_not_pooled(exchange: Any, federation: Federation) -> None:
+    gone, rest = federation.clients[0], [c for c in federation.clients if c != federation.clients[0]]
+    running = begun(federation, adafd(SOLVER, exchange=exchange))
+    mailbox = Mailbox(Forgetful(running.transport, "adafd.opine", gone), Patience(quorum=0.5, timeout=1.0))
+    played(running, mailbox=mailbox)
+    assert (0, gone, "did not answer") in mailbox.lost
+    without = begun(federation, adafd(SOLVER, exchange=exchange))
+    rnd = Round(0, 2, tuple(rest), federation.seed.of("round", 0), federation.server_context(0))
+    state = play(without.plan.algorithm.round(without.state, rnd), without.mailbox.ask, without.bench.run)
+    assert torch.allclose(running.state.params.flat, state.params.flat, atol=1e-6)
+
+
 def test_a_public_text_may_be_empty() -> None:
     words = ["good lovely", "bad awful", "", "fine happy", "poor sad", "great", "dull", "good", "bad", ""]
     columns = {"text": words, "label": ["yes", "no"] * 5}
@@ -295,7 +394,10 @@ def test_a_public_text_may_be_empty() -> None:
     made = make_federation(ModelChoice("tiny", 24, config=SMALL), corpus, Choice("uniform", {"clients": 2}), Seed(3))
     public = np.array([2, 9])
     opened = replace(made, groups=(replace(made.groups[0], public=public),), server=replace(made.server, public=public))
-    assert played(begun(opened, adafd(SOLVER))).state.params.finite()
+    running = played(begun(opened, adafd(SOLVER)))
+    assert running.state.params.finite()
+    assert not torch.equal(running.state.params.flat, opened.model.fresh.flat)  # an empty text is judged, and learnt from
+    assert running.mailbox.traffic.payload_up == 2 * (2 * 2 * 4 + 8)
 
 
 def test_without_public_texts_it_is_refused(corpus: Corpus) -> None:
@@ -305,9 +407,9 @@ def test_without_public_texts_it_is_refused(corpus: Corpus) -> None:
 
 
 def test_other_tasks_are_refused() -> None:
-    top = {"data": {"name": "toy-tagging", "limit": 40, "test_limit": 10, "public_share": 0.2}, "partition": {"clients": 2}}
-    made = build_federation(Config.of("tags", {**top, "model": {"name": "tiny", "max_tokens": 24, "config": SMALL}}))
-    with pytest.raises(ConfigError, match="not of tagging"):
+    top = {"data": {"name": "toy-regression", "limit": 40, "test_limit": 10, "public_share": 0.2}, "partition": {"clients": 2}}
+    made = build_federation(Config.of("numbers", {**top, "model": {"name": "tiny", "max_tokens": 24, "config": SMALL}}))
+    with pytest.raises(ConfigError, match=r"classification and tagging\), not of regression"):
         played(begun(made, adafd(SOLVER)))
 
 

@@ -6,7 +6,7 @@
     4  every client learns from z̃ (or from the pool itself), and goes on from there in the next round
 
 AdaFD and its baselines differ in the weights, the pool and the two losses: `adafd.py`, `logit_baselines.py`. Architectures and
-tokenizers may all be different: rows of public texts are what opinions have in common.
+tokenizers may all be different: public texts, or their words, are what opinions have in common (`public.py`).
 """
 
 from __future__ import annotations
@@ -14,14 +14,26 @@ from __future__ import annotations
 import math
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from motet.algorithms.importance import Account, Importance, LocalImportance, shares, told_apart
-from motet.algorithms.opinions import Pool, TopClasses, check_top, entropy, pooled, shortened, whole
-from motet.core.errors import ConfigError, RunError
+from motet.algorithms.opinions import (
+    Pool,
+    TopClasses,
+    check_top,
+    entropy,
+    of_the_seeing,
+    pooled,
+    pooled_words,
+    shortened,
+    whole,
+)
+from motet.algorithms.public import public_of
+from motet.core.errors import RunError
 from motet.core.messages import message
 from motet.core.params import Params
 from motet.core.program import Round, Start
@@ -32,15 +44,14 @@ from motet.learning.context import Context
 from motet.learning.distil import Divergence, SquaredDistance
 from motet.learning.features import Examples, Ragged
 from motet.learning.jobs import Course
-from motet.learning.objectives import Objective
-from motet.learning.readouts import Scores
+from motet.learning.objectives import IGNORED, Objective
 from motet.learning.solver import Solver
 
 
 @message
 @dataclass(frozen=True, eq=False)
 class Opinion:
-    """What a client says of the public texts, and of its training."""
+    """What a client says of the public texts or their words, and of its training."""
 
     account: Account
     logits: Params | TopClasses
@@ -52,6 +63,16 @@ class TaughtState:
     """The server's own model. The clients' are their memories."""
 
     params: Params
+
+
+class Letters(NamedTuple):
+    """All that one client is sent in a round and all that it answers, as long as the true ones and with nothing in them."""
+
+    down: list[Any]
+    up: list[Any]
+
+
+HEARD = Weighted(Params.counts(heard=1.0), 1.0)
 
 
 @dataclass(frozen=True)
@@ -67,38 +88,45 @@ class Teaching:
     fresh_epochs: bool = False  # every epoch has a new optimiser and begins the schedule again, as AdaFD's code does
     shots: int | None = None  # so many rounds, after which nothing more is exchanged
 
-    def learn(self, ctx: Context, own: Params | None, asks: tuple[str, ...]) -> Work[tuple[Account, Tensor, Params]]:
-        """Train on one's own texts; an opinion on the public ones. A training that fails leaves the model as it was."""
-        params, loss = own or ctx.model.fresh, math.nan
+    def learn(self, ctx: Context, own: Params | None, asks: tuple[str, ...]) -> Work[tuple[Account, Params, Params]]:
+        """Train on one's own texts; opinions on the public ones. A training that fails leaves the model as it was, and
+        scores that are no numbers are nobody's opinion."""
+        params, loss = own or ctx.fresh, math.nan
         try:
             params, losses = yield from self._trained(ctx, params, self.solver, purpose="fit")
             loss = least(losses, math.ceil(len(ctx.site.split("train")) / self.solver.batch))
         except RunError:
             asks = ()
-        logits = (yield from ctx.infer(params, public_of(ctx), Scores()))["logits"]
+        opinions = yield from opinions_of(ctx, params)
+        if not opinions.finite():
+            opinions, loss = Params(opinions.layout, torch.zeros_like(opinions.flat)), math.nan
         f1 = (yield from _f1(ctx, params)) if "f1" in asks and ctx.size else None
-        counts = _counts(ctx, logits.shape[1]) if "counts" in asks else ()
-        return Account(loss, ctx.size, entropy(logits), f1, counts), logits, params
+        counts = class_counts(ctx) if "counts" in asks else ()
+        return Account(loss, ctx.size, entropy(_said(opinions)), f1, counts), opinions, params
 
-    def teach(self, server: Context, params: Params, pool: Tensor) -> Script[tuple[Params, Tensor]]:
+    def teach(self, server: Context, params: Params, pool: Params) -> Script[tuple[Params, Params]]:
         """Distil the pool into the server's model; what clients are to learn from."""
-        public = public_of(server)
-        lessons = Examples(public.features, public.rows, {"teacher": pool})
+        lessons = public_of(server).lessons(pool)
         after, _ = yield from self._trained(server, params, self.distil, self.server_loss, lessons, "distil")
         if self.from_pool or self.local_loss is None:
             return after, pool
-        readings = yield from server.infer(after, public, Scores())
-        return after, readings["logits"]
+        return after, (yield from opinions_of(server, after))
 
     def study(self, ctx: Context, advice: Params, own: Params | None) -> Work[tuple[Weighted, Params]]:
         """Learn from the advice, from where one's own training ended; where that fails, the model stays as it was."""
-        public, params, heard = public_of(ctx), own or ctx.model.fresh, 1.0
-        lessons = Examples(public.features, public.rows, {"teacher": advice["logits"].float()})
+        params, heard = own or ctx.fresh, 1.0
+        lessons = public_of(ctx).lessons(advice)
         try:
             params, _ = yield from self._trained(ctx, params, self.distil, self.local_loss, lessons, "study")
         except RunError:
             heard = 0.0
         return Weighted(Params.counts(heard=heard), 1.0), params
+
+    def letters(self, server: Context, opinion: Any) -> Letters:
+        """What travels in a round that is not over, given what a client's opinions travel as."""
+        if self.local_loss is None:
+            return Letters([], [opinion])
+        return Letters([public_of(server).blank()], [opinion, HEARD])
 
     def over(self, rnd: Round) -> bool:
         return self.shots is not None and rnd.index >= self.shots
@@ -143,31 +171,40 @@ class Distillation:
     def round(self, state: TaughtState, rnd: Round) -> Script[TaughtState]:
         if self.teaching.over(rnd):
             return state
-        rows = len(public_of(rnd.server))
+        public_of(rnd.server)  # what cannot work is said before anybody trains
         opinions: dict[ClientId, Opinion] = yield from gather(self.opine, to_all(rnd.cohort, None))
         weights = yield from weighed(self.importance, {c: o.account for c, o in opinions.items()}, rnd)
-        logits = [_checked(client, whole(opinions[client].logits), rows, rnd.server) for client in weights]
-        pool = pooled(self.teaching.pool, logits, torch.stack(list(weights.values())))
+        said = [_checked(client, whole(opinions[client].logits), rnd.server) for client in weights]
+        pool = self._pooled(said, torch.stack(list(weights.values())))
         params, advice = yield from self.teaching.teach(rnd.server, state.params, pool)
         if self.teaching.local_loss is not None:
-            heard = yield from total(self.study, to_all(rnd.cohort, Params.of({"logits": advice})))
+            heard = yield from total(self.study, to_all(rnd.cohort, advice))
             yield from _said_of(heard, rnd)
         return TaughtState(params)
 
+    def _pooled(self, opinions: list[Params], shares: Tensor) -> Params:
+        if "seen" in opinions[0].tensors():
+            return pooled_words(self.teaching.pool, opinions, shares)
+        return Params.of({"logits": pooled(self.teaching.pool, [each["logits"] for each in opinions], shares)})
+
     @work(reveals="each")
     def opine(self, ctx: Context, _: None, own: Params | None) -> Work[tuple[Opinion, Params]]:
-        account, logits, params = yield from self.teaching.learn(ctx, own, self.importance.asks)
-        return Opinion(account, shortened(logits, self.top_classes)), params
+        account, opinions, params = yield from self.teaching.learn(ctx, own, self.importance.asks)
+        return Opinion(account, shortened(opinions, self.top_classes)), params
 
     @work(reveals="sum")
     def study(self, ctx: Context, advice: Params, own: Params | None) -> Work[tuple[Weighted, Params]]:
         return (yield from self.teaching.study(ctx, advice, own))
 
+    def letters(self, server: Context) -> Letters:
+        blank = public_of(server).blank()
+        return self.teaching.letters(server, Opinion(Account(0.0, 1), shortened(blank, self.top_classes)))
+
     def view(self, state: TaughtState, client: ClientId) -> Params | None:
         return None if client else state.params
 
     def assemble(self, ctx: Context, view: Params | None, own: Params | None) -> Params:
-        return view or own or ctx.model.fresh
+        return view or own or ctx.fresh
 
 
 @dataclass(frozen=True)
@@ -189,30 +226,41 @@ class SummedDistillation:
     def round(self, state: TaughtState, rnd: Round) -> Script[TaughtState]:
         if self.teaching.over(rnd):
             return state
-        rows = len(public_of(rnd.server))
+        public_of(rnd.server)  # what cannot work is said before anybody trains
         votes = yield from total(self.opine, to_all(rnd.cohort, None))
-        mean = _checked("the sum", votes.value["logits"], rows, rnd.server)
-        params, advice = yield from self.teaching.teach(rnd.server, state.params, self.teaching.pool.after(mean))
+        mean = _checked("the sum", votes.value, rnd.server)
+        params, advice = yield from self.teaching.teach(rnd.server, state.params, self._pooled(mean))
         if self.teaching.local_loss is not None:
-            heard = yield from total(self.study, to_all(rnd.cohort, Params.of({"logits": advice})))
+            heard = yield from total(self.study, to_all(rnd.cohort, advice))
             yield from _said_of(heard, rnd)
         return TaughtState(params)
 
     @work(reveals="sum")
     def opine(self, ctx: Context, _: None, own: Params | None) -> Work[tuple[Weighted, Params]]:
-        account, logits, params = yield from self.teaching.learn(ctx, own, ())
+        account, opinions, params = yield from self.teaching.learn(ctx, own, ())
         weight = self.importance.weight(account) if account.sound else 0.0
-        return Weighted(Params.of({"logits": self.teaching.pool.before(logits)}), weight), params
+        vote = {**opinions.tensors(), "logits": self.teaching.pool.before(opinions["logits"])}
+        if "seen" in vote:
+            vote["logits"] = vote["logits"] * vote["seen"].unsqueeze(1)
+        return Weighted(Params.of(vote), weight), params
+
+    def _pooled(self, mean: Params) -> Params:
+        if "seen" in mean.tensors():
+            return of_the_seeing(self.teaching.pool, mean["logits"], mean["seen"])
+        return Params.of({"logits": self.teaching.pool.after(mean["logits"])})
 
     @work(reveals="sum")
     def study(self, ctx: Context, advice: Params, own: Params | None) -> Work[tuple[Weighted, Params]]:
         return (yield from self.teaching.study(ctx, advice, own))
 
+    def letters(self, server: Context) -> Letters:
+        return self.teaching.letters(server, Weighted(public_of(server).blank(), 1.0))
+
     def view(self, state: TaughtState, client: ClientId) -> Params | None:
         return None if client else state.params
 
     def assemble(self, ctx: Context, view: Params | None, own: Params | None) -> Params:
-        return view or own or ctx.model.fresh
+        return view or own or ctx.fresh
 
 
 Exchanged = Literal["gather", "sum"]
@@ -254,28 +302,26 @@ def least(losses: Tensor, batches: int) -> float:
     return min(float(epoch.double().mean()) for epoch in torch.split(losses, max(1, batches)))
 
 
-def public_of(ctx: Any) -> Examples:
-    if "public" not in ctx.site.data:
-        raise ConfigError(
-            "federated distillation needs public texts, and this federation has none; set data.public_share=0.2, or use a "
-            "partition with a public part (multi_domain)."
-        )
-    if ctx.site.task.name != "classification":
-        raise ConfigError(
-            f"federated distillation is of the scores of classes (task classification), not of {ctx.site.task.name}."
-        )
-    found: Examples = ctx.site.split("public")
-    return found
+def opinions_of(ctx: Context, params: Params) -> Work[Params]:
+    public = public_of(ctx)
+    return public.opinions((yield from ctx.infer(params, public.examples, public.readout)))
 
 
-def _checked(who: ClientId, logits: Tensor, rows: int, server: Context) -> Tensor:
-    classes = len(server.site.task.labels)  # type: ignore[attr-defined]
-    if tuple(logits.shape) != (rows, classes) or not logits.isfinite().all():
+def _said(opinions: Params) -> Tensor:
+    """The scores of what was seen at all."""
+    logits = opinions["logits"]
+    return logits[opinions["seen"] > 0] if "seen" in opinions.tensors() else logits
+
+
+def _checked(who: ClientId, opinions: Params, server: Context) -> Params:
+    public = public_of(server)
+    found, wanted = list(opinions["logits"].shape), [public.count, public.classes]
+    if found != wanted or not opinions.finite():
         raise RunError(
-            f"{who} has opinions of shape {list(logits.shape)}, the server expects finite ones on {rows} public texts and "
-            f"{classes} classes; all groups must have the same corpus and labels."
+            f"{who} has opinions of shape {found}, the server expects finite ones of shape {wanted} (public texts or their "
+            "words, by classes); all groups must have the same corpus and labels."
         )
-    return logits
+    return opinions
 
 
 def _f1(ctx: Context, params: Params) -> Work[float]:
@@ -283,9 +329,9 @@ def _f1(ctx: Context, params: Params) -> Work[float]:
     return scores.get("f1_weighted", scores[ctx.site.task.headline])
 
 
-def _counts(ctx: Context, classes: int) -> tuple[int, ...]:
-    train = ctx.site.split("train")
+def class_counts(ctx: Context) -> tuple[int, ...]:
+    """How often each class occurs in the training data: among texts or, where words are tagged, among words."""
+    train, classes = ctx.site.split("train"), public_of(ctx).classes
     labels = train.features.columns["labels"]
-    if isinstance(labels, Ragged):
-        raise TypeError("classification has one label a text")
-    return tuple(int((labels[train.rows] == k).sum()) for k in range(classes))
+    own = labels.beside(train.rows)[0] if isinstance(labels, Ragged) else labels[train.rows]
+    return tuple(np.bincount(own[own != IGNORED].astype(np.int64), minlength=classes).tolist())

@@ -1,7 +1,8 @@
 """FedAvg-ST (a baseline of Assign-Then-Contrast 2023): a FedAvg of its own for clients with the same or similar tasks.
 
 Who has a similar task is known beforehand. Clients are told by their names: `imdb-0`, `imdb-7` and, in a federation with
-`groups`, `imdb/client-3` are of the family `imdb`; a group is made of families or of single clients. Without groups every family is one. One group is FedAvg, to the last bit.
+`groups`, `imdb/client-3` are of the family `imdb`; a group is made of families or of single clients. Without groups every
+family is one. One group is FedAvg, to the last bit.
 """
 
 from __future__ import annotations

@@ -42,12 +42,34 @@ class Pool:
         return mean if self.kind == "logits" else mean.clamp(min=1e-9).log()
 
 
+SLIGHT = 1e-4  # a word of which less than this share of the weights says anything is one of which nobody does
+
+
 def pooled(pool: Pool, opinions: list[Tensor], shares: Tensor) -> Tensor:
     """ẑ = Σ wᵏ zᵏ (AdaFD, eq. 8). `shares` are [clients] or [clients, classes]."""
+    return pool.after(_summed(pool, opinions, list(shares)))
+
+
+def pooled_words(pool: Pool, opinions: list[Params], shares: Tensor) -> Params:
+    """The same word by word, over those who see the word: ẑ = Σ wᵏ sᵏ zᵏ / Σ wᵏ sᵏ."""
+    seen = [opinion["seen"].float() for opinion in opinions]
+    each = [share * column.unsqueeze(1) for share, column in zip(shares.float(), seen, strict=True)]
+    total = _summed(pool, [opinion["logits"] for opinion in opinions], each)
+    return of_the_seeing(pool, total, torch.stack([e.expand_as(total) for e in each]).sum(0))
+
+
+def of_the_seeing(pool: Pool, total: Tensor, weight: Tensor) -> Params:
+    """From Σ wᵏ sᵏ zᵏ and Σ wᵏ sᵏ, which is [words] or [words, classes]; the weights wᵏ sum to one."""
+    weight = weight if weight.dim() == 2 else weight.unsqueeze(1)
+    known = (weight > SLIGHT).all(1)
+    return Params.of({"logits": pool.after(total / weight.clamp(min=SLIGHT)), "seen": known.float()})
+
+
+def _summed(pool: Pool, opinions: list[Tensor], shares: list[Tensor]) -> Tensor:
     total = torch.zeros_like(opinions[0])
-    for opinion, share in zip(opinions, shares.to(total.dtype), strict=True):
-        total += share * pool.before(opinion)
-    return pool.after(total)
+    for opinion, share in zip(opinions, shares, strict=True):
+        total += share.to(total.dtype) * pool.before(opinion)
+    return total
 
 
 @message
@@ -55,30 +77,33 @@ def pooled(pool: Pool, opinions: list[Tensor], shares: Tensor) -> Tensor:
 class TopClasses:
     """The best k scores of each text and the mean of the others, which every other class is then given."""
 
-    values: Params  # [texts, k + 1]
+    values: Params  # logits [texts, k + 1]; of words also which of them were seen
     classes: Tensor  # [texts, k]
     count: int
 
 
-def shortened(logits: Tensor, top: int | None) -> Params | TopClasses:
+def shortened(opinions: Params, top: int | None) -> Params | TopClasses:
     """Opinions as they travel: all scores, or the best `top` of each text."""
+    logits = opinions["logits"]
     count = logits.shape[1]
     if top is None or top + 1 >= count:  # with the others' mean it would be no shorter
-        return Params.of({"logits": logits})
+        return opinions
     best = logits.topk(top, -1)
     rest = (logits.sum(-1, keepdim=True) - best.values.sum(-1, keepdim=True)) / (count - top)
     small = torch.uint8 if count <= 256 else torch.int32
-    return TopClasses(Params.of({"logits": torch.cat([best.values, rest], -1)}), best.indices.to(small), count)
+    values = {**opinions.tensors(), "logits": torch.cat([best.values, rest], -1)}
+    return TopClasses(Params.of(values), best.indices.to(small), count)
 
 
-def whole(opinion: Params | TopClasses) -> Tensor:
+def whole(opinion: Params | TopClasses) -> Params:
     """The scores of all classes again."""
     if isinstance(opinion, Params):
-        return opinion["logits"]
+        return opinion
     values, classes = opinion.values["logits"], opinion.classes.long()
     if classes.numel() and int(classes.max()) >= opinion.count:
         raise RunError(f"an opinion names class {int(classes.max())} of {opinion.count}; expected numbers below that.")
-    return values[:, -1:].repeat(1, opinion.count).scatter(-1, classes, values[:, :-1])
+    logits = values[:, -1:].repeat(1, opinion.count).scatter(-1, classes, values[:, :-1])
+    return Params.of({**opinion.values.tensors(), "logits": logits})
 
 
 def check_top(top: int | None) -> None:

@@ -83,8 +83,9 @@ def _pace(config: Config, federation: Federation) -> Pace:
     with PeakMemory(every=0.05) as memory, one_thread():
         # at a rate of 0: steps take as long, and a method that diverges is that run's failure, not the grid's
         _, step = few_steps(federation.groups[0], Alone(device_of(config.device)), replace(solver, lr=0.0))
-        corpus = federation.corpus
-        return Pace(step, memory.look(), corpus.train, len(corpus) - corpus.train)
+        corpus, dev = federation.corpus, federation.partition.dev
+        looked_at = len(corpus) - corpus.train + (0 if dev is None else len(dev))
+        return Pace(step, memory.look(), corpus.train, looked_at)
 
 
 def _seconds(config: Config, pace: Pace) -> float:

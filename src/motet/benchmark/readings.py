@@ -2,7 +2,8 @@
 
 | written | read |
 | --- | --- |
-| `accuracy` | the metric after the last round, on the global test set; `best accuracy` at its best round |
+| `accuracy` | the metric after the last round, on the global test set; `best accuracy` at its best round there |
+| `dev-best accuracy` | on the global test set after the round that is best on the development set (data.dev_share) |
 | `own accuracy` | every client's own model on its own test set, unweighted mean; `worst accuracy` of the worst tenth |
 | `common accuracy` | the common model on each client's test set, unweighted mean (`evaluation.by_client`) |
 | `MB`, `MB up`, `MB down` | payload of the whole run, decimal megabytes |
@@ -20,7 +21,8 @@ from typing import Any
 import numpy as np
 
 from motet.core.errors import ConfigError
-from motet.experiment.record import Row, read_items, read_record, spread
+from motet.experiment.record import DEV_ITEMS, ITEMS, Row, read_items, read_record, spread
+from motet.experiment.scores import by_round
 
 _MOVED = {"MB": ("payload_up", "payload_down"), "MB up": ("payload_up",), "MB down": ("payload_down",)}
 
@@ -64,16 +66,20 @@ class Reading:
             seen = [r for r in self._of(rows) if r["split"] == "common" and r["name"] == metric]
             last = [r["value"] for r in seen if r["round"] == seen[-1]["round"]]
             return self.scale * float(np.mean(last)) if last else None
-        values = [r["value"] for r in rows if r["who"] == "server" and r["split"] == self.split and r["name"] == metric]
-        if kind not in ("", "best"):
+        if kind not in ("", "best", "dev-best"):
             raise ConfigError(
-                f"shows: '{self.shows}' is nothing a run has; write a metric, own, common, worst or best before one, MB, …"
+                f"shows: '{self.shows}' is nothing a run has; write a metric, or own, common, worst, best or dev-best before it"
             )
+        if kind == "dev-best":
+            chosen = summary.get("dev_best")
+            value = by_round(rows, self.split).get(chosen["round"], {}).get(metric) if chosen else None
+            return None if value is None else self.scale * value
+        values = [r["value"] for r in rows if r["who"] == "server" and r["split"] == self.split and r["name"] == metric]
         return self.scale * (max(values) if kind == "best" else values[-1]) if values else None
 
     def items(self, folder: Path) -> tuple[np.ndarray, np.ndarray]:
         """The score of every item this number is about, and whose it is; nothing if it is not about items."""
-        found = read_items(folder)
+        found = read_items(folder, DEV_ITEMS if self.shows.startswith("dev-best ") else ITEMS)
         wanted = [n for n in found if (n != "" and n.startswith(self.of or "")) == self.own and (self.own or n == "")]
         if not wanted or self.lower_is_better or self.split != "global" or self.shows.startswith("common "):
             return np.zeros(0), np.zeros(0, np.int64)
@@ -86,6 +92,6 @@ class Reading:
 
 def _reached(rows: list[Row], headline: str, threshold: float, unit: str) -> float | None:
     for row in rows:
-        if row["who"] == "server" and row["split"] == "global" and row["name"] == headline and row["value"] >= threshold:
+        if (row["who"], row["split"], row["name"]) == ("server", "global", headline) and row["value"] >= threshold:
             return float(row["round"]) if unit == "rounds" else row["bytes"] / 1e6
     return None

@@ -50,6 +50,7 @@ class DataChoice:
     limit: int | None = None
     test_limit: int | None = None
     public_share: float = 0.0  # of every client's training rows: texts that all may read, without labels, for distillation
+    dev_share: float = 0.0  # of the training rows: put aside, to choose the best round by
 
     def __post_init__(self) -> None:
         for name in ("limit", "test_limit"):
@@ -58,8 +59,10 @@ class DataChoice:
                 raise ConfigError(f"data.{name} is {value}; it must be at least 1, or left out for all rows.")
         if not 0 < self.test_share < 1:
             raise ConfigError(f"data.test_share is {self.test_share}; it is a share of the rows, above 0 and below 1.")
-        if not 0 <= self.public_share < 1:
-            raise ConfigError(f"data.public_share is {self.public_share}; it is a share of the rows, 0 or more and below 1.")
+        for name in ("public_share", "dev_share"):
+            value = getattr(self, name)
+            if not 0 <= value < 1:
+                raise ConfigError(f"data.{name} is {value}; it is a share of the rows, 0 or more and below 1.")
         known = (*OURS, "domain", "client")
         if odd := next((c for c in self.columns if c not in known), None):
             raise ConfigError(f"data.columns: Motet has no column '{odd}'; it has {', '.join(known)}.{meant(odd, known)}")

@@ -37,6 +37,7 @@ from motet.learning.workers import Workers, default_count
 from motet.models.load import ModelChoice, load_model
 from motet.optim import SERVER_OPTIMIZERS
 from motet.partitions import Partition
+from motet.partitions.dev import with_dev
 from motet.partitions.public import with_public
 from motet.privacy import PRIVACY
 from motet.secure import SECURE
@@ -109,9 +110,10 @@ def make_federation(
     seed: Seed,
     task_choice: Choice = Choice("auto"),
     public: float = 0.0,
+    dev: float = 0.0,
 ) -> Federation:
-    """One corpus over clients that are all alike; `public` is the share of it that all may read."""
-    whole = _divided_over(corpus, task_choice, partition, seed, public)
+    """One corpus over clients that are all alike; `public` is the share that all may read, `dev` that nobody trains on."""
+    whole = _divided_over(corpus, task_choice, partition, seed, public, dev)
     members = Members(whole.partition.clients, 0, len(whole.partition))
     return _gathered([(corpus.name, whole, members, model)], model, seed)
 
@@ -150,13 +152,20 @@ def _population(same: Sequence[GroupChoice], seed: Seed, corpus_of: CorpusOf) ->
     partition = one.partition
     if None not in counts:
         partition = Choice(partition.type, {**partition.options, "clients": sum(n or 0 for n in counts)})
-    return _divided_over(corpus, one.task, partition, seed, one.data.public_share)
+    return _divided_over(corpus, one.task, partition, seed, one.data.public_share, one.data.dev_share)
 
 
-def _divided_over(corpus: Corpus, task: Choice, partition: Choice, seed: Seed, public: float) -> Population:
+def _divided_over(corpus: Corpus, task: Choice, partition: Choice, seed: Seed, public: float, dev: float) -> Population:
     if len(corpus) == corpus.train:
         raise DataError(f"{corpus.name}: there are no test rows, so nothing could be judged; set data.test or data.test_share.")
     made = divided(partition, corpus, seed)
+    if dev:
+        made = with_dev(made, dev, seed.of("partition"))
+        if made.dev is not None and not len(made.dev):
+            raise ConfigError(
+                f"data.dev_share is {dev:g}, but no client has more than one training row, so that none can be put aside; "
+                "divide the corpus over fewer clients, or leave it out."
+            )
     return Population(corpus, build_task(task, corpus), with_public(made, public, seed.of("partition")) if public else made)
 
 

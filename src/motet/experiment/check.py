@@ -10,10 +10,9 @@ import numpy as np
 
 from motet.core.errors import RunError
 from motet.core.layers import described
-from motet.core.params import Params
 from motet.core.rng import Seed
-from motet.core.weighted import Weighted
-from motet.experiment.build import build_channel, device_of
+from motet.experiment.accounting import moved_in_a_round
+from motet.experiment.build import device_of
 from motet.experiment.config import Config, GroupChoice
 from motet.experiment.federation import Federation, Group
 from motet.experiment.memory import PeakMemory
@@ -24,7 +23,6 @@ from motet.learning.jobs import Fit, Fitted
 from motet.learning.solver import Solver
 from motet.learning.workers import default_count
 from motet.tasks.classification import Classification
-from motet.wire import measure
 
 
 @dataclass(frozen=True)
@@ -53,15 +51,13 @@ def rehearse(config: Config, federation: Federation) -> Rehearsal:
     at_once = min(cohort, default_count()) if device.type == "cpu" else 1
     work = sum(s * solver.count(int(n)) for (_, s), g in zip(tried, federation.groups, strict=True) for n in g.sizes)
     seconds = config.rounds * work * cohort / len(sizes) / at_once
-    view = plan.algorithm.view(plan.algorithm.init(federation.start()), federation.clients[0])
-    down = measure(build_channel(config).down.encode(view)).payload
-    up = measure(build_channel(config).up.encode(Weighted(view, 1.0))).payload if isinstance(view, Params) else down
+    moved = moved_in_a_round(plan)
     largest = max(model.layout.size for model, _ in federation.readings)
     facts = {
         **_told(config, federation),
         "clients": f"{len(sizes):,}, {cohort} a round, with {sizes.min()} to {sizes.max()} examples each",
         "first loss": ", ".join(f"{loss:.3f}" for loss, _ in tried),
-        "bytes a round": f"{cohort * down / 1e6:.1f} MB down, {cohort * up / 1e6:.1f} MB up",
+        "bytes a round": f"{_size(cohort * moved.down)} down, {_size(cohort * moved.up)} up",
         "memory": f"about {(peak + (at_once - 1) * _one_pack(largest)) / 1e9:.1f} GB",
         "time": f"about {seconds:.0f} s of training for {config.rounds} rounds",
     }
@@ -113,6 +109,11 @@ def few_steps(group: Group, bench: Alone, solver: Solver, steps: int = 3) -> tup
     if not fitted.losses.isfinite().all():
         raise RunError(f"the first losses are {fitted.losses.tolist()}; expected finite numbers. Check the data and the model.")
     return float(fitted.losses[0]), (time.perf_counter() - began) / steps
+
+
+def _size(count: int) -> str:
+    """Opinions on a few texts are a thousandth of a model."""
+    return f"{count / 1e6:.1f} MB" if count >= 100_000 else f"{count / 1e3:.1f} kB"
 
 
 def _one_pack(parameters: int) -> int:

@@ -34,6 +34,8 @@ def _ended(folder: Path) -> dict[str, float]:
     summary = _summary(folder)
     found: dict[str, float] = {name: value for name, value in summary["final"].items() if isinstance(value, int | float)}
     found |= {f"best {summary['headline']}": summary["best"][summary["headline"]]} if summary["best"] else {}
+    if summary.get("dev_best"):
+        found[f"{summary['headline']} of the best round on dev"] = summary["dev_best"]["test"][summary["headline"]]
     found |= {f"clients' own, {name.replace('_', ' ')}": value for name, value in summary["clients_final"].items()}
     moved = summary["bytes"]
     return found | {"MB up": moved["payload_up"] / 1e6, "MB down": moved["payload_down"] / 1e6, "seconds": summary["seconds"]}

@@ -104,6 +104,7 @@ class Evaluation:
     clients: int | None = None  # at most so many clients' own models and test sets; None: all
     by_client: bool = False  # the common model on each client's test set too, whenever the global one is looked at
     local: bool = False  # look at the clients' own test sets each time, and not only at the end
+    choose: str | None = None  # the metric by which a development set (data.dev_share) chooses the round; None: the headline
     reach: tuple[float, ...] = ()  # values of the headline; the summary says what it took to reach each
     items: bool = False  # keep the score of every item of the clients' own test sets too, for significance
 

@@ -78,7 +78,7 @@ class Group:
     """Clients with one task and one model, and each its part of one corpus.
 
     `partition` divides the corpus's examples; `train` and `test` divide the rows that they became; `held` are the
-    rows of the global test set, `public` those that everybody may read.
+    rows of the global test set, `public` those that everybody may read, `dev` those by which the best round is chosen.
     """
 
     name: str
@@ -92,11 +92,13 @@ class Group:
     held: np.ndarray
     members: Members
     public: np.ndarray | None = None
+    dev: np.ndarray | None = None
 
     @cached_property
     def everywhere(self) -> dict[str, Examples]:
-        """What simulated participants can all look at: the global test set, and the public texts if there are any."""
-        open_ = {} if self.public is None else {"public": Examples(self.features, self.public)}
+        """What simulated participants can all look at: the global test set; public texts and a development set if there are."""
+        others = {"public": self.public, "dev": self.dev}
+        open_ = {name: Examples(self.features, rows) for name, rows in others.items() if rows is not None}
         return {"global": Examples(self.features, self.held), **open_}
 
     @property
@@ -150,6 +152,11 @@ class Federation:
         return Medley(", ".join(dict.fromkeys(t.name for t in tasks)))
 
     @property
+    def develops(self) -> bool:
+        """Whether every group, and the server, has a development set."""
+        return all(group.dev is not None for group in (*self.groups, self.server))
+
+    @property
     def model(self) -> Model:
         return self.server.model
 
@@ -200,8 +207,9 @@ class Federation:
         recall: Callable[[str], Any] = lambda program: None,
     ) -> Context:
         """What a client's method is given. Its seed depends on the method, not on the program: fedprox(mu=0) is FedAvg."""
-        seed = self.seed.of("client", client, round, address.partition(".")[2])
-        return Context(client, round, self.site(client, round), seed, perform, recall)
+        method = address.partition(".")[2]
+        seed, pace = self.seed.of("client", client, round, method), self.seed.of("pace", round, method)
+        return Context(client, round, self.site(client, round), seed, perform, recall, pace)
 
     def server_context(self, round: int) -> Context:
         return Context("the server", round, self.server_site, self.seed.of("server", round))
@@ -227,20 +235,22 @@ def arranged(
     first = features.first
     train, test = partition.train.expanded(first), partition.test.expanded(first)
     held = rows_of(np.arange(corpus.train, len(corpus)) if partition.held is None else partition.held, first)
-    public = None if partition.public is None else rows_of(partition.public, first)
+    public, dev = (None if rows is None else rows_of(rows, first) for rows in (partition.public, partition.dev))
     if not (isinstance(task, LanguageModel) and task.group):
-        return Group(name, task, model, corpus, features, partition, train, test, held, members, public)
+        return Group(name, task, model, corpus, features, partition, train, test, held, members, public, dev)
     ids = features.columns["input_ids"]
     if not isinstance(ids, Ragged):
         raise TypeError("texts of a language model are ragged")
-    shares = (train, test, Shares.of([public if public is not None else np.zeros(0, np.int64)]))
+    apart = [rows if rows is not None else np.zeros(0, np.int64) for rows in (public, dev)]
+    shares = (train, test, Shares.of(apart[:1]), Shares.of(apart[1:]))
     pieces, ends = regrouped(ids, [rows for s in shares for rows in s.pieces()], max_tokens)
     labels = Ragged(pieces.values, pieces.offsets, -100)
     grouped = Features(f"{features.key}-{partition.digest}", {"input_ids": pieces, "labels": labels}, texts=features.texts)
-    own, (a, b) = np.arange(ends[-1]), np.cumsum([len(s.offsets) - 1 for s in shares[:2]])
+    own, (a, b, c) = np.arange(ends[-1]), np.cumsum([len(s.offsets) - 1 for s in shares[:3]])
     divided = Shares(own, ends[: a + 1], train.phases), Shares(own, ends[a : b + 1], test.phases)
-    seen = None if public is None else own[ends[b] :]
-    return Group(name, task, model, corpus, grouped, partition, *divided, own[ends[a] : ends[b]], members, seen)
+    seen = None if public is None else own[ends[b] : ends[c]]
+    aside = None if dev is None else own[ends[c] :]
+    return Group(name, task, model, corpus, grouped, partition, *divided, own[ends[a] : ends[b]], members, seen, aside)
 
 
 def rows_of(examples: np.ndarray, first: np.ndarray | None) -> np.ndarray:

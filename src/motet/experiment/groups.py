@@ -10,7 +10,7 @@ from motet.core.errors import ConfigError, meant
 # By what an entry is known, and what is kept of the top level's section where a group names another entry.
 NAMED = {"data": ("name", "path"), "model": ("name",), "task": ("type",), "partition": ("type",)}
 KEPT = {
-    "data": ("limit", "test_limit", "test_share", "resplit", "public_share"),
+    "data": ("limit", "test_limit", "test_share", "resplit", "public_share", "dev_share"),
     "model": ("max_tokens",),
     "task": (),
     "partition": (),

@@ -6,7 +6,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from motet.codecs.channel import Channel
-from motet.core.errors import ConfigError
+from motet.core.errors import ConfigError, meant
 from motet.core.program import Algorithm, Roster, Start
 from motet.core.rng import Seed
 from motet.core.script import ClientId, parts_of
@@ -77,10 +77,14 @@ class Plan:
         fewest, there = self.secure.demands.minimum if self.secure else 1, len(self.federation.clients)
         if there < fewest:
             raise ConfigError(f"there are {there} clients, and a secure sum is over at least {fewest} (secure.minimum).")
+        if self.chooses not in self.federation.task.measures:
+            raise ConfigError(
+                f"evaluation.choose is '{self.chooses}'; this task has {', '.join(self.federation.task.measures)}."
+                f"{meant(self.chooses, self.federation.task.measures)}"
+            )
         if self.private and self.private.inside:
-            object.__setattr__(
-                self, "secure", self._noisy(self.private)
-            )  # here, so that no plan can count ε and forget the noise
+            # here, so that no plan can count ε and forget the noise
+            object.__setattr__(self, "secure", self._noisy(self.private))
 
     def _noisy(self, private: Private) -> SecureSum:
         """The secure sum with the noise inside its integers."""
@@ -93,6 +97,11 @@ class Plan:
         for noise in private.inside.values():  # what cannot be calibrated is said now
             noise.grain(asked, self.secure.masking.fewest(asked), self.secure.masking.modulus)
         return replace(self.secure, noise=private.inside)
+
+    @property
+    def chooses(self) -> str:
+        """The metric by which a development set chooses the best round."""
+        return self.evaluation.choose or self.federation.task.headline
 
     @property
     def behind(self) -> dict[str, frozenset[str]]:

@@ -20,6 +20,8 @@ from motet.transport.mailbox import Traffic
 from motet.transport.memories import write_atomically
 
 Row = dict[str, Any]
+ITEMS = "items.npz"
+DEV_ITEMS = "items-dev.npz"  # after the round that was best on the development set
 
 
 class Record:
@@ -148,7 +150,7 @@ def _processor() -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
 
 
-def write_items(folder: Path, items: Mapping[str, np.ndarray]) -> None:
+def write_items(folder: Path, items: Mapping[str, np.ndarray], name: str = ITEMS) -> None:
     """items.npz: the score of every test item; `scores` end to end, `sizes` and `owners` ("" is the global test set)."""
     if not items:
         return
@@ -156,11 +158,11 @@ def write_items(folder: Path, items: Mapping[str, np.ndarray]) -> None:
     names = list(items)
     sizes = np.array([len(items[n]) for n in names], np.int64)
     np.savez_compressed(buffer, scores=np.concatenate([items[n] for n in names]), sizes=sizes, owners=np.array(names))
-    write_atomically(folder / "items.npz", buffer.getvalue())
+    write_atomically(folder / name, buffer.getvalue())
 
 
-def read_items(folder: Path) -> dict[str, np.ndarray]:
-    path = folder / "items.npz"
+def read_items(folder: Path, name: str = ITEMS) -> dict[str, np.ndarray]:
+    path = folder / name
     if not path.exists():
         return {}
     with np.load(path) as found:

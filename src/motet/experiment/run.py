@@ -24,8 +24,8 @@ from motet.experiment.domains import by_client
 from motet.experiment.federation import Federation
 from motet.experiment.interim import Interim
 from motet.experiment.plan import Plan, ledger_of
-from motet.experiment.record import Record, means, spread
-from motet.experiment.scores import final_and_best, group_means, overall
+from motet.experiment.record import DEV_ITEMS, Record, means, spread, write_items
+from motet.experiment.scores import Chosen, best_round, by_round, chosen_by_dev, final_and_best, group_means, overall
 from motet.experiment.shelf import Shelf
 from motet.learning.context import Judgement
 from motet.learning.evaluate import Evaluate
@@ -40,8 +40,9 @@ from motet.transport.network import Emulated
 
 @dataclass(frozen=True, eq=False)
 class Result:
-    """How a run ended. `final` and `best` are the global model's metrics on the global test set; `groups` are the last of
-    each group's, where every client has its own model."""
+    """How a run ended. `final` and `best` are the global model's metrics on the global test set, after the last round and
+    after the best there; `chosen` is the round that was best on the development set, if there is one; `groups` are the
+    last of each group's, where every client has its own model."""
 
     state: Any
     params: Params  # what somebody would deploy who has no memory of his own
@@ -50,6 +51,7 @@ class Result:
     memories: Memories
     final: dict[str, float]
     best: dict[str, float]
+    chosen: Chosen | None
     clients: dict[ClientId, dict[str, float]]
     clients_final: dict[str, float]
     groups: dict[str, dict[str, float]]
@@ -75,7 +77,7 @@ class Running:
         self, plan: Plan, bench: Bench, folder: Path | None, watch: Watch, connect: Connect = InProcess, apart: bool = False
     ) -> None:
         self.plan, self.bench, self.watch = plan, bench, watch
-        self.folder = folder / "checkpoint" if folder else None
+        self.place, self.folder = folder, folder / "checkpoint" if folder else None
         self.judge = Evaluate(plan.algorithm)
         self.shelf = Shelf(self.folder)
         self.memories = Memories(self.folder / "memories" if self.folder else None)
@@ -95,6 +97,8 @@ class Running:
         self.books = self._books()
         self.training = 0.0  # seconds
         self.saved = time.monotonic()
+        self.written = 0  # bytes of what is written down of the rounds that are done, and of looking at them
+        self.develops = isinstance(plan.federation, Federation) and plan.federation.develops
         self.groups: dict[str, dict[str, float]] = {}  # as last looked at
         self.items: np.ndarray | None = None  # the score of every item of the global test set, after the last round
 
@@ -128,6 +132,7 @@ class Running:
             self.record.resume(0, 0.0)
             return False
         self.record.resume(found.rows, found.seconds)
+        self.written = found.rows
         if self.record.looked_at(self.done) and self.last():  # only the summary was missing, and it wants the items
             self.look()
         return True
@@ -136,6 +141,7 @@ class Running:
         plan = self.plan
         if self.due() and not self.record.looked_at(self.done):  # it broke off while the round was judged
             self.judge_round()
+            self.written = self.record.size()
         for index in range(self.done, plan.rounds if until is None else until):
             if self.over_budget(index):
                 self.watch.note(f"stopping after round {index}: the next would spend more than privacy.budget allows")
@@ -152,8 +158,10 @@ class Running:
             if self.emulated:
                 self.mailbox.traffic.network_seconds = self.emulated.seconds
             self.done, self.settled, self.books = index + 1, replace(self.mailbox.traffic), self._books()
+            self.written = self.record.size()
             self.training += time.monotonic() - began
             self.judge_round()
+            self.written = self.record.size()
             if plan.checkpoint.last if self.last() else time.monotonic() - self.saved > plan.checkpoint.seconds:
                 self.save()
 
@@ -166,7 +174,11 @@ class Running:
         return self.done > 0 and (self.done % self.plan.evaluation.every == 0 or self.last())
 
     def judge_round(self) -> None:
+        if self.due() and self.develops:
+            self.record.add(self.done, "server", "dev", self.look("dev"), self.settled)
         scores = self.look() if self.due() else {}
+        if scores and self.chosen() and self.place and self.items is not None:
+            write_items(self.place, {"": self.items}, DEV_ITEMS)  # at once: the model of this round will be gone
         self.record.add(self.done, "server", "global", scores, self.settled)
         if self.due() and self.plan.evaluation.local and not self.last():  # after the last they are in any case
             self.record.add(self.done, "clients", "test", means(self.look_at_clients().values()), self.settled)
@@ -174,6 +186,11 @@ class Running:
             scores = {**scores, "epsilon": self.ledger.epsilon()}
             self.record.add(self.done, "server", "privacy", {"epsilon": scores["epsilon"]}, self.settled)
         self.watch.round(self.done, scores, self.plan.federation.task.headline, self.mailbox.traffic)
+
+    def chosen(self) -> bool:
+        """Whether this round is the best so far on the development set."""
+        seen = by_round(self.record.rows, "dev") if self.develops else {}
+        return self.done in seen and best_round(seen, self.plan.chooses) == self.done
 
     def over_budget(self, index: int) -> bool:
         """Whether the round after `index` rounds would spend more of the clients' privacy than is allowed."""
@@ -190,22 +207,26 @@ class Running:
             return script
         return under(self.plan.private.sums(seed, self.ledger.spend), script)
 
-    def look(self) -> dict[str, float]:
-        """The global model on the global test set. Where every client has its own: the mean over groups of their means."""
-        federation = self.plan.federation
+    def look(self, split: str = "global") -> dict[str, float]:
+        """The global model on the global test set, or on the development set. Where every client has its own model: the mean
+        over groups of their means."""
+        federation, new = self.plan.federation, not self.record.looked_at(self.done)
         self.survey.round = self.done
         if self.personal and self.plan.secure:
-            return self.look_at_mean("global")
+            return self.look_at_mean(split)
         if self.personal:
-            reports = self._play(self.judge.each(self.state, self.judged(), "global"), self.survey)
-            self.groups = group_means(federation, reports)
-            for name, scores in self.groups.items() if len(self.groups) > 1 else ():
-                self.record.add(self.done, name, "global", scores, self.mailbox.traffic)
-            return overall(federation.task, self.groups)
+            reports = self._play(self.judge.each(self.state, self.judged(), split), self.survey)
+            groups = group_means(federation, reports)
+            if split == "global":
+                self.groups = groups
+            for name, scores in groups.items() if len(groups) > 1 and new else ():
+                self.record.add(self.done, name, split, scores, self.mailbox.traffic)
+            return overall(federation.task, groups)
         server = federation.server_context(self.done)
-        found: Judgement = self._play(server.judge(self.model_params(), "global", items=self.last()))
+        items = split == "global" and (self.last() or self.chosen())
+        found: Judgement = self._play(server.judge(self.model_params(), split, items=items))
         self.items = found.items
-        if self.plan.evaluation.by_client and isinstance(federation, Federation):
+        if self.plan.evaluation.by_client and isinstance(federation, Federation) and split == "global" and new:
             for client, scores in self._play(by_client(federation, self.model_params(), self.done)).items():
                 self.record.add(self.done, client or "server", "common", scores, self.mailbox.traffic)
         return found.scores
@@ -252,7 +273,7 @@ class Running:
         files = self.memories.save()
         processed = self.processed_before + self.bench.processed
         found = Checkpoint(
-            self.done, self.state, files, self.settled, self.record.size(), self.record.seconds, processed, self.plan.digest,
+            self.done, self.state, files, self.settled, self.written, self.record.seconds, processed, self.plan.digest,
             *self.books,
         )  # fmt: skip
         save_checkpoint(self.folder, found, self.memories)
@@ -319,8 +340,9 @@ def _result(
     final, best = final_and_best(running.record, headline)
     pace = processed / running.training if running.training else 0.0
     return Result(
-        running.state, running.model_params(), running.record, running.mailbox.traffic, running.memories, final, best, clients,
-        across, running.groups, items, running.record.seconds, pace, running.mailbox.lost, running.model_params,
+        running.state, running.model_params(), running.record, running.mailbox.traffic, running.memories, final, best,
+        chosen_by_dev(running.record, running.plan.chooses), clients, across, running.groups, items, running.record.seconds,
+        pace, running.mailbox.lost, running.model_params,
     )  # fmt: skip
 
 

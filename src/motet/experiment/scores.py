@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
 
 from motet.core.script import ClientId
 from motet.experiment.plan import Judged, Participants
-from motet.experiment.record import Record
+from motet.experiment.record import Record, Row
 
 
 def group_means(federation: Participants, reports: Mapping[ClientId, dict[str, float]]) -> dict[str, dict[str, float]]:
@@ -24,13 +25,43 @@ def overall(task: Judged, groups: Mapping[str, Mapping[str, float]]) -> dict[str
     return {m: sum(g[m] for g in groups.values()) / len(groups) for m in task.measures if groups}
 
 
+LOWER = ("loss", "perplexity")  # of these less is better
+
+
+class Chosen(NamedTuple):
+    """The round that was best on the development set, by one of the metrics: all of them there, and on the global test set."""
+
+    by: str
+    round: int
+    dev: dict[str, float]
+    test: dict[str, float]
+
+
 def final_and_best(record: Record, headline: str) -> tuple[dict[str, float], dict[str, float]]:
     """What the server saw last, and in the round that was best by the headline."""
-    by_round: dict[int, dict[str, float]] = {}
-    for row in record.rows:
-        if row["who"] == "server" and row["split"] == "global":
-            by_round.setdefault(row["round"], {})[row["name"]] = row["value"]
-    if not by_round:
-        return {}, {}
-    best = max(by_round, key=lambda r: (by_round[r].get(headline, float("-inf")), -r))
-    return by_round[max(by_round)], by_round[best]
+    seen = by_round(record.rows, "global")
+    return (seen[max(seen)], seen[best_round(seen, headline)]) if seen else ({}, {})
+
+
+def chosen_by_dev(record: Record, by: str) -> Chosen | None:
+    """None where there is no development set."""
+    dev, test = (by_round(record.rows, split) for split in ("dev", "global"))
+    if not dev:
+        return None
+    best = best_round(dev, by)
+    return Chosen(by, best, dev[best], test.get(best, {}))
+
+
+def by_round(rows: Sequence[Row], split: str) -> dict[int, dict[str, float]]:
+    """What the server saw of a split, round by round."""
+    found: dict[int, dict[str, float]] = {}
+    for row in rows:
+        if row["who"] == "server" and row["split"] == split:
+            found.setdefault(row["round"], {})[row["name"]] = row["value"]
+    return found
+
+
+def best_round(seen: Mapping[int, Mapping[str, float]], by: str) -> int:
+    """The first of the best."""
+    sign = -1 if by in LOWER else 1
+    return max(seen, key=lambda r: (sign * seen[r].get(by, -sign * float("inf")), -r))

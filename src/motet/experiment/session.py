@@ -199,6 +199,7 @@ def _summary(config: Config, federation: Federation, result: Result, running: Ru
         "headline": federation.task.headline,
         "final": result.final,
         "best": result.best,
+        "dev_best": result.chosen._asdict() if result.chosen else None,
         "clients_final": result.clients_final,
         "groups": [_group(*each, result) for each in zip(config.everybody, federation.groups, strict=True)],
         "local_test": result.local_test,

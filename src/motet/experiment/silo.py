@@ -26,6 +26,7 @@ from motet.experiment.recipe import changes
 from motet.learning.bench import Scratch
 from motet.learning.model import Model
 from motet.models.load import load_model
+from motet.partitions.dev import with_dev
 from motet.partitions.partition import Named, Partition, Shares
 from motet.tasks import TASKS, Task
 from motet.transport.door import Welcome
@@ -131,6 +132,8 @@ def own_federation(config: Config, welcome: Welcome, data: DataChoice, name: Cli
     train = Shares.cut(np.arange(corpus.train), np.array([corpus.train]))
     test = Shares.cut(np.arange(corpus.train, len(corpus)), np.array([len(corpus) - corpus.train]))
     partition = Partition(train, test, {"type": "silo"}, Named(np.array([name])))
+    if config.data.dev_share:
+        partition = with_dev(partition, config.data.dev_share, seed.of("partition"))
     members = Members(partition.clients, 0, 1)
     group = arranged(corpus.name, task, model, corpus, features, partition, config.model.max_tokens, members)
     return Federation((group,), group, seed)

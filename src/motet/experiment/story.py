@@ -49,6 +49,7 @@ def story_of(folder: Path, method: str | None = None, setting: str = "") -> Stor
         "headline": headline,
         "summary": {k: summary.get(k) for k in ("task", "dataset", "model", "clients", "rounds", "seconds", "bytes", "lost")},
         "final": summary.get("final") or {},
+        "dev_best": summary.get("dev_best"),
         "spread": summary.get("clients_final") or {},
         "curves": _curves(rows),
         "own": {r["who"]: r["value"] for r in rows if r["split"] == "test" and r["name"] == headline},

@@ -80,6 +80,7 @@ class Context:
     seed: Seed
     perform: Callable[[str, Any], Work[Any]] | None = None  # run another offered method here, inside this one
     recall: Callable[[str], Any] = lambda program: None  # what another program remembers here
+    pace: Seed | None = None  # of all clients that do the same in this round
 
     @property
     def model(self) -> Model:
@@ -112,7 +113,8 @@ class Context:
         examples = self.site.split("train") if on is None else on
         seed = self.seed.of(purpose).number()
         how = objective or self.site.task.objective
-        job = Fit(self.model, start, examples, how, solver, seed, anchor, course, momenta, keep_momenta, beside)
+        pace = self.pace.of(purpose).number() if self.pace and solver.bucket else None
+        job = Fit(self.model, start, examples, how, solver, seed, anchor, course, momenta, keep_momenta, beside, pace)
         fitted: Fitted = yield from self._asked(job)
         return fitted
 

@@ -1,6 +1,7 @@
-"""Objectives of distillation: how far a model's scores for a text are from a teacher's, one loss an example.
+"""Objectives of distillation: how far a model's scores are from a teacher's, one loss an example. No label is needed.
 
-The teacher's scores are the batch's column `teacher`, always as logits: of a distribution p they are log p. No label is needed.
+The teacher's scores are the batch's column `teacher`, always as logits: of a distribution p they are log p. They are of a text,
+or of its tokens; of tokens only those count that `taught` marks, and an example counts by their number.
 """
 
 from __future__ import annotations
@@ -23,9 +24,9 @@ class Divergence:
     temperature: float = 1.0
 
     def losses(self, forward: Forward, batch: Batch) -> tuple[Tensor, Tensor]:
-        said, taught = (F.log_softmax(z / self.temperature, -1) for z in (_scores(forward, batch), batch["teacher"]))
+        said, taught = (F.log_softmax(z / self.temperature, -1) for z in _both(forward, batch))
         loss = F.kl_div(said, taught, reduction="none", log_target=True).sum(-1) * self.temperature**2
-        return loss, torch.ones_like(loss)
+        return _by_example(loss, batch)
 
 
 @message
@@ -36,9 +37,9 @@ class SquaredDistance:
     summed: bool = False
 
     def losses(self, forward: Forward, batch: Batch) -> tuple[Tensor, Tensor]:
-        each = (_scores(forward, batch) - batch["teacher"]).square()
-        loss = each.sum(-1) if self.summed else each.mean(-1)
-        return loss, torch.ones_like(loss)
+        said, taught = _both(forward, batch)
+        each = (said - taught).square()
+        return _by_example(each.sum(-1) if self.summed else each.mean(-1), batch)
 
 
 @message
@@ -49,11 +50,26 @@ class TaughtCrossEntropy:
     hard: bool = False
 
     def losses(self, forward: Forward, batch: Batch) -> tuple[Tensor, Tensor]:
-        taught = batch["teacher"]
-        wanted = taught.argmax(-1) if self.hard else taught.softmax(-1)
-        loss = F.cross_entropy(_scores(forward, batch), wanted, reduction="none")
+        said, taught = _both(forward, batch)
+        wanted = taught.argmax(-1).flatten() if self.hard else taught.softmax(-1).flatten(0, -2)
+        loss = F.cross_entropy(said.flatten(0, -2), wanted, reduction="none")
+        return _by_example(loss.view(said.shape[:-1]), batch)
+
+
+def _both(forward: Forward, batch: Batch) -> tuple[Tensor, Tensor]:
+    """The model's scores and the teacher's. Of tokens a batch may have more than the teacher has, or fewer: beyond the shorter
+    of the two there is padding."""
+    said, taught = forward(batch)["logits"].float(), batch["teacher"]
+    if taught.dim() == 2:
+        return said, taught
+    width = min(said.shape[1], taught.shape[1])
+    return said[:, :width], taught[:, :width]
+
+
+def _by_example(loss: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    """[rows], or [rows, tokens] of which the taught ones count."""
+    if loss.dim() == 1:
         return loss, torch.ones_like(loss)
-
-
-def _scores(forward: Forward, batch: Batch) -> Tensor:
-    return forward(batch)["logits"].float()
+    taught = batch["taught"][:, : loss.shape[1]]
+    count = taught.sum(1)
+    return (loss * taught).sum(1) / count.clamp(min=1), count

@@ -13,6 +13,7 @@ from torch import Tensor
 from motet.core.errors import RunError
 from motet.core.rng import Seed, own_randomness
 from motet.core.work import Failed
+from motet.learning.buckets import order_of
 from motet.learning.jobs import Fit, Fitted
 from motet.learning.objectives import Batch
 from motet.learning.optimiser import optimiser_for
@@ -28,7 +29,7 @@ def fit(
     jobs: Sequence[Fit], pack: Pack, source: Read | Resident, tape: Tape | None = None, half: bool = False
 ) -> list[Fitted | Failed]:
     """The jobs agree in model, objective and optimiser, and stand in the order of their steps, longest first."""
-    orders = [job.solver.order(len(job.examples), Seed(job.seed).of("order").numpy()) for job in jobs]
+    orders = [order_of(job) for job in jobs]
     pack.seat([job.start for job in jobs], _words(jobs))
     pack.train()
     slate: Slate = (

@@ -59,7 +59,8 @@ class Beside:
 @message
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """Train from `start` on `examples`. All randomness (order, dropout) follows from `seed`."""
+    """Train from `start` on `examples`. All randomness (order, dropout) follows from `seed`; `pace` is what the clients of a
+    round share, so that their long batches meet."""
 
     model: Model
     start: Params
@@ -72,6 +73,7 @@ class Fit:
     momenta: Momenta | None = None
     keep_momenta: bool = False
     beside: Beside | None = None
+    pace: int | None = None
 
     @property
     def key(self) -> Hashable:

@@ -107,6 +107,15 @@ class Generated:
 
 @message
 @dataclass(frozen=True)
+class FlatScores:
+    """The scores of the classes for every token, end to end in one row a text; no label is looked at."""
+
+    def read(self, forward: Forward, batch: Batch) -> dict[str, Tensor]:
+        return {"logits": forward(batch)["logits"].float().flatten(1)}
+
+
+@message
+@dataclass(frozen=True)
 class Scores:
     """The scores of the classes alone: no label is looked at."""
 

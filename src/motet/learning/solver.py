@@ -31,6 +31,7 @@ class Solver:
     clip: float = 1.0  # of the gradient's norm; 0 for none
     pull: float = 0.0  # ½·pull·‖w − anchor‖², FedProx's μ and Ditto's λ
     shuffle: bool = True
+    bucket: int = 0  # texts of like length in one batch, out of windows of so many batches; 0: batches drawn from all texts
 
     def __post_init__(self) -> None:
         for name, low in (("epochs", 1), ("batch", 1)):
@@ -40,6 +41,11 @@ class Solver:
             raise ConfigError(f"solver.steps is {self.steps}; it must be at least 1, or left out to train by epochs.")
         if not 0 <= self.warmup < 1:
             raise ConfigError(f"solver.warmup is {self.warmup}; it is the share of steps, from 0 to below 1.")
+        if self.bucket < 0 or (self.bucket and not self.shuffle):
+            raise ConfigError(
+                f"solver.bucket is {self.bucket} and solver.shuffle {self.shuffle}; buckets are windows of so many batches, at "
+                "least 1, of shuffled texts (0 for none)."
+            )
         if self.lr is not None and not (self.lr >= 0 and math.isfinite(self.lr)):
             raise ConfigError(f"solver.lr is {self.lr}; it must be a number of at least 0.")
 

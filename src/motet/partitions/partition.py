@@ -130,6 +130,7 @@ class Partition:
     held: np.ndarray | None = None  # the global test set; None: all test rows of the corpus
     every: int = 0  # a phase lasts so many rounds; 0: nothing changes in time
     kinds: Trait | None = None  # what was shifted, where no column of the corpus says it
+    dev: np.ndarray | None = None  # training rows that nobody trains on, by which the best round is chosen
 
     def __len__(self) -> int:
         return len(self.train)
@@ -160,6 +161,8 @@ class Partition:
         for rows in (self.public, self.held):
             if rows is not None:
                 digest.update(b"rows" + rows.tobytes())
+        if self.dev is not None:
+            digest.update(b"dev" + self.dev.tobytes())
         if self.named is not None:
             digest.update("\0".join(self.named).encode())
         if self.every:

@@ -18,13 +18,13 @@ def with_public(partition: Partition, share: float, seed: Seed) -> Partition:
             f"data.public_share is {share:g}, but partition {partition.recipe.get('type')} has a public part already; give one."
         )
     kept, given = [], []
-    for client in range(len(partition)):
-        rows = partition.train[client]
+    for piece, rows in enumerate(partition.train.pieces()):  # a client's, or where they change in time one of its phases
         open_ = np.zeros(len(rows), bool)
-        open_[seed.of("public", client).numpy().permutation(len(rows))[: round(share * len(rows))]] = True
+        open_[seed.of("public", piece).numpy().permutation(len(rows))[: round(share * len(rows))]] = True
         kept.append(rows[~open_])
         given.append(rows[open_])
     public = seed.of("public").numpy().permutation(np.concatenate(given))
     if not len(public):
         raise ConfigError(f"data.public_share is {share:g}, which is no row of any client; raise it.")
-    return replace(partition, train=Shares.of(kept), recipe={**partition.recipe, "public_share": share}, public=public)
+    train = replace(Shares.of(kept), phases=partition.train.phases)
+    return replace(partition, train=train, recipe={**partition.recipe, "public_share": share}, public=public)

@@ -11,17 +11,18 @@ from rich.table import Table
 def results_table(summaries: Mapping[str, Mapping[str, Any]], title: str) -> Table:
     headline = next(iter(summaries.values()))["headline"]
     table = Table(title=title, title_justify="left", header_style="bold")
-    for name, where in (
-        ("method", "left"), (headline, "right"), ("best", "right"), ("clients: mean ± std", "right"), ("worst tenth", "right"),
-        ("MB up", "right"), ("MB down", "right"), ("seconds", "right"),
-    ):  # fmt: skip
-        table.add_column(name, justify=where)  # type: ignore[arg-type]
+    dev = any(summary.get("dev_best") for summary in summaries.values())
+    table.add_column("method")
+    chosen = ["best on dev"] if dev else []
+    for name in (headline, "best", *chosen, "clients: mean ± std", "worst tenth", "MB up", "MB down", "seconds"):
+        table.add_column(name, justify="right")
     for name, summary in summaries.items():
         own, moved = summary["clients_final"], summary["bytes"]
         table.add_row(
             name,
             f"{summary['final'].get(headline, float('nan')):.3f}",
             f"{summary['best'].get(headline, float('nan')):.3f}",
+            *([_chosen(summary, headline)] if dev else []),
             (f"{own['mean']:.3f}" if own else "–") + (f" ± {own['std']:.3f}" if "std" in own else ""),
             f"{own['worst_decile']:.3f}" if "worst_decile" in own else "–",
             f"{moved['payload_up'] / 1e6:.1f}",
@@ -29,6 +30,11 @@ def results_table(summaries: Mapping[str, Mapping[str, Any]], title: str) -> Tab
             f"{summary['seconds']:.0f}",
         )
     return table
+
+
+def _chosen(summary: Mapping[str, Any], headline: str) -> str:
+    found = summary.get("dev_best")
+    return f"{found['test'].get(headline, float('nan')):.3f} (round {found['round']})" if found else "–"
 
 
 def differences_table(settings: Sequence[tuple[str, str, str]], names: tuple[str, str]) -> Table:

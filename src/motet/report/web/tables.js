@@ -57,8 +57,9 @@ function result(entry) {
 }
 
 function runsTable() {
-  const heads = ["run", "score", "its metric", "clients' own", "worst tenth", "MB", "seconds"];
-  const rows = told.runs.map((r) => [label(r), r.final[r.headline] ?? null, r.headline, r.spread.mean ?? null, r.spread.worst_decile ?? null, megabytes(r), r.summary.seconds ?? null]);
+  const dev = told.runs.some((r) => r.dev_best);
+  const heads = ["run", "score", ...(dev ? ["best on dev"] : []), "its metric", "clients' own", "worst tenth", "MB", "seconds"];
+  const rows = told.runs.map((r) => [label(r), r.final[r.headline] ?? null, ...(dev ? [r.dev_best?.test[r.headline] ?? null] : []), r.headline, r.spread.mean ?? null, r.spread.worst_decile ?? null, megabytes(r), r.summary.seconds ?? null]);
   $("runs").append(element("div", { class: "scroll tall" }, sortable(heads, rows)));
 }
 

@@ -1,0 +1,111 @@
+"""What batches of like length save: tokens that are computed, and the time of a local training.
+
+    python -m benchmarks.buckets [--clients 8] [--texts 200] [--device cpu] [--layers 2] [--hidden 64]
+
+Texts have log-normal lengths (a median of 20 tokens, at most 256). Tokens are counted with their padding, as a client alone
+computes them and as clients side by side do, who are all padded to the longest text of a step; `own pace` is side by side when
+every client orders its batches for itself. Times are of the same trainings, once to warm up and then the best of three.
+"""
+
+from __future__ import annotations
+
+import argparse
+import time
+from collections.abc import Sequence
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from motet.core.rng import Seed
+from motet.datasets.corpus import Corpus
+from motet.experiment.build import build_task
+from motet.experiment.config import Choice
+from motet.learning.bench import Alone
+from motet.learning.buckets import order_of
+from motet.learning.features import Examples
+from motet.learning.jobs import Fit
+from motet.learning.resident import step_up
+from motet.learning.solver import Solver
+from motet.learning.together import Together
+from motet.models.load import ModelChoice, load_model
+
+WINDOWS = (0, 4, 16, 64)
+
+
+def jobs_of(clients: int, texts: int, layers: int, hidden: int) -> list[Fit]:
+    rng = np.random.default_rng(0)
+    words = [f"w{i}" for i in range(500)]
+    lengths = np.clip(rng.lognormal(3, 1, clients * texts + 1), 1, 254).astype(int)
+    rows = [" ".join(rng.choice(words, n)) for n in lengths]
+    corpus = Corpus("skewed", "classification", {"text": rows, "label": ["a", "b"] * (len(rows) // 2) + ["a"]}, len(rows) - 1)
+    task = build_task(Choice("auto"), corpus)
+    config = {
+        "num_hidden_layers": layers,
+        "hidden_size": hidden,
+        "intermediate_size": 4 * hidden,
+        "max_position_embeddings": 256,
+    }
+    model = load_model(ModelChoice("tiny", 256, config=config), task.name, task.labels, lambda: iter(rows), Seed(0))
+    features = task.features(corpus, model, 256)
+    parts = np.split(rng.permutation(clients * texts), clients)
+    return [
+        Fit(model, model.fresh, Examples(features, p), task.objective, Solver(batch=16), 5 + i) for i, p in enumerate(parts)
+    ]
+
+
+def alone(jobs: Sequence[Fit]) -> int:
+    return sum(len(b) * int(job.examples.lengths[b].max()) for job in jobs for b in order_of(job))
+
+
+def side_by_side(jobs: Sequence[Fit]) -> int:
+    orders = [order_of(job) for job in jobs]
+    tokens = 0
+    for at in range(max(map(len, orders))):
+        here = [(job, order[at]) for job, order in zip(jobs, orders, strict=True) if at < len(order)]
+        rows = max(len(batch) for _, batch in here)
+        tokens += len(here) * rows * step_up(max(int(job.examples.lengths[batch].max()) for job, batch in here))
+    return tokens
+
+
+def seconds(jobs: Sequence[Fit], device: torch.device, packed: bool) -> float:
+    bench = Together(device, width=len(jobs), half=device.type == "cuda") if packed else Alone(device)
+    taken = []
+    for _ in range(4):
+        began = time.perf_counter()
+        for i, job in enumerate(jobs):
+            bench.submit(i, job)
+        left = len(jobs)
+        while left:
+            left -= len(bench.ready())
+        if device.type == "cuda":
+            torch.cuda.synchronize()
+        taken.append(time.perf_counter() - began)
+    bench.close()
+    return min(taken[1:])
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    for name, default in (("clients", 8), ("texts", 200), ("layers", 2), ("hidden", 64)):
+        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--device", default="cpu")
+    given = parser.parse_args()
+    device = torch.device(given.device)
+    jobs = jobs_of(given.clients, given.texts, given.layers, given.hidden)
+    if device.type == "cuda":
+        jobs[0].model.move(device)
+        jobs = [replace(job, start=jobs[0].model.fresh) for job in jobs]
+    real = sum(int(job.examples.lengths.sum()) for job in jobs)
+    print(f"{given.clients} clients of {given.texts} texts, {real:,} tokens, batches of 16, {device}")
+    print(f"{'window':>7} {'alone':>8} {'side by side':>13} {'own pace':>9} {'s alone':>9} {'s side by side':>15}")
+    for window in WINDOWS:
+        own = [replace(job, solver=replace(job.solver, bucket=window)) for job in jobs]
+        shared = [replace(job, pace=1) for job in own]
+        ratios = [count / real for count in (alone(shared), side_by_side(shared), side_by_side(own))]
+        times = [seconds(shared, device, packed) for packed in (False, True)]
+        print(f"{window:>7} {ratios[0]:>8.2f} {ratios[1]:>13.2f} {ratios[2]:>9.2f} {times[0]:>9.2f} {times[1]:>15.2f}")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,238 @@
+"""A development set: rows that nobody trains on choose the round that is spoken of, whatever the algorithm."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from motet.algorithms import ALGORITHMS
+from motet.benchmark.readings import Reading
+from motet.core.errors import ConfigError
+from motet.core.rng import Seed
+from motet.datasets.toy import toy_classification
+from motet.experiment.build import build_federation, make_federation
+from motet.experiment.config import Choice, Config
+from motet.experiment.federation import Federation
+from motet.experiment.record import DEV_ITEMS, Record, read_items, read_record
+from motet.experiment.run import Running
+from motet.experiment.scores import chosen_by_dev
+from motet.experiment.session import load_config, perform
+from motet.models.load import ModelChoice
+from motet.partitions.dev import with_dev
+from motet.partitions.partition import Partition, Shares
+from motet.partitions.public import with_public
+from motet.transport.mailbox import Traffic
+
+TOP: dict[str, Any] = {
+    "rounds": 3, "device": "cpu", "transport": {"workers": 0},
+    "data": {"name": "toy-classification", "limit": 60, "test_limit": 24, "dev_share": 0.2},
+    "model": {"name": "tiny", "max_tokens": 24, "config": {"hidden_size": 16, "num_hidden_layers": 1, "intermediate_size": 24}},
+    "partition": {"type": "uniform", "clients": 3},
+    "solver": {"lr": 0.02, "batch": 8, "epochs": 1},
+}  # fmt: skip
+
+
+def config(**changes: Any) -> Config:
+    given = {**TOP, **changes, "data": {**TOP["data"], **changes.pop("data", {})}}
+    return Config.of("dev", given)
+
+
+def partition(sizes: list[int], phases: int = 1) -> Partition:
+    ends = np.concatenate([[0], np.cumsum(sizes)])
+    every = 2 if phases > 1 else 0
+    return Partition(Shares(np.arange(ends[-1]), ends, phases), Shares.of([np.zeros(0, np.int64)] * 2), {}, every=every)
+
+
+def test_a_share_of_the_training_rows_is_put_aside_and_nobody_is_emptied() -> None:
+    made = with_dev(partition([40, 1, 0, 3, 56]), 0.2, Seed(1))
+    assert made.dev is not None
+    assert len(made.dev) == 20
+    assert sorted([*made.train.rows, *made.dev]) == list(range(100))
+    assert (made.train.sizes > 0).tolist() == [True, True, False, True, True]
+    assert made.train.rows.tolist() == sorted(made.train.rows.tolist())  # each still has its own rows, and no other's
+    assert made.digest not in (with_dev(partition([40, 1, 0, 3, 56]), 0.2, Seed(2)).digest, partition([40, 1, 0, 3, 56]).digest)
+
+
+def test_tiny_clients_have_their_part_in_it() -> None:
+    made = with_dev(partition([2] * 50), 0.1, Seed(1))
+    assert made.dev is not None
+    assert len(made.dev) == 10
+    assert set(made.train.sizes.tolist()) == {1, 2}
+
+
+def test_rows_that_change_in_time_still_do_beside_dev_and_public_rows() -> None:
+    before = partition([10, 20, 30, 40], phases=2)
+    made = with_public(with_dev(before, 0.1, Seed(1)), 0.25, Seed(1))
+    assert made.train.phases == 2
+    assert len(made) == 2
+    for client, phase in ((0, 0), (0, 1), (1, 0), (1, 1)):
+        rows = made.train.at(client, phase)
+        assert len(rows)
+        assert set(rows.tolist()) <= set(before.train.at(client, phase).tolist())
+
+
+def test_a_row_that_several_have_is_put_aside_by_all() -> None:
+    rows = np.array([0, 1, 2, 3, 4, 5, 2, 3, 4, 5, 6, 7])
+    made = with_dev(Partition(Shares(rows, np.array([0, 6, 12])), Shares.of([rows[:0]] * 2), {}), 0.5, Seed(3))
+    assert made.dev is not None
+    assert len(made.dev)
+    assert not set(made.dev.tolist()) & set(made.train.rows.tolist())
+
+
+def test_nobody_trains_on_the_development_set_and_it_is_not_public() -> None:
+    made = build_federation(config(data={"public_share": 0.25}))
+    dev = set(made.server_site.split("dev").rows.tolist())
+    assert len(dev) == 12
+    for site in (*(made.site(client) for client in made.clients), made.server_site):
+        assert set(site.split("dev").rows.tolist()) == dev
+        for split in ("train", "public", "global"):
+            assert not dev & set(site.split(split).rows.tolist())
+        assert site.size == len(site.split("train"))
+
+
+def test_grouped_texts_of_a_language_model_have_one_too() -> None:
+    made = build_federation(Config.of("lm", {"data": {"name": "toy-lm", "dev_share": 0.1, "public_share": 0.1}}))
+    site = made.site(made.clients[0])
+    rows = [set(site.split(name).rows.tolist()) for name in ("train", "dev", "public", "global")]
+    assert all(rows)
+    assert sum(map(len, rows)) == len(set.union(*rows))
+
+
+def test_where_nobody_has_two_rows_nothing_can_be_put_aside() -> None:
+    corpus = toy_classification(train=8, test=8, authors=2)
+    with pytest.raises(ConfigError, match="no client has more than one training row"):
+        make_federation(ModelChoice("tiny"), corpus, Choice("uniform", {"clients": 8}), Seed(1), dev=0.5)
+
+
+def rows_of(folder: Path) -> list[dict[str, Any]]:
+    """All that is written down but the clock."""
+    return [{k: v for k, v in row.items() if k != "seconds"} for row in read_record(folder).rows]
+
+
+def resumed(folder: Path) -> dict[str, Any]:
+    return perform(load_config(folder), folder, resume=True).summary
+
+
+@pytest.mark.parametrize(
+    ("algorithm", "more"),
+    [
+        ("fedavg", {}), ("isolated", {}), ("adafd", {"data": {"public_share": 0.2}}),
+        ("isolated", {"secure": {"type": "secagg", "minimum": 2, "seeded": True}}),
+        ("fedavg", {"groups": [{"clients": 1}, {"clients": 2, "name": "two"}]}),
+    ],
+)  # fmt: skip
+def test_whatever_the_algorithm_the_best_round_on_dev_is_told(algorithm: str, more: dict[str, Any], tmp_path: Path) -> None:
+    done = perform(
+        config(algorithm=algorithm, evaluation={"every": 2, "choose": "f1_weighted"}, **more), tmp_path / "run"
+    ).summary
+    rows = read_record(tmp_path / "run").rows
+    dev = {r["round"]: r["value"] for r in rows if (r["who"], r["split"], r["name"]) == ("server", "dev", "f1_weighted")}
+    test = {r["round"]: r["value"] for r in rows if (r["who"], r["split"], r["name"]) == ("server", "global", "accuracy")}
+    best = max(dev, key=lambda r: (dev[r], -r))
+    assert sorted(dev) == sorted(test) == [2, 3]
+    assert done["dev_best"]["round"] == best
+    assert done["dev_best"]["dev"]["f1_weighted"] == dev[best]
+    assert done["dev_best"]["test"]["accuracy"] == test[best]
+    assert Reading("dev-best accuracy").value(done, tmp_path / "run") == pytest.approx(100 * test[best])
+
+
+@pytest.mark.parametrize(("by", "best"), [(None, 1), ("accuracy", 1), ("f1_weighted", 3), ("loss", 2)])
+def test_any_metric_may_choose_and_of_losses_the_least(by: str | None, best: int) -> None:
+    record, seen = Record(None), {1: (0.5, 0.1, 0.9), 2: (0.4, 0.2, 0.3), 3: (0.5, 0.3, 0.8)}
+    for index, values in seen.items():
+        for split in ("dev", "global"):
+            record.add(index, "server", split, dict(zip(("accuracy", "f1_weighted", "loss"), values, strict=True)), Traffic())
+    chosen = chosen_by_dev(record, by or "accuracy")
+    assert chosen is not None
+    assert (chosen.round, chosen.test["loss"]) == (best, seen[best][2])
+
+
+def test_what_the_task_does_not_measure_cannot_choose(tmp_path: Path) -> None:
+    with pytest.raises(ConfigError, match=r"evaluation.choose is 'f1_wieghted'.*Did you mean 'f1_weighted'"):
+        perform(config(evaluation={"choose": "f1_wieghted"}), tmp_path / "run")
+
+
+def test_items_of_the_chosen_round_are_kept_for_significance(tmp_path: Path) -> None:
+    done = perform(config(solver={"lr": 0.5, "batch": 8, "optimizer": "sgd"}), tmp_path / "run").summary
+    items = Reading("dev-best accuracy").items(tmp_path / "run")[0]
+    assert items.mean() == pytest.approx(done["dev_best"]["test"]["accuracy"])
+    assert Reading("accuracy").items(tmp_path / "run")[0].mean() == pytest.approx(done["final"]["accuracy"])
+
+
+def test_without_one_nothing_is_chosen(tmp_path: Path) -> None:
+    done = perform(config(rounds=1, data={"dev_share": 0.0}), tmp_path / "run").summary
+    assert done["dev_best"] is None
+    assert Reading("dev-best accuracy").value(done, tmp_path / "run") is None
+    assert not (tmp_path / "run" / DEV_ITEMS).exists()
+
+
+@pytest.mark.parametrize("algorithm", ["fedavg", "isolated", "adafd"])
+@pytest.mark.parametrize("when", ["dev", "global"])
+def test_broken_off_while_looking_it_goes_on_to_the_same_rows(
+    algorithm: str, when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = config(
+        algorithm=algorithm, data={"public_share": 0.2}, evaluation={"by_client": True}, groups=[{"clients": 1}, {"clients": 2}]
+    )
+    whole = perform(asked, tmp_path / "whole").summary
+    look = Running.look
+
+    def broken(self: Running, split: str = "global") -> dict[str, float]:
+        if self.done == 2 and split == when:
+            raise KeyboardInterrupt
+        return look(self, split)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Running, "look", broken)
+        with pytest.raises(KeyboardInterrupt):
+            perform(asked, tmp_path / "cut")
+    ended = resumed(tmp_path / "cut")
+    assert rows_of(tmp_path / "cut") == rows_of(tmp_path / "whole")
+    assert ended["dev_best"] == whole["dev_best"]
+    chosen = [read_items(tmp_path / name, DEV_ITEMS) for name in ("cut", "whole")]
+    assert [list(c) for c in chosen] == [[]] * 2 or np.array_equal(chosen[0][""], chosen[1][""])
+
+
+def test_remarks_of_a_broken_round_are_not_written_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """AdaFD notes its weights in the middle of a round; a round that breaks off after that is played, and noted, again."""
+    asked = config(algorithm="adafd", data={"public_share": 0.2})
+    perform(asked, tmp_path / "whole")
+    note = Running._note
+
+    def broken(self: Running, remark: Any) -> None:
+        note(self, remark)
+        if self.done == 1:
+            raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Running, "_note", broken)
+        with pytest.raises(KeyboardInterrupt):
+            perform(asked, tmp_path / "cut")
+    resumed(tmp_path / "cut")
+    assert rows_of(tmp_path / "cut") == rows_of(tmp_path / "whole")
+
+
+def test_a_summary_that_was_missing_is_made_without_looking_twice(tmp_path: Path) -> None:
+    asked = config(algorithm="adafd", data={"public_share": 0.2}, evaluation={"by_client": True})
+    before = perform(asked, tmp_path / "run").summary
+    rows = rows_of(tmp_path / "run")
+    (tmp_path / "run" / "summary.json").unlink()
+    after = resumed(tmp_path / "run")
+    assert rows_of(tmp_path / "run") == rows
+    assert json.loads(json.dumps(after["dev_best"])) == before["dev_best"]
+
+
+def test_from_python() -> None:
+    import motet
+
+    corpus = toy_classification(train=60, test=20, authors=2)
+    over: Federation = motet.federation(corpus, model="tiny", max_tokens=24, clients=2, dev_share=0.2)
+    result = motet.run(over, ALGORITHMS["fedavg"](), rounds=2, device="cpu", workers=0)
+    assert result.chosen is not None
+    assert result.chosen.round in (1, 2)
+    assert torch.is_tensor(result.params.flat)
