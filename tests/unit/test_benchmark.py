@@ -12,11 +12,13 @@ from typing import Any
 import numpy as np
 import pytest
 import yaml
+from rich.console import Console
 
 from motet.benchmark.cells import cells_of, check, runs_of
 from motet.benchmark.claims import judged
 from motet.benchmark.estimate import Estimate, estimated
 from motet.benchmark.papers import fill_in
+from motet.benchmark.perform import carry_out
 from motet.benchmark.render import latex, markdown, number
 from motet.benchmark.session import Asked, Benchmark, load_benchmark, open_benchmark, write_results
 from motet.benchmark.stock import Stock
@@ -25,6 +27,7 @@ from motet.benchmark.suite import Suite, chosen, load_suite, suite_of, suites
 from motet.core.errors import ConfigError
 from motet.experiment.config import Config
 from motet.experiment.record import write_items, write_json
+from motet.report.grid import GridLines
 
 SUITE = """
 title: Two methods
@@ -319,3 +322,22 @@ def test_a_method_that_cannot_work_on_a_model_is_said_before_anything_runs(tmp_p
     runs = runs_of(cells_of(suite_of("split", text), [42], device="cpu"))
     with Stock() as stock, pytest.raises(ConfigError, match=r"^split/t/Split/x: fedsplit wants embeddings frozen"):
         estimated(runs, stock, 1)
+
+
+def test_a_fault_in_one_run_does_not_end_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def broken(config: Config, place: Path, *_: Any, **__: Any) -> Any:
+        if config.algorithm.type == "fedopt":
+            raise RuntimeError("two devices")
+        write_json(place / "summary.json", {"seconds": 1.0, "headline": "accuracy", "final": {"accuracy": 0.5}})
+        return {"seconds": 1.0, "headline": "accuracy", "final": {"accuracy": 0.5}}
+
+    monkeypatch.setattr("motet.benchmark.perform.carried_out", broken)
+    runs = runs_of(cells_of(suite_of("two", SUITE), [42], only=["methods/*/α=1"], device="cpu"))
+    store = Store(tmp_path)
+    with Stock() as stock:
+        carry_out(runs, store, stock, GridLines(Console(quiet=True)))
+    failed = {run.config.algorithm.type: store.failure(name) for name, run in runs.items()}
+    assert failed["fedavg"] is None and failed["centralised"] is None
+    assert failed["fedopt"] is not None and "RuntimeError: two devices" in failed["fedopt"]
+    (trace,) = tmp_path.rglob("traceback.txt")
+    assert "in broken" in trace.read_text("utf-8")

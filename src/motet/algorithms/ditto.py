@@ -53,7 +53,7 @@ class Ditto:
     @work(reveals="sum")
     def train(self, ctx: Context, params: Params, own: Twofold | None) -> Work[tuple[Weighted, Twofold]]:
         held = replace(self.solver, pull=self.lam)
-        before = ctx.fresh.with_(own.rest if own else None).with_(params)
+        before = ctx.fresh.with_(own.rest if own else None, params)
         mine = yield from ctx.fit(self.assemble(ctx, params, own), held, anchor=before)
         ours = yield from ctx.fit(before, self.solver)
         update = (ours.params - before).narrowed(params.layout)

@@ -76,17 +76,16 @@ class FedAvg:
     def train(self, ctx: Context, params: Params, own: Params | None) -> Work[tuple[Weighted, Params | None]]:
         before = self.assemble(ctx, params, own)
         after = yield from ctx.fit(before, self.solver)
-        sent = after.params - before if self.sends == "updates" else after.params
+        learnt = after.params.narrowed(params.layout)
+        sent = learnt - params if self.sends == "updates" else learnt
         kept = after.params.without(params.layout)  # what is not shared, or is of this client's task alone (its head)
-        return Weighted(
-            sent.narrowed(params.layout), weight_of(self.weighting, ctx, after)
-        ), kept if kept.layout.names else None
+        return Weighted(sent, weight_of(self.weighting, ctx, after)), kept if kept.layout.names else None
 
     def view(self, state: AvgState, client: ClientId) -> Params:
         return state.params
 
     def assemble(self, ctx: Context, params: Params, own: Params | None) -> Params:
-        return ctx.fresh.with_(own).with_(params)
+        return ctx.fresh.with_(own, params)
 
 
 def weight_of(weighting: Weighting, ctx: Context, fitted: Fitted) -> float:

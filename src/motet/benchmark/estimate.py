@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 
 import torch
 
@@ -16,7 +15,7 @@ from motet.experiment.build import build_algorithm, device_of
 from motet.experiment.check import few_steps
 from motet.experiment.config import Config
 from motet.experiment.federation import Federation
-from motet.experiment.memory import PeakMemory
+from motet.experiment.memory import PeakMemory, free_memory
 from motet.learning.bench import Alone, one_thread
 from motet.learning.solver import Solver
 from motet.learning.workers import default_count
@@ -107,7 +106,7 @@ def _jobs(runs: Mapping[str, Run], paces: list[Pace], wanted: int | None) -> int
     device = device_of(next(iter(runs.values())).config.device)
     need = max(pace.memory for pace in paces)
     if device.type == "cpu":
-        fit, most = int(0.7 * _free_memory() / max(1, need)), default_count()
+        fit, most = int(0.7 * free_memory() / max(1, need)), default_count()
     else:
         free = torch.cuda.mem_get_info(device)[0]
         fit, most = int(0.7 * free / max(1, 2 * torch.cuda.max_memory_reserved(device))), min(MOST_ON_A_GPU, _cores() // 4)
@@ -116,11 +115,3 @@ def _jobs(runs: Mapping[str, Run], paces: list[Pace], wanted: int | None) -> int
 
 def _cores() -> int:
     return os.cpu_count() or 1
-
-
-def _free_memory() -> int:
-    try:
-        lines = Path("/proc/meminfo").read_text("utf-8").splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):
-        return 8 * 2**30

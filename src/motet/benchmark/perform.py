@@ -7,6 +7,7 @@ import subprocess
 import sys
 import threading
 import time
+import traceback
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -20,6 +21,8 @@ from motet.core.errors import MotetError
 from motet.experiment.session import carried_out
 from motet.report.grid import GridWatch
 from motet.transport.memories import write_atomically
+
+TRACE = "traceback.txt"
 
 
 def perform(
@@ -79,6 +82,11 @@ def _one(run: Run, store: Store, stock: Stock, watch: GridWatch) -> tuple[str, f
     except MotetError as error:
         store.fail(run.name, str(error))
         return f"{label}, seed {run.config.seed}: FAILED: {error}", None
+    except Exception as error:  # a fault of ours in one run does not end the others; where it happened is kept with the run
+        why = f"{type(error).__name__}: {error} (the traceback is in {place / TRACE})"
+        (place / TRACE).write_text(traceback.format_exc(), "utf-8")
+        store.fail(run.name, why)
+        return f"{label}, seed {run.config.seed}: FAILED: {why}", None
     store.tidy(run.name)
     headline, seconds = summary["headline"], time.monotonic() - began
     score = summary["final"].get(headline, float("nan"))

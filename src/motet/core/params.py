@@ -159,19 +159,23 @@ class Params:
         pieces = [self.flat[self.layout.spans[n]] for n in layout.names]
         return Params(layout, torch.cat(pieces) if pieces else self.flat[:0])
 
-    def with_(self, other: Params | None) -> Params:
-        """These parameters, with `other`'s values where it has any."""
-        if other is None or not other.layout.names:
+    def with_(self, *others: Params | None) -> Params:
+        """These parameters, with the others' values where they have any; the last has the last word. All is copied once."""
+        given = [other for other in others if other is not None and other.layout.names]
+        for other in given:
+            if foreign := [n for n in other.layout.names if n not in self.layout.spans]:
+                raise LayoutError(f"the model has no {', '.join(foreign[:3])}; it has {', '.join(self.layout.names[:3])}, ….")
+            shapes = dict(zip(self.layout.names, self.layout.shapes, strict=True))
+            if odd := [n for n, shape in zip(other.layout.names, other.layout.shapes, strict=True) if shapes[n] != shape]:
+                raise LayoutError(f"{odd[0]} has another shape than in the model; both must come from the same model.")
+        if not given:
             return self
-        if other.layout.names == self.layout.names:
-            self.fits(other)
-            return other.beside(self)
-        if foreign := [n for n in other.layout.names if n not in self.layout.spans]:
-            raise LayoutError(f"the model has no {', '.join(foreign[:3])}; it has {', '.join(self.layout.names[:3])}, ….")
-        flat = self.flat.clone()
-        for name, span in other.layout.spans.items():
-            flat[self.layout.spans[name]] = other.flat[span]
-        return Params(self.layout, flat)
+        if given[-1].layout.names == self.layout.names:
+            return given[-1].beside(self)
+        source = dict.fromkeys(self.layout.names, self)
+        for other in given:
+            source |= dict.fromkeys(other.layout.names, other.beside(self))
+        return Params(self.layout, torch.cat([found.flat[found.layout.spans[n]] for n, found in source.items()]))
 
 
 def common(models: Sequence[Params]) -> Params:

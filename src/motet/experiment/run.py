@@ -23,12 +23,13 @@ from motet.experiment.cohorts import pick
 from motet.experiment.domains import by_client
 from motet.experiment.federation import Federation
 from motet.experiment.interim import Interim
+from motet.experiment.memory import free_memory
 from motet.experiment.plan import Plan, ledger_of
 from motet.experiment.record import DEV_ITEMS, Record, means, spread, write_items
 from motet.experiment.scores import Chosen, best_round, by_round, chosen_by_dev, final_and_best, group_means, overall
 from motet.experiment.shelf import Shelf
 from motet.learning.context import Judgement
-from motet.learning.evaluate import Evaluate
+from motet.learning.evaluate import Evaluate, Report
 from motet.report.progress import Silent, Watch
 from motet.transport.host import Host
 from motet.transport.in_process import InProcess
@@ -80,7 +81,7 @@ class Running:
         self.place, self.folder = folder, folder / "checkpoint" if folder else None
         self.judge = Evaluate(plan.algorithm)
         self.shelf = Shelf(self.folder)
-        self.memories = Memories(self.folder / "memories" if self.folder else None)
+        self.memories = Memories(self.folder / "memories" if self.folder else None, _kept_at_hand(plan.checkpoint.memory))
         self.host = Host(plan.programs, plan.federation.context, bench, self.memories, plan.channel, behind=plan.behind)
         self.ledger = ledger_of(plan)
         self.transport = connect(self.host)
@@ -245,13 +246,15 @@ class Running:
         found: dict[str, float] = self._play(self.judge.mean(self.state, self.judged(), split), self.survey)
         return found
 
-    def look_at_items(self) -> dict[ClientId, np.ndarray]:
-        """The score of every item: of the global test set under "", of each client's own if that is to be kept."""
-        found = {"": self.items} if self.items is not None else {}
-        if self.plan.evaluation.items and not self.plan.secure:
-            own = self._play(self.judge.items(self.state, self.judged(), "test"), self.survey)
-            found |= {client: items.numpy() for client, items in own.items()}
-        return found
+    def look_at_clients_and_items(self) -> tuple[dict[ClientId, dict[str, float]], dict[ClientId, np.ndarray]]:
+        """Also the score of every item: of the global test set under "", of each client's own if that is to be kept."""
+        items = {"": self.items} if self.items is not None else {}
+        if not self.plan.evaluation.items or self.plan.secure:
+            return self.look_at_clients(), items
+        self.survey.round = self.done
+        found: dict[ClientId, Report] = self._play(self.judge.items(self.state, self.judged(), "test"), self.survey)
+        own = {client: report.items.numpy() for client, report in found.items()}
+        return {client: report.scores for client, report in found.items() if report.scores}, items | own
 
     def judged(self) -> list[ClientId]:
         clients, most = self.plan.federation.clients, self.plan.evaluation.clients
@@ -317,7 +320,7 @@ def run(
             running.watch.note(f"{what} come from the run's seed: a simulation that repeats, and protects nobody")
     try:
         running.play_rounds()
-        seen = running.look_at_mean("test") if plan.secure else {}, running.look_at_clients(), running.look_at_items()
+        seen = running.look_at_mean("test") if plan.secure else {}, *running.look_at_clients_and_items()
     except BaseException:
         running.transport.close()
         running.save()
@@ -344,6 +347,11 @@ def _result(
         chosen_by_dev(running.record, running.plan.chooses), clients, across, running.groups, items, running.record.seconds,
         pace, running.mailbox.lost, running.model_params,
     )  # fmt: skip
+
+
+def _kept_at_hand(memory: float | None) -> int:
+    """Bytes of clients' memories that stay in this process; the rest lies on disk."""
+    return max(2**30, free_memory() // 8) if memory is None else int(memory * 2**30)
 
 
 def _no_work(address: str, _: Any) -> Any:

@@ -27,6 +27,15 @@ class Ask:
     split: str
 
 
+@message
+@dataclass(frozen=True, eq=False)
+class Report:
+    """A client's metrics and the score of each of its items; both empty if it has none in this split."""
+
+    scores: dict[str, float]
+    items: Tensor
+
+
 @dataclass(frozen=True)
 class Evaluate:
     """Each client's own metrics on its own data, or, where clients reveal only sums, the mean over clients."""
@@ -39,8 +48,8 @@ class Evaluate:
         reports: dict[ClientId, dict[str, float]] = yield from gather(self.report, asks)
         return {client: scores for client, scores in reports.items() if scores}
 
-    def items(self, state: Any, clients: Sequence[ClientId], split: str) -> Script[dict[ClientId, Tensor]]:
-        """The score of every item of every client: more than metrics reveal, for whoever compares methods in simulation."""
+    def items(self, state: Any, clients: Sequence[ClientId], split: str) -> Script[dict[ClientId, Report]]:
+        """Metrics and the score of every item: more than metrics reveal, for whoever compares methods in simulation."""
         asks = {c: Ask(self.algorithm.view(state, c), split) for c in clients}
         return (yield from gather(self.report_items, asks))
 
@@ -55,12 +64,12 @@ class Evaluate:
         return scores, None
 
     @work(reveals="each")
-    def report_items(self, ctx: Context, ask: Ask, memory: None) -> Work[tuple[Tensor, None]]:
+    def report_items(self, ctx: Context, ask: Ask, memory: None) -> Work[tuple[Report, None]]:
         if not len(ctx.site.split(ask.split)):
-            return torch.zeros(0), None
+            return Report({}, torch.zeros(0)), None
         params = self.algorithm.assemble(ctx, ask.view, ctx.recall(self.algorithm.name))
-        found = (yield from ctx.judge(params, ask.split, items=True)).items
-        return torch.zeros(0) if found is None else torch.from_numpy(found), None
+        found = yield from ctx.judge(params, ask.split, items=True)
+        return Report(found.scores, torch.zeros(0) if found.items is None else torch.from_numpy(found.items)), None
 
     @work(reveals="sum")
     def score(self, ctx: Context, ask: Ask, memory: None) -> Work[tuple[Weighted, None]]:

@@ -142,4 +142,4 @@ class Contrast:
         return state.models[client] if client in state.models else next(iter(state.models.values()))
 
     def assemble(self, ctx: Context, params: Params, own: Own | None) -> Params:
-        return ctx.fresh.with_(own.params if own else None).with_(params)
+        return ctx.fresh.with_(own.params if own else None, params)
