@@ -42,7 +42,7 @@ class Ends:
 
     def __init__(self, links: Links, peer: str = "memory") -> None:
         self.links, self.peer, self.gone = links, peer, False
-        self.up, self.down = Assembly(), Assembly(2**30)
+        self.up, self.down = Assembly(room=links.room), Assembly(2**30)
         self.inbox: queue.SimpleQueue[memoryview | Exception] = queue.SimpleQueue()
         self.sent = self.pushed = 0
 

@@ -13,6 +13,7 @@ from motet.core.script import ClientId
 from motet.transport.chunks import SMALL, Parcel
 from motet.transport.door import Door, Farewell, Knock, Ready, Refusal
 from motet.transport.messages import Reply, Request
+from motet.transport.room import Room
 from motet.wire import unpack
 
 RUBBISH = 10  # messages that make no sense, after which a link is closed
@@ -38,8 +39,9 @@ class Links:
     `absence` seconds while an answer is due has failed, and the mailbox decides what that means.
     """
 
-    def __init__(self, door: Door, absence: float = 60.0, limit: int = 2**36) -> None:
+    def __init__(self, door: Door, absence: float = 60.0, limit: int = 2**36, room: Room | None = None) -> None:
         self.door, self.absence, self.limit = door, absence, limit
+        self.room = room or Room()
         self.news = threading.Condition()
         self.inbox: deque[Reply] = deque()
         self.links: dict[ClientId, Link] = {}
@@ -195,3 +197,8 @@ class Links:
                 self.stale[reply.client] += 1
                 return
         raise WireError("a client may answer only for itself.")
+
+
+def unkept(error: OSError) -> str:
+    """For a client whose message the server could not take in."""
+    return f"the server cannot keep your message ({error.strerror}); there it needs room on disk, in TMPDIR."
