@@ -113,7 +113,7 @@ def mosquitto(folder: Path, *lines: str) -> Iterator[str]:
 
 
 def door(*clients: str, session: str = "one", **options: Any) -> Door:
-    return Door(Welcome("0123abcd", session, "digest", {}, {}, ""), "print", clients, **options)
+    return Door(Welcome("0123abcd", session, "digest", {}, {}), "print", clients, **options)
 
 
 def hello(*clients: str, **changes: Any) -> Knock:

@@ -31,7 +31,7 @@ KNOWN = [
     Ready("another"),
     Refusal("go away"),
     Farewell("over"),
-    Welcome("0123abcd", "s", "d", {"rounds": 3}, {"name": "classification"}, "words"),
+    Welcome("0123abcd", "s", "d", {"rounds": 3}, {"toy": {"words": "a b"}}),
     {"deep": [[(1, 2.5, None, True, float("inf"), b"raw")]], 3: torch.zeros(2, 3, dtype=torch.bool)},
 ]
 LEAD = struct.Struct("<4sHHI")

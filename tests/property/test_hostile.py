@@ -38,7 +38,7 @@ MESSAGES = [
     Ready("another"),
     Refusal("go away"),
     Farewell("over"),
-    Welcome("0123abcd", "s", "d", {}, {}, ""),
+    Welcome("0123abcd", "s", "d", {}, {}),
     VALUE,
     None,
     {"deep": [[[1]]]},

@@ -166,9 +166,10 @@ class Links:
         link.push(Parcel.of(self.door.welcome))
 
     def _begin(self, link: Link, ready: Ready) -> None:
-        if ready.fingerprint != self.door.fingerprint:
+        wanted = self.door.print_of(self.names[link][0])
+        if ready.fingerprint != wanted:
             why = "your model or tokenizer is not the server's, although it has the same name; use the same files and versions"
-            prints = f"fingerprint {ready.fingerprint[:12]}, the server's {self.door.fingerprint[:12]}"
+            prints = f"fingerprint {ready.fingerprint[:12]}, the server's {wanted[:12]}"
             self.rubbish(link, f"{why} ({prints}).", final=True)
             return
         with self.news:
