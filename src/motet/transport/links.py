@@ -15,6 +15,7 @@ from motet.transport.door import Door, Farewell, Knock, Ready, Refusal
 from motet.transport.messages import Reply, Request
 from motet.transport.room import Room
 from motet.wire import unpack
+from motet.wire.pack import HEAD_LIMIT
 
 RUBBISH = 10  # messages that make no sense, after which a link is closed
 
@@ -100,7 +101,7 @@ class Links:
     def heard(self, link: Link, data: memoryview | bytearray | bytes) -> None:
         """A whole message came. Whatever it is, nothing but an answer that is due goes further."""
         try:
-            self._understand(link, unpack(data))
+            self._understand(link, unpack(data, HEAD_LIMIT if link in self.names else SMALL))
         except WireError as error:
             self.rubbish(link, str(error))
 
