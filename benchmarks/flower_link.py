@@ -99,7 +99,7 @@ def _start(folder: Path, name: str, command: list[object]) -> subprocess.Popen[b
     environment["PATH"] = f"{tools}{os.pathsep}{environment['PATH']}"  # it starts its apps by their names
     with (folder / f"{name}.log").open("wb") as log:
         words = [str(word) for word in command]
-        return subprocess.Popen(words, env=environment, stdout=log, stderr=log, start_new_session=True)
+        return subprocess.Popen(words, env=environment, stdout=log, stderr=log)
 
 
 def _node(folder: Path, tools: Path, port: int, index: int) -> subprocess.Popen[bytes]:
@@ -117,10 +117,20 @@ def _running(folder: Path, name: str, command: list[object]) -> Iterator[subproc
 
 
 def _end(process: subprocess.Popen[bytes]) -> None:
-    """It and what it started: they have a group of their own."""
-    with suppress(ProcessLookupError):
-        os.killpg(process.pid, signal.SIGKILL)
+    """It and all that came of it: what it starts has sessions of its own, and would outlive it for a while."""
+    for pid in (process.pid, *_descendants(process.pid)):
+        with suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGKILL)
     process.wait()
+
+
+def _descendants(pid: int) -> list[int]:
+    found: list[int] = []
+    for path in Path(f"/proc/{pid}/task").glob("*/children"):
+        with suppress(OSError):
+            for child in map(int, path.read_text().split()):
+                found += [child, *_descendants(child)]
+    return found
 
 
 def _listening(port: int, superlink: subprocess.Popen[bytes], folder: Path) -> None:
