@@ -2,11 +2,12 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup system demo test lint clean
+.PHONY: help setup system demo test lint fuzz clean
 
 help:
 	@echo "make demo    set up, then train across ten clients on real text (motet run quickstart)"
 	@echo "make test    set up, then lint, types and all tests"
+	@echo "make fuzz    let a fuzzer look for bytes that break the decoder and the door (SECONDS_EACH=300)"
 	@echo "make setup   make .venv with everything the demo and the tests need"
 
 setup: .venv/ready
@@ -34,6 +35,12 @@ lint: setup
 
 test: lint system
 	$(BIN)/python -m pytest -n 2
+
+# Not part of the tests: the longer it runs, the more it has seen. A target that breaks leaves crash-… here.
+SECONDS_EACH ?= 300
+fuzz: setup
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz]'
+	for target in decoder assembly doorstep; do PYTHONPATH=src $(BIN)/python -m tests.fuzz $$target $(SECONDS_EACH) || exit 1; done
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache

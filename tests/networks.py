@@ -41,7 +41,7 @@ class Ends:
 
     def __init__(self, links: Links, peer: str = "memory") -> None:
         self.links, self.peer, self.gone = links, peer, False
-        self.up, self.down = Assembly(), Assembly(2**30)
+        self.up, self.down = Assembly(room=links.room), Assembly(2**30)
         self.inbox: queue.SimpleQueue[memoryview | Exception] = queue.SimpleQueue()
         self.sent = self.pushed = 0
 
@@ -112,7 +112,7 @@ def mosquitto(folder: Path, *lines: str) -> Iterator[str]:
 
 
 def door(*clients: str, session: str = "one", **options: Any) -> Door:
-    return Door(Welcome("0123abcd", session, "digest", {}, {}, ""), "print", clients, **options)
+    return Door(Welcome("0123abcd", session, "digest", {}, {}), "print", clients, **options)
 
 
 def hello(*clients: str, **changes: Any) -> Knock:

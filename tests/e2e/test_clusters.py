@@ -7,6 +7,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -88,14 +89,42 @@ def on_ray(tmp_path: Path) -> Iterator[tuple[Config, Federation, Running]]:
     bench.close()
 
 
+def played_alone(config: Config, federation: Federation) -> Running:
+    plain = Running(Plan(federation, build_algorithm(config), 2), Alone(torch.device("cpu")), None, Silent())
+    plain.play_rounds()
+    return plain
+
+
 def test_ray_gives_the_same_bits_also_when_an_actor_dies(on_ray: tuple[Config, Federation, Running]) -> None:
     import ray
 
     config, federation, running = on_ray
     ray.kill(running.bench.actors[0], no_restart=False)  # type: ignore[attr-defined]
     running.play_rounds()
-    plain = Running(Plan(federation, build_algorithm(config), 2), Alone(torch.device("cpu")), None, Silent())
-    plain.play_rounds()
+    plain = played_alone(config, federation)
     assert pack(running.state) == pack(plain.state)
     assert running.bench.processed == plain.bench.processed
+    assert not running.mailbox.lost
+
+
+def test_ray_does_again_what_an_actor_had_begun_when_it_died(on_ray: tuple[Config, Federation, Running]) -> None:
+    import ray
+
+    config, federation, running = on_ray
+    bench: Any = running.bench
+    whole, killed = bench.ready, []
+
+    def ready() -> Any:
+        found = whole()
+        if bench.working and not killed:  # in the midst of a round, with a client's job in its hands
+            actor, numbers = next(iter(bench.working.values()))
+            ray.kill(actor, no_restart=False)
+            killed.extend(numbers)
+        return found
+
+    bench.ready = ready
+    running.play_rounds()
+    assert killed
+    plain = played_alone(config, federation)
+    assert pack(running.state) == pack(plain.state)
     assert not running.mailbox.lost

@@ -139,3 +139,50 @@ def test_silos_learn_together_from_their_own_files_and_strangers_stay_out(motet:
     assert 0 <= summary["final"]["accuracy"] <= 1
     kept = b"".join(path.read_bytes() for path in run.rglob("*") if path.is_file())
     assert b"northsecret" not in kept and b"southsecret" not in kept  # the texts stayed where they are
+
+
+def test_silos_with_different_tasks_learn_what_they_have_in_common(motet: Processes, tmp_path: Path) -> None:
+    """One classifies letters, the other tags words in reports: they share the encoder, and each has its own head."""
+    run, at = tmp_path / "run", f"127.0.0.1:{free_port()}"
+    letters = [f"letter {k} {'good fine' if k % 2 else 'bad poor'},{'yes' if k % 2 else 'no'}" for k in range(24)]
+    reports = "\n\n".join(f"Anna B-PER\nsaw O\nward{k % 3} O" for k in range(24)) + "\n"
+    for name in ("public", "north"):
+        (tmp_path / f"{name}.csv").write_text("\n".join(["body,verdict", *letters]))
+        (tmp_path / f"{name}.conll").write_text(reports)
+    recipe = {
+        "rounds": 3,
+        "model": {"name": "tiny", "max_tokens": 16},
+        "algorithm": "fedavg",
+        "solver": {"lr": 0.05, "batch": 8},
+        "groups": [
+            {"name": "letters", "data": {"path": f"{tmp_path}/public.csv", "text": "body", "label": "verdict"}},
+            {"name": "reports", "data": {"path": f"{tmp_path}/public.conll"}},
+        ],
+    }
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    server = motet("serve", str(tmp_path / "recipe.yaml"), "transport.clients=3", "--bind", at, "--out", str(run))
+
+    def joined(name: str, group: list[str], *data: str) -> subprocess.Popen[str]:
+        return motet("join", "--server", at, "--name", name, *group, "--memory", str(tmp_path / "m"), "--data", *data)
+
+    columns = ("data.text=body", "data.label=verdict")
+    lost = joined("lost", [], str(tmp_path / "north.csv"), *columns)
+    said, _ = lost.communicate(timeout=180)
+    assert lost.returncode == 2
+    assert "say which you are: --group letters or --group reports" in said
+    silos = [
+        joined("hill", ["--group", "letters"], str(tmp_path / "north.csv"), *columns),
+        joined("lake", ["--group", "reports"], str(tmp_path / "north.conll")),
+        joined("wood", ["--group", "reports"], str(tmp_path / "north.conll")),
+    ]
+    for process in (server, *silos):
+        said, _ = process.communicate(timeout=240)
+        assert process.returncode == 0, said
+    summary = json.loads((run / "summary.json").read_text())
+    assert [(g["name"], g["task"], g["clients"]) for g in summary["groups"]] == [
+        ("letters", "classification", 1),
+        ("reports", "tagging", 2),
+    ]
+    assert all(0 <= g["final"]["score"] <= 1 for g in summary["groups"])
+    assert summary["clients"] == 3
+    assert summary["lost"] == []

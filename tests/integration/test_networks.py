@@ -14,19 +14,25 @@ from tests.networks import MOSQUITTO, Crew, Ends, door, hello, mosquitto, played
 
 from motet.algorithms import fedavg, isolated
 from motet.core.errors import ConfigError, RunError
+from motet.core.params import Params
+from motet.core.weighted import Weighted
 from motet.experiment.federation import Federation
 from motet.experiment.run import Running
 from motet.learning.solver import Solver
 from motet.privacy import distributed
 from motet.secure import SECURE
+from motet.transport import grpc as over_grpc
 from motet.transport.broker import OwnBroker
-from motet.transport.door import hashed
+from motet.transport.chunks import LEAD, Parcel
+from motet.transport.door import Ready, hashed
 from motet.transport.grpc import GrpcLine, Security, serve_grpc
 from motet.transport.links import Links
 from motet.transport.member import Line, Member
+from motet.transport.messages import Reply, Request
 from motet.transport.mqtt import Broker, MqttLine, serve_mqtt
 from motet.transport.patience import Patience
-from motet.wire import pack
+from motet.transport.room import Room
+from motet.wire import pack, unpack
 
 SOLVER = Solver(optimizer="adamw", lr=0.01, batch=8)
 RunRounds = Callable[..., Running]
@@ -376,3 +382,26 @@ def test_a_broker_that_can_hold_little_is_not_told_more(federation: Federation, 
         crew.join()
     assert pack(over.state) == pack(rounds(federation, algorithm, 1).state)
     assert not links.refused
+
+
+def test_a_message_far_above_the_networks_limit_passes(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one above 2 GB does, which no network takes in one piece; what does not fit into memory lies in a file meanwhile."""
+    small = [(name, 4096 + LEAD if "message_length" in name else value) for name, value in over_grpc._OPTIONS]
+    monkeypatch.setattr(over_grpc, "CHUNK", 4096)
+    monkeypatch.setattr(over_grpc, "_OPTIONS", small)
+    value = Weighted(Params.of({"w": torch.arange(500_000.0)}), 2.0)
+    links = Links(door("client-0"), room=Room(budget=100_000))
+    line = GrpcLine(serve_grpc(links, "127.0.0.1:0"))
+    line.send(Parcel.of(hello("client-0")))
+    line.receive(30.0)
+    line.send(Parcel.of(Ready("print")))
+    links.send(Request(1, "client-0", 0, "p.m", value))
+    asked = unpack(line.receive(30.0) or b"")
+    line.send(Parcel.of(Reply(1, "client-0", asked.payload)))
+    reply = links.receive(30.0)
+    assert reply is not None
+    assert pack(reply.value) == pack(value)
+    assert Parcel.of(reply).size > 400 * 4096
+    assert links.room.used < 100_000
+    line.close()
+    links.stop()

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import struct
+import zlib
 from typing import Any
 
+import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -38,7 +40,7 @@ MESSAGES = [
     Ready("another"),
     Refusal("go away"),
     Farewell("over"),
-    Welcome("0123abcd", "s", "d", {}, {}, ""),
+    Welcome("0123abcd", "s", "d", {}, {}),
     VALUE,
     None,
     {"deep": [[[1]]]},
@@ -155,3 +157,27 @@ def test_a_tensor_that_is_announced_and_not_sent_is_refused(size: int, dtype: st
     head = b'{"!":"tensor","dtype":"%s","shape":[%d,1]}' % (dtype.encode(), size)
     message = struct.pack("<4sHHI", b"MTET", 1, 0, len(head)) + head
     assert refused(message) == (size > 0)
+
+
+def compressed(head: bytes) -> bytes:
+    small = zlib.compress(head, 9)
+    return struct.pack("<4sHHI", b"MTET", 1, 1, len(small)) + small
+
+
+def test_a_strangers_small_message_does_not_unfold_to_a_large_one() -> None:
+    """A kilobyte can be a megabyte of JSON, which takes far longer to read than to send."""
+    bomb = compressed(b"[" + b"0," * 2_000_000 + b"0]")
+    assert len(bomb) < SMALL
+    links = Links(door("a"))
+    stranger = Ends(links, "stranger")
+    links.heard(stranger, bomb)
+    assert stranger.gone
+    assert "is larger than" in unpack(stranger.inbox.get(timeout=5)).why  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("shape", ["9" * 4000, ",".join(["9" * 4000] * 2000), ",".join("1" * 65), "true", "1.0", "-1"])
+def test_a_shape_is_a_few_numbers_of_a_size_that_can_be(shape: str) -> None:
+    """The product of thousands of huge numbers would take hours."""
+    head = b'{"!":"tensor","dtype":"float32","shape":[%s]}' % shape.encode()
+    with pytest.raises(WireError, match=r"of shape \["):
+        unpack(compressed(head))

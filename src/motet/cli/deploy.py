@@ -64,6 +64,7 @@ def join(
     data: Annotated[Path | None, typer.Option(help="This client's own texts: any file or folder Motet reads.")] = None,
     settings: Annotated[list[str] | None, typer.Argument(metavar="[data.key=value]...", help="Columns of --data.")] = None,
     recipe: Annotated[str | None, typer.Option(help="Instead of --data: play clients of this recipe.")] = None,
+    group: Annotated[str, typer.Option(help="Which of the recipe's groups the data are for, if it has groups.")] = "",
     transport: Annotated[str, typer.Option(help="grpc or mqtt.")] = "grpc",
     token: Token = "MOTET_TOKEN",
     key: Key = None,
@@ -87,7 +88,7 @@ def join(
 
     names = names_of(name or [])
     config = None if recipe is None else load_recipe(recipe, settings or [])
-    own = Own(names, own_data(data, settings or []) if data else None, config, memory / names[0], device, only_sums)
+    own = Own(names, own_data(data, settings or []) if data else None, config, memory / names[0], device, only_sums, group)
 
     def told(text: str) -> None:
         if not quiet:

@@ -11,7 +11,8 @@ from motet.core.messages import message
 from motet.core.script import ClientId
 from motet.transport.mailbox import Traffic
 from motet.transport.memories import Key, Memories, write_atomically
-from motet.wire import packed, unpack
+from motet.wire import packed
+from motet.wire.files import load
 
 
 @message
@@ -42,7 +43,7 @@ def load_checkpoint(folder: Path, digest: str) -> Checkpoint | None:
     if not path.exists():
         return None
     try:
-        found = unpack(bytearray(path.read_bytes()))
+        found = load(path)
     except WireError as error:
         raise RunError(f"{path} cannot be read: {error} Remove the folder to begin the run again.") from None
     if not isinstance(found, Checkpoint):

@@ -103,7 +103,7 @@ def join(own: Own, dial: Callable[[], Line], token: str, give_up: float, told: T
     digest = resolved(own.config).digest if own.config is not None else ""
     builder = Builder(own, told)
     try:
-        return Member(dial, Knock(PROTOCOL, own.names, digest, token), builder, give_up, told).attend()
+        return Member(dial, Knock(PROTOCOL, own.names, digest, token, own.group), builder, give_up, told).attend()
     finally:
         builder.close()
 

@@ -11,7 +11,8 @@ from motet.core.errors import WireError
 from motet.core.script import Exchange
 from motet.transport.mailbox import Mailbox, Traffic
 from motet.transport.memories import write_atomically
-from motet.wire import pack, unpack
+from motet.wire import packed
+from motet.wire.files import load
 
 
 class Interim:
@@ -44,7 +45,7 @@ class Interim:
 
     def _write(self, path: Path, entry: Any) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, pack(entry))
+        write_atomically(path, *packed(entry))
 
     def _forget(self) -> None:
         """Answers of other rounds are in the checkpoint, or belong to a future that did not happen."""
@@ -58,7 +59,7 @@ def _read(path: Path, address: str) -> tuple[Any, Traffic] | None:
     if not path.exists():
         return None
     try:
-        asked, answer, traffic = unpack(bytearray(path.read_bytes()))
+        asked, answer, traffic = load(path)
     except WireError:
         return None
     return (answer, traffic) if asked == address and isinstance(traffic, Traffic) else None

@@ -6,7 +6,7 @@ import json
 import math
 import os
 import secrets
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -66,10 +66,11 @@ class NetworkOptions:
 
 @dataclass(frozen=True, eq=False)
 class Silos:
-    """Clients who have their own data, of which the server knows nothing but their names."""
+    """Clients who have their own data, of which the server knows nothing but their names and their groups."""
 
     here: Federation  # the server's own texts: labels, vocabulary, the global test set
     clients: Roster
+    groups: Mapping[ClientId, str]
 
     @property
     def seed(self) -> Seed:
@@ -80,10 +81,11 @@ class Silos:
         return self.here.task
 
     def group_of(self, client: ClientId) -> Group:
-        return self.here.server
+        wanted = self.groups.get(client, "")
+        return next((group for group in self.here.groups if group.name == wanted), self.here.groups[0])
 
     def start(self) -> Start:
-        return Start(self.here.model.fresh, self.clients)
+        return replace(self.here.start(), clients=self.clients)
 
     def server_context(self, round: int) -> Any:
         return self.here.server_context(round)
@@ -99,18 +101,24 @@ class Book:
     path: Path
     run: str
     clients: list[ClientId]
+    groups: dict[ClientId, str]  # of clients who are not all alike
 
     @staticmethod
     def open(folder: Path) -> Book:
         path = folder / "deployment.json"
         if path.exists():
             found = json.loads(path.read_text("utf-8"))
-            return Book(path, found["run"], found["clients"])
-        return Book(path, secrets.token_hex(8), [])
+            return Book(path, found["run"], found["clients"], found["groups"])
+        return Book(path, secrets.token_hex(8), [], {})
+
+    def meet(self, client: ClientId, group: str) -> None:
+        self.groups |= {client: group} if group else {}
+        self.add(client)
 
     def add(self, *clients: ClientId) -> None:
         self.clients = sorted({*self.clients, *clients})
-        write_atomically(self.path, json.dumps({"run": self.run, "clients": self.clients}, indent=2).encode())
+        said = {"run": self.run, "clients": self.clients, "groups": self.groups}
+        write_atomically(self.path, json.dumps(said, indent=2).encode())
 
 
 def load_allowed(path: str) -> dict[ClientId, str]:
@@ -140,7 +148,7 @@ class Office:
     silos: bool
 
     def participants(self) -> Federation | Silos:
-        return Silos(self.here, tuple(self.book.clients)) if self.silos else self.here
+        return Silos(self.here, tuple(self.book.clients), self.book.groups) if self.silos else self.here
 
     def wait(self, quorum: float, told: Callable[[str], None]) -> None:
         """Until as many are here as a round needs; silos that have no list must all have come once, to be known."""
@@ -163,7 +171,10 @@ def open_office(config: Config, folder: Path, options: NetworkOptions, here: Fed
     names = [*tokens] if tokens else book.clients if silos else [*here.clients]
     book.add(*(names if silos else ()))
     welcome = welcome_of(config, here, book.run, secrets.token_hex(8))
-    door = Door(welcome, fingerprint_of(here.model), tuple(names), options.clients or 0, tokens, book.add)
+    prints = {group.name: fingerprint_of(group.model) for group in here.groups} if silos and len(here.groups) > 1 else {}
+    door = Door(
+        welcome, fingerprint_of(here.model), tuple(names), options.clients or 0, tokens, book.meet, prints, {**book.groups}
+    )
     links = Links(door, config.patience.absence, int(options.limit * GIB))
     try:
         address = listen(config.transport.type, links, options)
@@ -177,7 +188,9 @@ def server_federation(config: Config, options: NetworkOptions) -> Federation:
     """Of silos the server divides nothing: its own texts stay together."""
     if options.clients is None and options.allow is None:
         return build_federation(config)
-    return build_federation(replace(config, partition=Choice("uniform", {"clients": 1})))
+    one = Choice("uniform", {"clients": 1})
+    groups = tuple(replace(group, clients=1, partition=one) for group in config.groups)
+    return build_federation(replace(config, partition=one, groups=groups))
 
 
 def listen(network: str, links: Links, options: NetworkOptions) -> str:

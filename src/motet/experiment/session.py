@@ -37,6 +37,7 @@ from motet.experiment.shares import shares_of
 from motet.experiment.track import tracked
 from motet.experiment.venue import venue
 from motet.learning.bench import Alone, Scratch
+from motet.learning.model import Model
 from motet.report.curves import draw_costs, draw_curves
 from motet.report.progress import Silent, Watch
 from motet.report.relations import draw_relations, relations
@@ -201,10 +202,10 @@ def _summary(config: Config, federation: Federation, result: Result, running: Ru
         "best": result.best,
         "dev_best": result.chosen._asdict() if result.chosen else None,
         "clients_final": result.clients_final,
-        "groups": [_group(*each, result) for each in zip(config.everybody, federation.groups, strict=True)],
+        "groups": [_group(*each, running.plan, result) for each in zip(config.everybody, federation.groups, strict=True)],
         "local_test": result.local_test,
         "bytes": traffic_of(result.traffic),
-        "bytes_a_round": _round_cost(running.plan, federation, config),
+        "bytes_a_round": _round_cost(running.plan, federation.model, config),
         "network_seconds": round(result.traffic.network_seconds, 3) if config.network else None,
         "reached": reached(result.record, federation.task.headline, config.evaluation.reach),
         "seconds": round(result.seconds, 2),
@@ -219,27 +220,30 @@ def _summary(config: Config, federation: Federation, result: Result, running: Ru
     }
 
 
-def _group(choice: GroupChoice, group: Group, result: Result) -> dict[str, Any]:
+def _group(choice: GroupChoice, group: Group, plan: Plan, result: Result) -> dict[str, Any]:
     """What a summary says of one group: what it has, and how it fares."""
-    own = {c: result.clients[c] for c in group.members if c in result.clients}
+    people, members = plan.federation, [*group.members]
+    if not isinstance(people, Federation):  # silos, who are not those that the server's own texts are divided over
+        members = [client for client in people.clients if people.group_of(client) is group]
+    own = {c: result.clients[c] for c in members if c in result.clients}
     return {
         "name": group.name,
         "task": group.task.name,
         "model": choice.model.name,
         "dataset": group.corpus.name,
-        "clients": len(group.members),
+        "clients": len(members),
         "headline": group.task.headline,
         "final": result.groups.get(group.name, {}),
         "clients_final": spread([scores[group.task.headline] for scores in own.values()]),
     }
 
 
-def _round_cost(plan: Plan, federation: Federation, config: Config) -> dict[str, int] | None:
+def _round_cost(plan: Plan, model: Model, config: Config) -> dict[str, int] | None:
     """Of algorithms of FedAvg's family, whose rounds all cost the same."""
     if not isinstance(plan.algorithm, FedAvg):
         return None
-    clients = min(config.cohort.size or len(federation.clients), len(federation.clients))
-    return round_cost(plan.algorithm, federation.model.layout, clients, plan.channel)._asdict()
+    there = len(plan.federation.clients)
+    return round_cost(plan.algorithm, model.layout, min(config.cohort.size or there, there), plan.channel)._asdict()
 
 
 def export_models(folder: Path, to: Path, client: str | None = None, every: bool = False) -> list[Path]:

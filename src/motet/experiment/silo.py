@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, get_type_hints
@@ -17,9 +17,9 @@ from motet.core.rng import Seed
 from motet.core.script import ClientId, offered
 from motet.datasets.load import DataChoice, load_corpus
 from motet.experiment.build import InProcessOptions, build_federation, device_of, make_bench, resolved
-from motet.experiment.config import Config
+from motet.experiment.config import Config, GroupChoice
 from motet.experiment.features import cached_features
-from motet.experiment.federation import Federation, Members, arranged
+from motet.experiment.federation import Federation, Group, Members, arranged
 from motet.experiment.options import choose, fill
 from motet.experiment.plan import plan_of
 from motet.experiment.recipe import changes
@@ -40,10 +40,14 @@ FROM_WORDS = ("tiny", "bilstm")  # models whose vocabulary is the corpus's own; 
 def welcome_of(config: Config, federation: Federation, run: str, session: str) -> Welcome:
     """What the server tells a client. The config's `data` says where the server's own texts are, and stays here."""
     said = {name: value for name, value in config.plain().items() if name not in ("transport", "checkpoint", "baselines")}
-    task: Any = federation.task
-    fields = {f.name: getattr(task, f.name) for f in dataclasses.fields(task)}
-    words = federation.model.tokenizer.backend_tokenizer.to_str() if config.model.name in FROM_WORDS else ""
-    return Welcome(run, session, config.digest, said, fields, words)
+    pairs = zip(config.everybody, federation.groups, strict=True)
+    return Welcome(run, session, config.digest, said, {group.name: _told(choice, group) for choice, group in pairs})
+
+
+def _told(choice: GroupChoice, group: Group) -> dict[str, Any]:
+    task: Any = group.task
+    words = group.model.tokenizer.backend_tokenizer.to_str() if choice.model.name in FROM_WORDS else ""
+    return {"task": {f.name: getattr(task, f.name) for f in dataclasses.fields(task)}, "words": words}
 
 
 def fingerprint_of(model: Model) -> str:
@@ -58,7 +62,8 @@ def fingerprint_of(model: Model) -> str:
 
 @dataclass(frozen=True)
 class Own:
-    """What a client brings: its names, and either its own data or the recipe whose clients it plays (no names: any)."""
+    """What a client brings: its names, and either its own data or the recipe whose clients it plays (no names: any).
+    `group` is the one of the recipe's groups that its own data are for."""
 
     names: tuple[ClientId, ...]
     data: DataChoice | None
@@ -66,6 +71,7 @@ class Own:
     memory: Path
     device: str = "auto"
     only_sums: bool = False
+    group: str = ""
 
 
 class Builder:
@@ -97,7 +103,7 @@ class Builder:
                 f"what the server says of the run has digest {config.digest}, not {welcome.digest} as it claims; "
                 "use the same version of Motet on both sides."
             )
-        federation = build_federation(config) if own.data is None else own_federation(config, welcome, own.data, own.names[0])
+        federation = build_federation(config) if own.data is None else own_federation(config, welcome, own)
         plan = plan_of(config, federation)
         journal = Journal(own.memory / welcome.run)
         bench = make_bench(device_of(own.device), InProcessOptions(0), [federation], self.scratch)
@@ -118,32 +124,46 @@ def own_data(path: Path, settings: Iterable[str]) -> DataChoice:
     return fill(DataChoice, {**given.get("data", {}), "path": str(path)}, "data")
 
 
-def own_federation(config: Config, welcome: Welcome, data: DataChoice, name: ClientId) -> Federation:
-    """One client, with its own texts. Labels, tokenizer and model are the server's."""
-    if config.groups:
-        raise ConfigError(
-            "the server's recipe has groups of unlike clients, and which of them a silo is cannot be said; remove groups."
-        )
-    task = task_of(welcome)
+def own_federation(config: Config, welcome: Welcome, own: Own) -> Federation:
+    """One client, with its own texts. Labels, tokenizer and model are those of its group at the server."""
+    if own.data is None:
+        raise ConfigError("join: give --data with your own texts.")
+    name, choice = group_of(config, welcome, own.group)
+    task, words = task_of(welcome.groups[name]), str(welcome.groups[name].get("words", ""))
     seed = Seed(config.seed)
-    corpus = load_corpus(data, seed, task.name)
-    model = load_model(config.model, task.name, task.labels, lambda: welcome.tokenizer, seed)
-    features = cached_features(task, corpus, model, config.model.max_tokens)
+    corpus = load_corpus(own.data, seed, task.name)
+    model = load_model(choice.model, task.name, task.labels, lambda: words, seed)
+    features = cached_features(task, corpus, model, choice.model.max_tokens)
     train = Shares.cut(np.arange(corpus.train), np.array([corpus.train]))
     test = Shares.cut(np.arange(corpus.train, len(corpus)), np.array([len(corpus) - corpus.train]))
-    partition = Partition(train, test, {"type": "silo"}, Named(np.array([name])))
-    if config.data.dev_share:
-        partition = with_dev(partition, config.data.dev_share, seed.of("partition"))
+    partition = Partition(train, test, {"type": "silo"}, Named(np.array([own.names[0]])))
+    if choice.data.dev_share:
+        partition = with_dev(partition, choice.data.dev_share, seed.of("partition"))
     members = Members(partition.clients, 0, 1)
-    group = arranged(corpus.name, task, model, corpus, features, partition, config.model.max_tokens, members)
+    group = arranged(name, task, model, corpus, features, partition, choice.model.max_tokens, members)
     return Federation((group,), group, seed)
 
 
-def task_of(welcome: Welcome) -> Task:
+def group_of(config: Config, welcome: Welcome, wanted: str) -> tuple[str, GroupChoice]:
+    """The group a client belongs to, by its name; where all are alike, there is one and nobody need name it."""
+    known = dict(zip(welcome.groups, config.everybody, strict=False))
+    if len(welcome.groups) != len(config.everybody):
+        raise ConfigError(f"the server speaks of {len(welcome.groups)} groups and its recipe has {len(config.everybody)}.")
+    if len(known) == 1 and not wanted:
+        return next(iter(known.items()))
+    if wanted not in known:
+        raise ConfigError(f"--group is '{wanted}'; the server's groups are {', '.join(known)}.")
+    return wanted, known[wanted]
+
+
+def task_of(told: Mapping[str, Any]) -> Task:
     """A task is a value: its fields travel."""
-    kind = get_type_hints(choose(TASKS, welcome.task.get("name"), "the server's task"))["return"]
+    fields = told.get("task")
+    if not isinstance(fields, dict):
+        raise ConfigError("the server says nothing of the task; use the same version of Motet on both sides.")
+    kind = get_type_hints(choose(TASKS, fields.get("name"), "the server's task"))["return"]
     try:
-        task: Task = kind(**welcome.task)
+        task: Task = kind(**fields)
     except TypeError as error:
         raise ConfigError(f"the server's task cannot be read ({error}); use the same version of Motet on both sides.") from None
     return task

@@ -6,9 +6,8 @@ import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-import numpy as np
-
 from motet.core.errors import WireError
+from motet.transport.room import ENDLESS, Room, Store
 from motet.wire import frame
 from motet.wire.pack import raw
 
@@ -54,10 +53,10 @@ class Assembly:
     """Chunks of one sender, in order, back into messages. A chunk that comes twice is left out; one that is missing spoils
     its message."""
 
-    def __init__(self, limit: int = SMALL) -> None:
-        self.limit = limit
-        self.message, self.index, self.filled = -1, 0, 0
-        self.buffer = np.empty(0, np.uint8)
+    def __init__(self, limit: int = SMALL, room: Room = ENDLESS) -> None:
+        self.limit, self.room = limit, room
+        self.message, self.index, self.filled, self.total = -1, 0, 0, 0
+        self.store: Store | None = None
 
     def add(self, chunk: bytes | memoryview) -> memoryview | None:
         """The whole message, once its last chunk is there."""
@@ -70,23 +69,26 @@ class Assembly:
             return None
         if index == 0:
             self._begin(message, total)
-        elif message != self.message or index != self.index or total != len(self.buffer):
-            self._begin(-1, 0)
+        elif message != self.message or index != self.index or total != self.total:
+            self.forget()
             raise WireError(f"chunk {index} of message {message} came out of order; the message is dropped.")
-        if len(body) > total - self.filled:
-            self._begin(-1, 0)
+        if self.store is None or len(body) > total - self.filled:
+            self.forget()
             raise WireError(f"a message announced {total} bytes and brought more; it is dropped.")
-        self.buffer[self.filled : self.filled + len(body)] = np.frombuffer(body, np.uint8)
+        self.store.add(body)
         self.filled, self.index = self.filled + len(body), self.index + 1
         if self.filled < total:
             return None
-        whole, self.buffer = self.buffer, np.empty(0, np.uint8)
-        return whole.data
+        whole, self.store = self.store.whole(), None
+        return whole
 
     def _begin(self, message: int, total: int) -> None:
-        self.message, self.index, self.filled = message, 0, 0
-        self.buffer = np.empty(0, np.uint8)
+        self.forget()
         if total > self.limit:
-            self.message = -1
             raise WireError(f"a message of {total} bytes was announced; at most {self.limit} are taken (transport.limit).")
-        self.buffer = np.empty(total, np.uint8)  # not touched, so not taken from the machine, before bytes come
+        self.message, self.total, self.store = message, total, self.room.store(total)
+
+    def forget(self) -> None:
+        """What there is of a message will never be whole."""
+        self.message, self.index, self.filled, self.total = -1, 0, 0, 0
+        self.store = None

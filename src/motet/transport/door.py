@@ -13,19 +13,21 @@ from typing import Any
 from motet.core.messages import message
 from motet.core.script import ClientId
 
-PROTOCOL = 1  # raise it when what travels changes its meaning
+PROTOCOL = 2  # raise it when what travels changes its meaning
 _NAME = re.compile(r"[\w.@+-]{1,80}")
 
 
 @message
 @dataclass(frozen=True)
 class Knock:
-    """A client's first words. `digest` is of its own recipe, or empty if it takes the server's."""
+    """A client's first words. `digest` is of its own recipe, or empty if it takes the server's; `group` is the one it
+    belongs to, where clients are not all alike."""
 
     protocol: int
     clients: tuple[ClientId, ...]
     digest: str
     token: str
+    group: str = ""
 
 
 @message
@@ -34,15 +36,14 @@ class Welcome:
     """What a client needs to take part: values only, from which it builds its own side.
 
     `run` stays the same when a server is started again on the run, `session` does not: in a session, a number is given to
-    one request alone.
+    one request alone. `groups` has the fields of each group's task, and its words where a vocabulary was made from texts.
     """
 
     run: str
     session: str
     digest: str
     config: dict[str, Any]
-    task: dict[str, Any]
-    tokenizer: str
+    groups: dict[str, dict[str, Any]]
 
 
 @message
@@ -77,14 +78,20 @@ def new_token() -> str:
 
 @dataclass
 class Door:
-    """`expected` are the clients' names; with `room` anybody may come in until so many have. `tokens` are hashes by name."""
+    """`expected` are the clients' names; with `room` anybody may come in until so many have. `tokens` are hashes by name.
+
+    `fingerprint` is that of everybody's model, or where clients bring their own data and are not all alike, `groups` has one a
+    group, and `members` who belongs to which.
+    """
 
     welcome: Welcome
     fingerprint: str = ""
     expected: Collection[ClientId] = ()
     room: int = 0
     tokens: Mapping[ClientId, str] = field(default_factory=dict)
-    known: Callable[[ClientId], None] = lambda client: None  # told of a newcomer before he is let in
+    known: Callable[[ClientId, str], None] = lambda client, group: None  # told of a newcomer before he is let in
+    groups: Mapping[str, str] = field(default_factory=dict)
+    members: dict[ClientId, str] = field(default_factory=dict)
 
     def refusal(self, hello: Knock, certified: str | None = None) -> str | None:
         """Why this client is not let in; None if it is. `certified` is the name in its certificate, if it showed one."""
@@ -98,12 +105,26 @@ class Door:
         if not hello.clients or len(hello.clients) > max(1, len(self.expected), self.room):
             return f"you come with {len(hello.clients)} names; give at least one, and no more than there are clients."
         for client in hello.clients:
-            if why := self._stranger(client, hello.token, certified):
+            if why := self._stranger(client, hello.token, certified) or self._misplaced(client, hello.group):
                 return why
         for client in hello.clients:
-            if client not in self.expected:
-                self.expected = (*self.expected, client)
-                self.known(client)
+            if client not in self.expected or (hello.group and client not in self.members):
+                self.known(client, hello.group)
+            self.expected = (*self.expected, client) if client not in self.expected else self.expected
+            self.members[client] = hello.group
+        return None
+
+    def print_of(self, client: ClientId) -> str:
+        """The fingerprint that this client's model must have."""
+        return self.groups.get(self.members.get(client, ""), self.fingerprint)
+
+    def _misplaced(self, client: ClientId, group: str) -> str | None:
+        if self.groups and group not in self.groups:
+            return f"the clients of this run are not alike; say which you are: --group {' or --group '.join(self.groups)}."
+        if not self.groups and group:
+            return f"the clients of this run are all alike, there is no group '{group}'; leave --group out."
+        if self.members.get(client, group) != group:
+            return f"'{client}' has been in group '{self.members[client]}' and cannot change to '{group}'; check --group."
         return None
 
     def _stranger(self, client: ClientId, token: str, certified: str | None) -> str | None:

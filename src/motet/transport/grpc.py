@@ -14,7 +14,7 @@ from typing import Any
 from motet.core.errors import ConfigError, RunError, WireError
 from motet.transport.arrivals import Arrivals
 from motet.transport.chunks import LEAD, Assembly, Parcel
-from motet.transport.links import Links
+from motet.transport.links import Links, unkept
 
 try:
     import grpc
@@ -32,6 +32,8 @@ _OPTIONS = [
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.http2.bdp_probe", 0),  # a window of a fixed size: by itself gRPC reads far ahead of us, and that for every link
+    ("grpc.http2.lookahead_bytes", 2 * CHUNK),
 ]
 _SERVER = [("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000), ("grpc.so_reuseport", 0)]
 
@@ -100,7 +102,7 @@ class _Ear:
             self.links.broke(link)
 
     def _listen(self, link: _Stream, incoming: Iterator[bytes]) -> None:
-        assembly = Assembly()
+        assembly = Assembly(room=self.links.room)
         try:
             for chunk in incoming:
                 assembly.limit = self.links.limit_of(link)
@@ -111,9 +113,13 @@ class _Ear:
                     continue
                 if message is not None:
                     self.links.heard(link, message)
+                del message, chunk  # a link that has nothing to say holds nothing
         except grpc.RpcError:
             pass  # the stream broke
+        except OSError as error:
+            self.links.rubbish(link, unkept(error), final=True)
         finally:
+            assembly.forget()
             link.close()
 
 
@@ -189,6 +195,7 @@ class GrpcLine:
                 message = self.assembly.add(chunk)
                 if message is not None:
                     self.arrivals.put(message)
+                del message, chunk  # nothing is held while nothing comes
         except WireError as error:
             why = str(error)
         except grpc.RpcError as error:

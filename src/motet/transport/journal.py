@@ -9,7 +9,8 @@ from urllib.parse import quote, unquote
 from motet.core.script import ClientId
 from motet.transport.memories import write_atomically
 from motet.transport.messages import Request
-from motet.wire import pack, unpack
+from motet.wire import packed
+from motet.wire.files import load
 
 Key = tuple[str, ClientId]
 
@@ -51,14 +52,14 @@ class Journal:
         last = max(versions)
         if self.folder is None:
             return versions[last]
-        return unpack(bytearray(self._path((program, client), last).read_bytes()))
+        return load(self._path((program, client), last))
 
     def put(self, program: str, client: ClientId, value: Any) -> None:
         number, key = self.now.get(client, 0), (program, client)
         if number < 0:
             return
         if self.folder is not None:
-            write_atomically(self._path(key, number), pack(value))
+            write_atomically(self._path(key, number), *packed(value))
         self.versions.setdefault(key, {})[number] = value if self.folder is None else None
 
     def _drop(self, key: Key, number: int) -> None:

@@ -13,7 +13,9 @@ from motet.core.script import ClientId
 from motet.transport.chunks import SMALL, Parcel
 from motet.transport.door import Door, Farewell, Knock, Ready, Refusal
 from motet.transport.messages import Reply, Request
+from motet.transport.room import Room
 from motet.wire import unpack
+from motet.wire.pack import HEAD_LIMIT
 
 RUBBISH = 10  # messages that make no sense, after which a link is closed
 
@@ -38,8 +40,9 @@ class Links:
     `absence` seconds while an answer is due has failed, and the mailbox decides what that means.
     """
 
-    def __init__(self, door: Door, absence: float = 60.0, limit: int = 2**36) -> None:
+    def __init__(self, door: Door, absence: float = 60.0, limit: int = 2**36, room: Room | None = None) -> None:
         self.door, self.absence, self.limit = door, absence, limit
+        self.room = room or Room()
         self.news = threading.Condition()
         self.inbox: deque[Reply] = deque()
         self.links: dict[ClientId, Link] = {}
@@ -98,7 +101,7 @@ class Links:
     def heard(self, link: Link, data: memoryview | bytearray | bytes) -> None:
         """A whole message came. Whatever it is, nothing but an answer that is due goes further."""
         try:
-            self._understand(link, unpack(data))
+            self._understand(link, unpack(data, HEAD_LIMIT if link in self.names else SMALL))
         except WireError as error:
             self.rubbish(link, str(error))
 
@@ -164,9 +167,10 @@ class Links:
         link.push(Parcel.of(self.door.welcome))
 
     def _begin(self, link: Link, ready: Ready) -> None:
-        if ready.fingerprint != self.door.fingerprint:
+        wanted = self.door.print_of(self.names[link][0])
+        if ready.fingerprint != wanted:
             why = "your model or tokenizer is not the server's, although it has the same name; use the same files and versions"
-            prints = f"fingerprint {ready.fingerprint[:12]}, the server's {self.door.fingerprint[:12]}"
+            prints = f"fingerprint {ready.fingerprint[:12]}, the server's {wanted[:12]}"
             self.rubbish(link, f"{why} ({prints}).", final=True)
             return
         with self.news:
@@ -195,3 +199,8 @@ class Links:
                 self.stale[reply.client] += 1
                 return
         raise WireError("a client may answer only for itself.")
+
+
+def unkept(error: OSError) -> str:
+    """For a client whose message the server could not take in."""
+    return f"the server cannot keep your message ({error.strerror}); there it needs room on disk, in TMPDIR."

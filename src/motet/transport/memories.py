@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from motet.core.script import ClientId
-from motet.wire import measure, packed, unpack
+from motet.wire import measure, packed
+from motet.wire.files import load
 
 Key = tuple[str, ClientId]
 
@@ -111,7 +112,7 @@ class Memories:
     def _read(self, name: str) -> Any:
         if self.folder is None:
             raise RuntimeError("memories without a folder cannot be read")
-        return unpack(bytearray((self.folder / name).read_bytes()))
+        return load(self.folder / name)
 
 
 class Secrets:

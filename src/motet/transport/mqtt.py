@@ -23,7 +23,8 @@ from typing import Any
 from motet.core.errors import ConfigError, RunError, WireError
 from motet.transport.arrivals import Arrivals
 from motet.transport.chunks import Assembly, Parcel
-from motet.transport.links import Links
+from motet.transport.links import Links, unkept
+from motet.transport.room import Room
 
 try:
     from paho.mqtt.client import Client
@@ -130,9 +131,9 @@ class _Route:
 
     certified = None
 
-    def __init__(self, flow: _Flow, name: str) -> None:
+    def __init__(self, flow: _Flow, name: str, room: Room) -> None:
         self.peer, self.flow = f"mqtt:{name[:8]}", flow
-        self.assembly = Assembly()
+        self.assembly = Assembly(room=room)
         self.outbox: queue.SimpleQueue[Parcel | None] = queue.SimpleQueue()
         self.thread = threading.Thread(target=self._send, daemon=True)
         self.thread.start()
@@ -185,7 +186,8 @@ class _Desk:
         if route is None:
             if not _LINK.fullmatch(name) or len(self.routes) >= MOST_LINKS:
                 return
-            route = self.routes[name] = _Route(_Flow(self.client, self.broker, self.broker.topic("down", name)), name)
+            flow = _Flow(self.client, self.broker, self.broker.topic("down", name))
+            route = self.routes[name] = _Route(flow, name, self.links.room)
             timer = threading.Timer(SILENCE, self._hush, (name,))
             timer.daemon = True
             timer.start()
@@ -194,8 +196,8 @@ class _Desk:
         route.assembly.limit = self.links.limit_of(route)
         try:
             whole = route.assembly.add(message.payload)
-        except WireError as error:  # perhaps the broker lost something: a new link is asked again
-            self.links.rubbish(route, str(error))
+        except (WireError, OSError) as error:  # perhaps the broker lost something: a new link is asked again
+            self.links.rubbish(route, unkept(error) if isinstance(error, OSError) else str(error))
             self._end(name)
             return
         if whole is not None:
@@ -211,6 +213,7 @@ class _Desk:
         if route is not None:
             route.flow.end()
             route.close()
+            route.assembly.forget()
             self.links.broke(route)
 
     def stop(self) -> None:

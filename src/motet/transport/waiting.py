@@ -6,7 +6,8 @@ import tempfile
 from typing import IO, Any
 
 from motet.transport.messages import Reply
-from motet.wire import frame, pack, unpack
+from motet.wire import frame, unpack
+from motet.wire.files import mapped, spill
 
 Place = Any  # whatever orders them
 
@@ -28,7 +29,7 @@ class Waiting:
         """`size` is the bytes of its tensors. What lies on an accelerator was put there by this process, and stays there."""
         if self.replies and self.held + size > self.budget and all(t.device.type == "cpu" for t in frame(reply)[1]):
             file = tempfile.TemporaryFile()  # noqa: SIM115 - open until its turn
-            file.write(pack(reply))
+            spill(reply, file)
             self.replies[place] = (file, 0)
         else:
             self.held += size
@@ -40,8 +41,7 @@ class Waiting:
         if isinstance(kept, Reply):
             return kept
         with kept:
-            kept.seek(0)
-            reply: Reply = unpack(bytearray(kept.read()))
+            reply: Reply = unpack(mapped(kept))
         return reply
 
     def places(self) -> list[Place]:

@@ -26,7 +26,7 @@ from motet.wire.shapes import fits, hints
 MAGIC, VERSION, COMPRESSED = b"MTET", 1, 1
 _ENCODE = json.JSONEncoder(allow_nan=False).encode
 _LEAD = struct.Struct("<4sHHI")
-_HEAD_LIMIT, _DEPTH_LIMIT = 64 * 2**20, 32
+HEAD_LIMIT, _DEPTH_LIMIT, _DIMS, _LONGEST = 64 * 2**20, 32, 64, 2**48
 DTYPES = {
     str(d).removeprefix("torch."): d
     for d in (
@@ -76,10 +76,11 @@ def raw(tensor: Tensor) -> memoryview:
     return memoryview(flat.view(torch.uint8).numpy().data) if flat.numel() else memoryview(b"")
 
 
-def unpack(data: bytes | bytearray | memoryview) -> Any:
-    """A value from bytes; anything malformed is a WireError, whatever it is."""
+def unpack(data: bytes | bytearray | memoryview, head_limit: int = HEAD_LIMIT) -> Any:
+    """A value from bytes; anything malformed is a WireError, whatever it is. `head_limit` is of the head when it is opened:
+    a little of what is compressed can be a lot to read."""
     view = memoryview(data)
-    head, end = split(view)
+    head, end = split(view, head_limit)
 
     def tensor(dtype: torch.dtype, shape: tuple[int, ...], size: int) -> Tensor:
         nonlocal end
@@ -101,7 +102,7 @@ def from_buffer(piece: memoryview | bytearray, dtype: torch.dtype, shape: tuple[
     return torch.frombuffer(writable, dtype=torch.uint8).view(dtype).view(shape)
 
 
-def split(view: memoryview) -> tuple[bytes, int]:
+def split(view: memoryview, limit: int = HEAD_LIMIT) -> tuple[bytes, int]:
     """The head, decompressed, and where it ends."""
     if len(view) < _LEAD.size:
         raise WireError(f"{len(view)} bytes are no message; expected at least {_LEAD.size}.")
@@ -111,17 +112,17 @@ def split(view: memoryview) -> tuple[bytes, int]:
     if version != VERSION:
         raise WireError(f"the message has version {version}, this is version {VERSION}; use the same Motet on both sides.")
     end = _LEAD.size + length
-    if length > _HEAD_LIMIT or end > len(view):
+    if length > limit or end > len(view):
         raise WireError(f"a head of {length} bytes was announced in a message of {len(view)}; it is cut off or damaged.")
     head = bytes(view[_LEAD.size : end])
     if flags & COMPRESSED:
         opener = zlib.decompressobj()
         try:
-            head = opener.decompress(head, _HEAD_LIMIT)
+            head = opener.decompress(head, limit)
         except zlib.error as error:
             raise WireError(f"the message's head cannot be read ({error}); it is damaged.") from None
         if opener.unconsumed_tail:
-            raise WireError(f"the message's head is larger than {_HEAD_LIMIT} bytes when opened; it is refused.")
+            raise WireError(f"the message's head is larger than {limit} bytes when opened; it is refused.")
     return head, end
 
 
@@ -199,8 +200,9 @@ def _build(node: Any, tensor: Opener, resolve: Callable[[str], Any] | None, dept
     match kind:
         case "tensor" | "array" | "bytes":
             dtype, shape = DTYPES[node["dtype"]], tuple(node["shape"])
-            if any(type(n) is not int or n < 0 for n in shape):
-                raise WireError(f"a tensor of shape {list(shape)} was announced; expected whole numbers of at least 0.")
+            if len(shape) > _DIMS or any(type(n) is not int or not 0 <= n < _LONGEST for n in shape):
+                said = ", ".join(str(n)[:20] for n in shape[:4])
+                raise WireError(f"a tensor of shape [{said}…] was announced; expected at most {_DIMS} whole numbers.")
             found = tensor(dtype, shape, math.prod(shape) * dtype.itemsize)
             return found if kind == "tensor" else found.numpy() if kind == "array" else found.numpy().tobytes()
         case "float":

@@ -1,0 +1,116 @@
+"""What a fuzzer throws bytes at. Each target takes any bytes, and raises only if Motet did what it must never do."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable
+
+import torch
+
+from motet.core.errors import WireError
+from motet.core.params import Params
+from motet.core.weighted import Weighted
+from motet.transport.chunks import Assembly, Parcel
+from motet.transport.door import Farewell, Ready, Refusal, Welcome, hashed
+from motet.transport.links import Links
+from motet.transport.messages import Reply, Request
+from motet.wire import pack, unpack
+from tests.networks import Ends, door, hello
+
+VALUE = Weighted(Params.of({"w": torch.ones(6), "b": torch.ones(2)}), 2.0)
+KNOWN = [
+    Reply(7, "a", VALUE),
+    Reply(7, "b", VALUE),
+    Reply(6, "a", VALUE),
+    Reply(7, "a", error="no"),
+    Request(7, "a", 0, "fedavg.train", VALUE),
+    hello("a", token="right"),
+    hello("b"),
+    hello("a" * 200),
+    Ready("print"),
+    Ready("another"),
+    Refusal("go away"),
+    Farewell("over"),
+    Welcome("0123abcd", "s", "d", {"rounds": 3}, {"toy": {"words": "a b"}}),
+    {"deep": [[(1, 2.5, None, True, float("inf"), b"raw")]], 3: torch.zeros(2, 3, dtype=torch.bool)},
+]
+LEAD = struct.Struct("<4sHHI")
+
+
+def decoder(data: bytes) -> None:
+    """Bytes are a value or a WireError. What was read can be written, and is then read as the same bytes.
+
+    With a first byte of 0 the rest is a whole message; else it is a head that is put where a head belongs, followed by zeros,
+    so that a fuzzer need not find the lengths by itself.
+    """
+    if not data:
+        return
+    body = data[1:]
+    message = body if data[0] == 0 else LEAD.pack(b"MTET", 1, 0, len(body)) + body + bytes(8 * (data[0] - 1))
+    try:
+        value = unpack(message)
+    except WireError:
+        return
+    again = pack(value)
+    if pack(unpack(again)) != again:
+        raise AssertionError("what was read is written as something else")
+
+
+def assembly(data: bytes) -> None:
+    """Pieces of any kind make messages no longer than allowed, or WireErrors. A piece is a byte of length and its bytes."""
+    made = Assembly(limit=4096)
+    for piece in pieces(data):
+        try:
+            whole = made.add(piece)
+        except WireError:
+            continue
+        if whole is not None and len(whole) > 4096:
+            raise AssertionError("a message is longer than is allowed")
+
+
+def doorstep(data: bytes) -> None:
+    """Whatever a stranger says, and then perhaps a member: only the answer that is due goes further.
+
+    A piece is said as it is, or stands for a known message if it is a single byte.
+    """
+    links = Links(door("a", "b", tokens={"a": hashed("right"), "b": hashed("known to b alone")}), absence=1e9)
+    sender, honest = Ends(links, "stranger"), Ends(links, "honest")
+    honest.send(Parcel.of(hello("b", token="known to b alone")))
+    honest.send(Parcel.of(Ready("print")))
+    for number, client in ((7, "a"), (8, "b")):
+        links.send(Request(number, client, 0, "p.m", None))
+    for piece in pieces(data):
+        if sender.gone:
+            break
+        links.heard(sender, pack(KNOWN[piece[0] % len(KNOWN)]) if len(piece) == 1 else piece)
+    honest.send(Parcel.of(Reply(8, "b", VALUE)))
+    due = {(reply.id, reply.client) for reply in links.inbox}
+    if not due <= {(7, "a"), (8, "b")} or len(links.inbox) > len(due) or (8, "b") not in due:
+        raise AssertionError(f"the mailbox has {sorted(due)}")
+    if links.refused["b"] or links.refused["honest"]:
+        raise AssertionError("somebody else was blamed")
+
+
+def pieces(data: bytes) -> list[bytes]:
+    found, at = [], 0
+    while at < len(data):
+        size = data[at] or 256
+        found.append(data[at + 1 : at + 1 + size])
+        at += 1 + size
+    return [piece for piece in found if piece]
+
+
+def seeds(target: str) -> list[bytes]:
+    """Where a fuzzer begins: messages as they really are."""
+    match target:
+        case "decoder":
+            heads = [pack(value) for value in KNOWN]
+            return [b"\0" + head for head in heads] + [b"\5" + head[LEAD.size :] for head in heads if not head[6]]
+        case "assembly":
+            chunks = [*Parcel((memoryview(bytes(range(256))),)).chunks(3, 100)]
+            return [b"".join(bytes([len(c)]) + c for c in order) for order in (chunks, chunks[::-1], chunks * 2)]
+        case _:
+            return [bytes([1, 5, 1, 8, 1, k]) for k in range(len(KNOWN))] + [bytes([1, k]) for k in range(len(KNOWN))]
+
+
+TARGETS: dict[str, Callable[[bytes], None]] = {"decoder": decoder, "assembly": assembly, "doorstep": doorstep}
