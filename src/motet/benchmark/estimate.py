@@ -15,9 +15,10 @@ from motet.experiment.build import build_algorithm, device_of
 from motet.experiment.check import few_steps
 from motet.experiment.config import Config
 from motet.experiment.federation import Federation
-from motet.experiment.memory import PeakMemory, free_memory
+from motet.experiment.memory import PeakMemory
 from motet.learning.bench import Alone, one_thread
 from motet.learning.solver import Solver
+from motet.learning.spare import spare
 from motet.learning.workers import default_count
 
 MOST_ON_A_GPU = 4
@@ -106,7 +107,7 @@ def _jobs(runs: Mapping[str, Run], paces: list[Pace], wanted: int | None) -> int
     device = device_of(next(iter(runs.values())).config.device)
     need = max(pace.memory for pace in paces)
     if device.type == "cpu":
-        fit, most = int(0.7 * free_memory() / max(1, need)), default_count()
+        fit, most = int(0.7 * spare() / max(1, need)), default_count()
     else:
         free = torch.cuda.mem_get_info(device)[0]
         fit, most = int(0.7 * free / max(1, 2 * torch.cuda.max_memory_reserved(device))), min(MOST_ON_A_GPU, _cores() // 4)

@@ -18,7 +18,9 @@ from motet.benchmark.estimate import Estimate
 from motet.benchmark.stock import Stock
 from motet.benchmark.store import Store
 from motet.core.errors import MotetError
+from motet.experiment.build import device_of
 from motet.experiment.session import carried_out
+from motet.learning.spare import take_share
 from motet.report.grid import GridWatch
 from motet.transport.memories import write_atomically
 
@@ -46,6 +48,12 @@ def perform(
         for process in beside:
             process.wait()
         watch.close()
+
+
+def share_out(device: str, jobs: int) -> None:
+    """Where several runs stand on one GPU, each plans with its part of the memory."""
+    if jobs > 1:
+        take_share(device_of(device), 0.95 / jobs)
 
 
 def carry_out(

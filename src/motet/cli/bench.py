@@ -42,7 +42,7 @@ def bench(
     else:
         benchmark = open_benchmark(Asked(suite, seeds, quick, tuple(only or ()), device), folder)
     if beside is not None:
-        _help(benchmark, beside)
+        _help(benchmark, beside, jobs or 1)
         return
     if resume:
         benchmark.store.forgive(benchmark.runs)
@@ -58,7 +58,7 @@ def _carry_out(benchmark: Benchmark, jobs: int | None, dry: bool) -> None:
     from rich.console import Console
 
     from motet.benchmark.estimate import estimated
-    from motet.benchmark.perform import perform
+    from motet.benchmark.perform import perform, share_out
     from motet.benchmark.stock import Stock
     from motet.report.grid import duration, grid_watch_for
 
@@ -75,16 +75,19 @@ def _carry_out(benchmark: Benchmark, jobs: int | None, dry: bool) -> None:
         left = f"About {duration(estimate.left(waiting))} for the {len(waiting)} that are left{beside}."
         typer.echo(f"{left} Results: {benchmark.folder}/")
         if not dry:
-            again = ["bench", benchmark.asked.suite, "--resume", "--out", str(benchmark.folder), "--beside", str(os.getpid())]
+            again = ["bench", benchmark.asked.suite, "--resume", "--out", str(benchmark.folder), "--jobs", str(estimate.jobs)]
+            again += ["--beside", str(os.getpid())]
+            share_out(benchmark.asked.device, estimate.jobs)
             perform(runs, store, stock, estimate, grid_watch_for(Console()), again)
 
 
-def _help(benchmark: Benchmark, parent: int) -> None:
+def _help(benchmark: Benchmark, parent: int, jobs: int) -> None:
     from rich.console import Console
 
-    from motet.benchmark.perform import run_beside
+    from motet.benchmark.perform import run_beside, share_out
     from motet.report.grid import GridLines
 
+    share_out(benchmark.asked.device, jobs)
     run_beside(benchmark.runs, benchmark.store, GridLines(Console()), parent)
 
 

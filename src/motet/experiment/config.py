@@ -117,7 +117,7 @@ class Evaluation:
 class Checkpointing:
     seconds: float = 20.0  # not more often than this
     last: bool = True  # also after the last round: what export and replay begin from
-    memory: float | None = None  # GiB of what clients remember that need not lie on disk; None: an eighth of what is free
+    memory: float | None = None  # GiB of clients' memories that need not lie on disk; None: an eighth of what is free
 
 
 @dataclass(frozen=True)

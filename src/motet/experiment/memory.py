@@ -51,12 +51,3 @@ def _proportional(pid: int) -> int:
     except OSError:
         return 0
     return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), 0)
-
-
-def free_memory() -> int:
-    """Bytes that could be had without anything being pushed out; where nobody tells, those of a small machine."""
-    try:
-        lines = Path("/proc/meminfo").read_text("utf-8").splitlines()
-        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
-    except (OSError, StopIteration):
-        return 8 * 2**30

@@ -23,7 +23,6 @@ from motet.experiment.cohorts import pick
 from motet.experiment.domains import by_client
 from motet.experiment.federation import Federation
 from motet.experiment.interim import Interim
-from motet.experiment.memory import free_memory
 from motet.experiment.plan import Plan, ledger_of
 from motet.experiment.record import DEV_ITEMS, Record, means, spread, write_items
 from motet.experiment.scores import Chosen, best_round, by_round, chosen_by_dev, final_and_best, group_means, overall
@@ -81,7 +80,7 @@ class Running:
         self.place, self.folder = folder, folder / "checkpoint" if folder else None
         self.judge = Evaluate(plan.algorithm)
         self.shelf = Shelf(self.folder)
-        self.memories = Memories(self.folder / "memories" if self.folder else None, _kept_at_hand(plan.checkpoint.memory))
+        self.memories = Memories(self.folder / "memories" if self.folder else None, int((plan.checkpoint.memory or 1) * 2**30))
         self.host = Host(plan.programs, plan.federation.context, bench, self.memories, plan.channel, behind=plan.behind)
         self.ledger = ledger_of(plan)
         self.transport = connect(self.host)
@@ -347,11 +346,6 @@ def _result(
         chosen_by_dev(running.record, running.plan.chooses), clients, across, running.groups, items, running.record.seconds,
         pace, running.mailbox.lost, running.model_params,
     )  # fmt: skip
-
-
-def _kept_at_hand(memory: float | None) -> int:
-    """Bytes of clients' memories that stay in this process; the rest lies on disk."""
-    return max(2**30, free_memory() // 8) if memory is None else int(memory * 2**30)
 
 
 def _no_work(address: str, _: Any) -> Any:

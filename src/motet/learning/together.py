@@ -20,6 +20,7 @@ from motet.learning.model import Model
 from motet.learning.pack import Pack
 from motet.learning.prefix import Prefix, prefix_of
 from motet.learning.resident import Resident
+from motet.learning.spare import spare_on
 from motet.learning.tape import Tape
 from motet.learning.way import Found, best_way, probe_of
 
@@ -180,10 +181,7 @@ class Together:
         return max(1, min(_MOST, int(_SHARE * self._free() / max(each, 1))))
 
     def _free(self) -> int:
-        if self.device.type != "cuda":
-            return 2**40
-        free, _ = torch.cuda.mem_get_info(self.device)
-        return int(free + torch.cuda.memory_reserved(self.device) - torch.cuda.memory_allocated(self.device))
+        return spare_on(self.device) if self.device.type == "cuda" else 2**40
 
     def _make_room(self, job: Fit | Infer, why: str) -> None:
         """Half as wide, and everything that can be made again is let go."""
@@ -203,6 +201,10 @@ class Together:
     def close(self) -> None:
         self.packs.clear()
         self.residents.clear()
+        if self.tape is not None:
+            self.tape.forget()
+        if self.device.type == "cuda":
+            torch.cuda.empty_cache()  # for the runs beside this one
 
 
 def _order(job: Any) -> tuple[int, int]:

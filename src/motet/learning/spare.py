@@ -1,0 +1,35 @@
+"""How much memory this process may still take, on a GPU and beside it; several runs may stand side by side on one."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import torch
+
+_SHARES: dict[torch.device, float] = {}
+
+
+def take_share(device: torch.device, share: float) -> None:
+    """Of a GPU's memory this process takes at most so much: those beside it count on the rest."""
+    if device.type == "cuda":
+        torch.cuda.set_per_process_memory_fraction(share, device)
+        _SHARES[device] = share
+
+
+def spare_on(device: torch.device) -> int:
+    """Bytes of the device's memory that this process could still fill; on CPU those of the machine."""
+    if device.type != "cuda":
+        return spare()
+    free, whole = torch.cuda.mem_get_info(device)
+    reserved, used = torch.cuda.memory_reserved(device), torch.cuda.memory_allocated(device)
+    ours = int(whole * _SHARES.get(device, 1.0)) - reserved
+    return max(0, min(free, ours)) + reserved - used
+
+
+def spare() -> int:
+    """Bytes that could be had without anything being pushed out; where nobody tells, those of a small machine."""
+    try:
+        lines = Path("/proc/meminfo").read_text("utf-8").splitlines()
+        return next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable"))
+    except (OSError, StopIteration):
+        return 8 * 2**30
