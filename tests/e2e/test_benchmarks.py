@@ -162,3 +162,13 @@ def test_a_mistake_is_explained(place: Path, words: list[str], says: str) -> Non
     status, _, err = finished(*words, cwd=place)
     assert says in err
     assert status == 2
+
+
+def test_tables_of_what_is_done_are_filled_in_without_running_the_rest(place: Path, whole: Path) -> None:
+    (place / "papers.md").write_text("<!-- motet bench small methods -->\n<!-- end -->\n")
+    before = {p.name for p in whole.glob("runs/*")}
+    asked = ["bench", "small.yaml", "--seeds", "3", "--dry-run", "--into", "papers.md", "--out", "whole"]
+    status, _, err = finished(*asked, cwd=place)
+    assert status == 0, err
+    assert "| FedOpt |" in (place / "papers.md").read_text()
+    assert {p.name for p in whole.glob("runs/*")} == before

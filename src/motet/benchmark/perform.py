@@ -11,6 +11,7 @@ import traceback
 from collections.abc import Mapping
 from pathlib import Path
 
+import torch
 import yaml
 
 from motet.benchmark.cells import Run, inside
@@ -21,6 +22,7 @@ from motet.core.errors import MotetError
 from motet.experiment.build import device_of
 from motet.experiment.session import carried_out
 from motet.learning.spare import take_share
+from motet.learning.workers import default_count
 from motet.report.grid import GridWatch
 from motet.transport.memories import write_atomically
 
@@ -51,8 +53,9 @@ def perform(
 
 
 def share_out(device: str, jobs: int) -> None:
-    """Where several runs stand on one GPU, each plans with its part of the memory."""
+    """Where several runs stand side by side, each has its part of the cores, and plans with its part of a GPU's memory."""
     if jobs > 1:
+        torch.set_num_threads(max(1, default_count() // jobs))  # threads that wait for a core keep others from it
         take_share(device_of(device), 0.95 / jobs)
 
 
@@ -104,8 +107,7 @@ def _one(run: Run, store: Store, stock: Stock, watch: GridWatch) -> tuple[str, f
 def _helper(command: list[str], folder: Path, number: int) -> subprocess.Popen[bytes]:
     folder.mkdir(parents=True, exist_ok=True)
     with (folder / f"beside-{number}.log").open("ab") as log:
-        environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-        return subprocess.Popen([sys.executable, "-m", "motet", *command], stdout=log, stderr=log, env=environment)
+        return subprocess.Popen([sys.executable, "-m", "motet", *command], stdout=log, stderr=log)
 
 
 def run_beside(runs: Mapping[str, Run], store: Store, watch: GridWatch, parent: int) -> None:

@@ -30,7 +30,10 @@ def bench(
     out: Annotated[Path | None, typer.Option(help="Folder for the results. Default: runs/bench/<suite>.")] = None,
     jobs: Annotated[int | None, typer.Option(help="How many runs side by side. Default: as many as fit.")] = None,
     dry: Annotated[bool, typer.Option("--dry-run", help="Say what would be run and how long it would take.")] = False,
-    into: Annotated[Path | None, typer.Option(help="Fill in this suite's places in a Markdown file (docs/papers.md).")] = None,
+    into: Annotated[
+        Path | None,
+        typer.Option(help="Fill in this suite's places in a Markdown file (docs/papers.md); with --dry-run, of what is done."),
+    ] = None,
     beside: Annotated[int | None, typer.Option(hidden=True, help="Help the process with this number.")] = None,
 ) -> None:
     """Every table of a paper with one command: methods × corpora × partitions × seeds. What is done is not done again."""
@@ -46,11 +49,13 @@ def bench(
         return
     if resume:
         benchmark.store.forgive(benchmark.runs)
+    told = dry and into is not None  # only the tables, of what is done
     try:
-        _carry_out(benchmark, jobs, dry)
+        if not told:
+            _carry_out(benchmark, jobs, dry)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"motet bench {suite} --resume --out {folder}") from None
-    if not dry:
+    if told or not dry:
         _tell(benchmark, into)
 
 

@@ -12,7 +12,8 @@ _SHARES: dict[torch.device, float] = {}
 def take_share(device: torch.device, share: float) -> None:
     """Of a GPU's memory this process takes at most so much: those beside it count on the rest."""
     if device.type == "cuda":
-        torch.cuda.set_per_process_memory_fraction(share, device)
+        index = torch.cuda.current_device() if device.index is None else device.index
+        torch.cuda.set_per_process_memory_fraction(share, index)
         _SHARES[device] = share
 
 
