@@ -8,6 +8,7 @@ from dataclasses import asdict, dataclass
 from functools import cached_property
 from importlib import resources
 from pathlib import Path
+from textwrap import shorten
 from typing import Any
 
 from motet.benchmark.cells import Cell, Run, cells_of, check, runs_of
@@ -122,7 +123,7 @@ def page(benchmark: Benchmark, tables: Sequence[Told], summaries: Sequence[dict[
         f"{'; '.join(machines(summaries)) or 'nothing yet'}."
     )
     parts = [markdown(table) for table in tables]
-    failed = [f"- {cell}: {why}" for cell, why in benchmark.failures().items()]
+    failed = [f"- {cell}: {shorten(why, 200)}" for cell, why in benchmark.failures().items()]
     tail = ["Runs that failed:", "\n".join(failed)] if failed else []
     return "\n\n".join([legend(tables, benchmark.seeds), *(p.rstrip() for p in parts), *tail, how]) + "\n"
 

@@ -94,7 +94,8 @@ def _table(suite: Suite, name: str, cells: Sequence[Cell], store: Store) -> Told
             here = [c for c in cells if (c.row, c.column) == (row, column)]
             for place, (shown, reading) in enumerate(_readings(table, column).items()):
                 entries[row][shown] = _entry(here, reading, store, _published(table, row, column, place))
-        for mean, parts in table.average.items():
+        whole = {m: parts for m, parts in table.average.items() if all(p in columns or p in entries[row] for p in parts)}
+        for mean, parts in whole.items():  # a mean over a part of the columns would stand beside the paper's over all
             entries[row][mean] = _average(table, entries[row], parts, _published(table, row, mean, 0))
     shows = tuple(next(iter(entries.values())))
     methods = [r for r in rows if r not in bounds]
@@ -137,8 +138,6 @@ def _average(table: Table, row: Mapping[str, Entry], parts: Sequence[str], publi
     groups = []
     for part in parts:
         names = [part] if part in row else [n for n in row if part in table.columns and n in _readings(table, part)]
-        if not names:
-            return Entry(published=published, missing=f"{part} was not run")
         groups.append([row[n].values for n in names])
     seeds = {len(values) for group in groups for values in group}
     if len(seeds) != 1 or seeds == {0}:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
+from textwrap import shorten
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -116,4 +117,4 @@ def _tell(benchmark: Benchmark, into: Path | None) -> None:
         typer.echo(fill_in(into, benchmark))
     if failed := benchmark.failures():
         first, why = next(iter(failed.items()))
-        raise RunError(f"{len(failed)} cells have no run, the first being {first}: {why} Try again with --resume.")
+        raise RunError(f"{len(failed)} cells have no run, the first being {first}: {shorten(why, 300)} Try again with --resume.")
