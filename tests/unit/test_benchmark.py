@@ -324,6 +324,15 @@ def test_a_method_that_cannot_work_on_a_model_is_said_before_anything_runs(tmp_p
         estimated(runs, stock, 1)
 
 
+def test_a_toy_does_not_stand_beside_the_papers_numbers(tmp_path: Path, suite: Suite) -> None:
+    def numbers(quick: bool) -> set[float | None]:
+        (table,) = Benchmark(tmp_path, Asked("two", quick=quick, only=("methods",)), suite).tables()
+        return {entry.published for row in table.entries.values() for entry in row.values()}
+
+    assert 53.5 in numbers(quick=False)
+    assert numbers(quick=True) == {None}
+
+
 def test_a_fault_in_one_run_does_not_end_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def broken(config: Config, place: Path, *_: Any, **__: Any) -> Any:
         if config.algorithm.type == "fedopt":

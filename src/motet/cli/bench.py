@@ -117,4 +117,6 @@ def _tell(benchmark: Benchmark, into: Path | None) -> None:
         typer.echo(fill_in(into, benchmark))
     if failed := benchmark.failures():
         first, why = next(iter(failed.items()))
-        raise RunError(f"{len(failed)} cells have no run, the first being {first}: {shorten(why, 300)} Try again with --resume.")
+        raise RunError(
+            f"{len(failed)} cells have no run, the first being {first}: {shorten(why, 300)} Try again with --resume."
+        )
