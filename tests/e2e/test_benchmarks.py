@@ -117,7 +117,7 @@ def test_a_run_that_fails_stops_nobody_else_and_is_said(place: Path) -> None:
     (place / "broken.yaml").write_text(broken)
     status, out, err = finished("bench", "broken.yaml", "--seeds", "1", "--jobs", "1", "--out", "broken", cwd=place)
     assert status == 1
-    assert "1 cells have no run; the first is methods/FedAvg/α=1, seed 42" in err
+    assert "1 cells have no run, the first being methods/FedAvg/α=1, seed 42" in err
     assert "lower solver.lr" in err
     assert "| FedAvg | – |" in out
     assert len(load_benchmark(place / "broken").failures()) == 1

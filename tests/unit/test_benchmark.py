@@ -19,6 +19,7 @@ from motet.benchmark.claims import judged
 from motet.benchmark.estimate import Estimate, estimated
 from motet.benchmark.papers import fill_in
 from motet.benchmark.perform import carry_out
+from motet.benchmark.readings import Reading
 from motet.benchmark.render import latex, markdown, number
 from motet.benchmark.session import Asked, Benchmark, load_benchmark, open_benchmark, write_results
 from motet.benchmark.stock import Stock
@@ -26,8 +27,9 @@ from motet.benchmark.store import Store
 from motet.benchmark.suite import Suite, chosen, load_suite, suite_of, suites
 from motet.core.errors import ConfigError
 from motet.experiment.config import Config
-from motet.experiment.record import write_items, write_json
+from motet.experiment.record import Record, write_items, write_json
 from motet.report.grid import GridLines
+from motet.transport.mailbox import Traffic
 
 SUITE = """
 title: Two methods
@@ -350,3 +352,12 @@ def test_a_fault_in_one_run_does_not_end_the_others(tmp_path: Path, monkeypatch:
     assert failed["fedopt"] is not None and "RuntimeError: two devices" in failed["fedopt"]
     (trace,) = tmp_path.rglob("traceback.txt")
     assert "in broken" in trace.read_text("utf-8")
+
+
+@pytest.mark.parametrize(("shows", "value"), [("best loss", 0.2), ("loss", 0.5), ("best accuracy", 90.0)])
+def test_best_is_least_where_less_is_better(shows: str, value: float, tmp_path: Path) -> None:
+    rows = [("loss", 0.9), ("loss", 0.2), ("loss", 0.5), ("accuracy", 0.9), ("accuracy", 0.4)]
+    record = Record(tmp_path)
+    for round, (name, found) in enumerate(rows, 1):
+        record.add(round, "server", "global", {name: found}, Traffic())
+    assert Reading(shows).value({"headline": "accuracy"}, tmp_path) == pytest.approx(value)

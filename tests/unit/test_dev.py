@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from motet.experiment.config import Choice, Config
 from motet.experiment.federation import Federation
 from motet.experiment.record import DEV_ITEMS, Record, read_items, read_record
 from motet.experiment.run import Running
-from motet.experiment.scores import chosen_by_dev
+from motet.experiment.scores import best_round, chosen_by_dev
 from motet.experiment.session import load_config, perform
 from motet.models.load import ModelChoice
 from motet.partitions.dev import with_dev
@@ -236,3 +237,10 @@ def test_from_python() -> None:
     assert result.chosen is not None
     assert result.chosen.round in (1, 2)
     assert torch.is_tensor(result.params.flat)
+
+
+@pytest.mark.parametrize(("by", "best"), [("accuracy", 3), ("loss", 2)])
+def test_a_round_that_is_no_number_is_never_the_best(by: str, best: int) -> None:
+    seen = {1: math.nan, 2: 0.1, 3: 0.7, 4: math.inf if by == "loss" else -math.inf}
+    assert best_round({r: {by: value} for r, value in seen.items()}, by) == best
+    assert best_round({1: {by: math.nan}, 2: {by: math.nan}}, by) == 1

@@ -11,9 +11,10 @@ import torch
 from tests.conftest import CALM, SMALL, RunRounds
 
 from motet.algorithms import adafd, dsfl, fedavg_logits, fedkd, mhat
-from motet.algorithms.distillation import class_counts
+from motet.algorithms.distillation import checked, class_counts
 from motet.algorithms.opinions import Pool, TopClasses, of_the_seeing, pooled, pooled_words, shortened, whole
 from motet.algorithms.public import WordsOfTexts, public_of
+from motet.core.errors import RunError
 from motet.core.params import Params
 from motet.datasets.corpus import Corpus
 from motet.experiment.build import build_federation
@@ -155,3 +156,21 @@ def test_classes_are_counted_by_words(taggers: Federation) -> None:
     context = taggers.context(taggers.clients[0], 0, "")
     tags = [TAGGED.get(word, "O") for row in context.site.split("train").rows for word in WORDS[int(row) % 10][:4]]
     assert list(class_counts(context)) == [tags.count(label) for label in taggers.server.task.labels]
+
+
+@pytest.mark.parametrize(
+    ("change", "says"),
+    [
+        ({"seen": 1e6}, "more than once"),
+        ({"seen": -1.0}, "less than not at all"),
+        ({"seen": None}, "the server expects finite ones, logits .*, seen"),
+    ],
+)
+def test_nobody_sees_a_word_more_than_once(change: dict[str, float | None], says: str, taggers: Federation) -> None:
+    """Else one client would have all the weight, or end the round for everybody."""
+    server = taggers.server_context(0)
+    blank = public_of(server).blank().tensors()
+    odd = {n: t if n not in change else torch.full_like(t, change[n]) for n, t in blank.items() if change.get(n, 0) is not None}
+    assert checked("honest", Params.of(blank), server).finite()
+    with pytest.raises(RunError, match=says):
+        checked("a client", Params.of(odd), server)

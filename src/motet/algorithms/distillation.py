@@ -22,6 +22,7 @@ from torch import Tensor
 
 from motet.algorithms.importance import Account, Importance, LocalImportance, shares, told_apart
 from motet.algorithms.opinions import (
+    SLIGHT,
     Pool,
     TopClasses,
     check_top,
@@ -174,7 +175,7 @@ class Distillation:
         public_of(rnd.server)  # what cannot work is said before anybody trains
         opinions: dict[ClientId, Opinion] = yield from gather(self.opine, to_all(rnd.cohort, None))
         weights = yield from weighed(self.importance, {c: o.account for c, o in opinions.items()}, rnd)
-        said = [_checked(client, whole(opinions[client].logits), rnd.server) for client in weights]
+        said = [checked(client, whole(opinions[client].logits), rnd.server) for client in weights]
         pool = self._pooled(said, torch.stack(list(weights.values())))
         params, advice = yield from self.teaching.teach(rnd.server, state.params, pool)
         if self.teaching.local_loss is not None:
@@ -228,7 +229,7 @@ class SummedDistillation:
             return state
         public_of(rnd.server)  # what cannot work is said before anybody trains
         votes = yield from total(self.opine, to_all(rnd.cohort, None))
-        mean = _checked("the sum", votes.value, rnd.server)
+        mean = checked("the sum", votes.value, rnd.server)
         params, advice = yield from self.teaching.teach(rnd.server, state.params, self._pooled(mean))
         if self.teaching.local_loss is not None:
             heard = yield from total(self.study, to_all(rnd.cohort, advice))
@@ -313,14 +314,17 @@ def _said(opinions: Params) -> Tensor:
     return logits[opinions["seen"] > 0] if "seen" in opinions.tensors() else logits
 
 
-def _checked(who: ClientId, opinions: Params, server: Context) -> Params:
-    public = public_of(server)
-    found, wanted = list(opinions["logits"].shape), [public.count, public.classes]
-    if found != wanted or not opinions.finite():
+def checked(who: ClientId, opinions: Params, server: Context) -> Params:
+    wanted = public_of(server).blank().layout
+    if opinions.layout.names != wanted.names or opinions.layout.shapes != wanted.shapes or not opinions.finite():
+        found = ", ".join(f"{n} {list(s)}" for n, s in zip(opinions.layout.names, opinions.layout.shapes, strict=True))
+        asked = ", ".join(f"{n} {list(s)}" for n, s in zip(wanted.names, wanted.shapes, strict=True))
         raise RunError(
-            f"{who} has opinions of shape {found}, the server expects finite ones of shape {wanted} (public texts or their "
-            "words, by classes); all groups must have the same corpus and labels."
+            f"{who} has opinions {found}; the server expects finite ones, {asked} (public texts or their words, by classes); "
+            "all groups must have the same corpus and labels."
         )
+    if "seen" in wanted.names and not ((opinions["seen"] >= -SLIGHT) & (opinions["seen"] <= 1 + SLIGHT)).all():
+        raise RunError(f"{who} says that it has seen a word less than not at all, or more than once; expected 0 to 1.")
     return opinions
 
 

@@ -17,7 +17,7 @@ import yaml
 from motet.benchmark.cells import Run, inside
 from motet.benchmark.estimate import Estimate
 from motet.benchmark.stock import Stock
-from motet.benchmark.store import Store
+from motet.benchmark.store import TRACE, Store
 from motet.core.errors import MotetError
 from motet.experiment.build import device_of
 from motet.experiment.session import carried_out
@@ -25,8 +25,6 @@ from motet.learning.spare import take_share
 from motet.learning.workers import default_count
 from motet.report.grid import GridWatch
 from motet.transport.memories import write_atomically
-
-TRACE = "traceback.txt"
 
 
 def perform(
@@ -94,7 +92,7 @@ def _one(run: Run, store: Store, stock: Stock, watch: GridWatch) -> tuple[str, f
         store.fail(run.name, str(error))
         return f"{label}, seed {run.config.seed}: FAILED: {error}", None
     except Exception as error:  # a fault of ours in one run does not end the others; where it happened is kept with the run
-        why = f"{type(error).__name__}: {error} (the traceback is in {place / TRACE})"
+        why = f"(traceback in {place / TRACE}) {type(error).__name__}: {error}"
         (place / TRACE).write_text(traceback.format_exc(), "utf-8")
         store.fail(run.name, why)
         return f"{label}, seed {run.config.seed}: FAILED: {why}", None

@@ -22,7 +22,7 @@ import numpy as np
 
 from motet.core.errors import ConfigError
 from motet.experiment.record import DEV_ITEMS, ITEMS, Row, read_items, read_record, spread
-from motet.experiment.scores import by_round
+from motet.experiment.scores import LOWER, by_round
 
 _MOVED = {"MB": ("payload_up", "payload_down"), "MB up": ("payload_up",), "MB down": ("payload_down",)}
 
@@ -37,7 +37,7 @@ class Reading:
 
     @property
     def lower_is_better(self) -> bool:
-        return self.shows in (*_MOVED, "seconds") or " to " in self.shows or self.shows.split()[-1] in ("loss", "perplexity")
+        return self.shows in (*_MOVED, "seconds") or " to " in self.shows or self.shows.split()[-1] in LOWER
 
     @property
     def own(self) -> bool:
@@ -75,7 +75,8 @@ class Reading:
             value = by_round(rows, self.split).get(chosen["round"], {}).get(metric) if chosen else None
             return None if value is None else self.scale * value
         values = [r["value"] for r in rows if r["who"] == "server" and r["split"] == self.split and r["name"] == metric]
-        return self.scale * (max(values) if kind == "best" else values[-1]) if values else None
+        best = min if self.lower_is_better else max
+        return self.scale * (best(values) if kind == "best" else values[-1]) if values else None
 
     def items(self, folder: Path) -> tuple[np.ndarray, np.ndarray]:
         """The score of every item this number is about, and whose it is; nothing if it is not about items."""

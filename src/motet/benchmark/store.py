@@ -13,6 +13,8 @@ from typing import Any
 from motet.experiment.record import write_json
 from motet.experiment.session import load_summary
 
+TRACE = "traceback.txt"
+
 
 class Store:
     """`done`: has a summary. `failed`: has a reason. Claimed: somebody holds its lock."""
@@ -63,6 +65,7 @@ class Store:
             yield not self.settled(name)
 
     def tidy(self, name: str) -> None:
-        """A finished run needs no checkpoint and no lock."""
+        """A finished run needs no checkpoint, no lock, and no word of why it failed before."""
         shutil.rmtree(self.place(name) / "checkpoint", ignore_errors=True)
-        (self.place(name) / "lock").unlink(missing_ok=True)
+        for left in ("lock", TRACE, "failed.json"):
+            (self.place(name) / left).unlink(missing_ok=True)

@@ -51,16 +51,20 @@ def bench(
     if resume:
         benchmark.store.forgive(benchmark.runs)
     told = dry and into is not None  # only the tables, of what is done
-    try:
-        if not told:
-            _carry_out(benchmark, jobs, dry)
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"motet bench {suite} --resume --out {folder}") from None
+    if not told:
+        _carry_out(benchmark, jobs, dry)
     if told or not dry:
         _tell(benchmark, into)
 
 
 def _carry_out(benchmark: Benchmark, jobs: int | None, dry: bool) -> None:
+    try:
+        _carry_on(benchmark, jobs, dry)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"motet bench {benchmark.asked.suite} --resume --out {benchmark.folder}") from None
+
+
+def _carry_on(benchmark: Benchmark, jobs: int | None, dry: bool) -> None:
     from rich.console import Console
 
     from motet.benchmark.estimate import estimated

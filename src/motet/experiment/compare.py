@@ -34,7 +34,7 @@ def _ended(folder: Path) -> dict[str, float]:
     summary = _summary(folder)
     found: dict[str, float] = {name: value for name, value in summary["final"].items() if isinstance(value, int | float)}
     found |= {f"best {summary['headline']}": summary["best"][summary["headline"]]} if summary["best"] else {}
-    if summary.get("dev_best"):
+    if summary["headline"] in (summary.get("dev_best") or {}).get("test", {}):
         found[f"{summary['headline']} of the best round on dev"] = summary["dev_best"]["test"][summary["headline"]]
     found |= {f"clients' own, {name.replace('_', ' ')}": value for name, value in summary["clients_final"].items()}
     moved = summary["bytes"]

@@ -119,6 +119,10 @@ class Checkpointing:
     last: bool = True  # also after the last round: what export and replay begin from
     memory: float | None = None  # GiB of clients' memories that need not lie on disk; None: an eighth of what is free
 
+    def __post_init__(self) -> None:
+        if self.memory is not None and self.memory < 0:
+            raise ConfigError(f"checkpoint.memory is {self.memory}; it is in GiB, 0 or more.")
+
 
 @dataclass(frozen=True)
 class Config:

@@ -10,10 +10,9 @@ from motet.core.errors import ConfigError, meant
 from motet.core.program import Algorithm, Roster, Start
 from motet.core.rng import Seed
 from motet.core.script import ClientId, parts_of
-from motet.experiment.build import build_algorithm, build_channel, build_privacy, build_secure, device_of
+from motet.experiment.build import build_algorithm, build_channel, build_privacy, build_secure
 from motet.experiment.config import Checkpointing, CohortChoice, Config, Evaluation
 from motet.learning.evaluate import Evaluate
-from motet.learning.spare import spare_on
 from motet.transport.host import ContextOf
 from motet.transport.network import Network
 from motet.transport.patience import Patience
@@ -123,25 +122,20 @@ def plan_of(config: Config, federation: Participants) -> Plan:
     secure, private = build_secure(config, algorithm), build_privacy(config, algorithm)
     return Plan(
         federation, algorithm, config.rounds, config.cohort, config.evaluation, config.patience,
-        build_channel(config), _at_hand(config), config.recipe, config.digest, config.network, secure, private,
+        build_channel(config), config.checkpoint, config.recipe, config.digest, config.network, secure, private,
     )  # fmt: skip
 
 
-def _at_hand(config: Config) -> Checkpointing:
-    """What clients remember lies where their models do: on the device as much as an eighth of what it has free."""
-    if config.checkpoint.memory is not None:
-        return config.checkpoint
-    return replace(config.checkpoint, memory=max(1.0, spare_on(device_of(config.device)) / 8 / 2**30))
-
-
-def ledger_of(plan: Plan) -> Ledger | None:
-    """What counts the privacy spent, if there is noise to spend it under."""
+def ledger_of(plan: Plan, apart: bool = False) -> Ledger | None:
+    """What counts the privacy spent, if there is noise to spend it under. Clients who are `apart` are told the run's seed, so
+    that cohorts drawn from it are no secret."""
     if plan.private is None:
         return None
     from motet.privacy.ledger import Ledger
 
     clients = len(plan.federation.clients)
-    ledger = Ledger(plan.private, clients, min(plan.cohort.size or clients, clients), plan.cohort.sampler == "seeded")
+    secret = plan.cohort.sampler == "seeded" and not apart
+    ledger = Ledger(plan.private, clients, min(plan.cohort.size or clients, clients), secret)
     cost, budget = ledger.epsilon(("anybody",)), plan.private.budget
     if budget is not None and cost > budget:
         raise ConfigError(

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import torch
 
 from motet.core.errors import RunError
 from motet.core.params import Params
@@ -29,6 +30,7 @@ from motet.experiment.scores import Chosen, best_round, by_round, chosen_by_dev,
 from motet.experiment.shelf import Shelf
 from motet.learning.context import Judgement
 from motet.learning.evaluate import Evaluate, Report
+from motet.learning.spare import spare_on
 from motet.report.progress import Silent, Watch
 from motet.transport.host import Host
 from motet.transport.in_process import InProcess
@@ -80,9 +82,9 @@ class Running:
         self.place, self.folder = folder, folder / "checkpoint" if folder else None
         self.judge = Evaluate(plan.algorithm)
         self.shelf = Shelf(self.folder)
-        self.memories = Memories(self.folder / "memories" if self.folder else None, int((plan.checkpoint.memory or 1) * 2**30))
+        self.memories = Memories(self.folder / "memories" if self.folder else None, _at_hand(plan.checkpoint.memory, bench))
         self.host = Host(plan.programs, plan.federation.context, bench, self.memories, plan.channel, behind=plan.behind)
-        self.ledger = ledger_of(plan)
+        self.ledger = ledger_of(plan, apart)
         self.transport = connect(self.host)
         self.emulated = Emulated(self.transport, plan.network, plan.federation.clients) if plan.network else None
         self.mailbox = Mailbox(self.emulated or self.transport, plan.patience, plan.channel)
@@ -346,6 +348,14 @@ def _result(
         chosen_by_dev(running.record, running.plan.chooses), clients, across, running.groups, items, running.record.seconds,
         pace, running.mailbox.lost, running.model_params,
     )  # fmt: skip
+
+
+def _at_hand(memory: float | None, bench: Bench) -> int:
+    """Bytes of clients' memories that stay where their models are: a sixteenth of what is free there, and as much again of
+    what a round under way has changed. The rest lies on disk."""
+    if memory is not None:
+        return int(memory * 2**30)
+    return max(2**30, spare_on(getattr(bench, "device", torch.device("cpu"))) // 16)
 
 
 def _no_work(address: str, _: Any) -> Any:

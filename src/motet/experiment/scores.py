@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -62,6 +63,11 @@ def by_round(rows: Sequence[Row], split: str) -> dict[int, dict[str, float]]:
 
 
 def best_round(seen: Mapping[int, Mapping[str, float]], by: str) -> int:
-    """The first of the best."""
+    """The first of the best; a round whose metric is no number is never it, unless all are such."""
     sign = -1 if by in LOWER else 1
-    return max(seen, key=lambda r: (sign * seen[r].get(by, -sign * float("inf")), -r))
+
+    def worth(found: int) -> float:
+        value = sign * seen[found].get(by, math.nan)
+        return value if math.isfinite(value) else -math.inf
+
+    return max(seen, key=lambda r: (worth(r), -r))

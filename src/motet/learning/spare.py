@@ -6,24 +6,24 @@ from pathlib import Path
 
 import torch
 
-_SHARES: dict[torch.device, float] = {}
+_SHARES: dict[str, float] = {}  # by kind of device
 
 
 def take_share(device: torch.device, share: float) -> None:
-    """Of a GPU's memory this process takes at most so much: those beside it count on the rest."""
+    """Of the device's memory this process takes at most so much: those beside it count on the rest."""
+    _SHARES[device.type] = share
     if device.type == "cuda":
         index = torch.cuda.current_device() if device.index is None else device.index
         torch.cuda.set_per_process_memory_fraction(share, index)
-        _SHARES[device] = share
 
 
 def spare_on(device: torch.device) -> int:
     """Bytes of the device's memory that this process could still fill; on CPU those of the machine."""
     if device.type != "cuda":
-        return spare()
+        return int(spare() * _SHARES.get(device.type, 1.0))
     free, whole = torch.cuda.mem_get_info(device)
     reserved, used = torch.cuda.memory_reserved(device), torch.cuda.memory_allocated(device)
-    ours = int(whole * _SHARES.get(device, 1.0)) - reserved
+    ours = int(whole * _SHARES.get(device.type, 1.0)) - reserved
     return max(0, min(free, ours)) + reserved - used
 
 

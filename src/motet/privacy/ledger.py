@@ -7,8 +7,9 @@ One client's whole contribution is protected. Which clients are neighbours of wh
 - cohorts drawn from a seed kept to oneself (`cohort.sampler=seeded`): sampled without replacement, in every round; replacing a
   client moves a sum by at most twice the clip;
 - local noise: each client's own, by how often the busiest took part; any reply may stand for any other, twice the clip apart;
-- noise inside a secure sum: as if it were central, by the divergences of Skellam noise (`orders`). A client that is left out is
-  one that says nothing and still adds its part of the noise.
+- noise inside a secure sum: by the divergences of Skellam noise (`orders`), as often as the busiest client took part. It is
+  noise against the server too, which draws the cohorts and sees who answers: no cohort is a secret from it. A client that is
+  left out is one that says nothing and still adds its part of the noise.
 """
 
 from __future__ import annotations
@@ -21,7 +22,7 @@ from typing import Any
 
 from motet.core.errors import ConfigError
 from motet.core.script import ClientId
-from motet.privacy.orders import ORDERS, sampled, skellam
+from motet.privacy.orders import ORDERS, skellam
 from motet.privacy.private import Private
 
 
@@ -50,7 +51,7 @@ class Ledger:
         if self.private.where == "local":
             return self._composed(dp.GaussianDpEvent(half), busiest, replaced=True)
         if self.private.where == "distributed":
-            return self._inside(sums, busiest)
+            return self._inside(busiest)
         plain = self._composed(dp.GaussianDpEvent(self.private.noise), busiest)
         if not self.secret or self.cohort >= self.clients:
             return plain
@@ -64,11 +65,9 @@ class Ledger:
         accountant.compose(event, times)
         return float(accountant.get_epsilon(self.private.delta))
 
-    def _inside(self, sums: int, busiest: int) -> float:
-        noise, times, found = self.private.noise, busiest, skellam(self.private.noise, clips=1)
-        if self.secret and self.cohort < self.clients:
-            times, found = sums, sampled(skellam(noise, clips=2), self.cohort / self.clients)
-        epsilon, _ = self._accounting.rdp.compute_epsilon(ORDERS, [times * found(k) for k in ORDERS], self.private.delta)
+    def _inside(self, busiest: int) -> float:
+        found = skellam(self.private.noise, clips=1)
+        epsilon, _ = self._accounting.rdp.compute_epsilon(ORDERS, [busiest * found(k) for k in ORDERS], self.private.delta)
         return float(epsilon)
 
     @cached_property

@@ -1,4 +1,4 @@
-"""Rényi divergences of Skellam noise, at whole orders, and what a secret cohort takes off them.
+"""Rényi divergences of Skellam noise, at whole orders.
 
     ε(α) ≤ α·Δ₂²/2μ + ((2α − 1)·Δ₂² + 6·Δ₁) / 4μ²                                             (Agarwal et al. 2021, for whole α)
 
@@ -8,7 +8,6 @@ second term falls with the grain; it is taken at the coarsest that a sum may hav
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
 
 from motet.codecs.skellam import COARSEST
@@ -25,22 +24,3 @@ def skellam(noise: float, clips: float) -> Divergence:
         return apart**2 * (order / (2 * variance) + (2 * order + 5) / (4 * variance**2))
 
     return divergence
-
-
-def sampled(whole: Divergence, share: float) -> Divergence:
-    """If a share of all, drawn without replacement and in secret, takes part (Wang et al. 2019, theorem 9): bounds of the
-    mechanism's divergences are all it needs, where the sharper form for Gaussian noise needs their exact values."""
-
-    def divergence(order: int) -> float:
-        two = whole(2)
-        first = math.log(4 * math.expm1(two)) if two < math.log(2) else math.log(2) + two
-        terms = [0.0, _ways(order, 2) + 2 * math.log(share) + first]
-        terms += [_ways(order, j) + j * math.log(share) + (j - 1) * whole(j) + math.log(2) for j in range(3, order + 1)]
-        most = max(terms)
-        return (most + math.log(sum(math.exp(term - most) for term in terms))) / (order - 1)
-
-    return divergence
-
-
-def _ways(order: int, chosen: int) -> float:
-    return math.lgamma(order + 1) - math.lgamma(chosen + 1) - math.lgamma(order - chosen + 1)
