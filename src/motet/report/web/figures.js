@@ -49,9 +49,11 @@ function drawCurves() {
       else traces.push(...lines(method, group, metric, column, unit, rows));
     }
     const best = rows.length ? rows.reduce((a, b) => (b[2] > a[2] ? b : a)) : null;
-    const says = best ? `${metric} ends between ${figure(Math.min(...rows.map((r) => r[2])))} and ${figure(best[2])} (${best[0]}).` : "Nothing is chosen.";
+    const least = figure(Math.min(...rows.map((r) => r[2]))), range = rows.length > 1 ? `between ${least} and` : "at";
+    const says = best ? `${metric} ends ${range} ${figure(best[2])} (${best[0]}).` : "Nothing is chosen.";
+    const whole = column === 0 && !$("log-x").checked ? { rangemode: "tozero", ...(far <= 12 ? { dtick: 1 } : {}) } : {};
     place(id, `${metric} by ${x.split(",")[0]}`, says, traces, {
-      xaxis: { title: { text: x }, type: $("log-x").checked ? "log" : "linear", ...(column === 0 && !$("log-x").checked ? { rangemode: "tozero" } : {}) },
+      xaxis: { title: { text: x }, type: $("log-x").checked ? "log" : "linear", ...whole },
       yaxis: { title: { text: metric }, type: $("log-y").checked ? "log" : "linear" }, annotations: marks,
     }, [["run", x, `${metric} at the end`], rows]);
   }
