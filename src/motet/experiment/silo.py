@@ -21,7 +21,7 @@ from motet.experiment.config import Config, GroupChoice
 from motet.experiment.features import cached_features
 from motet.experiment.federation import Federation, Group, Members, arranged
 from motet.experiment.options import choose, fill
-from motet.experiment.plan import plan_of
+from motet.experiment.plan import part_of
 from motet.experiment.recipe import changes
 from motet.learning.bench import Scratch
 from motet.learning.model import Model
@@ -104,7 +104,7 @@ class Builder:
                 "use the same version of Motet on both sides."
             )
         federation = build_federation(config) if own.data is None else own_federation(config, welcome, own)
-        plan = plan_of(config, federation)
+        plan = part_of(config, federation)
         journal = Journal(own.memory / welcome.run)
         bench = make_bench(device_of(own.device), InProcessOptions(0), [federation], self.scratch)
         told = ", ".join(f"{address} ({reveals})" for program in plan.programs for address, reveals in offered(program).items())
