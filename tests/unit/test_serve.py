@@ -1,0 +1,21 @@
+"""A served run says before it begins what cannot work with silos."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from motet.core.errors import ConfigError
+from motet.experiment.config import Config
+from motet.experiment.deploy import serve
+
+TOY = {"data": {"name": "toy-classification", "limit": 60, "test_limit": 24}, "model": {"name": "tiny", "max_tokens": 16}}
+
+
+@pytest.mark.parametrize("who", [{"clients": 3}, {"allow": "allowed.yaml"}])
+def test_silos_have_no_development_set_and_none_is_asked_of_them(who: dict[str, object], tmp_path: Path) -> None:
+    given = {**TOY, "data": {**TOY["data"], "dev_share": 0.1}, "transport": {"type": "grpc", **who}}
+    with pytest.raises(ConfigError, match=r"data.dev_share is 0.1.*leave it out"):
+        serve(Config.of("r", given), tmp_path / "run", resume=False, told=print)
+    assert not (tmp_path / "run").exists()
