@@ -1,7 +1,8 @@
-"""A served run says before it begins what cannot work with silos."""
+"""A served run says before it begins what cannot work with silos, and reads what it wrote down when it was younger."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from motet.core.errors import ConfigError
 from motet.experiment.config import Config
 from motet.experiment.deploy import serve
+from motet.experiment.serve import Book
 
 TOY = {"data": {"name": "toy-classification", "limit": 60, "test_limit": 24}, "model": {"name": "tiny", "max_tokens": 16}}
 
@@ -19,3 +21,9 @@ def test_silos_have_no_development_set_and_none_is_asked_of_them(who: dict[str, 
     with pytest.raises(ConfigError, match=r"data.dev_share is 0.1.*leave it out"):
         serve(Config.of("r", given), tmp_path / "run", resume=False, told=print)
     assert not (tmp_path / "run").exists()
+
+
+def test_a_run_that_was_served_before_there_were_groups_can_be_served_again(tmp_path: Path) -> None:
+    (tmp_path / "deployment.json").write_text(json.dumps({"run": "0123abcd", "clients": ["north"]}))
+    book = Book.open(tmp_path)
+    assert (book.run, book.clients, book.groups) == ("0123abcd", ["north"], {})

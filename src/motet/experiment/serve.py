@@ -113,7 +113,7 @@ class Book:
         path = folder / "deployment.json"
         if path.exists():
             found = json.loads(path.read_text("utf-8"))
-            return Book(path, found["run"], found["clients"], found["groups"])
+            return Book(path, found["run"], found["clients"], found.get("groups", {}))
         return Book(path, secrets.token_hex(8), [], {})
 
     def meet(self, client: ClientId, group: str) -> None:
