@@ -173,6 +173,7 @@ class Links:
             prints = f"fingerprint {ready.fingerprint[:12]}, the server's {wanted[:12]}"
             self.rubbish(link, f"{why} ({prints}).", final=True)
             return
+        self.door.settle(self.names[link])
         with self.news:
             clients = self.names[link]
             replaced = {self.links[c] for c in clients if c in self.links} - {link}
