@@ -176,10 +176,10 @@ def open_office(config: Config, folder: Path, options: NetworkOptions, here: Fed
     names = [*tokens] if tokens else book.clients if silos else [*here.clients]
     book.add(*(names if silos else ()))
     welcome = welcome_of(config, here, book.run, secrets.token_hex(8))
-    prints = {group.name: fingerprint_of(group.model) for group in here.groups} if silos and len(here.groups) > 1 else {}
-    door = Door(
-        welcome, fingerprint_of(here.model), tuple(names), options.clients or 0, tokens, book.meet, prints, {**book.groups}
-    )
+    prints = {group.name: fingerprint_of(group.model) for group in here.groups} if silos else {}
+    # silos hold their group's model; whoever plays the recipe's clients has all models, and compares the server's
+    everybody = prints.popitem()[1] if len(prints) == 1 else fingerprint_of(here.model)
+    door = Door(welcome, everybody, tuple(names), options.clients or 0, tokens, book.meet, prints, {**book.groups})
     links = Links(door, config.patience.absence, int(options.limit * GIB))
     try:
         address = listen(config.transport.type, links, options)
