@@ -154,4 +154,4 @@ def test_what_cannot_be_hidden_is_said_before_anything_runs(given: dict[str, Any
 
 def test_a_federation_too_small_to_hide_in_is_refused(federation: Federation) -> None:
     with pytest.raises(ConfigError, match="there are 4 clients, and a secure sum is over at least 5"):
-        Plan(federation, fedavg(), 1, evaluation=Evaluation(), secure=light_secagg(minimum=5))
+        Plan(federation, fedavg(), 1, evaluation=Evaluation(), secure=light_secagg(minimum=5)).check()

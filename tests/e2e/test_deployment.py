@@ -141,6 +141,32 @@ def test_silos_learn_together_from_their_own_files_and_strangers_stay_out(motet:
     assert b"northsecret" not in kept and b"southsecret" not in kept  # the texts stayed where they are
 
 
+def test_silos_with_their_own_files_add_up_in_secret_under_noise_they_make_together(motet: Processes, tmp_path: Path) -> None:
+    """A silo knows of no other before a sum begins; how many there are, and how much noise that is, it hears there."""
+    run, at = tmp_path / "run", f"127.0.0.1:{free_port()}"
+    rows = [f"letter {k} {'good fine' if k % 2 else 'bad poor'},{'yes' if k % 2 else 'no'}" for k in range(24)]
+    (tmp_path / "letters.csv").write_text("\n".join(["body,verdict", *rows]))
+    recipe = {
+        "rounds": 2,
+        "model": {"name": "tiny", "max_tokens": 16},
+        "algorithm": "fedavg",
+        "solver": {"lr": 0.05, "batch": 8},
+        "data": {"path": f"{tmp_path}/letters.csv", "text": "body", "label": "verdict"},
+        "secure": "secagg",
+        "privacy": {"type": "distributed", "clip": 1.0, "noise": 1.0},
+    }
+    (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
+    server = motet("serve", str(tmp_path / "recipe.yaml"), "transport.clients=3", "--bind", at, "--out", str(run))
+    own = ["--data", str(tmp_path / "letters.csv"), "data.text=body", "data.label=verdict", "--memory", str(tmp_path / "m")]
+    silos = [motet("join", "--server", at, "--name", name, *own) for name in ("hill", "lake", "wood")]
+    for process in (*silos, server):
+        said, _ = process.communicate(timeout=240)
+        assert process.returncode == 0, said
+    summary = json.loads((run / "summary.json").read_text())
+    assert (summary["clients"], summary["lost"]) == (3, [])
+    assert rounds(run) == 2
+
+
 def test_silos_with_different_tasks_learn_what_they_have_in_common(motet: Processes, tmp_path: Path) -> None:
     """One classifies letters, the other tags words in reports: they share the encoder, and each has its own head."""
     run, at = tmp_path / "run", f"127.0.0.1:{free_port()}"
@@ -154,6 +180,7 @@ def test_silos_with_different_tasks_learn_what_they_have_in_common(motet: Proces
         "model": {"name": "tiny", "max_tokens": 16},
         "algorithm": "fedavg",
         "solver": {"lr": 0.05, "batch": 8},
+        "evaluation": {"choose": "score"},  # of all groups together, which no single one knows
         "groups": [
             {"name": "letters", "data": {"path": f"{tmp_path}/public.csv", "text": "body", "label": "verdict"}},
             {"name": "reports", "data": {"path": f"{tmp_path}/public.conll"}},

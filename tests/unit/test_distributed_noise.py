@@ -253,6 +253,6 @@ def test_without_a_secure_sum_it_is_refused_and_with_any_it_is_not(protocol: str
 
 def test_more_colluders_than_a_sum_can_bear_are_refused_before_anything_runs(federation: Federation) -> None:
     with pytest.raises(ConfigError, match=r"privacy.colluders is 0.9"):
-        Plan(federation, fedavg(SOLVER), 1, private=distributed(1.0, 1.0, colluders=0.9), secure=secagg())
+        Plan(federation, fedavg(SOLVER), 1, private=distributed(1.0, 1.0, colluders=0.9), secure=secagg()).check()
     with pytest.raises(ConfigError, match=r"privacy.colluders is 1.5"):
         distributed(1.0, 1.0, colluders=1.5)

@@ -24,7 +24,7 @@ from motet.experiment.memory import PeakMemory
 from motet.experiment.options import fill
 from motet.experiment.plan import plan_of
 from motet.experiment.run import run
-from motet.experiment.serve import NetworkOptions, open_office
+from motet.experiment.serve import NetworkOptions, check_silos, open_office
 from motet.experiment.session import Finished, finish, open_folder
 from motet.experiment.silo import Builder, Own
 from motet.learning.bench import Scratch
@@ -43,8 +43,9 @@ def serve(config: Config, folder: Path, *, resume: bool, told: Told, watch: Watc
     """Run a recipe with clients who come over a network. Baselines are a simulation's, and are left out."""
     config = config if resume else resolved(replace(config, baselines={}))
     build_privacy(config, algorithm := build_algorithm(config))
-    build_secure(config, algorithm)  # what cannot work is said before anybody is let in
+    build_secure(config, algorithm)
     options = fill(NetworkOptions, config.transport.options, "transport")
+    check_silos(config, options)  # what cannot work is said before anybody is let in
     if not resume:
         open_folder(folder, {"": config})
     office = open_office(config, folder, options)

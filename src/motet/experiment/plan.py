@@ -57,7 +57,7 @@ class Judged(Protocol):
 
 @dataclass(frozen=True, eq=False)
 class Plan:
-    """Everything a run needs, put together and checked."""
+    """Everything a run needs, put together; `check` says whether it fits."""
 
     federation: Participants
     algorithm: Algorithm
@@ -74,7 +74,23 @@ class Plan:
     private: Private | None = None
 
     def __post_init__(self) -> None:
-        fewest, there = self.secure.demands.minimum if self.secure else 1, len(self.federation.clients)
+        if self.private and self.private.inside:
+            # here, so that no plan can count ε and forget the noise
+            object.__setattr__(self, "secure", self._noisy(self.private))
+
+    def _noisy(self, private: Private) -> SecureSum:
+        """The secure sum with the noise inside its integers; how much each adds, it finds when it hears who is asked."""
+        if self.secure is None:
+            raise ConfigError(
+                "privacy.type=distributed puts noise inside the integers of a secure sum, and there is none; set "
+                "secure.type=secagg (or secagg_plus, light_secagg), or privacy.type=local."
+            )
+        return replace(self.secure, noise=private.inside)
+
+    def check(self) -> None:
+        """Whether this can be run, for those who know everybody who takes part; a silo knows itself alone."""
+        there = len(self.federation.clients)
+        fewest = self.secure.demands.minimum if self.secure else 1
         if there < fewest:
             raise ConfigError(f"there are {there} clients, and a secure sum is over at least {fewest} (secure.minimum).")
         if self.chooses not in self.federation.task.measures:
@@ -82,21 +98,10 @@ class Plan:
                 f"evaluation.choose is '{self.chooses}'; this task has {', '.join(self.federation.task.measures)}."
                 f"{meant(self.chooses, self.federation.task.measures)}"
             )
-        if self.private and self.private.inside:
-            # here, so that no plan can count ε and forget the noise
-            object.__setattr__(self, "secure", self._noisy(self.private))
-
-    def _noisy(self, private: Private) -> SecureSum:
-        """The secure sum with the noise inside its integers."""
-        if self.secure is None:
-            raise ConfigError(
-                "privacy.type=distributed puts noise inside the integers of a secure sum, and there is none; set "
-                "secure.type=secagg (or secagg_plus, light_secagg), or privacy.type=local."
-            )
-        asked = min(self.cohort.size or len(self.federation.clients), len(self.federation.clients))
-        for noise in private.inside.values():  # what cannot be calibrated is said now
-            noise.grain(asked, self.secure.masking.fewest(asked), self.secure.masking.modulus)
-        return replace(self.secure, noise=private.inside)
+        if self.secure:
+            asked = min(self.cohort.size or there, there)
+            for noise in self.secure.noise.values():  # what cannot be calibrated is said now
+                noise.grain(asked, self.secure.masking.fewest(asked), self.secure.masking.modulus)
 
     @property
     def chooses(self) -> str:
@@ -118,6 +123,14 @@ class Plan:
 
 
 def plan_of(config: Config, federation: Participants) -> Plan:
+    """For those who run it: checked against everybody who takes part."""
+    plan = part_of(config, federation)
+    plan.check()
+    return plan
+
+
+def part_of(config: Config, federation: Participants) -> Plan:
+    """For those who take part in what others run, and may know of nobody else."""
     algorithm = build_algorithm(config)
     secure, private = build_secure(config, algorithm), build_privacy(config, algorithm)
     return Plan(

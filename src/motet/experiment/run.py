@@ -78,6 +78,7 @@ class Running:
     def __init__(
         self, plan: Plan, bench: Bench, folder: Path | None, watch: Watch, connect: Connect = InProcess, apart: bool = False
     ) -> None:
+        plan.check()
         self.plan, self.bench, self.watch = plan, bench, watch
         self.place, self.folder = folder, folder / "checkpoint" if folder else None
         self.judge = Evaluate(plan.algorithm)

@@ -49,6 +49,11 @@ class NetworkOptions:
     chunk: int = 512  # MQTT: KiB of one packet, below the broker's limit
     user: str | None = None  # MQTT; its password is read from MOTET_MQTT_PASSWORD
 
+    @property
+    def of_silos(self) -> bool:
+        """Whether the clients bring their own data."""
+        return self.clients is not None or self.allow is not None
+
     def at(self, address: str) -> Any:
         """How MQTT's broker is spoken to."""
         from motet.transport.mqtt import Broker
@@ -108,7 +113,7 @@ class Book:
         path = folder / "deployment.json"
         if path.exists():
             found = json.loads(path.read_text("utf-8"))
-            return Book(path, found["run"], found["clients"], found["groups"])
+            return Book(path, found["run"], found["clients"], found.get("groups", {}))
         return Book(path, secrets.token_hex(8), [], {})
 
     def meet(self, client: ClientId, group: str) -> None:
@@ -171,10 +176,10 @@ def open_office(config: Config, folder: Path, options: NetworkOptions, here: Fed
     names = [*tokens] if tokens else book.clients if silos else [*here.clients]
     book.add(*(names if silos else ()))
     welcome = welcome_of(config, here, book.run, secrets.token_hex(8))
-    prints = {group.name: fingerprint_of(group.model) for group in here.groups} if silos and len(here.groups) > 1 else {}
-    door = Door(
-        welcome, fingerprint_of(here.model), tuple(names), options.clients or 0, tokens, book.meet, prints, {**book.groups}
-    )
+    prints = {group.name: fingerprint_of(group.model) for group in here.groups} if silos else {}
+    # silos hold their group's model; whoever plays the recipe's clients has all models, and compares the server's
+    everybody = prints.popitem()[1] if len(prints) == 1 else fingerprint_of(here.model)
+    door = Door(welcome, everybody, tuple(names), options.clients or 0, tokens, book.meet, prints, {**book.groups})
     links = Links(door, config.patience.absence, int(options.limit * GIB))
     try:
         address = listen(config.transport.type, links, options)
@@ -184,9 +189,19 @@ def open_office(config: Config, folder: Path, options: NetworkOptions, here: Fed
     return Office(links, address, book, here, options.clients or len(names), silos)
 
 
+def check_silos(config: Config, options: NetworkOptions) -> None:
+    """What is asked of a corpus that lies in one place, and cannot be of silos."""
+    share = max(group.data.dev_share for group in config.everybody)
+    if options.of_silos and share:
+        raise ConfigError(
+            f"data.dev_share is {share:g}, and a development set is drawn over the rows of all clients, which silos keep to "
+            "themselves; leave it out."
+        )
+
+
 def server_federation(config: Config, options: NetworkOptions) -> Federation:
     """Of silos the server divides nothing: its own texts stay together."""
-    if options.clients is None and options.allow is None:
+    if not options.of_silos:
         return build_federation(config)
     one = Choice("uniform", {"clients": 1})
     groups = tuple(replace(group, clients=1, partition=one) for group in config.groups)

@@ -21,12 +21,11 @@ from motet.experiment.config import Config, GroupChoice
 from motet.experiment.features import cached_features
 from motet.experiment.federation import Federation, Group, Members, arranged
 from motet.experiment.options import choose, fill
-from motet.experiment.plan import plan_of
+from motet.experiment.plan import part_of
 from motet.experiment.recipe import changes
 from motet.learning.bench import Scratch
 from motet.learning.model import Model
 from motet.models.load import load_model
-from motet.partitions.dev import with_dev
 from motet.partitions.partition import Named, Partition, Shares
 from motet.tasks import TASKS, Task
 from motet.transport.door import Welcome
@@ -38,7 +37,8 @@ FROM_WORDS = ("tiny", "bilstm")  # models whose vocabulary is the corpus's own; 
 
 
 def welcome_of(config: Config, federation: Federation, run: str, session: str) -> Welcome:
-    """What the server tells a client. The config's `data` says where the server's own texts are, and stays here."""
+    """What the server tells a client. The config's `data`, which say where the server's own texts are, travel with the rest:
+    the digest is of all of it. A client with its own data opens nothing that they name."""
     said = {name: value for name, value in config.plain().items() if name not in ("transport", "checkpoint", "baselines")}
     pairs = zip(config.everybody, federation.groups, strict=True)
     return Welcome(run, session, config.digest, said, {group.name: _told(choice, group) for choice, group in pairs})
@@ -104,7 +104,7 @@ class Builder:
                 "use the same version of Motet on both sides."
             )
         federation = build_federation(config) if own.data is None else own_federation(config, welcome, own)
-        plan = plan_of(config, federation)
+        plan = part_of(config, federation)
         journal = Journal(own.memory / welcome.run)
         bench = make_bench(device_of(own.device), InProcessOptions(0), [federation], self.scratch)
         told = ", ".join(f"{address} ({reveals})" for program in plan.programs for address, reveals in offered(program).items())
@@ -137,8 +137,6 @@ def own_federation(config: Config, welcome: Welcome, own: Own) -> Federation:
     train = Shares.cut(np.arange(corpus.train), np.array([corpus.train]))
     test = Shares.cut(np.arange(corpus.train, len(corpus)), np.array([len(corpus) - corpus.train]))
     partition = Partition(train, test, {"type": "silo"}, Named(np.array([own.names[0]])))
-    if choice.data.dev_share:
-        partition = with_dev(partition, choice.data.dev_share, seed.of("partition"))
     members = Members(partition.clients, 0, 1)
     group = arranged(name, task, model, corpus, features, partition, choice.model.max_tokens, members)
     return Federation((group,), group, seed)

@@ -6,6 +6,7 @@ import hashlib
 import hmac
 import re
 import secrets
+import threading
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -81,7 +82,8 @@ class Door:
     """`expected` are the clients' names; with `room` anybody may come in until so many have. `tokens` are hashes by name.
 
     `fingerprint` is that of everybody's model, or where clients bring their own data and are not all alike, `groups` has one a
-    group, and `members` who belongs to which.
+    group, and `members` who belongs to which. A group that is only claimed may still be corrected: who mistyped it finds out
+    when it reads its data.
     """
 
     welcome: Welcome
@@ -89,9 +91,11 @@ class Door:
     expected: Collection[ClientId] = ()
     room: int = 0
     tokens: Mapping[ClientId, str] = field(default_factory=dict)
-    known: Callable[[ClientId, str], None] = lambda client, group: None  # told of a newcomer before he is let in
+    known: Callable[[ClientId, str], None] = lambda client, group: None  # told of a newcomer before anything is asked of him
     groups: Mapping[str, str] = field(default_factory=dict)
     members: dict[ClientId, str] = field(default_factory=dict)
+    claimed: dict[ClientId, str] = field(default_factory=dict)
+    guard: threading.Lock = field(default_factory=threading.Lock, repr=False)  # networks have a thread for each who knocks
 
     def refusal(self, hello: Knock, certified: str | None = None) -> str | None:
         """Why this client is not let in; None if it is. `certified` is the name in its certificate, if it showed one."""
@@ -104,19 +108,26 @@ class Door:
             )
         if not hello.clients or len(hello.clients) > max(1, len(self.expected), self.room):
             return f"you come with {len(hello.clients)} names; give at least one, and no more than there are clients."
-        for client in hello.clients:
-            if why := self._stranger(client, hello.token, certified) or self._misplaced(client, hello.group):
-                return why
-        for client in hello.clients:
-            if client not in self.expected or (hello.group and client not in self.members):
-                self.known(client, hello.group)
-            self.expected = (*self.expected, client) if client not in self.expected else self.expected
-            self.members[client] = hello.group
+        with self.guard:
+            for client in hello.clients:
+                if why := self._stranger(client, hello.token, certified) or self._misplaced(client, hello.group):
+                    return why
+            self.claimed |= dict.fromkeys(hello.clients, hello.group)
         return None
+
+    def settle(self, clients: Collection[ClientId]) -> None:
+        """These hold the model of the group they claimed: from now on they belong to it."""
+        with self.guard:
+            for client in clients:
+                group = self.claimed.get(client, "")
+                if client not in self.expected or (group and client not in self.members):
+                    self.known(client, group)
+                self.expected = (*self.expected, client) if client not in self.expected else self.expected
+                self.members.setdefault(client, group)
 
     def print_of(self, client: ClientId) -> str:
         """The fingerprint that this client's model must have."""
-        return self.groups.get(self.members.get(client, ""), self.fingerprint)
+        return self.groups.get(self.members.get(client, self.claimed.get(client, "")), self.fingerprint)
 
     def _misplaced(self, client: ClientId, group: str) -> str | None:
         if self.groups and group not in self.groups:
@@ -136,6 +147,7 @@ class Door:
                 return f"'{client}' with this token is not on the server's list; check --name and the token."
         if certified is not None and certified != client:
             return f"your certificate is for '{certified}', not for '{client}'."
-        if client not in self.expected and len(self.expected) >= self.room:
-            return f"'{client}' is none of the clients of this run; check --name."
-        return None
+        # a place is kept for those who are still building their side
+        if client in self.claimed or client in self.expected or len({*self.expected, *self.claimed}) < self.room:
+            return None
+        return f"'{client}' is none of the clients of this run; check --name."

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import threading
 import time
 from collections import Counter, deque
@@ -18,6 +19,8 @@ from motet.wire import unpack
 from motet.wire.pack import HEAD_LIMIT
 
 RUBBISH = 10  # messages that make no sense, after which a link is closed
+DISK, FILES = "room on disk, in TMPDIR", "a higher limit of open files (ulimit -n)"
+REMEDIES = {errno.ENOSPC: DISK, errno.EDQUOT: DISK, errno.EMFILE: FILES}
 
 
 class Link(Protocol):
@@ -173,6 +176,7 @@ class Links:
             prints = f"fingerprint {ready.fingerprint[:12]}, the server's {wanted[:12]}"
             self.rubbish(link, f"{why} ({prints}).", final=True)
             return
+        self.door.settle(self.names[link])
         with self.news:
             clients = self.names[link]
             replaced = {self.links[c] for c in clients if c in self.links} - {link}
@@ -203,4 +207,5 @@ class Links:
 
 def unkept(error: OSError) -> str:
     """For a client whose message the server could not take in."""
-    return f"the server cannot keep your message ({error.strerror}); there it needs room on disk, in TMPDIR."
+    needs = REMEDIES.get(error.errno or 0)
+    return f"the server cannot keep your message ({error.strerror or error}){f'; there it needs {needs}' if needs else ''}."
