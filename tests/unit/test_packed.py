@@ -266,3 +266,59 @@ def test_a_device_that_does_not_hold_one_client_is_an_error_with_a_way_out(monke
     monkeypatch.setattr(bench_file, "fit", never)
     with pytest.raises(RunError, match=r"does not hold one client.*lower solver\.batch"):
         together(jobs_of(CASES["Bert SequenceClassification"]), width=4)
+
+
+class Keys:
+    """Stands where steps are recorded: what each would be recorded under."""
+
+    def __init__(self) -> None:
+        self.found: list[Any] = []
+
+    def play(self, key: Any, kind: Any, step: Any) -> None:
+        self.found.append(key)
+        step()
+
+
+def keys_of(bench: Together, jobs: list[Fit]) -> set[Any]:
+    bench.tape = keys = Keys()  # type: ignore[assignment]
+    for i, job in enumerate(jobs):
+        bench.submit(i, job)
+    while bench.waiting:
+        bench.ready()
+    return set(keys.found)
+
+
+def test_steps_on_other_texts_or_in_smaller_batches_are_other_recordings() -> None:
+    """One model and one shape of a batch: two corpora of one task, or clients who cannot fill a batch."""
+    case = CASES["Bert SequenceClassification"]
+    model, first, second = case.model(), texts(case, 16), replace(texts(case, 16), key="others")
+    many, few = (8, 8), (3, 3)
+    bench = Together(CPU, width=8, half=False)
+
+    def recorded(features: Any, sizes: tuple[int, ...]) -> set[Any]:
+        parts = enumerate(shares(features, sizes))
+        return keys_of(bench, [Fit(model, model.fresh, part, case.objective, SGD, 5 + i) for i, part in parts])
+
+    for _ in range(2):  # buffers are made in the first turn, and stay
+        by = [recorded(first, many), recorded(second, many), recorded(first, few)]
+    assert by[0] and by[1] and by[2]
+    assert not by[0] & by[1]
+    assert not by[0] & by[2]
+    assert recorded(first, many) == by[0]
+
+
+def test_the_same_steps_are_recorded_once_and_another_optimiser_s_apart() -> None:
+    """With a proximal term too, whose anchors need a place of their own: what moves them must not outlive the first fit."""
+    case = CASES["Bert SequenceClassification"]
+    model, features = case.model(), texts(case, 16)
+    bench = Together(CPU, width=8, half=False)
+
+    def recorded(solver: Solver) -> set[Any]:
+        parts = enumerate(shares(features, (8, 8)))
+        return keys_of(bench, [Fit(model, model.fresh, part, case.objective, solver, 5 + i) for i, part in parts])
+
+    plain = recorded(replace(SGD, pull=0.0))
+    pulled = [recorded(SGD) for _ in range(3)]
+    assert pulled[0] == pulled[1] == pulled[2]
+    assert not pulled[2] & plain
+    assert not recorded(replace(SGD, momentum=0.9)) & pulled[2]

@@ -50,13 +50,13 @@ class Training:
     def __init__(self, jobs: Sequence[Fit], pack: Pack, slate: Slate, half: bool) -> None:
         self.jobs, self.pack, self.slate, self.half = jobs, pack, slate, half
         self.solver, self.objective = jobs[0].solver, jobs[0].objective
-        self.optimiser = optimiser_for(pack, jobs)
         self.clips = (
             self._each("clips", [j.solver.clip or float("inf") for j in jobs]) if any(j.solver.clip for j in jobs) else None
         )
         self.pulls = self._each("pulls", [j.solver.pull for j in jobs]) if any(j.solver.pull for j in jobs) else None
         if self.pulls is not None:
             self.anchors = pack.taken([j.anchor or j.start for j in jobs], pack.vectors("anchor"))
+        self.optimiser = optimiser_for(pack, jobs)  # the last that needs a place of the pack's own: what moves makes it anew
         decays = [j.solver.weight_decay for j in jobs]
         self.decays = self._each("decays", decays) if any(decays) else None
         self.acts: Tensor | None = None
@@ -82,7 +82,7 @@ class Training:
         if tape is None:
             self._step()
         else:
-            what = (self.objective, self.solver.optimizer, self.clips is None, self.pulls is None, self.decays is None)
+            what = (self.objective, self.optimiser.number, self.clips is None, self.pulls is None, self.decays is None)
             kind = (id(self.pack), *what)
             tape.play((kind, self.pack.generation, self.pack.clients, self.pack.size, clients, shapes), kind, self._step)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import count
 from typing import Any
 
 import torch
@@ -11,6 +12,7 @@ from torch import Tensor, nn
 from motet.learning.jobs import Fit, Momenta
 from motet.learning.pack import Pack
 
+_NUMBERS = count(1)  # no two optimisers have one, so that a recorded step never moves the tensors of one that is gone
 _MOMENTS = {"sgd": ("momentum_buffer",), "adamw": ("exp_avg", "exp_avg_sq")}
 
 
@@ -34,7 +36,7 @@ class Optimiser:
     """
 
     def __init__(self, pack: Pack, kind: str, momentum: float) -> None:
-        self.pack, self.generation = pack, pack.generation
+        self.pack, self.generation, self.number = pack, pack.generation, next(_NUMBERS)
         self.names = () if kind == "sgd" and not momentum else _MOMENTS[kind]
         self.moments = {name: pack.vectors(name) for name in self.names}
         self.vectors = [nn.Parameter(row) for row in pack.flat]

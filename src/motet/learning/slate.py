@@ -29,7 +29,7 @@ class Slate(Protocol):
 
     def active(self, at: int) -> int: ...
     def turn(self, at: int) -> Any:
-        """Make step `at` the current one; returns what its shapes depend on."""
+        """Make step `at` the current one; returns what a recording of it depends on."""
 
     def batch(self, clients: int) -> Batch: ...
     def counts(self, clients: int) -> Tensor | None:
@@ -146,7 +146,7 @@ class DeviceSlate:
 
     def turn(self, at: int) -> Any:
         self.now = self.widths[at]
-        return self.now
+        return id(self.resident), self.rows, self.now  # a recording reads these texts, from tables of this many rows
 
     def batch(self, clients: int) -> Batch:
         rows = self.index.index_select(0, self.at)[0, :clients].reshape(-1)
