@@ -308,11 +308,8 @@ def build_privacy(config: Config, algorithm: Algorithm) -> Private | None:
             f"{algorithm.name} reads single clients' replies ({', '.join(loud)}), and privacy.type={config.privacy.type} "
             "adds noise to sums; choose another algorithm, or privacy.type=none."
         )
-    if private is not None and private.inside and config.secure.type == "none":
-        raise ConfigError(
-            f"privacy.type={config.privacy.type} puts noise inside the integers of a secure sum, and secure.type is none; set "
-            "secure.type=secagg (or secagg_plus, light_secagg), or privacy.type=local."
-        )
+    if private is not None:
+        private.check_under(config.secure.type != "none", "secure.type is none")
     return private
 
 

@@ -74,18 +74,12 @@ class Plan:
     private: Private | None = None
 
     def __post_init__(self) -> None:
-        if self.private and self.private.inside:
-            # here, so that no plan can count ε and forget the noise
-            object.__setattr__(self, "secure", self._noisy(self.private))
-
-    def _noisy(self, private: Private) -> SecureSum:
-        """The secure sum with the noise inside its integers; how much each adds, it finds when it hears who is asked."""
-        if self.secure is None:
-            raise ConfigError(
-                "privacy.type=distributed puts noise inside the integers of a secure sum, and there is none; set "
-                "secure.type=secagg (or secagg_plus, light_secagg), or privacy.type=local."
-            )
-        return replace(self.secure, noise=private.inside)
+        """The noise goes inside the secure sum's integers here, so that no plan can count ε and forget the noise; how much each
+        client adds, it finds when it hears who is asked."""
+        if self.private:
+            self.private.check_under(self.secure is not None)
+        if self.private and self.secure:
+            object.__setattr__(self, "secure", replace(self.secure, noise=self.private.inside))
 
     def check(self) -> None:
         """Whether this can be run, for those who know everybody who takes part; a silo knows itself alone."""

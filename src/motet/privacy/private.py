@@ -62,6 +62,14 @@ class Private:
         if not 0 <= self.colluders < 1:
             raise ConfigError(f"privacy.colluders is {self.colluders}; it is a share of the clients, at least 0 and below 1.")
 
+    def check_under(self, secure: bool, lacking: str = "there is none") -> None:
+        """Noise inside a sum needs a secure one; `lacking` says where it was looked for."""
+        if self.inside and not secure:
+            raise ConfigError(
+                f"privacy.type={self.where} puts noise inside the integers of a secure sum, and {lacking}; set "
+                "secure.type=secagg (or secagg_plus, light_secagg), or privacy.type=local."
+            )
+
     @property
     def inside(self) -> dict[str, Skellam]:
         """The noise to be put inside a secure sum's integers, by the address of the work whose replies it is for."""
