@@ -18,7 +18,7 @@ from motet.experiment.federation import Federation
 from motet.experiment.memory import PeakMemory
 from motet.learning.bench import Alone, one_thread
 from motet.learning.solver import Solver
-from motet.learning.spare import spare
+from motet.learning.spare import spare_on
 from motet.learning.workers import default_count
 
 MOST_ON_A_GPU = 4
@@ -105,13 +105,11 @@ def _jobs(runs: Mapping[str, Run], paces: list[Pace], wanted: int | None) -> int
     if wanted is not None:
         return min(wanted, len(runs))
     device = device_of(next(iter(runs.values())).config.device)
-    need = max(pace.memory for pace in paces)
     if device.type == "cpu":
-        fit, most = int(0.7 * spare() / max(1, need)), default_count()
+        need, most = max(pace.memory for pace in paces), default_count()
     else:
-        free = torch.cuda.mem_get_info(device)[0]
-        fit, most = int(0.7 * free / max(1, 2 * torch.cuda.max_memory_reserved(device))), min(MOST_ON_A_GPU, _cores() // 4)
-    return max(1, min(most, fit, len(runs)))
+        need, most = 2 * torch.cuda.max_memory_reserved(device), min(MOST_ON_A_GPU, _cores() // 4)
+    return max(1, min(most, int(0.7 * spare_on(device) / max(1, need)), len(runs)))
 
 
 def _cores() -> int:

@@ -14,6 +14,12 @@ from motet.cli.app import app, guarded
 if TYPE_CHECKING:
     from motet.benchmark.session import Benchmark
 
+Only = Annotated[list[str] | None, typer.Option(help="Only these cells: a table, row or column, or table/row/column.")]
+Into = Annotated[
+    Path | None,
+    typer.Option(help="Fill in this suite's places in a Markdown file (docs/papers.md); with --dry-run, of what is done."),
+]
+
 
 @app.command()
 @guarded
@@ -22,19 +28,14 @@ def bench(
     seeds: Annotated[int | None, typer.Option(help="How many seeds. Default: 3; with --quick what the suite says.")] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:0.")] = "auto",
     quick: Annotated[bool, typer.Option("--quick", help="A small version: minutes on two cores.")] = False,
-    only: Annotated[
-        list[str] | None, typer.Option(help="Only these cells: a table, row or column, or table/row/column.")
-    ] = None,
+    only: Only = None,
     resume: Annotated[
         bool, typer.Option("--resume", help="Go on with what was asked for in --out; try again what failed.")
     ] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for the results. Default: runs/bench/<suite>.")] = None,
     jobs: Annotated[int | None, typer.Option(help="How many runs side by side. Default: as many as fit.")] = None,
     dry: Annotated[bool, typer.Option("--dry-run", help="Say what would be run and how long it would take.")] = False,
-    into: Annotated[
-        Path | None,
-        typer.Option(help="Fill in this suite's places in a Markdown file (docs/papers.md); with --dry-run, of what is done."),
-    ] = None,
+    into: Into = None,
     beside: Annotated[int | None, typer.Option(hidden=True, help="Help the process with this number.")] = None,
 ) -> None:
     """Every table of a paper with one command: methods × corpora × partitions × seeds. What is done is not done again."""
@@ -51,20 +52,16 @@ def bench(
     if resume:
         benchmark.store.forgive(benchmark.runs)
     told = dry and into is not None  # only the tables, of what is done
-    if not told:
-        _carry_out(benchmark, jobs, dry)
+    try:
+        if not told:
+            _carry_out(benchmark, jobs, dry)
+    except KeyboardInterrupt:
+        raise KeyboardInterrupt(f"motet bench {suite} --resume --out {folder}") from None
     if told or not dry:
         _tell(benchmark, into)
 
 
 def _carry_out(benchmark: Benchmark, jobs: int | None, dry: bool) -> None:
-    try:
-        _carry_on(benchmark, jobs, dry)
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"motet bench {benchmark.asked.suite} --resume --out {benchmark.folder}") from None
-
-
-def _carry_on(benchmark: Benchmark, jobs: int | None, dry: bool) -> None:
     from rich.console import Console
 
     from motet.benchmark.estimate import estimated

@@ -144,9 +144,9 @@ def own_federation(config: Config, welcome: Welcome, own: Own) -> Federation:
 
 def group_of(config: Config, welcome: Welcome, wanted: str) -> tuple[str, GroupChoice]:
     """The group a client belongs to, by its name; where all are alike, there is one and nobody need name it."""
-    known = dict(zip(welcome.groups, config.everybody, strict=False))
     if len(welcome.groups) != len(config.everybody):
         raise ConfigError(f"the server speaks of {len(welcome.groups)} groups and its recipe has {len(config.everybody)}.")
+    known = dict(zip(welcome.groups, config.everybody, strict=True))
     if len(known) == 1 and not wanted:
         return next(iter(known.items()))
     if wanted not in known:

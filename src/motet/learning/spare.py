@@ -20,14 +20,14 @@ def take_share(device: torch.device, share: float) -> None:
 def spare_on(device: torch.device) -> int:
     """Bytes of the device's memory that this process could still fill; on CPU those of the machine."""
     if device.type != "cuda":
-        return int(spare() * _SHARES.get(device.type, 1.0))
+        return int(_beside() * _SHARES.get(device.type, 1.0))
     free, whole = torch.cuda.mem_get_info(device)
     reserved, used = torch.cuda.memory_reserved(device), torch.cuda.memory_allocated(device)
     ours = int(whole * _SHARES.get(device.type, 1.0)) - reserved
     return max(0, min(free, ours)) + reserved - used
 
 
-def spare() -> int:
+def _beside() -> int:
     """Bytes that could be had without anything being pushed out; where nobody tells, those of a small machine."""
     try:
         lines = Path("/proc/meminfo").read_text("utf-8").splitlines()
