@@ -1,0 +1,115 @@
+"""Recorded steps against steps taken one by one: the same rounds of trainings on one bench, with recording and without.
+
+    python -m benchmarks.recorded [--device cuda]
+
+A recording outlives the training it was made in, so what can go wrong shows only in later rounds, and only where two trainings
+share a bench: other texts, other batch sizes, other optimisers, anchors that have moved. Prints the largest relative distance
+of the updates in any round (float32), and ends with 1 where it is not rounding. The biases of attention's keys are left out:
+their gradient is nothing but rounding, which AdamW scales up to whole steps.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+import torch
+from tests.families import CASES, shares, texts
+
+from motet.core.params import Params
+from motet.learning.bench import Alone
+from motet.learning.jobs import Fit, Fitted
+from motet.learning.model import Model
+from motet.learning.solver import Solver
+from motet.learning.together import Together
+
+ROUNDS = 3
+ROUNDING = 1e-4
+CASE = CASES["Bert SequenceClassification"]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """One federation: whose texts (by their seed), how many each client has, and how it trains."""
+
+    solver: Solver
+    sizes: tuple[int, ...] = (24, 24, 18, 9)
+    corpus: int = 0
+    anchored: bool = False  # to where the client began, not to where the round begins
+
+
+SGD = Solver(optimizer="sgd", lr=0.1, batch=4, epochs=3)
+ADAM = Solver(optimizer="adamw", lr=1e-3, batch=4, epochs=3)
+STORIES: dict[str, Sequence[Kind]] = {
+    "sgd": [Kind(SGD)],
+    "adamw": [Kind(ADAM)],
+    "adamw with decay": [Kind(replace(ADAM, weight_decay=0.1))],
+    "momentum": [Kind(replace(SGD, momentum=0.9))],
+    "a pull to the round's start": [Kind(replace(ADAM, pull=0.5))],
+    "a pull elsewhere": [Kind(replace(SGD, pull=0.5), anchored=True)],
+    "two corpora": [Kind(ADAM), Kind(ADAM, corpus=1)],
+    "two batch sizes": [Kind(ADAM), Kind(replace(ADAM, batch=6))],
+    "few examples": [Kind(ADAM), Kind(ADAM, sizes=(3, 2, 1, 1))],
+    "two optimisers": [Kind(ADAM), Kind(SGD), Kind(replace(SGD, momentum=0.9))],
+    "more clients, then fewer": [Kind(ADAM), Kind(ADAM, sizes=(24,) * 7), Kind(ADAM, sizes=(24, 9))],
+}
+
+
+def jobs_of(kind: Kind, model: Model, start: Params, number: int) -> list[Fit]:
+    features = replace(texts(CASE, sum(kind.sizes), seed=kind.corpus), key=f"corpus {kind.corpus}, {sum(kind.sizes)} rows")
+    anchor = model.fresh if kind.anchored else None
+    return [
+        Fit(model, start, e, CASE.objective, kind.solver, 100 * number + i, anchor=anchor)
+        for i, e in enumerate(shares(features, kind.sizes))
+    ]
+
+
+def told(story: Sequence[Kind], device: torch.device, recorded: bool | None) -> tuple[list[torch.Tensor], int]:
+    """The updates of every round, each round beginning with the mean of the one before; None: one by one."""
+    model = CASE.model()
+    model.move(device)
+    bench = Alone(device) if recorded is None else Together(device, width=8, half=False, record=recorded)
+    start, updates = model.fresh, list[torch.Tensor]()
+    counts = torch.ones_like(start.flat, device="cpu")
+    for name, span in start.layout.spans.items():
+        counts[span] = float("key.bias" not in name)
+    for number in range(ROUNDS * len(story)):
+        jobs = jobs_of(story[number % len(story)], model, start, number)
+        ends = [bench.run(job) for job in jobs] if isinstance(bench, Alone) else side_by_side(bench, jobs)
+        updates += [(end.params.flat.cpu() - start.flat.cpu()) * counts for end in ends]
+        start = Params(start.layout, torch.stack([end.params.flat for end in ends]).mean(0))
+    graphs = len(bench.tape.graphs) if isinstance(bench, Together) and bench.tape else 0
+    return updates, graphs
+
+
+def side_by_side(bench: Together, jobs: Sequence[Fit]) -> list[Fitted]:
+    for i, job in enumerate(jobs):
+        bench.submit(i, job)
+    found: dict[int, Fitted] = {}
+    while len(found) < len(jobs):
+        found |= dict(bench.ready())  # type: ignore[arg-type]
+    return [found[i] for i in range(len(jobs))]
+
+
+def main() -> int:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--device", default="cuda")
+    device = torch.device(parser.parse_args().device)
+    torch.backends.cuda.matmul.allow_tf32 = False
+    wrong = 0
+    print(f"{'':30} {'to unrecorded':>14} {'to one by one':>14}  recordings")
+    for name, story in STORIES.items():
+        found, graphs = told(story, device, recorded=True)
+        gaps = []
+        for other in (False, None):
+            wanted, _ = told(story, device, recorded=other)
+            gaps.append(max(float((f - w).norm() / (w.norm() + 1e-12)) for f, w in zip(found, wanted, strict=True)))
+        wrong += max(gaps) > ROUNDING
+        print(f"{name:30} {gaps[0]:14.1e} {gaps[1]:14.1e}  {graphs}", flush=True)
+    return 1 if wrong else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
