@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+import transformers as hf
 from tests.conftest import SMALL
 from tests.unit.test_packed import Keys, gap, keys_of, together
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -20,17 +21,24 @@ from motet.experiment.config import Choice
 from motet.experiment.federation import Federation
 from motet.learning.backbone import Contrasted, MaskedWords, Reconstruction
 from motet.learning.bench import Alone, Scratch
+from motet.learning.buckets import order_of
 from motet.learning.columns import asked
 from motet.learning.corruption import Marks, masked, noised
 from motet.learning.features import Examples, Ragged
 from motet.learning.fit import Training
 from motet.learning.jobs import Beside, Course, Fit, Fitted
+from motet.learning.model import Model
 from motet.learning.objectives import IGNORED
+from motet.learning.pack import Pack
+from motet.learning.resident import Resident
 from motet.learning.slate import DeviceSlate
 from motet.learning.solver import Solver
 from motet.learning.together import Together
+from motet.learning.way import Found
 from motet.learning.workers import Workers
+from motet.models.encoder_decoder import from_nothing
 from motet.models.load import ModelChoice
+from motet.models.mixed import Mixed
 from motet.wire.pack import frame, from_buffer, raw, split, unframe
 
 CPU = torch.device("cpu")
@@ -193,6 +201,21 @@ def test_no_step_looks_at_what_it_computes(kind: str, readers: Federation, monke
     assert {"_losses", "batch"} <= set(seen)
 
 
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_recorded_step_finds_its_tables_where_and_as_long_as_they_were(kind: str, readers: Federation) -> None:
+    """Whatever is in them this time: a recording holds addresses, and the lengths that indices are checked against."""
+    pack = Pack(readers.model, readers.model.module, CPU)
+    resident = Resident(shares(readers)[0].features, CPU)
+    seen = []
+    for share in (2, 1):
+        jobs = [replace(job, examples=job.examples.part(np.arange(len(job.examples) // 2 * share))) for job in
+                KINDS[kind](readers, Solver(batch=2, steps=2), 0)[:3]]  # fmt: skip
+        slate = DeviceSlate(jobs, [order_of(job) for job in jobs], pack, resident)
+        tensors = [t for c in slate.columns for held in (c.values, c.offsets, c.first) for t in held.values()]
+        seen.append([(t.data_ptr(), tuple(t.shape)) for t in (*tensors, *(c.numbers for c in slate.columns))])
+    assert seen[0] == seen[1]
+
+
 def test_labels_of_a_client_stand_in_one_row() -> None:
     lengths = torch.tensor([[2, 0, 3], [0, 1, 0]])
     assert asked(lengths, 4, 6).tolist() == [[0, 1, 8, 9, 10, -1], [4, -1, -1, -1, -1, -1]]
@@ -224,3 +247,68 @@ def test_a_ragged_column_is_the_same_behind_a_wire() -> None:
     assert again.pad == IGNORED
     assert [again[i].tolist() for i in range(3)] == [[4, 5], [], [6]]
     assert again.part(np.array([2, 0])).beside(np.arange(2))[0].tolist() == [[6, IGNORED], [4, 5]]
+
+
+def of_another_kind(readers: Federation, jobs: list[Fit]) -> list[Fit]:
+    """The same jobs on a RoBERTa, whose places are counted from its tokens and end where the corpus' longest text does."""
+    known, tokenizer = readers.model.module.config.encoder, readers.model.tokenizer
+    longest = int(jobs[0].examples.features.lengths.max())
+    config = hf.RobertaConfig(
+        vocab_size=known.vocab_size, pad_token_id=tokenizer.pad_token_id, type_vocab_size=1, num_attention_heads=2,
+        max_position_embeddings=longest + tokenizer.pad_token_id + 1, **{"num_hidden_layers": 2, **SMALL},
+    )  # fmt: skip
+    module = Mixed(from_nothing(config, tokenizer), "qa", ())
+    model = Model("another", module, module.anatomy().parts, tokenizer)
+    return [replace(job, model=model, start=model.fresh) for job in jobs]
+
+
+@pytest.mark.parametrize("kind", ["masked words", "garbled texts"])
+def test_another_kind_of_encoder_learns_side_by_side_too(kind: str, readers: Federation) -> None:
+    jobs = of_another_kind(readers, KINDS[kind](readers, SGD, 0))
+    found, bench = together(jobs)
+    assert next(iter(bench.ways.values())).way == "twins"
+    for i, job in enumerate(jobs):
+        assert gap(found[i].params.flat, Alone(CPU).run(job).params.flat, job.start.flat) < 5e-5
+
+
+def test_where_only_a_forward_pass_is_vectorised_they_go_one_by_one(
+    readers: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Together, "_way", lambda *_: Found("vmap", ""))
+    jobs = KINDS["masked words"](readers, SGD, 0)
+    found, bench = together(jobs)
+    assert {pack.way for pack in bench.packs.values()} == {"plain"}
+    for i, job in enumerate(jobs):
+        assert gap(found[i].params.flat, Alone(CPU).run(job).params.flat, job.start.flat) < 5e-5
+
+
+def test_texts_of_their_own_go_through_the_whole_model_though_its_prefix_is_known(frozen_federation: Federation) -> None:
+    site = frozen_federation.site(frozen_federation.clients[0])
+    texts, words = site.split("train"), Ragged.of([[2, 7, 9, 3], [2, 8, 3], [2, 11, 12, 6, 3]])
+    own = replace(texts.part(np.arange(3)), extra={"input_ids": words, "labels": torch.tensor([0, 1, 2])})
+    given = [Fit(site.model, site.model.fresh, part, site.task.objective, SGD, 5) for part in (texts, own, own)]
+    jobs = [replace(job, seed=i) for i, job in enumerate(given)]
+    scratch = Scratch()
+    scratch.prepare(site.model, texts.features)
+    assert scratch.states
+    found, bench = together(jobs)
+    assert {r.prefix is None for r in bench.residents.values()} == {True, False}
+    for i, job in enumerate(jobs):
+        want = Alone(CPU).run(job).params.flat
+        assert gap(found[i].params.flat, want, job.start.flat) < 1e-4
+        assert gap(Alone(CPU, scratch).run(job).params.flat, want, job.start.flat) < 1e-4
+    scratch.close()
+
+
+def test_a_client_without_examples_may_be_the_last_in_a_pack(readers: Federation) -> None:
+    """It is kept in recorded steps for a while, where it must find some row to read."""
+    for kind in KINDS.values():
+        jobs = kind(readers, SGD, 0)
+        jobs[3] = replace(jobs[3], examples=jobs[3].examples.part(np.arange(0)))
+        found, _ = together(jobs)
+        bench = Together(CPU, width=8, half=False)
+        bench.tape = Keys()  # type: ignore[assignment]
+        for i, job in enumerate(jobs * 5):
+            bench.submit(i, replace(job, seed=i))
+        assert all(isinstance(end, Fitted) for _, end in bench.ready())
+        assert torch.equal(found[3].params.flat, jobs[3].start.flat)

@@ -46,7 +46,7 @@ class Columns:
         once = list({id(c): c for c in each}.values())
         begins = dict(zip(map(id, once), np.cumsum([0, *map(len, once)]).tolist(), strict=False))
         self.values[column] = self.pack.keep_joined(f"{self.name} {column}", once)
-        self._begin(column, [begins[id(c)] for c in each], len(self.values[column]))
+        self._begin(column, [begins[id(c)] for c in each], sum(map(len, once)))
 
     def _put_ragged(self, column: str, each: Sequence[Ragged]) -> None:
         ends = np.cumsum([0, *(len(c.values) for c in each)])

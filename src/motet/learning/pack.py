@@ -110,14 +110,18 @@ class Pack:
         return kept
 
     def keep_joined(self, name: str, tables: Sequence[Tensor]) -> Tensor:
-        """Tables one after another in one buffer, whatever their shape is this time: they may be large."""
-        shape, long = tables[0].shape[1:], sum(len(table) for table in tables)
-        size, mark = long * int(np.prod(shape)), ("joined", name, tables[0].dtype)
+        """Tables one after another in one buffer, whatever their shape is this time: they may be large.
+
+        Like the buffer, what is given back is longer than they are: a recorded step checks against the length it has seen.
+        """
+        shape, mark = tables[0].shape[1:], ("joined", name, tables[0].dtype)
+        each = int(np.prod(shape))
+        size = each * sum(len(table) for table in tables)
         kept: Tensor | None = self.kept.get(mark)
         if kept is None or len(kept) < size:  # an eighth more than now: what next time brings is seldom much larger
-            self.kept[mark] = kept = torch.zeros(size + size // 8 + 1, dtype=tables[0].dtype, device=self.device)
+            self.kept[mark] = kept = torch.zeros(size + size // 8 + each, dtype=tables[0].dtype, device=self.device)
             self.generation += 1
-        at, found = 0, kept[:size].view(long, *shape)
+        at, found = 0, kept[: len(kept) // each * each].view(-1, *shape)
         for table in tables:
             found[at : at + len(table)].copy_(table, non_blocking=True)
             at += len(table)
