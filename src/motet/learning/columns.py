@@ -52,7 +52,8 @@ class Columns:
         ends = np.cumsum([0, *(len(c.values) for c in each)])
         offsets = np.concatenate([[0], *(c.offsets[1:] + end for c, end in zip(each, ends, strict=False))])
         values = np.concatenate([np.zeros(1, np.int32), *(c.values for c in each)])[1 if ends[-1] else 0 :]
-        self.values[column] = self.pack.keep_joined(f"{self.name} {column}", [torch.from_numpy(values)])
+        whole = torch.from_numpy(values.astype(np.int32, copy=False))
+        self.values[column] = self.pack.keep_joined(f"{self.name} {column}", [whole])
         self.offsets[column] = self.pack.keep_joined(f"{self.name} {column} offsets", [torch.from_numpy(offsets)])
         self.pads[column] = each[0].pad
         self._begin(column, np.cumsum([0, *map(len, each)])[:-1].tolist(), len(offsets) - 1)

@@ -153,7 +153,8 @@ class Examples:
     @property
     def shapes(self) -> tuple[object, ...]:
         """Of the extra columns: examples side by side have the same."""
-        return tuple((n, "ragged" if isinstance(c, Ragged) else (*c.shape[1:], c.dtype)) for n, c in self.extra.items())
+        kinds = ((n, ("ragged", c.pad) if isinstance(c, Ragged) else (*c.shape[1:], c.dtype)) for n, c in self.extra.items())
+        return tuple(kinds)
 
     @property
     def lengths(self) -> np.ndarray:
