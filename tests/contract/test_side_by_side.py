@@ -13,8 +13,8 @@ from motet.core.rng import Seed
 from motet.core.script import play
 from motet.core.work import Bench
 from motet.datasets.load import DATASETS
-from motet.experiment.build import make_federation
-from motet.experiment.config import Choice
+from motet.experiment.build import build_federation, make_federation
+from motet.experiment.config import Choice, Config
 from motet.experiment.federation import Federation
 from motet.experiment.plan import Plan
 from motet.experiment.run import Running
@@ -59,6 +59,19 @@ def same(federation: Federation, algorithm: Algorithm) -> None:
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_every_algorithm_learns_the_same_side_by_side(name: str, federation: Federation) -> None:
     same(federation, made(name, solver=SOLVER))
+
+
+def test_clients_of_unlike_tasks_contrast_the_same_side_by_side() -> None:
+    """From the second round on they have neighbours, and others to be unlike; two of them have the same task and one pack."""
+    groups = [
+        {"corpus": "toy-classification", "clients": 2},
+        {"corpus": "toy-qa", "clients": 2, "task": {"question_tokens": 8}},
+        {"corpus": "toy-seq2seq", "clients": 2, "task": {"target_tokens": 6, "beams": 1}},
+    ]
+    model = {"name": "mixed:tiny", "max_tokens": 32, "config": {**DRY, "hidden_size": 16, "intermediate_size": 24}}
+    values = {"model": model, "data": {"limit": 24, "test_limit": 8}, "groups": groups}
+    federation = build_federation(Config.of("unlike", values))
+    same(federation, made("atc", solver=SOLVER, assign=0))
 
 
 @pytest.mark.parametrize("name", DISTILLING)

@@ -27,8 +27,12 @@ def texts(count: int, words: int) -> Examples:
 def test_a_seventh_of_the_words_is_asked_for_and_most_of_them_are_hidden() -> None:
     examples = texts(200, 100)
     lesson = masked(examples, MARKS, np.random.default_rng(0))
-    ids, labels = lesson.extra["input_ids"].numpy(), lesson.extra["labels"].numpy()
-    before = examples.batch(np.arange(200))["input_ids"].numpy()
+    ids, before = (e.batch(np.arange(200))["input_ids"].numpy() for e in (lesson, examples))
+    wanted, places = (lesson.extra[name] for name in ("labels", "places"))
+    assert isinstance(wanted, Ragged)
+    assert isinstance(places, Ragged)
+    labels = np.full(ids.shape, IGNORED)
+    labels[np.repeat(np.arange(200), wanted.lengths), places.values] = wanted.values
     asked = labels != IGNORED
     assert asked.sum() / (200 * 100) == pytest.approx(0.15, abs=0.01)
     assert (labels[asked] == before[asked]).all()
@@ -42,10 +46,11 @@ def test_a_garbled_text_is_to_be_written_as_it_was() -> None:
     examples = texts(20, 40)
     lesson = noised(examples, MARKS, np.random.default_rng(0))
     before = examples.batch(np.arange(20))["input_ids"].numpy()
-    labels, decoder = lesson.extra["labels"].numpy(), lesson.extra["decoder_input_ids"].numpy()
+    batch = lesson.batch(np.arange(20))
+    labels, decoder = batch["labels"].numpy(), batch["decoder_input_ids"].numpy()
     assert (labels == before[:, 1:]).all()  # the words, and the end
     assert (decoder == before[:, :-1]).all()  # the beginning, and the words: each predicts the next
-    ids = lesson.extra["input_ids"].numpy()
+    ids = [row[row != MARKS.pad] for row in batch["input_ids"].numpy()]
     assert all((row == MARKS.mask).any() and len(row) < 42 for row in ids)
 
 
@@ -73,7 +78,7 @@ def test_sentences_change_places_and_stay_whole() -> None:
 
 def test_the_same_generator_gives_the_same_lesson() -> None:
     for make in (masked, noised):
-        first, second = (make(texts(5, 20), MARKS, np.random.default_rng(3)).extra for _ in range(2))
+        first, second = (make(texts(5, 20), MARKS, np.random.default_rng(3)).batch(np.arange(5)) for _ in range(2))
         assert all((first[name] == second[name]).all() for name in first)
 
 

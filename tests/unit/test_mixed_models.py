@@ -12,8 +12,9 @@ import transformers as hf
 from motet.core.errors import ConfigError
 from motet.core.layers import Layers
 from motet.core.rng import Seed
-from motet.learning.backbone import backbone_of
+from motet.learning.backbone import parts_of
 from motet.learning.model import Model
+from motet.learning.pack import Pack
 from motet.models.load import ModelChoice, load_model
 from motet.models.mixed import Mixed
 
@@ -79,4 +80,4 @@ def test_language_models_have_no_place_on_it() -> None:
 def test_a_model_that_is_only_its_task_is_refused_with_what_to_do() -> None:
     plain = load_model(ModelChoice("tiny", 32), "classification", ("a", "b"), texts, Seed(1))
     with pytest.raises(ConfigError, match="mixed:<encoder>"):
-        backbone_of(plain.module)
+        parts_of(Pack(plain, plain.module, torch.device("cpu")))

@@ -1,13 +1,15 @@
 """What is learnt and read where a model is more than its task: it names hidden words, rewrites garbled texts, and compares.
 
 Three objectives and three readouts for a backbone that clients of different tasks share (ATC, Dong et al. 2022). Words are
-scored only where there is a label: for masked words that is a seventh of the positions.
+scored only where there is a label: for masked words that is a seventh of the positions, and padding is never scored. Where that
+is comes with the batch (`asked`), so that no step has to look at what it computes, on a device or side by side.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, ClassVar, Protocol
+from typing import ClassVar, Protocol
 
 import torch
 import torch.nn.functional as F  # noqa: N812
@@ -21,21 +23,21 @@ from motet.learning.objectives import IGNORED, Batch, Forward, Objective
 class Backbone(Protocol):
     """An encoder, a decoder that reads it, a head that names hidden words and one that contrasts."""
 
-    def hidden(self, batch: Batch) -> Tensor: ...
+    def hidden(self, input_ids: Tensor, attention_mask: Tensor, *types: Tensor) -> Tensor: ...
     def decoded(self, input_ids: Tensor, attention_mask: Tensor, decoder_input_ids: Tensor) -> Tensor: ...
     def written(self, states: Tensor) -> Tensor: ...
     def named(self, states: Tensor) -> Tensor: ...
     def represented(self, tokens: Tensor, states: Tensor) -> Tensor: ...
 
 
-def backbone_of(module: Any) -> Backbone:
-    if not hasattr(module, "represented"):
+def parts_of(forward: Forward) -> Callable[..., Tensor]:
+    """What asks for a part of a `Backbone` by its name, for the rows of all clients."""
+    if not hasattr(forward.module, "represented"):
         raise ConfigError(
-            f"{type(module).__name__} names no hidden words and has no decoder, as this algorithm needs; "
+            f"{type(forward.module).__name__} names no hidden words and has no decoder, as this algorithm needs; "
             "set model.name=mixed:<encoder>, such as mixed:minilm or mixed:tiny."
         )
-    found: Backbone = module
-    return found
+    return forward.part
 
 
 @message
@@ -43,13 +45,12 @@ def backbone_of(module: Any) -> Backbone:
 class MaskedWords:
     """Name the words that were hidden, replaced or just asked for (`corruption.masked`)."""
 
-    alone: ClassVar[bool] = True
+    whole: ClassVar[bool] = True
 
     def losses(self, forward: Forward, batch: Batch) -> tuple[Tensor, Tensor]:
-        model = backbone_of(forward.module)
-        width = _width(batch["attention_mask"])
-        short = {n: batch[n][:, :width] for n in ("input_ids", "attention_mask")}
-        return _where_asked(model.hidden(short), batch["labels"][:, :width], model.named)
+        ask = parts_of(forward)
+        states = ask("hidden", batch["input_ids"], batch["attention_mask"])
+        return _where_asked(states, batch, batch["places"], lambda some: ask("named", some))
 
 
 @message
@@ -57,14 +58,13 @@ class MaskedWords:
 class Reconstruction:
     """Write the text as it was before it was garbled (`corruption.noised`)."""
 
-    alone: ClassVar[bool] = True
+    whole: ClassVar[bool] = True
 
     def losses(self, forward: Forward, batch: Batch) -> tuple[Tensor, Tensor]:
-        model = backbone_of(forward.module)
-        width, length = _width(batch["attention_mask"]), _width(batch["labels"] != IGNORED)
-        source = batch["input_ids"][:, :width], batch["attention_mask"][:, :width]
-        states = model.decoded(*source, batch["decoder_input_ids"][:, :length])
-        return _where_asked(states, batch["labels"][:, :length], model.written)
+        ask = parts_of(forward)
+        states = ask("decoded", batch["input_ids"], batch["attention_mask"], batch["decoder_input_ids"])
+        each = torch.arange(states.shape[1], device=states.device).expand(len(states), -1)
+        return _where_asked(states, batch, each, lambda some: ask("written", some))
 
 
 @message
@@ -80,11 +80,11 @@ class Contrasted:
     task: Objective
     temperature: float = 1.0
 
-    alone: ClassVar[bool] = True
+    whole: ClassVar[bool] = True
 
     def losses(self, forward: Forward, batch: Batch) -> tuple[Tensor, Tensor]:
         losses, worth = self.task.losses(forward, batch)
-        mine = backbone_of(forward.module).represented(batch["tokens"].long(), batch["states"].float())
+        mine = parts_of(forward)("represented", batch["tokens"].long(), batch["states"].float())
         return losses + batch["paired"] * contrast(mine, batch["near"], batch["far"], self.temperature), worth
 
 
@@ -106,7 +106,8 @@ class States:
     alone: ClassVar[bool] = True
 
     def read(self, forward: Forward, batch: Batch) -> dict[str, Tensor]:
-        states = backbone_of(forward.module).hidden(batch) * batch["attention_mask"].unsqueeze(-1)
+        names = ("input_ids", "attention_mask", "token_type_ids")
+        states = parts_of(forward)("hidden", *(batch[n] for n in names if n in batch)) * batch["attention_mask"].unsqueeze(-1)
         states = F.pad(states, (0, 0, 0, max(0, self.length - states.shape[1])))[:, : self.length]
         return {"states": states.half() if self.half else states.float()}
 
@@ -119,7 +120,7 @@ class WordsOf:
     alone: ClassVar[bool] = True
 
     def read(self, forward: Forward, batch: Batch) -> dict[str, Tensor]:
-        return {"tokens": backbone_of(forward.module).named(batch["states"].float()).argmax(-1).int()}
+        return {"tokens": parts_of(forward)("named", batch["states"].float()).argmax(-1).int()}
 
 
 @message
@@ -130,19 +131,23 @@ class Represented:
     alone: ClassVar[bool] = True
 
     def read(self, forward: Forward, batch: Batch) -> dict[str, Tensor]:
-        found = backbone_of(forward.module).represented(batch["tokens"].long(), batch["states"].float())
+        found = parts_of(forward)("represented", batch["tokens"].long(), batch["states"].float())
         return {"represented": found.float()}
 
 
-def _where_asked(states: Tensor, labels: Tensor, score: Any) -> tuple[Tensor, Tensor]:
-    """The mean loss over the labelled positions of each row, and how many there are."""
-    asked = labels != IGNORED
-    each = F.cross_entropy(score(states[asked]).float(), labels[asked], reduction="none")
-    count = asked.sum(1)
-    row = torch.arange(len(labels), device=labels.device).repeat_interleave(count)
-    return each.new_zeros(len(labels)).index_add(0, row, each) / count.clamp(min=1), count.float()
+def _where_asked(states: Tensor, batch: Batch, places: Tensor, score: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+    """The mean loss over the labelled positions of each row, and how many there are.
 
-
-def _width(real: Tensor) -> int:
-    """How wide a batch really is: its columns are as wide as the longest text of the client."""
-    return max(1, int((real != 0).sum(1).max()))
+    `places` says of each label where in its row of states it belongs. `asked`, [clients, words], are the places of labels in a
+    client's whole table of them, −1 behind the last: all words of a client stand in one row, so that hardly any is padding.
+    """
+    asked, labels = batch["asked"], batch["labels"]
+    clients, known, at = len(asked), asked >= 0, asked.clamp(min=0)
+    place = at // max(1, labels.shape[1]) * states.shape[1] + places[:, : labels.shape[1]].reshape(clients, -1).gather(1, at)
+    chosen = states.reshape(clients, -1, states.shape[-1]).gather(1, place.unsqueeze(-1).expand(-1, -1, states.shape[-1]))
+    wanted = labels.reshape(clients, -1).gather(1, at).masked_fill(~known, IGNORED)
+    each = F.cross_entropy(score(chosen).float().flatten(0, 1), wanted.flatten(), reduction="none", ignore_index=IGNORED)
+    table = each.new_zeros(clients, labels.numel() // clients + 1)  # the last is for what is none: no two words meet in a sum
+    table = table.scatter(1, torch.where(known, asked, table.shape[1] - 1), each.view_as(wanted))
+    count = (labels != IGNORED).sum(1)
+    return table[:, :-1].reshape(labels.shape).sum(1) / count.clamp(min=1), count.float()

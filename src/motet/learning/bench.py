@@ -105,7 +105,8 @@ class Alone:
         raise TypeError(f"a bench cannot run {type(job).__name__}")
 
     def _ready_for(self, model: Model, job: Fit | Infer) -> tuple[Pack, Read]:
-        states = self.scratch.states.get((model.key, job.examples.features.key)) if self.scratch else None
+        known = self.scratch.states if self.scratch and not job.whole else {}
+        states = known.get((model.key, job.examples.features.key))
         if states is not None:
             states.fill(job.examples.rows)
         cut = states is not None

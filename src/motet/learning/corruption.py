@@ -11,9 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
-from motet.learning.features import Examples
+from motet.learning.features import Examples, Ragged
 from motet.learning.objectives import IGNORED
 
 STOPS = (".", "!", "?")  # a sentence ends behind them; there are no others where a tokenizer has none of them
@@ -47,23 +46,29 @@ def masked(
     """BERT's lesson (Devlin et al. 2019): name some of the words; most of them hidden, some replaced, some left as they are."""
     ids, real = _beside(_framed(passages(examples, marks), marks), marks.pad)
     asked = (rng.random(ids.shape) < share) & real & ~np.isin(ids, marks.special)
-    labels = np.where(asked, ids, IGNORED)
+    wanted = ids[asked]
     luck = rng.random(ids.shape)
     ids = np.where(asked & (luck < 1 - kept - random), marks.mask, ids)
     other = rng.integers(0, marks.words, size=ids.shape)
     ids = np.where(asked & (luck >= 1 - kept), other, ids)
-    return _examples(examples, input_ids=ids, attention_mask=real.astype(np.int64), labels=labels)
+    columns = {
+        "input_ids": _of_rectangle(ids[real], real, marks.pad),
+        "labels": _of_rectangle(wanted, asked, IGNORED),
+        "places": _of_rectangle(np.nonzero(asked)[1], asked, 0),  # where in its text each of the labels stands
+    }
+    return Examples(examples.features, examples.rows, columns)
 
 
 def noised(examples: Examples, marks: Marks, rng: np.random.Generator, share: float = 0.3, length: float = 3.0) -> Examples:
     """BART's lesson (Lewis et al. 2020): sentences in another order, spans of words under one mask each; write the original."""
     clean = passages(examples, marks)
     garbled = [infilled(permuted(text, marks.stops, rng), marks.mask, rng, share, length) for text in clean]
-    ids, real = _beside(_framed(garbled, marks), marks.pad)
-    target = [np.append(text, marks.end) for text in clean]
-    labels, _ = _beside(target, IGNORED)
-    before, _ = _beside([np.concatenate([[marks.begin], text]) for text in clean], marks.pad)
-    return _examples(examples, input_ids=ids, attention_mask=real.astype(np.int64), labels=labels, decoder_input_ids=before)
+    columns = {
+        "input_ids": Ragged.joined(_framed(garbled, marks), marks.pad),
+        "labels": Ragged.joined([np.append(text, marks.end) for text in clean], IGNORED),
+        "decoder_input_ids": Ragged.joined([np.concatenate([[marks.begin], text]) for text in clean], marks.pad),
+    }
+    return Examples(examples.features, examples.rows, columns)
 
 
 def permuted(text: np.ndarray, stops: Sequence[int], rng: np.random.Generator) -> np.ndarray:
@@ -111,5 +116,7 @@ def _beside(rows: Sequence[np.ndarray], pad: int) -> tuple[np.ndarray, np.ndarra
     return table, real
 
 
-def _examples(examples: Examples, **columns: np.ndarray) -> Examples:
-    return Examples(examples.features, examples.rows, {name: torch.from_numpy(column) for name, column in columns.items()})
+def _of_rectangle(values: np.ndarray, real: np.ndarray, pad: int) -> Ragged:
+    """Rows of what really stands in a rectangle, whose values come row by row."""
+    offsets = np.concatenate([[0], np.cumsum(real.sum(1))]).astype(np.int64)
+    return Ragged(values.astype(np.int32), offsets, pad)

@@ -14,6 +14,7 @@ from torch import Tensor
 from motet.core.messages import message
 
 
+@message
 @dataclass(frozen=True, eq=False)
 class Ragged:
     """Rows of different lengths in one array; short rows are filled with `pad` when they stand beside longer ones."""
@@ -28,6 +29,13 @@ class Ragged:
         np.cumsum([len(r) for r in rows], out=offsets[1:])
         values = np.fromiter((v for r in rows for v in r), np.int32, count=int(offsets[-1]))
         return Ragged(values, offsets, pad)
+
+    @staticmethod
+    def joined(rows: Sequence[np.ndarray], pad: int = 0) -> Ragged:
+        """Of rows that are arrays already."""
+        offsets = np.zeros(len(rows) + 1, np.int64)
+        np.cumsum([len(r) for r in rows], out=offsets[1:])
+        return Ragged(np.concatenate([np.zeros(0, np.int32), *rows]).astype(np.int32), offsets, pad)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -57,6 +65,9 @@ class Ragged:
         real = (places >= 0) & (places < (last - first)[:, None])
         where = np.where(real, first[:, None] + places, 0)
         return np.where(real, self.values[where], self.pad) if len(self.values) else np.zeros(where.shape, np.int32), real
+
+    def part(self, rows: np.ndarray) -> Ragged:
+        return Ragged.joined([self[row] for row in rows], self.pad)
 
 
 Column = Ragged | np.ndarray
@@ -118,11 +129,14 @@ NOTHING = Features("", {})
 @message
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Some rows of some features: a client's training set, a test set. `extra` are columns of its own (a teacher's logits)."""
+    """Some rows of some features: a client's training set, a test set. `extra` are columns of its own (a teacher's logits).
+
+    Examples that bring texts of their own (`input_ids`) bring all that goes with them: nothing else of the corpus is read.
+    """
 
     features: Features
     rows: np.ndarray
-    extra: Mapping[str, Tensor] = field(default_factory=dict)
+    extra: Mapping[str, Tensor | Ragged] = field(default_factory=dict)
 
     @staticmethod
     def of(**columns: Tensor) -> Examples:
@@ -133,15 +147,38 @@ class Examples:
         return len(self.rows)
 
     @property
+    def own_texts(self) -> bool:
+        return "input_ids" in self.extra
+
+    @property
+    def shapes(self) -> tuple[object, ...]:
+        """Of the extra columns: examples side by side have the same."""
+        kinds = ((n, ("ragged", c.pad) if isinstance(c, Ragged) else (*c.shape[1:], c.dtype)) for n, c in self.extra.items())
+        return tuple(kinds)
+
+    @property
     def lengths(self) -> np.ndarray:
+        if isinstance(ids := self.extra.get("input_ids"), Ragged):
+            return ids.lengths
         if self.features is NOTHING:
             return np.zeros(len(self), np.int64)
         lengths: np.ndarray = self.features.lengths[self.rows]
         return lengths
 
     def batch(self, places: np.ndarray) -> dict[str, Tensor]:
-        own = {name: column[torch.from_numpy(places)] for name, column in self.extra.items()}
-        return {**self.features.batch(self.rows[places]), **own}
+        """Some examples as tensors. Where `labels` are a ragged column of their own, `asked` says where they stand."""
+        tensors = {} if self.own_texts else self.features.batch(self.rows[places])
+        for name, column in self.extra.items():
+            if isinstance(column, Ragged):
+                table, real = column.beside(places)
+                tensors[name] = torch.from_numpy(table.astype(np.int64))
+                if name == "input_ids":
+                    tensors["attention_mask"] = torch.from_numpy(real.astype(np.int64))
+                if name == "labels":
+                    tensors["asked"] = torch.from_numpy(np.flatnonzero(real)).unsqueeze(0)
+            else:
+                tensors[name] = column[torch.from_numpy(places)]
+        return tensors
 
     def words(self) -> np.ndarray:
         """All token ids that occur, and the padding."""
@@ -157,4 +194,5 @@ class Examples:
 
     def part(self, places: np.ndarray) -> Examples:
         index = torch.from_numpy(places)
-        return Examples(self.features, self.rows[places], {name: column[index] for name, column in self.extra.items()})
+        extra = {name: c.part(places) if isinstance(c, Ragged) else c[index] for name, c in self.extra.items()}
+        return Examples(self.features, self.rows[places], extra)

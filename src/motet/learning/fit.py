@@ -50,6 +50,7 @@ class Training:
     def __init__(self, jobs: Sequence[Fit], pack: Pack, slate: Slate, half: bool) -> None:
         self.jobs, self.pack, self.slate, self.half = jobs, pack, slate, half
         self.solver, self.objective = jobs[0].solver, jobs[0].objective
+        self.keeps = any(job.keep_momenta for job in jobs)  # at rate 0 moments would still fade, and steps be counted
         self.clips = (
             self._each("clips", [j.solver.clip or float("inf") for j in jobs]) if any(j.solver.clip for j in jobs) else None
         )
@@ -74,7 +75,7 @@ class Training:
     def step(self, at: int, tape: Tape | None) -> None:
         clients = self.slate.active(at)
         if tape is not None:
-            rung = -(-self.pack.clients // _RUNGS)
+            rung = 1 if self.keeps else -(-self.pack.clients // _RUNGS)
             clients = min(self.pack.clients, -(-clients // rung) * rung)
         if clients != self.pack.crowd.clients:
             self.pack.narrow(clients)
@@ -148,7 +149,7 @@ class Training:
 def _words(jobs: Sequence[Fit]) -> list[np.ndarray] | None:
     """The words of the examples, where training moves the embeddings of no others; None where it may."""
     for job in jobs:
-        spread = job.solver.weight_decay or job.momenta or job.keep_momenta
+        spread = job.solver.weight_decay or job.momenta or job.keep_momenta or job.whole  # such a job reads other words too
         if spread or (job.solver.pull and job.anchor is not None) or not len(job.examples):
             return None
     return [job.examples.words() for job in jobs]

@@ -57,7 +57,8 @@ class _Line:
         self.places = np.argsort(lengths, kind="stable")
         self.rows, self.lengths, self.done = rows[self.places], lengths[self.places], 0
         names = jobs[0].examples.extra
-        self.extra = {name: torch.cat([job.examples.extra[name] for job in jobs])[self.places] for name in names}
+        each = {name: [job.examples.extra[name] for job in jobs] for name in names}
+        self.extra = {n: torch.cat([c for c in own if isinstance(c, Tensor)])[self.places] for n, own in each.items()}
         self.parts: list[Readings] = []
 
     def answers(self) -> list[Readings]:

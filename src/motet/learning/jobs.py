@@ -11,7 +11,7 @@ from torch import Tensor
 
 from motet.core.messages import message
 from motet.core.params import Params
-from motet.learning.features import NOTHING, Examples
+from motet.learning.features import NOTHING, Examples, Ragged
 from motet.learning.model import Model
 from motet.learning.objectives import Objective
 from motet.learning.readouts import Readout
@@ -49,11 +49,14 @@ class Beside:
     examples: Examples
     by_number: bool = False
 
-    def batch(self, places: np.ndarray, rng: np.random.Generator) -> dict[str, Tensor]:
+    def chosen(self, places: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """The numbers of those beside a batch, and `paired`."""
         count = len(self.examples)
-        chosen = places if self.by_number else rng.integers(count, size=len(places))
-        paired = torch.from_numpy((chosen < count).astype(np.float32))
-        return {**self.examples.batch(np.minimum(chosen, count - 1)), "paired": paired}
+        drawn = places if self.by_number else rng.integers(count, size=len(places))
+        return np.minimum(drawn, count - 1), (drawn < count).astype(np.float32)
+
+    def batch(self, numbers: np.ndarray, paired: np.ndarray) -> dict[str, Tensor]:
+        return {**self.examples.batch(numbers), "paired": torch.from_numpy(paired)}
 
 
 @message
@@ -77,14 +80,18 @@ class Fit:
 
     @property
     def key(self) -> Hashable:
-        alone = self.seed if self.momenta is not None or self.keep_momenta else None
-        own = (self.examples.features.key, *self.examples.extra)
-        return ("fit", self.model.key, self.objective, self.solver.optimizer, self.solver.momentum, own, alone)
+        own = (self.examples.features.key, self.examples.shapes, self.beside and self.beside.examples.shapes)
+        return ("fit", self.model.key, self.objective, self.solver.optimizer, self.solver.momentum, own)
 
     @property
     def alone(self) -> bool:
-        """Whether it cannot stand beside others: its objective looks into the module, or each step draws from a second set."""
-        return self.beside is not None or getattr(self.objective, "alone", False)
+        """Whether it cannot stand beside others: its examples are of no corpus."""
+        return self.examples.features is NOTHING
+
+    @property
+    def whole(self) -> bool:
+        """Whether it needs the whole module, and not just what stands above a frozen prefix."""
+        return self.examples.own_texts or getattr(self.objective, "whole", False)
 
 
 @message
@@ -116,11 +123,16 @@ class Infer:
     @property
     def alone(self) -> bool:
         """Whether it cannot stand beside others: its readout looks into the module, or its examples are of no corpus."""
-        return getattr(self.readout, "alone", False) or self.examples.features is NOTHING
+        ragged = any(isinstance(column, Ragged) for column in self.examples.extra.values())
+        return ragged or self.examples.own_texts or self.examples.features is NOTHING or getattr(self.readout, "alone", False)
+
+    @property
+    def whole(self) -> bool:
+        return self.alone
 
     @property
     def key(self) -> Hashable:
-        return ("infer", self.model.key, self.readout, self.examples.features.key, *self.examples.extra)
+        return ("infer", self.model.key, self.readout, self.examples.features.key, self.examples.shapes)
 
     def pieces(self) -> Iterator[Infer]:
         for at in range(0, len(self.examples), CHUNK):

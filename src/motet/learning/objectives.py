@@ -22,6 +22,8 @@ class Forward(Protocol):
     @property
     def module(self) -> Any: ...
     def __call__(self, batch: Batch) -> Mapping[str, Tensor]: ...
+    def part(self, name: str, *given: Tensor) -> Tensor:
+        """What a method of the module says to [clients·rows, …]."""
 
 
 class Objective(Protocol):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from contextlib import nullcontext
+from contextlib import contextmanager, nullcontext
 from typing import Any, Literal
 
 import numpy as np
@@ -96,6 +96,36 @@ class Pack:
             self.buffers[name] = torch.zeros(wanted, dtype=dtype, device=self.device)
             self.generation += 1
         return self.buffers[name][:wanted].view(self.clients, self.size)
+
+    def keep(self, name: str, values: Tensor) -> Tensor:
+        """Values in the buffer of this name and shape; its first axis may be longer than they are."""
+        shape, long = values.shape[1:], len(values)
+        mark = ("kept", name, tuple(shape), values.dtype)
+        kept: Tensor | None = self.kept.get(mark)
+        if kept is None or len(kept) < long:
+            length = 1 << (long - 1).bit_length() if long else 1
+            self.kept[mark] = kept = torch.zeros((length, *shape), dtype=values.dtype, device=self.device)
+            self.generation += 1
+        kept[:long].copy_(values, non_blocking=True)
+        return kept
+
+    def keep_joined(self, name: str, tables: Sequence[Tensor]) -> Tensor:
+        """Tables one after another in one buffer, whatever their shape is this time: they may be large.
+
+        Like the buffer, what is given back is longer than they are: a recorded step checks against the length it has seen.
+        """
+        shape, mark = tables[0].shape[1:], ("joined", name, tables[0].dtype)
+        each = int(np.prod(shape))
+        size = each * sum(len(table) for table in tables)
+        kept: Tensor | None = self.kept.get(mark)
+        if kept is None or len(kept) < size:  # an eighth more than now: what next time brings is seldom much larger
+            self.kept[mark] = kept = torch.zeros(size + size // 8 + each, dtype=tables[0].dtype, device=self.device)
+            self.generation += 1
+        at, found = 0, kept[: len(kept) // each * each].view(-1, *shape)
+        for table in tables:
+            found[at : at + len(table)].copy_(table, non_blocking=True)
+            at += len(table)
+        return found
 
     @property
     def flat(self) -> Tensor:
@@ -245,14 +275,27 @@ class Pack:
     def __call__(self, batch: Batch) -> Mapping[str, Tensor]:
         """[clients·rows, …] in, [clients·rows, …] out."""
         inputs = inputs_of(batch)
-        self.crowd.rows = len(next(iter(inputs.values()))) // self.crowd.clients
-        with nullcontext() if self.device.type == "cpu" and self.way == "plain" else masks_always_built():
+        with self._side_by_side(next(iter(inputs.values()))):
             if self.way != "vmap":
                 output: Mapping[str, Tensor] = self.module(**inputs)
                 return output
             split = {k: v.view(self.crowd.clients, -1, *v.shape[1:]) for k, v in inputs.items()}
             each = torch.vmap(self._one, randomness="different")(dict(self.leaves), split)
             return {k: v.flatten(0, 1) for k, v in each.items()}
+
+    def part(self, name: str, *given: Tensor) -> Tensor:
+        """A method of the module instead of its forward. All that is given has as many rows as the first."""
+        if self.way == "vmap":
+            raise RuntimeError(f"{name}: only a whole forward pass is vectorised")
+        with self._side_by_side(given[0]):
+            return torch.as_tensor(getattr(self.module, name)(*given))
+
+    @contextmanager
+    def _side_by_side(self, first: Tensor) -> Iterator[None]:
+        """While it runs, the module's leaves know how many rows each client brings."""
+        self.crowd.rows = len(first) // self.crowd.clients
+        with nullcontext() if self.device.type == "cpu" and self.way == "plain" else masks_always_built():
+            yield
 
     def _one(self, own: Mapping[str, Tensor], inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         output = functional_call(self.module, dict(own), kwargs=inputs)

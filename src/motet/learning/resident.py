@@ -40,19 +40,12 @@ class Resident:
         tensors = {name: column[rows] for name, column in self.whole.items()}
         for name, values in self.flat.items():
             column = self.features.columns[name]
-            first, last = self.first[name][rows].unsqueeze(1), self.first[name][rows + 1].unsqueeze(1)
-            places = torch.arange(widths[name], device=self.device)
-            if self.features.left:
-                places = places - (widths[name] - (last - first))
-            real = (places >= 0) & (places < last - first)
-            table = values[torch.where(real, first + places, 0)].long()
-            tensors[name] = torch.where(real, table, column.pad if isinstance(column, Ragged) else 0)
+            pad = column.pad if isinstance(column, Ragged) else 0
+            tensors[name], real, where = rectangle(values, self.first[name], rows, widths[name], pad, self.features.left)
             if name == "input_ids":
                 tensors["attention_mask"] = real.long()
                 if self.states is not None:
-                    tensors["inputs_embeds"] = torch.where(
-                        real.unsqueeze(-1), self.states[torch.where(real, first + places, 0)], 0
-                    )
+                    tensors["inputs_embeds"] = torch.where(real.unsqueeze(-1), self.states[where], 0)
         if self.states is not None:
             del tensors["input_ids"]
             tensors.pop("token_type_ids", None)
@@ -92,6 +85,19 @@ class Resident:
                 for step, width in enumerate(longest):
                     found[step][name] = min(step_up(int(width)), top)
         return [tuple(sizes.items()) for sizes in found]
+
+
+def rectangle(
+    values: Tensor, offsets: Tensor, rows: Tensor, width: int, pad: int, left: bool = False
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Some rows of a ragged column side by side, where in the rectangle they really are, and where in `values` that is."""
+    first, last = offsets[rows].unsqueeze(1), offsets[rows + 1].unsqueeze(1)
+    places = torch.arange(width, device=values.device)
+    if left:
+        places = places - (width - (last - first))
+    real = (places >= 0) & (places < last - first)
+    where = torch.where(real, first + places, 0)
+    return torch.where(real, values[where].long(), pad), real, where
 
 
 def step_up(width: int) -> int:

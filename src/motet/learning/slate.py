@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from motet.core.rng import Seed
+from motet.learning.columns import Columns
 from motet.learning.features import Examples
 from motet.learning.jobs import Course, Fit
 from motet.learning.objectives import Batch
@@ -52,7 +53,8 @@ class HostSlate:
 
     def __init__(self, jobs: Sequence[Fit], orders: Orders, pack: Pack, read: Read) -> None:
         (self.job,), (self.order,) = jobs, orders
-        self.read, self.at, self.device = _with_beside(self.job, read), 0, pack.device
+        self.read, self.at, self.device = read, 0, pack.device
+        self.beside = chosen_beside(self.job, self.order)
         self.rate = rates_of(self.job, len(self.order))
         self.seen = torch.zeros(len(self.order), device=pack.device)
 
@@ -64,6 +66,8 @@ class HostSlate:
 
     def batch(self, clients: int) -> Batch:
         batch = self.read(self.job.examples, self.order[self.at])
+        if self.job.beside is not None:
+            batch = {**batch, **self.job.beside.batch(*self.beside[self.at])}
         return batch if self.device.type == "cpu" else {n: t.to(self.device) for n, t in batch.items()}
 
     def counts(self, clients: int) -> Tensor | None:
@@ -80,20 +84,18 @@ class HostSlate:
         return [self.seen.cpu()]
 
 
-def _with_beside(job: Fit, read: Read) -> Read:
-    """Batches with the examples that stand beside the job's own, if there are any."""
-    beside = job.beside
-    if beside is None:
-        return read
+def chosen_beside(job: Fit, order: Sequence[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Of each step the numbers of the examples beside its batch, and which of them there are; drawn before the first, so that
+    it does not matter how often a batch is looked at."""
     rng = Seed(job.seed).of("beside").numpy()
-    return lambda examples, places: {**read(examples, places), **beside.batch(places, rng)}
+    return [job.beside.chosen(places, rng) for places in order] if job.beside is not None else []
 
 
 class DeviceSlate:
     """Many clients, on a device. Its tensors stay where they are from fit to fit, so that recorded steps can be replayed."""
 
     def __init__(self, jobs: Sequence[Fit], orders: Orders, pack: Pack, resident: Resident) -> None:
-        self.pack, self.resident = pack, resident
+        self.pack, self.resident, self.own_texts = pack, resident, jobs[0].examples.own_texts
         self.steps = [len(order) for order in orders]
         self.rows = max((len(b) for order in orders for b in order), default=1)
         longest, clients = self.steps[0], len(jobs)
@@ -106,61 +108,61 @@ class DeviceSlate:
                 index[at, i, len(places) :] = places[0]  # a row of its own, which weighs nothing
                 counts[at, i, : len(places)] = 1
             rates[: len(order), i] = rates_of(job, len(order))
-        self._extras(jobs, index)
+        self.paired: Tensor | None = None
+        self.columns = self._columns(jobs, orders, index, counts)
         for i, job in enumerate(jobs):
             index[:, i] = job.examples.rows[index[:, i]] if len(job.examples) else 0
-        self.widths = resident.widths(index, self.steps)
+        self.widths = [()] * longest if self.own_texts else resident.widths(index, self.steps)
         self.index, self.count, self.rate = (self._put(n, v) for n, v in (("index", index), ("count", counts), ("rate", rates)))
         self.seen = self._put("seen", np.zeros((longest, clients), np.float32))
         self.at = self._put("at", np.zeros(1, np.int64))
 
-    def _extras(self, jobs: Sequence[Fit], places: np.ndarray) -> None:
-        """Columns that examples bring themselves stand in one table, client after client."""
-        self.extra: dict[str, Tensor] = {}
-        names = list(jobs[0].examples.extra)
-        if names:
-            first = np.cumsum([0, *(len(j.examples) for j in jobs[:-1])])
-            self.place = self._put("place", places + first[:, None])
-            for name in names:
-                columns = [j.examples.extra[name].to(self.pack.device) for j in jobs]
-                self.extra[name] = self._keep(name, torch.cat(columns))
+    def _columns(self, jobs: Sequence[Fit], orders: Orders, places: np.ndarray, counts: np.ndarray) -> list[Columns]:
+        """What the examples bring themselves, and those that stand beside them."""
+        found: list[Columns] = []
+        if jobs[0].examples.extra:
+            found.append(Columns(self.pack, "own", [job.examples for job in jobs], places, counts))
+        besides = [job.beside.examples for job in jobs if job.beside is not None]
+        if besides:
+            numbers, paired = np.zeros_like(places), np.zeros_like(counts)
+            for i, (job, order) in enumerate(zip(jobs, orders, strict=True)):
+                for at, (some, there) in enumerate(chosen_beside(job, order)):
+                    numbers[at, i, : len(some)], paired[at, i, : len(some)] = some, there
+            self.paired = self._put("paired", paired)
+            found.append(Columns(self.pack, "beside", besides, numbers, counts))
+        return found
 
     def _put(self, name: str, values: np.ndarray) -> Tensor:
         source = torch.from_numpy(values)
-        return self._keep(name, source.pin_memory() if self.pack.device.type == "cuda" else source)
-
-    def _keep(self, name: str, values: Tensor) -> Tensor:
-        """In the buffer of this name and shape; its first axis may be longer than the values."""
-        shape, long = values.shape[1:], len(values)
-        mark = ("slate", name, tuple(shape), values.dtype)
-        kept: Tensor | None = self.pack.kept.get(mark)
-        if kept is None or len(kept) < long:
-            length = 1 << (long - 1).bit_length() if long else 1
-            self.pack.kept[mark] = kept = torch.zeros((length, *shape), dtype=values.dtype, device=self.pack.device)
-            self.pack.generation += 1
-        kept[:long].copy_(values, non_blocking=True)
-        return kept
+        return self.pack.keep(name, source.pin_memory() if self.pack.device.type == "cuda" else source)
 
     def active(self, at: int) -> int:
         return sum(steps > at for steps in self.steps)
 
     def turn(self, at: int) -> Any:
-        self.now = self.widths[at]
-        return id(self.resident), self.rows, self.now  # a recording reads these texts, from tables of this many rows
+        self.now, self.sizes = self.widths[at], [columns.widths[at] for columns in self.columns]
+        texts = None if self.own_texts else id(self.resident)
+        kinds = tuple(columns.kind for columns in self.columns)
+        return texts, self.rows, self.now, kinds, tuple(self.sizes)  # a recording reads these, from tables of such shapes
 
     def batch(self, clients: int) -> Batch:
-        rows = self.index.index_select(0, self.at)[0, :clients].reshape(-1)
-        batch = self.resident.batch(rows, dict(self.now))
-        if self.extra:
-            places = self.place.index_select(0, self.at)[0, :clients].reshape(-1)
-            batch |= {name: column[places] for name, column in self.extra.items()}
+        batch: dict[str, Tensor] = {}
+        if not self.own_texts:
+            batch |= self.resident.batch(self._current(self.index, clients).reshape(-1), dict(self.now))
+        for columns, widths in zip(self.columns, self.sizes, strict=True):
+            batch |= columns.batch(self.at, self.counts(clients), widths)
+        if self.paired is not None:
+            batch["paired"] = self._current(self.paired, clients).reshape(-1)
         return batch
 
-    def counts(self, clients: int) -> Tensor | None:
-        return self.count.index_select(0, self.at)[0, :clients]
+    def counts(self, clients: int) -> Tensor:
+        return self._current(self.count, clients)
 
     def rates(self, clients: int) -> Tensor:
-        return self.rate.index_select(0, self.at)[0, :clients]
+        return self._current(self.rate, clients)
+
+    def _current(self, table: Tensor, clients: int) -> Tensor:
+        return table.index_select(0, self.at)[0, :clients]
 
     def note(self, losses: Tensor) -> None:
         self.seen[:, : len(losses)].index_copy_(0, self.at, losses.unsqueeze(0))

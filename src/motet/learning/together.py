@@ -45,7 +45,7 @@ class Together:
         self.ways: dict[tuple[str, bool], Found] = {}
         self.packs: dict[tuple[str, bool, bool], Pack] = {}
         self.prefixes: dict[str, Prefix | None] = {}
-        self.residents: dict[tuple[str, str], Resident] = {}
+        self.residents: dict[tuple[str, str, bool], Resident] = {}
         self.widths: dict[Hashable, int] = {}
         self.tokens: dict[Hashable, int] = {}
         self.processed = 0
@@ -90,12 +90,12 @@ class Together:
             self.processed += sum(end.processed for end in ends if isinstance(end, Fitted))
             return ends
         resident = self._resident(first)
-        if first.key not in self.widths:
+        if first.key not in self.widths and len(jobs) > 1:
             self.widths[first.key] = self._planned(jobs, resident)
-        some = jobs[: _even(len(jobs), self.widths[first.key])]
+        some = jobs[: _even(len(jobs), self.widths.get(first.key, 1))]
         resident.fill(np.concatenate([job.examples.rows for job in some]))
         pack = self._pack(first, resident, packed=len(some) > 1)
-        tape = self.tape if pack.way != "vmap" and not first.keep_momenta else None
+        tape = self.tape if pack.way != "vmap" else None
         ends = fit(some, pack, resident, tape, self.half)
         self.processed += sum(end.processed for end in ends if isinstance(end, Fitted))
         return ends
@@ -117,9 +117,13 @@ class Together:
 
     def _resident(self, job: Fit | Infer) -> Resident:
         model, features = job.model, job.examples.features
-        if (model.key, features.key) not in self.residents:
-            self.residents[model.key, features.key] = Resident(features, self.device, self._prefix(model, features))
-        return self.residents[model.key, features.key]
+        mark = (model.key, features.key, job.whole)
+        if mark not in self.residents:
+            prefix = self._prefix(model, features)
+            self.residents[mark] = found = Resident(features, self.device, None if job.whole else prefix)
+            if prefix is None:  # one for both kinds of jobs
+                self.residents[model.key, features.key, not job.whole] = found
+        return self.residents[mark]
 
     def _prefix(self, model: Model, features: Features) -> Prefix | None:
         """The frozen layers below, if they can be cut off and their states of these texts take little of the memory."""
@@ -166,7 +170,8 @@ class Together:
 
     def _planned(self, jobs: list[Fit], resident: Resident) -> int:
         """How many clients fit side by side: measured on two of them with their longest texts."""
-        if len(jobs) > 1 and self._way(jobs[0], resident).way == "plain":
+        way = self._way(jobs[0], resident).way
+        if way == "plain" or (way == "vmap" and jobs[0].whole):  # only a forward pass is vectorised, no other part of a module
             return 1
         if self.limit is not None or self.device.type != "cuda":
             return self.limit or _MOST

@@ -57,15 +57,15 @@ class Mixed(nn.Module):
             return {"start_logits": scores[..., 0], "end_logits": scores[..., 1]}
         return {"logits": scores}
 
-    def hidden(self, batch: Mapping[str, Tensor]) -> Tensor:
+    def hidden(self, input_ids: Tensor, attention_mask: Tensor, *types: Tensor) -> Tensor:
         """The encoder's last states, [rows, tokens, width]."""
-        names = ("input_ids", "attention_mask", "token_type_ids")
-        states: Tensor = self.backbone.encoder(**{n: batch[n] for n in names if n in batch}).last_hidden_state
+        other = {"token_type_ids": types[0]} if types else {}
+        states: Tensor = self.backbone.encoder(input_ids=input_ids, attention_mask=attention_mask, **other).last_hidden_state
         return states
 
     def decoded(self, input_ids: Tensor, attention_mask: Tensor, decoder_input_ids: Tensor) -> Tensor:
         """The decoder's last states for what was written so far."""
-        states = self.hidden({"input_ids": input_ids, "attention_mask": attention_mask})
+        states = self.hidden(input_ids, attention_mask)
         return self._decoder_states(decoder_input_ids, states, attention_mask)
 
     def written(self, states: Tensor) -> Tensor:

@@ -1,0 +1,314 @@
+"""Lessons and contrasts side by side: hidden words, garbled texts and neighbours teach what they teach one by one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers as hf
+from tests.conftest import SMALL
+from tests.unit.test_packed import Keys, gap, keys_of, together
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from motet.core.rng import Seed
+from motet.datasets.toy import toy_qa
+from motet.experiment.build import make_federation
+from motet.experiment.config import Choice
+from motet.experiment.federation import Federation
+from motet.learning.backbone import Contrasted, MaskedWords, Reconstruction
+from motet.learning.bench import Alone, Scratch
+from motet.learning.buckets import order_of
+from motet.learning.columns import asked
+from motet.learning.corruption import Marks, masked, noised
+from motet.learning.features import Examples, Ragged
+from motet.learning.fit import Training
+from motet.learning.jobs import Beside, Course, Fit, Fitted
+from motet.learning.model import Model
+from motet.learning.objectives import IGNORED
+from motet.learning.pack import Pack
+from motet.learning.resident import Resident
+from motet.learning.slate import DeviceSlate
+from motet.learning.solver import Solver
+from motet.learning.together import Together
+from motet.learning.way import Found
+from motet.learning.workers import Workers
+from motet.models.encoder_decoder import from_nothing
+from motet.models.load import ModelChoice
+from motet.models.mixed import Mixed
+from motet.wire.pack import frame, from_buffer, raw, split, unframe
+
+CPU = torch.device("cpu")
+SGD = Solver(optimizer="sgd", lr=0.1, momentum=0.9, batch=4, epochs=2, warmup=0.1)
+SIZES = (9, 4, 14, 1)
+Make = Callable[[Federation, Solver, int], list[Fit]]
+
+
+@pytest.fixture(scope="module")
+def readers() -> Federation:
+    model = ModelChoice("mixed:tiny", 40, config=SMALL)
+    task = Choice("qa", {"question_tokens": 8})
+    return make_federation(model, toy_qa(60, 8), Choice("uniform", {"clients": 2}), Seed(1), task)
+
+
+def shares(readers: Federation) -> list[Examples]:
+    texts = readers.site(readers.clients[0]).split("train")
+    cuts = np.split(np.arange(sum(SIZES)), np.cumsum(SIZES)[:-1])
+    return [texts.part(places) for places in cuts]
+
+
+def lessons(make: Any, objective: Any) -> Make:
+    def made(readers: Federation, solver: Solver, turn: int = 0) -> list[Fit]:
+        model, marks = readers.model, Marks.of(readers.model.tokenizer)
+        parts = [make(part, marks, np.random.default_rng(10 * turn + i)) for i, part in enumerate(shares(readers))]
+        return [Fit(model, model.fresh, part, objective, solver, 5 + i + 10 * turn) for i, part in enumerate(parts)]
+
+    return made
+
+
+def contrasts(by_number: bool) -> Make:
+    def made(readers: Federation, solver: Solver, turn: int = 0) -> list[Fit]:
+        model, objective = readers.model, Contrasted(readers.site(readers.clients[0]).task.objective)
+        rng, wide = Seed(turn).torch(), SMALL["hidden_size"]
+        states, tokens = torch.randn(8, 6, wide, generator=rng).half(), torch.randint(5, 60, (8, 6), generator=rng).int()
+        jobs = []
+        for i, part in enumerate(shares(readers)):
+            near, far = torch.randn(8, wide, generator=rng), torch.randn(8, 3, wide, generator=rng)
+            beside = Beside(Examples.of(states=states, tokens=tokens, near=near, far=far), by_number)
+            jobs.append(Fit(model, model.fresh, part, objective, solver, 5 + i + 10 * turn, beside=beside))
+        return jobs
+
+    return made
+
+
+KINDS: dict[str, Make] = {
+    "masked words": lessons(masked, MaskedWords()),
+    "garbled texts": lessons(noised, Reconstruction()),
+    "drawn neighbours": contrasts(False),
+    "numbered neighbours": contrasts(True),
+}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("solver", [SGD, Solver(lr=1e-3, batch=4, weight_decay=0.1)], ids=["sgd", "adamw"])
+def test_side_by_side_they_teach_what_they_teach_alone(kind: str, solver: Solver, readers: Federation) -> None:
+    """Over two trainings, of which the second goes on with what the first's optimiser remembers."""
+    benches: list[Callable[[list[Fit]], list[Any]]] = [
+        lambda jobs: [Alone(CPU).run(job) for job in jobs],
+        lambda jobs: [found for _, found in sorted(together(jobs)[0].items())],
+    ]
+    ends = []
+    for run in benches:
+        done: list[Fitted] = []
+        for turn in range(2):
+            jobs = [replace(job, keep_momenta=True) for job in KINDS[kind](readers, solver, turn)]
+            if turn:
+                jobs = [
+                    replace(job, start=end.params, momenta=end.momenta, course=Course(end.steps, 2 * end.steps))
+                    for job, end in zip(jobs, done, strict=True)
+                ]
+            done = run(jobs)
+        ends.append(done)
+    for one, other in zip(*ends, strict=True):
+        assert torch.allclose(one.losses, other.losses, atol=2e-3)
+        tolerance = 5e-5 if solver.optimizer == "sgd" else 5e-3  # Adam makes full steps of rounding errors
+        assert gap(other.params.flat, one.params.flat, readers.model.fresh.flat) < tolerance
+        assert one.momenta is not None
+        assert other.momenta is not None
+        assert one.momenta.steps == other.momenta.steps
+        for mine, theirs in zip(one.momenta.moments, other.momenta.moments, strict=True):
+            assert (mine - theirs).norm() <= tolerance * mine.norm()
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_all_of_them_stand_in_one_pack(kind: str, readers: Federation) -> None:
+    jobs = [replace(job, keep_momenta=True) for job in KINDS[kind](readers, SGD, 0)]
+    bench = Together(CPU, width=8, half=False)
+    for i, job in enumerate(jobs):
+        bench.submit(i, job)
+    assert len(bench.ready()) == len(jobs)
+    assert next(iter(bench.ways.values())).way == "twins"
+
+
+def test_clients_compared_with_more_others_stand_in_another_pack(readers: Federation) -> None:
+    first, second, *_ = contrasts(False)(readers, SGD, 0)
+    assert first.key == second.key
+    assert second.beside is not None
+    extra = {**second.beside.examples.extra, "far": torch.zeros(8, 2, SMALL["hidden_size"])}
+    assert first.key != replace(second, beside=Beside(Examples.of(**extra))).key  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_the_same_steps_are_recorded_once(kind: str, readers: Federation) -> None:
+    """With moments that come and go, and tables that are laid anew for each fit."""
+    solver, bench = replace(SGD, epochs=1, batch=14), Together(CPU, width=8, half=False)
+    jobs = [replace(job, keep_momenta=True) for job in KINDS[kind](readers, solver, 0)]
+    keys_of(bench, jobs)  # places are found in the first turn, and stay
+    assert keys_of(bench, jobs) == keys_of(bench, jobs)
+    (pack,) = [p for p in bench.packs.values() if p.way == "twins"]
+    before = pack.generation
+    keys_of(bench, jobs)
+    assert pack.generation == before
+
+
+def test_moments_are_kept_as_they_were_when_a_client_had_finished(readers: Federation) -> None:
+    """A recorded step may keep clients that are through, at rate 0: their moments would fade."""
+    solver = Solver(lr=1e-3, batch=1)
+    jobs = [replace(job, keep_momenta=True) for job in KINDS["masked words"](readers, solver, 0)] * 5
+    jobs = [replace(job, seed=i) for i, job in enumerate(jobs)]
+    bench = Together(CPU, width=32, half=False)
+    bench.tape = Keys()  # type: ignore[assignment]
+    for i, job in enumerate(jobs):
+        bench.submit(i, job)
+    found: dict[Any, Any] = dict(bench.ready())
+    assert [found[i].momenta.steps for i in range(len(jobs))] == list(SIZES) * 5
+
+
+class Waits(TorchDispatchMode):
+    """Refuses what makes a device wait for the host, or asks the host for memory: such a step could not be recorded."""
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        name = str(func)
+        refused = ("_local_scalar_dense", "nonzero", "masked_select", "lift_fresh", "is_nonzero", "equal.default")
+        assert not any(word in name for word in refused), name
+        if "index.Tensor" in name or "index_put" in name:
+            assert not any(i is not None and i.dtype in (torch.bool, torch.uint8) for i in args[1]), name
+        return func(*args, **(kwargs or {}))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_step_looks_at_what_it_computes(kind: str, readers: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole, batch, seen = Training._losses, DeviceSlate.batch, []
+
+    def watched(method: Any) -> Any:
+        def called(*given: Any) -> Any:
+            with Waits():
+                seen.append(method.__name__)
+                found = method(*given)
+                if method is whole:
+                    found.sum().backward(retain_graph=True)
+                return found
+
+        return called
+
+    monkeypatch.setattr(Training, "_losses", watched(whole))
+    monkeypatch.setattr(DeviceSlate, "batch", watched(batch))
+    found, _ = together([replace(job, keep_momenta=True) for job in KINDS[kind](readers, SGD, 0)])
+    assert all(isinstance(end, Fitted) for end in found.values())
+    assert {"_losses", "batch"} <= set(seen)
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_a_recorded_step_finds_its_tables_where_and_as_long_as_they_were(kind: str, readers: Federation) -> None:
+    """Whatever is in them this time: a recording holds addresses, and the lengths that indices are checked against."""
+    pack = Pack(readers.model, readers.model.module, CPU)
+    resident = Resident(shares(readers)[0].features, CPU)
+    seen = []
+    for share in (2, 1):
+        jobs = [replace(job, examples=job.examples.part(np.arange(len(job.examples) // 2 * share))) for job in
+                KINDS[kind](readers, Solver(batch=2, steps=2), 0)[:3]]  # fmt: skip
+        slate = DeviceSlate(jobs, [order_of(job) for job in jobs], pack, resident)
+        tensors = [t for c in slate.columns for held in (c.values, c.offsets, c.first) for t in held.values()]
+        seen.append([(t.data_ptr(), tuple(t.shape)) for t in (*tensors, *(c.numbers for c in slate.columns))])
+    assert seen[0] == seen[1]
+
+
+def test_labels_of_a_client_stand_in_one_row() -> None:
+    lengths = torch.tensor([[2, 0, 3], [0, 1, 0]])
+    assert asked(lengths, 4, 6).tolist() == [[0, 1, 8, 9, 10, -1], [4, -1, -1, -1, -1, -1]]
+
+
+def test_a_lesson_passes_to_worker_processes(readers: Federation) -> None:
+    scratch, model = Scratch(), readers.model
+    jobs = [make(readers, SGD, 0)[0] for make in KINDS.values()]
+    features = jobs[0].examples.features
+    workers = Workers(1, {model.key: model}, {features.key: features}, scratch)
+    try:
+        for i, job in enumerate(jobs):
+            workers.submit(i, job)
+        found: dict[Any, Any] = {}
+        while len(found) < len(jobs):
+            found |= dict(workers.ready())
+    finally:
+        workers.close()
+        scratch.close()
+    for i, job in enumerate(jobs):
+        assert torch.equal(found[i].params.flat, Alone(CPU).run(job).params.flat)
+
+
+def test_a_ragged_column_is_the_same_behind_a_wire() -> None:
+    column = Ragged.of([[4, 5], [], [6]], IGNORED)
+    head, tensors = frame(column)
+    pieces = iter([bytearray(raw(t)) for t in tensors])
+    again = unframe(split(memoryview(head))[0], lambda dtype, shape, _: from_buffer(next(pieces), dtype, shape))
+    assert again.pad == IGNORED
+    assert [again[i].tolist() for i in range(3)] == [[4, 5], [], [6]]
+    assert again.part(np.array([2, 0])).beside(np.arange(2))[0].tolist() == [[6, IGNORED], [4, 5]]
+
+
+def of_another_kind(readers: Federation, jobs: list[Fit]) -> list[Fit]:
+    """The same jobs on a RoBERTa, whose places are counted from its tokens and end where the corpus' longest text does."""
+    known, tokenizer = readers.model.module.config.encoder, readers.model.tokenizer
+    longest = int(jobs[0].examples.features.lengths.max())
+    config = hf.RobertaConfig(
+        vocab_size=known.vocab_size, pad_token_id=tokenizer.pad_token_id, type_vocab_size=1, num_attention_heads=2,
+        max_position_embeddings=longest + tokenizer.pad_token_id + 1, **{"num_hidden_layers": 2, **SMALL},
+    )  # fmt: skip
+    module = Mixed(from_nothing(config, tokenizer), "qa", ())
+    model = Model("another", module, module.anatomy().parts, tokenizer)
+    return [replace(job, model=model, start=model.fresh) for job in jobs]
+
+
+@pytest.mark.parametrize("kind", ["masked words", "garbled texts"])
+def test_another_kind_of_encoder_learns_side_by_side_too(kind: str, readers: Federation) -> None:
+    jobs = of_another_kind(readers, KINDS[kind](readers, SGD, 0))
+    found, bench = together(jobs)
+    assert next(iter(bench.ways.values())).way == "twins"
+    for i, job in enumerate(jobs):
+        assert gap(found[i].params.flat, Alone(CPU).run(job).params.flat, job.start.flat) < 5e-5
+
+
+def test_where_only_a_forward_pass_is_vectorised_they_go_one_by_one(
+    readers: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Together, "_way", lambda *_: Found("vmap", ""))
+    jobs = KINDS["masked words"](readers, SGD, 0)
+    found, bench = together(jobs)
+    assert {pack.way for pack in bench.packs.values()} == {"plain"}
+    for i, job in enumerate(jobs):
+        assert gap(found[i].params.flat, Alone(CPU).run(job).params.flat, job.start.flat) < 5e-5
+
+
+def test_texts_of_their_own_go_through_the_whole_model_though_its_prefix_is_known(frozen_federation: Federation) -> None:
+    site = frozen_federation.site(frozen_federation.clients[0])
+    texts, words = site.split("train"), Ragged.of([[2, 7, 9, 3], [2, 8, 3], [2, 11, 12, 6, 3]])
+    own = replace(texts.part(np.arange(3)), extra={"input_ids": words, "labels": torch.tensor([0, 1, 2])})
+    given = [Fit(site.model, site.model.fresh, part, site.task.objective, SGD, 5) for part in (texts, own, own)]
+    jobs = [replace(job, seed=i) for i, job in enumerate(given)]
+    scratch = Scratch()
+    scratch.prepare(site.model, texts.features)
+    assert scratch.states
+    found, bench = together(jobs)
+    assert {r.prefix is None for r in bench.residents.values()} == {True, False}
+    for i, job in enumerate(jobs):
+        want = Alone(CPU).run(job).params.flat
+        assert gap(found[i].params.flat, want, job.start.flat) < 1e-4
+        assert gap(Alone(CPU, scratch).run(job).params.flat, want, job.start.flat) < 1e-4
+    scratch.close()
+
+
+def test_a_client_without_examples_may_be_the_last_in_a_pack(readers: Federation) -> None:
+    """It is kept in recorded steps for a while, where it must find some row to read."""
+    for kind in KINDS.values():
+        jobs = kind(readers, SGD, 0)
+        jobs[3] = replace(jobs[3], examples=jobs[3].examples.part(np.arange(0)))
+        found, _ = together(jobs)
+        bench = Together(CPU, width=8, half=False)
+        bench.tape = Keys()  # type: ignore[assignment]
+        for i, job in enumerate(jobs * 5):
+            bench.submit(i, replace(job, seed=i))
+        assert all(isinstance(end, Fitted) for _, end in bench.ready())
+        assert torch.equal(found[3].params.flat, jobs[3].start.flat)
