@@ -1,6 +1,6 @@
 """Recorded steps against steps taken one by one: the same rounds of trainings on one bench, with recording and without.
 
-    python -m benchmarks.recorded [--device cuda]
+    python -m benchmarks.recorded [--device cuda] [--only neighbours]
 
 A recording outlives the training it was made in, so what can go wrong shows only in later rounds, and only where two trainings
 share a bench: other texts, other batch sizes, other optimisers, anchors that have moved. Prints the largest relative distance
@@ -12,11 +12,13 @@ from __future__ import annotations
 
 import argparse
 import sys
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from tests.families import CASES, shares, texts
+from tests.lessons import KINDS, Make, readers_of_lessons
 
 from motet.core.params import Params
 from motet.learning.bench import Alone
@@ -42,7 +44,7 @@ class Kind:
 
 SGD = Solver(optimizer="sgd", lr=0.1, batch=4, epochs=3)
 ADAM = Solver(optimizer="adamw", lr=1e-3, batch=4, epochs=3)
-STORIES: dict[str, Sequence[Kind]] = {
+TEXTS: dict[str, Sequence[Kind]] = {
     "sgd": [Kind(SGD)],
     "adamw": [Kind(ADAM)],
     "adamw with decay": [Kind(replace(ADAM, weight_decay=0.1))],
@@ -55,28 +57,47 @@ STORIES: dict[str, Sequence[Kind]] = {
     "two optimisers": [Kind(ADAM), Kind(SGD), Kind(replace(SGD, momentum=0.9))],
     "more clients, then fewer": [Kind(ADAM), Kind(ADAM, sizes=(24,) * 7), Kind(ADAM, sizes=(24, 9))],
 }
+Story = tuple[Callable[[], Model], Callable[[Model, Params, int], list[Fit]], int]  # a model, a round's jobs, rounds
 
 
-def jobs_of(kind: Kind, model: Model, start: Params, number: int) -> list[Fit]:
-    features = replace(texts(CASE, sum(kind.sizes), seed=kind.corpus), key=f"corpus {kind.corpus}, {sum(kind.sizes)} rows")
-    anchor = model.fresh if kind.anchored else None
-    return [
-        Fit(model, start, e, CASE.objective, kind.solver, 100 * number + i, anchor=anchor)
-        for i, e in enumerate(shares(features, kind.sizes))
-    ]
+def of_texts(kinds: Sequence[Kind]) -> Story:
+    def jobs(model: Model, start: Params, number: int) -> list[Fit]:
+        kind = kinds[number % len(kinds)]
+        features = replace(texts(CASE, sum(kind.sizes), seed=kind.corpus), key=f"corpus {kind.corpus}, {sum(kind.sizes)} rows")
+        anchor = model.fresh if kind.anchored else None
+        return [
+            Fit(model, start, e, CASE.objective, kind.solver, 100 * number + i, anchor=anchor)
+            for i, e in enumerate(shares(features, kind.sizes))
+        ]
+
+    return CASE.model, jobs, ROUNDS * len(kinds)
 
 
-def told(story: Sequence[Kind], device: torch.device, recorded: bool | None) -> tuple[list[torch.Tensor], int]:
+def of_lessons(make: Make) -> Story:
+    readers = readers_of_lessons()
+
+    def jobs(model: Model, start: Params, number: int) -> list[Fit]:
+        return [replace(job, model=model, start=start, keep_momenta=True) for job in make(readers, ADAM, number)]
+
+    return lambda: readers.model, jobs, ROUNDS
+
+
+STORIES: dict[str, tuple[Callable[[Any], Story], Any]] = {name: (of_texts, kinds) for name, kinds in TEXTS.items()}
+STORIES |= {name: (of_lessons, make) for name, make in KINDS.items()}
+
+
+def told(story: Story, device: torch.device, recorded: bool | None) -> tuple[list[torch.Tensor], int]:
     """The updates of every round, each round beginning with the mean of the one before; None: one by one."""
-    model = CASE.model()
+    make, jobs_of, rounds = story
+    model = make()
     model.move(device)
     bench = Alone(device) if recorded is None else Together(device, width=8, half=False, record=recorded)
     start, updates = model.fresh, list[torch.Tensor]()
     counts = torch.ones_like(start.flat, device="cpu")
     for name, span in start.layout.spans.items():
         counts[span] = float("key.bias" not in name)
-    for number in range(ROUNDS * len(story)):
-        jobs = jobs_of(story[number % len(story)], model, start, number)
+    for number in range(rounds):
+        jobs = jobs_of(model, start, number)
         ends = [bench.run(job) for job in jobs] if isinstance(bench, Alone) else side_by_side(bench, jobs)
         updates += [(end.params.flat.cpu() - start.flat.cpu()) * counts for end in ends]
         start = Params(start.layout, torch.stack([end.params.flat for end in ends]).mean(0))
@@ -96,11 +117,16 @@ def side_by_side(bench: Together, jobs: Sequence[Fit]) -> list[Fitted]:
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--device", default="cuda")
-    device = torch.device(parser.parse_args().device)
+    parser.add_argument("--only", default="", help="part of a story's name")
+    args = parser.parse_args()
+    device = torch.device(args.device)
     torch.backends.cuda.matmul.allow_tf32 = False
     wrong = 0
     print(f"{'':30} {'to unrecorded':>14} {'to one by one':>14}  recordings")
-    for name, story in STORIES.items():
+    for name, (tell, what) in STORIES.items():
+        if args.only not in name:
+            continue
+        story = tell(what)
         found, graphs = told(story, device, recorded=True)
         gaps = []
         for other in (False, None):

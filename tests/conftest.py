@@ -20,9 +20,7 @@ from motet.experiment.run import Running
 from motet.learning.bench import Alone
 from motet.models.load import ModelChoice
 from motet.report.progress import Silent
-
-CALM = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0}
-SMALL = {"hidden_size": 16, "num_hidden_layers": 2, "intermediate_size": 24, **CALM}
+from tests.sizes import SMALL
 
 
 @pytest.fixture(scope="session", autouse=True)

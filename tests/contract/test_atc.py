@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.conftest import SMALL
+from tests.sizes import SMALL
 
 from motet.algorithms import atc
 from motet.algorithms.atc.assign import Assign

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from tests.conftest import SMALL
+from tests.sizes import SMALL
 
 from motet.core.messages import message
 from motet.core.params import Params

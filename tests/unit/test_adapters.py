@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 import transformers
-from tests.conftest import SMALL
+from tests.sizes import SMALL
 
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.conftest import CALM
+from tests.sizes import CALM
 
 from motet.algorithms import ditto, fedavg
 from motet.core.errors import ConfigError

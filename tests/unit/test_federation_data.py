@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.conftest import SMALL, RunRounds
+from tests.conftest import RunRounds
+from tests.sizes import SMALL
 
 from motet.algorithms import fedavg
 from motet.core.rng import Seed

@@ -9,7 +9,8 @@ from typing import Any
 
 import pytest
 import torch
-from tests.conftest import SMALL, RunRounds
+from tests.conftest import RunRounds
+from tests.sizes import SMALL
 
 from motet.algorithms import centralised, fedavg, isolated
 from motet.core.errors import ConfigError

@@ -8,7 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.conftest import CALM, SMALL, RunRounds
+from tests.conftest import RunRounds
+from tests.sizes import CALM, SMALL
 
 from motet.algorithms import adafd, dsfl, fedavg_logits, fedkd, mhat
 from motet.algorithms.distillation import checked, class_counts

@@ -1,0 +1,69 @@
+"""Clients' lessons and contrasts on a tiny backbone: what their packed training is tried on."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import torch
+
+from motet.core.rng import Seed
+from motet.datasets.toy import toy_qa
+from motet.experiment.build import make_federation
+from motet.experiment.config import Choice
+from motet.experiment.federation import Federation
+from motet.learning.backbone import Contrasted, MaskedWords, Reconstruction
+from motet.learning.corruption import Marks, masked, noised
+from motet.learning.features import Examples
+from motet.learning.jobs import Beside, Fit
+from motet.learning.solver import Solver
+from motet.models.load import ModelChoice
+from tests.sizes import SMALL
+
+SIZES = (9, 4, 14, 1)
+Make = Callable[[Federation, Solver, int], list[Fit]]
+
+
+def readers_of_lessons() -> Federation:
+    model = ModelChoice("mixed:tiny", 40, config=SMALL)
+    task = Choice("qa", {"question_tokens": 8})
+    return make_federation(model, toy_qa(60, 8), Choice("uniform", {"clients": 2}), Seed(1), task)
+
+
+def shares(readers: Federation) -> list[Examples]:
+    texts = readers.site(readers.clients[0]).split("train")
+    cuts = np.split(np.arange(sum(SIZES)), np.cumsum(SIZES)[:-1])
+    return [texts.part(places) for places in cuts]
+
+
+def lessons(make: Any, objective: Any) -> Make:
+    def made(readers: Federation, solver: Solver, turn: int = 0) -> list[Fit]:
+        model, marks = readers.model, Marks.of(readers.model.tokenizer)
+        parts = [make(part, marks, np.random.default_rng(10 * turn + i)) for i, part in enumerate(shares(readers))]
+        return [Fit(model, model.fresh, part, objective, solver, 5 + i + 10 * turn) for i, part in enumerate(parts)]
+
+    return made
+
+
+def contrasts(by_number: bool) -> Make:
+    def made(readers: Federation, solver: Solver, turn: int = 0) -> list[Fit]:
+        model, objective = readers.model, Contrasted(readers.site(readers.clients[0]).task.objective)
+        rng, wide = Seed(turn).torch(), SMALL["hidden_size"]
+        states, tokens = torch.randn(8, 6, wide, generator=rng).half(), torch.randint(5, 60, (8, 6), generator=rng).int()
+        jobs = []
+        for i, part in enumerate(shares(readers)):
+            near, far = torch.randn(8, wide, generator=rng), torch.randn(8, 3, wide, generator=rng)
+            beside = Beside(Examples.of(states=states, tokens=tokens, near=near, far=far), by_number)
+            jobs.append(Fit(model, model.fresh, part, objective, solver, 5 + i + 10 * turn, beside=beside))
+        return jobs
+
+    return made
+
+
+KINDS: dict[str, Make] = {
+    "masked words": lessons(masked, MaskedWords()),
+    "garbled texts": lessons(noised, Reconstruction()),
+    "drawn neighbours": contrasts(False),
+    "numbered neighbours": contrasts(True),
+}
