@@ -75,9 +75,9 @@ def unseal(key: bytes, sealed: bytes, about: bytes, sender: str) -> bytes:
         raise PrivacyError(f"what came as a share from {sender} was not written by it for this sum; it is refused.") from None
 
 
-def stream_of(key: bytes) -> CipherContext:
-    """The keystream of AES-256 in counter mode: zeros go in, uniform bytes come out."""
-    return Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+def stream_of(key: bytes, block: int = 0) -> CipherContext:
+    """The keystream of AES-256 in counter mode, from some block of 16 bytes on: zeros go in, uniform bytes come out."""
+    return Cipher(algorithms.AES(key), modes.CTR(block.to_bytes(16, "big"))).encryptor()
 
 
 @dataclass(frozen=True)
