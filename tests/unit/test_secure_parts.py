@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 
-from motet.codecs.fixed_point import COUNTS, FixedPoint
+from motet.codecs.fixed_point import COUNTS, FixedPoint, centred
 from motet.core.errors import ConfigError, PrivacyError, RunError
 from motet.core.rng import Seed
 from motet.secure import masks
@@ -268,6 +268,30 @@ def test_the_largest_sum_there_can_be_does_not_wrap(clients: int, modulus: int) 
     whole = numbers.encode(torch.full((3,), COUNTS, dtype=torch.float64), 1.0, clients, modulus, np.random.default_rng(0))
     total = (whole.astype(object) * clients % modulus).astype(np.uint32)
     assert numbers.decode(total, True, clients, modulus).tolist() == [COUNTS * clients] * 3
+
+
+@pytest.mark.parametrize("modulus", [2**32, PRIME])
+@pytest.mark.parametrize("clients", [1, 10])
+def test_words_are_the_residues_of_whole_numbers_on_both_sides_of_zero(clients: int, modulus: int) -> None:
+    numbers = FixedPoint(range=4.0)
+    base = numbers.base(clients, modulus)
+    ends = [0.0, -0.0, 4.0, -4.0, 4.0 / base, -4.0 / base, 2.0, -2.0]
+    whole = [round(x / 4.0 * base) for x in ends]
+    words = numbers.encode(torch.tensor(ends), 1.0, clients, modulus, np.random.default_rng(0))
+    assert words.tolist() == [w % modulus for w in whole]
+    assert numbers.decode(words, False, clients, modulus).tolist() == ends
+    edges = [0, 1, modulus // 2 - 1, modulus // 2 + 1, modulus - 1]
+    assert centred(np.array(edges, np.uint32), modulus).tolist() == [e if e < modulus / 2 else e - modulus for e in edges]
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_numbers_that_are_not_finite_are_refused_wherever_they_stand(number: float, dtype: torch.dtype) -> None:
+    for at in (0, 517, 999):
+        given = torch.zeros(1000, dtype=dtype)
+        given[at] = number
+        with pytest.raises(RunError, match="not finite"):
+            FixedPoint(outside="clip").encode(given, 1.0, 10, 2**32, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("bits", [4, 12, None])
