@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import os
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
@@ -13,7 +14,7 @@ import torch
 from motet.codecs.fixed_point import COUNTS, FixedPoint, centred
 from motet.core.errors import ConfigError, PrivacyError, RunError
 from motet.core.rng import Seed
-from motet.secure import masks
+from motet.secure import keys, masks
 from motet.secure.circle import Circle, Hello
 from motet.secure.field import COLUMNS, FIELD, Field
 from motet.secure.graph import Complete, Ring, connected, degree_for, needed
@@ -164,18 +165,26 @@ def test_a_public_key_says_nothing_of_the_secret_one() -> None:
     assert key.public != key.secret
 
 
-def test_what_was_sealed_opens_for_the_right_key_and_matter_only() -> None:
-    key = os.urandom(32)
-    sealed = seal(key, b"share", b"sum 1")
-    assert unseal(key, sealed, b"sum 1", "anna") == b"share"
+def opened(*box: Any) -> bytes:
+    return b"".join(map(bytes, unseal(*box)))
+
+
+@pytest.mark.parametrize("size", [0, 5, keys.BLOCK - 1, keys.BLOCK, 2 * keys.BLOCK + 3])
+def test_what_was_sealed_opens_for_the_right_key_and_matter_only(size: int) -> None:
+    key, text = os.urandom(32), os.urandom(size)
+    sealed = seal(key, text, b"sum 1")
+    assert opened(key, sealed, b"sum 1", "anna") == text
     for wrong in (
         (os.urandom(32), sealed, b"sum 1"),
-        (key, sealed[:-1] + b"x", b"sum 1"),
+        (key, sealed[:-1] + bytes([sealed[-1] ^ 1]), b"sum 1"),
+        (key, bytes([sealed[0] ^ 1]) + sealed[1:], b"sum 1"),
+        (key, sealed[:-1], b"sum 1"),
         (key, sealed, b"sum 2"),
+        (key, sealed[:3], b"sum 1"),
         (key, b"", b""),
     ):
         with pytest.raises(PrivacyError, match="anna"):
-            unseal(*wrong, "anna")
+            opened(*wrong, "anna")
 
 
 def test_signatures_hold_for_what_was_signed_only() -> None:

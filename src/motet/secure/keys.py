@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from motet.core.errors import ConfigError, PrivacyError
@@ -24,7 +24,8 @@ try:
 except ImportError:
     raise ConfigError("secure sums need the package cryptography; pip install 'motet[secure]'") from None
 
-KEY = 32
+KEY, TAG = 32, 16
+BLOCK = 2**18  # bytes at a time, small enough for the cache: to fill fresh memory takes longer than to decipher it
 Buffer = bytes | memoryview
 Draw = Callable[[int], bytes]
 
@@ -68,9 +69,16 @@ def seal(key: bytes, text: Buffer, about: bytes) -> bytes:
     return AESGCM(key).encrypt(bytes(12), text, about)
 
 
-def unseal(key: bytes, sealed: bytes, about: bytes, sender: str) -> bytes:
+def unseal(key: bytes, sealed: bytes, about: bytes, sender: str) -> Iterator[memoryview]:
+    """What was sealed, a block at a time in the same memory. Only after the last is it known to be genuine, or refused: until
+    then nothing that was made of it may be given out."""
+    text, room = memoryview(sealed)[:-TAG], bytearray(min(BLOCK, len(sealed)) + 15)  # 15: update_into asks for them
     try:
-        return AESGCM(key).decrypt(bytes(12), sealed, about)
+        cipher = Cipher(algorithms.AES(key), modes.GCM(bytes(12), sealed[-TAG:])).decryptor()
+        cipher.authenticate_additional_data(about)
+        for at in range(0, len(text), BLOCK):
+            yield memoryview(room)[: cipher.update_into(text[at : at + BLOCK], room)]
+        cipher.finalize()
     except (InvalidTag, ValueError):
         raise PrivacyError(f"what came as a share from {sender} was not written by it for this sum; it is refused.") from None
 

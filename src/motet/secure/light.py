@@ -8,7 +8,7 @@ n+1 … n+U−T gives Σ z_i. Any T shares say nothing of a mask.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -94,17 +94,24 @@ class Light:
         return isinstance(answer, torch.Tensor) and answer.dtype == torch.int32 and answer.shape == (length,)
 
     def answer(
-        self, held: Collection[ClientId], share_of: Callable[[ClientId], bytes], survivors: Collection[ClientId]
+        self, held: Collection[ClientId], share_of: Callable[[ClientId], Iterable[memoryview]], survivors: Collection[ClientId]
     ) -> torch.Tensor:
         first, *rest = survivors
-        total = np.frombuffer(share_of(first), np.uint32).copy()
-        for survivor in rest:  # opened one at a time
-            share = np.frombuffer(share_of(survivor), np.uint32)
-            if share.size != total.size:
+        summed = bytearray()
+        for block in share_of(first):
+            summed += block
+        total = np.frombuffer(summed, np.uint32)
+        for survivor in rest:
+            at = 0
+            for block in share_of(survivor):  # no share is ever open as a whole
+                share = np.frombuffer(block, np.uint32)
+                at += share.size
+                if at <= total.size:
+                    FIELD.add(total[at - share.size : at], share)
+            if at != total.size:
                 raise RunError(
                     "shares of different lengths came, so the clients' vectors differ in size; use one model for all."
                 )
-            FIELD.add(total, share)
         return torch.from_numpy(total.view(np.int32))
 
     def unmask(

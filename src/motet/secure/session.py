@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
@@ -77,8 +77,8 @@ class Session:
         if self.secrets is not secrets:
             raise PrivacyError("another sum was begun while this client worked for this one; nothing is uploaded to it.")
 
-    def share_of(self, client: ClientId) -> bytes:
-        """Open the share that this client holds of another's secrets, or refuse what that one did not write."""
+    def share_of(self, client: ClientId) -> Iterator[memoryview]:
+        """Open the share that this client holds of another's secrets, in blocks, or refuse what that one did not write."""
         box, key = self.held[client]
         return unseal(key, box, self.circle.digest.encode(), client)
 

@@ -12,7 +12,8 @@ sees keys, sealed boxes, masked words, signatures, and what opens the sum. Clien
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -34,7 +35,7 @@ from motet.secure.identities import Identities
 from motet.secure.keys import KEY, AgreementKey, Buffer, Draw, agreeable, entropy, seal
 from motet.secure.session import Demands, Held, Secrets, Session, Vector
 
-ShareOf = Callable[[ClientId], bytes]
+ShareOf = Callable[[ClientId], Iterable[memoryview]]
 
 
 @message
@@ -273,7 +274,7 @@ class SecureSum:
         self.demands.mail({*ask.parcels, me}, holders, self.masking.needed(len(holders)))
         for sender in ask.parcels.keys() - {me}:
             session.held[sender] = Held(ask.parcels[sender], _sealing(session, secrets, sender, sender, me))
-            session.share_of(sender)  # what is not genuine is refused before anything is uploaded
+            deque(session.share_of(sender), 0)  # looked through: what is not genuine is refused before anything is uploaded
         vector = session.vector or (yield from self._vector(ctx, session, ask.payload))
         session.still(secrets)
         session.vector = None
