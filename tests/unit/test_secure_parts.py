@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
 from motet.codecs.fixed_point import COUNTS, FixedPoint, centred
 from motet.core.errors import ConfigError, PrivacyError, RunError
@@ -174,14 +175,18 @@ def test_what_was_sealed_opens_for_the_right_key_and_matter_only(size: int) -> N
     key, text = os.urandom(32), os.urandom(size)
     sealed = seal(key, text, b"sum 1")
     assert opened(key, sealed, b"sum 1", "anna") == text
+    assert AESGCM(key).decrypt(bytes(12), bytes(sealed.numpy()), b"sum 1") == text
     for wrong in (
         (os.urandom(32), sealed, b"sum 1"),
-        (key, sealed[:-1] + bytes([sealed[-1] ^ 1]), b"sum 1"),
-        (key, bytes([sealed[0] ^ 1]) + sealed[1:], b"sum 1"),
+        (key, torch.cat([sealed[:-1], sealed[-1:] ^ 1]), b"sum 1"),
+        (key, torch.cat([sealed[:1] ^ 1, sealed[1:]]), b"sum 1"),
         (key, sealed[:-1], b"sum 1"),
         (key, sealed, b"sum 2"),
         (key, sealed[:3], b"sum 1"),
-        (key, b"", b""),
+        (key, sealed[:0], b"sum 1"),
+        (key, sealed.float(), b"sum 1"),
+        (key, sealed.reshape(1, -1), b"sum 1"),
+        (key, bytes(sealed.numpy()), b"sum 1"),
     ):
         with pytest.raises(PrivacyError, match="anna"):
             opened(*wrong, "anna")

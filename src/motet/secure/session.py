@@ -13,7 +13,7 @@ from motet.core.errors import PrivacyError
 from motet.core.params import Layout
 from motet.core.script import ClientId
 from motet.secure.circle import Circle, Hello
-from motet.secure.keys import AgreementKey, Signer, signed, unseal
+from motet.secure.keys import AgreementKey, Box, Signer, signed, unseal
 
 STAGES = ("advertise", "share", "upload", "confirm", "reveal")
 
@@ -40,7 +40,7 @@ class Held(NamedTuple):
     """A share that lies here, still sealed: LightSecAgg's are as long as the vector, and in a simulation the box is the very
     one that the server passed on, so that all shares of all clients are in memory once."""
 
-    box: bytes
+    box: Box
     key: bytes
 
 
