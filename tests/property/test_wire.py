@@ -14,7 +14,8 @@ from motet.core.errors import WireError
 from motet.core.params import Params
 from motet.core.weighted import Weighted
 from motet.transport.messages import Reply, Request
-from motet.wire import measure, pack, unpack
+from motet.wire import frame, measure, pack, unpack
+from motet.wire.pack import raw
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.int32, torch.uint8, torch.bool]
 scalars = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=12) | st.binary(max_size=12)
@@ -54,6 +55,14 @@ def test_a_value_survives_the_wire(value: Any) -> None:
     data = pack(value)
     assert same(unpack(data), value)
     assert measure(value).wire == len(data)
+
+
+def test_neither_bytes_nor_tensors_are_copied_before_they_are_sent() -> None:
+    box, numbers = bytes(range(256)), torch.arange(5)
+    head, bulks = frame([box, numbers])
+    assert bulks[0] is box
+    assert bulks[1] is numbers
+    assert b"".join([head, *map(raw, bulks)]) == pack([box, numbers])
 
 
 @given(st.binary(max_size=200))

@@ -27,6 +27,7 @@ FIVE = {
 }
 every = pytest.mark.parametrize("name", FIVE)
 LIAR = "client-002"
+BOX = torch.zeros(40, dtype=torch.uint8)
 Lie = Callable[[Any], Any]
 
 
@@ -80,8 +81,10 @@ def test_keys_that_nobody_can_agree_with_do_not_keep_the_others_from_going_on(na
 @every
 def test_who_leaves_a_peer_without_its_share_is_left_out_itself(name: str) -> None:
     check(name, "share", lambda boxes: {to: box for to, box in boxes.items() if to != "client-000"})
-    check(name, "share", lambda boxes: {**boxes, "nobody": b"share"})
-    check(name, "share", lambda boxes: {**boxes, LIAR: b"share"})
+    check(name, "share", lambda boxes: {**boxes, "nobody": BOX})
+    check(name, "share", lambda boxes: {**boxes, LIAR: BOX})
+    for no_box in (b"share", BOX.float(), BOX.reshape(2, -1)):
+        check(name, "share", lambda boxes, no_box=no_box: {**boxes, "client-000": no_box})
 
 
 @every

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from tests.sums import Plainly, host_for, vectors
 
 from motet.codecs.skellam import Skellam
@@ -213,7 +214,7 @@ def test_a_sum_begun_while_a_client_works_for_another_does_not_strip_its_upload_
 def test_a_stage_that_failed_is_not_tried_again_under_the_same_masks(server: Server) -> None:
     mail = server.mail()
     client = server.names[0]
-    broken = {sender: box[:-1] + bytes([box[-1] ^ 1]) for sender, box in mail[client].items()}
+    broken = {sender: torch.cat([box[:-1], box[-1:] ^ 1]) for sender, box in mail[client].items()}
     server.refused(client, "upload", Deliver(broken), "was not written by it")
     server.refused(client, "upload", Deliver(mail[client]), "every stage comes once")
 

@@ -5,20 +5,23 @@ from __future__ import annotations
 import itertools
 import os
 from collections import Counter
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from motet.codecs.fixed_point import COUNTS, FixedPoint
+from motet.codecs.fixed_point import COUNTS, FixedPoint, centred
 from motet.core.errors import ConfigError, PrivacyError, RunError
 from motet.core.rng import Seed
+from motet.secure import keys, masks
 from motet.secure.circle import Circle, Hello
-from motet.secure.field import FIELD, Field
+from motet.secure.field import COLUMNS, FIELD, Field
 from motet.secure.graph import Complete, Ring, connected, degree_for, needed
 from motet.secure.identities import Identities
 from motet.secure.keys import AgreementKey, Signer, agreeable, entropy, seal, signed, unseal
-from motet.secure.masks import BLOCK, add_mask, field_mask, subtract_mask
+from motet.secure.masks import BLOCK, FieldMask, add_field_mask, add_mask, subtract_mask
 from motet.secure.shamir import join, split
 
 PRIME = FIELD.prime
@@ -39,7 +42,7 @@ def test_products_are_those_of_exact_integers(prime: int) -> None:
     assert (Field(prime).product(left, right) == exact).all()
 
 
-@pytest.mark.parametrize("terms", [1, 2, 63, 64, 65, 2047, 2048])
+@pytest.mark.parametrize("terms", [1, 2, 31, 32, 33, 64, 681, 682, 683, 2047, 2048])
 def test_the_largest_product_is_exact_however_it_is_cut_into_limbs(terms: int) -> None:
     worst = np.full((1, terms), PRIME - 1, np.uint32)
     assert FIELD.product(worst, worst.T)[0, 0] == terms * (PRIME - 1) ** 2 % PRIME
@@ -47,9 +50,33 @@ def test_the_largest_product_is_exact_however_it_is_cut_into_limbs(terms: int) -
     assert FIELD.product(odd, worst.T)[0, 0] == terms * (PRIME - 2) * (PRIME - 1) % PRIME
 
 
+@pytest.mark.parametrize("prime", [2, 3, 97, 65_521, 2**31 - 19, PRIME])
+@pytest.mark.parametrize("columns", [1, COLUMNS - 1, COLUMNS, COLUMNS + 1])
+def test_products_at_the_edges_are_those_of_pythons_integers(prime: int, columns: int) -> None:
+    """All pairs of the smallest, middle and largest elements there are, in blocks that are full and not."""
+    edges = sorted({k % prime for k in (0, 1, 2, prime // 2, prime // 2 + 1, -2, -1)})
+    rows = list(itertools.product(edges, repeat=2))
+    right = [[edges[(at + k) % len(edges)] for at in range(columns)] for k in range(2)]
+    found = Field(prime).product(np.array(rows, np.uint32), [np.array(row, np.uint32) for row in right])
+    wanted = [[(a * x + b * y) % prime for x, y in zip(*right, strict=True)] for a, b in rows]
+    assert found.tolist() == wanted
+
+
 def test_a_product_over_too_many_terms_is_refused() -> None:
     with pytest.raises(ValueError, match="not be exact"):
         FIELD.product(np.zeros((1, 2049), np.uint32), np.zeros((2049, 1), np.uint32))
+
+
+@pytest.mark.parametrize("prime", [2, 97, PRIME])
+def test_adding_and_subtracting_are_exact_for_every_pair_of_edges(prime: int) -> None:
+    edges = sorted({0, 1, prime // 2, prime - 1})
+    first, second = np.array(list(itertools.product(edges, repeat=2)), np.uint32).T.copy()
+    total, rest = first.copy(), first.copy()
+    Field(prime).add(total, second)
+    Field(prime).subtract(rest, second)
+    pairs = list(zip(first.tolist(), second.tolist(), strict=True))
+    assert total.tolist() == [(a + b) % prime for a, b in pairs]
+    assert rest.tolist() == [(a - b) % prime for a, b in pairs]
 
 
 def test_adding_and_subtracting_stay_in_the_field() -> None:
@@ -139,18 +166,30 @@ def test_a_public_key_says_nothing_of_the_secret_one() -> None:
     assert key.public != key.secret
 
 
-def test_what_was_sealed_opens_for_the_right_key_and_matter_only() -> None:
-    key = os.urandom(32)
-    sealed = seal(key, b"share", b"sum 1")
-    assert unseal(key, sealed, b"sum 1", "anna") == b"share"
+def opened(*box: Any) -> bytes:
+    return b"".join(map(bytes, unseal(*box)))
+
+
+@pytest.mark.parametrize("size", [0, 5, keys.BLOCK - 1, keys.BLOCK, 2 * keys.BLOCK + 3])
+def test_what_was_sealed_opens_for_the_right_key_and_matter_only(size: int) -> None:
+    key, text = os.urandom(32), os.urandom(size)
+    sealed = seal(key, text, b"sum 1")
+    assert opened(key, sealed, b"sum 1", "anna") == text
+    assert AESGCM(key).decrypt(bytes(12), bytes(sealed.numpy()), b"sum 1") == text
     for wrong in (
         (os.urandom(32), sealed, b"sum 1"),
-        (key, sealed[:-1] + b"x", b"sum 1"),
+        (key, torch.cat([sealed[:-1], sealed[-1:] ^ 1]), b"sum 1"),
+        (key, torch.cat([sealed[:1] ^ 1, sealed[1:]]), b"sum 1"),
+        (key, sealed[:-1], b"sum 1"),
         (key, sealed, b"sum 2"),
-        (key, b"", b""),
+        (key, sealed[:3], b"sum 1"),
+        (key, sealed[:0], b"sum 1"),
+        (key, sealed.float(), b"sum 1"),
+        (key, sealed.reshape(1, -1), b"sum 1"),
+        (key, bytes(sealed.numpy()), b"sum 1"),
     ):
         with pytest.raises(PrivacyError, match="anna"):
-            unseal(*wrong, "anna")
+            opened(*wrong, "anna")
 
 
 def test_signatures_hold_for_what_was_signed_only() -> None:
@@ -184,20 +223,49 @@ def test_a_mask_does_not_depend_on_how_long_the_vector_is() -> None:
     add_mask(short, key)
     add_mask(long, key)
     assert (short == long[:10]).all()
-    assert (field_mask(key, 10) == field_mask(key, 1000)[:10]).all()
+
+
+def field_mask(key: bytes, *sizes: int, place: int = 0) -> np.ndarray:
+    """Elements from some place on, asked for in pieces."""
+    mask, pieces = FieldMask(key, place), [np.empty(size, np.uint32) for size in sizes]
+    for piece in pieces:
+        mask.into(piece)
+    return np.concatenate(pieces)
+
+
+@pytest.mark.parametrize("prime", [PRIME, 5])  # of which three draws in eight are no element
+def test_a_mask_in_the_field_is_the_same_in_whatever_pieces_and_uniform(prime: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(masks, "FIELD", Field(prime))
+    key, size = os.urandom(32), 2 * BLOCK // 4 + 11
+    whole = field_mask(key, size)
+    assert (whole == field_mask(key, 3, 0, BLOCK // 4, size - 3 - BLOCK // 4)).all()
+    for place in (1, 2, 3, 4, 1000, BLOCK // 4 - 1):
+        assert (whole[place:] == field_mask(key, size - place, place=place)).all()
+    counts = np.bincount((whole.astype(np.uint64) * 5 // prime).astype(int))
+    assert len(counts) == 5  # all below the prime
+    assert float(((counts - size / 5) ** 2 / (size / 5)).sum()) < 30  # four degrees of freedom
+    words = np.arange(size, dtype=np.uint32) % 5
+    added = words.copy()
+    add_field_mask(added, key)
+    assert (added == (words.astype(np.uint64) + whole) % prime).all()
+
+
+def test_other_keys_give_other_masks_in_the_field() -> None:
+    first, second = (field_mask(os.urandom(32), 1000) for _ in range(2))
+    assert (first != second).mean() > 0.99
 
 
 def test_every_bit_of_a_key_matters() -> None:
     """A generator that folds its key to 32 bits gives one mask to very many keys."""
-    masks = set()
+    seen = set()
     for bit in range(256):
         words = np.zeros(4, np.uint32)
         add_mask(words, (1 << bit).to_bytes(32, "little"))
-        masks.add(words.tobytes())
+        seen.add(words.tobytes())
     folded = np.zeros(4, np.uint32)
     add_mask(folded, ((1 << 0) | (1 << 32) | (1 << 64)).to_bytes(32, "little"))
-    masks.add(folded.tobytes())
-    assert len(masks) == 257
+    seen.add(folded.tobytes())
+    assert len(seen) == 257
 
 
 # ---- integers -----------------------------------------------------------------------------------------------------------
@@ -214,6 +282,30 @@ def test_the_largest_sum_there_can_be_does_not_wrap(clients: int, modulus: int) 
     whole = numbers.encode(torch.full((3,), COUNTS, dtype=torch.float64), 1.0, clients, modulus, np.random.default_rng(0))
     total = (whole.astype(object) * clients % modulus).astype(np.uint32)
     assert numbers.decode(total, True, clients, modulus).tolist() == [COUNTS * clients] * 3
+
+
+@pytest.mark.parametrize("modulus", [2**32, PRIME])
+@pytest.mark.parametrize("clients", [1, 10])
+def test_words_are_the_residues_of_whole_numbers_on_both_sides_of_zero(clients: int, modulus: int) -> None:
+    numbers = FixedPoint(range=4.0)
+    base = numbers.base(clients, modulus)
+    ends = [0.0, -0.0, 4.0, -4.0, 4.0 / base, -4.0 / base, 2.0, -2.0]
+    whole = [round(x / 4.0 * base) for x in ends]
+    words = numbers.encode(torch.tensor(ends), 1.0, clients, modulus, np.random.default_rng(0))
+    assert words.tolist() == [w % modulus for w in whole]
+    assert numbers.decode(words, False, clients, modulus).tolist() == ends
+    edges = [0, 1, modulus // 2 - 1, modulus // 2 + 1, modulus - 1]
+    assert centred(np.array(edges, np.uint32), modulus).tolist() == [e if e < modulus / 2 else e - modulus for e in edges]
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_numbers_that_are_not_finite_are_refused_wherever_they_stand(number: float, dtype: torch.dtype) -> None:
+    for at in (0, 517, 999):
+        given = torch.zeros(1000, dtype=dtype)
+        given[at] = number
+        with pytest.raises(RunError, match="not finite"):
+            FixedPoint(outside="clip").encode(given, 1.0, 10, 2**32, np.random.default_rng(0))
 
 
 @pytest.mark.parametrize("bits", [4, 12, None])

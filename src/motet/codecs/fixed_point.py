@@ -8,6 +8,7 @@ words, high·base + low, so that counts add up exactly. The sum of n terms is of
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Literal
 
@@ -65,7 +66,8 @@ class FixedPoint:
         words, scale = np.empty(flat.size, np.uint32), factor / self.step(clients, modulus)
         for at in range(0, flat.size, BLOCK):
             piece = flat[at : at + BLOCK].astype(np.float64)
-            np.clip(piece, -self.range, self.range, out=piece)
+            if self.outside == "clip":
+                np.clip(piece, -self.range, self.range, out=piece)
             piece *= scale
             piece += rng.random(piece.size, dtype=np.float32)
             words[at : at + BLOCK] = _residues(np.floor(piece, out=piece), modulus)
@@ -78,18 +80,22 @@ class FixedPoint:
             base = _wide(clients, modulus)
             high, low = np.split(found, 2)
             return torch.from_numpy((high * base + low) * (COUNTS / (base * base)))
-        return torch.from_numpy(found * self.step(clients, modulus))
+        found *= self.step(clients, modulus)
+        return torch.from_numpy(found)
 
     def _check(self, numbers: torch.Tensor) -> None:
         """Before anything is masked: afterwards nobody could see that a number did not fit.
 
         What is said goes to the server, so it does not say how large the number is.
         """
-        if not torch.isfinite(numbers).all():
+        if not numbers.numel():
+            return
+        largest = max(abs(float(end)) for end in torch.aminmax(numbers))  # both are NaN if any number is
+        if not math.isfinite(largest):
             raise RunError("a reply holds numbers that are not finite, which no sum can hold; lower the learning rate.")
         double = numbers.dtype == torch.float64
         limit = COUNTS if double else self.range
-        if (double or self.outside == "refuse") and numbers.numel() and float(numbers.abs().max()) > limit:
+        if (double or self.outside == "refuse") and largest > limit:
             raise PrivacyError(
                 f"a reply holds a number outside ±{limit:g}, so that the sum under the masks could wrap; "
                 "raise secure.range, or cut such numbers off with secure.outside=clip."
@@ -106,16 +112,20 @@ def _wide(clients: int, modulus: int) -> int:
 
 
 def _residues(whole: np.ndarray, modulus: int) -> np.ndarray:
-    words = whole.astype(np.int64)
-    if modulus != 2**32:  # there the conversion below does it
-        words[words < 0] += modulus
-    return words.astype(np.uint32)
+    """Of whole numbers below 2³⁰ in size, as words never are larger."""
+    words = whole.astype(np.int32).view(np.uint32)
+    if modulus == 2**32:
+        return words
+    found: np.ndarray = np.minimum(words, words + np.uint32(modulus))  # what is below zero is a large word, and wraps
+    return found
 
 
 def centred(words: np.ndarray, modulus: int) -> np.ndarray:
     """From residues to numbers on both sides of zero."""
     if modulus == 2**32:
         return words.view(np.int32).astype(np.float64)
-    found = words.astype(np.float64)
-    found[words > modulus // 2] -= modulus
+    half = modulus - 1 - modulus // 2  # moved up by so much, what stands for a number below zero passes the modulus
+    moved = words + np.uint32(half)
+    found: np.ndarray = np.minimum(moved, moved - np.uint32(modulus), out=moved).astype(np.float64)
+    found -= half
     return found

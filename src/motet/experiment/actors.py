@@ -27,7 +27,7 @@ from motet.learning.bench import Scratch
 from motet.learning.features import Features
 from motet.learning.jobs import Fitted
 from motet.learning.model import Model
-from motet.wire.pack import frame, from_buffer, raw, split, unframe
+from motet.wire.pack import Bulk, frame, from_buffer, raw, split, unframe
 
 try:
     import ray
@@ -104,7 +104,7 @@ class RayBench:
         self.keys: dict[int, Hashable] = {}
         self.working: dict[Any, tuple[Any, list[int]]] = {}  # by Ray's promise: the actor, the jobs' numbers
         self.idle = list(actors)
-        self.stored: dict[int, tuple[Tensor, Any]] = {}  # tensors in Ray's store, while jobs that hold them wait or run
+        self.stored: dict[int, tuple[Bulk, Any]] = {}  # tensors in Ray's store, while jobs that hold them wait or run
         self.jobs = self.shared_out = 0
 
     @property
@@ -148,7 +148,7 @@ class RayBench:
             orders.append((number, head, [self._put(t) for t in tensors]))
         self.working[actor.work.remote(orders)] = (actor, [number for number, _ in jobs])
 
-    def _put(self, tensor: Tensor) -> Any:
+    def _put(self, tensor: Bulk) -> Any:
         """What many jobs share (the global model) goes to Ray's store once."""
         if id(tensor) not in self.stored:
             self.stored[id(tensor)] = (tensor, ray.put(np.frombuffer(raw(tensor), np.uint8)))

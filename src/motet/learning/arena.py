@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from motet.wire.pack import raw
+from motet.wire.pack import Bulk, raw
 
 _ALIGN = 64
 
@@ -55,10 +55,11 @@ class Arena:
     def write(self, place: int, data: memoryview | bytes) -> None:
         self.bytes[place : place + len(data)] = np.frombuffer(data, np.uint8)
 
-    def put(self, tensor: Tensor) -> int | None:
-        place = self.take(tensor.numel() * tensor.element_size())
+    def put(self, bulk: Bulk) -> int | None:
+        data = raw(bulk)
+        place = self.take(len(data))
         if place is not None:
-            self.write(place, raw(tensor))
+            self.write(place, data)
         return place
 
     def tensor(self, place: int, dtype: torch.dtype, shape: tuple[int, ...], size: int) -> Tensor:

@@ -32,7 +32,7 @@ from motet.learning.features import NOTHING, Features
 from motet.learning.infer import joined
 from motet.learning.jobs import Fit, Fitted, Infer
 from motet.learning.model import Model
-from motet.wire.pack import frame, from_buffer, pack, raw, split, unframe, unpack
+from motet.wire.pack import Bulk, frame, from_buffer, pack, raw, split, unframe, unpack
 
 _ORDER = struct.Struct("<qqq")  # the job's number, where it lies in the arena, how long it is
 _STOP = -1
@@ -45,7 +45,7 @@ class _Open:
     key: Hashable
     piece: int
     held: list[int]
-    tensors: list[Tensor]
+    tensors: list[Bulk]
     room: tuple[int, int]
 
 
@@ -67,7 +67,7 @@ class Workers:
         self.processes: list[BaseProcess] = []
         self.open: dict[int, _Open] = {}
         self.pieces: dict[Hashable, _Pieces] = {}
-        self.placed: dict[int, tuple[Tensor, int, int]] = {}  # tensors in the arena now: itself, its place, its users
+        self.placed: dict[int, tuple[Bulk, int, int]] = {}  # tensors in the arena now: itself, its place, its users
         self.jobs = self.shared_out = 0
 
     @property
@@ -140,7 +140,7 @@ class Workers:
         self.open[self.jobs] = _Open(key, piece, [*held], [*tensors], (at, -1 if room is None else room))
         self.orders.send_bytes(_ORDER.pack(self.jobs, at, len(body)))
 
-    def _place(self, tensor: Tensor) -> int | None:
+    def _place(self, tensor: Bulk) -> int | None:
         """Where the tensor lies in the arena; one that many jobs share (the global model) lies there once."""
         if id(tensor) in self.placed:
             itself, place, users = self.placed[id(tensor)]

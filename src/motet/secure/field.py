@@ -1,8 +1,8 @@
 """Arithmetic in a prime field, on whole matrices at a time.
 
 An element is a uint32 below the prime. Products of matrices go through float64 BLAS: one factor is cut into limbs (two of 16
-bits for up to 64 terms, three of 11 for up to 2048), so that every partial sum stays below 2⁵³ and is exact, whatever order it
-is added in.
+bits for up to 32 terms, three of 11 for up to 682, four of 8 for up to 2048), so that every partial sum stays below 2⁵³ and is
+exact, whatever order it is added in.
 """
 
 from __future__ import annotations
@@ -11,11 +11,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import torch
+from torch import Tensor
 
-WORD, EXACT = 31, 53  # bits of an element, and of the integers that a float64 holds
+EXACT = 2**53  # integers up to here are exact in a float64
 MOST_TERMS = 2**11
 BLOCK = 2**16  # elements at a time, so that temporaries stay small
-COLUMNS = 2**13  # of a product at a time: ten rows of them fit the cache
+COLUMNS = 4000  # of a product at a time: they fit the cache; rows a power of two apart would contend for the same lines of it
 
 Elements = np.ndarray  # of uint32
 
@@ -34,38 +36,31 @@ class Field:
             found[again] = np.frombuffer(draw(4 * again.size), np.uint32) & bits
         return found
 
-    def product(self, left: Elements, right: Elements) -> Elements:
-        """left · right, for matrices [rows, terms] and [terms, columns]."""
-        if left.shape[1] > MOST_TERMS:
-            raise ValueError(f"a product over {left.shape[1]} terms would not be exact; at most {MOST_TERMS} are")
-        limbs = -(-WORD // (EXACT - WORD - (left.shape[1] - 1).bit_length()))
-        bits = -(-WORD // limbs)
-        exact, low = left.astype(np.float64), np.uint32(2**bits - 1)
-        found = np.empty((left.shape[0], right.shape[1]), np.uint32)
-        for at in range(0, right.shape[1], COLUMNS):
-            piece = right[:, at : at + COLUMNS]
-            summed = np.zeros((left.shape[0], piece.shape[1]), np.uint64)
-            for limb in reversed(range(limbs)):  # the highest first: summed ← summed · 2^bits + partial
-                part = (piece >> np.uint32(bits * limb)) & low
-                partial = (exact @ part.astype(np.float64)).astype(np.uint64)
-                partial += summed << np.uint64(bits)
-                summed = partial % np.uint64(self.prime)
-            found[:, at : at + COLUMNS] = summed
+    def product(self, left: Elements, right: Elements | Sequence[Elements]) -> Elements:
+        """left · right, for a matrix [rows, terms] and as many rows of columns as there are terms."""
+        found = np.empty((len(left), len(right[0])), np.uint32)
+        times = Times(self, left, found.shape[1])
+        for at in range(0, found.shape[1], COLUMNS):
+            times(np.stack([row[at : at + COLUMNS] for row in right]), [row[at : at + COLUMNS] for row in found])
         return found
 
     def add(self, total: Elements, other: Elements) -> None:
         """total ← total + other, in place and in blocks."""
+        prime, room = np.uint32(self.prime), np.empty(min(BLOCK, total.size), np.uint32)
         for at in range(0, total.size, BLOCK):
-            self._reduced(total[at : at + BLOCK], other[at : at + BLOCK])
+            piece = total[at : at + BLOCK]
+            piece += other[at : at + BLOCK]  # both below the prime, which has 31 bits: this cannot wrap
+            np.minimum(
+                piece, np.subtract(piece, prime, out=room[: piece.size]), out=piece
+            )  # that wraps below zero: to a large one
 
     def subtract(self, total: Elements, other: Elements) -> None:
         """total ← total − other, in place and in blocks."""
+        prime, room = np.uint32(self.prime), np.empty(min(BLOCK, total.size), np.uint32)
         for at in range(0, total.size, BLOCK):
-            self._reduced(total[at : at + BLOCK], np.uint32(self.prime) - other[at : at + BLOCK])
-
-    def _reduced(self, piece: Elements, other: Elements) -> None:
-        piece += other  # both at most the prime, which has 31 bits: this cannot wrap
-        np.subtract(piece, np.uint32(self.prime), out=piece, where=piece >= self.prime)
+            piece = total[at : at + BLOCK]
+            piece -= other[at : at + BLOCK]  # what is below zero wraps to a large number, and by the prime back to a small one
+            np.minimum(piece, np.add(piece, prime, out=room[: piece.size]), out=piece)
 
     def powers(self, points: Sequence[int], count: int) -> Elements:
         """One row a point: 1, x, x², …"""
@@ -94,6 +89,55 @@ class Field:
         for f in factors:
             found.append(found[-1] * f % self.prime)
         return found
+
+
+class Times:
+    """Multiplies by one matrix, block after block of columns, in a memory of its own that stays in the cache.
+
+    The other factor is cut into limbs and the matrix has a column for each: Σ a·x = Σ a·x₀ + (a·2^bits mod p)·x₁ + …, a single
+    product of floats, of which every sum is an integer below 2⁵³.
+    """
+
+    def __init__(self, field: Field, left: Elements, columns: int) -> None:
+        (rows, self.terms), columns = left.shape, min(columns, COLUMNS)
+        if self.terms > MOST_TERMS:
+            raise ValueError(f"a product over {self.terms} terms would not be exact; at most {MOST_TERMS} are")
+        self.prime, word = field.prime, field.prime.bit_length()
+        self.limbs = next(n for n in range(1, word + 1) if n * self.terms << (word + -(-word // n)) <= EXACT)
+        self.bits = -(-word // self.limbs)
+        wide = [left.astype(np.uint64) * pow(2, self.bits * limb, self.prime) % self.prime for limb in range(self.limbs)]
+        self.left = torch.from_numpy(np.concatenate(wide, 1).astype(np.float64))
+        self.cut = np.empty((self.terms, columns), np.uint32)
+        self.right = np.empty((self.terms * self.limbs, columns))
+        self.sums, self.whole = np.empty((2, rows, columns))
+        self.rest, self.other = np.empty((rows, columns), np.int32), np.empty((rows, columns), np.uint32)
+
+    def __call__(self, right: Elements, found: Sequence[Elements]) -> None:
+        """found ← matrix · right, row by row, of at most COLUMNS columns."""
+        columns = right.shape[1]
+        rooms = (self.cut, self.right, self.sums, self.whole, self.rest, self.other)
+        cut, limbs, sums, whole, rest, other = (room[:, :columns] for room in rooms)
+        for limb in range(self.limbs):
+            np.right_shift(right, np.uint32(self.bits * limb), out=cut)
+            limbs[limb * self.terms : (limb + 1) * self.terms] = np.bitwise_and(cut, np.uint32(2**self.bits - 1), out=cut)
+        _multiply(self.left, torch.from_numpy(limbs), torch.from_numpy(sums))
+        np.rint(np.multiply(sums, 1 / self.prime, out=whole), out=whole)
+        sums -= np.multiply(whole, float(self.prime), out=whole)  # exact, as whole·p is below 2⁵³ too; at most p/2 from zero
+        rest[...] = sums
+        least = rest.view(np.uint32)  # what is below zero is a large number here, and plus p the right one
+        np.add(least, np.uint32(self.prime), out=other)
+        for row, one, two in zip(found, least, other, strict=True):
+            np.minimum(one, two, out=row)
+
+
+def _multiply(left: Tensor, right: Tensor, found: Tensor) -> None:
+    """In one thread: for so little work, threads that wait for each other on a busy machine take a hundred times as long."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        torch.mm(left, right, out=found)
+    finally:
+        torch.set_num_threads(threads)
 
 
 FIELD = Field(2**31 - 1)

@@ -7,8 +7,11 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+
+import numpy as np
+import torch
 
 from motet.core.errors import ConfigError, PrivacyError
 from motet.core.rng import Seed
@@ -19,13 +22,14 @@ try:
     from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
     from cryptography.hazmat.primitives.asymmetric.x25519 import X25519PrivateKey, X25519PublicKey
     from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
-    from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 except ImportError:
     raise ConfigError("secure sums need the package cryptography; pip install 'motet[secure]'") from None
 
-KEY = 32
+KEY, TAG = 32, 16
+BLOCK = 2**18  # bytes at a time, small enough for the cache: to fill fresh memory takes longer than to decipher it
 Buffer = bytes | memoryview
+Box = torch.Tensor  # of uint8: what was sealed, and its tag
 Draw = Callable[[int], bytes]
 
 
@@ -63,21 +67,43 @@ def agreeable(public: bytes) -> bool:
     return True
 
 
-def seal(key: bytes, text: Buffer, about: bytes) -> bytes:
-    """Encrypt and authenticate. A key seals one message only, so that the nonce may be zero."""
-    return AESGCM(key).encrypt(bytes(12), text, about)
+def seal(key: bytes, text: Buffer, about: bytes) -> Box:
+    """Encrypt and authenticate, AES-GCM. A key seals one message only, so that the nonce may be zero."""
+    plain, sealed = memoryview(text), torch.empty(len(text) + TAG, dtype=torch.uint8)
+    box = sealed.numpy()
+    cipher = Cipher(algorithms.AES(key), modes.GCM(bytes(12))).encryptor()
+    cipher.authenticate_additional_data(about)
+    for at in range(0, len(text), BLOCK):
+        cipher.update_into(plain[at : at + BLOCK], box[at:].data)  # the tag's place is the room that this asks for
+    cipher.finalize()
+    box[len(text) :] = np.frombuffer(cipher.tag, np.uint8)
+    return sealed
 
 
-def unseal(key: bytes, sealed: bytes, about: bytes, sender: str) -> bytes:
+def is_box(value: object) -> bool:
+    return isinstance(value, torch.Tensor) and value.dtype == torch.uint8 and value.dim() == 1
+
+
+def unseal(key: bytes, box: Box, about: bytes, sender: str) -> Iterator[memoryview]:
+    """What was sealed, a block at a time in the same memory. Only after the last is it known to be genuine, or refused: until
+    then nothing that was made of it may be given out."""
     try:
-        return AESGCM(key).decrypt(bytes(12), sealed, about)
+        if not is_box(box):
+            raise ValueError
+        sealed = box.numpy().data
+        text, room = sealed[:-TAG], bytearray(min(BLOCK, len(sealed)) + 15)  # 15: update_into asks for them
+        cipher = Cipher(algorithms.AES(key), modes.GCM(bytes(12), bytes(sealed[-TAG:]))).decryptor()
+        cipher.authenticate_additional_data(about)
+        for at in range(0, len(text), BLOCK):
+            yield memoryview(room)[: cipher.update_into(text[at : at + BLOCK], room)]
+        cipher.finalize()
     except (InvalidTag, ValueError):
         raise PrivacyError(f"what came as a share from {sender} was not written by it for this sum; it is refused.") from None
 
 
-def stream_of(key: bytes) -> CipherContext:
-    """The keystream of AES-256 in counter mode: zeros go in, uniform bytes come out."""
-    return Cipher(algorithms.AES(key), modes.CTR(bytes(16))).encryptor()
+def stream_of(key: bytes, block: int = 0) -> CipherContext:
+    """The keystream of AES-256 in counter mode, from some block of 16 bytes on: zeros go in, uniform bytes come out."""
+    return Cipher(algorithms.AES(key), modes.CTR(block.to_bytes(16, "big"))).encryptor()
 
 
 @dataclass(frozen=True)

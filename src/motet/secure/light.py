@@ -8,7 +8,7 @@ n+1 … n+U−T gives Σ z_i. Any T shares say nothing of a mask.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -18,9 +18,9 @@ import torch
 from motet.core.errors import ConfigError, RunError
 from motet.core.script import ClientId
 from motet.secure.circle import Circle
-from motet.secure.field import FIELD, Elements, Field
-from motet.secure.keys import AgreementKey, Buffer, Draw
-from motet.secure.masks import field_mask
+from motet.secure.field import COLUMNS, FIELD, Elements, Field, Times
+from motet.secure.keys import KEY, AgreementKey, Buffer, Draw
+from motet.secure.masks import FieldMask, add_field_mask
 
 
 @dataclass(frozen=True)
@@ -67,17 +67,22 @@ class Light:
     ) -> dict[ClientId, Buffer]:
         clients = len(circle.members)
         count, length = self._pieces(clients, size)
-        pieces = np.empty((self.needed(clients), length), np.uint32)
-        pieces[:count] = field_mask(seed, count * length).reshape(count, length)
-        pieces[count:] = field_mask(draw(32), self.colluders(clients) * length).reshape(-1, length)
-        coded = encoded(FIELD, pieces, clients)
-        return {member: memoryview(coded[k]).cast("B") for k, member in enumerate(circle.members)}
+        masks = [FieldMask(seed, k * length) for k in range(count)]
+        masks += [FieldMask(draw(KEY)) for _ in range(self.colluders(clients))]
+        coded = [np.empty(length, np.uint32) for _ in circle.members]
+        code, pieces = Times(FIELD, encoding(FIELD, len(masks), clients), length), np.empty((len(masks), COLUMNS), np.uint32)
+        for at in range(0, length, COLUMNS):  # the pieces are never there as a whole
+            columns = slice(at, min(length, at + COLUMNS))
+            part = pieces[:, : columns.stop - at]
+            for mask, piece in zip(masks, part, strict=True):
+                mask.into(piece)
+            code(part, [share[columns] for share in coded])
+        return {member: share.data.cast("B") for member, share in zip(circle.members, coded, strict=True)}
 
     def mask(
         self, words: np.ndarray, seed: bytes, key: AgreementKey, circle: Circle, me: ClientId, peers: Collection[ClientId]
     ) -> None:
-        count, length = self._pieces(len(circle.members), words.size)
-        FIELD.add(words, field_mask(seed, count * length)[: words.size])
+        add_field_mask(words, seed)
 
     def add(self, total: np.ndarray, words: np.ndarray) -> None:
         if words.size and int(words.max()) >= self.modulus:
@@ -89,17 +94,24 @@ class Light:
         return isinstance(answer, torch.Tensor) and answer.dtype == torch.int32 and answer.shape == (length,)
 
     def answer(
-        self, held: Collection[ClientId], share_of: Callable[[ClientId], bytes], survivors: Collection[ClientId]
+        self, held: Collection[ClientId], share_of: Callable[[ClientId], Iterable[memoryview]], survivors: Collection[ClientId]
     ) -> torch.Tensor:
         first, *rest = survivors
-        total = np.frombuffer(share_of(first), np.uint32).copy()
-        for survivor in rest:  # opened one at a time
-            share = np.frombuffer(share_of(survivor), np.uint32)
-            if share.size != total.size:
+        summed = bytearray()
+        for block in share_of(first):
+            summed += block
+        total = np.frombuffer(summed, np.uint32)
+        for survivor in rest:
+            at = 0
+            for block in share_of(survivor):  # no share is ever open as a whole
+                share = np.frombuffer(block, np.uint32)
+                at += share.size
+                if at <= total.size:
+                    FIELD.add(total[at - share.size : at], share)
+            if at != total.size:
                 raise RunError(
                     "shares of different lengths came, so the clients' vectors differ in size; use one model for all."
                 )
-            FIELD.add(total, share)
         return torch.from_numpy(total.view(np.int32))
 
     def unmask(
@@ -124,13 +136,17 @@ class Light:
 
 
 def encoded(field: Field, pieces: Elements, clients: int) -> Elements:
-    """One row a client: the value at 1 … n of the polynomial through the pieces, which stand at n+1 … n+U."""
-    nodes = range(clients + 1, clients + 1 + len(pieces))
-    return field.product(field.interpolation(nodes, range(1, clients + 1)), pieces)
+    """One row a client: its share."""
+    return field.product(encoding(field, len(pieces), clients), pieces)
+
+
+def encoding(field: Field, pieces: int, clients: int) -> Elements:
+    """The matrix that takes the pieces, at n+1 … n+U, to the value at 1 … n of the polynomial through them."""
+    return field.interpolation(range(clients + 1, clients + 1 + pieces), range(1, clients + 1))
 
 
 def recovered(field: Field, answers: Mapping[int, Elements], clients: int, count: int) -> Elements:
     """The first `count` pieces, one after another, from the aggregates of U clients by their places."""
     known = [place + 1 for place in answers]
     matrix = field.interpolation(known, range(clients + 1, clients + 1 + count))
-    return field.product(matrix, np.stack(list(answers.values()))).reshape(-1)
+    return field.product(matrix, list(answers.values())).reshape(-1)

@@ -34,7 +34,37 @@ def _blocks(vector: np.ndarray, key: bytes) -> Iterator[tuple[np.ndarray, np.nda
         yield piece, words[: piece.size]
 
 
-def field_mask(key: bytes, count: int) -> Elements:
-    """`count` uniform elements of the field, the same for the same key."""
-    stream = stream_of(key)
-    return FIELD.random(lambda size: stream.update(bytes(size)), count)
+class FieldMask:
+    """Uniform elements of the field, from some place of a key's mask on; the same in whatever pieces they are asked for."""
+
+    def __init__(self, key: bytes, place: int = 0) -> None:
+        self.key, self.place, self.stream = key, place, stream_of(key, place // 4)
+        self.stream.update(bytes(4 * (place % 4)))
+        self.bits = np.uint32(2 ** FIELD.prime.bit_length() - 1)
+        self.room = bytearray(BLOCK + 15)
+
+    def into(self, found: Elements) -> None:
+        """The next elements."""
+        words = np.frombuffer(self.room, np.uint32, BLOCK // 4)
+        for at in range(0, found.size, words.size):
+            piece = found[at : at + words.size]
+            self.stream.update_into(_ZEROS[: piece.nbytes], self.room)
+            np.bitwise_and(words[: piece.size], self.bits, out=piece)
+            if piece.max() >= FIELD.prime:  # seldom: one of 2³¹
+                for k in np.flatnonzero(piece >= FIELD.prime):
+                    piece[k] = self._again(self.place + int(k))
+            self.place += piece.size
+
+    def _again(self, place: int) -> int:
+        """Another draw for what was no element: from a part of the keystream that belongs to this place alone."""
+        stream = stream_of(self.key, (1 + place) << 64)
+        return int(FIELD.random(lambda size: stream.update(bytes(size)), 1)[0])
+
+
+def add_field_mask(words: Elements, key: bytes) -> None:
+    """words ← words + the mask of a key, in the field."""
+    mask, room = FieldMask(key), np.empty(min(BLOCK // 4, words.size), np.uint32)
+    for at in range(0, words.size, BLOCK // 4):
+        piece = words[at : at + BLOCK // 4]
+        mask.into(room[: piece.size])
+        FIELD.add(piece, room[: piece.size])

@@ -9,7 +9,7 @@ graph of neighbours.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -75,10 +75,10 @@ class Pairwise:
         return isinstance(answer, dict) and all(isinstance(share, bytes) for share in answer.values())
 
     def answer(
-        self, held: Collection[ClientId], share_of: Callable[[ClientId], bytes], survivors: Collection[ClientId]
+        self, held: Collection[ClientId], share_of: Callable[[ClientId], Iterable[memoryview]], survivors: Collection[ClientId]
     ) -> Answer:
-        half = 4 * LIMBS
-        return {v: share_of(v)[:half] if v in survivors else share_of(v)[half:] for v in held}
+        half = slice(4 * LIMBS), slice(4 * LIMBS, None)
+        return {v: b"".join(map(bytes, share_of(v)))[half[v not in survivors]] for v in held}
 
     def unmask(
         self,

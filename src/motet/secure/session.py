@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import NamedTuple
@@ -13,7 +13,7 @@ from motet.core.errors import PrivacyError
 from motet.core.params import Layout
 from motet.core.script import ClientId
 from motet.secure.circle import Circle, Hello
-from motet.secure.keys import AgreementKey, Signer, signed, unseal
+from motet.secure.keys import AgreementKey, Box, Signer, signed, unseal
 
 STAGES = ("advertise", "share", "upload", "confirm", "reveal")
 
@@ -40,7 +40,7 @@ class Held(NamedTuple):
     """A share that lies here, still sealed: LightSecAgg's are as long as the vector, and in a simulation the box is the very
     one that the server passed on, so that all shares of all clients are in memory once."""
 
-    box: bytes
+    box: Box
     key: bytes
 
 
@@ -77,8 +77,8 @@ class Session:
         if self.secrets is not secrets:
             raise PrivacyError("another sum was begun while this client worked for this one; nothing is uploaded to it.")
 
-    def share_of(self, client: ClientId) -> bytes:
-        """Open the share that this client holds of another's secrets, or refuse what that one did not write."""
+    def share_of(self, client: ClientId) -> Iterator[memoryview]:
+        """Open the share that this client holds of another's secrets, in blocks, or refuse what that one did not write."""
         box, key = self.held[client]
         return unseal(key, box, self.circle.digest.encode(), client)
 

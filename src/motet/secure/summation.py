@@ -12,7 +12,8 @@ sees keys, sealed boxes, masked words, signatures, and what opens the sum. Clien
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Generator, Mapping, Sequence
+from collections import deque
+from collections.abc import Callable, Collection, Generator, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -31,10 +32,10 @@ from motet.core.weighted import RunningSum, Weighted
 from motet.core.work import Job, Work
 from motet.secure.circle import Circle, Hello, introduction
 from motet.secure.identities import Identities
-from motet.secure.keys import KEY, AgreementKey, Buffer, Draw, agreeable, entropy, seal
+from motet.secure.keys import KEY, AgreementKey, Box, Buffer, Draw, agreeable, entropy, is_box, seal
 from motet.secure.session import Demands, Held, Secrets, Session, Vector
 
-ShareOf = Callable[[ClientId], bytes]
+ShareOf = Callable[[ClientId], Iterable[memoryview]]
 
 
 @message
@@ -51,7 +52,7 @@ class Introduce:
 class Deliver:
     """Sealed shares by sender; and what the work is asked, if it has not been done."""
 
-    parcels: dict[ClientId, bytes]
+    parcels: dict[ClientId, Box]
     payload: Any = None
 
 
@@ -204,7 +205,7 @@ class SecureSum:
     def _addressed(self, circle: Circle, client: ClientId, boxes: Any) -> bool:
         """Whether these are a box for each who is to hold a share: who leaves one out would keep all others from finishing."""
         holders = {*self.masking.holders(circle, client)} - {client}
-        return isinstance(boxes, dict) and boxes.keys() == holders and all(isinstance(b, bytes) for b in boxes.values())
+        return isinstance(boxes, dict) and boxes.keys() == holders and all(map(is_box, boxes.values()))
 
     def _enough(self, count: int, needed: int, what: str) -> None:
         if count < needed:
@@ -244,7 +245,7 @@ class SecureSum:
         return hello, Session(ctx.client, ctx.round, address, hello, secrets)
 
     @work(reveals="each")
-    def share(self, ctx: Any, ask: Introduce, own: Session | None) -> Work[tuple[dict[ClientId, bytes], None]]:
+    def share(self, ctx: Any, ask: Introduce, own: Session | None) -> Work[tuple[dict[ClientId, Box], None]]:
         """Shares of one's secrets, each sealed for the one who is to hold it."""
         session = _begun(own)
         secrets = session.enter("share", ctx.round)
@@ -260,7 +261,10 @@ class SecureSum:
         shares = self.masking.shares(secrets.seed, secrets.key, circle, ctx.client, size, draw)
         about, mine = circle.digest.encode(), draw(KEY)
         session.held[ctx.client] = Held(seal(mine, shares.pop(ctx.client), about), mine)
-        return {to: seal(_sealing(session, secrets, to, ctx.client, to), share, about) for to, share in shares.items()}, None
+        boxes = dict[ClientId, Box]()
+        for to in [*shares]:  # a share is let go when it is sealed
+            boxes[to] = seal(_sealing(session, secrets, to, ctx.client, to), shares.pop(to), about)
+        return boxes, None
 
     @work(reveals="each")
     def upload(self, ctx: Any, ask: Deliver, own: Session | None) -> Work[tuple[Masked, None]]:
@@ -273,7 +277,7 @@ class SecureSum:
         self.demands.mail({*ask.parcels, me}, holders, self.masking.needed(len(holders)))
         for sender in ask.parcels.keys() - {me}:
             session.held[sender] = Held(ask.parcels[sender], _sealing(session, secrets, sender, sender, me))
-            session.share_of(sender)  # what is not genuine is refused before anything is uploaded
+            deque(session.share_of(sender), 0)  # looked through: what is not genuine is refused before anything is uploaded
         vector = session.vector or (yield from self._vector(ctx, session, ask.payload))
         session.still(secrets)
         session.vector = None

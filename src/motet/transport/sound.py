@@ -33,7 +33,7 @@ def check_sum(value: Any, like: Params | None) -> Weighted:
 
 def check_finite(value: Any) -> None:
     """No tensor in it, however deep, holds NaN or infinity."""
-    if any(not finite(tensor) for tensor in frame(value)[1]):
+    if any(not (isinstance(bulk, bytes) or finite(bulk)) for bulk in frame(value)[1]):
         raise RunError(NOT_FINITE)
 
 

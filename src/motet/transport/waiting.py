@@ -27,7 +27,7 @@ class Waiting:
 
     def put(self, place: Place, reply: Reply, size: int) -> None:
         """`size` is the bytes of its tensors. What lies on an accelerator was put there by this process, and stays there."""
-        if self.replies and self.held + size > self.budget and all(t.device.type == "cpu" for t in frame(reply)[1]):
+        if self.replies and self.held + size > self.budget and _is_here(reply):
             file = tempfile.TemporaryFile()  # noqa: SIM115 - open until its turn
             spill(reply, file)
             self.replies[place] = (file, 0)
@@ -46,3 +46,7 @@ class Waiting:
 
     def places(self) -> list[Place]:
         return sorted(self.replies)
+
+
+def _is_here(reply: Reply) -> bool:
+    return all(isinstance(t, bytes) or t.device.type == "cpu" for t in frame(reply)[1])

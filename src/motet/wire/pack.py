@@ -36,6 +36,9 @@ DTYPES = {
 }  # fmt: skip
 
 
+Bulk = Tensor | bytes  # what stands after the head as it is: no copy is made of it before it is sent
+
+
 class Size(NamedTuple):
     """Bytes of tensors alone, and of the whole message."""
 
@@ -43,9 +46,9 @@ class Size(NamedTuple):
     wire: int
 
 
-def frame(value: object, refer: Callable[[object], str | None] = lambda _: None) -> tuple[bytes, list[Tensor]]:
+def frame(value: object, refer: Callable[[object], str | None] = lambda _: None) -> tuple[bytes, list[Bulk]]:
     """The lead and head as bytes, and the tensors whose bytes follow. `refer` may name things the reader already has."""
-    tensors: list[Tensor] = []
+    tensors: list[Bulk] = []
     head = _text(value, tensors, refer).encode()
     flags = 0
     if len(head) > 256:
@@ -67,11 +70,13 @@ def pack(value: object) -> bytes:
 def measure(value: object) -> Size:
     """How large the message would be, without making it."""
     head, tensors = frame(value)
-    payload = sum(t.numel() * t.element_size() for t in tensors)
+    payload = sum(len(t) if isinstance(t, bytes) else t.numel() * t.element_size() for t in tensors)
     return Size(payload, payload + len(head))
 
 
-def raw(tensor: Tensor) -> memoryview:
+def raw(tensor: Bulk) -> memoryview:
+    if isinstance(tensor, bytes):
+        return memoryview(tensor)
     flat = tensor.detach().contiguous().reshape(-1).cpu()
     return memoryview(flat.view(torch.uint8).numpy().data) if flat.numel() else memoryview(b"")
 
@@ -138,7 +143,7 @@ def unframe(head: bytes, tensor: Opener, resolve: Callable[[str], Any] | None = 
         raise WireError(f"the message's head makes no sense ({type(error).__name__}: {str(error)[:120]}).") from None
 
 
-def _text(value: Any, tensors: list[Tensor], refer: Callable[[object], str | None]) -> str:
+def _text(value: Any, tensors: list[Bulk], refer: Callable[[object], str | None]) -> str:
     """The value's head as JSON; its tensors are put aside."""
     match value:
         case None | bool() | str() | int():
@@ -168,15 +173,15 @@ def _text(value: Any, tensors: list[Tensor], refer: Callable[[object], str | Non
     return text
 
 
-def _many(values: Iterable[Any], tensors: list[Tensor], refer: Callable[[object], str | None]) -> str:
+def _many(values: Iterable[Any], tensors: list[Bulk], refer: Callable[[object], str | None]) -> str:
     return f"[{','.join(_text(v, tensors, refer) for v in values)}]"
 
 
-def _bulk(value: Tensor | np.ndarray | bytes, tensors: list[Tensor]) -> str:
+def _bulk(value: Tensor | np.ndarray | bytes, tensors: list[Bulk]) -> str:
     if isinstance(value, bytes):
-        empty = torch.zeros(0, dtype=torch.uint8)
-        kind, tensor = "bytes", torch.frombuffer(bytearray(value), dtype=torch.uint8) if value else empty
-    elif isinstance(value, np.ndarray):
+        tensors.append(value)
+        return f'{{"!":"bytes","dtype":"uint8","shape":[{len(value)}]}}'
+    if isinstance(value, np.ndarray):
         kind, tensor = "array", torch.from_numpy(np.ascontiguousarray(value))
     else:
         kind, tensor = "tensor", value
