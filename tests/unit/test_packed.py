@@ -21,6 +21,7 @@ from motet.experiment.build import make_federation
 from motet.experiment.config import Choice
 from motet.learning.bench import Alone
 from motet.learning.jobs import Fit, Fitted, Infer
+from motet.learning.pack import Pack
 from motet.learning.readouts import Logits
 from motet.learning.resident import Resident
 from motet.learning.solver import Solver
@@ -322,3 +323,22 @@ def test_the_same_steps_are_recorded_once_and_another_optimiser_s_apart() -> Non
     assert pulled[0] == pulled[1] == pulled[2]
     assert not pulled[2] & plain
     assert not recorded(replace(SGD, momentum=0.9)) & pulled[2]
+
+
+def test_attention_under_a_mask_is_not_left_to_cudnn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its gradient is NaN at some widths; whoever uses it elsewhere in the process may go on."""
+    seen = []
+    case = CASES["Bert SequenceClassification"]
+    model, features = case.model(), texts(case, 8)
+    monkeypatch.setattr(
+        type(model.module), "forward", lambda self, **_: seen.append(torch.backends.cuda.cudnn_sdp_enabled()) or {}
+    )
+    before = torch.backends.cuda.cudnn_sdp_enabled()
+    torch.backends.cuda.enable_cudnn_sdp(True)
+    try:
+        pack = Pack(model, model.module, torch.device("cpu"), "twins")
+        pack(features.batch(np.arange(8)))
+        assert torch.backends.cuda.cudnn_sdp_enabled()
+    finally:
+        torch.backends.cuda.enable_cudnn_sdp(before)
+    assert seen == [False]

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from motet.core.params import Params
-from motet.learning.masks import masks_always_built
+from motet.learning.masks import masked_attention
 from motet.learning.model import Model, inputs_of, over_same_tensors
 from motet.learning.objectives import Batch
 from motet.learning.twins import Crowd, in_products_only, set_twins
@@ -294,7 +294,7 @@ class Pack:
     def _side_by_side(self, first: Tensor) -> Iterator[None]:
         """While it runs, the module's leaves know how many rows each client brings."""
         self.crowd.rows = len(first) // self.crowd.clients
-        with nullcontext() if self.device.type == "cpu" and self.way == "plain" else masks_always_built():
+        with nullcontext() if self.device.type == "cpu" and self.way == "plain" else masked_attention():
             yield
 
     def _one(self, own: Mapping[str, Tensor], inputs: dict[str, Tensor]) -> dict[str, Tensor]:
