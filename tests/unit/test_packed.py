@@ -342,3 +342,27 @@ def test_attention_under_a_mask_is_not_left_to_cudnn(monkeypatch: pytest.MonkeyP
     finally:
         torch.backends.cuda.enable_cudnn_sdp(before)
     assert seen == [False]
+
+
+@pytest.mark.parametrize("way", ["plain", "twins"])
+def test_where_words_are_stays_or_is_another_recording(way: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Between two trainings the pack may hold the whole table, as for an evaluation, or more clients' words."""
+    monkeypatch.setattr("motet.learning.words.WORTH_IT", 10)
+    monkeypatch.setattr("motet.learning.pack._ROUND", 8)
+    case = CASES["Bert SequenceClassification"]
+    model, some = case.model(), np.arange(3, 30)
+    pack = Pack(model, model.module, CPU, way)
+    assert pack.words is not None
+    pack.seat([model.fresh], [some])
+    places, generation = pack.words.places, pack.generation
+    assert places is not None
+    pack.seat([model.fresh])
+    pack.seat([model.fresh], [some + 1])
+    assert pack.words.places is not None
+    assert (pack.words.places.data_ptr(), pack.generation) == (places.data_ptr(), generation)
+    if way == "twins":
+        pack.seat([model.fresh] * 3, [some] * 3)
+        assert pack.words.places.data_ptr() != places.data_ptr()
+    else:
+        pack.seat([model.fresh], [np.arange(3)])  # now padding has a row of its own, which gets no gradient
+    assert pack.generation > generation

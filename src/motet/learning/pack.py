@@ -208,7 +208,7 @@ class Pack:
                 if width < self.words.num_embeddings:
                     filled = np.stack([np.pad(w, (0, width - len(w)), mode="edge") for w in words])
                     self.rows = torch.from_numpy(filled).to(self.device)
-            self.words.hold(self.rows, self.counts)
+            self.generation += self.words.hold(self.rows, self.counts)
         self._room(len(starts))
         with torch.no_grad():
             self.taken(starts, self.flat)

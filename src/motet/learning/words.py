@@ -19,6 +19,7 @@ class Words(nn.Embedding):
     """`places` says for each client where each word's row is. Also its own twin: the weight may have a leading axis."""
 
     crowd: Crowd
+    table: Tensor | None  # where `places` lies while some rows are held; it stays, since recorded steps read it
     places: Tensor | None
     pad_place: int | None
 
@@ -33,19 +34,25 @@ class Words(nn.Embedding):
             ids = self.places[: len(ids)].gather(1, ids.flatten(1)).view_as(ids)
         return self.crowd.join(read_tables(self.weight, ids, padding))
 
-    def hold(self, rows: Tensor | None, counts: Sequence[int]) -> None:
-        """Rows [clients, words], of which a client's first `counts` are its own. None: the whole table."""
+    def hold(self, rows: Tensor | None, counts: Sequence[int]) -> bool:
+        """Rows [clients, words], of which a client's first `counts` are its own. None: the whole table.
+
+        Says whether what a recorded step has seen of it is no longer so.
+        """
         if rows is None:
             self.places = None
-            return
-        if self.places is None or len(self.places) < len(rows):
-            self.places = torch.empty((len(rows), self.num_embeddings), dtype=torch.int64, device=rows.device)
-        self.places.fill_(_NOWHERE)
+            return False
+        places, padded = self.table, self.pad_place
+        if places is None or len(places) < len(rows):
+            places = torch.empty((len(rows), self.num_embeddings), dtype=torch.int64, device=rows.device)
+        moved, self.table, self.places = places is not self.table, places, places
+        places.fill_(_NOWHERE)
         for i, count in enumerate(counts):
-            self.places[i, rows[i, :count]] = torch.arange(count, device=rows.device)
+            places[i, rows[i, :count]] = torch.arange(count, device=rows.device)
         if len(rows) == 1 and self.padding_idx is not None:
-            place = int(self.places[0, self.padding_idx])
+            place = int(places[0, self.padding_idx])
             self.pad_place = None if place == _NOWHERE else place
+        return moved or self.pad_place != padded
 
 
 def table_of(module: nn.Module, crowd: Crowd, trained: Mapping[int, str]) -> Words | None:
@@ -62,5 +69,5 @@ def table_of(module: nn.Module, crowd: Crowd, trained: Mapping[int, str]) -> Wor
         return None
     words: Any = table
     words.__class__ = Words
-    words.crowd, words.places, words.pad_place = crowd, None, None
+    words.crowd, words.table, words.places, words.pad_place = crowd, None, None, None
     return table  # type: ignore[return-value]
