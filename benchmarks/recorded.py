@@ -21,9 +21,11 @@ from tests.families import CASES, shares, texts
 from tests.lessons import KINDS, Make, readers_of_lessons
 
 from motet.core.params import Params
+from motet.learning import pack, words
 from motet.learning.bench import Alone
-from motet.learning.jobs import Fit, Fitted
+from motet.learning.jobs import Fit, Fitted, Infer
 from motet.learning.model import Model
+from motet.learning.readouts import Logits
 from motet.learning.solver import Solver
 from motet.learning.together import Together
 
@@ -99,16 +101,27 @@ def told(story: Story, device: torch.device, recorded: bool | None) -> tuple[lis
     for number in range(rounds):
         jobs = jobs_of(model, start, number)
         ends = [bench.run(job) for job in jobs] if isinstance(bench, Alone) else side_by_side(bench, jobs)
+        judged(bench, jobs, ends)
         updates += [(end.params.flat.cpu() - start.flat.cpu()) * counts for end in ends]
         start = Params(start.layout, torch.stack([end.params.flat for end in ends]).mean(0))
     graphs = len(bench.tape.graphs) if isinstance(bench, Together) and bench.tape else 0
     return updates, graphs
 
 
-def side_by_side(bench: Together, jobs: Sequence[Fit]) -> list[Fitted]:
+def judged(bench: Alone | Together, jobs: Sequence[Fit], ends: Sequence[Fitted]) -> None:
+    """Every client's model on its examples, and one on all of them: packs are seated anew between two trainings."""
+    if jobs[0].whole:
+        return
+    for some in (ends, ends[:1] * len(ends)):
+        asked = [Infer(j.model, end.params, j.examples, Logits()) for j, end in zip(jobs, some, strict=True) if len(j.examples)]
+        if isinstance(bench, Together):
+            side_by_side(bench, asked)
+
+
+def side_by_side(bench: Together, jobs: Sequence[Any]) -> list[Any]:
     for i, job in enumerate(jobs):
         bench.submit(i, job)
-    found: dict[int, Fitted] = {}
+    found: dict[int, Any] = {}
     while len(found) < len(jobs):
         found |= dict(bench.ready())  # type: ignore[arg-type]
     return [found[i] for i in range(len(jobs))]
@@ -121,6 +134,7 @@ def main() -> int:
     args = parser.parse_args()
     device = torch.device(args.device)
     torch.backends.cuda.matmul.allow_tf32 = False
+    words.WORTH_IT, pack._ROUND = 10, 8  # so that rows are taken out of this small vocabulary as out of a real one
     wrong = 0
     print(f"{'':30} {'to unrecorded':>14} {'to one by one':>14}  recordings")
     for name, (tell, what) in STORIES.items():
