@@ -17,6 +17,7 @@ from rich.console import Console
 from motet.benchmark.cells import cells_of, check, runs_of
 from motet.benchmark.claims import judged
 from motet.benchmark.estimate import Estimate, estimated
+from motet.benchmark.figure import draw_table
 from motet.benchmark.papers import fill_in
 from motet.benchmark.perform import carry_out
 from motet.benchmark.readings import Reading
@@ -25,6 +26,7 @@ from motet.benchmark.session import Asked, Benchmark, load_benchmark, open_bench
 from motet.benchmark.stock import Stock
 from motet.benchmark.store import Store
 from motet.benchmark.suite import Suite, chosen, load_suite, suite_of, suites
+from motet.benchmark.tables import Entry
 from motet.core.errors import ConfigError
 from motet.experiment.config import Config
 from motet.experiment.record import Record, write_items, write_json
@@ -233,6 +235,7 @@ def test_results_are_written_as_markdown_latex_and_json(finished: Benchmark) -> 
     tables = write_results(finished)
     text = (finished.folder / "results.md").read_text()
     assert "| FedOpt | **79.0 ± 1.4** (53.5) |" in text
+    assert (finished.folder / "methods.png").exists()
     assert "*centralised* | 95.0 ± 0.0" in text
     assert "methods/FedAvg/α=9, seed 43: it went wrong" in text
     assert "| **79.0** † |" in text  # one of its two seeds
@@ -257,10 +260,30 @@ def test_a_place_in_a_page_is_filled_and_filled_again(finished: Benchmark, tmp_p
     assert "stale" not in once
     assert once.startswith("Before.")
     assert once.endswith("After.\n")
+    (picture,) = re.findall(r"!\[.+\]\((figures/two-methods\.png)\)", once)
+    assert (tmp_path / picture).read_bytes().startswith(b"\x89PNG")
     fill_in(page, finished)
     assert page.read_text() == once
     page.write_text("nothing here")
     assert "has no place" in fill_in(page, finished)
+
+
+def test_a_picture_has_every_number_of_its_table(finished: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    import matplotlib.pyplot as plt
+
+    kept: list[Any] = []
+    monkeypatch.setattr(plt, "close", kept.append)
+    table = finished.tables()[0]
+    assert draw_table(table, tmp_path / "methods.png")
+    (figure,) = kept
+    panel = figure.axes[0]
+    assert panel.get_title() == table.columns[0]
+    drawn = {float(x) for line in panel.lines for x in line.get_xdata()}
+    wanted = [table.entries[row][table.columns[0]] for row in (*table.rows, *table.bounds)]
+    assert {e.mean for e in wanted if e.mean is not None} | {e.published for e in wanted if e.published is not None} <= drawn
+    empty = {row: {c: Entry() for c in table.columns} for row in table.entries}
+    assert not draw_table(replace(table, entries=empty), tmp_path / "none.png")
+    assert not (tmp_path / "none.png").exists()
 
 
 def test_a_benchmark_goes_on_as_it_was_asked_for(finished: Benchmark, tmp_path: Path) -> None:

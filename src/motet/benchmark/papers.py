@@ -1,5 +1,7 @@
 """Results where they are read: a Markdown file keeps a place for each table, and a benchmark fills its own places in.
 
+Pictures of the tables go to `figures` beside the file.
+
 <!-- motet bench fednlp partitions -->
 … replaced …
 <!-- end -->
@@ -10,6 +12,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+from motet.benchmark.figure import draw_table
 from motet.benchmark.render import legend, markdown
 from motet.benchmark.session import Benchmark, command, machines
 from motet.core.errors import ConfigError
@@ -29,6 +32,10 @@ def fill_in(path: Path, benchmark: Benchmark) -> str:
         if not place.search(text):
             continue
         body = markdown(table).partition("\n\n")[2].rstrip()
+        picture = Path("figures") / f"{benchmark.suite.name}-{table.name}.png"
+        (path.parent / picture.parent).mkdir(exist_ok=True)
+        if draw_table(table, path.parent / picture):
+            body += f"\n\n![{table.title}: each method's numbers, a panel a column]({picture.as_posix()})"
         how = f"`{command(benchmark)}` on {'; '.join(machines(summaries)) or 'nothing yet'}: {legend([table], benchmark.seeds)}"
         text = place.sub(lambda m, body=body, how=how: f"{m[1]}\n{body}\n\n{how}\n\n{m[2]}", text)  # type: ignore[misc]
         filled.append(table.name)

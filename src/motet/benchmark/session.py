@@ -12,6 +12,7 @@ from textwrap import shorten
 from typing import Any
 
 from motet.benchmark.cells import Cell, Run, cells_of, check, runs_of
+from motet.benchmark.figure import draw_table
 from motet.benchmark.render import latex, legend, markdown
 from motet.benchmark.store import Store
 from motet.benchmark.suite import Suite, load_suite, suite_of
@@ -97,8 +98,10 @@ def load_benchmark(folder: Path) -> Benchmark:
 
 
 def write_results(benchmark: Benchmark) -> list[Told]:
-    """results.md, results.tex and results.json."""
+    """results.md, results.tex, results.json, and a picture a table."""
     tables, folder = benchmark.tables(), benchmark.folder
+    for table in tables:
+        draw_table(table, folder / f"{table.name}.png")
     summaries = [s for name in benchmark.runs if (s := benchmark.store.summary(name)) is not None]
     text = f"# {benchmark.suite.title}\n\n{page(benchmark, tables, summaries)}"
     write_atomically(folder / "results.md", text.encode())

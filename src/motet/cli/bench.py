@@ -113,7 +113,9 @@ def _tell(benchmark: Benchmark, into: Path | None) -> None:
         console.print(Markdown(text))
     else:
         typer.echo(text)
-    typer.echo(f"Results: {benchmark.folder}/results.md, .tex, .json; a page to look at: motet report {benchmark.folder}")
+    typer.echo(
+        f"Results: {benchmark.folder}/results.md, .tex, .json and pictures; a page to look at: motet report {benchmark.folder}"
+    )
     if into is not None:
         typer.echo(fill_in(into, benchmark))
     if failed := benchmark.failures():

@@ -1,0 +1,62 @@
+"""A table as a picture: a panel a column, a dot a method, and where the bounds and the paper's numbers lie."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from motet.benchmark.tables import Entry, Told
+
+_WIDE = 5  # panels in a line
+_LOOKS = ((":", "0.35"), ("--", "0.35"), ("-.", "0.35"), ("-", "0.7"))  # of bounds, in their order
+
+
+def draw_table(table: Told, path: Path) -> bool:
+    """Whether there was anything to draw."""
+    columns = [c for c in table.columns if any(table.entries[row][c].values for row in table.rows)]
+    if not columns:
+        return False
+    import matplotlib
+
+    matplotlib.use("Agg")
+    import matplotlib.pyplot as plt
+
+    wide = min(_WIDE, len(columns))
+    lines = -(-len(columns) // wide)
+    size = (1.7 + 1.75 * wide, 0.6 + lines * (0.55 + 0.24 * len(table.rows)))
+    figure, grid = plt.subplots(lines, wide, figsize=size, dpi=150, sharey=True, squeeze=False, layout="constrained")
+    seeds = any(e.deviation is not None for row in table.rows for e in table.entries[row].values())
+    for column, axes in zip(columns, grid.flat, strict=False):
+        _panel(axes, table, column, "ours, ± deviation over seeds" if seeds else "ours")
+    for axes in list(grid.flat)[len(columns) :]:
+        axes.axis("off")
+    known = {label: line for axes in figure.axes for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
+    figure.legend(known.values(), known.keys(), loc="outside lower center", ncols=len(known), frameon=False, fontsize=8)
+    figure.savefig(path)
+    plt.close(figure)
+    return True
+
+
+def _panel(axes: Any, table: Told, column: str, ours: str) -> None:
+    for (style, colour), bound in zip(_LOOKS, table.bounds, strict=False):
+        mean = table.entries[bound][column].mean
+        if mean is not None:
+            axes.axvline(mean, linestyle=style, color=colour, linewidth=1.2, label=bound)
+    for place, row in enumerate(table.rows):
+        _dot(axes, table.entries[row][column], place, ours)
+    axes.set_yticks(range(len(table.rows)), table.rows, fontsize=8)
+    axes.set_ylim(len(table.rows) - 0.5, -0.5)
+    axes.set_title(column, fontsize=9)
+    axes.tick_params(axis="x", labelsize=8)
+    axes.locator_params(axis="x", nbins=4)
+    axes.grid(alpha=0.3)
+    axes.spines[["top", "right"]].set_visible(False)
+
+
+def _dot(axes: Any, entry: Entry, place: int, ours: str) -> None:
+    if entry.published is not None:
+        look = {"marker": "D", "markersize": 4.5, "color": "none", "markeredgecolor": "0.45"}
+        axes.plot([entry.published], [place], linestyle="none", label="the paper's", **look)
+    if entry.mean is not None:
+        look = {"color": "C1" if entry.best else "C0", "label": "the best" if entry.best else ours}
+        axes.errorbar([entry.mean], [place], xerr=[entry.deviation or 0.0], fmt="o", markersize=5, capsize=2.5, **look)
