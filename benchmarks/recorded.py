@@ -57,6 +57,7 @@ TEXTS: dict[str, Sequence[Kind]] = {
     "two batch sizes": [Kind(ADAM), Kind(replace(ADAM, batch=6))],
     "few examples": [Kind(ADAM), Kind(ADAM, sizes=(3, 2, 1, 1))],
     "two optimisers": [Kind(ADAM), Kind(SGD), Kind(replace(SGD, momentum=0.9))],
+    "many who finish early": [Kind(SGD, sizes=(24, *range(20, 3, -1))), Kind(ADAM, sizes=(24, *range(20, 3, -1)))],
     "more clients, then fewer": [Kind(ADAM), Kind(ADAM, sizes=(24,) * 7), Kind(ADAM, sizes=(24, 9))],
 }
 Story = tuple[Callable[[], Model], Callable[[Model, Params, int], list[Fit]], int]  # a model, a round's jobs, rounds
@@ -93,7 +94,7 @@ def told(story: Story, device: torch.device, recorded: bool | None) -> tuple[lis
     make, jobs_of, rounds = story
     model = make()
     model.move(device)
-    bench = Alone(device) if recorded is None else Together(device, width=8, half=False, record=recorded)
+    bench = Alone(device) if recorded is None else Together(device, width=32, half=False, record=recorded)
     start, updates = model.fresh, list[torch.Tensor]()
     counts = torch.ones_like(start.flat, device="cpu")
     for name, span in start.layout.spans.items():

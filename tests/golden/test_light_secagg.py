@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from itertools import islice
+
 import numpy as np
 
 from motet.secure.field import Field
@@ -18,12 +21,25 @@ def words(*rows: tuple[int, ...]) -> np.ndarray:
     return (np.array(rows) % 97).astype(np.uint32)
 
 
+def read_out(row: np.ndarray) -> Callable[[np.ndarray], None]:
+    """A piece that is called for its elements."""
+    left = iter(row.tolist())
+
+    def into(some: np.ndarray) -> None:
+        some[:] = list(islice(left, some.size))
+
+    return into
+
+
 def test_the_encoding_is_the_lagrange_basis_at_five_six_seven() -> None:
     assert FIELD.interpolation([5, 6, 7], [1, 2, 3, 4]).tolist() == [[15, 73, 10], [10, 82, 6], [6, 89, 3], [3, 94, 1]]
 
 
 def test_the_sum_over_those_who_are_left_is_recovered_in_one_step() -> None:
-    shares = [encoded(FIELD, words(mask[:2], mask[2:], hiding), 4) for mask, hiding in zip(MASKS, HIDING, strict=True)]
+    shares = [
+        encoded(FIELD, [read_out(piece) for piece in words(mask[:2], mask[2:], hiding)], 2, 4)
+        for mask, hiding in zip(MASKS, HIDING, strict=True)
+    ]
     total, answers = np.zeros(4, np.uint32), {}
     for user in LEFT:
         upload = words(INPUTS[user])[0]

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.families import CASES, Case, shares, texts
+from tests.families import CASES, PAD, Case, V, shares, texts
 from torch import nn
 
 from motet.core.errors import RunError
@@ -20,7 +20,9 @@ from motet.datasets.corpus import Corpus
 from motet.experiment.build import make_federation
 from motet.experiment.config import Choice
 from motet.learning.bench import Alone
+from motet.learning.features import Examples, Features, Ragged
 from motet.learning.jobs import Fit, Fitted, Infer
+from motet.learning.optimiser import Optimiser
 from motet.learning.pack import Pack
 from motet.learning.readouts import Logits
 from motet.learning.resident import Resident
@@ -221,7 +223,7 @@ def test_texts_on_the_device_make_the_same_batches() -> None:
         features = texts(CASES[name], 20)
         rows = np.array([3, 17, 0, 8])
         resident = Resident(features, CPU)
-        widths = dict(resident.widths(rows[None, None], [1])[0])
+        widths = resident.widths_of(rows)
         got, want = resident.batch(torch.from_numpy(rows), widths), features.batch(rows)
         assert got.keys() == want.keys()
         for column, values in want.items():
@@ -279,6 +281,9 @@ class Keys:
         self.found.append(key)
         step()
 
+    def drop(self, stale: Any) -> None:
+        self.found = [key for key in self.found if not stale(key)]
+
 
 def keys_of(bench: Together, jobs: list[Fit]) -> set[Any]:
     bench.tape = keys = Keys()  # type: ignore[assignment]
@@ -287,6 +292,45 @@ def keys_of(bench: Together, jobs: list[Fit]) -> set[Any]:
     while bench.waiting:
         bench.ready()
     return set(keys.found)
+
+
+def test_a_client_that_has_finished_reads_a_text_that_fits() -> None:
+    """In recorded steps it stays for a while, beside clients whose texts are shorter than the answer to its own is late."""
+    case = CASES["Bert QuestionAnswering"]
+    rng, long = np.random.default_rng(0), 16
+    lengths = [6] * 12 + [19] * long
+    columns: dict[str, Any] = {"input_ids": Ragged.of([rng.integers(3, V, n).tolist() for n in lengths], PAD)}
+    columns |= {"starts": np.array([1] * 12 + [15] * long), "ends": np.array([3] * 12 + [17] * long)}
+    model, features = case.model(), Features("late answers", columns)
+    parts = [Examples(features, np.arange(12)), *(Examples(features, np.array([12 + i])) for i in range(long))]
+    jobs = [
+        Fit(model, model.fresh, part, case.objective, Solver(optimizer="sgd", lr=0.1, batch=1), i)
+        for i, part in enumerate(parts)
+    ]
+    bench = Together(CPU, width=32, half=False)
+    bench.tape = Keys()  # type: ignore[assignment]
+    for i, job in enumerate(jobs):
+        bench.submit(i, job)
+    found: dict[Any, Any] = dict(bench.ready())
+    for i in (0, 1, long):
+        want = Alone(CPU).run(jobs[i]).params.flat
+        assert gap(found[i].params.flat, want, model.fresh.flat) < 1e-4
+
+
+def test_what_has_moved_is_let_go() -> None:
+    """Wider packs need longer vectors: neither recordings nor optimisers of the old ones are kept."""
+    case = CASES["Bert SequenceClassification"]
+    model, features = case.model(), texts(case, 24)
+    bench = Together(CPU, width=32, half=False)
+    bench.tape = keys = Keys()  # type: ignore[assignment]
+    for sizes in ((8, 8), (8, 8, 8)):
+        for i, part in enumerate(shares(features, sizes)):
+            bench.submit(i, Fit(model, model.fresh, part, case.objective, Solver(batch=4), i))
+        while bench.waiting:
+            bench.ready()
+    (pack,) = (pack for (_, _, packed), pack in bench.packs.items() if packed)
+    assert {key[1] for key in keys.found} == {pack.generation}
+    assert {kept.generation for kept in pack.kept.values() if isinstance(kept, Optimiser)} == {pack.generation}
 
 
 def test_steps_on_other_texts_or_in_smaller_batches_are_other_recordings() -> None:

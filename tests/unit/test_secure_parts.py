@@ -21,6 +21,7 @@ from motet.secure.field import COLUMNS, FIELD, Field
 from motet.secure.graph import Complete, Ring, connected, degree_for, needed
 from motet.secure.identities import Identities
 from motet.secure.keys import AgreementKey, Signer, agreeable, entropy, seal, signed, unseal
+from motet.secure.light import Light
 from motet.secure.masks import BLOCK, FieldMask, add_field_mask, add_mask, subtract_mask
 from motet.secure.shamir import join, split
 
@@ -425,3 +426,10 @@ def test_identities_lie_in_files_of_which_the_secret_half_is_the_owners_alone(tm
     with pytest.raises(ConfigError, match="cannot be the name"):
         files.known(["../anna"])
     assert Identities().known(["anna"]) is None
+
+
+@pytest.mark.parametrize("lengths", [(5, 8), (8, 5), (8, 12)])
+def test_shares_that_are_not_as_long_as_one_another_are_refused_in_a_sentence(lengths: tuple[int, int]) -> None:
+    shares = {name: bytes(length) for name, length in zip("ab", lengths, strict=True)}
+    with pytest.raises(RunError, match="differ in size"):
+        Light(0.5, 0.7).answer(shares, lambda name: [memoryview(shares[name])], tuple(shares))

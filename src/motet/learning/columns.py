@@ -22,8 +22,11 @@ class Columns:
     The tables are the pack's own and stay where they are, so that a recorded step finds the next fit's in them.
     """
 
-    def __init__(self, pack: Pack, name: str, many: Sequence[Examples], numbers: np.ndarray, counts: np.ndarray) -> None:
-        """`numbers` [steps, clients, rows] are the examples of each step; those that count 0 only fill a short batch."""
+    def __init__(
+        self, pack: Pack, name: str, many: Sequence[Examples], numbers: np.ndarray, counts: np.ndarray, read: np.ndarray
+    ) -> None:
+        """`numbers` [steps, clients, rows] are the examples of each step; those that count 0 only fill a short batch. `read`
+        [steps, clients]: whose are read at all."""
         self.pack, self.name, self.kind = pack, name, many[0].shapes
         self.numbers = pack.keep(f"{name} numbers", torch.from_numpy(numbers))
         self.values: dict[str, Tensor] = {}
@@ -36,7 +39,7 @@ class Columns:
             ragged = [c for c in each if isinstance(c, Ragged)]
             if ragged:
                 self._put_ragged(column, ragged)
-                for step, found in enumerate(_widths(column, ragged, numbers, counts, _limit(many[0]))):
+                for step, found in enumerate(_widths(column, ragged, numbers, counts, read, _limit(many[0]))):
                     sizes[step] |= found
             else:
                 self._put(column, [c for c in each if isinstance(c, Tensor)])
@@ -51,7 +54,7 @@ class Columns:
     def _put_ragged(self, column: str, each: Sequence[Ragged]) -> None:
         ends = np.cumsum([0, *(len(c.values) for c in each)])
         offsets = np.concatenate([[0], *(c.offsets[1:] + end for c, end in zip(each, ends, strict=False))])
-        values = np.concatenate([np.zeros(1, np.int32), *(c.values for c in each)])[1 if ends[-1] else 0 :]
+        values = np.concatenate([c.values for c in each]) if ends[-1] else np.zeros(1)  # there is always something to read
         whole = torch.from_numpy(values.astype(np.int32, copy=False))
         self.values[column] = self.pack.keep_joined(f"{self.name} {column}", [whole])
         self.offsets[column] = self.pack.keep_joined(f"{self.name} {column} offsets", [torch.from_numpy(offsets)])
@@ -97,11 +100,12 @@ def _limit(examples: Examples) -> int:
     return ids.longest if isinstance(ids, Ragged) else _NO_LIMIT
 
 
-def _widths(name: str, each: Sequence[Ragged], numbers: np.ndarray, counts: np.ndarray, limit: int) -> list[dict[str, int]]:
+def _widths(
+    name: str, each: Sequence[Ragged], numbers: np.ndarray, counts: np.ndarray, read: np.ndarray, limit: int
+) -> list[dict[str, int]]:
     """How wide a ragged column must be at each step, in a few sizes that recur; of labels also how many a client has."""
-    lengths = [c.lengths[numbers[:, i]] if len(c) else np.zeros_like(numbers[:, i]) for i, c in enumerate(each)]
-    taken = np.stack(lengths, 1) * (counts > 0)
-    longest, most = taken.max(axis=(1, 2)), taken.sum(2).max(1)
+    lengths = np.stack([c.lengths[numbers[:, i]] if len(c) else np.zeros_like(numbers[:, i]) for i, c in enumerate(each)], 1)
+    longest, most = (lengths * read[:, :, None]).max(axis=(1, 2)), (lengths * (counts > 0)).sum(2).max(1)
     found = [{name: min(step_up(int(wide)), max(int(wide), limit))} for wide in longest]
     if name == "labels":
         for sizes, many in zip(found, most, strict=True):

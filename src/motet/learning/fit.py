@@ -32,10 +32,14 @@ def fit(
     orders = [order_of(job) for job in jobs]
     pack.seat([job.start for job in jobs], _words(jobs))
     pack.train()
+    keeps = any(job.keep_momenta for job in jobs)  # at rate 0 moments would still fade, and steps be counted
+    rung = 1 if tape is None or keeps else -(-len(jobs) // _RUNGS)
     slate: Slate = (
-        DeviceSlate(jobs, orders, pack, source) if isinstance(source, Resident) else HostSlate(jobs, orders, pack, source)
+        DeviceSlate(jobs, orders, pack, source, rung) if isinstance(source, Resident) else HostSlate(jobs, orders, pack, source)
     )
     training = Training(jobs, pack, slate, half)
+    if tape is not None:
+        tape.drop(lambda key: key[0][0] == id(pack) and key[1] != pack.generation)  # what has moved is not played again
     steps = len(orders[0])
     seed = Seed(jobs[0].seed) if len(jobs) == 1 else Seed(0, tuple(job.seed for job in jobs))
     with own_randomness(seed.of("dropout").number(), pack.device), warnings.catch_warnings():
@@ -49,8 +53,7 @@ def fit(
 class Training:
     def __init__(self, jobs: Sequence[Fit], pack: Pack, slate: Slate, half: bool) -> None:
         self.jobs, self.pack, self.slate, self.half = jobs, pack, slate, half
-        self.solver, self.objective = jobs[0].solver, jobs[0].objective
-        self.keeps = any(job.keep_momenta for job in jobs)  # at rate 0 moments would still fade, and steps be counted
+        self.objective = jobs[0].objective
         self.clips = (
             self._each("clips", [j.solver.clip or float("inf") for j in jobs]) if any(j.solver.clip for j in jobs) else None
         )
@@ -74,9 +77,6 @@ class Training:
 
     def step(self, at: int, tape: Tape | None) -> None:
         clients = self.slate.active(at)
-        if tape is not None:
-            rung = 1 if self.keeps else -(-self.pack.clients // _RUNGS)
-            clients = min(self.pack.clients, -(-clients // rung) * rung)
         if clients != self.pack.crowd.clients:
             self.pack.narrow(clients)
         shapes = self.slate.turn(at)
@@ -85,7 +85,7 @@ class Training:
         else:
             what = (self.objective, self.optimiser.number, self.clips is None, self.pulls is None, self.decays is None)
             kind = (id(self.pack), *what)
-            tape.play((kind, self.pack.generation, self.pack.clients, self.pack.size, clients, shapes), kind, self._step)
+            tape.play((kind, self.pack.generation, self.pack.clients, self.pack.used, clients, shapes), kind, self._step)
 
     def _step(self) -> None:
         k = self.pack.crowd.clients

@@ -76,7 +76,7 @@ def _go(lines: Sequence[_Line], job: Infer, pack: Pack, resident: Resident, toke
         longest = max(int(line.lengths[min(len(line.rows), line.done + 8) - 1]) for line in active)
         count = max(1, min(tokens // (k * step_up(max(1, longest))), max(len(line.rows) - line.done for line in active)))
         index = np.stack([line.rows[np.minimum(line.done + np.arange(count), len(line.rows) - 1)] for line in active])
-        widths = dict(resident.widths(index[None], [1] * k)[0])
+        widths = resident.widths_of(index)
         batch = resident.batch(torch.from_numpy(index.reshape(-1)).to(pack.device), widths)
         for name in active[0].extra:
             columns = [line.extra[name][np.minimum(line.done + np.arange(count), len(line.rows) - 1)] for line in active]

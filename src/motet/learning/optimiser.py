@@ -21,9 +21,12 @@ def optimiser_for(pack: Pack, jobs: Sequence[Fit]) -> Optimiser:
     solver = jobs[0].solver
     for name in ("flat", "grad", *_MOMENTS[solver.optimizer]):
         pack.vectors(name)  # so that all of them have their places before the optimiser is given windows on them
+    pack.grad[:, pack.used :].zero_()
+    for old in [m for m, o in pack.kept.items() if isinstance(o, Optimiser) and o.generation != pack.generation]:
+        del pack.kept[old]  # it holds on to vectors that have moved
     mark = ("optimiser", solver.optimizer, solver.momentum, pack.clients, pack.size)
     found: Optimiser | None = pack.kept.get(mark)
-    if found is None or found.generation != pack.generation:
+    if found is None:
         pack.kept[mark] = found = Optimiser(pack, solver.optimizer, solver.momentum)
     found.begin(jobs)
     return found

@@ -115,7 +115,7 @@ class Pack:
         Like the buffer, what is given back is longer than they are: a recorded step checks against the length it has seen.
         """
         shape, mark = tables[0].shape[1:], ("joined", name, tables[0].dtype)
-        each = int(np.prod(shape))
+        each = max(1, int(np.prod(shape)))
         size = each * sum(len(table) for table in tables)
         kept: Tensor | None = self.kept.get(mark)
         if kept is None or len(kept) < size:  # an eighth more than now: what next time brings is seldom much larger
@@ -150,7 +150,6 @@ class Pack:
 
     def _room(self, clients: int) -> None:
         self.clients = clients
-        self.grad[:, self.used :].zero_()
         self.narrow(clients)
 
     def narrow(self, clients: int) -> None:

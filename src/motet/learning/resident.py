@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import numpy as np
 import torch
 from torch import Tensor
@@ -63,7 +61,7 @@ class Resident:
     def _keep(self, rows: np.ndarray, prefix: Prefix) -> None:
         states, self.states = self.states, None  # a batch of the texts themselves
         index = torch.from_numpy(rows).to(self.device)
-        batch = self.batch(index, dict(self.widths(rows[None, None], [1])[0]))
+        batch = self.batch(index, self.widths_of(rows))
         hidden = prefix.hidden(batch)
         if states is None:
             states = torch.zeros(len(self.flat["input_ids"]), hidden.shape[-1], device=self.device)
@@ -73,17 +71,20 @@ class Resident:
         self.states = states
         self.known[rows] = True
 
-    def widths(self, index: np.ndarray, steps: Sequence[int]) -> list[Widths]:
-        """How wide each step's batch [steps, clients, rows] must be: as its longest text, in a few sizes that recur."""
-        taking_part = np.arange(len(index))[:, None, None] < np.array(steps)[None, :, None]
+    def widths_of(self, rows: np.ndarray) -> dict[str, int]:
+        """For one batch of these rows."""
+        return dict(self.widths(rows.reshape(1, 1, -1), np.ones((1, 1), bool))[0])
+
+    def widths(self, index: np.ndarray, read: np.ndarray) -> list[Widths]:
+        """How wide each step's batch [steps, clients, rows] must be, of which `read` [steps, clients] are read: as the longest
+        text, in a few sizes that recur."""
         found: list[dict[str, int]] = [{} for _ in index]
         for name in self.flat:
             column = self.features.columns[name]
             if isinstance(column, Ragged):
-                longest = np.where(taking_part, column.lengths[index], 0).max(axis=(1, 2))
-                top = column.longest
+                longest = (column.lengths[index] * read[:, :, None]).max(axis=(1, 2))
                 for step, width in enumerate(longest):
-                    found[step][name] = min(step_up(int(width)), top)
+                    found[step][name] = min(step_up(int(width)), column.longest)
         return [tuple(sizes.items()) for sizes in found]
 
 

@@ -26,7 +26,7 @@ Orders = Sequence[Sequence[np.ndarray]]  # by client, by step: the examples' pla
 
 
 class Slate(Protocol):
-    """The clients are in the order of their steps, longest first; at step `at` the first `active(at)` take part."""
+    """The clients are in the order of their steps, longest first; at step `at` the first `active(at)` are computed."""
 
     def active(self, at: int) -> int: ...
     def turn(self, at: int) -> Any:
@@ -94,34 +94,41 @@ def chosen_beside(job: Fit, order: Sequence[np.ndarray]) -> list[tuple[np.ndarra
 class DeviceSlate:
     """Many clients, on a device. Its tensors stay where they are from fit to fit, so that recorded steps can be replayed."""
 
-    def __init__(self, jobs: Sequence[Fit], orders: Orders, pack: Pack, resident: Resident) -> None:
+    def __init__(self, jobs: Sequence[Fit], orders: Orders, pack: Pack, resident: Resident, rung: int = 1) -> None:
+        """So many clients at a time leave when they have finished; until then they read their shortest text, at rate 0."""
         self.pack, self.resident, self.own_texts = pack, resident, jobs[0].examples.own_texts
         self.steps = [len(order) for order in orders]
         self.rows = max((len(b) for order in orders for b in order), default=1)
         longest, clients = self.steps[0], len(jobs)
-        index = np.zeros((longest, clients, self.rows), np.int64)
+        going_on = (sum(steps > at for steps in self.steps) for at in range(longest))
+        self.taking = [min(clients, -(-many // rung) * rung) for many in going_on]
+        places = np.zeros((longest, clients, self.rows), np.int64)
         counts = np.zeros((longest, clients, self.rows), np.float32)
         rates = np.zeros((longest, clients), np.float32)
         for i, (job, order) in enumerate(zip(jobs, orders, strict=True)):
-            for at, places in enumerate(order):
-                index[at, i, : len(places)] = places
-                index[at, i, len(places) :] = places[0]  # a row of its own, which weighs nothing
-                counts[at, i, : len(places)] = 1
+            places[:, i] = int(np.argmin(job.examples.lengths)) if len(job.examples) else 0
+            for at, some in enumerate(order):
+                places[at, i, : len(some)] = some
+                places[at, i, len(some) :] = some[0]  # a row of its own, which weighs nothing
+                counts[at, i, : len(some)] = 1
             rates[: len(order), i] = rates_of(job, len(order))
+        read = np.arange(clients) < np.array(self.taking, np.int64)[:, None]
         self.paired: Tensor | None = None
-        self.columns = self._columns(jobs, orders, index, counts)
-        for i, job in enumerate(jobs):
-            index[:, i] = job.examples.rows[index[:, i]] if len(job.examples) else 0
-        self.widths = [()] * longest if self.own_texts else resident.widths(index, self.steps)
+        self.columns = self._columns(jobs, orders, places, counts, read)
+        rows = [job.examples.rows[places[:, i]] if len(job.examples) else places[:, i] for i, job in enumerate(jobs)]
+        index = np.stack(rows, 1)
+        self.widths = [()] * longest if self.own_texts else resident.widths(index, read)
         self.index, self.count, self.rate = (self._put(n, v) for n, v in (("index", index), ("count", counts), ("rate", rates)))
         self.seen = self._put("seen", np.zeros((longest, clients), np.float32))
         self.at = self._put("at", np.zeros(1, np.int64))
 
-    def _columns(self, jobs: Sequence[Fit], orders: Orders, places: np.ndarray, counts: np.ndarray) -> list[Columns]:
+    def _columns(
+        self, jobs: Sequence[Fit], orders: Orders, places: np.ndarray, counts: np.ndarray, read: np.ndarray
+    ) -> list[Columns]:
         """What the examples bring themselves, and those that stand beside them."""
         found: list[Columns] = []
         if jobs[0].examples.extra:
-            found.append(Columns(self.pack, "own", [job.examples for job in jobs], places, counts))
+            found.append(Columns(self.pack, "own", [job.examples for job in jobs], places, counts, read))
         besides = [job.beside.examples for job in jobs if job.beside is not None]
         if besides:
             numbers, paired = np.zeros_like(places), np.zeros_like(counts)
@@ -129,7 +136,7 @@ class DeviceSlate:
                 for at, (some, there) in enumerate(chosen_beside(job, order)):
                     numbers[at, i, : len(some)], paired[at, i, : len(some)] = some, there
             self.paired = self._put("paired", paired)
-            found.append(Columns(self.pack, "beside", besides, numbers, counts))
+            found.append(Columns(self.pack, "beside", besides, numbers, counts, read))
         return found
 
     def _put(self, name: str, values: np.ndarray) -> Tensor:
@@ -137,12 +144,12 @@ class DeviceSlate:
         return self.pack.keep(name, source.pin_memory() if self.pack.device.type == "cuda" else source)
 
     def active(self, at: int) -> int:
-        return sum(steps > at for steps in self.steps)
+        return self.taking[at]
 
     def turn(self, at: int) -> Any:
         self.now, self.sizes = self.widths[at], [columns.widths[at] for columns in self.columns]
         texts = None if self.own_texts else id(self.resident)
-        kinds = tuple(columns.kind for columns in self.columns)
+        kinds = tuple((columns.name, columns.kind) for columns in self.columns)
         return texts, self.rows, self.now, kinds, tuple(self.sizes)  # a recording reads these, from tables of such shapes
 
     def batch(self, clients: int) -> Batch:

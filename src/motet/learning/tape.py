@@ -46,6 +46,12 @@ class Tape:
         self.graphs[key] = graph
         return True
 
+    def drop(self, stale: Callable[[Any], bool]) -> None:
+        """Let go of the recordings with such keys."""
+        for known in (self.graphs, self.seen):
+            for key in [key for key in known if stale(key)]:
+                del known[key]
+
     def forget(self) -> None:
         """Let go of all recordings and of their memory."""
         self.graphs.clear()

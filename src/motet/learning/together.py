@@ -157,7 +157,7 @@ class Together:
         if mark not in self.ways:
             rows = probe_of(job.examples.features)
             resident.fill(rows)
-            widths = dict(resident.widths(rows[None, None], [1])[0])
+            widths = resident.widths_of(rows)
             probe = resident.batch(torch.from_numpy(rows).to(self.device), widths)
             self.ways[mark] = found = best_way(*self._module(job, resident), probe, self.device)
             if found.way == "plain":

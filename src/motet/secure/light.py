@@ -22,6 +22,8 @@ from motet.secure.field import COLUMNS, FIELD, Elements, Field, Times
 from motet.secure.keys import KEY, AgreementKey, Buffer, Draw
 from motet.secure.masks import FieldMask, add_field_mask
 
+_UNLIKE = "shares of different lengths came, so the clients' vectors differ in size; use one model for all."
+
 
 @dataclass(frozen=True)
 class Light:
@@ -69,14 +71,7 @@ class Light:
         count, length = self._pieces(clients, size)
         masks = [FieldMask(seed, k * length) for k in range(count)]
         masks += [FieldMask(draw(KEY)) for _ in range(self.colluders(clients))]
-        coded = [np.empty(length, np.uint32) for _ in circle.members]
-        code, pieces = Times(FIELD, encoding(FIELD, len(masks), clients), length), np.empty((len(masks), COLUMNS), np.uint32)
-        for at in range(0, length, COLUMNS):  # the pieces are never there as a whole
-            columns = slice(at, min(length, at + COLUMNS))
-            part = pieces[:, : columns.stop - at]
-            for mask, piece in zip(masks, part, strict=True):
-                mask.into(piece)
-            code(part, [share[columns] for share in coded])
+        coded = encoded(FIELD, [mask.into for mask in masks], length, clients)
         return {member: share.data.cast("B") for member, share in zip(circle.members, coded, strict=True)}
 
     def mask(
@@ -100,18 +95,16 @@ class Light:
         summed = bytearray()
         for block in share_of(first):
             summed += block
-        total = np.frombuffer(summed, np.uint32)
+        total = _elements(summed)
         for survivor in rest:
             at = 0
             for block in share_of(survivor):  # no share is ever open as a whole
-                share = np.frombuffer(block, np.uint32)
+                share = _elements(block)
                 at += share.size
                 if at <= total.size:
                     FIELD.add(total[at - share.size : at], share)
             if at != total.size:
-                raise RunError(
-                    "shares of different lengths came, so the clients' vectors differ in size; use one model for all."
-                )
+                raise RunError(_UNLIKE)
         return torch.from_numpy(total.view(np.int32))
 
     def unmask(
@@ -135,9 +128,23 @@ class Light:
         FIELD.subtract(total, recovered(FIELD, coded, clients, count)[: total.size])
 
 
-def encoded(field: Field, pieces: Elements, clients: int) -> Elements:
-    """One row a client: its share."""
-    return field.product(encoding(field, len(pieces), clients), pieces)
+def _elements(buffer: bytearray | memoryview) -> Elements:
+    if len(buffer) % 4:
+        raise RunError(_UNLIKE)
+    return np.frombuffer(buffer, np.uint32)
+
+
+def encoded(field: Field, pieces: Sequence[Callable[[Elements], None]], length: int, clients: int) -> list[Elements]:
+    """Every client's share. A piece is called for its next elements, so that none of them is ever there as a whole."""
+    coded = [np.empty(length, np.uint32) for _ in range(clients)]
+    code, some = Times(field, encoding(field, len(pieces), clients), length), np.empty((len(pieces), COLUMNS), np.uint32)
+    for at in range(0, length, COLUMNS):
+        columns = slice(at, min(length, at + COLUMNS))
+        part = some[:, : columns.stop - at]
+        for piece, row in zip(pieces, part, strict=True):
+            piece(row)
+        code(part, [share[columns] for share in coded])
+    return coded
 
 
 def encoding(field: Field, pieces: int, clients: int) -> Elements:
