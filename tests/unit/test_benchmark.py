@@ -269,10 +269,10 @@ def test_a_place_in_a_page_is_filled_and_filled_again(finished: Benchmark, tmp_p
 
 
 def test_a_picture_has_every_number_of_its_table(finished: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    import matplotlib.pyplot as plt
+    from matplotlib.figure import Figure
 
     kept: list[Any] = []
-    monkeypatch.setattr(plt, "close", kept.append)
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **_: kept.append(figure))
     table = finished.tables()[0]
     assert draw_table(table, tmp_path / "methods.png")
     (figure,) = kept

@@ -2,51 +2,47 @@
 
 from __future__ import annotations
 
+from itertools import cycle
 from pathlib import Path
 from typing import Any
 
 from motet.benchmark.tables import Entry, Told
+from motet.report.sheet import new_figure, save
 
 _WIDE = 5  # panels in a line
-_LOOKS = ((":", "0.35"), ("--", "0.35"), ("-.", "0.35"), ("-", "0.7"))  # of bounds, in their order
+_LOOKS = (":", "--", "-.", (0, (6, 1, 1, 1, 1, 1)))  # of bounds, in their order
 
 
 def draw_table(table: Told, path: Path) -> bool:
     """Whether there was anything to draw."""
     columns = [c for c in table.columns if any(table.entries[row][c].values for row in table.rows)]
     if not columns:
+        path.unlink(missing_ok=True)  # an earlier one, of runs that are gone
         return False
-    import matplotlib
-
-    matplotlib.use("Agg")
-    import matplotlib.pyplot as plt
-
     wide = min(_WIDE, len(columns))
     lines = -(-len(columns) // wide)
-    size = (1.7 + 1.75 * wide, 0.6 + lines * (0.55 + 0.24 * len(table.rows)))
-    figure, grid = plt.subplots(lines, wide, figsize=size, dpi=150, sharey=True, squeeze=False, layout="constrained")
+    figure, panels = new_figure(wide, lines, width=1.75 + 1.7 / wide, height=0.75 + 0.24 * len(table.rows), sharey=True)
     seeds = any(e.deviation is not None for row in table.rows for e in table.entries[row].values())
-    for column, axes in zip(columns, grid.flat, strict=False):
+    for column, axes in zip(columns, panels, strict=False):
         _panel(axes, table, column, "ours, ± deviation over seeds" if seeds else "ours")
-    for axes in list(grid.flat)[len(columns) :]:
+    for axes in panels[len(columns) :]:
         axes.axis("off")
     known = {label: line for axes in figure.axes for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     figure.legend(known.values(), known.keys(), loc="outside lower center", ncols=len(known), frameon=False, fontsize=8)
-    figure.savefig(path)
-    plt.close(figure)
+    save(figure, path)
     return True
 
 
 def _panel(axes: Any, table: Told, column: str, ours: str) -> None:
-    for (style, colour), bound in zip(_LOOKS, table.bounds, strict=False):
+    for bound, look in zip(table.bounds, cycle(_LOOKS), strict=False):
         mean = table.entries[bound][column].mean
         if mean is not None:
-            axes.axvline(mean, linestyle=style, color=colour, linewidth=1.2, label=bound)
+            axes.axvline(mean, linestyle=look, color="0.35", linewidth=1.2, label=bound)
     for place, row in enumerate(table.rows):
         _dot(axes, table.entries[row][column], place, ours)
     axes.set_yticks(range(len(table.rows)), table.rows, fontsize=8)
     axes.set_ylim(len(table.rows) - 0.5, -0.5)
-    axes.set_title(column, fontsize=9)
+    axes.set_title(f"{column} (less is better)" if column in table.lower else column, fontsize=9)
     axes.tick_params(axis="x", labelsize=8)
     axes.locator_params(axis="x", nbins=4)
     axes.grid(alpha=0.3)

@@ -33,7 +33,6 @@ def fill_in(path: Path, benchmark: Benchmark) -> str:
             continue
         body = markdown(table).partition("\n\n")[2].rstrip()
         picture = Path("figures") / f"{benchmark.suite.name}-{table.name}.png"
-        (path.parent / picture.parent).mkdir(exist_ok=True)
         if draw_table(table, path.parent / picture):
             body += f"\n\n![{table.title}: each method's numbers, a panel a column]({picture.as_posix()})"
         how = f"`{command(benchmark)}` on {'; '.join(machines(summaries)) or 'nothing yet'}: {legend([table], benchmark.seeds)}"

@@ -9,27 +9,14 @@ from typing import Any
 
 import numpy as np
 
+from motet.report.sheet import new_figure, save
+
 Axes = Any
 FARTHEST = math.sqrt(math.log(2))  # the largest Jensen–Shannon distance there is
 INK, FAINT = "#22303c", "#c9d1d9"
 COLOURS = ("#1f77b4", "#ff7f0e", "#2ca02c", "#d62728", "#9467bd", "#8c564b", "#e377c2", "#bcbd22", "#17becf", "#1b3a5c")
 FEW = len(COLOURS)  # clients that can be told apart by colour
 NAMED = 30  # clients whose names find room beside a picture
-
-
-def new_figure(columns: int = 1, rows: int = 1, width: float = 5.6, height: float = 4.6) -> tuple[Any, list[Axes]]:
-    """A sheet without a window, and its panels."""
-    from matplotlib.backends.backend_agg import FigureCanvasAgg
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(width * columns, height * rows), dpi=130, layout="constrained")
-    FigureCanvasAgg(figure)
-    return figure, list(figure.subplots(rows, columns, squeeze=False).ravel())
-
-
-def save(figure: Any, path: Path) -> None:
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, bbox_inches="tight", pad_inches=0.1, metadata={"Software": None})
 
 
 def distances(axes: Axes, matrix: np.ndarray, title: str = "", clients: Sequence[str] = ()) -> Any:

@@ -1,0 +1,23 @@
+"""Pictures as files: sheets with panels, drawn without a window and without touching a caller's own plots."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+
+def new_figure(
+    columns: int = 1, rows: int = 1, width: float = 5.6, height: float = 4.6, sharey: bool = False
+) -> tuple[Any, list[Any]]:
+    """A sheet, and its panels of this size."""
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+
+    figure = Figure(figsize=(width * columns, height * rows), dpi=130, layout="constrained")
+    FigureCanvasAgg(figure)
+    return figure, list(figure.subplots(rows, columns, squeeze=False, sharey=sharey).ravel())
+
+
+def save(figure: Any, path: Path) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, bbox_inches="tight", pad_inches=0.1, metadata={"Software": None})
