@@ -112,7 +112,7 @@ def _wide(clients: int, modulus: int) -> int:
 
 
 def _residues(whole: np.ndarray, modulus: int) -> np.ndarray:
-    """Of whole numbers below 2³⁰ in size, as words never are larger."""
+    """Of whole numbers of at most 2³⁰ in size, as words never are larger."""
     words = whole.astype(np.int32).view(np.uint32)
     if modulus == 2**32:
         return words

@@ -7,12 +7,12 @@ exact, whatever order it is added in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import numpy as np
 import torch
-from torch import Tensor
 
 EXACT = 2**53  # integers up to here are exact in a float64
 MOST_TERMS = 2**11
@@ -40,8 +40,9 @@ class Field:
         """left · right, for a matrix [rows, terms] and as many rows of columns as there are terms."""
         found = np.empty((len(left), len(right[0])), np.uint32)
         times = Times(self, left, found.shape[1])
-        for at in range(0, found.shape[1], COLUMNS):
-            times(np.stack([row[at : at + COLUMNS] for row in right]), [row[at : at + COLUMNS] for row in found])
+        with one_thread():
+            for at in range(0, found.shape[1], COLUMNS):
+                times(np.stack([row[at : at + COLUMNS] for row in right]), [row[at : at + COLUMNS] for row in found])
         return found
 
     def add(self, total: Elements, other: Elements) -> None:
@@ -50,9 +51,8 @@ class Field:
         for at in range(0, total.size, BLOCK):
             piece = total[at : at + BLOCK]
             piece += other[at : at + BLOCK]  # both below the prime, which has 31 bits: this cannot wrap
-            np.minimum(
-                piece, np.subtract(piece, prime, out=room[: piece.size]), out=piece
-            )  # that wraps below zero: to a large one
+            less = np.subtract(piece, prime, out=room[: piece.size])  # what is below zero wraps to a large number
+            np.minimum(piece, less, out=piece)
 
     def subtract(self, total: Elements, other: Elements) -> None:
         """total ← total − other, in place and in blocks."""
@@ -113,14 +113,14 @@ class Times:
         self.rest, self.other = np.empty((rows, columns), np.int32), np.empty((rows, columns), np.uint32)
 
     def __call__(self, right: Elements, found: Sequence[Elements]) -> None:
-        """found ← matrix · right, row by row, of at most COLUMNS columns."""
+        """found ← matrix · right, row by row, of at most COLUMNS columns. To be called inside `one_thread`."""
         columns = right.shape[1]
         rooms = (self.cut, self.right, self.sums, self.whole, self.rest, self.other)
         cut, limbs, sums, whole, rest, other = (room[:, :columns] for room in rooms)
         for limb in range(self.limbs):
             np.right_shift(right, np.uint32(self.bits * limb), out=cut)
             limbs[limb * self.terms : (limb + 1) * self.terms] = np.bitwise_and(cut, np.uint32(2**self.bits - 1), out=cut)
-        _multiply(self.left, torch.from_numpy(limbs), torch.from_numpy(sums))
+        torch.mm(self.left, torch.from_numpy(limbs), out=torch.from_numpy(sums))
         np.rint(np.multiply(sums, 1 / self.prime, out=whole), out=whole)
         sums -= np.multiply(whole, float(self.prime), out=whole)  # exact, as whole·p is below 2⁵³ too; at most p/2 from zero
         rest[...] = sums
@@ -130,14 +130,15 @@ class Times:
             np.minimum(one, two, out=row)
 
 
-def _multiply(left: Tensor, right: Tensor, found: Tensor) -> None:
-    """In one thread: for so little work, threads that wait for each other on a busy machine take a hundred times as long."""
-    threads = torch.get_num_threads()
+@contextmanager
+def one_thread() -> Iterator[None]:
+    """For products of a few columns: on a busy machine, threads that wait for each other take a hundred times as long."""
+    before = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        torch.mm(left, right, out=found)
+        yield
     finally:
-        torch.set_num_threads(threads)
+        torch.set_num_threads(before)
 
 
 FIELD = Field(2**31 - 1)

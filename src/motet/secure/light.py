@@ -18,7 +18,7 @@ import torch
 from motet.core.errors import ConfigError, RunError
 from motet.core.script import ClientId
 from motet.secure.circle import Circle
-from motet.secure.field import COLUMNS, FIELD, Elements, Field, Times
+from motet.secure.field import COLUMNS, FIELD, Elements, Field, Times, one_thread
 from motet.secure.keys import KEY, AgreementKey, Buffer, Draw
 from motet.secure.masks import FieldMask, add_field_mask
 
@@ -138,12 +138,13 @@ def encoded(field: Field, pieces: Sequence[Callable[[Elements], None]], length: 
     """Every client's share. A piece is called for its next elements, so that none of them is ever there as a whole."""
     coded = [np.empty(length, np.uint32) for _ in range(clients)]
     code, some = Times(field, encoding(field, len(pieces), clients), length), np.empty((len(pieces), COLUMNS), np.uint32)
-    for at in range(0, length, COLUMNS):
-        columns = slice(at, min(length, at + COLUMNS))
-        part = some[:, : columns.stop - at]
-        for piece, row in zip(pieces, part, strict=True):
-            piece(row)
-        code(part, [share[columns] for share in coded])
+    with one_thread():
+        for at in range(0, length, COLUMNS):
+            columns = slice(at, min(length, at + COLUMNS))
+            part = some[:, : columns.stop - at]
+            for piece, row in zip(pieces, part, strict=True):
+                piece(row)
+            code(part, [share[columns] for share in coded])
     return coded
 
 

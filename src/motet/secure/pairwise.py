@@ -77,8 +77,8 @@ class Pairwise:
     def answer(
         self, held: Collection[ClientId], share_of: Callable[[ClientId], Iterable[memoryview]], survivors: Collection[ClientId]
     ) -> Answer:
-        half = slice(4 * LIMBS), slice(4 * LIMBS, None)
-        return {v: b"".join(map(bytes, share_of(v)))[half[v not in survivors]] for v in held}
+        of_seed, of_key = slice(4 * LIMBS), slice(4 * LIMBS, None)
+        return {v: b"".join(map(bytes, share_of(v)))[of_seed if v in survivors else of_key] for v in held}
 
     def unmask(
         self,
