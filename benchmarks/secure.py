@@ -229,27 +229,32 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     import matplotlib.pyplot as plt
 
     figure, axes = plt.subplots(1, 3, figsize=(13, 4), constrained_layout=True)
-    few, most = min(r["clients"] for r in rows), max(r["clients"] for r in rows)
-    for protocol in dict.fromkeys(row["protocol"] for row in rows):
+    protocols = list(dict.fromkeys(row["protocol"] for row in rows))
+    measured_of: dict[tuple[int, int], list[str]] = defaultdict(list)
+    for row in rows:
+        measured_of[row["size"], row["clients"]].append(row["protocol"])
+    full = max(map(len, measured_of.values()))  # where every protocol was measured with every share of lost clients
+    size, clients = max(place for place, found in measured_of.items() if len(found) == full)
+    few = min(row["clients"] for row in rows)
+    for protocol in protocols:
         own = [r for r in rows if r["protocol"] == protocol]
-        shown = max((r["size"] for r in own if r["clients"] == most), default=None)  # what was left out is not drawn
         lines = (
-            [(r["dropouts"] * 100, r["recovery_seconds"]) for r in own if (r["size"], r["clients"]) == (shown, most)],
+            [(r["dropouts"] * 100, r["recovery_seconds"]) for r in own if (r["size"], r["clients"]) == (size, clients)],
             [(r["size"], sum(r["client_seconds"].values())) for r in own if r["clients"] == few and not r["dropouts"]],
-            [(r["clients"], r["up_ratio"]) for r in own if r["size"] == shown and not r["dropouts"]],
+            [(r["clients"], r["up_ratio"]) for r in own if r["size"] == size and not r["dropouts"]],
         )
         for axis, points in zip(axes, lines, strict=True):
             if points:
-                axis.plot(*zip(*sorted(points), strict=True), marker="o", label=f"{protocol}, {shown or 0:.0e} numbers")
+                axis.plot(*zip(*sorted(points), strict=True), marker="o", label=protocol)
     titles = (
-        (f"server's recovery, {most} clients", "lost clients, %", "CPU seconds"),
+        (f"server's recovery, {size:.0e} numbers, {clients} clients", "lost clients, %", "CPU seconds"),
         (f"one client of {few}", "numbers", "CPU seconds"),
-        ("bytes up over a plain 32-bit upload", "clients", "ratio"),
+        (f"bytes up over a plain 32-bit upload, {size:.0e} numbers", "clients", "ratio"),
     )
     for axis, (title, across, along) in zip(axes, titles, strict=True):
         axis.set(title=title, xlabel=across, ylabel=along, yscale="log")
     axes[1].set_xscale("log")
-    axes[0].legend(fontsize=7)
+    axes[1].legend(fontsize=8)
     figure.savefig(path, dpi=150)
 
 
