@@ -249,7 +249,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
     titles = (
         (f"server's recovery, {size:.0e} numbers, {clients} clients", "lost clients, %", "CPU seconds"),
         (f"one client of {few}", "numbers", "CPU seconds"),
-        (f"bytes up over a plain 32-bit upload, {size:.0e} numbers", "clients", "ratio"),
+        (f"bytes up over a plain upload, {size:.0e} numbers", "clients", "ratio"),
     )
     for axis, (title, across, along) in zip(axes, titles, strict=True):
         axis.set(title=title, xlabel=across, ylabel=along, yscale="log")
