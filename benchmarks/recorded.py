@@ -30,7 +30,7 @@ from motet.learning.solver import Solver
 from motet.learning.together import Together
 
 ROUNDS = 3
-ROUNDING = 1e-4
+ROUNDING, SCALED = 1e-4, 1e-2  # the second between different kernels, whose rounding AdamW scales up
 CASE = CASES["Bert SequenceClassification"]
 
 
@@ -147,7 +147,7 @@ def main() -> int:
         for other in (False, None):
             wanted, _ = told(story, device, recorded=other)
             gaps.append(max(float((f - w).norm() / (w.norm() + 1e-12)) for f, w in zip(found, wanted, strict=True)))
-        wrong += max(gaps) > ROUNDING
+        wrong += gaps[0] > ROUNDING or gaps[1] > SCALED
         print(f"{name:30} {gaps[0]:14.1e} {gaps[1]:14.1e}  {graphs}", flush=True)
     return 1 if wrong else 0
 
