@@ -5,8 +5,8 @@ each asking waits for the device. Inside `masked_attention` the library believes
 looking.
 
 cuDNN's attention, which torch prefers on an H100 or H200, has a backward pass that gives NaN under a mask where texts are 64
-tokens wide, or 192, 320, …, and a row's scores are all low (pytorch issue 196678; seen in one of 200 trainings on GLUE). The
-other kernels do not, so it is left out.
+tokens wide, or 192, 320, …, and a row's scores are all low (pytorch issue 196678). Two of some 200 runs on GLUE ended in NaN
+there. The other kernels are not known to fail so, and cuDNN's is left out.
 """
 
 from __future__ import annotations
