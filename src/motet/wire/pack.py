@@ -47,20 +47,20 @@ class Size(NamedTuple):
 
 
 def frame(value: object, refer: Callable[[object], str | None] = lambda _: None) -> tuple[bytes, list[Bulk]]:
-    """The lead and head as bytes, and the tensors whose bytes follow. `refer` may name things the reader already has."""
-    tensors: list[Bulk] = []
-    head = _text(value, tensors, refer).encode()
+    """The lead and head as bytes, and what follows as it is. `refer` may name things the reader already has."""
+    bulk: list[Bulk] = []
+    head = _text(value, bulk, refer).encode()
     flags = 0
     if len(head) > 256:
         head, flags = zlib.compress(head, 1), COMPRESSED
-    return _LEAD.pack(MAGIC, VERSION, flags, len(head)) + head, tensors
+    return _LEAD.pack(MAGIC, VERSION, flags, len(head)) + head, bulk
 
 
 def packed(value: object) -> Iterator[bytes | memoryview]:
     """The message in pieces, none of which is made before it is asked for: a large one is never held twice."""
-    head, tensors = frame(value)
+    head, bulk = frame(value)
     yield head
-    yield from (raw(t) for t in tensors)
+    yield from (raw(t) for t in bulk)
 
 
 def pack(value: object) -> bytes:
@@ -69,8 +69,8 @@ def pack(value: object) -> bytes:
 
 def measure(value: object) -> Size:
     """How large the message would be, without making it."""
-    head, tensors = frame(value)
-    payload = sum(len(t) if isinstance(t, bytes) else t.numel() * t.element_size() for t in tensors)
+    head, bulk = frame(value)
+    payload = sum(len(t) if isinstance(t, bytes) else t.numel() * t.element_size() for t in bulk)
     return Size(payload, payload + len(head))
 
 
@@ -143,21 +143,21 @@ def unframe(head: bytes, tensor: Opener, resolve: Callable[[str], Any] | None = 
         raise WireError(f"the message's head makes no sense ({type(error).__name__}: {str(error)[:120]}).") from None
 
 
-def _text(value: Any, tensors: list[Bulk], refer: Callable[[object], str | None]) -> str:
-    """The value's head as JSON; its tensors are put aside."""
+def _text(value: Any, bulk: list[Bulk], refer: Callable[[object], str | None]) -> str:
+    """The value's head as JSON; what is bulky is put aside."""
     match value:
         case None | bool() | str() | int():
             return _ENCODE(value)
         case float():
             return _ENCODE(float(value)) if math.isfinite(value) else f'{{"!":"float","is":"{float(value)!r}"}}'
         case Tensor() | np.ndarray() | bytes():
-            return _bulk(value, tensors)
+            return _bulk(value, bulk)
         case list():
-            return _many(value, tensors, refer)
+            return _many(value, bulk, refer)
         case tuple():
-            return f'{{"!":"tuple","items":{_many(value, tensors, refer)}}}'
+            return f'{{"!":"tuple","items":{_many(value, bulk, refer)}}}'
         case dict():
-            pairs = (_many(pair, tensors, refer) for pair in value.items())
+            pairs = (_many(pair, bulk, refer) for pair in value.items())
             return f'{{"!":"map","items":[{",".join(pairs)}]}}'
     if (known := refer(value)) is not None:
         return f'{{"!":"known","key":{_ENCODE(known)}}}'
@@ -166,26 +166,26 @@ def _text(value: Any, tensors: list[Bulk], refer: Callable[[object], str | None]
     kind = type(value).__name__
     if MESSAGES.get(kind) is not type(value):
         raise WireError(f"{kind} may not be sent or stored; make it a dataclass and mark it with @message.")
-    fields = _many([getattr(value, f.name) for f in dataclasses.fields(MESSAGES[kind])], tensors, refer)
+    fields = _many([getattr(value, f.name) for f in dataclasses.fields(MESSAGES[kind])], bulk, refer)
     text = f'{{"!":"{kind}","fields":{fields}}}'
     if isinstance(value, Layout):  # hundreds of names that never change, in every message of a run
         vars(value)["_text"] = text
     return text
 
 
-def _many(values: Iterable[Any], tensors: list[Bulk], refer: Callable[[object], str | None]) -> str:
-    return f"[{','.join(_text(v, tensors, refer) for v in values)}]"
+def _many(values: Iterable[Any], bulk: list[Bulk], refer: Callable[[object], str | None]) -> str:
+    return f"[{','.join(_text(v, bulk, refer) for v in values)}]"
 
 
-def _bulk(value: Tensor | np.ndarray | bytes, tensors: list[Bulk]) -> str:
+def _bulk(value: Tensor | np.ndarray | bytes, bulk: list[Bulk]) -> str:
     if isinstance(value, bytes):
-        tensors.append(value)
+        bulk.append(value)
         return f'{{"!":"bytes","dtype":"uint8","shape":[{len(value)}]}}'
     if isinstance(value, np.ndarray):
         kind, tensor = "array", torch.from_numpy(np.ascontiguousarray(value))
     else:
         kind, tensor = "tensor", value
-    tensors.append(tensor)
+    bulk.append(tensor)
     dtype, shape = str(tensor.dtype).removeprefix("torch."), ",".join(map(str, tensor.shape))
     return f'{{"!":"{kind}","dtype":"{dtype}","shape":[{shape}]}}'
 
