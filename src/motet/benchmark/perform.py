@@ -10,6 +10,7 @@ import time
 import traceback
 from collections.abc import Mapping
 from pathlib import Path
+from typing import Self
 
 import torch
 import yaml
@@ -27,26 +28,41 @@ from motet.report.grid import GridWatch
 from motet.transport.memories import write_atomically
 
 
-def perform(
-    runs: Mapping[str, Run], store: Store, stock: Stock, estimate: Estimate, watch: GridWatch, again: list[str]
-) -> None:
-    """Until every run is done or has failed. `again` is the command by which further processes help."""
-    watch.open(len(runs), store.count(runs))
-    beside: list[subprocess.Popen[bytes]] = []
-    try:
-        waiting = [name for name in runs if not store.settled(name)]
-        beside = [_helper(again, store.folder, n) for n in range(1, min(estimate.jobs, len(waiting)))]
-        while waiting:
-            carry_out(runs, store, stock, watch, estimate, alone=not beside)
-            waiting = [name for name in runs if not store.settled(name)]
-            if waiting:  # in the hands of the others; if one of them dies, its run is ours
-                time.sleep(0.5)
-                watch.stand(store.count(runs), estimate.left(waiting))
-    finally:
-        for process in beside:
+class Helpers:
+    """Processes that take runs of the same grid; they end when this is left."""
+
+    def __init__(self, command: list[str], folder: Path) -> None:
+        self.command, self.folder = command, folder
+        self.beside: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for process in self.beside:
             process.terminate()
-        for process in beside:
+        for process in self.beside:
             process.wait()
+
+    def join(self, jobs: int) -> None:
+        """As many as make, with this process, so many jobs."""
+        self.folder.mkdir(parents=True, exist_ok=True)
+        while len(self.beside) < jobs - 1:
+            command = [sys.executable, "-m", "motet", *self.command, "--jobs", str(jobs)]
+            with (self.folder / f"beside-{len(self.beside) + 1}.log").open("ab") as log:
+                self.beside.append(subprocess.Popen(command, stdout=log, stderr=log))
+
+
+def perform(runs: Mapping[str, Run], store: Store, stock: Stock, estimate: Estimate, watch: GridWatch) -> None:
+    """Until every run is done or has failed, by us or by those who help."""
+    watch.open(len(runs), store.count(runs))
+    try:
+        carry_out(runs, store, stock, watch, estimate, alone=estimate.jobs == 1)
+        while waiting := [name for name in runs if not store.settled(name)]:
+            time.sleep(0.5)  # in the hands of the others; if one of them dies, its run is ours
+            watch.stand(store.count(runs), estimate.left(waiting))
+            carry_out(runs, store, stock, watch, estimate, alone=False)
+    finally:
         watch.close()
 
 
@@ -69,7 +85,7 @@ def carry_out(
         if store.settled(name):
             continue
         with store.claimed(name) as ours:
-            if not ours:
+            if not ours or store.settled(name):  # another may have finished it just now
                 continue
             at_hand = run.shares
             said, seconds = _one(run if alone else inside(run), store, stock, watch)
@@ -100,12 +116,6 @@ def _one(run: Run, store: Store, stock: Stock, watch: GridWatch) -> tuple[str, f
     headline, seconds = summary["headline"], time.monotonic() - began
     score = summary["final"].get(headline, float("nan"))
     return f"{label}, seed {run.config.seed}: {headline} {score:.3f}, {seconds:.0f} s", seconds
-
-
-def _helper(command: list[str], folder: Path, number: int) -> subprocess.Popen[bytes]:
-    folder.mkdir(parents=True, exist_ok=True)
-    with (folder / f"beside-{number}.log").open("ab") as log:
-        return subprocess.Popen([sys.executable, "-m", "motet", *command], stdout=log, stderr=log)
 
 
 def run_beside(runs: Mapping[str, Run], store: Store, watch: GridWatch, parent: int) -> None:
