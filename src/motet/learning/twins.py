@@ -62,7 +62,37 @@ class _Products(torch.autograd.Function):
         to_x = torch.bmm(gradient, weight if ctx.turned else weight.transpose(1, 2)) if into_x else None
         left, right = (gradient, x) if ctx.turned else (x, gradient)
         to_weight = torch.bmm(left.transpose(1, 2), right) if into_weight else None
-        return to_x, to_weight, gradient.sum(1) if into_bias and ctx.biased else None, None
+        return to_x, to_weight, row_sums(gradient) if into_bias and ctx.biased else None, None
+
+
+class _Norms(torch.autograd.Function):
+    """Rows brought to mean 0 and deviation 1, then scaled and moved as each client says: [clients, rows, width].
+
+    Autograd's own way takes twice the passes over the rows: one to scale and one to move, and in their gradients.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float) -> Tensor:
+        y, mean, scale = torch.native_layer_norm(x, x.shape[-1:], None, None, eps)
+        ctx.save_for_backward(x, y, mean, scale, weight)
+        return torch.addcmul(bias.unsqueeze(1), y, weight.unsqueeze(1))
+
+    @staticmethod
+    def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
+        (gradient,), (x, y, mean, scale, weight) = gradients, ctx.saved_tensors
+        into_x, into_weight, into_bias, _ = ctx.needs_input_grad
+        to_x = None
+        if into_x:
+            outer = gradient * weight.unsqueeze(1)
+            wanted = [True, False, False]
+            to_x = torch.ops.aten.native_layer_norm_backward(outer, x, x.shape[-1:], mean, scale, None, None, wanted)[0]
+        to_weight = row_sums(gradient * y) if into_weight else None
+        return to_x, to_weight, row_sums(gradient) if into_bias else None, None
+
+
+def row_sums(x: Tensor) -> Tensor:
+    """[clients, rows, width] → [clients, width], as a product: on a GPU twice as fast as a sum over an axis in the middle."""
+    return torch.bmm(x.new_ones(x.shape[0], 1, x.shape[1]), x).squeeze(1)
 
 
 class PackedLinear(nn.Linear):
@@ -101,11 +131,15 @@ class PackedLayerNorm(nn.LayerNorm):
     crowd: Crowd
 
     def forward(self, x: Tensor) -> Tensor:
-        y = self.crowd.split(F.layer_norm(x, self.normalized_shape, None, None, self.eps), "LayerNorm")
-        y = y * _beside(self.weight, y) if self.weight.dim() > 1 else y * self.weight
-        if self.bias is None:
-            return self.crowd.join(y)
-        return self.crowd.join(y + (_beside(self.bias, y) if self.bias.dim() > 1 else self.bias))
+        clients, width = self.crowd.clients, self.normalized_shape[-1]
+        if self.normalized_shape != (width,):
+            raise NotPackable(f"LayerNorm is over {self.normalized_shape}; expected the last axis alone")
+        split = self.crowd.split(x, "LayerNorm")
+        weight = self.weight.expand(clients, width)  # or one that is frozen, beside a trained bias
+        bias = weight.new_zeros(clients, width) if self.bias is None else self.bias.expand(clients, width)
+        flat = split.reshape(clients, -1, width).to(weight.dtype)
+        y: Tensor = _Norms.apply(flat, weight, bias, self.eps)  # type: ignore[no-untyped-call]
+        return self.crowd.join(y.view(split.shape))
 
 
 class PackedScale(nn.Module):
