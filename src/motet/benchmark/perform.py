@@ -85,7 +85,7 @@ def carry_out(
         if store.settled(name):
             continue
         with store.claimed(name) as ours:
-            if not ours or store.settled(name):  # another may have finished it just now
+            if not ours:
                 continue
             at_hand = run.shares
             said, seconds = _one(run if alone else inside(run), store, stock, watch)
