@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Hashable
 from typing import Any
 
@@ -16,7 +17,6 @@ class Tape:
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self.pool: Any = None
         self.seen: dict[Hashable, int] = {}
         self.graphs: dict[Hashable, Any] = {}
         self.spoilt: set[Hashable] = set()
@@ -33,18 +33,31 @@ class Tape:
             self.graphs[key].replay()
 
     def _record(self, key: Hashable, kind: Hashable, step: Callable[[], None]) -> bool:
-        graph = torch.cuda.CUDAGraph()
+        graph, before = torch.cuda.CUDAGraph(), torch.cuda.current_stream(self.device)
+        pool = next((known.pool() for known in self.graphs.values()), None)  # one that no recording holds is no longer there
         try:
-            with torch.cuda.graph(graph, pool=self.pool, stream=self.stream, capture_error_mode="thread_local"):
+            with torch.cuda.graph(graph, pool=pool, stream=self.stream, capture_error_mode="thread_local"):
                 step()
-        except torch.OutOfMemoryError:
-            raise
-        except RuntimeError:  # something in this model's step waits for the host
-            self.spoilt.add(kind)
+        except RuntimeError as error:
+            self._recover(before)
+            if isinstance(error, torch.OutOfMemoryError):
+                raise
+            self.spoilt.add(kind)  # something in this model's step waits for the host
+            logging.getLogger("motet").warning("steps are not recorded, and take longer (%s)", str(error).splitlines()[0])
             return False
-        self.pool = graph.pool()
         self.graphs[key] = graph
         return True
+
+    def _recover(self, before: Any) -> None:
+        """A recording that fails leaves its stream, and the generator that dropout reads, in the midst of it.
+
+        The generator is given a state of its own, which other recordings know nothing of: they are made again.
+        """
+        torch.cuda.set_stream(before)
+        self.forget()
+        index = torch.cuda.current_device() if self.device.index is None else self.device.index
+        generator: Any = torch.cuda.default_generators[index]
+        generator.graphsafe_set_state(generator.clone_state())
 
     def drop(self, stale: Callable[[Any], bool]) -> None:
         """Let go of the recordings with such keys."""
@@ -56,4 +69,3 @@ class Tape:
         """Let go of all recordings and of their memory."""
         self.graphs.clear()
         self.seen.clear()
-        self.pool = None
