@@ -11,7 +11,7 @@ import torch
 
 from motet.core.params import Params
 
-LARGE = 32 * 2**20  # bytes; what is smaller stays in memory
+LARGE = 32 * 2**20  # bytes; what is smaller always stays in memory
 
 
 @dataclass(frozen=True)
