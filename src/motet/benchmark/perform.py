@@ -28,7 +28,7 @@ from motet.report.grid import GridWatch
 from motet.transport.memories import write_atomically
 
 
-class Helpers:
+class Crew:
     """Processes that take runs of the same grid; they end when this is left."""
 
     def __init__(self, command: list[str], folder: Path) -> None:

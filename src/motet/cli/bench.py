@@ -65,7 +65,7 @@ def _carry_out(benchmark: Benchmark, jobs: int | None, dry: bool) -> None:
     from rich.console import Console
 
     from motet.benchmark.estimate import estimated
-    from motet.benchmark.perform import Helpers, perform, share_out
+    from motet.benchmark.perform import Crew, perform, share_out
     from motet.benchmark.stock import Stock
     from motet.report.grid import duration, grid_watch_for
 
@@ -77,18 +77,18 @@ def _carry_out(benchmark: Benchmark, jobs: int | None, dry: bool) -> None:
     if not waiting:
         return
     again = ["bench", benchmark.asked.suite, "--resume", "--out", str(benchmark.folder), "--beside", str(os.getpid())]
-    with Stock() as stock, Helpers(again, benchmark.folder) as helpers:
+    with Stock() as stock, Crew(again, benchmark.folder) as crew:
         if jobs is not None and not dry:  # nobody waits for an estimate whose answer is not asked for
             jobs = min(jobs, len(waiting))
             share_out(benchmark.asked.device, jobs)
-            helpers.join(jobs)
+            crew.join(jobs)
         estimate = estimated(waiting, stock, jobs)
         beside = "" if estimate.jobs == 1 else f", {estimate.jobs} side by side"
         left = f"About {duration(estimate.left(waiting))} for the {len(waiting)} that are left{beside}."
         typer.echo(f"{left} Results: {benchmark.folder}/")
         if not dry:
             share_out(benchmark.asked.device, estimate.jobs)
-            helpers.join(estimate.jobs)
+            crew.join(estimate.jobs)
             perform(runs, store, stock, estimate, grid_watch_for(Console()))
 
 
