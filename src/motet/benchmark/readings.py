@@ -3,6 +3,7 @@
 | written | read |
 | --- | --- |
 | `accuracy` | the metric after the last round, on the global test set; `best accuracy` at its best round there |
+| `accuracy after 5` | the metric after that round |
 | `dev-best accuracy` | on the global test set after the round that is best on the development set (data.dev_share) |
 | `own accuracy` | every client's own model on its own test set, unweighted mean; `worst accuracy` of the worst tenth |
 | `common accuracy` | the common model on each client's test set, unweighted mean (`evaluation.by_client`) |
@@ -37,7 +38,8 @@ class Reading:
 
     @property
     def lower_is_better(self) -> bool:
-        return self.shows in (*_MOVED, "seconds") or " to " in self.shows or self.shows.split()[-1] in LOWER
+        metric = self.shows.partition(" after ")[0].split()[-1]
+        return self.shows in (*_MOVED, "seconds") or " to " in self.shows or metric in LOWER
 
     @property
     def own(self) -> bool:
@@ -56,6 +58,9 @@ class Reading:
         rows = read_record(folder).rows
         if found := re.fullmatch(r"(rounds|MB) to ([\d.]+)", self.shows):
             return _reached(rows, summary["headline"], float(found[2]), found[1])
+        if found := re.fullmatch(r"(\S+) after (\d+)", self.shows):
+            value = by_round(rows, self.split).get(int(found[2]), {}).get(found[1])
+            return None if value is None else self.scale * value
         kind, _, metric = self.shows.rpartition(" ")
         metric = summary["headline"] if metric == "headline" else metric
         if kind in ("own", "worst"):
@@ -82,7 +87,8 @@ class Reading:
         """The score of every item this number is about, and whose it is; nothing if it is not about items."""
         found = read_items(folder, DEV_ITEMS if self.shows.startswith("dev-best ") else ITEMS)
         wanted = [n for n in found if (n != "" and n.startswith(self.of or "")) == self.own and (self.own or n == "")]
-        if not wanted or self.lower_is_better or self.split != "global" or self.shows.startswith("common "):
+        elsewhere = self.split != "global" or self.shows.startswith("common ") or " after " in self.shows
+        if not wanted or self.lower_is_better or elsewhere:
             return np.zeros(0), np.zeros(0, np.int64)
         owners = np.concatenate([np.full(len(found[n]), i) for i, n in enumerate(wanted)])
         return np.concatenate([found[n] for n in wanted]), owners
