@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from motet.benchmark.claims import Claim
 from motet.core.errors import ConfigError, meant
 from motet.experiment.options import fill
 from motet.experiment.recipe import shipped
@@ -47,6 +48,15 @@ class Table:
     def column(self, name: str) -> Column:
         return fill(Column, self.columns[name] or {}, f"columns.{name}")
 
+    def shown(self, name: str) -> dict[str, str]:
+        """What is read off a column's runs, by its heading; where that is several numbers, each is a column of its own."""
+        shows = self.column(name).shows or self.shows or ("headline",)
+        return {name: shows[0]} if len(shows) == 1 else {f"{name} {s.removeprefix('own ')}": s for s in shows}
+
+    @property
+    def headings(self) -> list[str]:
+        return [*(heading for name in self.columns for heading in self.shown(name)), *self.average]
+
 
 @dataclass(frozen=True)
 class Quick:
@@ -69,9 +79,15 @@ class Suite:
 
     def table(self, name: str) -> Table:
         made: Table = fill(Table, self.tables[name], f"tables.{name}")
-        odd = [row for row in made.published if row not in {**made.rows, **self.bounds_of(made)}]
+        rows = [*made.rows, *self.bounds_of(made)]
+        odd = [row for row in made.published if row not in rows]
         if odd:
             raise ConfigError(f"suite {self.name}, table {name}: published names '{odd[0]}', which is no row of it.")
+        try:
+            for claim in made.claims:
+                Claim.of(claim).check(rows, made.headings)
+        except ConfigError as error:
+            raise ConfigError(f"suite {self.name}, table {name}: {error}") from None
         return made
 
     def bounds_of(self, table: Table) -> Changes:
