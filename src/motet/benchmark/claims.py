@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
-from motet.core.errors import ConfigError, meant
+from motet.core.errors import ConfigError
 
 _FORM = re.compile(r"(?P<left>.+?)\s*(?P<sign>[>≥≈])\s*(?P<right>.+?)(?:\s+within\s+(?P<within>[\d.]+))?")
 
@@ -49,16 +49,6 @@ class Claim:
     def fits(self, ahead: float) -> bool:
         """Does it hold where the left side is so far ahead?"""
         return {">": ahead > 0, "≥": ahead >= -self.margin, "≈": abs(ahead) <= self.margin}[self.sign]
-
-    def check(self, rows: Sequence[str], columns: Sequence[str]) -> None:
-        """Of a row or column that its table has not, nothing could ever be said."""
-        for side in (self.left, self.right):
-            for kind, name, known in (("row", side.row, rows), ("column", side.column, columns)):
-                if name not in (None, "*", *known):
-                    raise ConfigError(
-                        f"claim '{self.text}' names the {kind} '{name}', which the table does not have; "
-                        f"write one of its {kind}s ({', '.join(known)}) or *.{meant(str(name), known)}"
-                    )
 
 
 @dataclass(frozen=True)
