@@ -204,6 +204,9 @@ def test_claims_are_checked_place_by_place() -> None:
     assert verdict("a/x > b/x", lower=("x",)) == (0, 1)
     assert verdict("*/x > */y") == (1, 2)  # c has no x
     assert verdict("c > a") == (1, 1)
+    assert verdict("c/y > *") == verdict("c/y > */y") == (2, 2)  # of itself is not asked
+    assert verdict("b > a/x") == verdict("b/x > a/x") == (0, 1)
+    assert verdict("a/x > b/*") == (2, 2)
 
 
 def pretend(store: Store, name: str, config: Config, score: float, items: np.ndarray, **rest: Any) -> None:

@@ -1,7 +1,8 @@
 """What a paper claims of its table, checked against ours: `fedopt > fedavg`, `fedsplit ≈ fedsplit16 within 1`.
 
-A side is a row, or row/column; `*` stands for each method or column in turn (the same on both sides). Without a column a claim
-is about every column. It holds if it holds for the means; where it does not, the numbers are said.
+A side is a row, or row/column; `*` stands for each method or column in turn (the same on both sides). A side without a
+column is in the other's; without any, a claim is about every column. It holds if it holds for the means; where it does not, the
+numbers are said.
 """
 
 from __future__ import annotations
@@ -100,8 +101,11 @@ Place = tuple[str, str]
 
 
 def _places(claim: Claim, rows: Sequence[str], columns: Sequence[str]) -> Iterator[tuple[Place, Place]]:
-    (left, at), (right, beside) = claim.left, claim.right
-    for row in rows if left == "*" else (left,):
-        other = row if right == "*" else right
-        for column in columns if at in (None, "*") else (at,):
-            yield (row, str(column)), (other, str(column if beside in (None, "*") else beside))
+    sides = claim.left, claim.right
+    at, beside = (side.column or other.column or "*" for side, other in zip(sides, reversed(sides), strict=True))
+    for method in rows if "*" in (claim.left.row, claim.right.row) else ("",):
+        row, other = (method if side.row == "*" else side.row for side in sides)
+        for each in columns if "*" in (at, beside) else ("",):
+            here, there = (row, each if at == "*" else at), (other, each if beside == "*" else beside)
+            if here != there:  # nobody is ahead of itself
+                yield here, there
