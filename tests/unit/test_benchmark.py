@@ -27,7 +27,7 @@ from motet.benchmark.stock import Stock
 from motet.benchmark.store import Store
 from motet.benchmark.suite import Suite, chosen, load_suite, suite_of, suites
 from motet.benchmark.tables import Entry
-from motet.core.errors import ConfigError
+from motet.core.errors import ConfigError, RunError
 from motet.experiment.config import Config
 from motet.experiment.record import Record, write_items, write_json
 from motet.report.grid import GridLines
@@ -289,7 +289,8 @@ def test_results_are_written_as_markdown_latex_and_json(finished: Benchmark) -> 
 def test_a_place_in_a_page_is_filled_and_filled_again(finished: Benchmark, tmp_path: Path) -> None:
     page = tmp_path / "papers.md"
     page.write_text("Before.\n\n<!-- motet bench two methods -->\nstale\n<!-- end -->\n\nAfter.\n")
-    assert "methods filled in" in fill_in(page, finished)
+    tables = write_results(finished)
+    assert "methods filled in" in fill_in(page, finished, tables)
     once = page.read_text()
     assert "**79.0 ± 1.4** (53.5)" in once
     assert "stale" not in once
@@ -297,10 +298,36 @@ def test_a_place_in_a_page_is_filled_and_filled_again(finished: Benchmark, tmp_p
     assert once.endswith("After.\n")
     (picture,) = re.findall(r"!\[.+\]\((figures/two-methods\.png)\)", once)
     assert (tmp_path / picture).read_bytes().startswith(b"\x89PNG")
-    fill_in(page, finished)
+    assert (tmp_path / picture).read_bytes() == finished.picture("methods").read_bytes()
+    fill_in(page, finished, tables)
     assert page.read_text() == once
+    finished.picture("methods").unlink()  # its runs are gone
+    fill_in(page, finished, tables)
+    assert "figures/" not in page.read_text()
+    assert not (tmp_path / picture).exists()
     page.write_text("nothing here")
-    assert "has no place" in fill_in(page, finished)
+    assert "has no place" in fill_in(page, finished, tables)
+
+
+def test_a_picture_is_drawn_once_and_a_table_made_once_for_results_and_page(
+    finished: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from matplotlib.figure import Figure
+
+    from motet.benchmark import session
+    from motet.cli import bench
+
+    drawn, made = [], []
+    save, tables = Figure.savefig, session.told
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **how: drawn.append(path) or save(figure, path, **how))
+    monkeypatch.setattr(session, "told", lambda *of: made.append(of) or tables(*of))
+    page = tmp_path / "papers.md"
+    page.write_text("<!-- motet bench two methods -->\n<!-- end -->\n<!-- motet bench two moved -->\n<!-- end -->\n")
+    with pytest.raises(RunError, match="1 cells have no run"):
+        bench._tell(finished, page)
+    assert sorted(p.name for p in (tmp_path / "figures").iterdir()) == ["two-methods.png", "two-moved.png"]
+    assert len(drawn) == 2
+    assert len(made) == 1
 
 
 def test_a_picture_has_every_number_of_its_table(finished: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
