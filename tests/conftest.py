@@ -23,6 +23,11 @@ from motet.report.progress import Silent
 from tests.sizes import SMALL
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Tests that wait for processes begin first: at the end one worker would be left alone with them."""
+    items.sort(key=lambda item: not {"e2e", "docs"} & set(item.path.parts))
+
+
 @pytest.fixture(scope="session", autouse=True)
 def _one_thread() -> Iterator[None]:
     before = torch.get_num_threads()

@@ -18,7 +18,7 @@ from motet.core.program import Algorithm
 from motet.experiment.config import Checkpointing
 from motet.experiment.federation import Federation
 from motet.experiment.plan import Plan
-from motet.experiment.run import Running, run
+from motet.experiment.run import Result, Running, run
 from motet.learning.bench import Alone
 from motet.learning.solver import Solver
 from motet.report.progress import Silent
@@ -95,20 +95,26 @@ class Stumbles:
     def close(self) -> None: ...
 
 
+@pytest.fixture(scope="module")
+def in_phases(backbone_federation: Federation) -> Plan:
+    algorithm = atc(Solver(lr=0.01, batch=8, steps=2), 0.5, 2, 8, clusters=2, neighbours=2, instances=6, tokens=8)
+    return Plan(backbone_federation, algorithm, 4, checkpoint=Checkpointing(0), digest="same")
+
+
+@pytest.fixture(scope="module")
+def whole(in_phases: Plan, tmp_path_factory: pytest.TempPathFactory) -> Result:
+    """Of a run that was never broken off."""
+    return run(in_phases, Alone(torch.device("cpu")), folder=tmp_path_factory.mktemp("whole"))[0]
+
+
 # In the first phase, while it is judged, while states are shown, while a round of contrast is judged, while contrasting.
 @pytest.mark.parametrize("jobs", [3, 6, 18, 25, 30])
 def test_a_run_that_breaks_off_in_any_phase_goes_on_as_if_it_had_not(
-    jobs: int, backbone_federation: Federation, tmp_path: Path
+    jobs: int, in_phases: Plan, whole: Result, tmp_path: Path
 ) -> None:
-    solver = Solver(lr=0.01, batch=8, steps=2)
-    algorithm = atc(solver, 0.5, 2, 8, clusters=2, neighbours=2, instances=6, tokens=8)
-    plan = Plan(backbone_federation, algorithm, 4, checkpoint=Checkpointing(0), digest="same")
-    for name in ("whole", "parted"):
-        (tmp_path / name).mkdir()
-    whole, _ = run(plan, Alone(torch.device("cpu")), folder=tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        run(plan, Stumbles(jobs), folder=tmp_path / "parted")
-    again, _ = run(plan, Alone(torch.device("cpu")), folder=tmp_path / "parted", resume=True)
+        run(in_phases, Stumbles(jobs), folder=tmp_path)
+    again, _ = run(in_phases, Alone(torch.device("cpu")), folder=tmp_path, resume=True)
     assert pack(again.state) == pack(whole.state)
     assert again.clients == whole.clients
     said = [[{k: r[k] for k in ("round", "who", "name", "value")} for r in result.record.rows] for result in (whole, again)]

@@ -17,7 +17,6 @@ from motet.core.errors import ConfigError
 from motet.experiment.build import InProcessOptions, build_algorithm, device_of, make_bench
 from motet.experiment.cluster import MpiOptions, device_for
 from motet.experiment.config import Config
-from motet.experiment.federation import Federation
 from motet.experiment.plan import Plan
 from motet.experiment.recipe import load_recipe
 from motet.experiment.run import Running
@@ -75,43 +74,56 @@ def test_a_device_map_places_processes_as_fednlp_does(tmp_path: Path) -> None:
         device_for(0, 3, MpiOptions(str(path), "sixth"), "cpu")
 
 
-@pytest.fixture
-def on_ray(tmp_path: Path) -> Iterator[tuple[Config, Federation, Running]]:
-    """A run whose jobs are done by two actors."""
+@pytest.fixture(scope="module")
+def planned() -> tuple[Config, Plan]:
+    config = load_recipe("toy-classification", SETTINGS)
+    return config, Plan(federations_of({"": config})[""], build_algorithm(config), 2)
+
+
+@pytest.fixture(scope="module")
+def actors(planned: tuple[Config, Plan]) -> Iterator[Any]:
+    """A bench of two."""
     from motet.experiment.actors import RayOptions, ray_bench
 
     os.environ["RAY_TMPDIR"] = "/tmp"  # its sockets' names may not be long
-    config = load_recipe("toy-classification", SETTINGS)
-    federation = federations_of({"": config})[""]
-    here = make_bench(device_of("cpu"), InProcessOptions(0), [federation], Scratch())
+    config, plan = planned
+    here = make_bench(device_of("cpu"), InProcessOptions(0), [plan.federation], Scratch())
     bench = ray_bench(RayOptions(actors=2), here, [config])
-    yield config, federation, Running(Plan(federation, build_algorithm(config), 2), bench, None, Silent())
+    yield bench
     bench.close()
 
 
-def played_alone(config: Config, federation: Federation) -> Running:
-    plain = Running(Plan(federation, build_algorithm(config), 2), Alone(torch.device("cpu")), None, Silent())
-    plain.play_rounds()
-    return plain
-
-
-def test_ray_gives_the_same_bits_also_when_an_actor_dies(on_ray: tuple[Config, Federation, Running]) -> None:
-    import ray
-
-    config, federation, running = on_ray
-    ray.kill(running.bench.actors[0], no_restart=False)  # type: ignore[attr-defined]
+@pytest.fixture(scope="module")
+def plain(planned: tuple[Config, Plan]) -> Running:
+    """The same run in one process."""
+    running = Running(planned[1], Alone(torch.device("cpu")), None, Silent())
     running.play_rounds()
-    plain = played_alone(config, federation)
-    assert pack(running.state) == pack(plain.state)
-    assert running.bench.processed == plain.bench.processed
-    assert not running.mailbox.lost
+    return running
 
 
-def test_ray_does_again_what_an_actor_had_begun_when_it_died(on_ray: tuple[Config, Federation, Running]) -> None:
+@pytest.fixture
+def on_ray(planned: tuple[Config, Plan], actors: Any) -> Running:
+    return Running(planned[1], actors, None, Silent())
+
+
+def test_ray_gives_the_same_bits_also_when_an_actor_dies(on_ray: Running, plain: Running) -> None:
     import ray
 
-    config, federation, running = on_ray
-    bench: Any = running.bench
+    bench: Any = on_ray.bench
+    before = bench.processed
+    ray.kill(bench.actors[0], no_restart=False)
+    on_ray.play_rounds()
+    assert pack(on_ray.state) == pack(plain.state)
+    assert bench.processed - before == plain.bench.processed
+    assert not on_ray.mailbox.lost
+
+
+def test_ray_does_again_what_an_actor_had_begun_when_it_died(
+    on_ray: Running, plain: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import ray
+
+    bench: Any = on_ray.bench
     whole, killed = bench.ready, []
 
     def ready() -> Any:
@@ -122,9 +134,8 @@ def test_ray_does_again_what_an_actor_had_begun_when_it_died(on_ray: tuple[Confi
             killed.extend(numbers)
         return found
 
-    bench.ready = ready
-    running.play_rounds()
+    monkeypatch.setattr(bench, "ready", ready)
+    on_ray.play_rounds()
     assert killed
-    plain = played_alone(config, federation)
-    assert pack(running.state) == pack(plain.state)
-    assert not running.mailbox.lost
+    assert pack(on_ray.state) == pack(plain.state)
+    assert not on_ray.mailbox.lost

@@ -118,14 +118,13 @@ def test_silos_learn_together_from_their_own_files_and_strangers_stay_out(motet:
         own = ["--data", str(tmp_path / f"{name}.csv"), "data.text=body", "data.label=verdict", "--memory", str(tmp_path / "m")]
         return motet("join", "--server", at, "--name", name, *own, token=token)
 
-    stranger, north = joined("south", tokens["north"]), joined("north", tokens["north"])
-    said, _ = stranger.communicate(timeout=180)
-    assert stranger.returncode == 2
-    assert "'south' with this token is not on the server's list" in said
-    south = joined("south", tokens["south"])
+    stranger, north, south = (joined(*who) for who in (("south", tokens["north"]), *tokens.items()))
     until(lambda: rounds(run) >= 1, server, north, south)
     killed(south)  # it is waited for, as patience.absence says, and comes back
     assert rounds(run) < 40
+    said, _ = stranger.communicate(timeout=180)
+    assert stranger.returncode == 2
+    assert "'south' with this token is not on the server's list" in said
     south = joined("south", tokens["south"])
     for process in (server, north, south):
         said, _ = process.communicate(timeout=180)
@@ -194,14 +193,14 @@ def test_silos_with_different_tasks_learn_what_they_have_in_common(motet: Proces
 
     columns = ("data.text=body", "data.label=verdict")
     lost = joined("lost", [], str(tmp_path / "north.csv"), *columns)
-    said, _ = lost.communicate(timeout=180)
-    assert lost.returncode == 2
-    assert "say which you are: --group letters or --group reports" in said
     silos = [
         joined("hill", ["--group", "letters"], str(tmp_path / "north.csv"), *columns),
         joined("lake", ["--group", "reports"], str(tmp_path / "north.conll")),
-        joined("wood", ["--group", "reports"], str(tmp_path / "north.conll")),
     ]
+    said, _ = lost.communicate(timeout=180)
+    assert lost.returncode == 2
+    assert "say which you are: --group letters or --group reports" in said
+    silos.append(joined("wood", ["--group", "reports"], str(tmp_path / "north.conll")))  # only now can the run begin
     for process in (server, *silos):
         said, _ = process.communicate(timeout=240)
         assert process.returncode == 0, said

@@ -234,13 +234,16 @@ def field_mask(key: bytes, *sizes: int, place: int = 0) -> np.ndarray:
     return np.concatenate(pieces)
 
 
-@pytest.mark.parametrize("prime", [PRIME, 5])  # of which three draws in eight are no element
-def test_a_mask_in_the_field_is_the_same_in_whatever_pieces_and_uniform(prime: int, monkeypatch: pytest.MonkeyPatch) -> None:
+@pytest.mark.parametrize(("prime", "block"), [(PRIME, BLOCK), (5, 2**14)])  # of 5, three draws in eight are no element
+def test_a_mask_in_the_field_is_the_same_in_whatever_pieces_and_uniform(
+    prime: int, block: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr(masks, "FIELD", Field(prime))
-    key, size = os.urandom(32), 2 * BLOCK // 4 + 11
+    monkeypatch.setattr(masks, "BLOCK", block)
+    key, size = os.urandom(32), 2 * block // 4 + 11
     whole = field_mask(key, size)
-    assert (whole == field_mask(key, 3, 0, BLOCK // 4, size - 3 - BLOCK // 4)).all()
-    for place in (1, 2, 3, 4, 1000, BLOCK // 4 - 1):
+    assert (whole == field_mask(key, 3, 0, block // 4, size - 3 - block // 4)).all()
+    for place in (1, 2, 3, 4, 1000, block // 4 - 1):
         assert (whole[place:] == field_mask(key, size - place, place=place)).all()
     counts = np.bincount((whole.astype(np.uint64) * 5 // prime).astype(int))
     assert len(counts) == 5  # all below the prime

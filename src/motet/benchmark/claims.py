@@ -1,7 +1,8 @@
 """What a paper claims of its table, checked against ours: `fedopt > fedavg`, `fedsplit ≈ fedsplit16 within 1`.
 
-A side is a row, or row/column; `*` stands for each method in turn (the same on both sides). Without a column a claim is about
-every column. It holds if it holds for the means; where it does not, the numbers are said.
+A side is a row, or row/column; `*` stands for each method or column in turn (the same on both sides). A side without a
+column is in the other's; without any, a claim is about every column. It holds if it holds for the means; where it does not, the
+numbers are said.
 """
 
 from __future__ import annotations
@@ -9,9 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
-from motet.core.errors import ConfigError, meant
+from motet.core.errors import ConfigError
 
 _FORM = re.compile(r"(?P<left>.+?)\s*(?P<sign>[>≥≈])\s*(?P<right>.+?)(?:\s+within\s+(?P<within>[\d.]+))?")
 
@@ -19,6 +20,36 @@ _FORM = re.compile(r"(?P<left>.+?)\s*(?P<sign>[>≥≈])\s*(?P<right>.+?)(?:\s+w
 class Number(Protocol):
     @property
     def mean(self) -> float | None: ...
+
+
+class Side(NamedTuple):
+    """What a claim compares: a row in a column (None: in the column of the other side, or in every one)."""
+
+    row: str
+    column: str | None
+
+
+@dataclass(frozen=True)
+class Claim:
+    """A claim as it was written, and what it means."""
+
+    text: str
+    left: Side
+    sign: str
+    right: Side
+    margin: float
+
+    @staticmethod
+    def of(text: str) -> Claim:
+        found = _FORM.fullmatch(text)
+        if found is None:
+            raise ConfigError(f"claim '{text}' is not understood; write 'fedopt > fedavg', or 'a ≈ b within 1'.")
+        margin = float(found["within"] or (1.0 if found["sign"] == "≈" else 0.0))
+        return Claim(text, _side(found["left"], text), found["sign"], _side(found["right"], text), margin)
+
+    def fits(self, ahead: float) -> bool:
+        """Does it hold where the left side is so far ahead?"""
+        return {">": ahead > 0, "≥": ahead >= -self.margin, "≈": abs(ahead) <= self.margin}[self.sign]
 
 
 @dataclass(frozen=True)
@@ -42,44 +73,39 @@ def judged(
     entries: Mapping[str, Mapping[str, Number]],
     lower: Sequence[str] = (),
 ) -> Iterator[Verdict]:
-    for claim in claims:
-        found = _FORM.fullmatch(claim)
-        if found is None:
-            raise ConfigError(f"claim '{claim}' is not understood; write 'fedopt > fedavg', or 'a ≈ b within 1'.")
-        sides = [_side(found[name], rows, columns, claim) for name in ("left", "right")]
-        margin = float(found["within"] or (1.0 if found["sign"] == "≈" else 0.0))
+    """What became of every claim; rows and columns that were not run now are nothing to complain of."""
+    for claim in map(Claim.of, claims):
         held, places, against = 0, 0, []
-        for (row, column), (other, beside) in _places(sides, rows, columns):
+        for (row, column), (other, beside) in _places(claim, rows, columns):
             a, b = (entries.get(r, {}).get(c) for r, c in ((row, column), (other, beside)))
             if a is None or b is None or a.mean is None or b.mean is None:
                 continue
             places += 1
-            ahead = (b.mean - a.mean) if column in lower else (a.mean - b.mean)
-            fits = {">": ahead > 0, "≥": ahead >= -margin, "≈": abs(ahead) <= margin}[found["sign"]]
+            fits = claim.fits((b.mean - a.mean) if column in lower else (a.mean - b.mean))
             held += fits
             if not fits:
                 against.append(
                     f"{row} {a.mean:.1f}, {other} {b.mean:.1f} ({column if column == beside else f'{column}, {beside}'})"
                 )
-        yield Verdict(claim, held, places, tuple(against))
+        yield Verdict(claim.text, held, places, tuple(against))
 
 
-def _side(text: str, rows: Sequence[str], columns: Sequence[str], claim: str) -> tuple[str, str | None]:
-    """Rows or columns of the whole suite that were not run now are nothing to complain of."""
+def _side(text: str, claim: str) -> Side:
     row, slash, column = text.strip().partition("/")
     if not row or (slash and not column):
-        raise ConfigError(f"claim '{claim}': '{text}' is no row and no row/column.{meant(text, [*rows, *columns])}")
-    return row, column or None
+        raise ConfigError(f"claim '{claim}': '{text}' is no row and no row/column; write 'fedopt' or 'fedopt/20news'.")
+    return Side(row, column or None)
 
 
 Place = tuple[str, str]
 
 
-def _places(
-    sides: Sequence[tuple[str, str | None]], rows: Sequence[str], columns: Sequence[str]
-) -> Iterator[tuple[Place, Place]]:
-    (left, at), (right, beside) = sides
-    for row in rows if left == "*" else (left,):
-        other = row if right == "*" else right
-        for column in columns if at in (None, "*") else (at,):
-            yield (row, str(column)), (other, str(column if beside in (None, "*") else beside))
+def _places(claim: Claim, rows: Sequence[str], columns: Sequence[str]) -> Iterator[tuple[Place, Place]]:
+    sides = claim.left, claim.right
+    at, beside = (side.column or other.column or "*" for side, other in zip(sides, reversed(sides), strict=True))
+    for method in rows if "*" in (claim.left.row, claim.right.row) else ("",):
+        row, other = (method if side.row == "*" else side.row for side in sides)
+        for each in columns if "*" in (at, beside) else ("",):
+            here, there = (row, each if at == "*" else at), (other, each if beside == "*" else beside)
+            if here != there:  # nobody is ahead of itself
+                yield here, there

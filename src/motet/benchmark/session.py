@@ -69,6 +69,10 @@ class Benchmark:
             suite = replace(suite, tables={name: {**table, "published": {}} for name, table in suite.tables.items()})
         return told(suite, self.cells, self.store)
 
+    def picture(self, table: str) -> Path:
+        """Where the picture of a table lies, if there is anything on it."""
+        return self.folder / f"{table}.png"
+
     def failures(self) -> dict[str, str]:
         """Runs that failed, by what they were for, and why."""
         return {str(c): why for c in self.cells if (why := self.store.failure(c.run.name)) is not None}
@@ -101,7 +105,7 @@ def write_results(benchmark: Benchmark) -> list[Told]:
     """results.md, results.tex, results.json, and a picture a table."""
     tables, folder = benchmark.tables(), benchmark.folder
     for table in tables:
-        draw_table(table, folder / f"{table.name}.png")
+        draw_table(table, benchmark.picture(table.name))
     summaries = [s for name in benchmark.runs if (s := benchmark.store.summary(name)) is not None]
     text = f"# {benchmark.suite.title}\n\n{page(benchmark, tables, summaries)}"
     write_atomically(folder / "results.md", text.encode())

@@ -11,6 +11,7 @@ from typing import Any
 
 import yaml
 
+from motet.benchmark.claims import Claim
 from motet.core.errors import ConfigError, meant
 from motet.experiment.options import fill
 from motet.experiment.recipe import shipped
@@ -47,6 +48,32 @@ class Table:
     def column(self, name: str) -> Column:
         return fill(Column, self.columns[name] or {}, f"columns.{name}")
 
+    def shown(self, name: str) -> dict[str, str]:
+        """What is read off a column's runs, by its heading; where that is several numbers, each is a column of its own."""
+        shows = self.column(name).shows or self.shows or ("headline",)
+        return {name: shows[0]} if len(shows) == 1 else {f"{name} {s.removeprefix('own ')}": s for s in shows}
+
+    @property
+    def headings(self) -> list[str]:
+        return [*(heading for name in self.columns for heading in self.shown(name)), *self.average]
+
+    def check(self, rows: Sequence[str]) -> None:
+        """Whatever names a row or column that there is not would be passed over in silence; `rows` has the bounds too."""
+        for name in (*rows, *self.columns, *self.average):
+            if not isinstance(name, str):
+                raise ConfigError(f"the name {name!r} is no text to YAML; put it in quotes: '{name}'.")
+        for row, numbers in self.published.items():
+            _known("published", "row", row, rows)
+            for column in numbers or {}:
+                _known(f"published of {row}", "column", column, [*self.columns, *self.average])
+        for mean, parts in self.average.items():
+            for part in parts:
+                _known(f"average {mean}", "column", part, [*self.columns, *self.headings])
+        for claim in map(Claim.of, self.claims):
+            for side in (claim.left, claim.right):
+                _known(f"claim '{claim.text}'", "row", side.row, [*rows, "*"])
+                _known(f"claim '{claim.text}'", "column", side.column or "*", [*self.headings, "*"])
+
 
 @dataclass(frozen=True)
 class Quick:
@@ -69,13 +96,22 @@ class Suite:
 
     def table(self, name: str) -> Table:
         made: Table = fill(Table, self.tables[name], f"tables.{name}")
-        odd = [row for row in made.published if row not in {**made.rows, **self.bounds_of(made)}]
-        if odd:
-            raise ConfigError(f"suite {self.name}, table {name}: published names '{odd[0]}', which is no row of it.")
+        try:
+            made.check([*made.rows, *self.bounds_of(made)])
+        except ConfigError as error:
+            raise ConfigError(f"suite {self.name}, table {name}: {error}") from None
         return made
 
     def bounds_of(self, table: Table) -> Changes:
         return self.bounds if table.bounds is None else table.bounds
+
+
+def _known(said: str, kind: str, name: str, known: Sequence[str]) -> None:
+    if name not in known:
+        there = ", ".join(dict.fromkeys(known))
+        raise ConfigError(
+            f"{said} names the {kind} {name!r}, which there is not; write one of {there}.{meant(str(name), known)}"
+        )
 
 
 def suites() -> dict[str, str]:

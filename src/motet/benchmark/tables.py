@@ -107,11 +107,8 @@ def _table(suite: Suite, name: str, cells: Sequence[Cell], store: Store) -> Told
 
 
 def _readings(table: Table, name: str) -> dict[str, Reading]:
-    """What is shown of a column's runs; where that is several numbers, each is a column of its own."""
     column = table.column(name)
-    shows = column.shows or table.shows or ("headline",)
-    labels = [name] if len(shows) == 1 else [f"{name} {s.removeprefix('own ')}" for s in shows]
-    return {label: Reading(s, column.of, column.split) for label, s in zip(labels, shows, strict=True)}
+    return {heading: Reading(shows, column.of, column.split) for heading, shows in table.shown(name).items()}
 
 
 def _published(table: Table, row: str, column: str, place: int) -> float | None:

@@ -110,7 +110,7 @@ def _tell(benchmark: Benchmark, into: Path | None) -> None:
     from motet.benchmark.session import write_results
     from motet.core.errors import RunError
 
-    write_results(benchmark)
+    tables = write_results(benchmark)
     console: Any = Console()
     text = (benchmark.folder / "results.md").read_text("utf-8")
     if console.is_terminal:
@@ -121,7 +121,7 @@ def _tell(benchmark: Benchmark, into: Path | None) -> None:
         f"Results: {benchmark.folder}/results.md, .tex, .json and pictures; a page to look at: motet report {benchmark.folder}"
     )
     if into is not None:
-        typer.echo(fill_in(into, benchmark))
+        typer.echo(fill_in(into, benchmark, tables))
     if failed := benchmark.failures():
         first, why = next(iter(failed.items()))
         raise RunError(
