@@ -284,11 +284,14 @@ def test_fedavg_over_the_encoder_serves_the_same_federation(unlike: Federation, 
 
 def test_a_large_model_lies_on_disk_and_is_the_same(backbone_federation: Federation, tmp_path: Any) -> None:
     model = backbone_federation.model.fresh
-    laid = Shelf(tmp_path, large=1).put(model)
+    laid = Shelf(tmp_path, small=1).put(model)
     assert torch.equal(laid.flat, model.flat)
     assert laid.flat.untyped_storage().filename is not None
     assert list(tmp_path.iterdir()) == []  # nothing is left behind, whatever happens
-    assert Shelf(tmp_path).put(model) is model
+    assert Shelf(tmp_path).put(model) is model, "what is small stays where it is"
+    beside = Shelf(tmp_path, room=2**30, small=1).put(model)
+    assert torch.equal(beside.flat, model.flat)
+    assert beside.flat.untyped_storage().filename is None, "where the host has room, nothing is written"
 
 
 def test_the_share_of_a_phase_is_checked() -> None:

@@ -421,7 +421,10 @@ def test_a_toy_does_not_stand_beside_the_papers_numbers(tmp_path: Path, suite: S
 
 
 def test_a_fault_in_one_run_does_not_end_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def broken(config: Config, place: Path, *_: Any, **__: Any) -> Any:
+    benches: list[tuple[str, Any]] = []
+
+    def broken(config: Config, place: Path, federation: Any, bench: Any, **_: Any) -> Any:
+        benches.append((config.algorithm.type, bench))
         if config.algorithm.type == "fedopt":
             raise RuntimeError("two devices")
         write_json(place / "summary.json", {"seconds": 1.0, "headline": "accuracy", "final": {"accuracy": 0.5}})
@@ -432,6 +435,9 @@ def test_a_fault_in_one_run_does_not_end_the_others(tmp_path: Path, monkeypatch:
     store = Store(tmp_path)
     with Stock() as stock:
         carry_out(runs, store, stock, GridLines(Console(quiet=True)))
+    at = [kind for kind, _ in benches].index("fedopt")
+    assert 0 < at < len(benches) - 1
+    assert benches[at - 1][1] is benches[at][1] is not benches[at + 1][1], "jobs of the failed run may be left on its bench"
     failed = {run.config.algorithm.type: store.failure(name) for name, run in runs.items()}
     assert failed["fedavg"] is None and failed["centralised"] is None
     assert failed["fedopt"] is not None and "RuntimeError: two devices" in failed["fedopt"]

@@ -6,7 +6,10 @@ import pytest
 import torch
 
 from motet.core.params import Params
-from motet.transport.memories import Memories, write_atomically
+from motet.transport.memories import Memories
+from motet.transport.pages import write_atomically
+
+PLACES = [(10**9, 0), (5000, 0), (5000, 10**9), (5000, 13000)]  # bytes as they are, and packed: all, some, the others packed
 
 
 def memory(value: float, size: int = 1000) -> Params:
@@ -18,9 +21,9 @@ def value_of(memories: Memories, client: str) -> float | None:
     return None if found is None else float(found.flat[0])
 
 
-@pytest.mark.parametrize("budget", [10**9, 5000])
-def test_what_is_put_is_got_in_memory_or_on_disk(budget: int, tmp_path: Path) -> None:
-    memories = Memories(tmp_path / "m", budget)
+@pytest.mark.parametrize(("budget", "room"), PLACES)
+def test_what_is_put_is_got_in_memory_packed_or_on_disk(budget: int, room: int, tmp_path: Path) -> None:
+    memories = Memories(tmp_path / "m", budget, room)
     for turn in range(3):
         for i in range(6):
             memories.put("p", f"c{i}", memory(10 * turn + i))
@@ -31,9 +34,9 @@ def test_what_is_put_is_got_in_memory_or_on_disk(budget: int, tmp_path: Path) ->
     assert held <= max(budget, 4000)
 
 
-@pytest.mark.parametrize("budget", [10**9, 5000])
-def test_a_round_that_did_not_end_leaves_no_trace(budget: int, tmp_path: Path) -> None:
-    memories = Memories(tmp_path / "m", budget)
+@pytest.mark.parametrize(("budget", "room"), PLACES)
+def test_a_round_that_did_not_end_leaves_no_trace(budget: int, room: int, tmp_path: Path) -> None:
+    memories = Memories(tmp_path / "m", budget, room)
     memories.put("p", "a", memory(1))
     memories.put("p", "b", memory(2))
     memories.settle()
@@ -44,9 +47,9 @@ def test_a_round_that_did_not_end_leaves_no_trace(budget: int, tmp_path: Path) -
     assert (value_of(memories, "a"), value_of(memories, "b")) == (1, 2)
 
 
-@pytest.mark.parametrize("budget", [10**9, 5000])
-def test_what_was_saved_is_restored_and_later_files_are_swept(budget: int, tmp_path: Path) -> None:
-    memories = Memories(tmp_path / "m", budget)
+@pytest.mark.parametrize(("budget", "room"), PLACES)
+def test_what_was_saved_is_restored_and_later_files_are_swept(budget: int, room: int, tmp_path: Path) -> None:
+    memories = Memories(tmp_path / "m", budget, room)
     for i in range(4):
         memories.put("p", f"c{i}", memory(i))
     memories.settle()
@@ -55,13 +58,28 @@ def test_what_was_saved_is_restored_and_later_files_are_swept(budget: int, tmp_p
         memories.put("p", f"c{i}", memory(100 + i))
     memories.settle()
     memories.save()  # written, but no checkpoint names them: the power fails here
-    again = Memories(tmp_path / "m", budget)
+    again = Memories(tmp_path / "m", budget, room)
     again.restore(files)
     assert [value_of(again, f"c{i}") for i in range(4)] == [0, 1, 2, 3]
     assert {p.name for p in (tmp_path / "m").iterdir()} == set(files.values())
     again.put("p", "c0", memory(7))
     again.settle()
     assert set(again.save().values()) & set(files.values()) == {files["p", f"c{i}"] for i in range(1, 4)}
+
+
+def test_nothing_is_written_while_the_host_has_room_and_old_pages_are_let_go(tmp_path: Path) -> None:
+    memories = Memories(tmp_path / "m", budget=5000, room=10**9)
+    held = []
+    for turn in range(4):
+        for i in range(6):
+            memories.put("p", f"c{i}", memory(turn))
+        memories.settle()
+        assert memories.pages is not None
+        held.append(sum(len(page) for page in memories.pages.held.values()))
+    assert not (tmp_path / "m").exists()
+    assert 0 < held[-1] == held[0], "pages of former rounds would fill the memory"
+    memories.save()
+    assert {p.name for p in (tmp_path / "m").iterdir()} == set(memories.paged.values())
 
 
 def test_names_of_clients_may_be_anything(tmp_path: Path) -> None:

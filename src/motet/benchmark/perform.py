@@ -25,7 +25,7 @@ from motet.experiment.session import carried_out
 from motet.learning.spare import take_share
 from motet.learning.workers import default_count
 from motet.report.grid import GridWatch
-from motet.transport.memories import write_atomically
+from motet.transport.pages import write_atomically
 
 
 class Crew:
@@ -105,9 +105,11 @@ def _one(run: Run, store: Store, stock: Stock, watch: GridWatch) -> tuple[str, f
         federation, bench = stock.federation(run), stock.bench(run)
         summary = carried_out(run.config, place, federation, bench, resume=True, watch=watch, keep_model=False)
     except MotetError as error:
+        stock.close_bench()  # jobs of the run may still be waiting there
         store.fail(run.name, str(error))
         return f"{label}, seed {run.config.seed}: FAILED: {error}", None
     except Exception as error:  # a fault of ours in one run does not end the others; where it happened is kept with the run
+        stock.close_bench()
         why = f"(traceback in {place / TRACE}) {type(error).__name__}: {error}"
         (place / TRACE).write_text(traceback.format_exc(), "utf-8")
         store.fail(run.name, why)

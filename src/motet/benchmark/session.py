@@ -20,7 +20,7 @@ from motet.benchmark.tables import Told, told
 from motet.core.errors import ConfigError
 from motet.experiment.options import fill
 from motet.experiment.record import write_json
-from motet.transport.memories import write_atomically
+from motet.transport.pages import write_atomically
 
 FIRST_SEED = 42
 

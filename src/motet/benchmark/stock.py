@@ -32,7 +32,7 @@ class Stock:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._close_bench()
+        self.close_bench()
 
     def federation(self, run: Run) -> Federation:
         if run.shares not in self.federations:
@@ -42,7 +42,7 @@ class Stock:
     def bench(self, run: Run) -> Bench:
         key = f"{run.shares} {run.config.device} {run.config.transport}"
         if self.open is None or self.open[0] != key:
-            self._close_bench()
+            self.close_bench()
             scratch = Scratch()
             self.open = (key, build_bench([run.config], [self.federation(run)], scratch), scratch)
         return self.open[1]
@@ -55,7 +55,7 @@ class Stock:
         corpus = _recent(self.corpora, key, CORPORA)
         return corpus.sample(choice.limit, choice.test_limit, seed.of("data").numpy())
 
-    def _close_bench(self) -> None:
+    def close_bench(self) -> None:
         if self.open is not None:
             _, bench, scratch = self.open
             bench.close()

@@ -10,7 +10,8 @@ from motet.core.errors import RunError, WireError
 from motet.core.messages import message
 from motet.core.script import ClientId
 from motet.transport.mailbox import Traffic
-from motet.transport.memories import Key, Memories, write_atomically
+from motet.transport.memories import Key, Memories
+from motet.transport.pages import write_atomically
 from motet.wire import packed
 from motet.wire.files import load
 

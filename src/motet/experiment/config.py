@@ -117,7 +117,7 @@ class Evaluation:
 class Checkpointing:
     seconds: float = 20.0  # not more often than this
     last: bool = True  # also after the last round: what export and replay begin from
-    memory: float | None = None  # GiB of clients' memories that need not lie on disk; None: an eighth of what is free
+    memory: float | None = None  # GiB of clients' memories that need not lie on disk; None: as what is free allows
 
     def __post_init__(self) -> None:
         if self.memory is not None and self.memory < 0:

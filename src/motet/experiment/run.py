@@ -27,7 +27,7 @@ from motet.experiment.interim import Interim
 from motet.experiment.plan import Plan, ledger_of
 from motet.experiment.record import DEV_ITEMS, Record, means, spread, write_items
 from motet.experiment.scores import Chosen, best_round, by_round, chosen_by_dev, final_and_best, group_means, overall
-from motet.experiment.shelf import LARGE, Shelf
+from motet.experiment.shelf import Shelf
 from motet.learning.context import Judgement
 from motet.learning.evaluate import Evaluate, Report
 from motet.learning.spare import spare_on
@@ -82,9 +82,9 @@ class Running:
         self.plan, self.bench, self.watch = plan, bench, watch
         self.place, self.folder = folder, folder / "checkpoint" if folder else None
         self.judge = Evaluate(plan.algorithm)
-        at_hand = _at_hand(plan.checkpoint.memory, bench)
-        self.shelf = Shelf(self.folder, max(LARGE, at_hand // max(1, len(plan.federation.clients))))
-        self.memories = Memories(self.folder / "memories" if self.folder else None, at_hand)
+        at_hand, room = _at_hand(plan.checkpoint.memory, bench)
+        self.shelf = Shelf(self.folder, room // max(1, len(plan.federation.clients)))
+        self.memories = Memories(self.folder / "memories" if self.folder else None, at_hand, room)
         self.host = Host(plan.programs, plan.federation.context, bench, self.memories, plan.channel, behind=plan.behind)
         self.ledger = ledger_of(plan, apart)
         self.transport = connect(self.host)
@@ -352,12 +352,14 @@ def _result(
     )  # fmt: skip
 
 
-def _at_hand(memory: float | None, bench: Bench) -> int:
-    """Bytes of clients' memories that stay where their models are: an eighth of what is free there, and as much again of
-    what a round under way has changed. The rest lies on disk, and so do models on the server that would take more."""
+def _at_hand(memory: float | None, bench: Bench) -> tuple[int, int]:
+    """Bytes of clients' memories that stay where their models are: a sixteenth of what is free there, and as much again of
+    what a round under way has changed. Of the rest an eighth of the host's memory is filled, by them and by personal models of
+    the server each; what is over lies on disk."""
     if memory is not None:
-        return int(memory * 2**30)
-    return max(2**30, spare_on(getattr(bench, "device", torch.device("cpu"))) // 8)
+        return int(memory * 2**30), 0
+    host = torch.device("cpu")
+    return max(2**30, spare_on(getattr(bench, "device", host)) // 16), spare_on(host) // 8
 
 
 def _no_work(address: str, _: Any) -> Any:

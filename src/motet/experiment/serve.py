@@ -24,7 +24,7 @@ from motet.experiment.silo import fingerprint_of, welcome_of
 from motet.tasks import Task
 from motet.transport.door import Door
 from motet.transport.links import Links
-from motet.transport.memories import write_atomically
+from motet.transport.pages import write_atomically
 
 GIB = 2**30
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")

@@ -1,4 +1,4 @@
-"""Large values that a server keeps from round to round, on disk instead of in memory."""
+"""Large values that a server keeps from round to round: beside the device they were made on, or on disk."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import torch
 
 from motet.core.params import Params
 
-LARGE = 32 * 2**20  # bytes; what is smaller always stays in memory
+SMALL = 32 * 2**20  # bytes; what is smaller stays where it is
 
 
 @dataclass(frozen=True)
@@ -19,12 +19,17 @@ class Shelf:
     """Where personal models lie. A file has no name once it is mapped, so it goes when the last who looks at it does."""
 
     folder: Path | None = None
-    large: int = LARGE
+    room: int = 0  # bytes of the host's memory for each
+    small: int = SMALL
 
     def put(self, params: Params) -> Params:
-        """The same value; if it is large, as a window on a file that the system reads in when it is looked at."""
-        if params.flat.numel() * params.flat.element_size() < self.large:
+        """The same value; if it is large, in the host's memory, or as a window on a file that the system reads in when it is
+        looked at."""
+        size = params.flat.numel() * params.flat.element_size()
+        if size < self.small:
             return params
+        if size <= self.room:
+            return Params(params.layout, params.flat.cpu())
         if self.folder is not None:
             self.folder.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=self.folder, prefix="model-", delete=False) as file:

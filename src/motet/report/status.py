@@ -12,7 +12,7 @@ from typing import Any
 from motet.core.errors import ConfigError, RunError
 from motet.report.progress import Watch
 from motet.transport.mailbox import Traffic
-from motet.transport.memories import write_atomically
+from motet.transport.pages import write_atomically
 
 
 class Status:

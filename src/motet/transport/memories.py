@@ -1,44 +1,45 @@
-"""What clients remember between rounds: in memory while they fit, on disk when they do not, and never lost by a failure."""
+"""What clients remember between rounds: where it is used while it fits there, else packed, and never lost by a failure."""
 
 from __future__ import annotations
 
-import os
-import re
 from collections import OrderedDict
 from pathlib import Path
 from typing import Any
 
 from motet.core.script import ClientId
-from motet.wire import measure, packed
-from motet.wire.files import load
+from motet.transport.pages import Pages
+from motet.wire import measure
 
 Key = tuple[str, ClientId]
 
 
 class Memories:
-    """Changes made in a round count only once the round is settled, so that a checkpoint never holds half a round."""
+    """Changes made in a round count only once the round is settled, so that a checkpoint never holds half a round.
 
-    def __init__(self, folder: Path | None = None, budget: int = 2**30) -> None:
-        self.folder, self.budget = folder, budget
+    So many bytes as `budget` says stay as they are, on the device where they were made; the rest is packed, in the host's
+    memory as far as there is `room`, and then on disk. Without a folder all stays as it is.
+    """
+
+    def __init__(self, folder: Path | None = None, budget: int = 2**30, room: int = 0) -> None:
+        self.pages, self.budget = None if folder is None else Pages(folder, room), budget
         self.values: OrderedDict[Key, Any] = OrderedDict()  # in memory, the least recently used first
         self.sizes: dict[Key, int] = {}
-        self.files: dict[Key, str] = {}  # on disk, and not changed since
+        self.paged: dict[Key, str] = {}  # in a page, and not changed since
         self.changed: dict[Key, Any] = {}  # in this round
-        self.spilled: dict[Key, str] = {}  # changed in this round, and already on disk
-        self.written = 0
+        self.spilled: dict[Key, str] = {}  # changed in this round, and already in a page
 
     def get(self, program: str, client: ClientId) -> Any:
         key = (program, client)
         if key in self.changed:
             return self.changed[key]
         if key in self.spilled:
-            return self._read(self.spilled[key])
+            return self._pages.get(self.spilled[key])
         if key in self.values:
             self.values.move_to_end(key)
             return self.values[key]
-        if key not in self.files:
+        if key not in self.paged:
             return None
-        self._hold(key, self._read(self.files[key]))
+        self._hold(key, self._pages.get(self.paged[key]))
         return self.values[key]
 
     def put(self, program: str, client: ClientId, value: Any) -> None:
@@ -46,21 +47,22 @@ class Memories:
         self.changed[key] = value
         self.spilled.pop(key, None)
         self.sizes[key] = measure(value).payload
-        if self.folder is not None and sum(self.sizes[k] for k in self.changed) > self.budget:
+        if self.pages is not None and sum(self.sizes[k] for k in self.changed) > self.budget:
             for old, memory in list(self.changed.items()):
-                self.spilled[old] = self._write(old, memory)
+                self.spilled[old] = self.pages.put("-".join(old), memory)
             self.changed.clear()
 
     def settle(self) -> None:
         """The round is over: its changes count."""
         for key, value in self.changed.items():
-            self.files.pop(key, None)
+            self.paged.pop(key, None)
             self._hold(key, value)
         for key, name in self.spilled.items():
             self.values.pop(key, None)
-            self.files[key] = name
-        self.changed.clear()
-        self.spilled.clear()
+            self.paged[key] = name
+        self.forget_round()
+        if self.pages is not None:
+            self.pages.release({*self.paged.values()})
 
     def forget_round(self) -> None:
         self.changed.clear()
@@ -69,50 +71,42 @@ class Memories:
     def save(self) -> dict[Key, str]:
         """Write all that is settled to disk; which file holds what."""
         for key, value in self.values.items():
-            if key not in self.files:
-                self.files[key] = self._write(key, value)
-        return dict(self.files)
+            if key not in self.paged:
+                self.paged[key] = self._pages.put("-".join(key), value, lasting=True)
+        if self.paged:
+            self._pages.last(self.paged.values())
+        return dict(self.paged)
 
     def restore(self, files: dict[Key, str]) -> None:
         self.values.clear()
         self.forget_round()
-        self.files = dict(files)
-        self.written = max((int(name.partition("-")[0]) for name in files.values()), default=0)
+        self.paged = dict(files)
+        if self.pages is not None:
+            self.pages.go_on_after(files.values())
         self.sweep()
 
     def sweep(self) -> None:
         """Delete files that no checkpoint needs."""
-        if self.folder is not None and self.folder.exists():
-            needed = {*self.files.values(), *self.spilled.values()}
-            for path in self.folder.iterdir():
-                if path.name not in needed:
-                    path.unlink()
+        if self.pages is not None:
+            self.pages.sweep({*self.paged.values(), *self.spilled.values()})
 
     def _hold(self, key: Key, value: Any) -> None:
         self.values[key] = value
         self.values.move_to_end(key)
         self.sizes.setdefault(key, measure(value).payload)
-        while self.folder is not None and len(self.values) > 1 and self._held() > self.budget:
+        while self.pages is not None and len(self.values) > 1 and self._held() > self.budget:
             old, memory = self.values.popitem(last=False)
-            if old not in self.files:
-                self.files[old] = self._write(old, memory)
+            if old not in self.paged:
+                self.paged[old] = self.pages.put("-".join(old), memory)
 
     def _held(self) -> int:
         return sum(self.sizes[k] for k in self.values)
 
-    def _write(self, key: Key, value: Any) -> str:
-        if self.folder is None:
-            raise RuntimeError("memories without a folder cannot be written")
-        self.folder.mkdir(parents=True, exist_ok=True)
-        self.written += 1
-        name = f"{self.written:08d}-{re.sub(r'[^A-Za-z0-9_-]', '_', '-'.join(key))[:80]}"
-        write_atomically(self.folder / name, *packed(value))
-        return name
-
-    def _read(self, name: str) -> Any:
-        if self.folder is None:
-            raise RuntimeError("memories without a folder cannot be read")
-        return load(self.folder / name)
+    @property
+    def _pages(self) -> Pages:
+        if self.pages is None:
+            raise RuntimeError("memories without a folder cannot be packed")
+        return self.pages
 
 
 class Secrets:
@@ -126,14 +120,3 @@ class Secrets:
 
     def put(self, program: str, client: ClientId, value: Any) -> None:
         self.values[program, client] = value
-
-
-def write_atomically(path: Path, *pieces: bytes | memoryview) -> None:
-    """All of it or nothing, whatever happens meanwhile."""
-    beside = path.with_name(f".{path.name}.part")
-    with beside.open("wb") as file:
-        for piece in pieces:
-            file.write(piece)
-        file.flush()
-        os.fsync(file.fileno())
-    beside.replace(path)

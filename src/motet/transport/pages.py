@@ -1,0 +1,72 @@
+"""Packed values under names: in the host's memory while there is room, in files when there is none, or when they must last."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from motet.wire import packed, unpack
+from motet.wire.files import load
+
+
+class Pages:
+    """A page never changes: what is put is a new one. Files stay until they are swept, since a checkpoint may name them."""
+
+    def __init__(self, folder: Path, room: int = 0) -> None:
+        self.folder, self.room = folder, room
+        self.held: dict[str, bytearray] = {}
+        self.number = 0
+
+    def put(self, label: str, value: Any, lasting: bool = False) -> str:
+        self.number += 1
+        name = f"{self.number:08d}-{re.sub(r'[^A-Za-z0-9_-]', '_', label)[:80]}"
+        pieces = list(packed(value))
+        if not lasting and sum(map(len, self.held.values())) + sum(map(len, pieces)) <= self.room:
+            self.held[name] = bytearray().join(pieces)
+        else:
+            self._write(name, *pieces)
+        return name
+
+    def get(self, name: str) -> Any:
+        return unpack(self.held[name]) if name in self.held else load(self.folder / name)
+
+    def last(self, names: Iterable[str]) -> None:
+        """From now on these are in files."""
+        for name in names:
+            if name in self.held:
+                self._write(name, self.held[name])
+                del self.held[name]
+
+    def release(self, needed: set[str]) -> None:
+        """Give back the memory of all but these."""
+        for name in [name for name in self.held if name not in needed]:
+            del self.held[name]
+
+    def sweep(self, needed: set[str]) -> None:
+        """Delete the files of all but these."""
+        self.release(needed)
+        if self.folder.exists():
+            for path in self.folder.iterdir():
+                if path.name not in needed:
+                    path.unlink()
+
+    def go_on_after(self, names: Iterable[str]) -> None:
+        self.number = max((int(name.partition("-")[0]) for name in names), default=0)
+
+    def _write(self, name: str, *pieces: bytes | bytearray | memoryview) -> None:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        write_atomically(self.folder / name, *pieces)
+
+
+def write_atomically(path: Path, *pieces: bytes | bytearray | memoryview) -> None:
+    """All of it or nothing, whatever happens meanwhile."""
+    beside = path.with_name(f".{path.name}.part")
+    with beside.open("wb") as file:
+        for piece in pieces:
+            file.write(piece)
+        file.flush()
+        os.fsync(file.fileno())
+    beside.replace(path)
