@@ -455,3 +455,14 @@ def test_best_is_least_where_less_is_better(shows: str, value: float, tmp_path: 
     for round, (name, found) in enumerate(rows, 1):
         record.add(round, "server", "global", {name: found}, Traffic())
     assert Reading(shows).value({"headline": "accuracy"}, tmp_path) == pytest.approx(value)
+
+
+def test_means_over_clients_are_no_clients(tmp_path: Path) -> None:
+    """They are written each time the clients' own test sets are looked at."""
+    record = Record(tmp_path)
+    record.add(1, "clients", "test", {"accuracy": 0.1}, Traffic())
+    for who, value in (("clients", 0.6), ("a", 0.4), ("b", 0.8)):
+        record.add(2, who, "test", {"accuracy": value}, Traffic())
+    summary = {"headline": "accuracy"}
+    assert Reading("own accuracy").value(summary, tmp_path) == pytest.approx(60.0)
+    assert Reading("worst accuracy").value(summary, tmp_path) == pytest.approx(40.0)

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 
 from motet.core.errors import ConfigError
-from motet.experiment.record import DEV_ITEMS, ITEMS, Row, read_items, read_record, spread
+from motet.experiment.record import DEV_ITEMS, ITEMS, Row, of_one_client, read_items, read_record, spread
 from motet.experiment.scores import LOWER, by_round
 
 _MOVED = {"MB": ("payload_up", "payload_down"), "MB up": ("payload_up",), "MB down": ("payload_down",)}
@@ -94,7 +94,7 @@ class Reading:
         return np.concatenate([found[n] for n in wanted]), owners
 
     def _of(self, rows: list[Row]) -> list[Row]:
-        return [r for r in rows if r["who"] != "server" and r["who"].startswith(self.of or "")]
+        return [r for r in rows if of_one_client(r) and r["who"].startswith(self.of or "")]
 
 
 def _reached(rows: list[Row], headline: str, threshold: float, unit: str) -> float | None:

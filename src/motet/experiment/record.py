@@ -24,6 +24,11 @@ ITEMS = "items.npz"
 DEV_ITEMS = "items-dev.npz"  # after the round that was best on the development set
 
 
+def of_one_client(row: Row) -> bool:
+    """And neither the server's nor a mean over the clients."""
+    return row["who"] not in ("server", "clients")
+
+
 class Record:
     """Rows in memory and, if there is a folder, appended to metrics.jsonl as they come."""
 

@@ -12,10 +12,11 @@ from typing import Any
 import yaml
 
 from motet.core.errors import ConfigError
-from motet.experiment.record import Row, read_record
+from motet.experiment.record import Row, of_one_client, read_record
 from motet.experiment.session import load_config, load_summary
 
 MOST_POINTS = 400  # of a curve: more cannot be seen
+LOOKED_AT = ("global", "test", "common", "dev")  # splits of how well a model does; others are an algorithm's notes
 Story = dict[str, Any]
 
 
@@ -39,7 +40,7 @@ def story_of(folder: Path, method: str | None = None, setting: str = "") -> Stor
     rows = read_record(folder).rows
     if not rows:
         raise ConfigError(f"'{folder}' has nothing to tell yet: no round of it is finished.")
-    headline = summary.get("headline") or next(r["name"] for r in rows if r["split"] != "note")
+    headline = summary.get("headline") or next(r["name"] for r in rows if r["split"] in LOOKED_AT)
     return {
         "method": method or config.algorithm.type,
         "setting": setting,
@@ -52,7 +53,7 @@ def story_of(folder: Path, method: str | None = None, setting: str = "") -> Stor
         "dev_best": summary.get("dev_best"),
         "spread": summary.get("clients_final") or {},
         "curves": _curves(rows),
-        "own": {r["who"]: r["value"] for r in rows if r["split"] == "test" and r["name"] == headline},
+        "own": {r["who"]: r["value"] for r in rows if r["split"] == "test" and r["name"] == headline and of_one_client(r)},
         "notes": _notes(rows),
         "partition": _read(folder / "partition.json"),
         "config": yaml.safe_dump(plain, sort_keys=False, allow_unicode=True),
@@ -98,11 +99,13 @@ def _thinned(points: list[list[float]]) -> list[list[float]]:
 
 
 def _notes(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
-    """What an algorithm wrote down of its rounds: name → round → value."""
+    """What an algorithm wrote down of its rounds: name → round → value, or client → value where it is of single clients."""
     found: dict[str, dict[str, Any]] = defaultdict(dict)
     for r in rows:
         if r["split"] == "note":
             found[r["name"]][str(r["round"])] = r["value"]
+        elif r["split"] not in LOOKED_AT and of_one_client(r):
+            found[r["name"]].setdefault(str(r["round"]), {})[r["who"]] = r["value"]
     return dict(found)
 
 

@@ -170,22 +170,23 @@ const weighed = [];
 function weightsPart() {
   for (const run of told.runs) for (const [name, rounds] of Object.entries(run.notes)) {
     const values = Object.values(Object.values(rounds)[0] ?? {});
-    if (values.length && values.every((v) => typeof v === "number") && !values.every(Number.isInteger)) weighed.push([`${label(run)}: ${name}`, rounds]);
+    if (values.length && values.every((v) => typeof v === "number") && !values.every(Number.isInteger)) weighed.push([`${label(run)}: ${name}`, rounds, name]);
   }
   $("weights").hidden = !weighed.length;
-  options($("which-weights"), weighed.map(([name], i) => [String(i), name]), "0");
+  const uneven = weighed.findIndex(([, rounds, what]) => what === "weight" && Object.values(rounds).some((r) => new Set(Object.values(r)).size > 1));
+  options($("which-weights"), weighed.map(([name], i) => [String(i), name]), String(Math.max(0, uneven)));
   $("which-weights").addEventListener("input", drawWeights);
 }
 
 function drawWeights() {
   const entry = weighed[Number($("which-weights").value)];
   if (!entry) return;
-  const [name, rounds] = entry;
+  const [name, rounds, what] = entry;
   const numbers = Object.keys(rounds).map(Number).sort((a, b) => a - b);
   const clients = [...new Set(Object.values(rounds).flatMap((r) => Object.keys(r)))].sort();
   const palette = dark() ? DARK : LIGHT;
   const traces = clients.map((c, i) => ({ x: numbers, y: numbers.map((n) => rounds[n][c] ?? null), name: c, mode: "lines+markers", line: { color: palette[i % palette.length], width: 2 }, hovertemplate: `<b>${c}</b>, round %{x}: %{y:.3f}<extra></extra>` }));
   const last = clients.map((c) => rounds[numbers.at(-1)][c] ?? 0);
-  place("weights-by-round", name, `At the end the weights lie between ${figure(Math.min(...last))} and ${figure(Math.max(...last))}.`, traces,
-    { showlegend: true, legend: { orientation: "h", y: 1.02, yanchor: "bottom" }, xaxis: { title: { text: "round" } }, yaxis: { title: { text: "weight" }, rangemode: "tozero" } }, [["round", ...clients], numbers.map((n) => [n, ...clients.map((c) => rounds[n][c])])]);
+  place("weights-by-round", name, `At the end the clients' lie between ${figure(Math.min(...last))} and ${figure(Math.max(...last))}.`, traces,
+    { showlegend: true, legend: { orientation: "h", y: 1.02, yanchor: "bottom" }, xaxis: { title: { text: "round" } }, yaxis: { title: { text: what }, rangemode: "tozero" } }, [["round", ...clients], numbers.map((n) => [n, ...clients.map((c) => rounds[n][c])])]);
 }
