@@ -447,7 +447,14 @@ def test_a_fault_in_one_run_does_not_end_the_others(tmp_path: Path, monkeypatch:
 
 @pytest.mark.parametrize(
     ("shows", "value"),
-    [("best loss", 0.2), ("loss", 0.5), ("best accuracy", 90.0), ("loss after 1", 0.9), ("accuracy after 5", 40.0)],
+    [
+        ("best loss", 0.2),
+        ("loss", 0.5),
+        ("best accuracy", 90.0),
+        ("loss after 1", 0.9),
+        ("accuracy after 5", 40.0),
+        ("headline after 4", 90.0),
+    ],
 )
 def test_best_is_least_where_less_is_better(shows: str, value: float, tmp_path: Path) -> None:
     rows = [("loss", 0.9), ("loss", 0.2), ("loss", 0.5), ("accuracy", 0.9), ("accuracy", 0.4)]

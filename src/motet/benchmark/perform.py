@@ -70,7 +70,8 @@ def share_out(device: str, jobs: int) -> None:
     """Where several runs stand side by side, each has its part of the cores, and plans with its part of a GPU's memory."""
     if jobs > 1:
         torch.set_num_threads(max(1, default_count() // jobs))  # threads that wait for a core keep others from it
-        take_share(device_of(device), 0.95 / jobs)
+        for shared in {device_of(device), torch.device("cpu")}:
+            take_share(shared, 0.95 / jobs)
 
 
 def carry_out(
@@ -105,14 +106,14 @@ def _one(run: Run, store: Store, stock: Stock, watch: GridWatch) -> tuple[str, f
         federation, bench = stock.federation(run), stock.bench(run)
         summary = carried_out(run.config, place, federation, bench, resume=True, watch=watch, keep_model=False)
     except MotetError as error:
-        stock.close_bench()  # jobs of the run may still be waiting there
         store.fail(run.name, str(error))
+        stock.close_bench()  # jobs of the run may still be waiting there
         return f"{label}, seed {run.config.seed}: FAILED: {error}", None
     except Exception as error:  # a fault of ours in one run does not end the others; where it happened is kept with the run
-        stock.close_bench()
         why = f"(traceback in {place / TRACE}) {type(error).__name__}: {error}"
         (place / TRACE).write_text(traceback.format_exc(), "utf-8")
         store.fail(run.name, why)
+        stock.close_bench()
         return f"{label}, seed {run.config.seed}: FAILED: {why}", None
     store.tidy(run.name)
     headline, seconds = summary["headline"], time.monotonic() - began

@@ -59,7 +59,8 @@ class Reading:
         if found := re.fullmatch(r"(rounds|MB) to ([\d.]+)", self.shows):
             return _reached(rows, summary["headline"], float(found[2]), found[1])
         if found := re.fullmatch(r"(\S+) after (\d+)", self.shows):
-            value = by_round(rows, self.split).get(int(found[2]), {}).get(found[1])
+            metric = summary["headline"] if found[1] == "headline" else found[1]
+            value = by_round(rows, self.split).get(int(found[2]), {}).get(metric)
             return None if value is None else self.scale * value
         kind, _, metric = self.shows.rpartition(" ")
         metric = summary["headline"] if metric == "headline" else metric

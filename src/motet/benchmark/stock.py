@@ -57,10 +57,9 @@ class Stock:
 
     def close_bench(self) -> None:
         if self.open is not None:
-            _, bench, scratch = self.open
+            (_, bench, scratch), self.open = self.open, None
             bench.close()
             scratch.close()
-            self.open = None
 
 
 def _recent(kept: OrderedDict[str, T], key: str, most: int) -> T:

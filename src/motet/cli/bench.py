@@ -33,7 +33,7 @@ def bench(
         bool, typer.Option("--resume", help="Go on with what was asked for in --out; try again what failed.")
     ] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for the results. Default: runs/bench/<suite>.")] = None,
-    jobs: Annotated[int | None, typer.Option(help="How many runs side by side. Default: as many as fit.")] = None,
+    jobs: Annotated[int | None, typer.Option(min=1, help="How many runs side by side. Default: as many as fit.")] = None,
     dry: Annotated[bool, typer.Option("--dry-run", help="Say what would be run and how long it would take.")] = False,
     into: Into = None,
     beside: Annotated[int | None, typer.Option(hidden=True, help="Help the process with this number.")] = None,

@@ -11,7 +11,7 @@ from motet.core.messages import message
 from motet.core.script import ClientId
 from motet.transport.mailbox import Traffic
 from motet.transport.memories import Key, Memories
-from motet.transport.pages import write_atomically
+from motet.transport.pages import write_pieces
 from motet.wire import packed
 from motet.wire.files import load
 
@@ -35,7 +35,7 @@ class Checkpoint:
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint, memories: Memories) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    write_atomically(folder / "state", *packed(checkpoint))
+    write_pieces(folder / "state", packed(checkpoint))
     memories.sweep()  # only now: until the new state stands, the old one needs its files
 
 

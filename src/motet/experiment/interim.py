@@ -10,7 +10,7 @@ from typing import Any
 from motet.core.errors import WireError
 from motet.core.script import Exchange
 from motet.transport.mailbox import Mailbox, Traffic
-from motet.transport.pages import write_atomically
+from motet.transport.pages import write_pieces
 from motet.wire import packed
 from motet.wire.files import load
 
@@ -45,7 +45,7 @@ class Interim:
 
     def _write(self, path: Path, entry: Any) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(path, *packed(entry))
+        write_pieces(path, packed(entry))
 
     def _forget(self) -> None:
         """Answers of other rounds are in the checkpoint, or belong to a future that did not happen."""

@@ -83,7 +83,7 @@ class Running:
         self.place, self.folder = folder, folder / "checkpoint" if folder else None
         self.judge = Evaluate(plan.algorithm)
         at_hand, room = _at_hand(plan.checkpoint.memory, bench)
-        self.shelf = Shelf(self.folder, room // max(1, len(plan.federation.clients)))
+        self.shelf = Shelf(self.folder, room // (2 * max(1, len(plan.federation.clients))))  # a round has old ones and new
         self.memories = Memories(self.folder / "memories" if self.folder else None, at_hand, room)
         self.host = Host(plan.programs, plan.federation.context, bench, self.memories, plan.channel, behind=plan.behind)
         self.ledger = ledger_of(plan, apart)

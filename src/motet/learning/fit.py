@@ -85,7 +85,8 @@ class Training:
         else:
             what = (self.objective, self.optimiser.number, self.clips is None, self.pulls is None, self.decays is None)
             kind = (id(self.pack), *what)
-            tape.play((kind, self.pack.generation, self.pack.clients, self.pack.used, clients, shapes), kind, self._step)
+            key = (kind, self.pack.generation, self.pack.clients, self.pack.used, clients, shapes)
+            tape.play(key, (id(self.pack), self.objective), self._step)
 
     def _step(self) -> None:
         k = self.pack.crowd.clients

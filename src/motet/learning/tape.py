@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Hashable
+from contextlib import suppress
 from typing import Any
 
 import torch
@@ -34,28 +35,36 @@ class Tape:
 
     def _record(self, key: Hashable, kind: Hashable, step: Callable[[], None]) -> bool:
         graph, before = torch.cuda.CUDAGraph(), torch.cuda.current_stream(self.device)
-        pool = next((known.pool() for known in self.graphs.values()), None)  # one that no recording holds is no longer there
+        shared = next((known.pool() for known in self.graphs.values()), None)  # a pool goes with the last recording in it
+        pool: Any = torch.cuda.graph_pool_handle() if shared is None else shared
         try:
             with torch.cuda.graph(graph, pool=pool, stream=self.stream, capture_error_mode="thread_local"):
                 step()
         except RuntimeError as error:
-            self._recover(before)
-            if isinstance(error, torch.OutOfMemoryError):
-                raise
+            self._recover(before, pool)
+            cause = (
+                error.__context__ if isinstance(error.__context__, RuntimeError) else error
+            )  # ending the recording fails too
+            if isinstance(cause, torch.OutOfMemoryError):
+                raise cause from None
             self.spoilt.add(kind)  # something in this model's step waits for the host
-            logging.getLogger("motet").warning("steps are not recorded, and take longer (%s)", str(error).splitlines()[0])
+            logging.getLogger("motet").warning("steps are not recorded, and take longer (%s)", str(cause).splitlines()[0])
             return False
         self.graphs[key] = graph
         return True
 
-    def _recover(self, before: Any) -> None:
-        """A recording that fails leaves its stream, and the generator that dropout reads, in the midst of it.
+    def _recover(self, before: Any, pool: Any) -> None:
+        """A recording that fails leaves its stream, the allocator, and the generator that dropout reads, in the midst of it.
 
-        The generator is given a state of its own, which other recordings know nothing of: they are made again.
+        The generator is given a state of its own, which recordings know nothing of: those of this tape are made again, and
+        there must be no other tape on the device.
         """
         torch.cuda.set_stream(before)
-        self.forget()
         index = torch.cuda.current_device() if self.device.index is None else self.device.index
+        with suppress(RuntimeError):  # where torch has ended it after all, it says so before anything is released twice
+            torch._C._cuda_endAllocateToPool(index, pool)
+            torch._C._cuda_releasePool(index, pool)
+        self.drop(lambda _: True)
         generator: Any = torch.cuda.default_generators[index]
         generator.graphsafe_set_state(generator.clone_state())
 
@@ -66,6 +75,6 @@ class Tape:
                 del known[key]
 
     def forget(self) -> None:
-        """Let go of all recordings and of their memory."""
-        self.graphs.clear()
-        self.seen.clear()
+        """Let go of all recordings and of their memory, and of what is known of packs that may be gone."""
+        self.drop(lambda _: True)
+        self.spoilt.clear()

@@ -8,7 +8,7 @@ from urllib.parse import quote, unquote
 
 from motet.core.script import ClientId
 from motet.transport.messages import Request
-from motet.transport.pages import write_atomically
+from motet.transport.pages import write_pieces
 from motet.wire import packed
 from motet.wire.files import load
 
@@ -59,7 +59,7 @@ class Journal:
         if number < 0:
             return
         if self.folder is not None:
-            write_atomically(self._path(key, number), *packed(value))
+            write_pieces(self._path(key, number), packed(value))
         self.versions.setdefault(key, {})[number] = value if self.folder is None else None
 
     def _drop(self, key: Key, number: int) -> None:

@@ -8,8 +8,10 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from motet.wire import packed, unpack
+from motet.wire import measure, packed, unpack
 from motet.wire.files import load
+
+Piece = bytes | bytearray | memoryview
 
 
 class Pages:
@@ -23,11 +25,10 @@ class Pages:
     def put(self, label: str, value: Any, lasting: bool = False) -> str:
         self.number += 1
         name = f"{self.number:08d}-{re.sub(r'[^A-Za-z0-9_-]', '_', label)[:80]}"
-        pieces = list(packed(value))
-        if not lasting and sum(map(len, self.held.values())) + sum(map(len, pieces)) <= self.room:
-            self.held[name] = bytearray().join(pieces)
+        if not lasting and sum(map(len, self.held.values())) + measure(value).wire <= self.room:
+            self.held[name] = bytearray().join(packed(value))
         else:
-            self._write(name, *pieces)
+            self._write(name, packed(value))
         return name
 
     def get(self, name: str) -> Any:
@@ -37,7 +38,7 @@ class Pages:
         """From now on these are in files."""
         for name in names:
             if name in self.held:
-                self._write(name, self.held[name])
+                self._write(name, [self.held[name]])
                 del self.held[name]
 
     def release(self, needed: set[str]) -> None:
@@ -56,13 +57,18 @@ class Pages:
     def go_on_after(self, names: Iterable[str]) -> None:
         self.number = max((int(name.partition("-")[0]) for name in names), default=0)
 
-    def _write(self, name: str, *pieces: bytes | bytearray | memoryview) -> None:
+    def _write(self, name: str, pieces: Iterable[Piece]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_atomically(self.folder / name, *pieces)
+        write_pieces(self.folder / name, pieces)
 
 
-def write_atomically(path: Path, *pieces: bytes | bytearray | memoryview) -> None:
+def write_atomically(path: Path, *pieces: Piece) -> None:
     """All of it or nothing, whatever happens meanwhile."""
+    write_pieces(path, pieces)
+
+
+def write_pieces(path: Path, pieces: Iterable[Piece]) -> None:
+    """The same, of what is made while it is written."""
     beside = path.with_name(f".{path.name}.part")
     with beside.open("wb") as file:
         for piece in pieces:
