@@ -17,7 +17,7 @@ from motet.experiment.recipe import merged
 from motet.experiment.session import data_key
 
 # What a suite's runs do differently from a person's: a grid has no use for hundreds of models.
-OURS: dict[str, Any] = {"checkpoint": {"seconds": 300, "last": False}, "evaluation": {"items": True}}
+OURS: dict[str, Any] = {"checkpoint": {"seconds": 60, "last": False}, "evaluation": {"items": True}}
 _ELSEWHERE = ("recipe", "device", "transport", "checkpoint", "baselines", "track")  # where a run happens, not what it is
 
 

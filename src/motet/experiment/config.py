@@ -115,7 +115,7 @@ class Evaluation:
 
 @dataclass(frozen=True)
 class Checkpointing:
-    seconds: float = 20.0  # not more often than this
+    seconds: float = 20.0  # not more often than this, nor a twentieth of the time; 0: after every round
     last: bool = True  # also after the last round: what export and replay begin from
     memory: float | None = None  # GiB of clients' memories that need not lie on disk; None: as what is free allows
 

@@ -100,7 +100,7 @@ class Running:
         self.settled = Traffic()  # as it stood after the last finished round
         self.books = self._books()
         self.training = 0.0  # seconds
-        self.saved = time.monotonic()
+        self.saved, self.saving = time.monotonic(), 0.0  # when, and how long it took
         self.written = 0  # bytes of what is written down of the rounds that are done, and of looking at them
         self.develops = isinstance(plan.federation, Federation) and plan.federation.develops
         self.groups: dict[str, dict[str, float]] = {}  # as last looked at
@@ -166,8 +166,13 @@ class Running:
             self.training += time.monotonic() - began
             self.judge_round()
             self.written = self.record.size()
-            if plan.checkpoint.last if self.last() else time.monotonic() - self.saved > plan.checkpoint.seconds:
+            if plan.checkpoint.last if self.last() else self.worth_saving():
                 self.save()
+
+    def worth_saving(self) -> bool:
+        """Whether what would be lost is worth the time that keeping it takes."""
+        seconds = self.plan.checkpoint.seconds
+        return time.monotonic() - self.saved > (max(seconds, 20 * self.saving) if seconds else 0)
 
     def last(self) -> bool:
         """Whether no round will follow."""
@@ -275,6 +280,7 @@ class Running:
         """Keep what is needed to go on from the last finished round."""
         if self.folder is None:
             return
+        began = time.monotonic()
         self.memories.forget_round()
         files = self.memories.save()
         processed = self.processed_before + self.bench.processed
@@ -285,6 +291,7 @@ class Running:
         save_checkpoint(self.folder, found, self.memories)
         self.mailbox.settled = self.settled.requests
         self.saved = time.monotonic()
+        self.saving = self.saved - began
 
     def _play(self, script: Script[Any], mailbox: Mailbox | None = None) -> Any:
         mailbox, ask = (self.mailbox, self.ask) if mailbox is None else (mailbox, mailbox.ask)
