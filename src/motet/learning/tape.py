@@ -42,9 +42,8 @@ class Tape:
                 step()
         except RuntimeError as error:
             self._recover(before, pool)
-            cause = (
-                error.__context__ if isinstance(error.__context__, RuntimeError) else error
-            )  # ending the recording fails too
+            first = error.__context__  # ending a recording that failed fails too
+            cause = first if isinstance(first, RuntimeError) else error
             if isinstance(cause, torch.OutOfMemoryError):
                 raise cause from None
             self.spoilt.add(kind)  # something in this model's step waits for the host
