@@ -238,3 +238,13 @@ def test_a_bilstm_trains_freezes_and_exports(motet: Call, tmp_path: Path) -> Non
     status, _, err = motet("run", *TOY, "model.name=bilstm", "model.freeze=[embeddings]", "--out", "o")
     assert status == 0, err
     assert {"config.json", "model.safetensors", "tokenizer.json"} <= {p.name for p in (tmp_path / "o" / "model").iterdir()}
+
+
+def test_a_place_that_cannot_be_written_is_said_in_a_sentence(motet: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused(path: Path, *_: object, **__: object) -> None:
+        raise PermissionError(13, "Permission denied", str(path))
+
+    monkeypatch.setattr(Path, "mkdir", refused)
+    status, _, err = motet("run", *TOY, "--out", "elsewhere/run")
+    assert status == 1
+    assert re.match(r"motet: '.*elsewhere.*' cannot be written or read: Permission denied\. Choose another place", err)

@@ -473,3 +473,36 @@ def test_means_over_clients_are_no_clients(tmp_path: Path) -> None:
     summary = {"headline": "accuracy"}
     assert Reading("own accuracy").value(summary, tmp_path) == pytest.approx(60.0)
     assert Reading("worst accuracy").value(summary, tmp_path) == pytest.approx(40.0)
+
+
+@pytest.mark.parametrize(
+    ("shows", "says"),
+    [
+        ("accuray", r"^two/methods/FedAvg/α=1: shows: 'accuray': this task has .*Did you mean 'accuracy'"),
+        ("accuray after 1", "Did you mean 'accuracy'"),
+        ("accuracy after 3", r"there are 2 rounds, judged after every 1"),
+    ],
+)
+def test_what_no_run_will_have_is_said_before_anything_runs(shows: str, says: str, tmp_path: Path) -> None:
+    text = SUITE.replace("α=1: {}, α=9", f"α=1: {{shows: {shows}}}, α=9")
+    benchmark = Benchmark(tmp_path, Asked("two", seeds=1, only=("methods/FedAvg/α=1",), device="cpu"), suite_of("two", text))
+    with Stock() as stock, pytest.raises(ConfigError, match=says):
+        estimated(benchmark.runs, stock, 1, benchmark.readings)
+
+
+def test_what_cannot_be_read_off_any_run_is_refused_with_the_suite() -> None:
+    with pytest.raises(ConfigError, match=r"table methods: shows: 'accuracy after five' is nothing a run has.*after 5"):
+        cells_of(suite_of("two", SUITE.replace("α=1: {}, α=9", "α=1: {shows: accuracy after five}, α=9")), [42])
+
+
+def test_a_partition_that_cannot_be_meant_is_found_without_its_corpus() -> None:
+    runs = runs_of(cells_of(suite_of("two", SUITE.replace("alpha: 9.0", "alhpa: 9.0")), [42], device="cpu"))
+    with pytest.raises(ConfigError, match=r"two/methods/FedAvg/α=9: partition label: unknown option 'alhpa'.*'alpha'"):
+        check(runs)
+
+
+def test_only_a_mean_over_items_is_tested_over_items(tmp_path: Path) -> None:
+    write_items(tmp_path, {"": np.array([1.0, 0.0, 1.0, 1.0])})
+    assert len(Reading("accuracy").items(tmp_path, 75.0)[0]) == 4
+    assert not len(Reading("best accuracy").items(tmp_path, 80.0)[0]), "of another round"
+    assert not len(Reading("f1").items(tmp_path, 72.0)[0]), "another metric"

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 
 import torch
 
 from motet.benchmark.cells import Run
+from motet.benchmark.readings import Reading
 from motet.benchmark.stock import Stock
 from motet.core.errors import ConfigError
 from motet.experiment.build import build_algorithm, device_of
@@ -53,9 +55,15 @@ class Estimate:
         return ratio * sum(self.seconds[n] for n in names) / self.jobs
 
 
-def estimated(runs: Mapping[str, Run], stock: Stock, jobs: int | None) -> Estimate:
-    """A few steps for every pair of corpus and model, and a beginning for every method on it: what is wrong is found here."""
+def estimated(
+    runs: Mapping[str, Run], stock: Stock, jobs: int | None, readings: Mapping[str, Sequence[Reading]] = {}
+) -> Estimate:
+    """A few steps for every pair of corpus and model, and a beginning for every method on it: what is wrong is found here.
+
+    `readings`: what tables will read off each run.
+    """
     paces: dict[str, Pace] = {}
+    measures: dict[str, list[str]] = {}
     begun: set[tuple[str, str]] = set()
     seconds = {}
     for run in runs.values():
@@ -63,19 +71,30 @@ def estimated(runs: Mapping[str, Run], stock: Stock, jobs: int | None) -> Estima
         method = (kind, repr(run.config.algorithm))
         if method not in begun:
             begun.add(method)
-            _begin(run, stock.federation(run))
+            with _said_of(run):
+                build_algorithm(run.config).init(stock.federation(run).start())
         if kind not in paces:
             paces[kind] = _pace(run.config, stock.federation(run))
+            measures[kind] = _measures(stock.federation(run))
+        with _said_of(run):
+            for reading in readings.get(run.name, ()):
+                reading.check(measures[kind], run.config)
         seconds[run.name] = _seconds(run.config, paces[kind])
     return Estimate(seconds, _jobs(runs, list(paces.values()), jobs))
 
 
-def _begin(run: Run, federation: Federation) -> None:
-    """A method that cannot work on this model is said before hours of others, not after."""
+@contextmanager
+def _said_of(run: Run) -> Iterator[None]:
+    """What cannot work is said before hours of others, not after, and of which run it is."""
     try:
-        build_algorithm(run.config).init(federation.start())
+        yield
     except ConfigError as error:
         raise ConfigError(f"{run.config.recipe}: {error}") from None
+
+
+def _measures(federation: Federation) -> list[str]:
+    """The metrics of a federation's task, or of all its tasks."""
+    return list(dict.fromkeys(m for task in (federation.task, *(g.task for g in federation.groups)) for m in task.measures))
 
 
 def _pace(config: Config, federation: Federation) -> Pace:

@@ -15,17 +15,36 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from motet.core.errors import ConfigError
+from motet.core.errors import ConfigError, meant
+from motet.experiment.config import Config
 from motet.experiment.record import DEV_ITEMS, ITEMS, Row, of_one_client, read_items, read_record, spread
 from motet.experiment.scores import LOWER, by_round
 
+ROUNDING = 0.05  # of a number in per cent
+_KINDS = ("", "own", "worst", "common", "best", "dev-best")
 _MOVED = {"MB": ("payload_up", "payload_down"), "MB up": ("payload_up",), "MB down": ("payload_down",)}
+
+
+def metric_of(shows: str) -> str | None:
+    """The metric that is shown, if it is one; what can be read off no run at all is refused."""
+    if shows in (*_MOVED, "seconds") or re.fullmatch(r"(rounds|MB) to [\d.]+", shows):
+        return None
+    if found := re.fullmatch(r"(\S+) after \d+", shows):
+        return found[1]
+    kind, _, metric = shows.rpartition(" ")
+    if kind not in _KINDS:
+        raise ConfigError(
+            f"shows: '{shows}' is nothing a run has. Write a metric, alone, with own, worst, common, best or dev-best before "
+            "it, or with 'after 5' behind it; or MB, MB up, MB down, seconds, 'rounds to 0.8', 'MB to 0.8'."
+        )
+    return metric
 
 
 @dataclass(frozen=True)
@@ -72,10 +91,6 @@ class Reading:
             seen = [r for r in self._of(rows) if r["split"] == "common" and r["name"] == metric]
             last = [r["value"] for r in seen if r["round"] == seen[-1]["round"]]
             return self.scale * float(np.mean(last)) if last else None
-        if kind not in ("", "best", "dev-best"):
-            raise ConfigError(
-                f"shows: '{self.shows}' is nothing a run has; write a metric, or own, common, worst, best or dev-best before it"
-            )
         if kind == "dev-best":
             chosen = summary.get("dev_best")
             value = by_round(rows, self.split).get(chosen["round"], {}).get(metric) if chosen else None
@@ -84,12 +99,26 @@ class Reading:
         best = min if self.lower_is_better else max
         return self.scale * (best(values) if kind == "best" else values[-1]) if values else None
 
-    def items(self, folder: Path) -> tuple[np.ndarray, np.ndarray]:
-        """The score of every item this number is about, and whose it is; nothing if it is not about items."""
+    def check(self, measures: Collection[str], config: Config) -> None:
+        """That a run of this configuration, whose task has these measures, will have the number."""
+        metric = metric_of(self.shows)
+        if metric is not None and metric not in (*measures, "headline", "loss", "epsilon"):
+            raise ConfigError(f"shows: '{self.shows}': this task has {', '.join(measures)}.{meant(metric, measures)}")
+        if found := re.fullmatch(r"\S+ after (\d+)", self.shows):
+            number, every = int(found[1]), config.evaluation.every
+            if number > config.rounds or (number % every and number != config.rounds):
+                raise ConfigError(
+                    f"shows: '{self.shows}': there are {config.rounds} rounds, judged after every {every}; name one of those."
+                )
+
+    def items(self, folder: Path, value: float) -> tuple[np.ndarray, np.ndarray]:
+        """The score of every item this number is about, and whose it is; nothing if it is not their mean."""
         found = read_items(folder, DEV_ITEMS if self.shows.startswith("dev-best ") else ITEMS)
         wanted = [n for n in found if (n != "" and n.startswith(self.of or "")) == self.own and (self.own or n == "")]
-        elsewhere = self.split != "global" or self.shows.startswith("common ") or " after " in self.shows
-        if not wanted or self.lower_is_better or elsewhere:
+        if not wanted or self.lower_is_better or self.split != "global":
+            return np.zeros(0), np.zeros(0, np.int64)
+        mean = float(np.mean([found[n].mean() for n in wanted]))
+        if abs(self.scale * mean - value) > ROUNDING:  # of another round, or another metric than items are scored by
             return np.zeros(0), np.zeros(0, np.int64)
         owners = np.concatenate([np.full(len(found[n]), i) for i, n in enumerate(wanted)])
         return np.concatenate([found[n] for n in wanted]), owners

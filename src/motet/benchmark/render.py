@@ -20,17 +20,20 @@ def legend(tables: Sequence[Told], seeds: Sequence[int]) -> str:
     said.append("**bold**: the best method of a column")
     if any(e.p is not None for e in entries):
         said.append(f"≈: not told apart from the best (paired bootstrap over test items, p ≥ {LEVEL:g})")
+    if any(t.untested(c) for t in tables for c in t.columns):
+        said.append("°: not tested, being no mean over test items")
     if any(e.published is not None for e in entries):
         said.append("in brackets: the paper's number")
     if any(e.partial for e in entries):
-        said.append("†: not all seeds")
+        said.append("†: not all seeds, and not tested against rows that have others")
     if any(t.bounds for t in tables):
         said.append("*italic*: bounds, not ranked")
     return "; ".join(said) + "."
 
 
 def markdown(table: Told) -> str:
-    lines = [f"| method | {' | '.join(_escaped(c) for c in table.columns)} |", "| --- |" + " ---: |" * len(table.columns)]
+    heads = [_escaped(c) + (" °" if table.untested(c) else "") for c in table.columns]
+    lines = [f"| method | {' | '.join(heads)} |", "| --- |" + " ---: |" * len(table.columns)]
     for row in (*table.rows, *table.bounds):
         name = f"*{row}*" if row in table.bounds else row
         lines.append(f"| {_escaped(name)} | {' | '.join(_cell(table.entries[row][c]) for c in table.columns)} |")
@@ -56,7 +59,7 @@ def verdict_lines(table: Told) -> list[str]:
 
 def latex(table: Told, label: str) -> str:
     """A booktabs table."""
-    heads = " & ".join(["method", *(_tex(c) for c in table.columns)])
+    heads = " & ".join(["method", *(_tex(c) + (r"$^{\circ}$" if table.untested(c) else "") for c in table.columns)])
     lines = [
         r"\begin{table}[t]", r"  \centering", f"  \\caption{{{_tex(table.title)}}}", f"  \\label{{tab:{label}}}",
         f"  \\begin{{tabular}}{{l{'r' * len(table.columns)}}}", r"    \toprule", f"    {heads} \\\\", r"    \midrule",

@@ -13,10 +13,11 @@ from typing import Any
 
 from motet.benchmark.cells import Cell, Run, cells_of, check, runs_of
 from motet.benchmark.figure import draw_table
+from motet.benchmark.readings import Reading
 from motet.benchmark.render import latex, legend, markdown
 from motet.benchmark.store import Store
 from motet.benchmark.suite import Suite, load_suite, suite_of
-from motet.benchmark.tables import Told, told
+from motet.benchmark.tables import Told, readings_of, told
 from motet.core.errors import ConfigError
 from motet.experiment.options import fill
 from motet.experiment.record import write_json
@@ -61,6 +62,10 @@ class Benchmark:
     @cached_property
     def runs(self) -> dict[str, Run]:
         return runs_of(self.cells)
+
+    @property
+    def readings(self) -> dict[str, list[Reading]]:
+        return readings_of(self.suite, self.cells)
 
     def tables(self) -> list[Told]:
         """The paper's numbers stand beside the paper's corpora, not beside toys."""

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from motet.benchmark.claims import Claim
+from motet.benchmark.readings import metric_of
 from motet.core.errors import ConfigError, meant
 from motet.experiment.options import fill
 from motet.experiment.recipe import shipped
@@ -62,6 +63,9 @@ class Table:
         for name in (*rows, *self.columns, *self.average):
             if not isinstance(name, str):
                 raise ConfigError(f"the name {name!r} is no text to YAML; put it in quotes: '{name}'.")
+        for name in self.columns:
+            for shows in self.shown(name).values():
+                metric_of(shows)
         for row, numbers in self.published.items():
             _known("published", "row", row, rows)
             for column in numbers or {}:

@@ -65,6 +65,11 @@ class Told:
     entries: Mapping[str, Mapping[str, Entry]]
     claims: tuple[Verdict, ...] = field(default=())
 
+    def untested(self, column: str) -> bool:
+        """Whether its numbers are ranked though nobody can say how surely: they are no means over test items."""
+        found = [self.entries[row][column] for row in self.rows]
+        return column not in self.lower and any(e.best for e in found) and all(e.p is None for e in found)
+
     def plain(self) -> dict[str, Any]:
         """For results.json."""
         cells = {
@@ -104,6 +109,14 @@ def _table(suite: Suite, name: str, cells: Sequence[Cell], store: Store) -> Told
     lower = tuple(c for c in shows if c in readings and readings[c].lower_is_better)
     made = Told(name, table.title, table.note, tuple(methods), bounds, shows, lower, entries)
     return replace(made, claims=tuple(judged(table.claims, made.rows, made.columns, entries, lower)))
+
+
+def readings_of(suite: Suite, cells: Sequence[Cell]) -> dict[str, list[Reading]]:
+    """What is read off each run, by its name."""
+    found: dict[str, list[Reading]] = {}
+    for cell in cells:
+        found.setdefault(cell.run.name, []).extend(_readings(suite.table(cell.table), cell.column).values())
+    return found
 
 
 def _readings(table: Table, name: str) -> dict[str, Reading]:
@@ -148,7 +161,7 @@ def _rank(
 ) -> None:
     """Mark the best of the methods, and how sure the others are to be worse."""
     scored = {m: entries[m][column].mean for m in methods if entries[m][column].mean is not None}
-    if len(scored) < 2:
+    if len(scored) < 2 or (reading is not None and reading.shows == "seconds"):  # of runs that share a machine, and warm it up
         return
     sign = -1 if reading is not None and reading.lower_is_better else 1
     best = max(scored, key=lambda m: sign * (scored[m] or 0.0))
@@ -163,7 +176,8 @@ def _p(best: Entry, other: Entry, reading: Reading, store: Store) -> float | Non
     """Paired over test items. Seeds judged on the same items are averaged first: one text judged thrice is still one text."""
     if len(best.runs) != len(other.runs):
         return None
-    pairs = [(reading.items(store.place(a)), reading.items(store.place(b))) for a, b in zip(best.runs, other.runs, strict=True)]
+    one, two = ([reading.items(store.place(run), v) for run, v in zip(e.runs, e.values, strict=True)] for e in (best, other))
+    pairs = list(zip(one, two, strict=True))
     if not all(len(a[0]) and len(a[0]) == len(b[0]) for a, b in pairs):
         return None
     keys = {(store.summary(run) or {}).get("items") for run in best.runs}

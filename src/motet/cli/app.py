@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import functools
 import sys
 from collections.abc import Callable
@@ -38,6 +39,18 @@ def guarded(command: Command) -> Command:
         except MotetError as error:
             typer.echo(f"motet: {error}", err=True)
             sys.exit(2 if isinstance(error, ConfigError) else 1)
+        except OSError as error:
+            if error.filename is None or error.errno not in (
+                errno.EACCES,
+                errno.EPERM,
+                errno.EROFS,
+                errno.ENOSPC,
+                errno.EDQUOT,
+            ):
+                raise  # a fault of ours: where it happened matters
+            what = f"'{error.filename}' cannot be written or read: {error.strerror}"
+            typer.echo(f"motet: {what}. Choose another place (--out), or make room or rights there.", err=True)
+            sys.exit(1)
 
     return guarded_command  # type: ignore[return-value]
 

@@ -82,7 +82,7 @@ def _carry_out(benchmark: Benchmark, jobs: int | None, dry: bool) -> None:
             jobs = min(jobs, len(waiting))
             share_out(benchmark.asked.device, jobs)
             crew.join(jobs)
-        estimate = estimated(waiting, stock, jobs)
+        estimate = estimated(waiting, stock, jobs, benchmark.readings)
         beside = "" if estimate.jobs == 1 else f", {estimate.jobs} side by side"
         left = f"About {duration(estimate.left(waiting))} for the {len(waiting)} that are left{beside}."
         typer.echo(f"{left} Results: {benchmark.folder}/")

@@ -62,9 +62,9 @@ def _verdict(first: Path, second: Path) -> str:
         return "No scores of single test items are kept for both (set evaluation.items=true for clients' own test sets)."
     one, two = (np.concatenate([found[owner] for owner in whole]) for found in items)
     strata = np.concatenate([np.full(len(items[0][owner]), i) for i, owner in enumerate(whole)])
-    found = paired_bootstrap(one, two, strata=strata)
+    found = paired_bootstrap(two, one, strata=strata)
     sure = "more than chance" if found.p < 0.05 else "not told apart from chance"
     return (
-        f"The first minus the second, item by item: {found.difference:+.4f} "
+        f"The second minus the first, item by item: {found.difference:+.4f} "
         f"(95 % interval {found.low:+.4f} to {found.high:+.4f}), p = {found.p:.4f} over {len(one):,} test items: {sure}."
     )

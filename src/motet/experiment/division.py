@@ -2,21 +2,31 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
 from motet.experiment.config import Choice
-from motet.experiment.options import choose, coerced, fill, options_of
+from motet.experiment.options import choose, coerced, fill, options_of, readied
 from motet.partitions import PARTITIONS, Partition
 from motet.partitions.local import merged, with_local_tests
 
+_FIXED = ("corpus", "seed")  # what a strategy is given, beside its options
 
-def divided(choice: Choice, corpus: Corpus, seed: Seed) -> Partition:
-    """As the strategy says.
 
-    Two options go with every strategy: `local_test`, a share of each client's rows for tests of its own, and `merge`, which
-    divides the corpus's training and test rows together first.
-    """
+class Asked(NamedTuple):
+    """A `partition` section, looked at before there is a corpus."""
+
+    maker: Callable[..., Partition]
+    options: dict[str, Any]
+    share: float | None
+    whole: bool
+
+
+def asked_for(choice: Choice) -> Asked:
+    """What cannot be meant is refused."""
     maker = choose(PARTITIONS, choice.type, "partition.type")
     given = dict(choice.options)
     share = coerced(given.pop("local_test", None), float | None, "partition.local_test")
@@ -28,6 +38,17 @@ def divided(choice: Choice, corpus: Corpus, seed: Seed) -> Partition:
     if share is not None and choice.type == "file":
         raise ConfigError("partition.local_test: a file says itself who is tested on what; give it to: motet partition make")
     wanted = {k: v for k, v in given.items() if k != "clients" or "clients" in options_of(maker)}
-    fixed = {"corpus": merged(corpus) if whole else corpus, "seed": seed.of("partition")}
+    readied(maker, wanted, f"partition {choice.type}", _FIXED)
+    return Asked(maker, wanted, share, whole)
+
+
+def divided(choice: Choice, corpus: Corpus, seed: Seed) -> Partition:
+    """As the strategy says.
+
+    Two options go with every strategy: `local_test`, a share of each client's rows for tests of its own, and `merge`, which
+    divides the corpus's training and test rows together first.
+    """
+    maker, wanted, share, whole = asked_for(choice)
+    fixed = dict(zip(_FIXED, (merged(corpus) if whole else corpus, seed.of("partition")), strict=True))
     made = fill(maker, wanted, f"partition {choice.type}", fixed)
     return made if share is None else with_local_tests(made, share, seed.of("partition"), whole)

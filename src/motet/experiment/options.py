@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import inspect
 import types
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 from motet.core.errors import ConfigError, meant
@@ -21,6 +21,11 @@ def options_of(maker: Callable[..., Any]) -> dict[str, inspect.Parameter]:
 def fill(maker: Callable[..., T], given: Mapping[str, Any], where: str, fixed: Mapping[str, Any] | None = None) -> T:
     """Call `maker` with the given options, checked against its signature; `fixed` are not the person's to give."""
     fixed = fixed or {}
+    return maker(**readied(maker, given, where, fixed), **{k: v for k, v in fixed.items() if k in options_of(maker)})
+
+
+def readied(maker: Callable[..., Any], given: Mapping[str, Any], where: str, fixed: Collection[str] = ()) -> dict[str, Any]:
+    """The given options as `maker` takes them; what is wrong with them is said without calling it."""
     taken = {name: p for name, p in options_of(maker).items() if name not in fixed}
     for name in given:
         if name not in taken:
@@ -31,7 +36,7 @@ def fill(maker: Callable[..., T], given: Mapping[str, Any], where: str, fixed: M
     missing = [n for n, p in taken.items() if p.default is inspect.Parameter.empty and n not in ready]
     if missing:
         raise ConfigError(f"{where}: option '{missing[0]}' is missing; give {where}.{missing[0]}=…")
-    return maker(**ready, **{k: v for k, v in fixed.items() if k in options_of(maker)})
+    return ready
 
 
 def choose(table: Mapping[str, T], name: Any, what: str) -> T:

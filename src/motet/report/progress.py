@@ -40,8 +40,7 @@ class Lines:
 
     def begin(self, name: str, rounds: int, done: int) -> None:
         self.name, self.rounds, self.first, self.began = name, rounds, done, time.monotonic()
-        if done:
-            self.note(f"{name}: going on after round {done} of {rounds}")
+        self.note(f"{name}: going on after round {done} of {rounds}" if done else f"{name}: {rounds} rounds")
 
     def cohort(self, round: int, clients: int) -> None: ...
     def client(self, seen: int, asked: int) -> None: ...
