@@ -25,6 +25,7 @@ from motet.benchmark.render import latex, markdown, number
 from motet.benchmark.session import Asked, Benchmark, load_benchmark, open_benchmark, write_results
 from motet.benchmark.stock import Stock
 from motet.benchmark.store import Store
+from motet.benchmark.story import stories_of
 from motet.benchmark.suite import Suite, chosen, load_suite, suite_of, suites
 from motet.benchmark.tables import Entry
 from motet.core.errors import ConfigError, RunError
@@ -506,3 +507,10 @@ def test_only_a_mean_over_items_is_tested_over_items(tmp_path: Path) -> None:
     assert len(Reading("accuracy").items(tmp_path, 75.0)[0]) == 4
     assert not len(Reading("best accuracy").items(tmp_path, 80.0)[0]), "of another round"
     assert not len(Reading("f1").items(tmp_path, 72.0)[0]), "another metric"
+
+
+def test_telling_a_benchmark_writes_nothing(finished: Benchmark) -> None:
+    before = {p: p.stat().st_mtime_ns for p in finished.folder.rglob("*")}
+    runs, told = stories_of(finished)
+    assert len(runs) == told["runs"]["done"] > 0
+    assert {p: p.stat().st_mtime_ns for p in finished.folder.rglob("*")} == before

@@ -64,6 +64,11 @@ class Benchmark:
         return runs_of(self.cells)
 
     @property
+    def summaries(self) -> list[dict[str, Any]]:
+        """Of the runs that are done."""
+        return [s for name in self.runs if (s := self.store.summary(name)) is not None]
+
+    @property
     def readings(self) -> dict[str, list[Reading]]:
         return readings_of(self.suite, self.cells)
 
@@ -111,12 +116,18 @@ def write_results(benchmark: Benchmark) -> list[Told]:
     tables, folder = benchmark.tables(), benchmark.folder
     for table in tables:
         draw_table(table, benchmark.picture(table.name))
-    summaries = [s for name in benchmark.runs if (s := benchmark.store.summary(name)) is not None]
-    text = f"# {benchmark.suite.title}\n\n{page(benchmark, tables, summaries)}"
+    text = f"# {benchmark.suite.title}\n\n{page(benchmark, tables)}"
     write_atomically(folder / "results.md", text.encode())
     tex = "\n".join(latex(table, f"{benchmark.suite.name}-{table.name}") for table in tables)
     write_atomically(folder / "results.tex", (tex + "\n").encode())
-    found: dict[str, Any] = {
+    write_json(folder / "results.json", results_of(benchmark, tables))
+    return tables
+
+
+def results_of(benchmark: Benchmark, tables: Sequence[Told]) -> dict[str, Any]:
+    """The tables and how they came about, as plain values."""
+    summaries = benchmark.summaries
+    return {
         "suite": benchmark.suite.name,
         "title": benchmark.suite.title,
         "paper": benchmark.suite.paper,
@@ -127,12 +138,11 @@ def write_results(benchmark: Benchmark) -> list[Told]:
         "machines": machines(summaries),
         "tables": {table.name: table.plain() for table in tables},
     }
-    write_json(folder / "results.json", found)
-    return tables
 
 
-def page(benchmark: Benchmark, tables: Sequence[Told], summaries: Sequence[dict[str, Any]]) -> str:
+def page(benchmark: Benchmark, tables: Sequence[Told]) -> str:
     """The tables as Markdown, and how they came about."""
+    summaries = benchmark.summaries
     seconds = sum(s["seconds"] for s in summaries)
     how = (
         f"`{command(benchmark)}`: {len(summaries)} of {len(benchmark.runs)} runs, {seconds / 60:.0f} minutes of running on "
