@@ -166,19 +166,26 @@ def _rank(
     sign = -1 if reading is not None and reading.lower_is_better else 1
     best = max(scored, key=lambda m: sign * (scored[m] or 0.0))
     entries[best][column] = replace(entries[best][column], best=True)
+    if reading is None or not all(_items(entries[m][column], reading, store) for m in scored):
+        return
     for method in scored:
-        if method != best and reading is not None:
+        if method != best:
             p = _p(entries[best][column], entries[method][column], reading, store)
             entries[method][column] = replace(entries[method][column], p=p)
+
+
+def _items(entry: Entry, reading: Reading, store: Store) -> list[tuple[np.ndarray, np.ndarray]]:
+    """The items of every run of an entry, and whose they are; nothing if some run's number is no mean over them."""
+    found = [reading.items(store.place(run), value) for run, value in zip(entry.runs, entry.values, strict=True)]
+    return found if all(len(scores) for scores, _ in found) else []
 
 
 def _p(best: Entry, other: Entry, reading: Reading, store: Store) -> float | None:
     """Paired over test items. Seeds judged on the same items are averaged first: one text judged thrice is still one text."""
     if len(best.runs) != len(other.runs):
         return None
-    one, two = ([reading.items(store.place(run), v) for run, v in zip(e.runs, e.values, strict=True)] for e in (best, other))
-    pairs = list(zip(one, two, strict=True))
-    if not all(len(a[0]) and len(a[0]) == len(b[0]) for a, b in pairs):
+    pairs = list(zip(_items(best, reading, store), _items(other, reading, store), strict=True))
+    if not all(len(a[0]) == len(b[0]) for a, b in pairs):
         return None
     keys = {(store.summary(run) or {}).get("items") for run in best.runs}
     same = len(keys) == 1 and all(np.array_equal(a[1], pairs[0][0][1]) for a, _ in pairs)
