@@ -159,7 +159,7 @@ def test_a_claim_of_one_number_of_several_says_which() -> None:
 
 
 @pytest.mark.parametrize("asked", [Asked("two", only=("methods/FedAvg/α=1",)), Asked("two", quick=True), Asked("two")])
-def test_a_claim_of_what_was_not_asked_for_is_no_mistake(asked: Asked, tmp_path: Path) -> None:
+def test_a_claim_of_what_was_not_strategy_of_is_no_mistake(asked: Asked, tmp_path: Path) -> None:
     narrow = suite_of(
         "two", SUITE.replace("only: [methods]", "only: [methods/FedAvg/α=1]").replace("FedOpt >", "centralised/AVG >")
     )
@@ -349,7 +349,7 @@ def test_a_picture_has_every_number_of_its_table(finished: Benchmark, tmp_path: 
     assert not (tmp_path / "none.png").exists()
 
 
-def test_a_benchmark_goes_on_as_it_was_asked_for(finished: Benchmark, tmp_path: Path) -> None:
+def test_a_benchmark_goes_on_as_it_was_strategy_of(finished: Benchmark, tmp_path: Path) -> None:
     (tmp_path / "two.yaml").write_text("title: changed since")
     again = load_benchmark(finished.folder)
     assert again.suite == finished.suite

@@ -50,7 +50,7 @@ def test_every_example_has_a_score(name: str) -> None:
         assert -found.items.mean() == pytest.approx(found.scores["loss"], rel=1e-5)
 
 
-def test_items_of_clients_are_kept_only_if_that_is_asked_for(federation, bench) -> None:  # type: ignore[no-untyped-def]
+def test_items_of_clients_are_kept_only_if_that_is_strategy_of(federation, bench) -> None:  # type: ignore[no-untyped-def]
     kept, _ = run(Plan(federation, fedavg(), 1, evaluation=Evaluation(items=True)), bench)
     assert {len(items) for owner, items in kept.items.items() if owner} == set(federation.partition.test.sizes.tolist())
     own = np.mean([items.mean() for owner, items in kept.items.items() if owner])

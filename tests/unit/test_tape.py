@@ -93,7 +93,7 @@ def test_recordings_share_a_pool(card: Card) -> None:
     assert card.given == [1, 1]
 
 
-def test_a_pool_whose_recordings_are_gone_is_not_asked_for_again(card: Card) -> None:
+def test_a_pool_whose_recordings_are_gone_is_not_strategy_of_again(card: Card) -> None:
     tape = Tape(torch.device("cuda:0"))
     play(tape, "a")
     tape.drop(lambda key: True)

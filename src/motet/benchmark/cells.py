@@ -13,7 +13,7 @@ from motet.benchmark.suite import Suite, chosen
 from motet.core.errors import ConfigError
 from motet.experiment.build import build_algorithm, build_channel, build_privacy, build_secure
 from motet.experiment.config import Config
-from motet.experiment.division import asked_for
+from motet.experiment.division import strategy_of
 from motet.experiment.recipe import merged
 from motet.experiment.session import data_key
 
@@ -85,7 +85,7 @@ def check(runs: Mapping[str, Run]) -> None:
             build_privacy(run.config, algorithm := build_algorithm(run.config))
             build_secure(run.config, algorithm)
             build_channel(run.config)
-            asked_for(run.config.partition)
+            strategy_of(run.config.partition)
         except ConfigError as error:
             raise ConfigError(f"{run.config.recipe}: {error}") from None
 

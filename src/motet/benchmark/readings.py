@@ -27,6 +27,7 @@ from motet.experiment.config import Config
 from motet.experiment.record import DEV_ITEMS, ITEMS, Row, of_one_client, read_items, read_record, spread
 from motet.experiment.scores import LOWER, by_round
 
+_AFTER = re.compile(r"(\S+) after (\d+)")
 ROUNDING = 0.05  # of a number in per cent
 _KINDS = ("", "own", "worst", "common", "best", "dev-best")
 _MOVED = {"MB": ("payload_up", "payload_down"), "MB up": ("payload_up",), "MB down": ("payload_down",)}
@@ -36,7 +37,7 @@ def metric_of(shows: str) -> str | None:
     """The metric that is shown, if it is one; what can be read off no run at all is refused."""
     if shows in (*_MOVED, "seconds") or re.fullmatch(r"(rounds|MB) to [\d.]+", shows):
         return None
-    if found := re.fullmatch(r"(\S+) after \d+", shows):
+    if found := _AFTER.fullmatch(shows):
         return found[1]
     kind, _, metric = shows.rpartition(" ")
     if kind not in _KINDS:
@@ -77,7 +78,7 @@ class Reading:
         rows = read_record(folder).rows
         if found := re.fullmatch(r"(rounds|MB) to ([\d.]+)", self.shows):
             return _reached(rows, summary["headline"], float(found[2]), found[1])
-        if found := re.fullmatch(r"(\S+) after (\d+)", self.shows):
+        if found := _AFTER.fullmatch(self.shows):
             metric = summary["headline"] if found[1] == "headline" else found[1]
             value = by_round(rows, self.split).get(int(found[2]), {}).get(metric)
             return None if value is None else self.scale * value
@@ -104,8 +105,8 @@ class Reading:
         metric = metric_of(self.shows)
         if metric is not None and metric not in (*measures, "headline", "loss", "epsilon"):
             raise ConfigError(f"shows: '{self.shows}': this task has {', '.join(measures)}.{meant(metric, measures)}")
-        if found := re.fullmatch(r"\S+ after (\d+)", self.shows):
-            number, every = int(found[1]), config.evaluation.every
+        if found := _AFTER.fullmatch(self.shows):
+            number, every = int(found[2]), config.evaluation.every
             if number > config.rounds or (number % every and number != config.rounds):
                 raise ConfigError(
                     f"shows: '{self.shows}': there are {config.rounds} rounds, judged after every {every}; name one of those."

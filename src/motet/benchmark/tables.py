@@ -166,33 +166,37 @@ def _rank(
     sign = -1 if reading is not None and reading.lower_is_better else 1
     best = max(scored, key=lambda m: sign * (scored[m] or 0.0))
     entries[best][column] = replace(entries[best][column], best=True)
-    if reading is None or not all(_items(entries[m][column], reading, store) for m in scored):
+    items = {m: _items(entries[m][column], reading, store) if reading is not None else [] for m in scored}
+    if reading is None or not all(items.values()):
         return
+    seen = {(store.summary(run) or {}).get("items") for run in entries[best][column].runs}
     for method in scored:
         if method != best:
-            p = _p(entries[best][column], entries[method][column], reading, store)
+            p = _p(items[best], items[method], own=reading.own, same=len(seen) == 1)
             entries[method][column] = replace(entries[method][column], p=p)
 
 
-def _items(entry: Entry, reading: Reading, store: Store) -> list[tuple[np.ndarray, np.ndarray]]:
+Items = list[tuple[np.ndarray, np.ndarray]]  # of each run
+
+
+def _items(entry: Entry, reading: Reading, store: Store) -> Items:
     """The items of every run of an entry, and whose they are; nothing if some run's number is no mean over them."""
     found = [reading.items(store.place(run), value) for run, value in zip(entry.runs, entry.values, strict=True)]
     return found if all(len(scores) for scores, _ in found) else []
 
 
-def _p(best: Entry, other: Entry, reading: Reading, store: Store) -> float | None:
+def _p(best: Items, other: Items, own: bool, same: bool) -> float | None:
     """Paired over test items. Seeds judged on the same items are averaged first: one text judged thrice is still one text."""
-    if len(best.runs) != len(other.runs):
+    if len(best) != len(other):
         return None
-    pairs = list(zip(_items(best, reading, store), _items(other, reading, store), strict=True))
+    pairs = list(zip(best, other, strict=True))
     if not all(len(a[0]) == len(b[0]) for a, b in pairs):
         return None
-    keys = {(store.summary(run) or {}).get("items") for run in best.runs}
-    same = len(keys) == 1 and all(np.array_equal(a[1], pairs[0][0][1]) for a, _ in pairs)
-    join = (lambda arrays: np.mean(arrays, axis=0)) if same and not reading.own else np.concatenate
+    alike = same and all(np.array_equal(a[1], pairs[0][0][1]) for a, _ in pairs)
+    join = (lambda arrays: np.mean(arrays, axis=0)) if alike and not own else np.concatenate
     first, second = join([a[0] for a, _ in pairs]), join([b[0] for _, b in pairs])
     strata = None
-    if reading.own:
+    if own:
         sizes = [int(a[1].max()) + 1 for a, _ in pairs]
         strata = np.concatenate([a[1] + sum(sizes[:i]) for i, (a, _) in enumerate(pairs)])
     try:

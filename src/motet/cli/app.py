@@ -23,6 +23,9 @@ app = typer.Typer(
 Command = TypeVar("Command", bound=Callable[..., None])
 
 
+_RIGHTS_OR_ROOM = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
+
+
 def guarded(command: Command) -> Command:
     """A mistake ends in a sentence. Exit status: 0 well, 1 a failed run, 2 a wrong configuration, 130 interrupted."""
 
@@ -40,13 +43,7 @@ def guarded(command: Command) -> Command:
             typer.echo(f"motet: {error}", err=True)
             sys.exit(2 if isinstance(error, ConfigError) else 1)
         except OSError as error:
-            if error.filename is None or error.errno not in (
-                errno.EACCES,
-                errno.EPERM,
-                errno.EROFS,
-                errno.ENOSPC,
-                errno.EDQUOT,
-            ):
+            if error.filename is None or error.errno not in _RIGHTS_OR_ROOM:
                 raise  # a fault of ours: where it happened matters
             what = f"'{error.filename}' cannot be written or read: {error.strerror}"
             typer.echo(f"motet: {what}. Choose another place (--out), or make room or rights there.", err=True)

@@ -16,7 +16,7 @@ from motet.partitions.local import merged, with_local_tests
 _FIXED = ("corpus", "seed")  # what a strategy is given, beside its options
 
 
-class Asked(NamedTuple):
+class Strategy(NamedTuple):
     """A `partition` section, looked at before there is a corpus."""
 
     maker: Callable[..., Partition]
@@ -25,7 +25,7 @@ class Asked(NamedTuple):
     whole: bool
 
 
-def asked_for(choice: Choice) -> Asked:
+def strategy_of(choice: Choice) -> Strategy:
     """What cannot be meant is refused."""
     maker = choose(PARTITIONS, choice.type, "partition.type")
     given = dict(choice.options)
@@ -39,7 +39,7 @@ def asked_for(choice: Choice) -> Asked:
         raise ConfigError("partition.local_test: a file says itself who is tested on what; give it to: motet partition make")
     wanted = {k: v for k, v in given.items() if k != "clients" or "clients" in options_of(maker)}
     readied(maker, wanted, f"partition {choice.type}", _FIXED)
-    return Asked(maker, wanted, share, whole)
+    return Strategy(maker, wanted, share, whole)
 
 
 def divided(choice: Choice, corpus: Corpus, seed: Seed) -> Partition:
@@ -48,7 +48,7 @@ def divided(choice: Choice, corpus: Corpus, seed: Seed) -> Partition:
     Two options go with every strategy: `local_test`, a share of each client's rows for tests of its own, and `merge`, which
     divides the corpus's training and test rows together first.
     """
-    maker, wanted, share, whole = asked_for(choice)
+    maker, wanted, share, whole = strategy_of(choice)
     fixed = dict(zip(_FIXED, (merged(corpus) if whole else corpus, seed.of("partition")), strict=True))
     made = fill(maker, wanted, f"partition {choice.type}", fixed)
     return made if share is None else with_local_tests(made, share, seed.of("partition"), whole)

@@ -91,7 +91,7 @@ class _Norms(torch.autograd.Function):
 
 
 def row_sums(x: Tensor) -> Tensor:
-    """[clients, rows, width] → [clients, width], as a product: on a GPU twice as fast as a sum over an axis in the middle."""
+    """[clients, rows, width] → [clients, width], as a product: on an H200 1.1 to 2.6 times as fast as the sum."""
     return torch.bmm(x.new_ones(x.shape[0], 1, x.shape[1]), x).squeeze(1)
 
 
