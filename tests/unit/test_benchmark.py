@@ -159,7 +159,7 @@ def test_a_claim_of_one_number_of_several_says_which() -> None:
 
 
 @pytest.mark.parametrize("asked", [Asked("two", only=("methods/FedAvg/α=1",)), Asked("two", quick=True), Asked("two")])
-def test_a_claim_of_what_was_not_strategy_of_is_no_mistake(asked: Asked, tmp_path: Path) -> None:
+def test_a_claim_of_what_was_not_asked_for_is_no_mistake(asked: Asked, tmp_path: Path) -> None:
     narrow = suite_of(
         "two", SUITE.replace("only: [methods]", "only: [methods/FedAvg/α=1]").replace("FedOpt >", "centralised/AVG >")
     )

@@ -24,7 +24,7 @@ def texts(count: int, words: int) -> Examples:
     return Examples(Features("t", {"input_ids": Ragged.of(rows)}), np.arange(count))
 
 
-def test_a_seventh_of_the_words_is_strategy_of_and_most_of_them_are_hidden() -> None:
+def test_a_seventh_of_the_words_is_asked_for_and_most_of_them_are_hidden() -> None:
     examples = texts(200, 100)
     lesson = masked(examples, MARKS, np.random.default_rng(0))
     ids, before = (e.batch(np.arange(200))["input_ids"].numpy() for e in (lesson, examples))

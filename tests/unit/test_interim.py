@@ -64,7 +64,7 @@ def test_answers_of_another_round_are_forgotten(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("damage", [b"", b"rubbish"])
-def test_an_answer_that_was_half_written_is_strategy_of_again(damage: bytes, tmp_path: Path) -> None:
+def test_an_answer_that_was_half_written_is_asked_for_again(damage: bytes, tmp_path: Path) -> None:
     interim, _, _ = server(tmp_path)
     interim.ask(question(1))
     interim.ask(question(2))

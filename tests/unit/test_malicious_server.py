@@ -99,7 +99,7 @@ def server(request: pytest.FixtureRequest) -> Server:
     return Server(made)
 
 
-def test_both_secrets_of_one_client_cannot_be_strategy_of_one_after_the_other(server: Server) -> None:
+def test_both_secrets_of_one_client_cannot_be_asked_for_one_after_the_other(server: Server) -> None:
     alive = server.uploaded()
     signatures = {c: server.value(c, "confirm", alive) for c in alive}
     for client in alive:
@@ -181,7 +181,7 @@ def test_no_stage_comes_twice(server: Server) -> None:
     server.refused(client, "share", Introduce({}), "every stage comes once")
 
 
-def test_two_uploads_strategy_of_at_once_do_not_share_a_mask(server: Server) -> None:
+def test_two_uploads_asked_for_at_once_do_not_share_a_mask(server: Server) -> None:
     mail = server.mail()
     client = server.names[0]
     both = [server.request(client, "upload", Deliver(mail[client])) for _ in range(2)]

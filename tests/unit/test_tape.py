@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import itertools
 import sys
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -93,7 +95,7 @@ def test_recordings_share_a_pool(card: Card) -> None:
     assert card.given == [1, 1]
 
 
-def test_a_pool_whose_recordings_are_gone_is_not_strategy_of_again(card: Card) -> None:
+def test_a_pool_whose_recordings_are_gone_is_not_used_again(card: Card) -> None:
     tape = Tape(torch.device("cuda:0"))
     play(tape, "a")
     tape.drop(lambda key: True)
@@ -140,3 +142,24 @@ def test_a_recording_without_room_says_so_and_can_be_tried_again(card: Card) -> 
     room = True
     play(tape, "large", large)
     assert ("large",) in tape.graphs
+
+
+class Held:
+    """Stands for the gradients' graph of a step, which remembers how many clients there were."""
+
+
+def test_a_recording_that_fails_keeps_nothing_of_its_step(card: Card) -> None:
+    seen: list[weakref.ref[Held]] = []
+
+    def waits_for_the_host() -> None:
+        held = Held()
+        seen.append(weakref.ref(held))
+        if card.current == "recording":
+            raise RuntimeError("operation not permitted when stream is capturing")
+
+    gc.disable()  # what nobody refers to is gone at once; a circle of references would wait for the collector
+    try:
+        play(Tape(torch.device("cuda:0")), "waits", waits_for_the_host)
+        assert [ref() for ref in seen] == [None] * len(seen)
+    finally:
+        gc.enable()

@@ -42,12 +42,11 @@ class Tape:
                 step()
         except RuntimeError as error:
             self._recover(before, pool)
-            first = error.__context__  # ending a recording that failed fails too
-            cause = first if isinstance(first, RuntimeError) else error
-            if isinstance(cause, torch.OutOfMemoryError):
-                raise cause from None
+            if isinstance(_cause(error), torch.OutOfMemoryError):
+                raise _cause(error) from None
             self.spoilt.add(kind)  # something in this model's step waits for the host
-            logging.getLogger("motet").warning("steps are not recorded, and take longer (%s)", str(cause).splitlines()[0])
+            why = str(_cause(error)).splitlines()[0]
+            logging.getLogger("motet").warning("steps are not recorded, and take longer (%s)", why)
             return False
         self.graphs[key] = graph
         return True
@@ -77,3 +76,10 @@ class Tape:
         """Let go of all recordings and of their memory, and of what is known of packs that may be gone."""
         self.drop(lambda _: True)
         self.spoilt.clear()
+
+
+def _cause(error: RuntimeError) -> RuntimeError:
+    """Ending a recording that failed fails too. Not to be kept in the frame that caught the error: the error refers to that
+    frame, and the circle would keep the step's gradients' graph, which knows how many clients there were, from going."""
+    first = error.__context__
+    return first if isinstance(first, RuntimeError) else error
