@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 
@@ -21,6 +22,8 @@ from motet.learning.bench import Alone
 from motet.models.load import ModelChoice
 from motet.report.progress import Silent
 from tests.sizes import SMALL
+
+os.environ.setdefault("TRITON_INTERPRET", "1")  # Triton, which nothing here has imported yet, looks at it when it is
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

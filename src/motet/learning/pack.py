@@ -293,8 +293,11 @@ class Pack:
     def _side_by_side(self, first: Tensor) -> Iterator[None]:
         """While it runs, the module's leaves know how many rows each client brings."""
         self.crowd.rows = len(first) // self.crowd.clients
-        with nullcontext() if self.device.type == "cpu" and self.way == "plain" else masked_attention():
-            yield
+        try:
+            with nullcontext() if self.device.type == "cpu" and self.way == "plain" else masked_attention():
+                yield
+        finally:
+            self.crowd.known = None  # else it would hold on to the gradients' graph of this pass
 
     def _one(self, own: Mapping[str, Tensor], inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         output = functional_call(self.module, dict(own), kwargs=inputs)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
+from functools import cache, partial
+from importlib import import_module
+from types import ModuleType
 from typing import Any
 
 import torch
@@ -26,6 +28,7 @@ class Crowd:
 
     clients: int = 1
     rows: int = 1
+    known: tuple[Tensor, int, Tensor] | None = None  # what was last rounded for a product, its version, and how it is rounded
 
     def split(self, x: Tensor, what: str) -> Tensor:
         """[clients·rows, …] → [clients, rows, …]; a [1, …] input belongs to every row. Other sizes are not guessed at."""
@@ -40,6 +43,14 @@ class Crowd:
         """[clients, rows or 1, …] → [clients·rows, …]."""
         return y.expand(-1, self.rows, *y.shape[2:]).flatten(0, 1)
 
+    def rounded(self, x: Tensor, split: Tensor, kind: torch.dtype) -> Tensor:
+        """`split`, which is x with another shape, for a product. Several in a row read the same: it is rounded once."""
+        if x.dtype == kind:
+            return split
+        if self.known is None or self.known[0] is not x or self.known[1] != x._version or self.known[2].dtype != kind:
+            self.known = (x, x._version, split.to(kind))
+        return self.known[2].view(split.shape)
+
 
 class _Products(torch.autograd.Function):
     """x·w of every client, [clients, rows, in] and [clients, in, out], plus a bias.
@@ -53,7 +64,10 @@ class _Products(torch.autograd.Function):
         ctx.save_for_backward(x, weight)
         ctx.turned, ctx.biased = turned, bias is not None
         w = weight.transpose(1, 2) if turned else weight
-        return torch.bmm(x, w) if bias is None else torch.baddbmm(bias.unsqueeze(1), x, w)
+        if bias is None:
+            return torch.bmm(x, w)
+        fused = kernels_for(x)
+        return torch.baddbmm(bias.unsqueeze(1), x, w) if fused is None else fused.filled(bias, x.shape[1]).baddbmm_(x, w)
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
@@ -88,6 +102,19 @@ class _Norms(torch.autograd.Function):
             to_x = torch.ops.aten.native_layer_norm_backward(outer, x, x.shape[-1:], mean, scale, None, None, wanted)[0]
         to_weight = row_sums(gradient * y) if into_weight else None
         return to_x, to_weight, row_sums(gradient) if into_bias else None, None
+
+
+@cache
+def _kernels() -> ModuleType | None:
+    try:
+        return import_module("motet.learning.kernels")
+    except ImportError:  # Triton comes with torch for GPUs, but not on every system
+        return None
+
+
+def kernels_for(x: Tensor) -> ModuleType | None:
+    """Our own kernels, where there are any for such a tensor: its rows in one pass instead of several."""
+    return _kernels() if x.is_cuda else None
 
 
 def row_sums(x: Tensor) -> Tensor:
@@ -137,9 +164,16 @@ class PackedLayerNorm(nn.LayerNorm):
         split = self.crowd.split(x, "LayerNorm")
         weight = self.weight.expand(clients, width)  # or one that is frozen, beside a trained bias
         bias = weight.new_zeros(clients, width) if self.bias is None else self.bias.expand(clients, width)
-        flat = split.reshape(clients, -1, width).to(weight.dtype)
-        y: Tensor = _Norms.apply(flat, weight, bias, self.eps)  # type: ignore[no-untyped-call]
-        return self.crowd.join(y.view(split.shape))
+        flat, fused = split.reshape(clients, -1, width), kernels_for(x)
+        if fused is None or width > fused.WIDEST:
+            y: Tensor = _Norms.apply(flat.to(weight.dtype), weight, bias, self.eps)  # type: ignore[no-untyped-call]
+            return self.crowd.join(y.view(split.shape))
+        half = torch.is_autocast_enabled(x.device.type) and torch.get_autocast_dtype(x.device.type) == torch.bfloat16
+        y, rounded = fused.Norms.apply(flat, weight, bias, self.eps, half)
+        joined = self.crowd.join(y.view(split.shape))
+        if rounded is not None:
+            self.crowd.known = (joined, joined._version, rounded)
+        return joined
 
 
 class PackedScale(nn.Module):
@@ -255,7 +289,8 @@ def _affine(crowd: Crowd, x: Tensor, weight: Tensor, bias: Tensor | None, turned
     flat = split.flatten(1, -2) if split.dim() > 2 else split.unsqueeze(1)
     if torch.is_autocast_enabled(x.device.type):  # what autocast does for a product, which it does not see inside ours
         kind = torch.get_autocast_dtype(x.device.type)
-        flat, weight, bias = flat.to(kind), weight.to(kind), None if bias is None else bias.to(kind)
+        flat = crowd.rounded(x, flat, kind)
+        weight, bias = weight.to(kind), None if bias is None else bias.to(kind)
     y: Tensor = _Products.apply(flat, weight, bias, turned)  # type: ignore[no-untyped-call]
     return crowd.join(y.view(*split.shape[:-1], -1))
 
