@@ -15,10 +15,12 @@ from motet.algorithms import atc
 from motet.algorithms.atc.assign import Assign
 from motet.algorithms.atc.between import Between
 from motet.algorithms.atc.contrast import Contrast, ContrastState
+from motet.algorithms.atc.course import Own, moments_taken
 from motet.algorithms.fedavg import FedAvg
 from motet.algorithms.phases import Phase, Phases
 from motet.core.errors import ConfigError, PrivacyError, RunError
 from motet.core.layers import Layers
+from motet.core.params import Params
 from motet.core.program import Round
 from motet.core.script import gather, play
 from motet.experiment.build import build_federation, build_secure
@@ -27,6 +29,7 @@ from motet.experiment.federation import Federation
 from motet.experiment.run import Running
 from motet.experiment.shelf import Shelf
 from motet.learning.backbone import Contrasted
+from motet.learning.jobs import Momenta
 from motet.learning.objectives import CrossEntropy
 from motet.learning.pack import Pack
 from motet.learning.solver import Solver
@@ -297,3 +300,13 @@ def test_a_large_model_lies_on_disk_and_is_the_same(backbone_federation: Federat
 def test_the_share_of_a_phase_is_checked() -> None:
     with pytest.raises(ConfigError, match="share of assign"):
         Phase(Assign(SOLVER), -0.1)
+
+
+def test_moments_stay_where_they_were_kept_until_they_are_needed() -> None:
+    on_device = Params.of({"a": torch.zeros(2), "b": torch.zeros(3)})
+    model = Params(on_device.layout, on_device.flat.to("meta"))  # stands for a device: all clients of a round wait at once
+    kept = Params.of({"b": torch.tensor([1.0, 2.0, 3.0])})
+    taken = moments_taken(Own(None, Momenta(7, (kept, kept))), model)
+    assert taken is not None
+    assert taken.steps == 7
+    assert [moment.flat.tolist() for moment in taken.moments] == [[0, 0, 1, 2, 3]] * 2

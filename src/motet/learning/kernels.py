@@ -21,9 +21,9 @@ _card: Any = torch.cuda.device_of  # of a tensor; Triton would take the current 
 
 @triton.jit
 def _norm(
-    x: Any, weight: Any, bias: Any, y: Any, halved: Any, mean: Any, scale: Any, rows: Any, width: Any, eps: Any,
+    x, weight, bias, y, halved, mean, scale, rows, width, eps,
     half: tl.constexpr, tall: tl.constexpr, wide: tl.constexpr,
-) -> None:  # fmt: skip
+):  # type: ignore[no-untyped-def]  # fmt: skip
     client = tl.program_id(1).to(tl.int64)
     row = tl.program_id(0) * tall + tl.arange(0, tall)
     column = tl.arange(0, wide)
@@ -46,9 +46,9 @@ def _norm(
 
 @triton.jit
 def _unnorm(
-    first: Any, second: Any, x: Any, mean: Any, scale: Any, weight: Any, to_x: Any, sums: Any, rows: Any, width: Any,
+    first, second, x, mean, scale, weight, to_x, sums, rows, width,
     one: tl.constexpr, other: tl.constexpr, tiles: tl.constexpr, tall: tl.constexpr, wide: tl.constexpr,
-) -> None:  # fmt: skip
+):  # type: ignore[no-untyped-def]  # fmt: skip
     part, parts, client, clients = tl.program_id(0), tl.num_programs(0), tl.program_id(1).to(tl.int64), tl.num_programs(1)
     column = tl.arange(0, wide)
     times = tl.load(weight + client * width + column, mask=column < width, other=0.0)
@@ -79,7 +79,7 @@ def _unnorm(
 
 
 @triton.jit
-def _fill(y: Any, bias: Any, rows: Any, width: Any, tall: tl.constexpr, wide: tl.constexpr) -> None:
+def _fill(y, bias, rows, width, tall: tl.constexpr, wide: tl.constexpr):  # type: ignore[no-untyped-def]
     client = tl.program_id(1).to(tl.int64)
     row = tl.program_id(0) * tall + tl.arange(0, tall)
     column = tl.program_id(2) * wide + tl.arange(0, wide)

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
+
 from motet.core.errors import ConfigError
 from motet.core.layers import Layers
 from motet.core.messages import message
@@ -38,10 +40,15 @@ class Own:
 
 
 def moments_taken(own: Own | None, model: Params) -> Momenta | None:
-    """The moments for the whole model; zero where none were kept."""
+    """The moments for the whole model; zero where none were kept. They stay where they were kept, which may be the host's memory:
+    all clients of a round ask at once, and twice their models is much for a device that trains a few at a time."""
     if own is None or own.momenta is None:
         return None
-    return Momenta(own.momenta.steps, tuple(model.zeros().with_(m) for m in own.momenta.moments))
+    return Momenta(own.momenta.steps, tuple(_none_on(m.flat.device, model).with_(m) for m in own.momenta.moments))
+
+
+def _none_on(device: torch.device, model: Params) -> Params:
+    return Params(model.layout, torch.zeros(model.layout.size, device=device))
 
 
 def moments_kept(own: Own | None, now: Momenta | None, model: Params, trained: Layers, kept: Layers) -> Momenta | None:
