@@ -40,8 +40,11 @@ class Own:
 
 
 def moments_taken(own: Own | None, model: Params) -> Momenta | None:
-    """The moments for the whole model; zero where none were kept. They stay where they were kept, which may be the host's memory:
-    all clients of a round ask at once, and twice their models is much for a device that trains a few at a time."""
+    """The moments for the whole model; zero where none were kept.
+
+    They stay where they were kept, which may be the host's memory: all clients of a round ask at once, and twice the size of
+    all their models is much for a device that trains a few at a time.
+    """
     if own is None or own.momenta is None:
         return None
     return Momenta(own.momenta.steps, tuple(_none_on(m.flat.device, model).with_(m) for m in own.momenta.moments))
