@@ -20,10 +20,10 @@ _card: Any = torch.cuda.device_of  # of a tensor; Triton would take the current 
 
 
 @triton.jit
-def _norm(
+def _norm(  # type: ignore[no-untyped-def]
     x, weight, bias, y, halved, mean, scale, rows, width, eps,
     half: tl.constexpr, tall: tl.constexpr, wide: tl.constexpr,
-):  # type: ignore[no-untyped-def]  # fmt: skip
+):  # fmt: skip
     client = tl.program_id(1).to(tl.int64)
     row = tl.program_id(0) * tall + tl.arange(0, tall)
     column = tl.arange(0, wide)
@@ -45,10 +45,10 @@ def _norm(
 
 
 @triton.jit
-def _unnorm(
+def _unnorm(  # type: ignore[no-untyped-def]
     first, second, x, mean, scale, weight, to_x, sums, rows, width,
     one: tl.constexpr, other: tl.constexpr, tiles: tl.constexpr, tall: tl.constexpr, wide: tl.constexpr,
-):  # type: ignore[no-untyped-def]  # fmt: skip
+):  # fmt: skip
     part, parts, client, clients = tl.program_id(0), tl.num_programs(0), tl.program_id(1).to(tl.int64), tl.num_programs(1)
     column = tl.arange(0, wide)
     times = tl.load(weight + client * width + column, mask=column < width, other=0.0)
