@@ -16,7 +16,7 @@ import pytest
 
 import motet
 from motet import cli
-from motet.benchmark.session import load_benchmark
+from motet.benchmark.session import Asked, load_benchmark, open_benchmark
 
 SUITE = """
 title: Small
@@ -48,6 +48,19 @@ def finished(*words: str, cwd: Path) -> tuple[int, str, str]:
         except SystemExit as end:
             status = int(end.code or 0)
     return status, out.getvalue(), err.getvalue()
+
+
+def test_a_helper_does_what_its_parent_was_asked_whoever_asks_something_else_meanwhile(place: Path) -> None:
+    first = Asked("small.yaml", 1, only=("methods/FedOpt",), device="cpu")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.chdir(place)
+        open_benchmark(first, Path("asked"))
+        open_benchmark(Asked("small.yaml", 1, only=("methods/alone",), device="cpu"), Path("asked"))
+    status, _, err = finished(*first.words(), "--out", "asked", "--beside", str(os.getppid()), cwd=place)
+    assert status == 0, err
+    done = [json.loads(path.read_text())["algorithm"] for path in (place / "asked").glob("runs/*/summary.json")]
+    assert done == ["fedopt"]
+    assert load_benchmark(place / "asked").asked.only == ("methods/alone",), "a helper writes nothing down"
 
 
 def scores(folder: Path) -> dict[str, list[float]]:
@@ -123,13 +136,19 @@ def test_a_run_that_fails_stops_nobody_else_and_is_said(place: Path) -> None:
     assert len(load_benchmark(place / "broken").failures()) == 1
 
 
+@pytest.fixture(scope="module")
+def pair(place: Path) -> None:
+    """Two runs, called one and two."""
+    settings = ["data.limit=60", "data.test_limit=40", "rounds=3", "transport.workers=0"]
+    for name, algorithm in (("one", "fedavg"), ("two", "fedopt")):
+        assert finished("run", "toy-classification", *settings, f"algorithm={algorithm}", "--out", name, cwd=place)[0] == 0
+
+
+@pytest.mark.usefixtures("pair")
 def test_runs_are_reported_compared_and_replayed(place: Path, whole: Path) -> None:
     status, out, err = finished("report", "whole", cwd=place)
     assert status == 0, err
     assert (whole / "report.html").stat().st_size > 1_000_000
-    settings = ["data.limit=60", "data.test_limit=40", "rounds=3", "transport.workers=0"]
-    for name, algorithm in (("one", "fedavg"), ("two", "fedopt")):
-        assert finished("run", "toy-classification", *settings, f"algorithm={algorithm}", "--out", name, cwd=place)[0] == 0
     status, out, err = finished("compare", "one", "two", cwd=place)
     assert status == 0, err
     assert "algorithm.type" in out
@@ -146,6 +165,7 @@ def test_runs_are_reported_compared_and_replayed(place: Path, whole: Path) -> No
     assert (place / "one" / "metrics.jsonl").read_bytes() == before  # looking changes nothing
 
 
+@pytest.mark.usefixtures("pair")
 @pytest.mark.parametrize(
     ("words", "says"),
     [

@@ -36,6 +36,12 @@ class Asked:
     only: tuple[str, ...] = ()
     device: str = "auto"
 
+    def words(self) -> list[str]:
+        """Of the command that asks this."""
+        seeds = [] if self.seeds is None else ["--seeds", str(self.seeds)]
+        only = [word for pattern in self.only for word in ("--only", pattern)]
+        return ["bench", self.suite, *(["--quick"] if self.quick else []), *seeds, *only, "--device", self.device]
+
 
 @dataclass(frozen=True, eq=False)
 class Benchmark:
@@ -103,11 +109,12 @@ def open_benchmark(asked: Asked, folder: Path) -> Benchmark:
     return made
 
 
-def load_benchmark(folder: Path) -> Benchmark:
-    """A benchmark as it was begun, whatever has become of the suite since."""
+def load_benchmark(folder: Path, asked: Asked | None = None) -> Benchmark:
+    """A benchmark as it was begun, whatever has become of the suite since; or what else was `asked` of it."""
     if not (folder / "asked.json").exists():
         raise ConfigError(f"'{folder}' is no benchmark: there is no asked.json in it. Begin one with: motet bench SUITE")
-    asked: Asked = fill(Asked, json.loads((folder / "asked.json").read_text("utf-8")), "asked.json")
+    if asked is None:
+        asked = fill(Asked, json.loads((folder / "asked.json").read_text("utf-8")), "asked.json")
     return Benchmark(folder, asked, suite_of(Path(asked.suite).stem, (folder / "suite.yaml").read_text("utf-8")))
 
 

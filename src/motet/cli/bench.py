@@ -41,14 +41,11 @@ def bench(
     """Every table of a paper with one command: methods × corpora × partitions × seeds. What is done is not done again."""
     from motet.benchmark.session import Asked, default_folder, load_benchmark, open_benchmark
 
-    folder = out or default_folder(suite, quick)
-    if resume:
-        benchmark = load_benchmark(folder)
-    else:
-        benchmark = open_benchmark(Asked(suite, seeds, quick, tuple(only or ()), device), folder)
-    if beside is not None:
-        _help(benchmark, beside, jobs or 1)
+    folder, asked = out or default_folder(suite, quick), Asked(suite, seeds, quick, tuple(only or ()), device)
+    if beside is not None:  # what the other asked, and not what stands in the folder: a third may have asked since
+        _help(load_benchmark(folder, asked), beside, jobs or 1)
         return
+    benchmark = load_benchmark(folder) if resume else open_benchmark(asked, folder)
     if resume:
         benchmark.store.forgive(benchmark.runs)
     told = dry and into is not None  # only the tables, of what is done
@@ -76,7 +73,7 @@ def _carry_out(benchmark: Benchmark, jobs: int | None, dry: bool) -> None:
     )
     if not waiting:
         return
-    again = ["bench", benchmark.asked.suite, "--resume", "--out", str(benchmark.folder), "--beside", str(os.getpid())]
+    again = [*benchmark.asked.words(), "--out", str(benchmark.folder), "--beside", str(os.getpid())]
     with Stock() as stock, Crew(again, benchmark.folder) as crew:
         if jobs is not None and not dry:  # nobody waits for an estimate whose answer is not asked for
             jobs = min(jobs, len(waiting))
