@@ -349,7 +349,20 @@ def test_a_picture_has_every_number_of_its_table(finished: Benchmark, tmp_path: 
     assert not (tmp_path / "none.png").exists()
 
 
-def test_a_benchmark_goes_on_as_it_was_strategy_of(finished: Benchmark, tmp_path: Path) -> None:
+def test_one_methods_numbers_stand_in_one_panel(finished: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    from matplotlib.figure import Figure
+
+    kept: list[Any] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **_: kept.append(figure))
+    table = finished.tables()[0]
+    row = table.rows[0]
+    assert draw_table(replace(table, rows=(row,), bounds=()), tmp_path / "one.png")
+    (panel,) = kept[0].axes
+    assert panel.get_title() == row
+    assert [label.get_text() for label in panel.get_yticklabels()] == list(table.columns)
+
+
+def test_a_benchmark_goes_on_as_it_was_asked_for(finished: Benchmark, tmp_path: Path) -> None:
     (tmp_path / "two.yaml").write_text("title: changed since")
     again = load_benchmark(finished.folder)
     assert again.suite == finished.suite

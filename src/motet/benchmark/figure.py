@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ _LOOKS = (":", "--", "-.", (0, (6, 1, 1, 1, 1, 1)))  # of bounds, in their order
 
 def draw_table(table: Told, path: Path) -> bool:
     """Whether there was anything to draw."""
+    table = _turned(table)
     columns = [c for c in table.columns if any(table.entries[row][c].values for row in table.rows)]
     if not columns:
         path.unlink(missing_ok=True)  # an earlier one, of runs that are gone
@@ -31,6 +33,15 @@ def draw_table(table: Told, path: Path) -> bool:
     figure.legend(known.values(), known.keys(), loc="outside lower center", ncols=len(known), frameon=False, fontsize=8)
     save(figure, path)
     return True
+
+
+def _turned(table: Told) -> Told:
+    """One method's numbers, in columns of one kind, are compared with each other: they belong in one panel."""
+    if len(table.rows) != 1 or table.bounds or table.lower:
+        return table
+    (row,) = table.rows
+    entries = {column: {row: entry} for column, entry in table.entries[row].items()}
+    return replace(table, rows=table.columns, columns=(row,), entries=entries)
 
 
 def _panel(axes: Any, table: Told, column: str, ours: str) -> None:
