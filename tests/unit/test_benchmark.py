@@ -19,7 +19,7 @@ from motet.benchmark.claims import judged
 from motet.benchmark.estimate import Estimate, estimated
 from motet.benchmark.figure import draw_table
 from motet.benchmark.papers import fill_in
-from motet.benchmark.perform import carry_out
+from motet.benchmark.perform import News, carry_out
 from motet.benchmark.readings import Reading
 from motet.benchmark.render import latex, markdown, number
 from motet.benchmark.session import Asked, Benchmark, load_benchmark, open_benchmark, write_results
@@ -457,6 +457,25 @@ def test_a_fault_in_one_run_does_not_end_the_others(tmp_path: Path, monkeypatch:
     assert failed["fedopt"] is not None and "RuntimeError: two devices" in failed["fedopt"]
     (trace,) = tmp_path.rglob("traceback.txt")
     assert "in broken" in trace.read_text("utf-8")
+
+
+def test_how_a_run_ended_is_said_once_whoever_carried_it_out(tmp_path: Path) -> None:
+    runs = runs_of(cells_of(suite_of("two", SUITE), [42], only=["methods/*/α=1"], device="cpu"))
+    store, estimate, screen = Store(tmp_path), Estimate(dict.fromkeys(runs, 10.0), jobs=1), Console(record=True, width=120)
+    watch = GridLines(screen)
+    watch.open(len(runs), 0)
+    news = News(runs, store, estimate, watch)
+    first, second, _ = runs
+    for name in (first, second):
+        store.place(name).mkdir(parents=True)
+    write_json(store.place(first) / "summary.json", {"seconds": 20.0, "headline": "accuracy", "final": {"accuracy": 0.5}})
+    store.fail(second, "no room")
+    news.tell()
+    news.tell()
+    said = screen.export_text().splitlines()
+    assert len(said) == 2
+    assert "accuracy 0.500, 20 s; 20 s left" in said[0], "the third is expected to take twice as long as was thought"
+    assert "FAILED: no room" in said[1]
 
 
 @pytest.mark.parametrize(

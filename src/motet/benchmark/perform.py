@@ -56,14 +56,41 @@ class Crew:
 def perform(runs: Mapping[str, Run], store: Store, stock: Stock, estimate: Estimate, watch: GridWatch) -> None:
     """Until every run is done or has failed, by us or by those who help."""
     watch.open(len(runs), store.count(runs))
+    news = News(runs, store, estimate, watch)
     try:
-        carry_out(runs, store, stock, watch, estimate, alone=estimate.jobs == 1)
-        while waiting := [name for name in runs if not store.settled(name)]:
+        carry_out(runs, store, stock, watch, news, alone=estimate.jobs == 1)
+        while not all(store.settled(name) for name in runs):
             time.sleep(0.5)  # in the hands of the others; if one of them dies, its run is ours
-            watch.stand(store.count(runs), estimate.left(waiting))
-            carry_out(runs, store, stock, watch, estimate, alone=False)
+            news.tell()
+            carry_out(runs, store, stock, watch, news, alone=False)
+        news.tell()
     finally:
         watch.close()
+
+
+class News:
+    """Says of each run that ends how it ended, whoever carried it out."""
+
+    def __init__(self, runs: Mapping[str, Run], store: Store, estimate: Estimate, watch: GridWatch) -> None:
+        self.runs, self.store, self.estimate, self.watch = runs, store, estimate, watch
+        self.known = {name for name in runs if store.settled(name)}
+
+    def tell(self) -> None:
+        ended = [name for name in self.runs if name not in self.known and self.store.settled(name)]
+        self.known.update(ended)
+        lines = [self._said(name) for name in ended] or [""]
+        left = self.estimate.left([name for name in self.runs if name not in self.known])
+        for said in lines:
+            self.watch.stand(self.store.count(self.runs), left, said)
+
+    def _said(self, name: str) -> str:
+        run, summary = self.runs[name], self.store.summary(name)
+        label = f"{run.config.recipe.partition('/')[2]}, seed {run.config.seed}"
+        if summary is None:
+            return f"{label}: FAILED: {self.store.failure(name)}"
+        headline = summary["headline"]
+        self.estimate.learn(name, summary["seconds"])
+        return f"{label}: {headline} {summary['final'].get(headline, float('nan')):.3f}, {summary['seconds']:.0f} s"
 
 
 def share_out(device: str, jobs: int) -> None:
@@ -75,7 +102,7 @@ def share_out(device: str, jobs: int) -> None:
 
 
 def carry_out(
-    runs: Mapping[str, Run], store: Store, stock: Stock, watch: GridWatch, estimate: Estimate | None = None, alone: bool = True
+    runs: Mapping[str, Run], store: Store, stock: Stock, watch: GridWatch, news: News | None = None, alone: bool = True
 ) -> None:
     """All runs that nobody else has claimed; those on the data at hand first."""
     at_hand = ""
@@ -89,36 +116,27 @@ def carry_out(
             if not ours:
                 continue
             at_hand = run.shares
-            said, seconds = _one(run if alone else inside(run), store, stock, watch)
-        if estimate is not None:
-            if seconds is not None:
-                estimate.learn(name, seconds)
-            left = [n for n in runs if not store.settled(n)]
-            watch.stand(store.count(runs), estimate.left(left), said)
+            _one(run if alone else inside(run), store, stock, watch)
+        if news is not None:
+            news.tell()
 
 
-def _one(run: Run, store: Store, stock: Stock, watch: GridWatch) -> tuple[str, float | None]:
+def _one(run: Run, store: Store, stock: Stock, watch: GridWatch) -> None:
     """Begin a run, or go on with it; a run that fails is written down and stops nobody else."""
-    place, began = store.place(run.name), time.monotonic()
+    place = store.place(run.name)
     write_atomically(place / "config.yaml", yaml.safe_dump(run.config.plain(), sort_keys=False, allow_unicode=True).encode())
-    label = run.config.recipe.partition("/")[2]
     try:
         federation, bench = stock.federation(run), stock.bench(run)
-        summary = carried_out(run.config, place, federation, bench, resume=True, watch=watch, keep_model=False)
+        carried_out(run.config, place, federation, bench, resume=True, watch=watch, keep_model=False)
+        store.tidy(run.name)
+        return
     except MotetError as error:
-        store.fail(run.name, str(error))
-        stock.close_bench()  # jobs of the run may still be waiting there
-        return f"{label}, seed {run.config.seed}: FAILED: {error}", None
+        why = str(error)
     except Exception as error:  # a fault of ours in one run does not end the others; where it happened is kept with the run
         why = f"(traceback in {place / TRACE}) {type(error).__name__}: {error}"
         (place / TRACE).write_text(traceback.format_exc(), "utf-8")
-        store.fail(run.name, why)
-        stock.close_bench()
-        return f"{label}, seed {run.config.seed}: FAILED: {why}", None
-    store.tidy(run.name)
-    headline, seconds = summary["headline"], time.monotonic() - began
-    score = summary["final"].get(headline, float("nan"))
-    return f"{label}, seed {run.config.seed}: {headline} {score:.3f}, {seconds:.0f} s", seconds
+    store.fail(run.name, why)
+    stock.close_bench()  # jobs of the run may still be waiting there
 
 
 def run_beside(runs: Mapping[str, Run], store: Store, watch: GridWatch, parent: int) -> None:

@@ -21,6 +21,7 @@ from motet.benchmark.tables import Told, readings_of, told
 from motet.core.errors import ConfigError
 from motet.experiment.options import fill
 from motet.experiment.record import write_json
+from motet.report.grid import duration
 from motet.transport.pages import write_atomically
 
 FIRST_SEED = 42
@@ -152,7 +153,7 @@ def page(benchmark: Benchmark, tables: Sequence[Told]) -> str:
     summaries = benchmark.summaries
     seconds = sum(s["seconds"] for s in summaries)
     how = (
-        f"`{command(benchmark)}`: {len(summaries)} of {len(benchmark.runs)} runs, {seconds / 60:.0f} minutes of running on "
+        f"`{command(benchmark)}`: {len(summaries)} of {len(benchmark.runs)} runs, {duration(seconds)} of running on "
         f"{'; '.join(machines(summaries)) or 'nothing yet'}."
     )
     parts = [markdown(table) for table in tables]

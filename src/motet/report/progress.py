@@ -95,7 +95,12 @@ def said_of(scores: Mapping[str, float], headline: str, traffic: Traffic) -> str
     loss = f"loss {scores['loss']:.3f}  " if "loss" in scores else ""
     score = f"{headline} {scores[headline]:.3f}  " if headline in scores else ""
     spent = f"ε {scores['epsilon']:.2f}  " if "epsilon" in scores else ""
-    return f"{loss}{score}{spent}{(traffic.payload_up + traffic.payload_down) / 1e6:.1f} MB"
+    return f"{loss}{score}{spent}{megabytes(traffic.payload_up + traffic.payload_down)} MB"
+
+
+def megabytes(count: float) -> str:
+    """To one decimal, and what is less than one to three digits: opinions on texts are small beside models."""
+    return f"{count / 1e6:.1f}" if count >= 1e6 else f"{count / 1e6:.3g}"
 
 
 def watch_for(console: Console) -> Watch:

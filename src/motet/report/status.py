@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from motet.core.errors import ConfigError, RunError
-from motet.report.progress import Watch
+from motet.report.progress import Watch, megabytes
 from motet.transport.mailbox import Traffic
 from motet.transport.pages import write_atomically
 
@@ -76,7 +76,7 @@ def described(status: Mapping[str, Any]) -> str:
     if status.get("scores"):
         lines.append(f"scores      {', '.join(f'{n} {v:.3f}' for n, v in status['scores'].items())}")
     if "bytes_up" in status:
-        lines.append(f"bytes       {status['bytes_up'] / 1e6:.1f} MB up, {status['bytes_down'] / 1e6:.1f} MB down")
+        lines.append(f"bytes       {megabytes(status['bytes_up'])} MB up, {megabytes(status['bytes_down'])} MB down")
     if status.get("refused"):
         lines.append(f"refused     {', '.join(f'{c}: {n} messages' for c, n in status['refused'].items())}")
     return "\n".join(lines)

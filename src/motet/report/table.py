@@ -7,6 +7,8 @@ from typing import Any
 
 from rich.table import Table
 
+from motet.report.progress import megabytes
+
 
 def results_table(summaries: Mapping[str, Mapping[str, Any]], title: str) -> Table:
     headline = next(iter(summaries.values()))["headline"]
@@ -25,8 +27,8 @@ def results_table(summaries: Mapping[str, Mapping[str, Any]], title: str) -> Tab
             *([_chosen(summary, headline)] if dev else []),
             (f"{own['mean']:.3f}" if own else "–") + (f" ± {own['std']:.3f}" if "std" in own else ""),
             f"{own['worst_decile']:.3f}" if "worst_decile" in own else "–",
-            f"{moved['payload_up'] / 1e6:.1f}",
-            f"{moved['payload_down'] / 1e6:.1f}",
+            megabytes(moved["payload_up"]),
+            megabytes(moved["payload_down"]),
             f"{summary['seconds']:.0f}",
         )
     return table
