@@ -16,7 +16,7 @@ from rich.console import Console
 
 from motet.benchmark.cells import cells_of, check, runs_of
 from motet.benchmark.claims import judged
-from motet.benchmark.estimate import Estimate, estimated
+from motet.benchmark.estimate import Estimate, Pace, _seconds, estimated
 from motet.benchmark.figure import draw_table
 from motet.benchmark.papers import fill_in
 from motet.benchmark.perform import News, carry_out
@@ -29,7 +29,7 @@ from motet.benchmark.story import stories_of
 from motet.benchmark.suite import Suite, chosen, load_suite, suite_of, suites
 from motet.benchmark.tables import Entry
 from motet.core.errors import ConfigError, RunError
-from motet.experiment.config import Config
+from motet.experiment.config import Choice, CohortChoice, Config
 from motet.experiment.record import Record, write_items, write_json
 from motet.report.grid import GridLines
 from motet.transport.mailbox import Traffic
@@ -403,6 +403,17 @@ def test_an_estimate_learns_from_what_runs_really_took() -> None:
     assert estimate.left(["a", "b", "c"]) == 20.0
     estimate.learn("a", 30.0)
     assert estimate.left(["b", "c"]) == 45.0
+
+
+def test_clients_that_a_corpus_brings_are_counted(suite: Suite) -> None:
+    """A few of many are trained in a round: with as many clients as there are, a round is so much less work."""
+
+    def seconds(clients: int) -> float:
+        cell = cells_of(suite, [42], only=["methods/FedAvg/α=1"], device="cpu")[0]
+        config = replace(cell.run.config, partition=Choice("natural"), cohort=CohortChoice(size=2))
+        return _seconds(config, Pace(step=1.0, memory=0, train=32_000, test=0, clients=clients)) - 1
+
+    assert seconds(10) == 10 * seconds(100)
 
 
 @pytest.mark.parametrize(("value", "said"), [(58.312, "58.3"), (1027.4, "1,027"), (0.255, "0.26"), (-3.0, "-3.00")])

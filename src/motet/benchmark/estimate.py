@@ -29,12 +29,13 @@ FORWARD = 0.35  # of a training step's time: looking without learning
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds a training step takes one process, the memory that process needs, and the examples there are."""
+    """Seconds a training step takes one process, the memory that process needs, the examples there are, and the clients."""
 
     step: float
     memory: int
     train: int
     test: int
+    clients: int
 
 
 @dataclass
@@ -104,7 +105,7 @@ def _pace(config: Config, federation: Federation) -> Pace:
         _, step = few_steps(federation.groups[0], Alone(device_of(config.device)), replace(solver, lr=0.0))
         corpus, dev = federation.corpus, federation.partition.dev
         looked_at = len(corpus) - corpus.train + (0 if dev is None else len(dev))
-        return Pace(step, memory.look(), corpus.train, looked_at)
+        return Pace(step, memory.look(), corpus.train, looked_at, len(federation.clients))
 
 
 def _seconds(config: Config, pace: Pace) -> float:
@@ -112,7 +113,7 @@ def _seconds(config: Config, pace: Pace) -> float:
     algorithm = build_algorithm(config)
     solver: Solver = getattr(algorithm, "solver", Solver())
     central = config.algorithm.type == "centralised"
-    clients = 1 if central else int(config.partition.options.get("clients", 10))
+    clients = 1 if central else int(config.partition.options.get("clients", pace.clients))
     steps = config.rounds * min(config.cohort.size or clients, clients) * solver.count(max(1, pace.train // clients))
     models = min(config.evaluation.clients or clients, clients) if algorithm.personal else 1
     looks = (config.rounds // config.evaluation.every + 1) * models + 2  # the last two: clients' own test sets, item by item
