@@ -27,7 +27,6 @@ def fill_in(path: Path, benchmark: Benchmark, tables: Sequence[Told]) -> str:
     if not path.exists():
         raise ConfigError(f"--into: there is no file '{path}'.")
     text, filled = path.read_text("utf-8"), []
-    summaries = [s for name in benchmark.runs if (s := benchmark.store.summary(name)) is not None]
     for table in tables:
         place = re.compile(_PLACE.format(suite=re.escape(benchmark.suite.name), table=re.escape(table.name)), re.S)
         if not place.search(text):
@@ -35,8 +34,9 @@ def fill_in(path: Path, benchmark: Benchmark, tables: Sequence[Told]) -> str:
         body = markdown(table).partition("\n\n")[2].rstrip()
         picture = Path("figures") / f"{benchmark.suite.name}-{table.name}.png"
         if _copied(benchmark.picture(table.name), path.parent / picture):
-            body += f"\n\n![{table.title}: each method's numbers, a panel a column]({picture.as_posix()})"
-        how = f"`{command(benchmark)}` on {'; '.join(machines(summaries)) or 'nothing yet'}: {legend([table], benchmark.seeds)}"
+            body += f"\n\n![{table.title}: each method's numbers]({picture.as_posix()})"
+        where = "; ".join(machines(benchmark.summaries_of(table.name))) or "nothing yet"
+        how = f"`{command(benchmark)}` on {where}: {legend([table], benchmark.seeds)}"
         text = place.sub(lambda m, body=body, how=how: f"{m[1]}\n{body}\n\n{how}\n\n{m[2]}", text)  # type: ignore[misc]
         filled.append(table.name)
     write_atomically(path, text.encode())

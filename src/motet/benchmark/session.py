@@ -75,6 +75,11 @@ class Benchmark:
         """Of the runs that are done."""
         return [s for name in self.runs if (s := self.store.summary(name)) is not None]
 
+    def summaries_of(self, table: str) -> list[dict[str, Any]]:
+        """The same, of what stands in one table."""
+        names = dict.fromkeys(cell.run.name for cell in self.cells if cell.table == table)
+        return [s for name in names if (s := self.store.summary(name)) is not None]
+
     @property
     def readings(self) -> dict[str, list[Reading]]:
         return readings_of(self.suite, self.cells)
