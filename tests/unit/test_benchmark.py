@@ -349,17 +349,25 @@ def test_a_picture_has_every_number_of_its_table(finished: Benchmark, tmp_path: 
     assert not (tmp_path / "none.png").exists()
 
 
-def test_one_methods_numbers_stand_in_one_panel(finished: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_methods_numbers_after_different_rounds_stand_in_one_panel(
+    finished: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from matplotlib.figure import Figure
 
     kept: list[Any] = []
     monkeypatch.setattr(Figure, "savefig", lambda figure, path, **_: kept.append(figure))
     table = finished.tables()[0]
-    row = table.rows[0]
-    assert draw_table(replace(table, rows=(row,), bounds=()), tmp_path / "one.png")
+    assert not table.over_rounds
+    columns = {f"after {n}": {"shows": f"accuracy after {n}"} for n in (1, 2)}
+    course = {"t": {"title": "T", "bounds": {}, "rows": {"FedAvg": {"algorithm": "fedavg"}}, "columns": columns}}
+    suite = suite_of("course", yaml.safe_dump({**yaml.safe_load(SUITE), "tables": course}))
+    (table,) = Benchmark(tmp_path, Asked("course", 1), suite).tables()
+    assert table.over_rounds
+    some = {"FedAvg": {name: Entry(values=(50.0,)) for name in table.columns}}
+    assert draw_table(replace(table, entries=some), tmp_path / "one.png")
     (panel,) = kept[0].axes
-    assert panel.get_title() == row
-    assert [label.get_text() for label in panel.get_yticklabels()] == list(table.columns)
+    assert panel.get_title() == "FedAvg"
+    assert [label.get_text() for label in panel.get_yticklabels()] == ["after 1", "after 2"]
 
 
 def test_a_benchmark_goes_on_as_it_was_asked_for(finished: Benchmark, tmp_path: Path) -> None:

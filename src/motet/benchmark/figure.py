@@ -36,12 +36,11 @@ def draw_table(table: Told, path: Path) -> bool:
 
 
 def _turned(table: Told) -> Told:
-    """One method's numbers, in columns of one kind, are compared with each other: they belong in one panel."""
-    if len(table.rows) != 1 or table.bounds or table.lower:
+    """A method's numbers after different rounds are compared with each other: they belong in one panel."""
+    if not table.over_rounds or table.bounds:
         return table
-    (row,) = table.rows
-    entries = {column: {row: entry} for column, entry in table.entries[row].items()}
-    return replace(table, rows=table.columns, columns=(row,), entries=entries)
+    entries = {column: {row: table.entries[row][column] for row in table.rows} for column in table.columns}
+    return replace(table, rows=table.columns, columns=table.rows, entries=entries)
 
 
 def _panel(axes: Any, table: Told, column: str, ours: str) -> None:

@@ -73,7 +73,7 @@ class News:
 
     def __init__(self, runs: Mapping[str, Run], store: Store, estimate: Estimate, watch: GridWatch) -> None:
         self.runs, self.store, self.estimate, self.watch = runs, store, estimate, watch
-        self.known = {name for name in runs if store.settled(name)}
+        self.known = set(runs) - set(estimate.seconds)  # those that were done before; others may have ended since
 
     def tell(self) -> None:
         ended = [name for name in self.runs if name not in self.known and self.store.settled(name)]

@@ -62,6 +62,12 @@ class Reading:
         return self.shows in (*_MOVED, "seconds") or " to " in self.shows or metric in LOWER
 
     @property
+    def course(self) -> str:
+        """What is read after a given round, if so it is."""
+        metric, after, _ = self.shows.partition(" after ")
+        return metric if after else ""
+
+    @property
     def own(self) -> bool:
         return self.shows.startswith(("own ", "worst "))
 

@@ -64,6 +64,7 @@ class Told:
     lower: tuple[str, ...]  # columns in which less is better
     entries: Mapping[str, Mapping[str, Entry]]
     claims: tuple[Verdict, ...] = field(default=())
+    over_rounds: bool = False  # its columns are one number after different rounds
 
     def untested(self, column: str) -> bool:
         """Whether its numbers are ranked though nobody can say how surely: they are no means over test items."""
@@ -107,7 +108,8 @@ def _table(suite: Suite, name: str, cells: Sequence[Cell], store: Store) -> Told
     for column in shows:
         _rank(entries, methods, column, readings.get(column), store)
     lower = tuple(c for c in shows if c in readings and readings[c].lower_is_better)
-    made = Told(name, table.title, table.note, tuple(methods), bounds, shows, lower, entries)
+    over_rounds = len({(r.course, r.of) for r in readings.values()}) == 1 and all(r.course for r in readings.values())
+    made = Told(name, table.title, table.note, tuple(methods), bounds, shows, lower, entries, over_rounds=over_rounds)
     return replace(made, claims=tuple(judged(table.claims, made.rows, made.columns, entries, lower)))
 
 
