@@ -9,6 +9,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+if not torch.cuda.is_available():  # Triton looks at it when it is imported, which transformers does
+    os.environ.setdefault("TRITON_INTERPRET", "1")
+
 from motet.core.program import Algorithm, Round
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
@@ -22,8 +25,6 @@ from motet.learning.bench import Alone
 from motet.models.load import ModelChoice
 from motet.report.progress import Silent
 from tests.sizes import SMALL
-
-os.environ.setdefault("TRITON_INTERPRET", "1")  # Triton, which nothing here has imported yet, looks at it when it is
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

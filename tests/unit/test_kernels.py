@@ -2,23 +2,45 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib import import_module
 from types import ModuleType
+from typing import Any
 
 import pytest
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn import functional
 
-from motet.learning.twins import Crowd, PackedLinear
+from motet.learning import twins
+from motet.learning.twins import Crowd, PackedLayerNorm, PackedLinear
 
 SHAPES = [(1, 1, 8), (3, 37, 48), (2, 130, 384), (4, 64, 100)]
 
 
-@pytest.fixture
-def kernels() -> ModuleType:
+@pytest.fixture(autouse=True, scope="module")
+def on_the_gpu_if_there_is_one() -> Iterator[None]:
+    before = torch.get_default_device()
+    torch.set_default_device("cuda" if torch.cuda.is_available() else "cpu")
+    yield
+    torch.set_default_device(before)
+
+
+@pytest.fixture(params=[512, 2], ids=["a tile each", "several tiles each"])
+def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     pytest.importorskip("triton")
-    return import_module("motet.learning.kernels")
+    found = import_module("motet.learning.kernels")
+    monkeypatch.setattr(found, "_PROGRAMS", request.param)
+    return found
+
+
+def packed(crowd: Crowd, kind: type[nn.Module], *sizes: int) -> Any:
+    """A layer of `crowd.clients` clients with weights of their own."""
+    made = kind(*sizes)
+    made.crowd = crowd  # type: ignore[assignment]
+    for name, plain in list(made._parameters.items()):
+        made._parameters[name] = nn.Parameter(torch.randn(crowd.clients, *plain.shape) if plain is not None else None)
+    return made
 
 
 def layer(clients: int, rows: int, width: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
@@ -61,22 +83,69 @@ def test_every_row_of_a_client_is_its_bias(kernels: ModuleType, shape: tuple[int
     assert torch.equal(kernels.filled(bias, rows), bias.unsqueeze(1).expand(shape))
 
 
+@pytest.mark.parametrize("rows", [5, 1], ids=["rows of their own", "one row for all"])
+def test_a_layer_with_kernels_is_the_layer_without(kernels: ModuleType, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+    """A norm whose rows two products and a sum read, in half precision: values and all gradients."""
+    torch.manual_seed(1)
+    crowd = Crowd(3, 5)
+    norm, one, two = (
+        packed(crowd, PackedLayerNorm, 48),
+        packed(crowd, PackedLinear, 48, 24),
+        packed(crowd, PackedLinear, 48, 24),
+    )
+    x = torch.randn(15 if rows > 1 else 1, 7, 48, requires_grad=True)
+    leaves = (x, *norm.parameters(), *one.parameters(), *two.parameters())
+
+    def passed(found: ModuleType | None) -> list[Tensor]:
+        monkeypatch.setattr(twins, "kernels_for", lambda x: found)
+        crowd.known = None
+        with torch.autocast(x.device.type, torch.bfloat16):
+            y = norm(x)
+            out = one(y).float() * two(y).float() + y[..., :24]
+        return [out, *torch.autograd.grad(out.square().sum(), leaves)]
+
+    for ours, theirs in zip(passed(kernels), passed(None), strict=True):
+        assert float((ours - theirs).norm() / theirs.norm()) < 0.03, "half precision, which the interpreter cuts off to"
+
+
+def test_without_a_compiler_torchs_operations_do(kernels: ModuleType, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+    def broken(device: torch.device) -> None:
+        raise FileNotFoundError("ptxas")
+
+    twins._kernels.cache_clear()
+    assert twins._kernels(torch.get_default_device()) is kernels
+    monkeypatch.setattr(kernels, "try_out", broken)
+    twins._kernels.cache_clear()
+    assert twins._kernels(torch.get_default_device()) is None
+    assert "ptxas" in caplog.text
+    twins._kernels.cache_clear()
+
+
 def test_what_several_products_read_is_rounded_once_and_anew_when_it_has_changed() -> None:
     crowd, x = Crowd(2, 3), torch.randn(6, 8)
-    layers = [PackedLinear(8, 4) for _ in range(2)]
-    for part in layers:
-        part.crowd = crowd
-        part._parameters["weight"], part._parameters["bias"] = (torch.nn.Parameter(torch.randn(s)) for s in ((2, 4, 8), (2, 4)))
-    with torch.autocast("cpu", torch.bfloat16):
-        first = layers[0](x)
+    first, second = packed(crowd, PackedLinear, 8, 4), packed(crowd, PackedLinear, 8, 4)
+    with torch.autocast(x.device.type, torch.bfloat16):
+        before = first(x)
         rounded = crowd.known[2] if crowd.known else None
-        second = layers[1](x)
+        y = second(x)
         assert crowd.known is not None
         assert crowd.known[2] is rounded
         crowd.known = None
-        assert torch.equal(layers[1](x), second)
+        assert torch.equal(second(x), y)
         x += 1
-        changed = layers[0](x)
+        changed = first(x)
         crowd.known = None
-        assert torch.equal(layers[0](x), changed)
-        assert not torch.equal(first, changed)
+        assert torch.equal(first(x), changed)
+        assert not torch.equal(before, changed)
+
+
+def test_what_was_rounded_without_gradients_is_not_read_where_they_are_wanted() -> None:
+    crowd, x = Crowd(2, 3), torch.randn(6, 8, requires_grad=True)
+    layer = packed(crowd, PackedLinear, 8, 4)
+    with torch.autocast(x.device.type, torch.bfloat16):
+        with torch.no_grad():
+            layer(x)
+        layer(x).sum().backward()
+    assert x.grad is not None
+    with torch.inference_mode(), torch.autocast(x.device.type, torch.bfloat16):
+        layer(torch.randn(6, 8))

@@ -141,6 +141,14 @@ def filled(bias: Tensor, rows: int) -> Tensor:
     return y
 
 
+def try_out(device: torch.device) -> None:
+    """Compile and run everything once; what is missing for that raises an error."""
+    weight = torch.ones(1, 8, device=device, requires_grad=True)
+    with torch.enable_grad():
+        y, rounded = Norms.apply(filled(weight.detach(), 2), weight, weight, 1e-5, True)  # type: ignore[no-untyped-call]
+        (y.sum() + rounded.sum()).backward()
+
+
 def _tile(width: int) -> tuple[int, int]:
     """How many rows, and how many numbers of each, a program holds at once."""
     wide = triton.next_power_of_2(width)

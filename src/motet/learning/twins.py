@@ -6,6 +6,7 @@ side by side. Only layers that hold trained parameters must know whose rows are 
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import cache, partial
@@ -45,11 +46,15 @@ class Crowd:
 
     def rounded(self, x: Tensor, split: Tensor, kind: torch.dtype) -> Tensor:
         """`split`, which is x with another shape, for a product. Several in a row read the same: it is rounded once."""
-        if x.dtype == kind:
-            return split
-        if self.known is None or self.known[0] is not x or self.known[1] != x._version or self.known[2].dtype != kind:
-            self.known = (x, x._version, split.to(kind))
-        return self.known[2].view(split.shape)
+        if x.dtype == kind or x.is_inference():  # such a tensor does not say whether it has changed
+            return split.to(kind)
+        if self.known is not None:
+            same, version, found = self.known
+            follows = found.requires_grad == (x.requires_grad and torch.is_grad_enabled())
+            if same is x and version == x._version and found.dtype == kind and follows:
+                return found.view(split.shape)
+        self.known = (x, x._version, split.to(kind))
+        return self.known[2]
 
 
 class _Products(torch.autograd.Function):
@@ -105,16 +110,22 @@ class _Norms(torch.autograd.Function):
 
 
 @cache
-def _kernels() -> ModuleType | None:
+def _kernels(device: torch.device) -> ModuleType | None:
     try:
-        return import_module("motet.learning.kernels")
+        found = import_module("motet.learning.kernels")
+        found.try_out(device)
     except ImportError:  # Triton comes with torch for GPUs, but not on every system
         return None
+    except Exception as error:  # it compiles on this machine: a compiler or its headers may be missing
+        why = str(error).partition("\n")[0] or type(error).__name__
+        logging.getLogger("motet").warning("layer norms take longer, since Triton cannot compile for %s (%s)", device, why)
+        return None
+    return found
 
 
 def kernels_for(x: Tensor) -> ModuleType | None:
     """Our own kernels, where there are any for such a tensor: its rows in one pass instead of several."""
-    return _kernels() if x.is_cuda else None
+    return _kernels(x.device) if x.is_cuda else None
 
 
 def row_sums(x: Tensor) -> Tensor:
@@ -171,7 +182,7 @@ class PackedLayerNorm(nn.LayerNorm):
         half = torch.is_autocast_enabled(x.device.type) and torch.get_autocast_dtype(x.device.type) == torch.bfloat16
         y, rounded = fused.Norms.apply(flat, weight, bias, self.eps, half)
         joined = self.crowd.join(y.view(split.shape))
-        if rounded is not None:
+        if rounded is not None and rounded.numel() == joined.numel():  # one row that stands for all is rounded when it is read
             self.crowd.known = (joined, joined._version, rounded)
         return joined
 
