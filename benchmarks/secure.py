@@ -222,6 +222,11 @@ def told(row: dict[str, Any]) -> str:
     )
 
 
+NAMES = {"none": "plain", "secagg": "SecAgg", "secagg_plus": "SecAgg+", "light_secagg": "LightSecAgg", "flwr": "flwr's functions"}
+# of lines, so that one under another is seen
+LOOKS = (("o", "-", 9), ("s", "-", 6), ("^", "--", 11), ("D", "-.", 6), ("v", ":", 6))
+
+
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
     import matplotlib
 
@@ -245,16 +250,17 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
         )
         for axis, points in zip(axes, lines, strict=True):
             if points:
-                axis.plot(*zip(*sorted(points), strict=True), marker="o", label=protocol)
+                look = dict(zip(("marker", "linestyle", "markersize"), LOOKS[protocols.index(protocol)], strict=True))
+                axis.plot(*zip(*sorted(points), strict=True), label=NAMES.get(protocol, protocol), fillstyle="none", **look)
     titles = (
-        (f"server's recovery, {size:.0e} numbers, {clients} clients", "lost clients, %", "CPU seconds"),
-        (f"one client of {few}", "numbers", "CPU seconds"),
-        (f"bytes up over a plain upload, {size:.0e} numbers", "clients", "ratio"),
+        (f"server's recovery\n{size / 1e6:g} million numbers, {clients} clients", "lost clients, %", "CPU seconds"),
+        (f"work of one client of {few}", "numbers", "CPU seconds"),
+        (f"bytes up, as multiples of a plain upload\n{size / 1e6:g} million numbers", "clients", "ratio"),
     )
     for axis, (title, across, along) in zip(axes, titles, strict=True):
         axis.set(title=title, xlabel=across, ylabel=along, yscale="log")
     axes[1].set_xscale("log")
-    axes[1].legend(fontsize=8)
+    figure.legend(*axes[1].get_legend_handles_labels(), loc="outside lower center", ncols=len(protocols), frameon=False)
     figure.savefig(path, dpi=150)
 
 

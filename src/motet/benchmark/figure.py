@@ -5,12 +5,14 @@ from __future__ import annotations
 from dataclasses import replace
 from itertools import cycle
 from pathlib import Path
+from textwrap import fill
 from typing import Any
 
 from motet.benchmark.tables import Entry, Told
 from motet.report.sheet import new_figure, save
 
 _WIDE = 5  # panels in a line
+_LETTERS = 22  # of a title, above so narrow a panel
 _LOOKS = (":", "--", "-.", (0, (6, 1, 1, 1, 1, 1)))  # of bounds, in their order
 
 
@@ -21,8 +23,8 @@ def draw_table(table: Told, path: Path) -> bool:
     if not columns:
         path.unlink(missing_ok=True)  # an earlier one, of runs that are gone
         return False
-    wide = min(_WIDE, len(columns))
-    lines = -(-len(columns) // wide)
+    lines = -(-len(columns) // _WIDE)
+    wide = -(-len(columns) // lines)
     figure, panels = new_figure(wide, lines, width=1.75 + 1.7 / wide, height=0.75 + 0.24 * len(table.rows), sharey=True)
     seeds = any(e.deviation is not None for row in table.rows for e in table.entries[row].values())
     for column, axes in zip(columns, panels, strict=False):
@@ -52,7 +54,8 @@ def _panel(axes: Any, table: Told, column: str, ours: str) -> None:
         _dot(axes, table.entries[row][column], place, ours)
     axes.set_yticks(range(len(table.rows)), table.rows, fontsize=8)
     axes.set_ylim(len(table.rows) - 0.5, -0.5)
-    axes.set_title(f"{column} (less is better)" if column in table.lower else column, fontsize=9)
+    less = "\n(less is better)" if column in table.lower else ""
+    axes.set_title(fill(column, _LETTERS) + less, fontsize=9)
     axes.tick_params(axis="x", labelsize=8)
     axes.locator_params(axis="x", nbins=4)
     axes.grid(alpha=0.3)
