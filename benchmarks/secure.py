@@ -222,7 +222,7 @@ def told(row: dict[str, Any]) -> str:
     )
 
 
-NAMES = {"none": "plain", "secagg": "SecAgg", "secagg_plus": "SecAgg+", "light_secagg": "LightSecAgg", "flwr": "flwr's functions"}
+NAMES = {"none": "plain", "secagg": "SecAgg", "secagg_plus": "SecAgg+", "light_secagg": "LightSecAgg", "flwr": "flwr's own"}
 # of lines, so that one under another is seen
 LOOKS = (("o", "-", 9), ("s", "-", 6), ("^", "--", 11), ("D", "-.", 6), ("v", ":", 6))
 
