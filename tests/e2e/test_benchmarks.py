@@ -16,6 +16,7 @@ import pytest
 
 import motet
 from motet import cli
+from motet.benchmark.perform import copy_of
 from motet.benchmark.session import Asked, load_benchmark, open_benchmark
 
 SUITE = """
@@ -55,13 +56,15 @@ def test_a_helper_does_what_its_parent_was_asked_whoever_asks_something_else_mea
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
         open_benchmark(first, Path("asked"))
-        open_benchmark(Asked("small.yaml", 1, only=("methods/alone",), device="cpu"), Path("asked"))
+        Path("asked/suite.yaml").rename(Path("asked") / copy_of(1))
+        Path("asked/other.yaml").write_text(SUITE.replace("rounds: 3", "rounds: 2"))
+        open_benchmark(Asked("asked/other.yaml", 1, only=("methods/alone",), device="cpu"), Path("asked"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr("motet.benchmark.perform._end_with", lambda parent: None)  # it would end this process with its parent
         status, _, err = finished(*first.words(), "--out", "asked", "--beside", "1", cwd=place)
     assert status == 0, err
-    done = [json.loads(path.read_text())["algorithm"] for path in (place / "asked").glob("runs/*/summary.json")]
-    assert done == ["fedopt"]
+    done = [json.loads(path.read_text()) for path in (place / "asked").glob("runs/*/summary.json")]
+    assert [(summary["algorithm"], summary["rounds"]) for summary in done] == [("fedopt", 3)]
     assert load_benchmark(place / "asked").asked.only == ("methods/alone",), "a helper writes nothing down"
 
 
@@ -82,6 +85,7 @@ def whole(place: Path) -> Path:
     """Never interrupted, in one process."""
     status, out, err = finished("bench", "small.yaml", "--seeds", "2", "--jobs", "1", "--out", "whole", cwd=place)
     assert status == 0, err
+    assert not list((place / "whole").glob("suite-of-*"))
     assert "6 cells, 6 runs, 0 of them done" in out
     assert "[6/6]" in out
     assert "| FedOpt |" in out

@@ -28,14 +28,21 @@ from motet.report.grid import GridWatch
 from motet.transport.pages import write_atomically
 
 
+def copy_of(process: int) -> str:
+    """The file with the suite that a process and its helpers go by: the folder's own may become another's meanwhile."""
+    return f"suite-of-{process}.yaml"
+
+
 class Crew:
     """Processes that take runs of the same grid; they end when this is left."""
 
     def __init__(self, command: list[str], folder: Path) -> None:
         self.command, self.folder = command, folder
         self.beside: list[subprocess.Popen[bytes]] = []
+        self.suite = folder / copy_of(os.getpid())
 
     def __enter__(self) -> Self:
+        write_atomically(self.suite, (self.folder / "suite.yaml").read_bytes())
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -43,6 +50,7 @@ class Crew:
             process.terminate()
         for process in self.beside:
             process.wait()
+        self.suite.unlink(missing_ok=True)
 
     def join(self, jobs: int) -> None:
         """As many as make, with this process, so many jobs."""

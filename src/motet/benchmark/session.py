@@ -115,13 +115,13 @@ def open_benchmark(asked: Asked, folder: Path) -> Benchmark:
     return made
 
 
-def load_benchmark(folder: Path, asked: Asked | None = None) -> Benchmark:
-    """A benchmark as it was begun, whatever has become of the suite since; or what else was `asked` of it."""
+def load_benchmark(folder: Path, asked: Asked | None = None, suite: str = "suite.yaml") -> Benchmark:
+    """A benchmark as it was begun, whatever has become of the suite since; or what else was `asked` of another suite there."""
     if not (folder / "asked.json").exists():
         raise ConfigError(f"'{folder}' is no benchmark: there is no asked.json in it. Begin one with: motet bench SUITE")
     if asked is None:
         asked = fill(Asked, json.loads((folder / "asked.json").read_text("utf-8")), "asked.json")
-    return Benchmark(folder, asked, suite_of(Path(asked.suite).stem, (folder / "suite.yaml").read_text("utf-8")))
+    return Benchmark(folder, asked, suite_of(Path(asked.suite).stem, (folder / suite).read_text("utf-8")))
 
 
 def write_results(benchmark: Benchmark) -> list[Told]:

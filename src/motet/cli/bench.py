@@ -39,11 +39,12 @@ def bench(
     beside: Annotated[int | None, typer.Option(hidden=True, help="Help the process with this number.")] = None,
 ) -> None:
     """Every table of a paper with one command: methods × corpora × partitions × seeds. What is done is not done again."""
+    from motet.benchmark.perform import copy_of
     from motet.benchmark.session import Asked, default_folder, load_benchmark, open_benchmark
 
     folder, asked = out or default_folder(suite, quick), Asked(suite, seeds, quick, tuple(only or ()), device)
     if beside is not None:  # what the other asked, and not what stands in the folder: a third may have asked since
-        _help(load_benchmark(folder, asked), beside, jobs or 1)
+        _help(load_benchmark(folder, asked, copy_of(beside)), beside, jobs or 1)
         return
     benchmark = load_benchmark(folder) if resume else open_benchmark(asked, folder)
     if resume:
