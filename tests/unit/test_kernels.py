@@ -98,7 +98,7 @@ def test_a_layer_with_kernels_is_the_layer_without(kernels: ModuleType, monkeypa
 
     def passed(found: ModuleType | None) -> list[Tensor]:
         monkeypatch.setattr(twins, "kernels_for", lambda x: found)
-        crowd.known = None
+        crowd.last_rounded = None
         with torch.autocast(x.device.type, torch.bfloat16):
             y = norm(x)
             out = one(y).float() * two(y).float() + y[..., :24]
@@ -126,15 +126,15 @@ def test_what_several_products_read_is_rounded_once_and_anew_when_it_has_changed
     first, second = packed(crowd, PackedLinear, 8, 4), packed(crowd, PackedLinear, 8, 4)
     with torch.autocast(x.device.type, torch.bfloat16):
         before = first(x)
-        rounded = crowd.known[2] if crowd.known else None
+        rounded = crowd.last_rounded[2] if crowd.last_rounded else None
         y = second(x)
-        assert crowd.known is not None
-        assert crowd.known[2] is rounded
-        crowd.known = None
+        assert crowd.last_rounded is not None
+        assert crowd.last_rounded[2] is rounded
+        crowd.last_rounded = None
         assert torch.equal(second(x), y)
         x += 1
         changed = first(x)
-        crowd.known = None
+        crowd.last_rounded = None
         assert torch.equal(first(x), changed)
         assert not torch.equal(before, changed)
 

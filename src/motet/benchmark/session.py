@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from importlib import resources
@@ -73,11 +73,13 @@ class Benchmark:
     @property
     def summaries(self) -> list[dict[str, Any]]:
         """Of the runs that are done."""
-        return [s for name in self.runs if (s := self.store.summary(name)) is not None]
+        return self._summaries(self.runs)
 
     def summaries_of(self, table: str) -> list[dict[str, Any]]:
         """The same, of what stands in one table."""
-        names = dict.fromkeys(cell.run.name for cell in self.cells if cell.table == table)
+        return self._summaries(dict.fromkeys(cell.run.name for cell in self.cells if cell.table == table))
+
+    def _summaries(self, names: Iterable[str]) -> list[dict[str, Any]]:
         return [s for name in names if (s := self.store.summary(name)) is not None]
 
     @property

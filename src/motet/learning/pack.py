@@ -297,7 +297,7 @@ class Pack:
             with nullcontext() if self.device.type == "cpu" and self.way == "plain" else masked_attention():
                 yield
         finally:
-            self.crowd.known = None  # else it would hold on to the gradients' graph of this pass
+            self.crowd.last_rounded = None  # else it would hold on to the gradients' graph of this pass
 
     def _one(self, own: Mapping[str, Tensor], inputs: dict[str, Tensor]) -> dict[str, Tensor]:
         output = functional_call(self.module, dict(own), kwargs=inputs)

@@ -29,7 +29,7 @@ class Crowd:
 
     clients: int = 1
     rows: int = 1
-    known: tuple[Tensor, int, Tensor] | None = None  # what was last rounded for a product, its version, and how it is rounded
+    last_rounded: tuple[Tensor, int, Tensor] | None = None  # for a product: what it was, its version, and what it became
 
     def split(self, x: Tensor, what: str) -> Tensor:
         """[clients·rows, …] → [clients, rows, …]; a [1, …] input belongs to every row. Other sizes are not guessed at."""
@@ -48,13 +48,13 @@ class Crowd:
         """`split`, which is x with another shape, for a product. Several in a row read the same: it is rounded once."""
         if x.dtype == kind or x.is_inference():  # such a tensor does not say whether it has changed
             return split.to(kind)
-        if self.known is not None:
-            same, version, found = self.known
+        if self.last_rounded is not None:
+            same, version, found = self.last_rounded
             follows = found.requires_grad == (x.requires_grad and torch.is_grad_enabled())
             if same is x and version == x._version and found.dtype == kind and follows:
                 return found.view(split.shape)
-        self.known = (x, x._version, split.to(kind))
-        return self.known[2]
+        self.last_rounded = (x, x._version, split.to(kind))
+        return self.last_rounded[2]
 
 
 class _Products(torch.autograd.Function):
@@ -183,7 +183,7 @@ class PackedLayerNorm(nn.LayerNorm):
         y, rounded = fused.Norms.apply(flat, weight, bias, self.eps, half)
         joined = self.crowd.join(y.view(split.shape))
         if rounded is not None and rounded.numel() == joined.numel():  # one row that stands for all is rounded when it is read
-            self.crowd.known = (joined, joined._version, rounded)
+            self.crowd.last_rounded = (joined, joined._version, rounded)
         return joined
 
 
