@@ -17,7 +17,7 @@ from motet.core.errors import ConfigError
 from motet.core.params import Params, common
 from motet.experiment.build import build_federation
 from motet.experiment.check import rehearse
-from motet.experiment.config import Config
+from motet.experiment.config import Config, Evaluation
 from motet.experiment.federation import Federation, Medley
 from motet.experiment.plan import plan_of
 from motet.experiment.run import Running
@@ -179,9 +179,23 @@ def test_unlike_models_train_alone_and_the_server_s_centrally(unlike: Federation
     sizes = {c: alone.memories.get("isolated", c).layout.size for c in unlike.clients}
     assert len(set(sizes.values())) == 3
     assert alone.look()["accuracy"] >= 0
-    whole = rounds(unlike, centralised(SOLVER), 1)
+    whole = rounds(unlike, centralised(SOLVER), 1, evaluation=Evaluation(items=True))
     assert whole.state.params.layout == unlike.server.model.layout
     assert not whole.personal
+    assert list(whole.look_at_clients()) == ["client-2"]  # the one that has the server's architecture
+    scores, items = whole.look_at_clients_and_items()
+    assert list(scores) == ["client-2"]
+    assert {client for client, each in items.items() if len(each)} == {"client-2"}
+
+
+def test_a_central_model_is_not_exported_for_a_client_of_another_architecture(tmp_path: Path) -> None:
+    groups = [{"clients": 1, "model": {"config": {**SMALL, "num_hidden_layers": 1}}}, {"clients": 1}]
+    data = {"name": "toy-classification", **SIZES}
+    made = config(groups, data=data, partition={"type": "uniform", "clients": 2}, algorithm="centralised", rounds=1)
+    perform(made, tmp_path / "run")
+    assert export_models(tmp_path / "run", tmp_path / "own", "client-1") == [tmp_path / "own"]
+    with pytest.raises(ConfigError, match="another architecture than client-0"):
+        export_models(tmp_path / "run", tmp_path / "others", "client-0")
 
 
 def test_no_union_is_there_for_several_corpora(mixed: Federation, rounds: RunRounds) -> None:

@@ -30,7 +30,7 @@ class Ask:
 @message
 @dataclass(frozen=True, eq=False)
 class Report:
-    """A client's metrics and the score of each of its items; both empty if it has none in this split."""
+    """A client's metrics and the score of each of its items; both empty if it has nothing to say of this split."""
 
     scores: dict[str, float]
     items: Tensor
@@ -65,9 +65,9 @@ class Evaluate:
 
     @work(reveals="each")
     def report_items(self, ctx: Context, ask: Ask, memory: None) -> Work[tuple[Report, None]]:
-        if not len(ctx.site.split(ask.split)):
+        params = self._model(ctx, ask)
+        if params is None:
             return Report({}, torch.zeros(0)), None
-        params = self.algorithm.assemble(ctx, ask.view, ctx.recall(self.algorithm.name))
         found = yield from ctx.judge(params, ask.split, items=True)
         return Report(found.scores, torch.zeros(0) if found.items is None else torch.from_numpy(found.items)), None
 
@@ -78,8 +78,13 @@ class Evaluate:
         return Weighted(counts, float(bool(scores))), None
 
     def _scores(self, ctx: Context, ask: Ask) -> Work[dict[str, float]]:
-        """Nothing for a client that has no examples in this split."""
+        params = self._model(ctx, ask)
+        return {} if params is None else (yield from ctx.evaluate(params, ask.split))
+
+    def _model(self, ctx: Context, ask: Ask) -> Params | None:
+        """Nothing for a client that has no examples in this split, or that cannot run what it would be given: a model trained in
+        one place, where clients have other architectures."""
         if not len(ctx.site.split(ask.split)):
-            return {}
+            return None
         params = self.algorithm.assemble(ctx, ask.view, ctx.recall(self.algorithm.name))
-        return (yield from ctx.evaluate(params, ask.split))
+        return params if params.layout == ctx.model.layout else None
