@@ -82,8 +82,8 @@ class Evaluate:
         return {} if params is None else (yield from ctx.evaluate(params, ask.split))
 
     def _model(self, ctx: Context, ask: Ask) -> Params | None:
-        """Nothing for a client that has no examples in this split, or that cannot run what it would be given: a model trained in
-        one place, where clients have other architectures."""
+        """Nothing for a client that has no examples in this split, or that cannot run what it would be given: a model trained
+        in one place, where clients have other architectures."""
         if not len(ctx.site.split(ask.split)):
             return None
         params = self.algorithm.assemble(ctx, ask.view, ctx.recall(self.algorithm.name))
