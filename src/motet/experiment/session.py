@@ -263,7 +263,7 @@ def export_models(folder: Path, to: Path, client: str | None = None, every: bool
     for whose, place in places.items():
         group, params = federation.server if whose is None else federation.group_of(whose), running.model_params(whose)
         if params.layout != group.model.layout:
-            raise ConfigError(f"the model of {plan.algorithm.name} is of another architecture than {whose}'s; leave out --client.")
+            raise ConfigError(f"{plan.algorithm.name} has a model of another architecture than {whose}'s; leave out --client.")
         save_model(group, params, place)
     return list(places.values())
 
