@@ -8,6 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.elsewhere import Away, elsewhere
 
 from motet.codecs import CODECS, Chain, int4, int8, top_k
 from motet.codecs.channel import Coded
@@ -148,3 +149,23 @@ def test_what_comes_over_the_wire_is_looked_at() -> None:
     made: Coded = grid.encode(Params.of({"w": torch.ones(4)}))
     with pytest.raises(WireError, match="a scale came that is not finite"):
         grid.decode(Coded(made.layout, made.body, (torch.tensor([float("inf")]),)))
+
+
+@each
+def test_on_a_device_a_codec_does_what_it_does_at_home(name: str) -> None:
+    chain, value = Chain(CHAINS[name]), params([(33, 16), (7,)], 1.0, 5)
+    coded, owed = chain.encode_owing(value, (), Seed(3))
+    with elsewhere() as away:
+        there = Params(value.layout, away(value.flat.clone()))
+        sent, debts = chain.encode_owing(there, (), Seed(3))
+        back, bound = chain.decode(sent), chain.error(there, Seed(3))
+    assert pack(sent) == pack(coded)
+    assert isinstance(back.flat, Away)
+    assert torch.equal(back.flat.cpu(), chain.decode(coded).flat)
+    assert torch.equal(debts[0].flat.cpu(), owed[0].flat)
+    assert bound == pytest.approx(chain.error(value, Seed(3)))
+
+
+def test_a_device_that_is_not_there_refuses_what_is_at_home() -> None:
+    with elsewhere() as away, pytest.raises(RuntimeError, match="two devices"):
+        away(torch.ones(3)).add_(torch.ones(3))

@@ -42,7 +42,7 @@ class Grid:
             raise RunError(f"{self.name} was given numbers that are not finite; lower solver.lr or set solver.clip=1.0.")
         places = rows.over(body, torch.where(scales > 0, scales, 1.0))
         if self.rounding == "stochastic":
-            places.add_(torch.rand(places.shape, generator=seed.torch())).floor_()
+            places.add_(torch.rand(places.shape, generator=seed.torch(body.device), device=body.device)).floor_()
         whole = places.round_().clamp_(-self.top, self.top).to(torch.int8)
         return whole if self.bits == 8 else _two_a_byte(whole), scales
 
@@ -64,7 +64,7 @@ class Grid:
 
     def error(self, body: Tensor, rows: Rows) -> float:
         """Less than a step for each number of a row; half a step if rounded to the nearest."""
-        steps = rows.largest(body).double() / self.top
+        steps = rows.largest(body).double().cpu() / self.top
         bound = math.sqrt(float((steps.square() * rows.lengths()).sum())) + math.sqrt(rows.size) * 1e-44  # below: subnormal
         return bound * (1.0 if self.rounding == "stochastic" else 0.5) * (1 + 1e-4)  # arithmetic in single precision
 

@@ -44,7 +44,7 @@ class TopK:
         places = expect(beside, torch.int32, count, "top_k, places").long()
         if int(places.min()) < 0 or int(places.max()) >= rows.size:
             raise WireError(f"top_k: places {int(places.min())} to {int(places.max())} came; expected 0 to {rows.size - 1}.")
-        return torch.zeros(rows.size).index_copy_(0, places, values)
+        return torch.zeros(rows.size, device=values.device).index_copy_(0, places, values)
 
     def after(self, rows: Rows) -> Rows:
         """The kept numbers are of one kind: all are large."""

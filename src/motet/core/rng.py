@@ -30,8 +30,8 @@ class Seed:
     def numpy(self) -> np.random.Generator:
         return np.random.Generator(np.random.Philox(self.number()))
 
-    def torch(self) -> torch.Generator:
-        return torch.Generator().manual_seed(self.number())
+    def torch(self, device: torch.device | str = "cpu") -> torch.Generator:
+        return torch.Generator(device).manual_seed(self.number())
 
 
 @contextmanager
