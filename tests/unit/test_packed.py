@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import copy
+import gc
+import weakref
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -241,16 +244,28 @@ def test_a_teachers_columns_travel_with_their_rows() -> None:
         assert gap(found[i].params.flat, alone(job), job.start.flat) < 2e-5
 
 
+@pytest.fixture
+def unswept() -> Iterator[None]:
+    """Python may not look for garbage for long; here it never does by itself."""
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("unswept")
 def test_running_out_of_memory_halves_the_pack_and_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     import motet.learning.together as bench_file
 
     whole, tried = bench_file.fit, []
+    packs: list[weakref.ref[Pack]] = []
 
-    def tight(jobs: Any, *rest: Any) -> Any:
+    def tight(jobs: Any, pack: Pack, *rest: Any) -> Any:
         tried.append(len(jobs))
+        assert not any(early() for early in packs)  # those that were too wide have left the device
         if len(jobs) > 1:
+            packs.append(weakref.ref(pack))
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate much.")
-        return whole(jobs, *rest)
+        return whole(jobs, pack, *rest)
 
     monkeypatch.setattr(bench_file, "fit", tight)
     jobs = jobs_of(CASES["Bert SequenceClassification"])
@@ -258,6 +273,14 @@ def test_running_out_of_memory_halves_the_pack_and_loses_nothing(monkeypatch: py
     assert tried == [4, 2, 1, 1, 1, 1]
     for i, job in enumerate(jobs):
         assert gap(found[i].params.flat, alone(job), job.start.flat) < 2e-5
+
+
+@pytest.mark.usefixtures("unswept")
+def test_a_bench_that_is_closed_leaves_the_device_at_once() -> None:
+    _, bench = together(jobs_of(CASES["Bert SequenceClassification"]))
+    (pack,) = map(weakref.ref, bench.packs.values())
+    bench.close()
+    assert pack() is None
 
 
 def test_a_device_that_does_not_hold_one_client_is_an_error_with_a_way_out(monkeypatch: pytest.MonkeyPatch) -> None:

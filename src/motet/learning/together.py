@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Hashable, Sequence
 from dataclasses import replace
@@ -81,7 +82,8 @@ class Together:
             try:
                 return self._fits(jobs) if isinstance(jobs[0], Fit) else self._infers(jobs)
             except torch.OutOfMemoryError as error:
-                self._make_room(jobs[0], str(error).split(".")[0])
+                why = str(error).split(".")[0]
+            self._make_room(jobs[0], why)  # not while the error is at hand: it holds on to what there was no room for
 
     def _fits(self, jobs: list[Fit]) -> list[Fitted | Failed]:
         first = jobs[0]
@@ -198,16 +200,18 @@ class Together:
             self.widths[job.key] = max(1, self.widths.get(job.key, 2) // 2)
         if spent:
             raise RunError(f"the device's memory does not hold one client ({why}); lower solver.batch or model.max_tokens.")
-        self.packs.clear()
-        if self.tape is not None:
-            self.tape.forget()
-        torch.cuda.empty_cache()
+        self._let_go()
 
     def close(self) -> None:
-        self.packs.clear()
         self.residents.clear()
+        self._let_go()
+
+    def _let_go(self) -> None:
+        """Of all packs and recordings. Layers of a pack know one another, so it stays until garbage is collected."""
+        self.packs.clear()
         if self.tape is not None:
             self.tape.forget()
+        gc.collect()
         if self.device.type == "cuda":
             torch.cuda.empty_cache()  # for the runs beside this one
 
