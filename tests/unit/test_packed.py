@@ -6,8 +6,8 @@ import copy
 import gc
 import weakref
 from collections.abc import Iterator
-from dataclasses import replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
@@ -274,6 +274,29 @@ def test_running_out_of_memory_halves_the_pack_and_loses_nothing(monkeypatch: py
     assert tried == [4, 2, 1, 1, 1, 1]
     for i, job in enumerate(jobs):
         assert gap(found[i].params.flat, alone(job), job.start.flat) < 2e-5
+
+
+@dataclass(frozen=True)
+class Writes:
+    """A readout that runs the module itself, as generation does; a device that holds 3 texts at a time."""
+
+    alone: ClassVar[bool] = True
+    tried: list[int] = field(default_factory=list, hash=False)
+
+    def read(self, forward: Any, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        self.tried.append(len(batch["input_ids"]))
+        if self.tried[-1] > 3:
+            raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate much.")
+        return {"first": batch["input_ids"][:, 1]}
+
+
+def test_a_model_that_writes_is_given_as_many_texts_as_there_is_room_for() -> None:
+    case = CASES["Bert SequenceClassification"]
+    model, features, writes = case.model(), texts(case, 9), Writes()
+    found = Together(CPU, half=False).run(Infer(model, model.fresh, Examples(features, np.arange(9)), writes))
+    assert writes.tried[0] == 9  # all of them at once, and then half as many until they fit
+    assert writes.tried[-1] <= 3 < max(writes.tried)
+    assert torch.equal(found["first"], Examples(features, np.arange(9)).batch(np.arange(9))["input_ids"][:, 1])
 
 
 @pytest.mark.usefixtures("unswept")

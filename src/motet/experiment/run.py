@@ -360,13 +360,13 @@ def _result(
 
 
 def _at_hand(memory: float | None, bench: Bench) -> tuple[int, int]:
-    """Bytes of clients' memories that stay where their models are: a sixteenth of what is free there, and as much again of
+    """Bytes of clients' memories that stay where their models are: an eighth of what is free there, and as much again of
     what a round under way has changed. Of the rest an eighth of the host's memory is filled, by them and by personal models of
     the server each; what is over lies on disk."""
     if memory is not None:
         return int(memory * 2**30), 0
     host = torch.device("cpu")
-    return max(2**30, spare_on(getattr(bench, "device", host)) // 16), spare_on(host) // 8
+    return max(2**30, spare_on(getattr(bench, "device", host)) // 8), spare_on(host) // 8
 
 
 def _no_work(address: str, _: Any) -> Any:

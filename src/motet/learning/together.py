@@ -26,8 +26,9 @@ from motet.learning.tape import Tape
 from motet.learning.way import Found, best_way, probe_of
 
 _MOST = 64  # clients whose jobs are open at once
-_SHARE = 0.8  # of the free memory that a pack may take
+_SHARE = 0.7  # of the free memory that a pack may take; what clients remember is to lie beside it
 _TOKENS = 2**17  # of one batch of inference
+_TEXT = 2**8  # tokens that a text is taken for, where a model writes: a step costs the same for few texts and for many
 Answer = tuple[Hashable, Any]
 
 
@@ -105,7 +106,9 @@ class Together:
     def _infers(self, jobs: list[Infer]) -> list[Any]:
         first = jobs[0]
         if first.alone:
-            found = [infer(piece, self._whole(first), Examples.batch, self.half) for piece in first.pieces()]
+            many = self.tokens.get(first.key, _TOKENS) // _TEXT
+            pieces = [replace(piece, batch=many) for piece in first.pieces()]
+            found = [infer(piece, self._whole(first), Examples.batch, self.half) for piece in pieces]
             return [joined(found, np.arange(len(first.examples)))]
         resident = self._resident(first)
         alone = self._way(first, resident).way == "plain"
@@ -194,7 +197,7 @@ class Together:
         """Half as wide, and everything that can be made again is let go."""
         if isinstance(job, Infer):
             self.tokens[job.key] = self.tokens.get(job.key, _TOKENS) // 2
-            spent = self.tokens[job.key] < 256
+            spent = self.tokens[job.key] < _TEXT
         else:
             spent = self.widths.get(job.key, 2) <= 1
             self.widths[job.key] = max(1, self.widths.get(job.key, 2) // 2)
