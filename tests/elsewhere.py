@@ -32,16 +32,30 @@ def away(tensor: Tensor) -> Tensor:
 
 @contextmanager
 def elsewhere() -> Iterator[Callable[[Tensor], Tensor]]:
-    """Inside, tensors can be sent away, and what is made with `device=` that device is made there."""
-    with patch.object(Seed, "torch", _at_home(Seed.torch)), _Making():
+    """Inside, tensors can be sent away, and what is made with `device=` that device is made there, by its own generators."""
+    making, made = _Making(), Seed.torch
+
+    def drawn(seed: Seed, device: torch.device | str = "cpu") -> torch.Generator:
+        generator = made(seed)
+        if torch.device(device) == DEVICE:
+            making.generators.append(generator)
+        return generator
+
+    with patch.object(Seed, "torch", drawn), making:
         yield away
 
 
 class _Making(TorchFunctionMode):
+    def __init__(self) -> None:
+        super().__init__()
+        self.generators: list[torch.Generator] = []  # of the device
+
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        if (kwargs or {}).get("device") == DEVICE:
-            return away(func(*args, **{**kwargs, "device": "cpu"}))
-        return func(*args, **(kwargs or {}))
+        given = kwargs or {}
+        there, generator = given.get("device") == DEVICE, given.get("generator")
+        if generator is not None and any(generator is known for known in self.generators) != there:
+            raise RuntimeError(f"{func} was given a generator of another device")
+        return away(func(*args, **{**given, "device": "cpu"})) if there else func(*args, **given)
 
 
 def _performed(func: Any, args: Any, kwargs: Any) -> Any:
@@ -55,8 +69,5 @@ def _performed(func: Any, args: Any, kwargs: Any) -> Any:
     with torch._C.DisableTorchFunctionSubclass():
         plain = tree_map(lambda leaf: leaf.as_subclass(Tensor) if isinstance(leaf, Away) else leaf, (args, kwargs))
         found = func(*plain[0], **plain[1])
-    return found if func in _HOME else tree_map(lambda leaf: away(leaf) if isinstance(leaf, Tensor) else leaf, found)
-
-
-def _at_home(method: Callable[..., torch.Generator]) -> Callable[..., torch.Generator]:
-    return lambda seed, device="cpu": method(seed)
+    home = func in _HOME or (func == Tensor.to and "cpu" in map(str, (*args, *kwargs.values())))
+    return found if home else tree_map(lambda leaf: away(leaf) if isinstance(leaf, Tensor) else leaf, found)

@@ -8,7 +8,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.elsewhere import Away, elsewhere
+from tests.elsewhere import DEVICE, Away, elsewhere
 
 from motet.codecs import CODECS, Chain, int4, int8, top_k
 from motet.codecs.channel import Coded
@@ -152,7 +152,7 @@ def test_what_comes_over_the_wire_is_looked_at() -> None:
 
 
 @each
-def test_on_a_device_a_codec_does_what_it_does_at_home(name: str) -> None:
+def test_a_codec_computes_where_its_numbers_are(name: str) -> None:
     chain, value = Chain(CHAINS[name]), params([(33, 16), (7,)], 1.0, 5)
     coded, owed = chain.encode_owing(value, (), Seed(3))
     with elsewhere() as away:
@@ -167,5 +167,9 @@ def test_on_a_device_a_codec_does_what_it_does_at_home(name: str) -> None:
 
 
 def test_a_device_that_is_not_there_refuses_what_is_at_home() -> None:
-    with elsewhere() as away, pytest.raises(RuntimeError, match="two devices"):
-        away(torch.ones(3)).add_(torch.ones(3))
+    with elsewhere() as away:
+        with pytest.raises(RuntimeError, match="two devices"):
+            away(torch.ones(3)).add_(torch.ones(3))
+        with pytest.raises(RuntimeError, match="generator of another device"):
+            torch.rand(3, generator=Seed(1).torch(), device=DEVICE)
+        assert not isinstance(away(torch.ones(3)).to("cpu"), Away)

@@ -194,7 +194,7 @@ def test_a_central_model_is_not_exported_for_a_client_of_another_architecture(tm
     made = config(groups, data=data, partition={"type": "uniform", "clients": 2}, algorithm="centralised", rounds=1)
     perform(made, tmp_path / "run")
     assert export_models(tmp_path / "run", tmp_path / "own", "client-1") == [tmp_path / "own"]
-    with pytest.raises(ConfigError, match="another architecture than client-0"):
+    with pytest.raises(ConfigError, match="another architecture than client-0's; ask for no client's"):
         export_models(tmp_path / "run", tmp_path / "others", "client-0")
 
 

@@ -1,11 +1,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
 
 from motet.core.params import Params
+from motet.learning.spare import PACKS
 from motet.transport.memories import Memories
 from motet.transport.pages import write_atomically
 
@@ -98,3 +100,15 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
     with pytest.raises(TypeError):
         write_atomically(path, "not bytes")  # type: ignore[arg-type]
     assert path.read_bytes() == b"old"
+
+
+def test_memories_and_packs_share_a_device_and_leave_some_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    from motet.experiment import run
+
+    free = {"cuda": 32 * 2**30, "cpu": 64 * 2**30}
+    monkeypatch.setattr(run, "spare_on", lambda device: free[device.type])
+    on_device, beside = run._at_hand(None, SimpleNamespace(device=torch.device("cuda")))  # type: ignore[arg-type]
+    assert 2 * on_device + PACKS * free["cuda"] <= 0.95 * free["cuda"]  # what a round has changed is held twice
+    assert on_device == 4 * 2**30
+    assert beside == 8 * 2**30
+    assert run._at_hand(0.5, SimpleNamespace(device=torch.device("cuda"))) == (2**29, 0)  # type: ignore[arg-type]

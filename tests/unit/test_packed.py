@@ -278,25 +278,28 @@ def test_running_out_of_memory_halves_the_pack_and_loses_nothing(monkeypatch: py
 
 @dataclass(frozen=True)
 class Writes:
-    """A readout that runs the module itself, as generation does; a device that holds 3 texts at a time."""
+    """A readout that runs the module itself, as generation does, on a device that holds so many texts."""
 
+    room: int
     alone: ClassVar[bool] = True
+    at_once: ClassVar[int] = 512
     tried: list[int] = field(default_factory=list, hash=False)
 
     def read(self, forward: Any, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
         self.tried.append(len(batch["input_ids"]))
-        if self.tried[-1] > 3:
+        if self.tried[-1] > self.room:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate much.")
         return {"first": batch["input_ids"][:, 1]}
 
 
 def test_a_model_that_writes_is_given_as_many_texts_as_there_is_room_for() -> None:
     case = CASES["Bert SequenceClassification"]
-    model, features, writes = case.model(), texts(case, 9), Writes()
+    model, features, writes = case.model(), texts(case, 9), Writes(room=3)
     found = Together(CPU, half=False).run(Infer(model, model.fresh, Examples(features, np.arange(9)), writes))
-    assert writes.tried[0] == 9  # all of them at once, and then half as many until they fit
-    assert writes.tried[-1] <= 3 < max(writes.tried)
+    assert writes.tried == [9, 4, 2, 2, 2, 2, 1]
     assert torch.equal(found["first"], Examples(features, np.arange(9)).batch(np.arange(9))["input_ids"][:, 1])
+    with pytest.raises(RunError, match=r"does not hold one text.*task\.beams"):
+        Together(CPU, half=False).run(Infer(model, model.fresh, Examples(features, np.arange(9)), Writes(room=0)))
 
 
 @pytest.mark.usefixtures("unswept")

@@ -45,8 +45,9 @@ class Centralised:
     def view(self, state: CentralState, client: ClientId) -> Params:
         return state.params
 
-    def assemble(self, ctx: Context, params: Params, own: None) -> Params:
-        return params
+    def assemble(self, ctx: Context, params: Params, own: None) -> Params | None:
+        """Clients may have other architectures than the server; they have no use for its model."""
+        return params if params.layout == ctx.model.layout else None
 
 
 def centralised(solver: Solver = Solver()) -> Centralised:

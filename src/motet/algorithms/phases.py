@@ -58,7 +58,7 @@ class Beginning:
     name: str = BEGINNING
 
     @work(reveals="sum")
-    def receive(self, ctx: Context, view: PhaseView, before: Params | None) -> tuple[Weighted, Params]:
+    def receive(self, ctx: Context, view: PhaseView, before: Params | None) -> tuple[Weighted, Params | None]:
         left = self.phases[view.index].algorithm
         return Weighted(Params.counts(received=1), 1.0), left.assemble(ctx, view.inner, ctx.recall(left.name))
 
@@ -117,7 +117,7 @@ class Phases:
     def view(self, state: PhaseState, client: ClientId) -> PhaseView:
         return PhaseView(state.index, self.phases[state.index].algorithm.view(state.inner, client))
 
-    def assemble(self, ctx: Context, view: PhaseView, memory: None) -> Params:
+    def assemble(self, ctx: Context, view: PhaseView, memory: None) -> Params | None:
         algorithm = self.phases[view.index].algorithm
         return algorithm.assemble(ctx, view.inner, ctx.recall(algorithm.name))
 

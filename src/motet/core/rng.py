@@ -14,7 +14,7 @@ import torch
 
 @dataclass(frozen=True)
 class Seed:
-    """A place in the tree of seeds. Equal paths give equal streams, different paths independent ones."""
+    """A place in the tree of seeds. Equal paths give equal streams, on one kind of device; others are independent."""
 
     root: int
     path: tuple[str | int, ...] = ()

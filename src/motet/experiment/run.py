@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from motet.core.errors import RunError
+from motet.core.errors import ConfigError, RunError
 from motet.core.params import Params
 from motet.core.program import Round
 from motet.core.rng import Seed
@@ -30,7 +30,7 @@ from motet.experiment.scores import Chosen, best_round, by_round, chosen_by_dev,
 from motet.experiment.shelf import Shelf
 from motet.learning.context import Judgement
 from motet.learning.evaluate import Evaluate, Report
-from motet.learning.spare import spare_on
+from motet.learning.spare import MEMORIES, spare_on
 from motet.report.progress import Silent, Watch
 from motet.transport.host import Host
 from motet.transport.in_process import InProcess
@@ -272,9 +272,13 @@ class Running:
         """What a client would deploy; without one, what somebody would who has no memory."""
         algorithm, federation = self.plan.algorithm, self.plan.federation
         if client is None:
-            return algorithm.assemble(federation.server_context(self.done), algorithm.view(self.state, ""), None)
-        context = federation.context(client, self.done, "", _no_work, lambda program: self.memories.get(program, client))
-        return algorithm.assemble(context, algorithm.view(self.state, client), context.recall(algorithm.name))
+            found = algorithm.assemble(federation.server_context(self.done), algorithm.view(self.state, ""), None)
+        else:
+            context = federation.context(client, self.done, "", _no_work, lambda program: self.memories.get(program, client))
+            found = algorithm.assemble(context, algorithm.view(self.state, client), context.recall(algorithm.name))
+        if found is None:
+            raise ConfigError(f"{algorithm.name} has one model, of another architecture than {client}'s; ask for no client's.")
+        return found
 
     def save(self) -> None:
         """Keep what is needed to go on from the last finished round."""
@@ -360,13 +364,15 @@ def _result(
 
 
 def _at_hand(memory: float | None, bench: Bench) -> tuple[int, int]:
-    """Bytes of clients' memories that stay where their models are: an eighth of what is free there, and as much again of
-    what a round under way has changed. Of the rest an eighth of the host's memory is filled, by them and by personal models of
-    the server each; what is over lies on disk."""
+    """Bytes of clients' memories that stay where their models are, and as much again of what a round under way has changed. Of
+    the rest an eighth of the host's memory is filled, by them and by personal models of the server each; what is over lies on
+    disk."""
     if memory is not None:
         return int(memory * 2**30), 0
     host = torch.device("cpu")
-    return max(2**30, spare_on(getattr(bench, "device", host)) // 8), spare_on(host) // 8
+    device: torch.device = getattr(bench, "device", host)
+    there = int(MEMORIES * spare_on(device)) if device.type == "cuda" else max(2**30, spare_on(host) // 16)
+    return there, spare_on(host) // 8
 
 
 def _no_work(address: str, _: Any) -> Any:

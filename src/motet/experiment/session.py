@@ -261,10 +261,7 @@ def export_models(folder: Path, to: Path, client: str | None = None, every: bool
         raise ConfigError(f"'{folder}' has no checkpoint yet, so there is no model to export.")
     places = {c: to / folder_name(c) for c in federation.clients} if every else {client: to}
     for whose, place in places.items():
-        group, params = federation.server if whose is None else federation.group_of(whose), running.model_params(whose)
-        if params.layout != group.model.layout:
-            raise ConfigError(f"{plan.algorithm.name} has a model of another architecture than {whose}'s; leave out --client.")
-        save_model(group, params, place)
+        save_model(federation.server if whose is None else federation.group_of(whose), running.model_params(whose), place)
     return list(places.values())
 
 

@@ -65,7 +65,7 @@ class Evaluate:
 
     @work(reveals="each")
     def report_items(self, ctx: Context, ask: Ask, memory: None) -> Work[tuple[Report, None]]:
-        params = self._model(ctx, ask)
+        params = self._to_judge(ctx, ask)
         if params is None:
             return Report({}, torch.zeros(0)), None
         found = yield from ctx.judge(params, ask.split, items=True)
@@ -78,13 +78,11 @@ class Evaluate:
         return Weighted(counts, float(bool(scores))), None
 
     def _scores(self, ctx: Context, ask: Ask) -> Work[dict[str, float]]:
-        params = self._model(ctx, ask)
+        params = self._to_judge(ctx, ask)
         return {} if params is None else (yield from ctx.evaluate(params, ask.split))
 
-    def _model(self, ctx: Context, ask: Ask) -> Params | None:
-        """Nothing for a client that has no examples in this split, or that cannot run what it would be given: a model trained
-        in one place, where clients have other architectures."""
+    def _to_judge(self, ctx: Context, ask: Ask) -> Params | None:
+        """What the client would deploy; None if it has no examples in this split, or cannot run what it is given."""
         if not len(ctx.site.split(ask.split)):
             return None
-        params = self.algorithm.assemble(ctx, ask.view, ctx.recall(self.algorithm.name))
-        return params if params.layout == ctx.model.layout else None
+        return self.algorithm.assemble(ctx, ask.view, ctx.recall(self.algorithm.name))

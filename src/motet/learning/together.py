@@ -21,14 +21,12 @@ from motet.learning.model import Model
 from motet.learning.pack import Pack
 from motet.learning.prefix import Prefix, prefix_of
 from motet.learning.resident import Resident
-from motet.learning.spare import spare_on
+from motet.learning.spare import PACKS, spare_on
 from motet.learning.tape import Tape
 from motet.learning.way import Found, best_way, probe_of
 
 _MOST = 64  # clients whose jobs are open at once
-_SHARE = 0.7  # of the free memory that a pack may take; what clients remember is to lie beside it
-_TOKENS = 2**17  # of one batch of inference
-_TEXT = 2**8  # tokens that a text is taken for, where a model writes: a step costs the same for few texts and for many
+_TOKENS, _FEWEST = 2**17, 2**8  # of one batch of inference, and of the last that is tried when memory is short
 Answer = tuple[Hashable, Any]
 
 
@@ -49,7 +47,8 @@ class Together:
         self.prefixes: dict[str, Prefix | None] = {}
         self.residents: dict[tuple[str, str, bool], Resident] = {}
         self.widths: dict[Hashable, int] = {}
-        self.tokens: dict[Hashable, int] = {}
+        self.tokens: dict[Hashable, int] = {}  # of a batch of inference, where memory was short
+        self.texts: dict[Hashable, int] = {}  # the same of jobs that stand alone
         self.processed = 0
 
     # ---- jobs ---------------------------------------------------------------------------------------------------
@@ -84,7 +83,7 @@ class Together:
                 return self._fits(jobs) if isinstance(jobs[0], Fit) else self._infers(jobs)
             except torch.OutOfMemoryError as error:
                 why = str(error).split(".")[0]
-            self._make_room(jobs[0], why)  # not while the error is at hand: it holds on to what there was no room for
+            self._make_room(jobs, why)  # not while the error is at hand: it holds on to what there was no room for
 
     def _fits(self, jobs: list[Fit]) -> list[Fitted | Failed]:
         first = jobs[0]
@@ -106,8 +105,7 @@ class Together:
     def _infers(self, jobs: list[Infer]) -> list[Any]:
         first = jobs[0]
         if first.alone:
-            many = self.tokens.get(first.key, _TOKENS) // _TEXT
-            pieces = [replace(piece, batch=many) for piece in first.pieces()]
+            pieces = [replace(piece, batch=self._texts(first)) for piece in first.pieces()]
             found = [infer(piece, self._whole(first), Examples.batch, self.half) for piece in pieces]
             return [joined(found, np.arange(len(first.examples)))]
         resident = self._resident(first)
@@ -188,21 +186,30 @@ class Together:
         before = torch.cuda.memory_allocated(self.device)
         fit(longest, self._pack(jobs[0], resident, packed=len(longest) > 1), resident, None, self.half)
         each = (torch.cuda.max_memory_allocated(self.device) - before) / len(longest)
-        return max(1, min(_MOST, int(_SHARE * self._free() / max(each, 1))))
+        return max(1, min(_MOST, int(PACKS * self._free() / max(each, 1))))
 
     def _free(self) -> int:
         return spare_on(self.device) if self.device.type == "cuda" else 2**40
 
-    def _make_room(self, job: Fit | Infer, why: str) -> None:
-        """Half as wide, and everything that can be made again is let go."""
-        if isinstance(job, Infer):
-            self.tokens[job.key] = self.tokens.get(job.key, _TOKENS) // 2
-            spent = self.tokens[job.key] < _TEXT
+    def _texts(self, job: Infer) -> int:
+        """How many texts at a time one that stands alone is given."""
+        return self.texts.get(job.key, getattr(job.readout, "at_once", job.batch))
+
+    def _make_room(self, jobs: Sequence[Fit] | Sequence[Infer], why: str) -> None:
+        """Half as much at a time as was tried; packs and recordings, which can be made again, are let go."""
+        job, one, lower = jobs[0], "text", "model.max_tokens, task.target_tokens or task.beams"
+        if isinstance(job, Fit):
+            one, lower = "client", "solver.batch or model.max_tokens"
+            tried = min(self.widths.get(job.key, 2), max(2, len(jobs)))
+            self.widths[job.key], spent = max(1, tried // 2), tried <= 1
+        elif job.alone:
+            tried = min(self._texts(job), len(job.examples))
+            self.texts[job.key], spent = tried // 2, tried <= 1
         else:
-            spent = self.widths.get(job.key, 2) <= 1
-            self.widths[job.key] = max(1, self.widths.get(job.key, 2) // 2)
+            self.tokens[job.key] = self.tokens.get(job.key, _TOKENS) // 2
+            spent = self.tokens[job.key] < _FEWEST
         if spent:
-            raise RunError(f"the device's memory does not hold one client ({why}); lower solver.batch or model.max_tokens.")
+            raise RunError(f"the device's memory does not hold one {one} ({why}); lower {lower}.")
         self._let_go()
 
     def close(self) -> None:
@@ -210,7 +217,7 @@ class Together:
         self._let_go()
 
     def _let_go(self) -> None:
-        """Of all packs and recordings. Layers of a pack know one another, so it stays until garbage is collected."""
+        """Packs and recordings leave the device. A pack's layers refer to one another, so only a collection frees them."""
         self.packs.clear()
         if self.tape is not None:
             self.tape.forget()
