@@ -47,7 +47,7 @@ class Centralised:
 
     def assemble(self, ctx: Context, params: Params, own: None) -> Params | None:
         """Clients may have other architectures than the server; they have no use for its model."""
-        return params if params.layout == ctx.model.layout else None
+        return params if params.layout == ctx.model.fresh.layout else None
 
 
 def centralised(solver: Solver = Solver()) -> Centralised:
