@@ -100,3 +100,5 @@ def test_what_ones_own_trainer_cannot_do_is_said() -> None:
     people = motet.own_federation(Straight(), DATA, points(-1, 1), headline="closeness")
     with pytest.raises(RunError, match="your own trainer owns its loss"):
         motet.run(people, motet.fedprox(), rounds=1)
+    with pytest.raises(ConfigError, match=r"no data called 'union' with your own trainer.*give one client everything"):
+        motet.run(people, motet.centralised(), rounds=1)

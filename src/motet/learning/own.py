@@ -67,6 +67,11 @@ class OwnContext:
         return self
 
     def split(self, name: str) -> Any:
+        if name not in self.data:
+            raise ConfigError(
+                f"{self.client}: there is no data called '{name}' with your own trainer, only {', '.join(self.data)}; your "
+                "data cannot be put together here, so for one model of it all give one client everything."
+            )
         return self.data[name]
 
     def fit(self, start: Params, solver: Solver, **options: Any) -> Generator[Job, Any, Fitted]:
