@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import Any
@@ -18,8 +19,8 @@ from motet.transport.mailbox import Traffic
 ROUNDS = ((1, {"accuracy": 0.5}), (2, {"accuracy": 0.75}))
 
 
-def tell(name: str, folder: Path) -> None:
-    config = Config.of("mine", {"track": [name]})
+def tell(name: str, folder: Path, *others: str) -> None:
+    config = Config.of("mine", {"track": [name, *others]})
     with tracked(config, folder, Silent()) as watch:
         for number, scores in ROUNDS:
             watch.round(number, scores, "accuracy", Traffic(payload_up=2_000_000 * number))
@@ -86,13 +87,66 @@ def test_weights_and_biases_is_told_every_round_and_when_it_ends(tmp_path: Path,
 
 
 def test_mlflow_is_told_every_round_and_when_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spoken, module, tracking = Spoken(), ModuleType("mlflow"), ModuleType("mlflow.tracking")
-    tracking.MlflowClient = lambda: spoken  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "mlflow", module)
-    monkeypatch.setitem(sys.modules, "mlflow.tracking", tracking)
+    spoken = Spoken()
+    stand_in_for_mlflow(monkeypatch, lambda: spoken)
     tell("mlflow", tmp_path)
     assert spoken.heard == [(1, 0.5), (2, 0.75)]
     assert spoken.ended
+
+
+class UnsupportedError(Exception):
+    """Stands for MLflow's own error."""
+
+
+def stand_in_for_mlflow(monkeypatch: pytest.MonkeyPatch, client: Callable[[], Any]) -> None:
+    module, tracking, exceptions = (ModuleType(name) for name in ("mlflow", "mlflow.tracking", "mlflow.exceptions"))
+    tracking.MlflowClient, exceptions.MlflowException = client, UnsupportedError  # type: ignore[attr-defined]
+    for stand_in in (module, tracking, exceptions):
+        monkeypatch.setitem(sys.modules, stand_in.__name__, stand_in)
+
+
+def test_a_store_that_mlflow_cannot_open_is_said_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refused() -> Any:
+        raise UnsupportedError("got unsupported URI 'sqlite:///mlflow.db'\nsee the documentation")
+
+    stand_in_for_mlflow(monkeypatch, refused)
+    with pytest.raises(
+        ConfigError, match=r"cannot be written to \(got unsupported URI.*; set MLFLOW_TRACKING_URI.*pip install mlflow"
+    ):
+        tell("mlflow", tmp_path)
+
+
+def test_a_tracker_that_fails_is_told_no_more_and_the_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    spoken, module, notes = Spoken(), ModuleType("wandb"), list[str]()
+
+    def log(values: dict[str, float], step: int) -> None:
+        spoken.heard.append(step)
+        raise ConnectionError("the server has gone away")
+
+    monkeypatch.setattr(spoken, "log", log)
+    monkeypatch.setattr(Silent, "note", lambda _, text: notes.append(text))
+    module.init = lambda **options: spoken  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "wandb", module)
+    tell("wandb", tmp_path)
+    assert spoken.heard == [1]
+    assert notes == ["wandb is not told any more: the server has gone away"]
+
+
+def test_what_cannot_be_closed_is_said_and_the_others_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    first, second, notes = Spoken(), Spoken(), list[str]()
+
+    def finish() -> None:
+        raise TimeoutError
+
+    monkeypatch.setattr(first, "finish", finish)
+    monkeypatch.setattr(Silent, "note", lambda _, text: notes.append(text))
+    module = ModuleType("wandb")
+    module.init = lambda **options: first  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "wandb", module)
+    stand_in_for_mlflow(monkeypatch, lambda: second)
+    tell("wandb", tmp_path, "mlflow")
+    assert notes == ["wandb could not be told that the run has ended: TimeoutError"]
+    assert second.ended
 
 
 @pytest.mark.parametrize("name", ["wandb", "mlflow"])

@@ -23,10 +23,10 @@ TRACKERS: dict[str, Callable[[str, Path, Mapping[str, Any]], Tracker]] = {
 
 @dataclass(frozen=True)
 class Told:
-    """A watch, and trackers that are told of every round besides."""
+    """A watch, and trackers that are told of every round besides. One that fails is told no more; the run goes on."""
 
     watch: Watch
-    trackers: tuple[Tracker, ...]
+    trackers: dict[str, Tracker]
 
     def begin(self, name: str, rounds: int, done: int) -> None:
         self.watch.begin(name, rounds, done)
@@ -40,8 +40,12 @@ class Told:
     def round(self, number: int, scores: Mapping[str, float], headline: str, traffic: Traffic) -> None:
         self.watch.round(number, scores, headline, traffic)
         moved = {"megabytes_up": traffic.payload_up / 1e6, "megabytes_down": traffic.payload_down / 1e6}
-        for tracker in self.trackers:
-            tracker.log(number, {**scores, **moved})
+        for name, tracker in list(self.trackers.items()):
+            try:
+                tracker.log(number, {**scores, **moved})
+            except Exception as error:  # whatever the network does to somebody else's package
+                del self.trackers[name]
+                self.watch.note(f"{name} is not told any more: {_first(error)}")
 
     def note(self, text: str) -> None:
         self.watch.note(text)
@@ -53,10 +57,19 @@ class Told:
 @contextmanager
 def tracked(config: Config, folder: Path, watch: Watch) -> Iterator[Watch]:
     """The watch of a run that is tracked as its recipe says; trackers are closed whatever happens."""
-    makers = [choose(TRACKERS, name, "track") for name in config.track]
-    trackers = tuple(make(config.recipe, folder, config.plain()) for make in makers)
+    makers = {name: choose(TRACKERS, name, "track") for name in config.track}
+    told = Told(watch, {})
     try:
-        yield Told(watch, trackers) if trackers else watch
+        for name, make in makers.items():
+            told.trackers[name] = make(config.recipe, folder, config.plain())
+        yield told if makers else watch
     finally:
-        for tracker in trackers:
-            tracker.close()
+        for name, tracker in told.trackers.items():
+            try:
+                tracker.close()
+            except Exception as error:
+                watch.note(f"{name} could not be told that the run has ended: {_first(error)}")
+
+
+def _first(error: Exception) -> str:
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]

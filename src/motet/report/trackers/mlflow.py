@@ -1,4 +1,4 @@
-"""MLflow: to $MLFLOW_TRACKING_URI, or into ./mlruns."""
+"""MLflow: to the server that $MLFLOW_TRACKING_URI names; else into ./mlflow.db, for which the whole package is needed."""
 
 from __future__ import annotations
 
@@ -26,13 +26,25 @@ class MlFlow:
 
 def open_tracker(name: str, folder: Path, settings: Mapping[str, Any]) -> Tracker:
     try:
+        from mlflow.exceptions import MlflowException
         from mlflow.tracking import MlflowClient
     except ImportError:
         raise ConfigError("track: mlflow is not installed; run: pip install 'motet[track]', or leave it out.") from None
-    client = MlflowClient()
+    try:
+        client = MlflowClient()
+        return MlFlow(client, _begun(client, f"{name} {folder.name}", settings))
+    except MlflowException as error:
+        first = str(error).strip().splitlines()[0][:200]
+        raise ConfigError(
+            f"track: MLflow cannot be written to ({first}); set MLFLOW_TRACKING_URI to a server that answers, or "
+            "pip install mlflow, since mlflow-skinny alone keeps nothing on this machine."
+        ) from None
+
+
+def _begun(client: Any, title: str, settings: Mapping[str, Any]) -> str:
     found = client.get_experiment_by_name("motet")
     experiment = found.experiment_id if found else client.create_experiment("motet")
-    run = client.create_run(experiment, run_name=f"{name} {folder.name}").info.run_id
+    run: str = client.create_run(experiment, run_name=title).info.run_id
     for section, value in settings.items():
         client.log_param(run, section, str(value)[:500])
-    return MlFlow(client, run)
+    return run
