@@ -88,6 +88,7 @@ def test_baselines_run_on_the_same_data_and_are_compared(motet: Call, tmp_path: 
             "mine.csv: it has columns texts, label, and classification needs text, label",
         ),
         (["run", *TOY, "data.name=null", "data.path=gone.csv"], "there is no file or folder 'gone.csv'"),
+        (["run", *TOY, "data.path=mine.csv"], "a corpus that is not read from there"),
         (["run", *TOY, "partition.clients=5000"], "partition.clients is 5000, but there are 80 training examples"),
         (["run", *TOY, "device=tpu:0"], "device"),
         (["run", *TOY, "transport.type=pigeon"], "transport.type: there is no 'pigeon'"),

@@ -87,11 +87,16 @@ def _named(choice: DataChoice, task: str | None) -> Corpus:
     name = choice.name or ""
     if name in READERS:
         return READERS[name](_home(name, choice.path))
+    known = [*DATASETS, *READERS]
+    if name not in DATASETS and meant(name, known) and "/" not in name and ":" not in name:
+        raise ConfigError(f"data.name: there is no corpus '{name}'.{meant(name, known)} See: motet list datasets")
+    if choice.path is not None:
+        raise ConfigError(
+            f"data.path is '{choice.path}', but data.name is '{name}', a corpus that is not read from there; for your own file "
+            "say data.name=null too."
+        )
     if name in DATASETS:
         return DATASETS[name]()
-    known = [*DATASETS, *READERS]
-    if meant(name, known) and "/" not in name and ":" not in name:
-        raise ConfigError(f"data.name: there is no corpus '{name}'.{meant(name, known)} See: motet list datasets")
     return from_hub(name, _names(choice), task, choice.test_share)
 
 
