@@ -82,7 +82,7 @@ class Generated:
     """What the model writes, by beam search, as token ids."""
 
     alone: ClassVar[bool] = True  # generation runs the module itself, which then holds one client's parameters
-    at_once: ClassVar[int] = 512  # texts, on a device: a step of writing takes as long for few as for many
+    at_once: ClassVar[int] = 512  # texts, on a device: fewer and larger steps
     beams: int = 4
     tokens: int = 64
     shortest: int = 0
