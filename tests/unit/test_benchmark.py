@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import yaml
 from rich.console import Console
+from sklearn.metrics import f1_score
 
 from motet.benchmark.cells import cells_of, check, runs_of
 from motet.benchmark.claims import judged
@@ -32,6 +33,7 @@ from motet.core.errors import ConfigError, RunError
 from motet.experiment.config import Choice, CohortChoice, Config
 from motet.experiment.record import Record, write_items, write_json
 from motet.report.grid import GridLines
+from motet.tasks.tallies import by_class, with_tallies
 from motet.transport.mailbox import Traffic
 
 SUITE = """
@@ -210,20 +212,20 @@ def test_claims_are_checked_place_by_place() -> None:
     assert verdict("a/x > b/*") == (2, 2)
 
 
-def pretend(store: Store, name: str, config: Config, score: float, items: np.ndarray, **rest: Any) -> None:
+def pretend(store: Store, name: str, score: float, items: np.ndarray, metric: str = "accuracy", **rest: Any) -> None:
     """A run that ended so."""
     place = store.place(name)
     place.mkdir(parents=True)
     rows = [
-        {"round": r, "who": "server", "split": "global", "name": "accuracy", "value": v, "seconds": r, "bytes": r * 1_000_000}
+        {"round": r, "who": "server", "split": "global", "name": metric, "value": v, "seconds": r, "bytes": r * 1_000_000}
         for r, v in ((1, score / 2), (2, score))
     ]
     (place / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
     write_items(place, {"": items})
     moved = {"payload_up": 1_000_000, "payload_down": 1_000_000}
     summary = {
-        "headline": "accuracy",
-        "final": {"accuracy": score},
+        "headline": metric,
+        "final": {metric: score},
         "bytes": moved,
         "seconds": 3.0,
         "items": "k",
@@ -246,7 +248,7 @@ def finished(tmp_path: Path) -> Benchmark:
                 continue
             right = 79
         if not made.store.done(cell.run.name):
-            pretend(made.store, cell.run.name, cell.run.config, right / 100, (np.arange(100) < right).astype(np.float32))
+            pretend(made.store, cell.run.name, right / 100, (np.arange(100) < right).astype(np.float32)[:, None])
     return made
 
 
@@ -553,11 +555,37 @@ def test_a_partition_that_cannot_be_meant_is_found_without_its_corpus() -> None:
         check(runs)
 
 
-def test_only_a_mean_over_items_is_tested_over_items(tmp_path: Path) -> None:
-    write_items(tmp_path, {"": np.array([1.0, 0.0, 1.0, 1.0])})
-    assert len(Reading("accuracy").items(tmp_path, 75.0)[0]) == 4
-    assert not len(Reading("best accuracy").items(tmp_path, 80.0)[0]), "of another round"
-    assert not len(Reading("f1").items(tmp_path, 72.0)[0]), "another metric"
+def test_only_what_follows_from_items_is_tested_over_items(tmp_path: Path) -> None:
+    truth, said = np.array([0, 1, 0, 1, 2]), np.array([0, 0, 0, 1, 2])
+    write_items(tmp_path, {"": with_tallies(truth == said, by_class(truth, said, 3))})
+    scores, tallies = Reading("accuracy").items(tmp_path, 80.0)
+    assert scores is not None and scores.rows.shape == (5, 1)
+    assert tallies is not None and tallies.rows.shape == (5, 9)
+    assert Reading("best accuracy").items(tmp_path, 85.0) == (None, None), "of another round"
+    scores, tallies = Reading("f1").items(tmp_path, 80.0)  # of class 0: 2 right, 3 said, 2 true
+    assert scores is not None, "which it happens to equal"
+    assert tallies is not None and tallies.statistic is not None
+    scores, tallies = Reading("f1_macro").items(tmp_path, 100 * (0.8 + 2 / 3 + 1) / 3)
+    assert scores is None and tallies is not None
+    assert Reading("spearman").items(tmp_path, 90.0) == (None, None), "another metric"
+
+
+def test_an_f1_is_tested_as_the_f1_it_is(tmp_path: Path) -> None:
+    """FedOpt finds half of a rare class that FedAvg never says, with as many mistakes elsewhere: right equally often."""
+    (tmp_path / "two.yaml").write_text(SUITE.replace("title: Methods", "title: Methods\n    shows: f1_macro"))
+    made = open_benchmark(Asked(str(tmp_path / "two.yaml"), seeds=2), tmp_path / "out")
+    at = np.arange(200)
+    truth, says = (at < 20).astype(int), {"fedavg": 0 * at, "fedopt": ((at < 10) | (at >= 190)).astype(int)}
+    for cell in made.cells:
+        said = says.get(cell.run.config.algorithm.type)
+        if said is not None and not made.store.done(cell.run.name):
+            rows = with_tallies(truth == said, by_class(truth, said, 2))
+            pretend(made.store, cell.run.name, f1_score(truth, said, average="macro", zero_division=0), rows, "f1_macro")
+    methods = made.tables()[0]
+    other = methods.entries["FedAvg"]["α=1"]
+    assert methods.entries["FedOpt"]["α=1"].best
+    assert other.p is not None and other.p < 0.01
+    assert not methods.untested("α=1")
 
 
 def test_telling_a_benchmark_writes_nothing(finished: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -162,7 +162,7 @@ def test_items_of_the_chosen_round_are_kept_for_significance(tmp_path: Path) -> 
     done = perform(config(solver={"lr": 0.5, "batch": 8, "optimizer": "sgd"}), tmp_path / "run").summary
     for shows, score in (("dev-best accuracy", done["dev_best"]["test"]["accuracy"]), ("accuracy", done["final"]["accuracy"])):
         items, _ = Reading(shows).items(tmp_path / "run", 100 * score)
-        assert items.mean() == pytest.approx(score)
+        assert items is not None and items.rows.mean() == pytest.approx(score)
 
 
 def test_without_one_nothing_is_chosen(tmp_path: Path) -> None:

@@ -16,6 +16,7 @@ from motet.algorithms import adafd, dsfl, fedavg_logits, fedkd, mhat
 from motet.algorithms.distillation import least
 from motet.algorithms.importance import Account, shares
 from motet.algorithms.opinions import TopClasses, shortened, whole
+from motet.benchmark.readings import Reading
 from motet.codecs import float16, int8
 from motet.codecs.channel import Chain, Channel
 from motet.core.errors import ConfigError, RunError
@@ -463,7 +464,8 @@ def test_weights_are_recorded_and_even_out_with_beta(federation: Federation, rou
 
 
 def test_the_common_model_is_judged_on_every_client_s_own_texts(unlike: Federation, tmp_path: Path) -> None:
-    running = begun(unlike, adafd(SOLVER), evaluation=Evaluation(by_client=True))
+    plan = Plan(unlike, adafd(SOLVER), 2, evaluation=Evaluation(by_client=True))
+    running = Running(plan, Alone(torch.device("cpu")), tmp_path, Silent())
     running.play_rounds()
     rows = [r for r in running.record.rows if r["split"] == "common" and r["name"] == "accuracy" and r["round"] == 2]
     assert {r["who"] for r in rows} == {*unlike.clients, "server"}
@@ -471,6 +473,9 @@ def test_the_common_model_is_judged_on_every_client_s_own_texts(unlike: Federati
     sizes = [len(unlike.site(client).split("test")) for client in unlike.clients]
     mean = sum(found[c] * n for c, n in zip(unlike.clients, sizes, strict=True)) / sum(sizes)
     assert found["server"] == pytest.approx(mean)
+    scores, tallies = Reading("common accuracy").items(tmp_path, 100 * sum(found[c] for c in unlike.clients) / len(sizes))
+    assert scores is not None and np.array_equal(np.unique(scores.owners, return_counts=True)[1], sizes)
+    assert tallies is not None and tallies.rows.shape == (sum(sizes), 3 * len(unlike.task.labels))
     assert draw_weights(running.record.rows, "weights", tmp_path / "weights.png")
     assert (tmp_path / "weights.png").stat().st_size > 10_000
     assert not draw_weights([], "nothing", tmp_path / "none.png")

@@ -1,4 +1,4 @@
-"""Every task scores every example, and the mean of the scores is what the task is judged by, where that is a mean."""
+"""Every task scores every example; what it is judged by is the scores' mean, or follows from what is tallied beside them."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ from motet.experiment.run import run
 from motet.learning.bench import Alone
 from motet.learning.context import Judgement
 from motet.models.load import ModelChoice
+from motet.tasks.generation import generation_scores, written_rows
+from motet.tasks.tallies import by_class, metric_of_tallies
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "intermediate_size": 16}
 IS_A_MEAN = {"toy-classification", "toy-pairs", "toy-qa", "toy-seq2seq"}
@@ -44,24 +46,69 @@ def test_every_example_has_a_score(name: str) -> None:
     assert found.items.dtype == np.float32
     assert np.isfinite(found.items).all()
     assert len(found.items) >= examples if name == "toy-lm" else len(found.items) == examples
+    scores, tallies = found.items[:, 0], found.items[:, 1:].mean(0, dtype=np.float64)
     if name in IS_A_MEAN:
-        assert found.items.mean() == pytest.approx(found.scores[headline], abs=1e-6)
+        assert scores.mean() == pytest.approx(found.scores[headline], abs=1e-6)
     if name == "toy-regression":
-        assert -found.items.mean() == pytest.approx(found.scores["loss"], rel=1e-5)
+        assert -scores.mean() == pytest.approx(found.scores["loss"], rel=1e-5)
+    follow = {m: how(tallies) for m in found.scores if (how := metric_of_tallies(m, len(tallies)))}
+    assert follow and (headline in follow or name in IS_A_MEAN)
+    of_words, smoothed = name == "toy-tagging", not found.scores.get("bleu")
+    follow = {m: v for m, v in follow.items() if not (of_words and m == "accuracy") and not (smoothed and m == "bleu")}
+    assert follow == pytest.approx({m: found.scores[m] for m in follow}, abs=5e-5)
+
+
+@pytest.mark.parametrize("classes", [2, 3, 20])
+def test_metrics_follow_from_tallies_as_scikit_learn_defines_them(classes: int) -> None:
+    from sklearn import metrics
+
+    rng = np.random.default_rng(classes)
+    truth, said = rng.integers(0, classes, 200), rng.integers(0, max(2, classes - 1), 200)  # one class may never be said
+    said = np.where(rng.random(200) < 0.5, truth, said)
+    means = by_class(truth, said, classes).mean(0, dtype=np.float64)
+    expected = {
+        "accuracy": metrics.accuracy_score(truth, said),
+        "f1_macro": metrics.f1_score(truth, said, average="macro", zero_division=0),
+        "f1_weighted": metrics.f1_score(truth, said, average="weighted", zero_division=0),
+        "matthews": metrics.matthews_corrcoef(truth, said),
+        "f1": metrics.f1_score(truth == 0, said == 0),
+        "precision": metrics.precision_score(truth == 0, said == 0),
+        "recall": metrics.recall_score(truth == 0, said == 0),
+    }
+    found = {name: metric_of_tallies(name, len(means)) for name in expected}
+    assert {name: how(means) for name, how in found.items() if how} == pytest.approx(expected)
+
+
+def test_a_corpus_bleu_follows_from_the_tallies_of_its_texts() -> None:
+    gold = ["a small cat sat on the old mat today", "the dog ran far away from the big house", "we all went home at ten"]
+    said = ["a small cat sat on the mat", "the dog ran far away from a big house now", "we all went home at ten"]
+    rows = written_rows(said, gold)
+    bleu = metric_of_tallies("bleu", rows.shape[1] - 1)
+    assert bleu is not None
+    assert bleu(rows[:, 1:].mean(0, dtype=np.float64)) == pytest.approx(generation_scores(said, gold)["bleu"], rel=1e-6)
+
+
+def test_what_tallies_do_not_tell_is_not_made_up() -> None:
+    assert metric_of_tallies("spearman", 5) is None
+    assert metric_of_tallies("f1_weighted", 0) is None
+    assert metric_of_tallies("accuracy", 1) is None
+    assert by_class(np.zeros(4, int), np.zeros(4, int), 1000).shape == (4, 0)
 
 
 def test_items_of_clients_are_kept_only_if_that_is_strategy_of(federation, bench) -> None:  # type: ignore[no-untyped-def]
     kept, _ = run(Plan(federation, fedavg(), 1, evaluation=Evaluation(items=True)), bench)
     assert {len(items) for owner, items in kept.items.items() if owner} == set(federation.partition.test.sizes.tolist())
-    own = np.mean([items.mean() for owner, items in kept.items.items() if owner])
+    own = np.mean([items[:, 0].mean() for owner, items in kept.items.items() if owner])
     assert own == pytest.approx(kept.clients_final["mean"], abs=1e-6)
     plain, _ = run(Plan(federation, fedavg(), 1), bench)
     assert set(plain.items) == {""}
-    assert plain.items[""].mean() == pytest.approx(plain.final["accuracy"], abs=1e-6)
+    assert plain.items[""][:, 0].mean() == pytest.approx(plain.final["accuracy"], abs=1e-6)
 
 
 def test_items_are_read_as_they_were_written(tmp_path) -> None:  # type: ignore[no-untyped-def]
-    items = {"": np.array([1, 0, 1], np.float32), "client-0": np.zeros(0, np.float32), "client-1": np.array([0.5], np.float32)}
+    rng = np.random.default_rng(0)
+    shapes = {"": (3, 7), "client-0": (0, 1), "client-1": (1, 4)}
+    items = {name: rng.random(shape, np.float32) for name, shape in shapes.items()}
     write_items(tmp_path, items)
     found = read_items(tmp_path)
     assert list(found) == list(items)

@@ -7,6 +7,7 @@ import pytest
 
 from motet.core.errors import ConfigError
 from motet.report.significance import paired_bootstrap
+from motet.tasks.tallies import by_class, metric_of_tallies
 
 RNG = np.random.default_rng(5)
 
@@ -50,10 +51,27 @@ def test_groups_count_alike_however_many_items_they_have() -> None:
 
 def test_a_statistic_of_ones_own_agrees_with_the_mean() -> None:
     first, second = RNG.normal(0.3, 1, 400), RNG.normal(0, 1, 400)
-    ours = paired_bootstrap(first, second, samples=4000, statistic=lambda rows: float(rows.mean()))
+    ours = paired_bootstrap(first[:, None], second[:, None], samples=4000, statistic=lambda means: means[..., 0])
     theirs = paired_bootstrap(first, second, samples=4000)
     assert ours.difference == pytest.approx(theirs.difference)
     assert (ours.low, ours.high) == pytest.approx((theirs.low, theirs.high), abs=0.03)
+
+
+@pytest.mark.parametrize("classes", [2, 12])  # few kinds of rows, and many
+def test_a_statistic_of_counts_is_that_of_items_drawn_one_by_one(classes: int) -> None:
+    from sklearn.metrics import f1_score
+
+    truth = RNG.integers(0, classes, 150)
+    sides = [np.where(RNG.random(150) < share, truth, RNG.integers(0, classes, 150)) for share in (0.7, 0.5)]
+
+    def f1(said: np.ndarray, rows: np.ndarray) -> float:
+        return float(f1_score(truth[rows], said[rows], average="weighted", zero_division=0))
+
+    statistic = metric_of_tallies("f1_weighted", 3 * classes)
+    found = paired_bootstrap(*(by_class(truth, said, classes) for said in sides), statistic=statistic)
+    drawn = [f1(sides[0], rows) - f1(sides[1], rows) for rows in RNG.integers(0, 150, (1000, 150))]
+    assert found.difference == pytest.approx(f1(sides[0], np.arange(150)) - f1(sides[1], np.arange(150)))
+    assert (found.low, found.high) == pytest.approx(tuple(np.quantile(drawn, [0.025, 0.975])), abs=0.03)
 
 
 def test_the_same_seed_gives_the_same_number_and_other_items_are_refused() -> None:

@@ -18,14 +18,15 @@ import re
 from collections.abc import Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from motet.core.errors import ConfigError, meant
 from motet.experiment.config import Config
-from motet.experiment.record import DEV_ITEMS, ITEMS, Row, of_one_client, read_items, read_record, spread
+from motet.experiment.record import COMMON_ITEMS, DEV_ITEMS, ITEMS, Row, of_one_client, read_items, read_record, spread
 from motet.experiment.scores import LOWER, by_round
+from motet.tasks.tallies import Metric, metric_of_tallies
 
 _AFTER = re.compile(r"(\S+) after (\d+)")
 ROUNDING = 0.05  # of a number in per cent
@@ -48,6 +49,14 @@ def metric_of(shows: str) -> str | None:
     return metric
 
 
+class Sample(NamedTuple):
+    """Test items behind a number: a row each, whose it is, and how the number follows from their mean; None: it is the mean."""
+
+    rows: np.ndarray
+    owners: np.ndarray
+    statistic: Metric | None
+
+
 @dataclass(frozen=True)
 class Reading:
     """One number of a run; a share (accuracy, F1) is told in per cent."""
@@ -68,8 +77,8 @@ class Reading:
         return metric if after else ""
 
     @property
-    def own(self) -> bool:
-        return self.shows.startswith(("own ", "worst "))
+    def by_client(self) -> bool:
+        return self.shows.startswith(("own ", "worst ", "common "))
 
     @property
     def scale(self) -> float:
@@ -118,17 +127,25 @@ class Reading:
                     f"shows: '{self.shows}': there are {config.rounds} rounds, judged after every {every}; name one of those."
                 )
 
-    def items(self, folder: Path, value: float) -> tuple[np.ndarray, np.ndarray]:
-        """The score of every item this number is about, and whose it is; nothing if it is not their mean."""
-        found = read_items(folder, DEV_ITEMS if self.shows.startswith("dev-best ") else ITEMS)
-        wanted = [n for n in found if (n != "" and n.startswith(self.of or "")) == self.own and (self.own or n == "")]
-        if not wanted or self.lower_is_better or self.split != "global":
-            return np.zeros(0), np.zeros(0, np.int64)
-        mean = float(np.mean([found[n].mean() for n in wanted]))
-        if abs(self.scale * mean - value) > ROUNDING:  # of another round, or another metric than items are scored by
-            return np.zeros(0), np.zeros(0, np.int64)
+    def items(self, folder: Path, value: float) -> tuple[Sample | None, Sample | None]:
+        """The items this number is about, as scores of which it is the mean and as tallies from which it follows; None where
+        that is not so, since it is of another round or another metric."""
+        found = read_items(folder, {"dev-best": DEV_ITEMS, "common": COMMON_ITEMS}.get(self.shows.split()[0], ITEMS))
+        wanted = [n for n in found if (n.startswith(self.of or "") and n != "" if self.by_client else n == "")]
+        if not wanted or self.lower_is_better or self.split != "global" or not all(len(found[n]) for n in wanted):
+            return None, None
         owners = np.concatenate([np.full(len(found[n]), i) for i, n in enumerate(wanted)])
-        return np.concatenate([found[n] for n in wanted]), owners
+        metric, widths = metric_of(self.shows), {found[n].shape[1] - 1 for n in wanted}
+        tallied = metric_of_tallies(metric, widths.pop()) if metric and len(widths) == 1 else None
+
+        def sample(columns: slice, statistic: Metric | None) -> Sample | None:
+            means = [found[n][:, columns].mean(0, dtype=np.float64) for n in wanted]
+            number = float(np.mean([statistic(m) if statistic else m[0] for m in means]))
+            if abs(self.scale * number - value) > ROUNDING:
+                return None
+            return Sample(np.concatenate([found[n][:, columns] for n in wanted]), owners, statistic)
+
+        return sample(slice(0, 1), None), sample(slice(1, None), tallied) if tallied else None
 
     def _of(self, rows: list[Row]) -> list[Row]:
         return [r for r in rows if of_one_client(r) and r["who"].startswith(self.of or "")]

@@ -21,7 +21,7 @@ def legend(tables: Sequence[Told], seeds: Sequence[int]) -> str:
     if any(e.p is not None for e in entries):
         said.append(f"≈: not told apart from the best (paired bootstrap over test items, p ≥ {LEVEL:g})")
     if any(t.untested(c) for t in tables for c in t.columns):
-        said.append("°: not tested, being no mean over test items")
+        said.append("°: not tested, since nothing that is kept of test items gives it")
     if any(e.published is not None for e in entries):
         said.append("in brackets: the paper's number")
     if any(e.partial for e in entries):

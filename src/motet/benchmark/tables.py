@@ -11,11 +11,10 @@ import numpy as np
 
 from motet.benchmark.cells import Cell
 from motet.benchmark.claims import Verdict, judged
-from motet.benchmark.readings import Reading
+from motet.benchmark.readings import Reading, Sample
 from motet.benchmark.store import Store
 from motet.benchmark.suite import Suite, Table
-from motet.core.errors import ConfigError
-from motet.report.significance import paired_bootstrap
+from motet.report.significance import Statistic, paired_bootstrap
 
 LEVEL = 0.05  # of significance
 
@@ -67,7 +66,7 @@ class Told:
     over_rounds: bool = False  # its columns are one number after different rounds
 
     def untested(self, column: str) -> bool:
-        """Whether its numbers are ranked though nobody can say how surely: they are no means over test items."""
+        """Whether its numbers are ranked though nobody can say how surely: nothing that is kept of test items gives them."""
         found = [self.entries[row][column] for row in self.rows]
         return column not in self.lower and any(e.best for e in found) and all(e.p is None for e in found)
 
@@ -174,34 +173,35 @@ def _rank(
     seen = {(store.summary(run) or {}).get("items") for run in entries[best][column].runs}
     for method in scored:
         if method != best:
-            p = _p(items[best], items[method], own=reading.own, same=len(seen) == 1)
+            p = _p(items[best], items[method], by_client=reading.by_client, same=len(seen) == 1)
             entries[method][column] = replace(entries[method][column], p=p)
 
 
-Items = list[tuple[np.ndarray, np.ndarray]]  # of each run
-
-
-def _items(entry: Entry, reading: Reading, store: Store) -> Items:
-    """The items of every run of an entry, and whose they are; nothing if some run's number is no mean over them."""
+def _items(entry: Entry, reading: Reading, store: Store) -> list[Sample]:
+    """The items of every run of an entry, all as scores or all as tallies; nothing if some number follows from neither."""
     found = [reading.items(store.place(run), value) for run, value in zip(entry.runs, entry.values, strict=True)]
-    return found if all(len(scores) for scores, _ in found) else []
+    return next(([s for s in way if s] for way in zip(*found, strict=True) if all(way)), [])
 
 
-def _p(best: Items, other: Items, own: bool, same: bool) -> float | None:
-    """Paired over test items. Seeds judged on the same items are averaged first: one text judged thrice is still one text."""
-    if len(best) != len(other):
+def _p(best: list[Sample], other: list[Sample], by_client: bool, same: bool) -> float | None:
+    """Paired over test items. Seeds judged on the same items are taken together: one text judged thrice is still one text."""
+    if [sample.rows.shape for sample in best] != [sample.rows.shape for sample in other]:
         return None
-    pairs = list(zip(best, other, strict=True))
-    if not all(len(a[0]) == len(b[0]) for a, b in pairs):
-        return None
-    alike = same and all(np.array_equal(a[1], pairs[0][0][1]) for a, _ in pairs)
-    join = (lambda arrays: np.mean(arrays, axis=0)) if alike and not own else np.concatenate
-    first, second = join([a[0] for a, _ in pairs]), join([b[0] for _, b in pairs])
+    statistic, seeds = best[0].statistic, len(best)
     strata = None
-    if own:
-        sizes = [int(a[1].max()) + 1 for a, _ in pairs]
-        strata = np.concatenate([a[1] + sum(sizes[:i]) for i, (a, _) in enumerate(pairs)])
-    try:
-        return paired_bootstrap(first, second, strata=strata).p
-    except ConfigError:
-        return None
+    if same and not by_client and len({sample.rows.shape for sample in best}) == 1:
+        first, second = (np.concatenate([sample.rows for sample in side], axis=1) for side in (best, other))
+        if statistic is None:
+            first, second = first.mean(1), second.mean(1)
+        else:
+            statistic = _over_seeds(statistic, seeds)
+    else:
+        first, second = (np.concatenate([sample.rows for sample in side]) for side in (best, other))
+        groups = np.cumsum([0, *(int(sample.owners.max()) + 1 for sample in best)])
+        strata = np.concatenate([sample.owners + groups[i] for i, sample in enumerate(best)])
+    return paired_bootstrap(first, second, strata=strata, statistic=statistic).p
+
+
+def _over_seeds(statistic: Statistic, seeds: int) -> Statistic:
+    """The mean of what the statistic makes of each seed's columns."""
+    return lambda means: np.mean([statistic(part) for part in np.split(means, seeds, axis=-1)], axis=0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ from motet.experiment.record import read_items
 from motet.experiment.session import load_config, load_summary
 from motet.experiment.story import differences, flat
 from motet.report.significance import paired_bootstrap
+from motet.tasks.tallies import Metric, metric_of_tallies
 
 
 @dataclass(frozen=True)
@@ -56,15 +58,25 @@ def _verdict(first: Path, second: Path) -> str:
             "They were judged on different test items or by different metrics, so the numbers cannot be compared item by item."
         )
     items = [read_items(folder) for folder in (first, second)]
-    shared = [owner for owner in items[0] if owner in items[1] and len(items[0][owner]) == len(items[1][owner])]
+    shared = [owner for owner in items[0] if owner in items[1] and items[0][owner].shape == items[1][owner].shape]
     whole = [""] if "" in shared else shared
     if not whole:
         return "No scores of single test items are kept for both (set evaluation.items=true for clients' own test sets)."
-    one, two = (np.concatenate([found[owner] for owner in whole]) for found in items)
     strata = np.concatenate([np.full(len(items[0][owner]), i) for i, owner in enumerate(whole)])
-    found = paired_bootstrap(two, one, strata=strata)
+    statistic = _statistic(headlines[0], [found[owner] for found in items for owner in whole])
+    columns = slice(1, None) if statistic else slice(0, 1)
+    one, two = (np.concatenate([found[owner][:, columns] for owner in whole]) for found in items)
+    found = paired_bootstrap(two, one, strata=strata, statistic=statistic)
     sure = "more than chance" if found.p < 0.05 else "not told apart from chance"
     return (
-        f"The second minus the first, item by item: {found.difference:+.4f} "
+        f"The second minus the first, {headlines[0]} over the same items: {found.difference:+.4f} "
         f"(95 % interval {found.low:+.4f} to {found.high:+.4f}), p = {found.p:.4f} over {len(one):,} test items: {sure}."
     )
+
+
+def _statistic(headline: str, items: Sequence[np.ndarray]) -> Metric | None:
+    """How the headline follows from tallies; None where it is just the mean of the scores, or all there is."""
+    widths = {rows.shape[1] - 1 for rows in items}
+    found = metric_of_tallies(headline, widths.pop()) if len(widths) == 1 else None
+    means = [rows.mean(0, dtype=np.float64) for rows in items]
+    return found if found and not all(np.isclose(found(m[1:]), m[0], atol=1e-6) for m in means) else None

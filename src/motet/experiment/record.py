@@ -21,6 +21,7 @@ from motet.transport.pages import write_atomically
 
 Row = dict[str, Any]
 ITEMS = "items.npz"
+COMMON_ITEMS = "items-common.npz"  # the common model on the clients' own test sets
 DEV_ITEMS = "items-dev.npz"  # after the round that was best on the development set
 
 
@@ -156,23 +157,37 @@ def _processor() -> str:
 
 
 def write_items(folder: Path, items: Mapping[str, np.ndarray], name: str = ITEMS) -> None:
-    """items.npz: the score of every test item; `scores` end to end, `sizes` and `owners` ("" is the global test set)."""
+    """items.npz: of every test item its score and what is tallied in it; `scores` end to end, `sizes` and `owners` ("" is the
+    global test set), `tallies` end to end and how many an item of each owner has."""
     if not items:
         return
     buffer = io.BytesIO()
     names = list(items)
     sizes = np.array([len(items[n]) for n in names], np.int64)
-    np.savez_compressed(buffer, scores=np.concatenate([items[n] for n in names]), sizes=sizes, owners=np.array(names))
+    np.savez_compressed(
+        buffer,
+        scores=np.concatenate([items[n][:, 0] for n in names]),
+        sizes=sizes,
+        owners=np.array(names),
+        tallies=np.concatenate([items[n][:, 1:].ravel() for n in names]),
+        widths=np.array([items[n].shape[1] - 1 for n in names], np.int64),
+    )
     write_atomically(folder / name, buffer.getvalue())
 
 
 def read_items(folder: Path, name: str = ITEMS) -> dict[str, np.ndarray]:
+    """A row for every item of every owner: its score, then its tallies, which runs of long ago have none of."""
     path = folder / name
     if not path.exists():
         return {}
     with np.load(path) as found:
-        pieces = np.split(found["scores"], np.cumsum(found["sizes"])[:-1])
-        return dict(zip(found["owners"].tolist(), pieces, strict=True))
+        sizes = found["sizes"]
+        widths = found["widths"] if "widths" in found else np.zeros_like(sizes)
+        tallies = np.split(found["tallies"] if "tallies" in found else np.zeros(0), np.cumsum(sizes * widths)[:-1])
+        scores = np.split(found["scores"], np.cumsum(sizes)[:-1])
+        parts = zip(scores, tallies, widths, strict=True)
+        rows = [np.concatenate([score[:, None], tally.reshape(len(score), width)], axis=1) for score, tally, width in parts]
+        return dict(zip(found["owners"].tolist(), rows, strict=True))
 
 
 def traffic_of(traffic: Traffic) -> dict[str, int]:

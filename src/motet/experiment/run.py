@@ -25,7 +25,7 @@ from motet.experiment.domains import by_client
 from motet.experiment.federation import Federation
 from motet.experiment.interim import Interim
 from motet.experiment.plan import Plan, ledger_of
-from motet.experiment.record import DEV_ITEMS, Record, means, spread, write_items
+from motet.experiment.record import COMMON_ITEMS, DEV_ITEMS, Record, means, spread, write_items
 from motet.experiment.scores import Chosen, best_round, by_round, chosen_by_dev, final_and_best, group_means, overall
 from motet.experiment.shelf import Shelf
 from motet.learning.context import Judgement
@@ -236,9 +236,17 @@ class Running:
         found: Judgement = self._play(server.judge(self.model_params(), split, items=items))
         self.items = found.items
         if self.plan.evaluation.by_client and isinstance(federation, Federation) and split == "global" and new:
-            for client, scores in self._play(by_client(federation, self.model_params(), self.done)).items():
-                self.record.add(self.done, client or "server", "common", scores, self.mailbox.traffic)
+            self.look_at_domains(federation)
         return found.scores
+
+    def look_at_domains(self, federation: Federation) -> None:
+        """The common model on each client's own test set."""
+        found: dict[str, Judgement] = self._play(by_client(federation, self.model_params(), self.done, items=self.last()))
+        if self.place and self.last():
+            kept = {client: domain.items for client, domain in found.items() if domain.items is not None}
+            write_items(self.place, kept, COMMON_ITEMS)
+        for client, domain in found.items():
+            self.record.add(self.done, client or "server", "common", domain.scores, self.mailbox.traffic)
 
     def look_at_clients(self) -> dict[ClientId, dict[str, float]]:
         """Each client's own model on its own test set; nobody's, where only sums are revealed."""

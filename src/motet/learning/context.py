@@ -42,14 +42,20 @@ class Task(Protocol):
     def readout(self) -> Readout: ...
     def metrics(self, readings: Readings, examples: Examples) -> dict[str, float]: ...
     def items(self, readings: Readings, examples: Examples) -> np.ndarray:
-        """One score an example, the more the better, by which two models are compared item by item."""
+        """One score an example, or a row that begins with it, by which two models are compared item by item."""
 
 
 class Judgement(NamedTuple):
-    """A model on a test set: its metrics, and, if asked for, the score of every item."""
+    """A model on a test set: its metrics, and, if asked for, a row for every item: its score, then what is tallied in it."""
 
     scores: dict[str, float]
     items: np.ndarray | None
+
+
+def judged(task: Task, readings: Readings, examples: Examples, items: bool) -> Judgement:
+    """What a task makes of readings."""
+    rows = task.items(readings, examples) if items else None
+    return Judgement(task.metrics(readings, examples), rows[:, None] if rows is not None and rows.ndim == 1 else rows)
 
 
 @dataclass(frozen=True)
@@ -131,7 +137,7 @@ class Context:
         """The task's metrics on one of this site's splits, and the score of every item if it is asked for."""
         examples, task = self.site.split(split), self.site.task
         readings = yield from self.infer(params, examples)
-        return Judgement(task.metrics(readings, examples), task.items(readings, examples) if items else None)
+        return judged(task, readings, examples, items)
 
     def _asked(self, job: Job) -> Generator[Job, Any, Any]:
         try:

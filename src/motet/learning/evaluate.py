@@ -30,7 +30,7 @@ class Ask:
 @message
 @dataclass(frozen=True, eq=False)
 class Report:
-    """A client's metrics and the score of each of its items; both empty if it has nothing to say of this split."""
+    """A client's metrics and a row for each of its items; both empty if it has nothing to say of this split."""
 
     scores: dict[str, float]
     items: Tensor
@@ -49,7 +49,7 @@ class Evaluate:
         return {client: scores for client, scores in reports.items() if scores}
 
     def items(self, state: Any, clients: Sequence[ClientId], split: str) -> Script[dict[ClientId, Report]]:
-        """Metrics and the score of every item: more than metrics reveal, for whoever compares methods in simulation."""
+        """Metrics and a row for every item: more than metrics reveal, for whoever compares methods in simulation."""
         asks = {c: Ask(self.algorithm.view(state, c), split) for c in clients}
         return (yield from gather(self.report_items, asks))
 
@@ -67,9 +67,9 @@ class Evaluate:
     def report_items(self, ctx: Context, ask: Ask, memory: None) -> Work[tuple[Report, None]]:
         params = self._to_judge(ctx, ask)
         if params is None:
-            return Report({}, torch.zeros(0)), None
+            return Report({}, torch.zeros(0, 1)), None
         found = yield from ctx.judge(params, ask.split, items=True)
-        return Report(found.scores, torch.zeros(0) if found.items is None else torch.from_numpy(found.items)), None
+        return Report(found.scores, torch.zeros(0, 1) if found.items is None else torch.from_numpy(found.items)), None
 
     @work(reveals="sum")
     def score(self, ctx: Context, ask: Ask, memory: None) -> Work[tuple[Weighted, None]]:

@@ -11,6 +11,8 @@ import numpy as np
 from motet.core.errors import ConfigError
 
 CHUNK = 4_000_000  # numbers of one piece of resampling
+FEW = 64  # kinds of rows
+Statistic = Callable[[np.ndarray], np.ndarray]  # of the means of columns, which are in the last axis
 
 
 @dataclass(frozen=True)
@@ -30,30 +32,36 @@ def paired_bootstrap(
     samples: int = 10_000,
     seed: int = 0,
     strata: Sequence[int] | np.ndarray | None = None,
-    statistic: Callable[[np.ndarray], float] | None = None,
+    statistic: Statistic | None = None,
 ) -> Comparison:
     """Compare two methods by their scores on the same items, row by row.
 
     `strata` numbers the group each item belongs to (a client): items are resampled within groups, and every group counts the
-    same, as in an unweighted mean over clients. `statistic` makes a number of some rows where the mean does not (an F1 of
-    rows of counts, say); it is called 2·`samples` times.
+    same, as in an unweighted mean over clients. Rows of several numbers (counts) need a `statistic`, which makes a method's
+    number of the means of its columns: an F1, say.
     """
     one, two = np.asarray(first, np.float64), np.asarray(second, np.float64)
     if one.shape != two.shape or not len(one):
         raise ConfigError(f"a paired comparison needs the same items on both sides; there are {one.shape} and {two.shape}.")
     rng = np.random.Generator(np.random.Philox(seed))
     groups = _groups(np.zeros(len(one), np.int64) if strata is None else np.asarray(strata))
-    if statistic is None:
-        observed = _stratified_mean(one - two, groups)
-        drawn = _means(one - two, groups, samples, rng)
-    else:
-        observed = statistic(one) - statistic(two)
-        picks = (np.concatenate([rng.choice(g, len(g)) for g in groups]) for _ in range(samples))
-        drawn = np.array([statistic(one[p]) - statistic(two[p]) for p in picks])
+    rows = (one - two).reshape(len(one), -1) if statistic is None else np.concatenate([one, two], axis=1)
+    difference: Statistic = _only if statistic is None else _difference(statistic, one.shape[1])
+    observed = float(np.mean([difference(rows[g].mean(0)) for g in groups]))
+    drawn = np.mean([difference(_resampled(rows[g], samples, rng)) for g in groups], axis=0)
     low, high = np.quantile(drawn, [0.025, 0.975])
     # Under no difference the deviations are distributed as the resampled ones around the observed difference.
     beyond = int((np.abs(drawn - observed) >= abs(observed) - 1e-12).sum())
-    return Comparison(float(observed), float(low), float(high), min(1.0, (beyond + 1) / (samples + 1)))
+    return Comparison(observed, float(low), float(high), min(1.0, (beyond + 1) / (samples + 1)))
+
+
+def _only(means: np.ndarray) -> np.ndarray:
+    only: np.ndarray = means[..., 0]
+    return only
+
+
+def _difference(statistic: Statistic, width: int) -> Statistic:
+    return lambda means: statistic(means[..., :width]) - statistic(means[..., width:])
 
 
 def _groups(strata: np.ndarray) -> list[np.ndarray]:
@@ -62,20 +70,18 @@ def _groups(strata: np.ndarray) -> list[np.ndarray]:
     return np.split(order, cuts)
 
 
-def _stratified_mean(values: np.ndarray, groups: list[np.ndarray]) -> float:
-    return float(np.mean([values[g].mean() for g in groups]))
+def _resampled(rows: np.ndarray, samples: int, rng: np.random.Generator) -> np.ndarray:
+    """The mean of the rows in each resample. Where there are few kinds of rows, these are drawn by their counts."""
+    from scipy.sparse import csr_array
 
-
-def _means(values: np.ndarray, groups: list[np.ndarray], samples: int, rng: np.random.Generator) -> np.ndarray:
-    """The stratified mean of each resample. Differences of few values (right, wrong) are drawn by their counts."""
-    total = np.zeros(samples)
-    for group in groups:
-        kinds, counts = np.unique(values[group], return_counts=True)
-        if len(kinds) <= 64:
-            total += rng.multinomial(len(group), counts / len(group), size=samples) @ kinds / len(group)
-            continue
-        step = max(1, CHUNK // len(group))
-        for at in range(0, samples, step):
-            picks = rng.integers(0, len(group), (min(step, samples - at), len(group)))
-            total[at : at + step] += values[group][picks].mean(1)
-    return total / len(groups)
+    kinds, counts = np.unique(rows, axis=0, return_counts=True)
+    if len(kinds) <= FEW:
+        found: np.ndarray = rng.multinomial(len(rows), counts / len(rows), size=samples) @ kinds / len(rows)
+        return found
+    found = np.empty((samples, rows.shape[1]))
+    step = max(1, CHUNK // len(rows))
+    for at in range(0, samples, step):
+        picks = rng.integers(0, len(rows), (min(step, samples - at), len(rows)))
+        starts = np.arange(0, picks.size + 1, len(rows))
+        found[at : at + step] = csr_array((np.ones(picks.size), picks.ravel(), starts), picks.shape) @ rows / len(rows)
+    return found

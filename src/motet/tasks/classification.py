@@ -15,6 +15,7 @@ from motet.learning.jobs import Readings
 from motet.learning.model import Model
 from motet.learning.objectives import CrossEntropy
 from motet.learning.readouts import Logits
+from motet.tasks.tallies import by_class, with_tallies
 from motet.tasks.tokens import encoded, reads_its_last_position
 
 
@@ -57,9 +58,11 @@ class Classification:
         return np.fromiter((known[v] for v in column), np.int64, count=len(column))
 
     def items(self, readings: Readings, examples: Examples) -> np.ndarray:
-        """Right or wrong."""
-        right: np.ndarray = _truth(examples) == readings["logits"].argmax(-1).numpy()
-        return right.astype(np.float32)
+        """Right or wrong; with tallies."""
+        truth, said = _truth(examples), readings["logits"].argmax(-1).numpy()
+        count = len(self.labels)
+        asked = self.labels.index(self.positive) if self.positive is not None else 0  # F1 is about it, so it comes first
+        return with_tallies(truth == said, by_class((truth - asked) % count, (said - asked) % count, count))
 
     def metrics(self, readings: Readings, examples: Examples) -> dict[str, float]:
         from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef

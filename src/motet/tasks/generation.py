@@ -25,12 +25,18 @@ def generation_scores(said: Sequence[str], gold: Sequence[str]) -> dict[str, flo
     return {**means, "rougeL_b12": float(np.mean(weighted)), "bleu": float(bleu), "meteor": meteor}
 
 
-def rouge_l(said: Sequence[str], gold: Sequence[str]) -> np.ndarray:
-    """ROUGE-L of each text."""
+def written_rows(said: Sequence[str], gold: Sequence[str]) -> np.ndarray:
+    """ROUGE-L of each text, and its tallies."""
     from rouge_score.rouge_scorer import RougeScorer
+    from sacrebleu.metrics.bleu import BLEU
 
-    scorer = RougeScorer(["rougeL"])
-    return np.array([scorer.score(g, s)["rougeL"].fmeasure for g, s in zip(gold, said, strict=True)], np.float32)
+    scorer, bleu = RougeScorer(["rougeL", "rouge1", "rouge2"]), BLEU(effective_order=True)
+    rows = []
+    for text, truth in zip(said, gold, strict=True):
+        overlaps = [score.fmeasure for score in scorer.score(truth, text).values()]
+        grams = bleu.sentence_score(text, [truth])
+        rows.append([*overlaps, _meteor(text, truth), *grams.counts, *grams.totals, grams.sys_len, grams.ref_len])
+    return np.array(rows, np.float32).reshape(len(rows), -1)
 
 
 def _f_beta(precision: float, recall: float) -> float:

@@ -15,6 +15,7 @@ from motet.learning.jobs import Readings
 from motet.learning.model import Model
 from motet.learning.objectives import IGNORED, TokenCrossEntropy
 from motet.learning.readouts import NextTokens
+from motet.tasks.tallies import with_tallies
 from motet.tasks.tokens import BATCH, offsets_of
 
 
@@ -54,8 +55,9 @@ class LanguageModel:
         return corpus.column("text")
 
     def items(self, readings: Readings, examples: Examples) -> np.ndarray:
-        """The share of next tokens that are right, a piece of text."""
-        return (readings["right"] / readings["count"].clamp(min=1)).float().numpy()
+        """The share of next tokens that are right, a piece of text; with tallies."""
+        right, count = readings["right"].numpy(), readings["count"].numpy()
+        return with_tallies(right / np.maximum(count, 1), np.stack([right, count, count], axis=1))
 
     def metrics(self, readings: Readings, examples: Examples) -> dict[str, float]:
         count = max(1, int(readings["count"].sum()))

@@ -15,6 +15,7 @@ from motet.learning.jobs import Readings
 from motet.learning.model import Model
 from motet.learning.objectives import SquaredError
 from motet.learning.readouts import Numbers
+from motet.tasks.tallies import moments, with_tallies
 from motet.tasks.tokens import encoded, reads_its_last_position
 
 
@@ -38,17 +39,14 @@ class Regression:
         return [f"{a} {b}" for a, b in zip(corpus.column("text"), corpus.column("second"), strict=True)]
 
     def items(self, readings: Readings, examples: Examples) -> np.ndarray:
-        """The squared error, as a score: less is worse."""
-        return -readings["loss"].float().numpy()
+        """The squared error, as a score: less is worse. With tallies."""
+        return with_tallies(-readings["loss"].numpy(), moments(*_both(readings, examples)))
 
     def metrics(self, readings: Readings, examples: Examples) -> dict[str, float]:
         """Correlations of a constant are not defined; 0 stands for them."""
         from scipy.stats import pearsonr, spearmanr
 
-        labels = examples.features.columns["labels"]
-        if isinstance(labels, Ragged):
-            raise TypeError("regression has one number a text")
-        truth, said = labels[examples.rows].astype(np.float64), readings["said"].double().numpy()
+        truth, said = _both(readings, examples)
         scores = {"pearson": 0.0, "spearman": 0.0, "loss": float(readings["loss"].double().mean())}
         if len(truth) > 1:
             with warnings.catch_warnings():
@@ -56,6 +54,14 @@ class Regression:
                 found = {"pearson": pearsonr(truth, said)[0], "spearman": spearmanr(truth, said)[0]}
             scores |= {name: float(value) for name, value in found.items() if np.isfinite(value)}
         return scores
+
+
+def _both(readings: Readings, examples: Examples) -> tuple[np.ndarray, np.ndarray]:
+    """The true and the predicted numbers."""
+    labels = examples.features.columns["labels"]
+    if isinstance(labels, Ragged):
+        raise TypeError("regression has one number a text")
+    return labels[examples.rows].astype(np.float64), readings["said"].double().numpy()
 
 
 def _scores(corpus: Corpus) -> np.ndarray:

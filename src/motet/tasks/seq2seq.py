@@ -14,7 +14,7 @@ from motet.learning.jobs import Readings
 from motet.learning.model import Model
 from motet.learning.objectives import IGNORED, TokenCrossEntropy
 from motet.learning.readouts import Generated
-from motet.tasks.generation import generation_scores, rouge_l
+from motet.tasks.generation import generation_scores, written_rows
 from motet.tasks.tokens import BATCH, encoded
 
 
@@ -58,8 +58,8 @@ class Seq2Seq:
         return corpus.column("target")
 
     def items(self, readings: Readings, examples: Examples) -> np.ndarray:
-        """ROUGE-L of each text."""
-        return rouge_l(*_written(readings, examples))
+        """ROUGE-L of each text; with tallies."""
+        return written_rows(*_written(readings, examples))
 
     def metrics(self, readings: Readings, examples: Examples) -> dict[str, float]:
         scores = generation_scores(*_written(readings, examples))

@@ -20,6 +20,7 @@ from motet.learning.model import Model
 from motet.learning.objectives import SpanCrossEntropy
 from motet.learning.readouts import Spans
 from motet.tasks.answers import exact, overlap
+from motet.tasks.tallies import with_tallies
 from motet.tasks.tokens import BATCH, offsets_of
 
 
@@ -75,10 +76,11 @@ class SpanExtraction:
         return [f"{question} {answers[0] if answers else ''}" for question, answers in columns]
 
     def items(self, readings: Readings, examples: Examples) -> np.ndarray:
-        """F1 with the best of the answers, a question."""
+        """F1 with the best of the answers, a question; with tallies."""
         gold = examples.features.texts["answers"]
-        said = self.answers(readings, examples).items()
-        return np.array([max(overlap(text, a) for a in list(gold[e]) or [""]) for e, text in said], np.float32)
+        said = [(text, list(gold[example]) or [""]) for example, text in self.answers(readings, examples).items()]
+        scores, right = ([max(score(text, a) for a in answers) for text, answers in said] for score in (overlap, exact))
+        return with_tallies(np.array(scores), np.array(right))
 
     def metrics(self, readings: Readings, examples: Examples) -> dict[str, float]:
         """EM and F1 as SQuAD's evaluation (the best of the answers), and averaged over pairs of question and answer."""

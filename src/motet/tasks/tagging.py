@@ -14,6 +14,7 @@ from motet.learning.jobs import Readings
 from motet.learning.model import Model
 from motet.learning.objectives import IGNORED, TokenCrossEntropy
 from motet.learning.readouts import Tokens
+from motet.tasks.tallies import with_tallies
 from motet.tasks.tokens import BATCH, not_empty
 
 
@@ -80,14 +81,15 @@ class Tagging:
         }
 
     def items(self, readings: Readings, examples: Examples) -> np.ndarray:
-        """F1 of each sentence's entities; a sentence that has none, and in which none is found, is right."""
+        """F1 of each sentence's entities; a sentence that has none, and in which none is found, is right. With tallies."""
         from seqeval.metrics.sequence_labeling import get_entities
 
-        found = []
+        scores, counts = [], []
         for truth, said in zip(*self.tags(readings, examples), strict=True):
             gold, mine = set(get_entities(truth)), set(get_entities(said))
-            found.append(2 * len(gold & mine) / (len(gold) + len(mine)) if gold or mine else 1.0)
-        return np.array(found, np.float32)
+            scores.append(2 * len(gold & mine) / (len(gold) + len(mine)) if gold or mine else 1.0)
+            counts.append((len(gold & mine), len(mine), len(gold)))
+        return with_tallies(np.array(scores), np.array(counts))
 
     def tags(self, readings: Readings, examples: Examples) -> tuple[list[list[str]], list[list[str]]]:
         """The true and the predicted tags of every sentence."""
