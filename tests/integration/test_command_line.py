@@ -48,7 +48,8 @@ def test_a_folder_with_something_in_it_is_not_written_over(motet: Call, tmp_path
     (tmp_path / "there" / "thesis.txt").write_text("years of work")
     status, _, err = motet("run", *TOY, "--out", "there")
     assert status == 2
-    assert "'there' is not empty. To go on with the run in it: motet resume there" in err
+    assert "'there' is not an empty folder; name a new one" in err
+    assert "motet resume" not in err, "there is no run in it"
     assert [p.name for p in (tmp_path / "there").iterdir()] == ["thesis.txt"]
 
 
@@ -89,6 +90,12 @@ def test_baselines_run_on_the_same_data_and_are_compared(motet: Call, tmp_path: 
         ),
         (["run", *TOY, "data.name=null", "data.path=gone.csv"], "there is no file or folder 'gone.csv'"),
         (["run", *TOY, "data.path=mine.csv"], "a corpus that is not read from there"),
+        (["run", *TOY, "data.name=mine.csv"], "data.name is 'mine.csv', a file; files of your own go into data.path"),
+        (["run", *TOY, "data.name=null", "data.path=holes.csv"], "column 'label' holds ''; expected a label"),
+        (["run", *TOY, "algorithm.type=fedprox", "algorithm.mu=-1"], "mu (or lam, of ditto) is -1"),
+        (["run", *TOY, "algorithm.type=ditto", "algorithm.lam=-1"], "mu (or lam, of ditto) is -1"),
+        (["run", *TOY, "algorithm.type=fedsplit", "algorithm.c=6"], "asked of a model that has 2 layers"),
+        (["run", *TOY, "track=[mlflw]"], "Did you mean 'mlflow'?"),
         (["run", *TOY, "partition.clients=5000"], "partition.clients is 5000, but there are 80 training examples"),
         (["run", *TOY, "device=tpu:0"], "device"),
         (["run", *TOY, "transport.type=pigeon"], "transport.type: there is no 'pigeon'"),
@@ -102,10 +109,25 @@ def test_baselines_run_on_the_same_data_and_are_compared(motet: Call, tmp_path: 
 def test_a_mistake_is_explained_and_ends_with_status_2(motet: Call, tmp_path: Path, words: list[str], says: str) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "mine.csv").write_text("texts,label\nhello,a\nthere,b\n")
+    (tmp_path / "holes.csv").write_text("text,label\nhello,a\nthere,\n")
+    before = sorted(tmp_path.rglob("*"))
     status, _, err = motet(*words)
     assert says in err
     assert status == 2
     assert "Traceback" not in err
+    assert sorted(tmp_path.rglob("*")) == before, "what is refused leaves nothing behind"
+
+
+def test_what_is_exported_writes_over_nothing(motet: Call, tmp_path: Path) -> None:
+    assert motet("run", *TOY, "--out", "o")[0] == 0
+    (tmp_path / "m").mkdir()
+    (tmp_path / "m" / "thesis.txt").write_text("years of work")
+    status, _, err = motet("export", "o", "--to", "m")
+    assert status == 2
+    assert "'m' is not an empty folder" in err
+    status, _, err = motet("run", *TOY, "--out", "o")
+    assert status == 2
+    assert "motet resume o" in err
 
 
 def test_a_run_that_fails_ends_with_status_1_and_keeps_what_it_had(motet: Call, tmp_path: Path) -> None:

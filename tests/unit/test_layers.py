@@ -109,6 +109,7 @@ def test_lower_layers_grow_one_by_one_up_to_all_but_the_embeddings(family: str) 
     assert chosen[0] == set()
     assert all(fewer < more for fewer, more in pairwise(chosen))
     assert chosen[-1] == set(layout.only(~Layers.of("embeddings")).names)
+    assert set(layout.only(Layers.of("lower half")).names) == chosen[depth // 2]
     with pytest.raises(LayoutError, match=f"a model that has {depth} layers"):
         layout.only(Layers.of(f"lower {depth + 1}"))
 

@@ -115,6 +115,12 @@ def test_the_columns_tell_the_task(header: str, row: str, task: str, tmp_path: P
     assert loaded(path).task == task
 
 
+def test_a_table_with_semicolons_is_read_as_spreadsheets_write_it(tmp_path: Path) -> None:
+    (tmp_path / "t.csv").write_text("text;label\none, two;a\nthree;b\n")
+    corpus = load_corpus(DataChoice(path=str(tmp_path / "t.csv"), test_share=0.5), Seed(0))
+    assert sorted(corpus.column("text")) == ["one, two", "three"]
+
+
 def test_a_label_can_be_a_score_if_the_recipe_says_regression(tmp_path: Path) -> None:
     path = tmp_path / "t.csv"
     path.write_text("text,label\na,1.5\nb,2\nc,much\n")
@@ -137,7 +143,7 @@ def test_a_corpus_whose_files_are_not_here_says_where_it_looked(monkeypatch: pyt
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MOTET_DATA", "elsewhere")
     with pytest.raises(
-        ConfigError, match=r"looked in elsewhere/20news, data/20news, \.data/20news\); say where they are: data.path="
+        ConfigError, match=r"looked in elsewhere/20news, data/20news, \.data/20news\); put them there, or say .* data.path="
     ):
         load_corpus(DataChoice(name="20news"), Seed(0))
 

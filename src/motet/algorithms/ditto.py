@@ -42,6 +42,9 @@ class Ditto:
     name: str = "ditto"
     personal: bool = True
 
+    def __post_init__(self) -> None:
+        replace(self.solver, pull=self.lam)  # says what cannot be
+
     def init(self, start: Start) -> AvgState:
         params = start.shared.only(self.shared)
         return AvgState(params, self.server.init(params))

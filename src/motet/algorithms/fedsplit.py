@@ -2,8 +2,8 @@
 
 The model is split at the critical layer c. Layers 1…c are learnt together, W^g ← Σ nᵢ·Wᵢ^g / Σ nᵢ (or another server rule in
 the same place); layers above c, pooler and classifier stay with each client, Wᵢ^l, for the whole run. c = 0 is isolated
-training, c = all layers FedAvg, then with pooler and classifier. The 16 bits of the paper are a codec on weights:
-`codec: float16` with `sends: weights`.
+training, c = all layers FedAvg, then with pooler and classifier; half of them are the paper's 6 of 12. Its 16 bits are a codec
+on weights: `codec: float16` with `sends: weights`.
 
 The paper does not say what becomes of the embeddings; its bytes leave them out. So they are frozen here unless one asks for
 `local` or `global`. With μ > 0 the pull of FedProx also holds a client's own layers near where it last left them.
@@ -20,18 +20,19 @@ from motet.core.layers import Layers
 from motet.learning.solver import Solver
 from motet.optim import Apply, ServerOptimizer
 
+Critical = int | Literal["half", "all"]
 Embeddings = Literal["frozen", "local", "global"]
 
 
-def split(algorithm: FedAvg, c: int | Literal["all"], embeddings: Embeddings = "frozen") -> FedAvg:
+def split(algorithm: FedAvg, c: Critical, embeddings: Embeddings = "frozen") -> FedAvg:
     """Any algorithm of FedAvg's family, of which only the lowest c layers leave the client."""
-    if c != "all" and c < 0:
-        raise ConfigError(f"fedsplit: c is {c}; it is a number of layers from 0, where nothing is shared, or 'all'.")
+    if isinstance(c, int) and c < 0:
+        raise ConfigError(f"fedsplit: c is {c}; it is a number of layers from 0, where nothing is shared, or 'half' or 'all'.")
     frozen = Layers.of("embeddings") if embeddings == "frozen" else Layers.none()
     return replace(algorithm, shared=_shared(c, embeddings), frozen=frozen, name="fedsplit")
 
 
-def _shared(c: int | Literal["all"], embeddings: Embeddings) -> Layers:
+def _shared(c: Critical, embeddings: Embeddings) -> Layers:
     if c == "all":
         return ~Layers.of("embeddings") if embeddings == "local" else Layers.all()
     terms = [f"lower {c}"] if c else []
@@ -40,7 +41,7 @@ def _shared(c: int | Literal["all"], embeddings: Embeddings) -> Layers:
 
 def fedsplit(
     solver: Solver = Solver(),
-    c: int | Literal["all"] = 6,
+    c: Critical = "half",
     embeddings: Embeddings = "frozen",
     mu: float = 0.0,
     server: ServerOptimizer = Apply(),

@@ -18,6 +18,7 @@ from motet.experiment.check import few_steps
 from motet.experiment.config import Config
 from motet.experiment.federation import Federation
 from motet.experiment.memory import PeakMemory
+from motet.experiment.session import begun
 from motet.learning.bench import Alone, one_thread
 from motet.learning.solver import Solver
 from motet.learning.spare import spare_on
@@ -65,15 +66,15 @@ def estimated(
     """
     paces: dict[str, Pace] = {}
     measures: dict[str, list[str]] = {}
-    begun: set[tuple[str, str]] = set()
+    tried: set[tuple[str, str]] = set()
     seconds = {}
     for run in runs.values():
         kind = repr((run.config.data, run.config.model, run.config.task, run.config.groups, run.config.solver.get("batch")))
         method = (kind, repr(run.config.algorithm))
-        if method not in begun:
-            begun.add(method)
+        if method not in tried:
+            tried.add(method)
             with _said_of(run):
-                build_algorithm(run.config).init(stock.federation(run).start())
+                begun(run.config, stock.federation(run))
         if kind not in paces:
             paces[kind] = _pace(run.config, stock.federation(run))
             measures[kind] = _measures(stock.federation(run))

@@ -154,5 +154,5 @@ class Reading:
 def _reached(rows: list[Row], headline: str, threshold: float, unit: str) -> float | None:
     for row in rows:
         if (row["who"], row["split"], row["name"]) == ("server", "global", headline) and row["value"] >= threshold:
-            return float(row["round"]) if unit == "rounds" else row["bytes"] / 1e6
+            return float(row["round"]) if unit == "rounds" else row["bytes"] / 1e6 or None  # a bound moves nothing
     return None

@@ -166,7 +166,8 @@ def _rank(
         return
     sign = -1 if reading is not None and reading.lower_is_better else 1
     best = max(scored, key=lambda m: sign * (scored[m] or 0.0))
-    entries[best][column] = replace(entries[best][column], best=True)
+    for method, mean in scored.items():
+        entries[method][column] = replace(entries[method][column], best=mean == scored[best])
     items = {m: _items(entries[m][column], reading, store) if reading is not None else [] for m in scored}
     if reading is None or not all(items.values()):
         return

@@ -34,6 +34,11 @@ class RunError(MotetError):
     """A run that began and could not go on."""
 
 
+def first_line(error: BaseException) -> str:
+    """What an error of another package says, in short; its name, if it says nothing."""
+    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+
+
 def meant(word: str, known: Iterable[str]) -> str:
     """`" Did you mean 'mu'?"`, or nothing."""
     near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)

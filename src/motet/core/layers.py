@@ -13,8 +13,10 @@ from motet.core.errors import LayoutError
 PLACES = ("embeddings", "layers", "final", "pooler", "head")
 _PART = re.compile(r"(?:(encoder|decoder)\.)?(embeddings|layers\.(\d+)|final|pooler|head)(?:\.(norm|adapter))?")
 _TERM = re.compile(r"(?:(encoder|decoder) )?(embeddings|layers?|final|pooler|head)(?: (\d+)(?:[-–](\d*))?)?")
-_LOWER = re.compile(r"lower (\d+)")
-_WORDS = "all, embeddings, layers 0-5, layer 3, lower 6, pooler, head, final, encoder, decoder, norms, adapters, name:<pattern>"
+_LOWER = re.compile(r"lower (\d+|half)")
+_WORDS = (
+    "all, embeddings, layers 0-5, lower 6, lower half, pooler, head, final, encoder, decoder, norms, adapters, name:<pattern>"
+)
 
 
 @dataclass(frozen=True)
@@ -78,7 +80,7 @@ def _parsed(part: str) -> tuple[str, str, int | None, str]:
 
 
 def _plain(term: str, parts: Iterable[str]) -> list[str]:
-    """`lower 6`: the first six layers, a decoder's after its encoder's; when those are all, also what stands on them."""
+    """`lower 6`: the first six layers, a decoder's after its encoder's, or `half`; when all, also what stands on them."""
     lower = _LOWER.fullmatch(term)
     if lower is None:
         return [term]
@@ -86,7 +88,7 @@ def _plain(term: str, parts: Iterable[str]) -> list[str]:
     for side, _, index, _ in map(_parsed, parts):
         if index is not None:
             depth[side] = max(depth.get(side, 0), index + 1)
-    left, terms = int(lower[1]), []
+    left, terms = sum(depth.values()) // 2 if lower[1] == "half" else int(lower[1]), []
     for side in sorted(depth, reverse=True):  # an encoder before its decoder
         if min(left, depth[side]) > 0:
             terms.append(f"{side} layers 0-{min(left, depth[side]) - 1}".strip())

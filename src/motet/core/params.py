@@ -41,12 +41,9 @@ class Layout:
 
     def only(self, layers: Layers) -> Layout:
         if layers not in self._parts_of:  # asked for every client of every round
-            self._parts_of[layers] = self._chosen(layers)
+            plain, pairs = layers.within(self.parts), zip(self.names, self.parts, strict=True)
+            self._parts_of[layers] = self.picked([i for i, pair in enumerate(pairs) if plain.chosen(*pair)])
         return self._parts_of[layers]
-
-    def _chosen(self, layers: Layers) -> Layout:
-        layers = layers.within(self.parts)
-        return self.picked([i for i, (n, p) in enumerate(zip(self.names, self.parts, strict=True)) if layers.chosen(n, p)])
 
     def picked(self, kept: Sequence[int]) -> Layout:
         """Some of its tensors, by their places."""
@@ -86,11 +83,8 @@ class Params:
     @staticmethod
     def of(tensors: Mapping[str, Tensor], parts: Mapping[str, str] | None = None) -> Params:
         """Named tensors as one vector; what is no layer of a model (logits, counts) counts as its head."""
-        layout = Layout(
-            tuple(tensors),
-            tuple(tuple(t.shape) for t in tensors.values()),
-            tuple(parts[n] if parts else "head" for n in tensors),
-        )
+        shapes = tuple(tuple(t.shape) for t in tensors.values())
+        layout = Layout(tuple(tensors), shapes, tuple(parts[n] if parts else "head" for n in tensors))
         pieces = [t.detach().reshape(-1) for t in tensors.values()]
         return Params(layout, torch.cat(pieces) if pieces else torch.zeros(0))
 

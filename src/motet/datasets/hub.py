@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from motet.core.errors import ConfigError, DataError
+from motet.core.errors import ConfigError, DataError, first_line
 from motet.datasets.corpus import Corpus, joined, split
 from motet.datasets.own import no_task
 from motet.datasets.shape import shaped, task_of
@@ -39,9 +39,8 @@ def _loaded(name: str) -> Any:
     try:
         return datasets.load_dataset(where, configuration or None)
     except Exception as error:  # the library raises whatever its network layer raises
-        first = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
         raise ConfigError(
-            f"data.name: '{name}' could not be loaded from the hub ({first}); check the name and the network, "
+            f"data.name: '{name}' could not be loaded from the hub ({first_line(error)}); check the name and the network, "
             "or give a file with data.path=…"
         ) from None
 

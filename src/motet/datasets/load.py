@@ -12,7 +12,7 @@ from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus, split
 from motet.datasets.hub import from_hub
 from motet.datasets.movie_reviews import movie_reviews
-from motet.datasets.own import own_corpus
+from motet.datasets.own import FILES, own_corpus
 from motet.datasets.readers import READERS
 from motet.datasets.toy import toy_classification, toy_lm, toy_pairs, toy_qa, toy_regression, toy_seq2seq, toy_tagging
 
@@ -90,6 +90,8 @@ def _named(choice: DataChoice, task: str | None) -> Corpus:
     known = [*DATASETS, *READERS]
     if name not in DATASETS and meant(name, known) and "/" not in name and ":" not in name:
         raise ConfigError(f"data.name: there is no corpus '{name}'.{meant(name, known)} See: motet list datasets")
+    if Path(name).suffix.lower() in FILES and name not in DATASETS:
+        raise ConfigError(f"data.name is '{name}', a file; files of your own go into data.path (path=… in Python).")
     if choice.path is not None:
         raise ConfigError(
             f"data.path is '{choice.path}', but data.name is '{name}', a corpus that is not read from there; for your own file "
@@ -112,7 +114,8 @@ def _home(name: str, given: str | None) -> Path:
     if found is None:
         looked = ", ".join(dict.fromkeys(str(p) for p in places))
         raise ConfigError(
-            f"data.name: the files of '{name}' are not here (looked in {looked}); say where they are: data.path=…"
+            f"data.name: the files of '{name}' are not here (looked in {looked}); put them there, or say in a recipe "
+            "where they are: data.path=…"
         )
     return found
 

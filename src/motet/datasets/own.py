@@ -18,6 +18,7 @@ from motet.datasets.table import READERS, header, read_table
 
 Columns = dict[str, list[Any]]
 TAGGED = (".conll", ".bio", ".iob", ".ner")
+FILES = (*READERS, *TAGGED, ".json", ".txt", ".h5", ".hdf5")
 FORMS = f"{', '.join(READERS)}, {', '.join(TAGGED)} (words and tags), .json (SQuAD's), .txt (a text a line), .h5"
 
 

@@ -31,8 +31,8 @@ def _made(make: Callable[[Any], Any], name: str, row: int, column: str, value: A
     try:
         return make(value)
     except (TypeError, ValueError, KeyError):
-        wanted = {"score": "a number", "words": "a list of words", "tags": "a list of tags"}.get(column, "text")
-        raise DataError(f"{name}, row {row}: column '{column}' holds {str(value)[:60]!r}; expected {wanted}.") from None
+        told = f"column '{column}' holds {str(value)[:60]!r}; expected {_WANTED.get(column, 'text')}"
+        raise DataError(f"{name}, row {row}: {told}. Mend or drop the row.") from None
 
 
 def _listed(value: Any) -> list[str]:
@@ -49,7 +49,15 @@ def _texts(value: Any) -> Any:
     return [str(value)] if str(value).strip() else []
 
 
+def _label(value: Any) -> str:
+    if not str(value).strip():
+        raise ValueError("an empty label")
+    return str(value)
+
+
+_WANTED = {"label": "a label", "score": "a number", "words": "a list of words", "tags": "a list of tags"}
 _KINDS: dict[str, Callable[[Any], Any]] = {
+    "label": _label,
     "score": float,
     "words": _listed,
     "tags": _listed,

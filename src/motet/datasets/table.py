@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from motet.core.errors import ConfigError, DataError, meant
+from motet.core.errors import ConfigError, DataError, first_line, meant
 
 READERS = (".csv", ".tsv", ".jsonl", ".parquet")
 
@@ -51,7 +51,14 @@ def _rows(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             return _parquet(path)
         case ".tsv":
             return _separated(path, "\t")
-    return _separated(path, ",")
+    return _separated(path, _between(path))
+
+
+def _between(path: Path) -> str:
+    """Commas; semicolons in a file as spreadsheets write it where the comma is the decimal point."""
+    with path.open(encoding="utf-8-sig", errors="replace") as file:
+        names = file.readline()
+    return ";" if ";" in names and "," not in names else ","
 
 
 def _value(path: Path, line: int, row: Mapping[str, Any], column: str) -> Any:
@@ -94,5 +101,5 @@ def _parquet(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     try:
         table = pyarrow.parquet.read_table(path)
     except (OSError, ValueError) as error:
-        raise DataError(f"{path.name}: this is no parquet file ({str(error).splitlines()[0][:120]}).") from None
+        raise DataError(f"{path.name}: this is no parquet file ({first_line(error)}).") from None
     yield from enumerate(table.to_pylist(), 1)

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from motet.core import errors
-from motet.core.errors import ConfigError, RunError
+from motet.core.errors import ConfigError, RunError, first_line
 from motet.core.work import Bench, Failed, Job
 from motet.experiment.config import Config
 from motet.learning.bench import Scratch
@@ -126,7 +126,7 @@ class RayBench:
         try:
             answers = [(number, self._read(kind, head, tensors)) for number, kind, head, tensors in ray.get(promise)]
         except ray.exceptions.RayActorError as error:
-            lost = RunError(f"an actor died {1 + self.restarts} times over the same work: {str(error).splitlines()[0]}")
+            lost = RunError(f"an actor died {1 + self.restarts} times over the same work: {first_line(error)}")
             answers = [(number, Failed(lost)) for number in numbers]
         if not self.working and not self.waiting:
             self.stored.clear()
@@ -171,7 +171,7 @@ def ray_bench(options: RayOptions, here: Bench, configs: Sequence[Config]) -> Ra
         ray.init(options.address, runtime_env=local, include_dashboard=False if options.address is None else None,
                  log_to_driver=False, logging_level=logging.ERROR, ignore_reinit_error=True)  # fmt: skip
     except (ConnectionError, RuntimeError, ValueError) as error:
-        raise RunError(f"Ray cannot be reached at {options.address or 'this machine'}: {str(error).splitlines()[0]}") from None
+        raise RunError(f"Ray cannot be reached at {options.address or 'this machine'}: {first_line(error)}") from None
     has: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
     gpus, cores = int(has.get("GPU", 0)), int(has.get("CPU", 1))
     count = options.actors or gpus or cores

@@ -25,7 +25,7 @@ from motet.experiment.options import fill
 from motet.experiment.plan import plan_of
 from motet.experiment.run import run
 from motet.experiment.serve import NetworkOptions, check_silos, open_office
-from motet.experiment.session import Finished, finish, open_folder
+from motet.experiment.session import Finished, finish, must_be_empty, open_folder
 from motet.experiment.silo import Builder, Own
 from motet.learning.bench import Scratch
 from motet.report.page import serve_page
@@ -47,6 +47,7 @@ def serve(config: Config, folder: Path, *, resume: bool, told: Told, watch: Watc
     options = fill(NetworkOptions, config.transport.options, "transport")
     check_silos(config, options)  # what cannot work is said before anybody is let in
     if not resume:
+        must_be_empty(folder)
         open_folder(folder, {"": config})
     office = open_office(config, folder, options)
     told(f"listening on {office.address}; clients join with: motet join --server {office.address} --name NAME --data FILE")

@@ -337,6 +337,10 @@ def run(
         running.resume()
     before = bench.processed
     running.watch.begin(plan.name or plan.algorithm.name, plan.rounds, running.done)
+    if (plan.cohort.size or 0) > (there := len(plan.federation.clients)):
+        running.watch.note(
+            f"cohort.size is {plan.cohort.size}, and there are {there} clients; all of them take part in every round"
+        )
     for what, veil in (("masks", plan.secure), ("noise", plan.private)):
         if veil is not None and veil.seeded:
             running.watch.note(f"{what} come from the run's seed: a simulation that repeats, and protects nobody")

@@ -34,7 +34,7 @@ from motet.experiment.recipe import baseline_of
 from motet.experiment.record import machine, reached, read_record, spread, traffic_of, versions, write_items, write_json
 from motet.experiment.run import Result, Running, run
 from motet.experiment.shares import shares_of
-from motet.experiment.track import tracked
+from motet.experiment.track import tracked, trackers_of
 from motet.experiment.venue import venue
 from motet.learning.bench import Alone, Scratch
 from motet.learning.model import Model
@@ -69,14 +69,19 @@ def perform(config: Config, folder: Path, *, resume: bool = False, watch: Watch 
     configs = _configs(config, folder, resume)
     for each in configs.values():
         build_privacy(each, algorithm := build_algorithm(each))
-        build_secure(each, algorithm)  # a mistake in the last baseline is said before the first round
+        build_secure(each, algorithm)
+        trackers_of(each)
     if not resume:
-        open_folder(folder, configs)
-    scratch = Scratch()
+        must_be_empty(folder)
     federations = federations_of(configs)
+    for name, each in configs.items():
+        begun(each, federations[name])
+    scratch = Scratch()
     bench = build_bench([*configs.values()], list({id(f): f for f in federations.values()}.values()), scratch)
     found: dict[str, dict[str, Any]] = {}
     try:
+        if not resume:
+            open_folder(folder, configs)
         for name, each in configs.items():
             place = folder / "baselines" / name if name else folder
             done = load_summary(place)
@@ -88,6 +93,12 @@ def perform(config: Config, folder: Path, *, resume: bool = False, watch: Watch 
         scratch.close()
     summary = found.pop("")
     return Finished(folder, summary, found)
+
+
+def begun(config: Config, federation: Federation) -> Any:
+    """What a run begins with. A mistake in the last baseline is said before the first round, and before there is a folder."""
+    plan = plan_of(config, federation)
+    return plan.algorithm.init(federation.start())
 
 
 def carried_out(
@@ -151,12 +162,14 @@ def _configs(config: Config, folder: Path, resume: bool) -> dict[str, Config]:
     return {"": resolved(config), **{name: resolved(baseline_of(config, name)) for name in config.baselines}}
 
 
+def must_be_empty(folder: Path) -> None:
+    if folder.is_file() or (folder.exists() and any(folder.iterdir())):
+        resume = f" To go on with the run in it: motet resume {folder}." if (folder / "config.yaml").exists() else ""
+        raise ConfigError(f"'{folder}' is not an empty folder; name a new one, so that nothing is lost.{resume}")
+
+
 def open_folder(folder: Path, configs: Mapping[str, Config]) -> None:
     """A new run's folder, with its configuration in it."""
-    if folder.exists() and any(folder.iterdir()):
-        raise ConfigError(
-            f"--out: '{folder}' is not empty. To go on with the run in it: motet resume {folder}; else name a new folder."
-        )
     for name, config in reversed(list(configs.items())):  # the run's own last: where it stands, all stand
         place = folder / "baselines" / name if name else folder
         place.mkdir(parents=True, exist_ok=True)
@@ -249,6 +262,7 @@ def _round_cost(plan: Plan, model: Model, config: Config) -> dict[str, int] | No
 def export_models(folder: Path, to: Path, client: str | None = None, every: bool = False) -> list[Path]:
     """A finished or interrupted run's model, one client's own, or every client's in a folder each; where they are."""
     config = load_config(folder)
+    must_be_empty(to)
     federation = build_federation(config)
     plan = plan_of(config, federation)
     if client is not None:

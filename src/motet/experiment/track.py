@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from motet.core.errors import first_line
 from motet.experiment.config import Config
 from motet.experiment.options import choose
 from motet.report.progress import Watch
@@ -45,7 +46,7 @@ class Told:
                 tracker.log(number, {**scores, **moved})
             except Exception as error:  # whatever the network does to somebody else's package
                 del self.trackers[name]
-                self.watch.note(f"{name} is not told any more: {_first(error)}")
+                self.watch.note(f"{name} is not told any more: {first_line(error)}")
 
     def note(self, text: str) -> None:
         self.watch.note(text)
@@ -54,10 +55,14 @@ class Told:
         self.watch.end()
 
 
+def trackers_of(config: Config) -> dict[str, Callable[[str, Path, Mapping[str, Any]], Tracker]]:
+    return {name: choose(TRACKERS, name, "track") for name in config.track}
+
+
 @contextmanager
 def tracked(config: Config, folder: Path, watch: Watch) -> Iterator[Watch]:
     """The watch of a run that is tracked as its recipe says; trackers are closed whatever happens."""
-    makers = {name: choose(TRACKERS, name, "track") for name in config.track}
+    makers = trackers_of(config)
     told = Told(watch, {})
     try:
         for name, make in makers.items():
@@ -68,8 +73,4 @@ def tracked(config: Config, folder: Path, watch: Watch) -> Iterator[Watch]:
             try:
                 tracker.close()
             except Exception as error:
-                watch.note(f"{name} could not be told that the run has ended: {_first(error)}")
-
-
-def _first(error: Exception) -> str:
-    return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
+                watch.note(f"{name} could not be told that the run has ended: {first_line(error)}")

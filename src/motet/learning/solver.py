@@ -46,6 +46,8 @@ class Solver:
                 f"solver.bucket is {self.bucket} and solver.shuffle {self.shuffle}; buckets are windows of so many batches, at "
                 "least 1, of shuffled texts (0 for none)."
             )
+        if not (self.pull >= 0 and math.isfinite(self.pull)):
+            raise ConfigError(f"mu (or lam, of ditto) is {self.pull:g}; it is how strongly clients are held near, at least 0.")
         if self.lr is not None and not (self.lr >= 0 and math.isfinite(self.lr)):
             raise ConfigError(f"solver.lr is {self.lr}; it must be a number of at least 0.")
 

@@ -9,6 +9,8 @@ from typing import Any
 
 import torch
 
+from motet.core.errors import first_line
+
 _EAGER = 3  # a shape that comes up this often is recorded; until then its steps are ordinary ones, and warm everything up
 
 
@@ -45,8 +47,7 @@ class Tape:
             if isinstance(_cause(error), torch.OutOfMemoryError):
                 raise _cause(error) from None
             self.spoilt.add(kind)  # something in this model's step waits for the host
-            why = str(_cause(error)).splitlines()[0]
-            logging.getLogger("motet").warning("steps are not recorded, and take longer (%s)", why)
+            logging.getLogger("motet").warning("steps are not recorded, and take longer (%s)", first_line(_cause(error)))
             return False
         self.graphs[key] = graph
         return True

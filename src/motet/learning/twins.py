@@ -18,6 +18,8 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
+from motet.core.errors import first_line
+
 
 class NotPackable(TypeError):  # noqa: N818 - no error for a user: the model is run another way
     """A model, or an input of it, that the twins do not cover."""
@@ -117,8 +119,9 @@ def _kernels(device: torch.device) -> ModuleType | None:
     except ImportError:  # Triton comes with torch for GPUs, but not on every system
         return None
     except Exception as error:  # it compiles on this machine: a compiler or its headers may be missing
-        why = str(error).partition("\n")[0] or type(error).__name__
-        logging.getLogger("motet").warning("layer norms take longer, since Triton cannot compile for %s (%s)", device, why)
+        logging.getLogger("motet").warning(
+            "layer norms take longer, since Triton cannot compile for %s (%s)", device, first_line(error)
+        )
         return None
     return found
 

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from motet.core.errors import first_line
 from motet.core.params import Params
 from motet.core.rng import Seed, own_randomness
 from motet.learning.features import Features
@@ -42,7 +43,7 @@ def best_way(model: Model, module: nn.Module, probe: Mapping[str, Tensor], devic
                 return Found(way, "; ".join(reasons))
             reasons.append(f"{way}: differs by {gap:.1e}")
         except (NotPackable, RuntimeError, TypeError, ValueError, AttributeError, IndexError, NotImplementedError) as why:
-            reasons.append(f"{way}: {str(why).splitlines()[0][:160] if str(why) else type(why).__name__}")
+            reasons.append(f"{way}: {first_line(why)}")
     return Found("plain", "; ".join(reasons))
 
 

@@ -6,7 +6,7 @@ import copy
 from collections.abc import Mapping
 from typing import Any
 
-from motet.core.errors import ConfigError
+from motet.core.errors import ConfigError, first_line
 
 
 def bert2bert(where: str, tokenizer: Any, changes: Mapping[str, Any]) -> Any:
@@ -17,9 +17,8 @@ def bert2bert(where: str, tokenizer: Any, changes: Mapping[str, Any]) -> Any:
     try:
         model = transformers.EncoderDecoderModel.from_encoder_decoder_pretrained(where, where, **options)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        first = str(error).strip().splitlines()[0][:200]
         raise ConfigError(
-            f"model.name: no BERT2BERT could be made from '{where}' ({first}); it needs an encoder of BERT's kind."
+            f"model.name: no BERT2BERT could be made from '{where}' ({first_line(error)}); it needs an encoder of BERT's kind."
         ) from None
     return with_marks(model, tokenizer)
 

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from motet.core.errors import ConfigError, meant
+from motet.core.errors import ConfigError, first_line, meant
 from motet.core.layers import Layers
 from motet.core.rng import Seed, own_randomness
 from motet.learning.model import Model
@@ -183,14 +183,13 @@ def _loaded(auto: Any, where: str, what: str, **options: Any) -> Any:
     try:
         return auto.from_pretrained(where, **options)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
-        first = str(error).strip().splitlines()[0][:200] if str(error).strip() else type(error).__name__
         if Path(where).is_dir():
             held = ", ".join(sorted(p.name for p in Path(where).iterdir())[:8]) or "nothing"
             help_ = f"the directory holds {held}. Save model and tokenizer there with save_pretrained, or name another."
         else:
             known = ", ".join(MODELS)
             help_ = f"it is no directory here and could not be had from the hub. Give a directory, a hub name, or {known}."
-        raise ConfigError(f"model.name: no {what} could be loaded from '{where}' ({first}); {help_}") from None
+        raise ConfigError(f"model.name: no {what} could be loaded from '{where}' ({first_line(error)}); {help_}") from None
 
 
 def _check_length(choice: ModelChoice, config: Any) -> None:

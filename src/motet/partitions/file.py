@@ -17,7 +17,7 @@ from typing import Any
 import h5py
 import numpy as np
 
-from motet.core.errors import ConfigError, DataError
+from motet.core.errors import ConfigError, DataError, first_line
 from motet.datasets.columns import Texts
 from motet.datasets.corpus import Corpus
 from motet.partitions.fednlp import holds_partitions, read_fednlp_partition
@@ -114,7 +114,7 @@ def opened(path: Path) -> h5py.File:
     try:
         return h5py.File(path, "r")
     except OSError as error:
-        why = "there is no such file" if not path.exists() else str(error).splitlines()[0][:120]
+        why = "there is no such file" if not path.exists() else first_line(error)
         raise DataError(f"partition: '{path}' cannot be read ({why}); make one with: motet partition make") from None
 
 

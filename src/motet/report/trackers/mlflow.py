@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from motet.core.errors import ConfigError
+from motet.core.errors import ConfigError, first_line
 from motet.report.trackers import Tracker
 
 
@@ -34,9 +34,8 @@ def open_tracker(name: str, folder: Path, settings: Mapping[str, Any]) -> Tracke
         client = MlflowClient()
         return MlFlow(client, _begun(client, f"{name} {folder.name}", settings))
     except MlflowException as error:
-        first = str(error).strip().splitlines()[0][:200]
         raise ConfigError(
-            f"track: MLflow cannot be written to ({first}); set MLFLOW_TRACKING_URI to a server that answers, or "
+            f"track: MLflow cannot be written to ({first_line(error)}); set MLFLOW_TRACKING_URI to a server that answers, or "
             "pip install mlflow, since mlflow-skinny alone keeps nothing on this machine."
         ) from None
 

@@ -110,7 +110,7 @@ function glance() {
   if (told.benchmark) {
     const verdicts = Object.values(told.benchmark.tables).flatMap((t) => t.claims).filter((c) => c.places);
     facts.push([`${told.benchmark.runs.done} / ${told.benchmark.runs.all}`, "runs done"], [`${told.benchmark.seeds.length}`, "seeds"]);
-    if (verdicts.length) facts.push([`${verdicts.filter((v) => v.held === v.places).length} / ${verdicts.length}`, "claims of the paper came out"]);
+    if (verdicts.length) facts.push([`${verdicts.filter((v) => v.held === v.places).length} / ${verdicts.length}`, "claims came out"]);
   }
   facts.push([duration(runs.reduce((sum, r) => sum + (r.summary.seconds || 0), 0)), `of running, ${told.runs.length} runs`]);
   $("glance").append(...facts.map(([big, small]) => element("div", { class: "fact" }, element("b", {}, big), element("span", {}, small))));
