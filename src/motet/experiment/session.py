@@ -215,6 +215,7 @@ def _summary(config: Config, federation: Federation, result: Result, running: Ru
         "best": result.best,
         "dev_best": result.chosen._asdict() if result.chosen else None,
         "clients_final": result.clients_final,
+        "clients_judged": len(running.judged()),
         "groups": [_group(*each, running.plan, result) for each in zip(config.everybody, federation.groups, strict=True)],
         "local_test": result.local_test,
         "bytes": traffic_of(result.traffic),
