@@ -13,9 +13,10 @@ from tests.conftest import RunRounds
 from tests.sizes import CALM, SMALL
 
 from motet.algorithms import adafd, dsfl, fedavg_logits, fedkd, mhat
-from motet.algorithms.distillation import least
-from motet.algorithms.importance import Account, shares
+from motet.algorithms.distillation import Learnt, SummedDistillation, Teaching, least
+from motet.algorithms.importance import Account, Exponential, Own, shares
 from motet.algorithms.opinions import TopClasses, shortened, whole
+from motet.algorithms.public import public_of
 from motet.benchmark.readings import Reading
 from motet.codecs import float16, int8
 from motet.codecs.channel import Chain, Channel
@@ -23,7 +24,7 @@ from motet.core.errors import ConfigError, RunError
 from motet.core.params import Params
 from motet.core.program import Algorithm, Round
 from motet.core.rng import Seed
-from motet.core.script import Remark, offers, play
+from motet.core.script import Remark, offers, play, under
 from motet.core.work import Failed, Job
 from motet.datasets.corpus import Corpus
 from motet.experiment.accounting import moved_in_a_round
@@ -41,6 +42,7 @@ from motet.models.load import ModelChoice
 from motet.partitions.partition import Shares
 from motet.report.progress import Silent
 from motet.report.weights import draw_weights
+from motet.secure import SECURE
 from motet.transport.mailbox import Mailbox, Patience
 from motet.transport.messages import Request
 from motet.wire import pack, unpack
@@ -68,9 +70,13 @@ def begun(federation: Federation, algorithm: Algorithm, **plan: Any) -> Running:
     return Running(Plan(federation, algorithm, 2, **plan), Alone(torch.device("cpu")), None, Silent())
 
 
+def first_round(federation: Federation, index: int = 0) -> Round:
+    return Round(index, 2, tuple(federation.clients), federation.seed.of("round", index), federation.server_context(index))
+
+
 def played(running: Running, remarks: list[Remark] | None = None, index: int = 0, mailbox: Mailbox | None = None) -> Running:
     federation = running.plan.federation
-    rnd = Round(index, 2, tuple(federation.clients), federation.seed.of("round", index), federation.server_context(index))
+    rnd = first_round(federation, index)
     ask = (mailbox or running.mailbox).ask
     note = remarks.append if remarks is not None else lambda remark: None
     running.state = play(running.plan.algorithm.round(running.state, rnd), ask, running.bench.run, note)
@@ -147,6 +153,63 @@ def test_a_sum_is_all_that_the_server_needs(maker: Any, options: dict[str, Any],
     summed = played(begun(federation, maker(plain, **options, exchange="sum")))
     assert set(offers(summed.plan.algorithm).values()) == {"sum"}
     assert torch.allclose(read.state.params.flat, summed.state.params.flat, atol=1e-5)
+
+
+@pytest.mark.parametrize("protocol", ["secagg", "light_secagg"])
+@pytest.mark.parametrize(("weighting", "beta"), [("enwc", 5.0), ("enwc", 15.0), ("rnwc", 5.0)])
+def test_under_masks_opinions_are_pooled_as_without(
+    protocol: str, weighting: Any, beta: float, federation: Federation, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Weights of e^−20 are as good as others: what counts is a client's share of all of them."""
+    seen: list[Params] = []
+    teach = Teaching.teach
+
+    def watched(self: Teaching, server: Any, params: Params, pool: Params) -> Any:
+        seen.append(pool)
+        return teach(self, server, params, pool)
+
+    monkeypatch.setattr(Teaching, "teach", watched)
+    algorithm = adafd(SOLVER, weighting=weighting, beta=beta, exchange="sum")
+    plain, hidden = begun(federation, algorithm), begun(federation, algorithm, secure=SECURE[protocol](range=16.0))
+    played(plain)
+    script = under(hidden.plan.secure, hidden.plan.algorithm.round(hidden.state, first_round(federation)))
+    play(script, hidden.mailbox.ask, hidden.bench.run)
+    assert torch.allclose(seen[0].flat, seen[1].flat, atol=1e-4)
+    assert seen[0].norm() > 0.1
+
+
+def test_losses_too_large_for_beta_leave_the_least_of_them(federation: Federation) -> None:
+    rule = Own(Exponential(beta=5.0))
+    assert shares(rule.weights({"a": Account(160.0, 1), "b": Account(200.0, 1)})[0]).tolist() == pytest.approx([1.0, 0.0])
+    with pytest.raises(RunError, match=r"weights of all 4 clients are too small to be summed.*algorithm\.beta"):
+        played(begun(federation, adafd(SOLVER, beta=2000.0, exchange="sum")))
+
+
+def test_a_client_that_was_not_there_when_weights_were_told_counts_for_nothing(federation: Federation) -> None:
+    algorithm = adafd(SOLVER, exchange="sum")
+    assert isinstance(algorithm, SummedDistillation)
+    ctx = federation.server_context(1)
+    own = Learnt(ctx.fresh, public_of(ctx).blank(), 1.0, round=0)
+    for memory in (None, ctx.fresh, own):
+        vote, kept = algorithm.vote(ctx, 1.0, memory)
+        assert vote.weight == 0
+        assert kept.layout == ctx.fresh.layout
+    assert algorithm.vote(federation.server_context(0), 2.0, own)[0].weight == 500
+
+
+@pytest.mark.parametrize(
+    ("maker", "options", "said"),
+    [
+        (adafd, {"temperature": 0.0}, "temperature is 0"),
+        (adafd, {"temperature": -1.0}, "temperature is -1"),
+        (adafd, {"epsilon": 0.0, "weighting": "rnwc"}, "epsilon is 0"),
+        (adafd, {"epsilon": -5.0}, "epsilon is -5"),
+        (dsfl, {"sharpness": 0.0}, "sharpness is 0"),
+    ],
+)
+def test_what_cannot_be_meant_is_refused(maker: Any, options: dict[str, Any], said: str) -> None:
+    with pytest.raises(ConfigError, match=said):
+        maker(SOLVER, **options)
 
 
 @pytest.mark.parametrize(
@@ -282,6 +345,9 @@ def test_one_that_cannot_learn_from_the_others_stays_as_it_was(federation: Feder
     assert all(running.memories.get("adafd", client).finite() for client in federation.clients)
 
 
+LEFT_OUT = "round 1: 1 of 4 clients are left out of the pool: no training texts, or a loss that is not finite."
+
+
 @pytest.mark.parametrize("exchange", ["gather", "sum"])
 def test_a_client_without_texts_has_no_say_but_learns(exchange: Any, federation: Federation) -> None:
     group = federation.groups[0]
@@ -294,7 +360,8 @@ def test_a_client_without_texts_has_no_say_but_learns(exchange: Any, federation:
     fresh = made.model.fresh.flat
     assert not torch.equal(running.memories.get("adafd", made.clients[2]).flat, fresh)
     said = [r.text for r in remarks if r.text]
-    assert said == (["round 1: client-2 is left out of the pool: it has no training texts."] if exchange == "gather" else [])
+    alone = "round 1: client-2 is left out of the pool: it has no training texts."
+    assert said == [alone if exchange == "gather" else LEFT_OUT]
 
 
 @pytest.mark.parametrize("exchange", ["gather", "sum"])
@@ -309,8 +376,8 @@ def test_a_training_that_really_diverges_leaves_its_client_out(exchange: Any, fe
     rnd = Round(0, 2, tuple(rest), federation.seed.of("round", 0), federation.server_context(0))
     state = play(without.plan.algorithm.round(without.state, rnd), without.mailbox.ask, without.bench.run)
     assert torch.allclose(running.state.params.flat, state.params.flat, atol=1e-6)
-    said = [f"round 1: {unlucky} is left out of the pool: its training loss is nan."]
-    assert [r.text for r in remarks if r.text] == (said if exchange == "gather" else [])
+    said = f"round 1: {unlucky} is left out of the pool: its training loss is nan."
+    assert [r.text for r in remarks if r.text] == [said if exchange == "gather" else LEFT_OUT]
     assert running.memories.get("adafd", unlucky).finite()
 
 

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import socket
 import threading
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
 
@@ -173,6 +175,71 @@ def test_no_key_and_no_address_is_a_mistake_of_the_recipe(monkeypatch: pytest.Mo
     monkeypatch.setenv("OPENAI_BASE_URL", "localhost")
     with pytest.raises(ConfigError, match="no address"):
         weighed()
+
+
+def test_a_key_is_used_without_its_line_end_and_never_shown(service: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = service(lambda n, body: (200, completion(f"Your key is Bearer {KEY}, thank you")))
+    monkeypatch.setenv("OPENAI_API_KEY", KEY + "\n")
+    weights, remark = weighed(price_in=30.0)
+    assert asked[0][1]["Authorization"] == f"Bearer {KEY}"
+    assert weights == enwc()
+    assert KEY not in remark.text
+    assert "120 tokens in" in remark.text, "what could not be used is paid for all the same"
+    assert remark.values["llm_cost"] > 0
+
+
+@pytest.mark.parametrize("key", ["sk very-secret", "sk-very-secr\u00e9t", "sk-very-\nsecret"])
+def test_a_key_that_is_none_is_said_before_anybody_trains_and_not_shown(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_API_KEY", key)
+    with pytest.raises(ConfigError, match="OPENAI_API_KEY has characters") as said:
+        Oracle(Chat("some-model"), Own(Exponential())).ready()
+    assert "secr" not in str(said.value)
+    Oracle(Chat(), Own(Exponential())).ready()  # which asks nobody
+
+
+@pytest.mark.parametrize("base", ["http://localhost:99999/v1", "http://local host/v1", "ftp://x/v1", "http:///v1"])
+def test_an_address_that_is_none_is_said_before_anybody_trains(base: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OPENAI_BASE_URL", base)
+    with pytest.raises(ConfigError, match="OPENAI_BASE_URL is no address"):
+        Oracle(Chat("some-model"), Own(Exponential())).ready()
+
+
+@pytest.mark.parametrize(
+    "body", [b"[" * 200_000, b'{"choices": [{"message": {"content": "1,3"}}], "usage": {"prompt_tokens": true}}']
+)
+def test_an_answer_that_would_break_its_reader_does_not(service: Any, body: bytes) -> None:
+    service(lambda n, _: (200, body))
+    weights, remark = weighed()
+    assert weights == (enwc() if body.startswith(b"[") else [0.25, 0.75])
+    assert "0 tokens in" in remark.text
+
+
+def test_tokens_beyond_counting_are_not_counted(service: Any) -> None:
+    usage = {"prompt_tokens": int("9" * 400), "completion_tokens": -3}
+    text = json.dumps({"choices": [{"message": {"content": "1,3"}}], "usage": usage})
+    service(lambda n, _: (200, text.encode()))
+    assert "0 tokens in, 0 out" in weighed()[1].text
+
+
+def test_an_answer_that_comes_in_drops_is_not_waited_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every byte in time, the whole of it not."""
+    with socket.create_server(("127.0.0.1", 0)) as door:
+        stop = threading.Event()
+
+        def drip() -> None:
+            with door.accept()[0] as line:
+                line.sendall(b"HTTP/1.1 200 OK\r\n")
+                with suppress(OSError):
+                    while not stop.wait(0.05):
+                        line.sendall(b"x: y\r\n")
+
+        thread = threading.Thread(target=drip)
+        thread.start()
+        monkeypatch.setenv("OPENAI_BASE_URL", f"http://127.0.0.1:{door.getsockname()[1]}/v1")
+        _, remark = weighed(timeout=0.5, retries=0)
+        stop.set()
+        thread.join()
+    assert "no answer within 0.5 s" in remark.text
 
 
 def test_offline_a_rule_stands_in() -> None:

@@ -3,7 +3,7 @@
     RNWC  wᵏ ∝ 1 / (lᵏ + ε)          ENWC  wᵏ ∝ exp(−β (lᵏ + ε))          lᵏ: the least of this round's epoch losses
 
 A weight that follows from the client's own account alone is a *local* one: the client can weigh its reply itself, so that the
-server need read nothing but the sum.
+server need read nothing but the sum. Rules give logarithms, since weights of ENWC may be smaller than any number.
 """
 
 from __future__ import annotations
@@ -48,9 +48,17 @@ class Importance(Protocol):
 
     def weights(self, accounts: Mapping[ClientId, Account]) -> tuple[Tensor, Remark]: ...
 
+    def ready(self) -> None:
+        """What it needs beyond accounts and lacks is said before anybody trains."""
+
 
 class LocalImportance(Protocol):
-    def weight(self, account: Account) -> float: ...
+    """`largest` is the logarithm of the largest weight there can be; None where weights are just counted (examples), and need
+    not be known beside one another before they are used."""
+
+    @property
+    def largest(self) -> float | None: ...
+    def log_weight(self, account: Account) -> float: ...
 
 
 @dataclass(frozen=True)
@@ -59,8 +67,15 @@ class Reciprocal:
 
     epsilon: float = 1e-6
 
-    def weight(self, account: Account) -> float:
-        return 1.0 / (account.loss + self.epsilon)
+    def __post_init__(self) -> None:
+        _check_epsilon(self.epsilon)
+
+    @property
+    def largest(self) -> float:
+        return -math.log(self.epsilon)
+
+    def log_weight(self, account: Account) -> float:
+        return -math.log(max(account.loss, 0.0) + self.epsilon)
 
 
 @dataclass(frozen=True)
@@ -73,23 +88,37 @@ class Exponential:
     def __post_init__(self) -> None:
         if not (self.beta >= 0 and math.isfinite(self.beta)):
             raise ConfigError(f"algorithm.beta is {self.beta}; it is a number of at least 0 (the paper's is 5).")
+        _check_epsilon(self.epsilon)
 
-    def weight(self, account: Account) -> float:
-        return math.exp(-self.beta * (account.loss + self.epsilon))
+    @property
+    def largest(self) -> float:
+        return 0.0
+
+    def log_weight(self, account: Account) -> float:
+        return -self.beta * (max(account.loss, 0.0) + self.epsilon)
+
+
+def _check_epsilon(epsilon: float) -> None:
+    if not 0 < epsilon < 1:
+        raise ConfigError(f"algorithm.epsilon is {epsilon}; it is a small number above 0, such as 1e-6.")
 
 
 @dataclass(frozen=True)
 class BySize:
     """By the number of examples (DS-FL, MHAT, FedKD as AdaFD's paper runs them)."""
 
-    def weight(self, account: Account) -> float:
-        return float(account.size)
+    largest: None = None
+
+    def log_weight(self, account: Account) -> float:
+        return math.log(account.size)
 
 
 @dataclass(frozen=True)
 class Equal:
-    def weight(self, account: Account) -> float:
-        return 1.0
+    largest: None = None
+
+    def log_weight(self, account: Account) -> float:
+        return 0.0
 
 
 @dataclass(frozen=True)
@@ -100,8 +129,10 @@ class Own:
     asks: tuple[str, ...] = ()
 
     def weights(self, accounts: Mapping[ClientId, Account]) -> tuple[Tensor, Remark]:
-        found = torch.tensor([self.rule.weight(account) for account in accounts.values()], dtype=torch.float64)
-        return found, Remark()
+        found = torch.tensor([self.rule.log_weight(account) for account in accounts.values()], dtype=torch.float64)
+        return (found - found.max()).exp(), Remark()
+
+    def ready(self) -> None: ...
 
 
 @dataclass(frozen=True)
@@ -114,6 +145,8 @@ class ByClass:
         counts = torch.tensor([account.counts for account in accounts.values()], dtype=torch.float64)
         nobody = counts.sum(0) == 0
         return torch.where(nobody, torch.ones_like(counts), counts), Remark()
+
+    def ready(self) -> None: ...
 
 
 def shares(weights: Tensor) -> Tensor:

@@ -26,6 +26,10 @@ class Pool:
     kind: Kind = "logits"
     sharpness: float | None = None  # T of entropy-reduction aggregation (DS-FL): softmax(mean / T)
 
+    def __post_init__(self) -> None:
+        if self.sharpness is not None and not self.sharpness > 0:
+            raise ConfigError(f"algorithm.sharpness is {self.sharpness}; it is a number above 0, small for a sharp pool.")
+
     def before(self, logits: Tensor) -> Tensor:
         match self.kind:
             case "logits":

@@ -13,11 +13,14 @@ import json
 import math
 import os
 import re
+import socket
+import threading
 import time
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
-from urllib.parse import urlsplit
+from urllib.parse import SplitResult, urlsplit
 
 import torch
 from torch import Tensor
@@ -78,25 +81,28 @@ class Oracle:
     otherwise: Importance
     asks: tuple[str, ...] = ("f1",)
 
+    def ready(self) -> None:
+        if self.chat.model != "offline":
+            service(self.chat.model)
+
     def weights(self, accounts: Mapping[ClientId, Account]) -> tuple[Tensor, Remark]:
         told = list(accounts.values())
         if self.chat.model == "offline":
             return by_rule(told), Remark("LLMWC without a language model (algorithm.llm.model=offline): weights by rule.")
-        began = time.monotonic()
+        began, said, why = time.monotonic(), Said("", 0, 0), ""
         try:
             said = asked(self.chat, prompt(told))
             weights = parsed(said.text, len(told))
-        except Unusable as why:
-            weights, _ = self.otherwise.weights(accounts)
-            values = {"llm_used": 0.0, "llm_seconds": time.monotonic() - began}
-            return weights, Remark(f"{self.chat.model} gave no weights: {why}; ENWC's are used.", about="llm", values=values)
+        except Unusable as unusable:
+            weights, why = self.otherwise.weights(accounts)[0], str(unusable)
         cost = (said.tokens_in * self.chat.price_in + said.tokens_out * self.chat.price_out) / 1e6
         took = time.monotonic() - began
         priced = f", cost {cost:.4f}" if cost else ""
-        text = f"weights by {self.chat.model}: {said.tokens_in} tokens in, {said.tokens_out} out, {took:.1f} s{priced}."
-        values = {"llm_used": 1.0, "llm_seconds": took, "llm_cost": cost}
+        bill = f"{said.tokens_in} tokens in, {said.tokens_out} out, {took:.1f} s{priced}"
+        text = f"{self.chat.model} gave no weights: {why}; ENWC's are used" if why else f"weights by {self.chat.model}"
+        values = {"llm_used": float(not why), "llm_seconds": took, "llm_cost": cost}
         values |= {"llm_tokens_in": float(said.tokens_in), "llm_tokens_out": float(said.tokens_out)}
-        return weights, Remark(text, about="llm", values=values)
+        return weights, Remark(f"{text} ({bill}).", about="llm", values=values)
 
 
 def by_rule(told: Sequence[Account]) -> Tensor:
@@ -119,7 +125,7 @@ def parsed(text: str, count: int) -> Tensor:
     """Exactly so many non-negative finite numbers, not all of them zero."""
     match = ANSWER.fullmatch(text)
     if match is None:
-        raise Unusable(f"its answer ({text[:60]!r}) is not numbers separated by commas")
+        raise Unusable(f"its answer ({hidden(text)[:60]!r}) is not numbers separated by commas")
     numbers = [float(piece) for piece in match[1].split(",")]
     if len(numbers) != count:
         raise Unusable(f"it gave {len(numbers)} numbers for {count} clients")
@@ -147,35 +153,60 @@ class _Passing(Exception):  # noqa: N818 - a failure that may pass
 def _answer(chat: Chat, question: str) -> Said:
     messages = [{"role": "system", "content": INSTRUCTION}, {"role": "user", "content": question}]
     body = json.dumps({"model": chat.model, "messages": messages, "temperature": 0})
-    base, key = os.environ.get("OPENAI_BASE_URL") or HOME, os.environ.get("OPENAI_API_KEY")
-    if base == HOME and not key:
-        raise ConfigError(
-            f"algorithm.llm.model is {chat.model}, but neither OPENAI_API_KEY nor OPENAI_BASE_URL is set; set them where the "
-            "server runs, or use llm.model=offline."
-        )
+    where, key = service(chat.model)
     headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
-    connection, path = _connection(base, chat.timeout)
+    kind = http.client.HTTPSConnection if where.scheme == "https" else http.client.HTTPConnection
+    connection = kind(where.hostname or "", where.port, timeout=chat.timeout)  # no redirection, which could carry the key off
+    end = threading.Timer(chat.timeout, _cut, (connection,))  # a socket's own time-out begins anew with every byte
+    end.start()
     try:
-        connection.request("POST", path, body, headers)
-        return _read(_whole(connection.getresponse(), time.monotonic() + chat.timeout))
-    except TimeoutError:
-        raise _Passing(f"no answer within {chat.timeout:g} s") from None
-    except (OSError, http.client.HTTPException) as error:
+        connection.request("POST", f"{where.path.rstrip('/')}/chat/completions", body, headers)
+        answer = _whole(connection.getresponse())
+        if end.finished.is_set():  # what was cut off looks like an end
+            raise TimeoutError
+        return _read(answer)
+    except (OSError, ValueError, http.client.HTTPException) as error:
+        if isinstance(error, TimeoutError) or end.finished.is_set():
+            raise _Passing(f"no answer within {chat.timeout:g} s") from None
         raise _Passing(f"no connection ({type(error).__name__})") from None
     finally:
+        end.cancel()
         connection.close()
 
 
-def _connection(base: str, timeout: float) -> tuple[http.client.HTTPConnection, str]:
-    """One that follows no redirection, which could carry the key elsewhere."""
+def _cut(connection: http.client.HTTPConnection) -> None:
+    if connection.sock is not None:
+        with suppress(OSError):
+            connection.sock.shutdown(socket.SHUT_RDWR)
+
+
+def service(model: str) -> tuple[SplitResult, str]:
+    """The address and the key, as the environment has them; nothing that is said of them repeats the key."""
+    base, key = os.environ.get("OPENAI_BASE_URL") or HOME, os.environ.get("OPENAI_API_KEY", "").strip()
+    if base == HOME and not key:
+        raise ConfigError(
+            f"algorithm.llm.model is {model}, but neither OPENAI_API_KEY nor OPENAI_BASE_URL is set; set them where the "
+            "server runs, or use llm.model=offline."
+        )
+    if not all("!" <= letter <= "~" for letter in key):
+        raise ConfigError("OPENAI_API_KEY has characters that no key has (blanks, letters beyond ASCII); set it anew.")
     where = urlsplit(base)
-    if where.scheme not in ("http", "https") or not where.hostname:
+    try:
+        usable = where.scheme in ("http", "https") and bool(where.hostname) and (where.port or 1) > 0
+    except ValueError:  # of a port that is none
+        usable = False
+    if not usable or not all("!" <= letter <= "~" for letter in base):
         raise ConfigError("OPENAI_BASE_URL is no address; expected one such as http://localhost:8000/v1.")
-    kind = http.client.HTTPSConnection if where.scheme == "https" else http.client.HTTPConnection
-    return kind(where.hostname, where.port, timeout=timeout), f"{where.path.rstrip('/')}/chat/completions"
+    return where, key
 
 
-def _whole(response: http.client.HTTPResponse, deadline: float) -> bytes:
+def hidden(text: str) -> str:
+    """The text without the key, which some services repeat."""
+    key = os.environ.get("OPENAI_API_KEY", "").strip()
+    return text.replace(key, "…") if key else text
+
+
+def _whole(response: http.client.HTTPResponse) -> bytes:
     if response.status == 429 or response.status >= 500:
         raise _Passing(f"status {response.status}")
     if response.status != 200:  # the body is not shown: some services repeat the key in it
@@ -185,8 +216,6 @@ def _whole(response: http.client.HTTPResponse, deadline: float) -> bytes:
         found += piece
         if len(found) > LONGEST:
             raise Unusable(f"its answer is longer than {LONGEST} bytes")
-        if time.monotonic() > deadline:
-            raise TimeoutError
     return bytes(found)
 
 
@@ -194,10 +223,10 @@ def _read(body: bytes) -> Said:
     try:
         whole: Any = json.loads(body)
         text = whole["choices"][0]["message"]["content"]
-    except (ValueError, KeyError, IndexError, TypeError):
+    except (ValueError, KeyError, IndexError, TypeError, RecursionError):
         raise Unusable("its answer is no chat completion") from None
     if not isinstance(text, str):
         raise Unusable("its answer has no text")
     usage = whole.get("usage") if isinstance(whole.get("usage"), dict) else {}
     counts = [usage.get(name) for name in ("prompt_tokens", "completion_tokens")]
-    return Said(text, *(n if isinstance(n, int) and n >= 0 else 0 for n in counts))
+    return Said(text, *(n if type(n) is int and 0 <= n < 10**9 else 0 for n in counts))

@@ -12,6 +12,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from motet.core.errors import ConfigError
 from motet.core.messages import message
 from motet.learning.objectives import Batch, Forward
 
@@ -22,6 +23,10 @@ class Divergence:
     """KL(teacher ‖ model) of the softened distributions, times τ² so that τ does not change the size of the gradient."""
 
     temperature: float = 1.0
+
+    def __post_init__(self) -> None:
+        if not self.temperature > 0:
+            raise ConfigError(f"algorithm.temperature is {self.temperature}; it is a number above 0 (1: as it is).")
 
     def losses(self, forward: Forward, batch: Batch) -> tuple[Tensor, Tensor]:
         said, taught = (F.log_softmax(z / self.temperature, -1) for z in _both(forward, batch))
