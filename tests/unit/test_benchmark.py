@@ -588,6 +588,27 @@ def test_an_f1_is_tested_as_the_f1_it_is(tmp_path: Path) -> None:
     assert not methods.untested("α=1")
 
 
+def test_a_column_is_tested_as_a_whole_or_not(tmp_path: Path) -> None:
+    """One method's F1 happens to be its accuracy, which is no reason to compare it with others by something else."""
+    (tmp_path / "two.yaml").write_text(SUITE.replace("title: Methods", "title: Methods\n    shows: f1_macro"))
+    made = open_benchmark(Asked(str(tmp_path / "two.yaml"), seeds=1), tmp_path / "out")
+    at = np.arange(200)
+    truth = at % 2
+    says = {"fedavg": np.where(at < 40, 1 - truth, truth), "fedopt": np.where((at < 60) & (truth == 0), 1, truth)}
+    for cell in made.cells:
+        said = says.get(cell.run.config.algorithm.type)
+        if said is not None and not made.store.done(cell.run.name):
+            rows = with_tallies(truth == said, by_class(truth, said, 2))
+            pretend(made.store, cell.run.name, f1_score(truth, said, average="macro"), rows, "f1_macro")
+    assert f1_score(truth, says["fedavg"], average="macro") == pytest.approx(0.8)  # as its accuracy is
+    methods = made.tables()[0]
+    assert [methods.entries[row]["α=1"].p is not None for row in ("FedAvg", "FedOpt")] == [True, False]
+    one = next(c.run.name for c in made.cells if (c.row, c.column) == ("FedAvg", "α=1"))
+    summary = json.loads((made.store.place(one) / "summary.json").read_text())
+    write_json(made.store.place(one) / "summary.json", {**summary, "items": "others"})
+    assert made.tables()[0].untested("α=1"), "not the same items"
+
+
 def test_telling_a_benchmark_writes_nothing(finished: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("motet.benchmark.story.story_of", lambda *_: {})
     before = {p: p.stat().st_mtime_ns for p in finished.folder.rglob("*")}

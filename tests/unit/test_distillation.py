@@ -13,10 +13,11 @@ from tests.conftest import RunRounds
 from tests.sizes import CALM, SMALL
 
 from motet.algorithms import adafd, dsfl, fedavg_logits, fedkd, mhat
-from motet.algorithms.distillation import Learnt, SummedDistillation, Teaching, least
+from motet.algorithms.distillation import Teaching, least
 from motet.algorithms.importance import Account, Exponential, Own, shares
 from motet.algorithms.opinions import TopClasses, shortened, whole
 from motet.algorithms.public import public_of
+from motet.algorithms.summed_distillation import Learnt, SummedDistillation
 from motet.benchmark.readings import Reading
 from motet.codecs import float16, int8
 from motet.codecs.channel import Chain, Channel

@@ -49,6 +49,26 @@ def test_groups_count_alike_however_many_items_they_have() -> None:
     assert paired_bootstrap(first, second).difference == pytest.approx(0.6)
 
 
+@pytest.mark.parametrize("items", [1, 2, 3])
+def test_so_it_is_among_clients_of_few_items(items: int) -> None:
+    strata = np.repeat(np.arange(80), items)
+    ps = [paired_bootstrap(*RNG.integers(0, 2, (2, 80 * items)), samples=400, seed=i, strata=strata).p for i in range(200)]
+    assert 0.005 <= np.mean(np.array(ps) < 0.05) <= 0.12
+
+
+def test_of_one_item_nothing_is_sure() -> None:
+    assert paired_bootstrap([1.0], [0.0]).p == 1.0
+
+
+def test_items_that_come_again_under_other_seeds_say_nothing_new() -> None:
+    first, second = (RNG.random((2, 300)) < [[0.66], [0.6]]).astype(float)
+    once, strata = paired_bootstrap(first, second), np.repeat(np.arange(3), 300)
+    thrice = paired_bootstrap(np.tile(first, 3), np.tile(second, 3), strata=strata, repeats=3)
+    new = paired_bootstrap(np.tile(first, 3), np.tile(second, 3), strata=strata)
+    widths = [found.high - found.low for found in (once, thrice, new)]
+    assert widths == pytest.approx([widths[0], widths[0], widths[0] / 3**0.5], rel=0.1)
+
+
 def test_a_statistic_of_ones_own_agrees_with_the_mean() -> None:
     first, second = RNG.normal(0.3, 1, 400), RNG.normal(0, 1, 400)
     ours = paired_bootstrap(first[:, None], second[:, None], samples=4000, statistic=lambda means: means[..., 0])

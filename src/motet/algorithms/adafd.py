@@ -14,9 +14,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from motet.algorithms.distillation import Distillation, Exchanged, SummedDistillation, Teaching
+from motet.algorithms.distillation import Distillation, Exchanged, Teaching
 from motet.algorithms.importance import BySize, Equal, Exponential, Importance, LocalImportance, Own, Reciprocal
 from motet.algorithms.oracle import Chat, Oracle
+from motet.algorithms.summed_distillation import SummedDistillation
 from motet.core.errors import ConfigError
 from motet.core.program import Algorithm
 from motet.learning.distil import Divergence, SquaredDistance

@@ -131,8 +131,9 @@ class Reading:
         """The items this number is about, as scores of which it is the mean and as tallies from which it follows; None where
         that is not so, since it is of another round or another metric."""
         found = read_items(folder, {"dev-best": DEV_ITEMS, "common": COMMON_ITEMS}.get(self.shows.split()[0], ITEMS))
+        found = {n: rows for n, rows in found.items() if len(rows)}
         wanted = [n for n in found if (n.startswith(self.of or "") and n != "" if self.by_client else n == "")]
-        if not wanted or self.lower_is_better or self.split != "global" or not all(len(found[n]) for n in wanted):
+        if not wanted or self.lower_is_better or self.split != "global":
             return None, None
         owners = np.concatenate([np.full(len(found[n]), i) for i, n in enumerate(wanted)])
         metric, widths = metric_of(self.shows), {found[n].shape[1] - 1 for n in wanted}

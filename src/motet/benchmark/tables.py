@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -168,39 +168,51 @@ def _rank(
     best = max(scored, key=lambda m: sign * (scored[m] or 0.0))
     for method, mean in scored.items():
         entries[method][column] = replace(entries[method][column], best=mean == scored[best])
-    items = {m: _items(entries[m][column], reading, store) if reading is not None else [] for m in scored}
-    if reading is None or not all(items.values()):
-        return
-    seen = {(store.summary(run) or {}).get("items") for run in entries[best][column].runs}
-    for method in scored:
-        if method != best:
-            p = _p(items[best], items[method], by_client=reading.by_client, same=len(seen) == 1)
+    items = _items({m: entries[m][column] for m in scored}, reading, store) if reading is not None else {}
+    for method in items:
+        if method != best and reading is not None:
+            p = _p(items[best], items[method], reading.by_client)
             entries[method][column] = replace(entries[method][column], p=p)
 
 
-def _items(entry: Entry, reading: Reading, store: Store) -> list[Sample]:
-    """The items of every run of an entry, all as scores or all as tallies; nothing if some number follows from neither."""
-    found = [reading.items(store.place(run), value) for run, value in zip(entry.runs, entry.values, strict=True)]
-    return next(([s for s in way if s] for way in zip(*found, strict=True) if all(way)), [])
+class Judged(NamedTuple):
+    """The items of each run of an entry, and which corpus they are of."""
+
+    samples: list[Sample]
+    corpora: list[str | None]
 
 
-def _p(best: list[Sample], other: list[Sample], by_client: bool, same: bool) -> float | None:
-    """Paired over test items. Seeds judged on the same items are taken together: one text judged thrice is still one text."""
-    if [sample.rows.shape for sample in best] != [sample.rows.shape for sample in other]:
-        return None
-    statistic, seeds = best[0].statistic, len(best)
-    strata = None
-    if same and not by_client and len({sample.rows.shape for sample in best}) == 1:
-        first, second = (np.concatenate([sample.rows for sample in side], axis=1) for side in (best, other))
+def _items(entries: Mapping[str, Entry], reading: Reading, store: Store) -> dict[str, Judged]:
+    """The items of every entry of a column, of all as scores or of all as tallies. Nothing if some number follows from
+    neither, or if not all were judged on the same ones: a column is tested as a whole, or not."""
+    found = {
+        name: [reading.items(store.place(run), value) for run, value in zip(entry.runs, entry.values, strict=True)]
+        for name, entry in entries.items()
+    }
+    corpora = {name: [(store.summary(run) or {}).get("items") for run in entry.runs] for name, entry in entries.items()}
+    for way in (0, 1):
+        samples = {name: [pair[way] for pair in pairs] for name, pairs in found.items()}
+        alike = {tuple(corpora[name] + [s.rows.shape for s in each if s]) for name, each in samples.items()}
+        if len(alike) == 1 and all(s for each in samples.values() for s in each):
+            return {name: Judged([s for s in each if s], corpora[name]) for name, each in samples.items()}
+    return {}
+
+
+def _p(best: Judged, other: Judged, by_client: bool) -> float:
+    """Paired over test items. Seeds judged on the same items are taken together: one text judged thrice is still one text.
+    Where they are the clients' own, who has which under which seed is not known; then they count as if all agreed."""
+    statistic, seeds = best.samples[0].statistic, len(best.samples)
+    same = len(set(best.corpora)) == 1 and len({sample.rows.shape for sample in best.samples}) == 1
+    if same and not by_client:
+        first, second = (np.concatenate([s.rows for s in side.samples], axis=1) for side in (best, other))
         if statistic is None:
-            first, second = first.mean(1), second.mean(1)
-        else:
-            statistic = _over_seeds(statistic, seeds)
-    else:
-        first, second = (np.concatenate([sample.rows for sample in side]) for side in (best, other))
-        groups = np.cumsum([0, *(int(sample.owners.max()) + 1 for sample in best)])
-        strata = np.concatenate([sample.owners + groups[i] for i, sample in enumerate(best)])
-    return paired_bootstrap(first, second, strata=strata, statistic=statistic).p
+            return paired_bootstrap(first.mean(1), second.mean(1)).p
+        return paired_bootstrap(first, second, statistic=_over_seeds(statistic, seeds)).p
+    first, second = (np.concatenate([s.rows for s in side.samples]) for side in (best, other))
+    groups = np.cumsum([0, *(int(s.owners.max()) + 1 for s in best.samples)])
+    strata = np.concatenate([s.owners + groups[i] for i, s in enumerate(best.samples)])
+    repeats = seeds // len(set(best.corpora))
+    return paired_bootstrap(first, second, strata=strata, statistic=statistic, repeats=repeats).p
 
 
 def _over_seeds(statistic: Statistic, seeds: int) -> Statistic:

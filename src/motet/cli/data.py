@@ -18,9 +18,11 @@ app.add_typer(data_app, name="data")
 def data_build(
     name: Annotated[str, typer.Argument(help="A corpus (see: motet list datasets), or a file or folder of your own.")],
     to: Annotated[Path, typer.Option(help="The HDF5 file to write.")],
+    settings: Annotated[
+        list[str] | None, typer.Argument(metavar="[data.key=value]...", help="As in a recipe: data.text=body")
+    ] = None,
     source: Annotated[Path | None, typer.Option("--from", help="The folder with the corpus's original files.")] = None,
     layout: Annotated[str, typer.Option(help="motet (columns; fast) or fednlp (as FedNLP publishes its data).")] = "motet",
-    settings: Annotated[list[str] | None, typer.Option("--set", help="As in a recipe: data.text=body")] = None,
 ) -> None:
     """Read a corpus once and keep it in one file that loads in seconds: data.path=FILE.h5."""
     from motet.experiment.data import build_store

@@ -93,14 +93,17 @@ def export(
     client: Annotated[str | None, typer.Option(help="This client's own model, as it would deploy it.")] = None,
     every: Annotated[bool, typer.Option("--all", help="Every client's own model, in a folder each.")] = False,
 ) -> None:
-    """Write a run's model, or its clients' own ones, as directories that transformers loads."""
+    """Write a run's model, or its clients' own ones, as directories that transformers (for a BiLSTM: Motet) loads."""
     from motet.core.errors import ConfigError
+    from motet.experiment.export import how_to_load, needs_motet
     from motet.experiment.session import export_models
 
     if every and client is not None:
         raise ConfigError(f"export: --client {client} is one model and --all is everybody's; choose one of them.")
     places = export_models(folder, to, client, every)
     typer.echo(f"{len(places)} models are in {to}, a folder for each client." if every else f"The model is in {to}.")
+    if odd := [place for place in places if needs_motet(place)]:
+        typer.echo(f"{len(odd)} of them transformers does not know, being BiLSTMs: {how_to_load('', odd[0])}")
 
 
 def _recipe(name: str, settings: list[str] | None) -> Any:

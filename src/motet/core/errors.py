@@ -41,5 +41,6 @@ def first_line(error: BaseException) -> str:
 
 def meant(word: str, known: Iterable[str]) -> str:
     """`" Did you mean 'mu'?"`, or nothing."""
-    near = difflib.get_close_matches(word, list(known), n=1, cutoff=0.5)
-    return f" Did you mean '{near[0]}'?" if near else ""
+    names = {name.lower(): name for name in known}
+    near = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.5)
+    return f" Did you mean '{names[near[0]]}'?" if near else ""

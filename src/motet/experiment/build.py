@@ -308,6 +308,11 @@ def build_privacy(config: Config, algorithm: Algorithm) -> Private | None:
             f"{algorithm.name} reads single clients' replies ({', '.join(loud)}), and privacy.type={config.privacy.type} "
             "adds noise to sums; choose another algorithm, or privacy.type=none."
         )
+    if private is not None and getattr(algorithm, "weights_first", False):
+        raise PrivacyError(
+            f"{algorithm.name} weighs clients by their losses, and under privacy.type={config.privacy.type} all count alike; "
+            "set algorithm.weighting=equal, or privacy.type=none."
+        )
     if private is not None:
         private.check_under(config.secure.type != "none", "secure.type is none")
     return private

@@ -18,6 +18,7 @@ from motet.experiment.federation import Federation, Group
 from motet.experiment.memory import PeakMemory
 from motet.experiment.partition import facts_of
 from motet.experiment.plan import plan_of
+from motet.experiment.session import begun
 from motet.learning.bench import Alone, Scratch, one_thread
 from motet.learning.jobs import Fit, Fitted
 from motet.learning.solver import Solver
@@ -34,6 +35,7 @@ class Rehearsal:
 
 
 def rehearse(config: Config, federation: Federation) -> Rehearsal:
+    begun(config, federation)
     plan = plan_of(config, federation)
     solver: Solver = plan.algorithm.solver  # type: ignore[attr-defined]
     sizes = np.concatenate([group.sizes for group in federation.groups])
@@ -57,7 +59,8 @@ def rehearse(config: Config, federation: Federation) -> Rehearsal:
         **_told(config, federation),
         "clients": f"{len(sizes):,}, {cohort} a round, with {sizes.min()} to {sizes.max()} examples each",
         "first loss": ", ".join(f"{loss:.3f}" for loss, _ in tried),
-        "bytes a round": f"{_size(cohort * moved.down)} down, {_size(cohort * moved.up)} up",
+        "bytes a round": f"{_size(cohort * moved.down)} down, {_size(cohort * moved.up)} up"
+        + (", and what the secure sum itself sends" if plan.secure else ""),
         "memory": f"about {(peak + (at_once - 1) * _one_pack(largest)) / 1e9:.1f} GB",
         "time": f"about {seconds:.0f} s of training for {config.rounds} rounds",
     }

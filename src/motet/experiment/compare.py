@@ -58,7 +58,8 @@ def _verdict(first: Path, second: Path) -> str:
             "They were judged on different test items or by different metrics, so the numbers cannot be compared item by item."
         )
     items = [read_items(folder) for folder in (first, second)]
-    shared = [owner for owner in items[0] if owner in items[1] and items[0][owner].shape == items[1][owner].shape]
+    lengths = [{owner: len(rows) for owner, rows in found.items() if len(rows)} for found in items]
+    shared = [owner for owner, length in lengths[0].items() if lengths[1].get(owner) == length]
     whole = [""] if "" in shared else shared
     if not whole:
         return "No scores of single test items are kept for both (set evaluation.items=true for clients' own test sets)."

@@ -24,11 +24,22 @@ PIPELINES = {
 }
 
 
+RECURRENT = "motet-bilstm"
+
+
 def how_to_load(task: str, folder: Path) -> str:
-    """The line of Python that makes use of an exported model."""
+    """The line of Python that makes use of an exported model. A BiLSTM is none of transformers' architectures."""
+    if needs_motet(folder):
+        return f'motet.models.recurrent.Recurrent.load("{folder}")'
     if task in PIPELINES:
         return f'transformers.pipeline("{PIPELINES[task]}", model="{folder}")'
     return f'transformers.{HEADS[task]}.from_pretrained("{folder}")'
+
+
+def needs_motet(folder: Path) -> bool:
+    """Whether what is in it is none of transformers' architectures."""
+    found: bool = json.loads((folder / "config.json").read_text("utf-8")).get("model_type") == RECURRENT
+    return found
 
 
 def folder_name(client: ClientId) -> str:
@@ -45,7 +56,7 @@ def save_model(group: Group, params: Params, folder: Path) -> None:
         from safetensors.torch import save_file
 
         save_file({name: t.contiguous() for name, t in module.state_dict().items()}, str(folder / "model.safetensors"))
-        settings = {"model_type": "motet-bilstm", **module.settings, "labels_named": list(group.task.labels)}
+        settings = {"model_type": RECURRENT, **module.settings, "labels_named": list(group.task.labels)}
         (folder / "config.json").write_text(json.dumps(settings, indent=2) + "\n", "utf-8")
         return
     save = getattr(module, "save_pretrained", None)

@@ -30,7 +30,7 @@ def readied(maker: Callable[..., Any], given: Mapping[str, Any], where: str, fix
     for name in given:
         if name not in taken:
             takes = ", ".join(taken) or "no options"
-            raise ConfigError(f"{where or 'recipe'}: unknown option '{name}'; it takes {takes}.{meant(name, taken)}")
+            raise ConfigError(f"{where or 'recipe'}: unknown option '{name}'; it takes {takes}.{meant(name, [*taken, 'type'])}")
     hints = get_type_hints(maker.__init__ if inspect.isclass(maker) else maker)
     ready = {name: coerced(value, hints.get(name, Any), f"{where}.{name}".lstrip(".")) for name, value in given.items()}
     missing = [n for n, p in taken.items() if p.default is inspect.Parameter.empty and n not in ready]
@@ -60,9 +60,9 @@ def coerced(value: Any, kind: Any, where: str) -> Any:
         items = value if isinstance(value, list | tuple) else [value]
         return tuple(coerced(v, inner[0], where) for v in items)
     if isinstance(origin, type) and issubclass(origin, Mapping):
-        if not isinstance(value, Mapping):
-            raise ConfigError(f"{where} is {value!r}; expected options, such as {{name: value}}.")
-        return dict(value)
+        if not isinstance(value, Mapping | None):
+            raise ConfigError(f"{where} is {value!r}; expected options, such as {{name: value}}, or null for none.")
+        return dict(value or {})
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
         return value if isinstance(value, kind) else fill(kind, value, where)
     if getattr(kind, "_is_protocol", False):

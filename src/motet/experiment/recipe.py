@@ -10,7 +10,7 @@ from typing import Any
 import yaml
 
 from motet.core.errors import ConfigError, meant
-from motet.experiment.config import Config
+from motet.experiment.config import Choice, Config
 
 
 def recipes() -> dict[str, str]:
@@ -41,11 +41,12 @@ def baseline_of(config: Config, name: str) -> Config:
     change = config.baselines[name] or {}
     if not isinstance(change, Mapping):
         raise ConfigError(f"baselines.{name} is {change!r}; expected options, such as algorithm: {name}.")
-    if "algorithm" in change:  # another algorithm has its own solver and server; what the recipe says of them is not meant
-        given = {**given, "solver": {}, "server": {}}
-        kept = {k: v for k, v in config.solver.items() if k in ("batch", "epochs", "steps")}
-        given["solver"] = kept
+    if "algorithm" in change:
         given["algorithm"] = {}
+        if Choice.of(change["algorithm"], "", "algorithm").type != config.algorithm.type:
+            # another algorithm has its own solver and server; what the recipe says of them is not meant
+            kept = {k: v for k, v in config.solver.items() if k in ("batch", "epochs", "steps")}
+            given |= {"solver": kept, "server": {}}
     return Config.of(f"{config.recipe}/{name}", merged(given, change))
 
 

@@ -269,7 +269,7 @@ class Running:
             return self.look_at_clients(), items
         self.survey.round = self.done
         found: dict[ClientId, Report] = self._play(self.judge.items(self.state, self.judged(), "test"), self.survey)
-        own = {client: report.items.numpy() for client, report in found.items()}
+        own = {client: report.items.numpy() for client, report in found.items() if len(report.items)}
         return {client: report.scores for client, report in found.items() if report.scores}, items | own
 
     def judged(self) -> list[ClientId]:

@@ -14,7 +14,7 @@ import yaml
 from motet.algorithms.fedavg import FedAvg
 from motet.core.errors import ConfigError
 from motet.core.work import Bench
-from motet.experiment.accounting import round_cost
+from motet.experiment.accounting import moved_in_a_round, round_cost
 from motet.experiment.build import (
     build_algorithm,
     build_bench,
@@ -98,6 +98,7 @@ def perform(config: Config, folder: Path, *, resume: bool = False, watch: Watch 
 def begun(config: Config, federation: Federation) -> Any:
     """What a run begins with. A mistake in the last baseline is said before the first round, and before there is a folder."""
     plan = plan_of(config, federation)
+    moved_in_a_round(plan)  # letters need what they are about: public texts, say
     return plan.algorithm.init(federation.start())
 
 

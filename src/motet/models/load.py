@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import hashlib
 import importlib.util
 import os
@@ -149,7 +150,10 @@ def _whence(name: str) -> str:
         return str(source.directory())
     homes = [home for home in (os.environ.get("MOTET_MODELS"), "models") if home]
     places = [Path(name), *(Path(home) / part for home in homes for part in (name, name.rpartition("/")[2]))]
-    return str(next((place for place in places if (place / "config.json").exists()), name))
+    found = next((place for place in places if (place / "config.json").exists()), None)
+    if found is None and (near := difflib.get_close_matches(name, MODELS, n=1, cutoff=0.75)):  # before the hub is asked for it
+        raise ConfigError(f"model.name: there is no model '{name}'. Did you mean '{near[0]}'? See: motet list models")
+    return str(found or name)
 
 
 def sentence_encoder(name: str) -> tuple[nn.Module, Any]:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
@@ -23,6 +26,16 @@ class Recurrent(nn.Module):
         self.lstm = nn.LSTM(width, hidden, batch_first=True, bidirectional=both)
         self.dropout = nn.Dropout(dropout)
         self.head = nn.Linear(hidden * (1 + both), vocabulary if task == "lm" else labels)
+
+    @staticmethod
+    def load(folder: str | Path) -> Recurrent:
+        """One that was exported; its tokenizer is in the same folder, and `labels_named` in its config.json."""
+        from safetensors.torch import load_file
+
+        settings = json.loads((Path(folder) / "config.json").read_text("utf-8"))
+        made = Recurrent(**{name: settings[name] for name in ("task", "vocabulary", "labels", "pad", "width", "hidden")})
+        made.load_state_dict(load_file(str(Path(folder) / "model.safetensors")))
+        return made.eval()
 
     def get_input_embeddings(self) -> nn.Embedding:
         return self.embeddings

@@ -29,7 +29,7 @@ def draw_costs(costs: Mapping[str, Curve], ylabel: str, title: str, path: Path) 
     moved = [bytes_ for cost in costs.values() for bytes_, _ in cost if bytes_]
     for name, cost in costs.items():
         _line(axes, name, [(bytes_ / 1e6, value) for bytes_, value in cost], level=not any(b for b, _ in cost))
-    axes.set(xlabel="MB of parameters, up and down", ylabel=ylabel, title=title)
+    axes.set(xlabel="MB moved, up and down", ylabel=ylabel, title=title)
     if moved and max(moved) > 20 * min(moved):
         axes.set_xscale("log")
     _save(figure, path)

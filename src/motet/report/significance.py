@@ -3,6 +3,7 @@ for language tasks Koehn 2004): both are judged on the same resampled items, man
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
@@ -33,12 +34,17 @@ def paired_bootstrap(
     seed: int = 0,
     strata: Sequence[int] | np.ndarray | None = None,
     statistic: Statistic | None = None,
+    repeats: int = 1,
 ) -> Comparison:
     """Compare two methods by their scores on the same items, row by row.
 
     `strata` numbers the group each item belongs to (a client): items are resampled within groups, and every group counts the
     same, as in an unweighted mean over clients. Rows of several numbers (counts) need a `statistic`, which makes a method's
-    number of the means of its columns: an F1, say.
+    number of the means of its columns: an F1, say. `repeats`: how often the same item may be among the rows (judged under
+    several seeds, in unknown order); taken as if they said the same each time.
+
+    Resamples of n items vary by (n − 1)/n too little, which matters for clients of few items, and is made up for. Those who
+    have one item are one group, in which it can be seen how much they vary.
     """
     one, two = np.asarray(first, np.float64), np.asarray(second, np.float64)
     if one.shape != two.shape or not len(one):
@@ -47,12 +53,17 @@ def paired_bootstrap(
     groups = _groups(np.zeros(len(one), np.int64) if strata is None else np.asarray(strata))
     rows = (one - two).reshape(len(one), -1) if statistic is None else np.concatenate([one, two], axis=1)
     difference: Statistic = _only if statistic is None else _difference(statistic, one.shape[1])
-    observed = float(np.mean([difference(rows[g].mean(0)) for g in groups]))
-    drawn = np.mean([difference(_resampled(rows[g], samples, rng)) for g in groups], axis=0)
+    observed, drawn = 0.0, np.zeros(samples)
+    for group, share in groups:
+        here = difference(rows[group].mean(0))
+        off = difference(_resampled(rows[group], samples, rng)) - here
+        observed += share * float(here)
+        drawn += share * (here + math.sqrt(repeats * len(group) / max(1, len(group) - 1)) * off)
     low, high = np.quantile(drawn, [0.025, 0.975])
     # Under no difference the deviations are distributed as the resampled ones around the observed difference.
     beyond = int((np.abs(drawn - observed) >= abs(observed) - 1e-12).sum())
-    return Comparison(observed, float(low), float(high), min(1.0, (beyond + 1) / (samples + 1)))
+    p = min(1.0, (beyond + 1) / (samples + 1)) if len(one) > 1 else 1.0  # of one item nobody knows how it varies
+    return Comparison(observed, float(low), float(high), p)
 
 
 def _only(means: np.ndarray) -> np.ndarray:
@@ -64,10 +75,14 @@ def _difference(statistic: Statistic, width: int) -> Statistic:
     return lambda means: statistic(means[..., :width]) - statistic(means[..., width:])
 
 
-def _groups(strata: np.ndarray) -> list[np.ndarray]:
+def _groups(strata: np.ndarray) -> list[tuple[np.ndarray, float]]:
+    """The items of each group, and what share of the whole it is."""
     order = np.argsort(strata, kind="stable")
     cuts = np.flatnonzero(np.diff(strata[order])) + 1
-    return np.split(order, cuts)
+    found = np.split(order, cuts)
+    single = [group for group in found if len(group) == 1]
+    several = [(group, 1 / len(found)) for group in found if len(group) > 1]
+    return [*several, (np.concatenate(single), len(single) / len(found))] if single else several
 
 
 def _resampled(rows: np.ndarray, samples: int, rng: np.random.Generator) -> np.ndarray:
