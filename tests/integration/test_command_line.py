@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+import torch
 import yaml
 
 TOY = ["toy-classification", "rounds=2", "data.limit=80", "data.test_limit=40", "transport.workers=0"]
@@ -96,6 +97,10 @@ def test_baselines_run_on_the_same_data_and_are_compared(motet: Call, tmp_path: 
         (["run", *TOY, "algorithm.type=ditto", "algorithm.lam=-1"], "mu (or lam, of ditto) is -1"),
         (["run", *TOY, "algorithm.type=fedsplit", "algorithm.c=6"], "asked of a model that has 2 layers"),
         (["run", *TOY, "track=[mlflw]"], "Did you mean 'mlflow'?"),
+        (["run", *TOY, "algorithm.type=FedOPT!"], "Did you mean 'fedopt'?"),
+        (["run", *TOY, "algorithm.typ=fedavg"], "Did you mean 'type'?"),
+        (["run", *TOY, "model.name=tinny"], "Did you mean 'tiny'?"),
+        (["run", *TOY, "algorithm.type=adafd"], "public"),
         (["run", *TOY, "partition.clients=5000"], "partition.clients is 5000, but there are 80 training examples"),
         (["run", *TOY, "device=tpu:0"], "device"),
         (["run", *TOY, "transport.type=pigeon"], "transport.type: there is no 'pigeon'"),
@@ -116,6 +121,19 @@ def test_a_mistake_is_explained_and_ends_with_status_2(motet: Call, tmp_path: Pa
     assert status == 2
     assert "Traceback" not in err
     assert sorted(tmp_path.rglob("*")) == before, "what is refused leaves nothing behind"
+
+
+def test_a_bilstm_says_how_it_is_loaded_and_loads(motet: Call, tmp_path: Path) -> None:
+    from motet.models.recurrent import Recurrent
+
+    status, out, _ = motet("run", *TOY, "model.name=bilstm", "model.config={}", "--out", "o")
+    assert status == 0
+    assert 'motet.models.recurrent.Recurrent.load("o/model")' in out
+    status, out, _ = motet("export", "o", "--to", "m")
+    assert status == 0
+    assert 'Recurrent.load("m")' in out
+    exported, written = (Recurrent.load(tmp_path / place).state_dict() for place in ("m", "o/model"))
+    assert all(torch.equal(exported[name], written[name]) for name in written)
 
 
 def test_what_is_exported_writes_over_nothing(motet: Call, tmp_path: Path) -> None:

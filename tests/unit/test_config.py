@@ -156,6 +156,13 @@ def test_a_baseline_has_the_same_data_and_its_own_solver() -> None:
     assert solver.batch == config.solver["batch"]
 
 
+def test_a_baseline_of_the_same_algorithm_keeps_the_solver() -> None:
+    config = load_recipe("adafd", ["solver.lr=0.001"])
+    assert baseline_of(config, "rnwc").solver["lr"] == 0.001
+    assert baseline_of(config, "mhat").solver.get("lr") != 0.001
+    assert load_recipe("adafd", ["baselines=null"]).baselines == {}
+
+
 def test_cohorts_are_the_same_for_every_algorithm_and_change_with_the_round() -> None:
     names = Numbered(100)
     choice = CohortChoice(10)

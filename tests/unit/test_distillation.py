@@ -21,7 +21,7 @@ from motet.algorithms.summed_distillation import Learnt, SummedDistillation
 from motet.benchmark.readings import Reading
 from motet.codecs import float16, int8
 from motet.codecs.channel import Chain, Channel
-from motet.core.errors import ConfigError, RunError
+from motet.core.errors import ConfigError, PrivacyError, RunError
 from motet.core.params import Params
 from motet.core.program import Algorithm, Round
 from motet.core.rng import Seed
@@ -29,7 +29,7 @@ from motet.core.script import Remark, offers, play, under
 from motet.core.work import Failed, Job
 from motet.datasets.corpus import Corpus
 from motet.experiment.accounting import moved_in_a_round
-from motet.experiment.build import build_algorithm, build_federation, make_federation
+from motet.experiment.build import build_algorithm, build_federation, build_privacy, make_federation
 from motet.experiment.check import rehearse
 from motet.experiment.config import Choice, Config, Evaluation
 from motet.experiment.federation import Federation
@@ -177,6 +177,35 @@ def test_under_masks_opinions_are_pooled_as_without(
     play(script, hidden.mailbox.ask, hidden.bench.run)
     assert torch.allclose(seen[0].flat, seen[1].flat, atol=1e-4)
     assert seen[0].norm() > 0.1
+
+
+def test_a_client_that_decides_alone_is_said(federation: Federation) -> None:
+    remarks: list[Remark] = []
+    played(begun(federation, adafd(SOLVER, beta=2000.0)), remarks)
+    assert any("of the weight, and decides alone" in r.text for r in remarks)
+    remarks.clear()
+    played(begun(federation, adafd(SOLVER)), remarks)
+    assert not any(r.text for r in remarks)
+
+
+def test_what_cannot_be_pooled_privately_is_refused() -> None:
+    given = {"algorithm": {"type": "adafd", "exchange": "sum"}, "privacy": {"type": "central", "clip": 1.0, "noise": 1.0}}
+    config = Config.of("x", given)
+    with pytest.raises(PrivacyError, match=r"weighs clients by their losses.*algorithm\.weighting=equal"):
+        build_privacy(config, build_algorithm(config))
+    alike = Config.of("x", {**given, "algorithm": {**given["algorithm"], "weighting": "equal"}})
+    assert build_privacy(alike, build_algorithm(alike)) is not None
+
+
+def test_a_language_model_that_cannot_be_asked_is_said_before_anybody_trains(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("OPENAI_API_KEY", raising=False)
+    monkeypatch.delenv("OPENAI_BASE_URL", raising=False)
+    top = {"data": {"name": "toy-classification", "limit": 40, "test_limit": 10, "public_share": 0.25}, "device": "cpu"}
+    model = {"name": "tiny", "max_tokens": 24, "config": SMALL}
+    asks = {"type": "adafd", "weighting": "llmwc", "llm": {"model": "some-model"}}
+    config = Config.of("told", {**top, "model": model, "partition": {"clients": 2}, "algorithm": asks})
+    with pytest.raises(ConfigError, match="neither OPENAI_API_KEY nor OPENAI_BASE_URL"):
+        rehearse(config, build_federation(config))
 
 
 def test_losses_too_large_for_beta_leave_the_least_of_them(federation: Federation) -> None:
