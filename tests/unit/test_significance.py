@@ -89,9 +89,9 @@ def test_a_statistic_of_counts_is_that_of_items_drawn_one_by_one(classes: int) -
 
     statistic = metric_of_tallies("f1_weighted", 3 * classes)
     found = paired_bootstrap(*(by_class(truth, said, classes) for said in sides), statistic=statistic)
-    drawn = [f1(sides[0], rows) - f1(sides[1], rows) for rows in RNG.integers(0, 150, (1000, 150))]
+    drawn = [f1(sides[0], rows) - f1(sides[1], rows) for rows in RNG.integers(0, 150, (250, 150))]
     assert found.difference == pytest.approx(f1(sides[0], np.arange(150)) - f1(sides[1], np.arange(150)))
-    assert (found.low, found.high) == pytest.approx(tuple(np.quantile(drawn, [0.025, 0.975])), abs=0.03)
+    assert (found.low, found.high) == pytest.approx(tuple(np.quantile(drawn, [0.025, 0.975])), abs=0.05)
 
 
 def test_the_same_seed_gives_the_same_number_and_other_items_are_refused() -> None:
