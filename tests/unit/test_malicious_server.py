@@ -19,7 +19,7 @@ from motet.secure import SECURE, secagg, secagg_plus
 from motet.secure.circle import Hello, introduction
 from motet.secure.identities import Identities
 from motet.secure.keys import AgreementKey, Signer
-from motet.secure.summation import Deliver, Introduce, SecureSum
+from motet.secure.summation import Deliver, Introduce, SecureSum, topic_for
 from motet.transport.messages import Reply, Request
 
 
@@ -58,7 +58,7 @@ class Server:
         self.given = vectors(clients)
         self.names = list(self.given)
         self.host = host_for([Plainly(self.given), secure], behind={"plainly": frozenset({"secure"})})
-        self.early = secure.masking.early
+        self.secure, self.early = secure, secure.masking.early
         self.number = 0
 
     def request(self, client: ClientId, address: str, payload: Any, round: int = 0) -> Request:
@@ -149,6 +149,28 @@ def test_clients_in_league_with_a_server_that_lies_open_two_lists_from_2t_minus_
         ]
         seen.add(all(revealed))
     assert (True in seen) == both
+
+
+def test_a_number_is_the_same_for_all_or_nothing_is_uploaded(server: Server) -> None:
+    """Told that the weights of all are huge, everybody but one would count for nothing, and the sum be that one's reply."""
+    victim, told = server.names[0], dict.fromkeys(server.names, 1e30) | {server.names[0]: 1.0}
+    hellos = {c: server.value(c, "advertise", topic_for("plainly.give", told[c])) for c in server.names}
+    boxes = {}
+    for client in server.names:
+        reply = server.ask(client, "share", Introduce(hellos, told[client] if server.early else None))
+        boxes[client] = reply.value or {}
+    for client in server.names:
+        mail = {s: box[client] for s, box in boxes.items() if client in box}
+        reply = server.ask(client, "upload", Deliver(mail, None if server.early else told[client]))
+        assert reply.error is not None
+    server = Server(server.secure)
+    hellos = {c: server.value(c, "advertise", topic_for("plainly.give", 1e30)) for c in server.names}
+    if server.early:
+        server.refused(victim, "share", Introduce(hellos, 1.0), "another number than was announced")
+        return
+    boxes = {c: server.value(c, "share", Introduce(hellos)) for c in server.names}
+    mail = {s: box[victim] for s, box in boxes.items() if victim in box}
+    server.refused(victim, "upload", Deliver(mail, 1.0), "another number than was announced")
 
 
 def test_a_list_of_survivors_is_signed_once(server: Server) -> None:

@@ -85,7 +85,10 @@ class SummedDistillation:
 
     @work(reveals="sum")
     def vote(self, ctx: Context, told: float, own: Params | Learnt | None) -> tuple[Weighted, Params]:
-        """One's opinions, by one's share of the weights of all."""
+        """One's opinions, by one's share of the weights of all: a plain number, of which clients that sum securely make sure
+        that everybody was told the same."""
+        if not (isinstance(told, float) and 0 < told < math.inf):
+            raise RunError(f"the sum of all weights cannot be {told}; expected a number above 0.")
         if not isinstance(own, Learnt) or own.round != ctx.round:  # it was not there when weights were told
             return self._weighted(public_of(ctx).blank(), 0.0), _model(own) or ctx.fresh
         return self._weighted(own.opinions, WHOLE * min(1.0, own.weight / told)), own.params

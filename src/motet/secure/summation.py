@@ -158,6 +158,20 @@ class MaskedSum:
         return Uploads(tuple(self.members), self.first.layout, self.first.double, words)
 
 
+def topic_for(address: str, payload: Any) -> str:
+    """What a sum is about: the work and, where it is asked with a plain number, that number. Clients seal their shares with the
+    topic, so that none can be told another than its peers: a server could else make all but one of them count for nothing."""
+    return f"{address}?{payload.hex()}" if isinstance(payload, float) else address
+
+
+def topic_of(exchange: Exchange) -> str:
+    return topic_for(exchange.address, next(iter(exchange.payloads.values()), None))
+
+
+def address_in(topic: str) -> str:
+    return topic.partition("?")[0]
+
+
 @dataclass(frozen=True)
 class SecureSum:
     """Rewrites sums (`under`). `largest_weight`: what a reply may count for; its numbers are scaled by weight over it."""
@@ -177,11 +191,10 @@ class SecureSum:
 
     def __call__(self, exchange: Exchange) -> Script[Weighted]:
         early, asked = self.masking.early, exchange.payloads
-        hellos: dict[ClientId, Hello] = yield self._ask(
-            self.advertise, to_all(asked, exchange.address), lambda _, reply: usable(reply)
-        )
+        topic = topic_of(exchange)
+        hellos: dict[ClientId, Hello] = yield self._ask(self.advertise, to_all(asked, topic), lambda _, reply: usable(reply))
         self._enough(len(hellos), self.demands.minimum, "announced themselves")
-        circle = Circle(0, exchange.address, hellos)
+        circle = Circle(0, topic, hellos)
         introduce = {c: Introduce(hellos, asked[c] if early else None) for c in hellos}
         parcels = yield self._ask(self.share, introduce, partial(self._addressed, circle))
         self._enough(len(parcels), self.demands.minimum, "sent shares")
@@ -222,7 +235,7 @@ class SecureSum:
                 "the sum opened to weights that its clients cannot have: somebody's share or vector is not what it should be. "
                 "It is thrown away."
             )
-        total.sum = Params(layout, self._decoded(words[:-2], double, circle.address, clients))
+        total.sum = Params(layout, self._decoded(words[:-2], double, address_in(circle.address), clients))
         mean = total.value()
         if double:
             return mean
@@ -296,7 +309,7 @@ class SecureSum:
             raise PrivacyError(
                 "the survivors fall into groups that share no masks, so the server would learn more than one sum."
             )
-        fewest = self.masking.fewest(len(session.circle.members)) if session.address in self.noise else 0
+        fewest = self.masking.fewest(len(session.circle.members)) if address_in(session.address) in self.noise else 0
         if len(survivors) < fewest:
             raise PrivacyError(
                 f"a sum over {len(survivors)} clients was to be opened, and the noise in it suffices from {fewest} on; "
@@ -319,7 +332,10 @@ class SecureSum:
 
     def _vector(self, ctx: Any, session: Session, payload: Any) -> Generator[Job, Any, Vector]:
         """The work's reply as integers: its numbers times its weight, and then the weight."""
-        reply = yield from ctx.perform(session.address, payload)
+        address = address_in(session.address)
+        if topic_for(address, payload) != session.address:
+            raise PrivacyError("this client was asked another number than was announced to all; it does not answer.")
+        reply = yield from ctx.perform(address, payload)
         _expect(reply, Weighted)
         if not 0 <= reply.weight <= self.largest_weight:
             raise ConfigError(
@@ -330,7 +346,7 @@ class SecureSum:
         rng = np.random.Generator(np.random.PCG64(ctx.seed.of("rounding", session.address).number()))
         weight = torch.tensor([reply.weight], dtype=torch.float64)
         words = [
-            self._encoded(reply, session.address, clients, rng),
+            self._encoded(reply, address, clients, rng),
             self.numbers.encode(weight, 1.0, clients, self.masking.modulus, rng),
         ]
         return Vector(reply.value.layout, reply.value.flat.dtype == torch.float64, np.concatenate(words))
