@@ -18,7 +18,7 @@ from motet.experiment.check import few_steps
 from motet.experiment.config import Config
 from motet.experiment.federation import Federation
 from motet.experiment.memory import PeakMemory
-from motet.experiment.session import begun
+from motet.experiment.session import sound_plan
 from motet.learning.bench import Alone, one_thread
 from motet.learning.solver import Solver
 from motet.learning.spare import spare_on
@@ -74,7 +74,7 @@ def estimated(
         if method not in tried:
             tried.add(method)
             with _said_of(run):
-                begun(run.config, stock.federation(run))
+                sound_plan(run.config, stock.federation(run))
         if kind not in paces:
             paces[kind] = _pace(run.config, stock.federation(run))
             measures[kind] = _measures(stock.federation(run))

@@ -165,9 +165,10 @@ def page(benchmark: Benchmark, tables: Sequence[Told]) -> str:
     )
     parts = [markdown(table) for table in tables]
     if benchmark.asked.quick:
-        small = benchmark.suite.quick.set
-        on = f"{small['data']['name']}, {small['model']['name']}" if {"data", "model"} <= small.keys() else "little data"
-        parts.insert(0, f"A quick trial of the suite ({on}): what it shows is that everything runs, not who is better.")
+        small = [(run.config.data.name or "own data", run.config.model.name) for run in benchmark.runs.values()]
+        on = dict.fromkeys(f"{corpus} with {model}" for corpus, model in small)
+        said = f"A quick trial of the suite ({'; '.join(on)}): what it shows is that everything runs, not who is better."
+        parts.insert(0, said)
     failed = [f"- {cell}: {shorten(why, 200)}" for cell, why in benchmark.failures().items()]
     tail = ["Runs that failed:", "\n".join(failed)] if failed else []
     return "\n\n".join([legend(tables, benchmark.seeds), *(p.rstrip() for p in parts), *tail, how]) + "\n"

@@ -17,8 +17,7 @@ from motet.experiment.config import Config, GroupChoice
 from motet.experiment.federation import Federation, Group
 from motet.experiment.memory import PeakMemory
 from motet.experiment.partition import facts_of
-from motet.experiment.plan import plan_of
-from motet.experiment.session import begun
+from motet.experiment.session import sound_plan
 from motet.learning.bench import Alone, Scratch, one_thread
 from motet.learning.jobs import Fit, Fitted
 from motet.learning.solver import Solver
@@ -35,8 +34,7 @@ class Rehearsal:
 
 
 def rehearse(config: Config, federation: Federation) -> Rehearsal:
-    begun(config, federation)
-    plan = plan_of(config, federation)
+    plan = sound_plan(config, federation)
     solver: Solver = plan.algorithm.solver  # type: ignore[attr-defined]
     sizes = np.concatenate([group.sizes for group in federation.groups])
     cohort = min(config.cohort.size or len(sizes), len(sizes))

@@ -75,7 +75,7 @@ def perform(config: Config, folder: Path, *, resume: bool = False, watch: Watch 
         must_be_empty(folder)
     federations = federations_of(configs)
     for name, each in configs.items():
-        begun(each, federations[name])
+        sound_plan(each, federations[name])
     scratch = Scratch()
     bench = build_bench([*configs.values()], list({id(f): f for f in federations.values()}.values()), scratch)
     found: dict[str, dict[str, Any]] = {}
@@ -95,11 +95,13 @@ def perform(config: Config, folder: Path, *, resume: bool = False, watch: Watch 
     return Finished(folder, summary, found)
 
 
-def begun(config: Config, federation: Federation) -> Any:
-    """What a run begins with. A mistake in the last baseline is said before the first round, and before there is a folder."""
+def sound_plan(config: Config, federation: Federation) -> Plan:
+    """A plan whose algorithm can begin on its models and texts. A mistake in the last baseline is said before the first round,
+    and before there is a folder."""
     plan = plan_of(config, federation)
     moved_in_a_round(plan)  # letters need what they are about: public texts, say
-    return plan.algorithm.init(federation.start())
+    plan.algorithm.init(federation.start())
+    return plan
 
 
 def carried_out(
