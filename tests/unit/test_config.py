@@ -108,6 +108,7 @@ def test_what_is_wrong_is_said_with_what_was_expected(settings: list[str], says:
         (["moodel.name=x"], "recipe: unknown option 'moodel'"),
         (["model.nam=x"], "model: unknown option 'nam'; it takes name, max_tokens"),
         (["evaluation.every=0"], "evaluation.every is 0"),
+        (["model=tiny"], "model is 'tiny'; expected options, such as model.name=tiny"),
         (["partition=[1]"], "partition is [1]; expected a name, or a section"),
     ],
 )

@@ -27,6 +27,8 @@ def fill(maker: Callable[..., T], given: Mapping[str, Any], where: str, fixed: M
 def readied(maker: Callable[..., Any], given: Mapping[str, Any], where: str, fixed: Collection[str] = ()) -> dict[str, Any]:
     """The given options as `maker` takes them; what is wrong with them is said without calling it."""
     taken = {name: p for name, p in options_of(maker).items() if name not in fixed}
+    if not isinstance(given, Mapping):
+        raise ConfigError(f"{where} is {given!r}; expected options, such as {where}.{next(iter(taken), 'name')}={given}.")
     for name in given:
         if name not in taken:
             takes = ", ".join(taken) or "no options"
