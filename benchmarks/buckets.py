@@ -21,13 +21,13 @@ from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
 from motet.experiment.build import build_task
 from motet.experiment.config import Choice
-from motet.learning.bench import Alone
-from motet.learning.buckets import order_of
-from motet.learning.features import Examples
+from motet.learning.data.features import Examples
+from motet.learning.executors.packed_executor import Together
+from motet.learning.executors.serial_executor import Alone
 from motet.learning.jobs import Fit
-from motet.learning.resident import step_up
+from motet.learning.packed.device_dataset import step_up
 from motet.learning.solver import Solver
-from motet.learning.together import Together
+from motet.learning.training.batch_order import order_of
 from motet.models.load import ModelChoice, load_model
 
 WINDOWS = (0, 4, 16, 64)

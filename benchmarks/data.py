@@ -27,8 +27,8 @@ from motet.datasets.store import open_store, write_store
 from motet.experiment.build import build_task
 from motet.experiment.config import Choice
 from motet.experiment.features import cached_features
-from motet.learning.bench import Alone
-from motet.learning.features import Examples
+from motet.learning.data.features import Examples
+from motet.learning.executors.serial_executor import Alone
 from motet.learning.jobs import Infer
 from motet.models.load import ModelChoice, load_model
 

@@ -28,7 +28,7 @@ from motet.core.params import Params
 from motet.core.script import Script, play, to_all, total, work
 from motet.core.weighted import Weighted
 from motet.core.work import Bench, Job, Work
-from motet.learning.bench import Alone
+from motet.learning.executors.serial_executor import Alone
 from motet.transport.chunks import Parcel
 from motet.transport.door import PROTOCOL, Door, Knock, Welcome
 from motet.transport.host import Host

@@ -12,10 +12,10 @@ import argparse
 import torch
 from tests.families import CASES, Case, shares, texts
 
-from motet.learning.bench import Alone
+from motet.learning.executors.packed_executor import Together
+from motet.learning.executors.serial_executor import Alone
 from motet.learning.jobs import Fit
 from motet.learning.solver import Solver
-from motet.learning.together import Together
 
 SOLVER = Solver(optimizer="sgd", lr=0.1, batch=4, epochs=6, pull=0.1)
 

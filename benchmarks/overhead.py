@@ -26,9 +26,9 @@ from motet.core.script import play
 from motet.experiment.memory import PeakMemory
 from motet.experiment.plan import Plan
 from motet.experiment.run import Running
-from motet.learning.bench import Scratch
+from motet.learning.executors.process_executor import Workers
+from motet.learning.executors.serial_executor import Scratch
 from motet.learning.solver import Solver
-from motet.learning.workers import Workers
 from motet.report.progress import Silent
 
 SOLVER = Solver(optimizer="sgd", lr=0.1, batch=16)

@@ -21,13 +21,14 @@ from tests.families import CASES, shares, texts
 from tests.lessons import KINDS, Make, readers_of_lessons
 
 from motet.core.params import Params
-from motet.learning import pack, words
-from motet.learning.bench import Alone
+from motet.learning.executors.packed_executor import Together
+from motet.learning.executors.serial_executor import Alone
 from motet.learning.jobs import Fit, Fitted, Infer
-from motet.learning.model import Model
-from motet.learning.readouts import Logits
+from motet.learning.modules.model import Model
+from motet.learning.objectives.readouts import Logits
+from motet.learning.packed import packed_model as pack
+from motet.learning.packed import sparse_embedding as words
 from motet.learning.solver import Solver
-from motet.learning.together import Together
 
 ROUNDS = 3
 ROUNDING, SCALED = 1e-4, 1e-2  # the second between different kernels, whose rounding AdamW scales up

@@ -32,7 +32,7 @@ from motet.core.program import Round
 from motet.core.rng import Seed
 from motet.core.script import ClientId, Script, play, to_all, total, under, work
 from motet.core.weighted import Weighted
-from motet.learning.bench import Alone, Scratch
+from motet.learning.executors.serial_executor import Alone, Scratch
 from motet.secure import SECURE
 from motet.transport.host import Host
 from motet.transport.mailbox import Mailbox, Patience
@@ -180,7 +180,7 @@ def with_training(model: str, clients: int, examples: int, rounds: int, protocol
     from motet.algorithms import fedavg
     from motet.experiment.plan import Plan
     from motet.experiment.run import Running
-    from motet.learning.workers import Workers, default_count
+    from motet.learning.executors.process_executor import Workers, default_count
     from motet.report.progress import Silent
 
     federation = Workload(model, clients=clients, examples=examples).federation()

@@ -35,8 +35,8 @@ from motet.core.program import Round
 from motet.core.script import play
 from motet.experiment.plan import Plan
 from motet.experiment.run import Running
+from motet.learning.executors.packed_executor import Together
 from motet.learning.solver import Solver
-from motet.learning.together import Together
 from motet.report.progress import Silent
 
 System = Callable[[int, list[int]], None]

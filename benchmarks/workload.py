@@ -12,8 +12,8 @@ import transformers
 from motet.core.rng import Seed, own_randomness
 from motet.datasets.corpus import Corpus
 from motet.experiment.federation import Federation, Members, arranged
-from motet.learning.features import Features, Ragged
-from motet.learning.model import Model
+from motet.learning.data.features import Features, Ragged
+from motet.learning.modules.model import Model
 from motet.learning.solver import Solver
 from motet.models.anatomy import anatomy_of
 from motet.partitions.partition import Partition, Shares

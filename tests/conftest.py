@@ -21,7 +21,7 @@ from motet.experiment.config import Choice
 from motet.experiment.federation import Federation
 from motet.experiment.plan import Plan
 from motet.experiment.run import Running
-from motet.learning.bench import Alone
+from motet.learning.executors.serial_executor import Alone
 from motet.models.load import ModelChoice
 from motet.report.progress import Silent
 from tests.sizes import SMALL

@@ -13,9 +13,9 @@ import torch
 import transformers as hf
 from torch import nn
 
-from motet.learning.features import Examples, Features, Ragged
-from motet.learning.model import Model
-from motet.learning.objectives import CrossEntropy, Objective, SpanCrossEntropy, TokenCrossEntropy
+from motet.learning.data.features import Examples, Features, Ragged
+from motet.learning.modules.model import Model
+from motet.learning.objectives.supervised import CrossEntropy, Objective, SpanCrossEntropy, TokenCrossEntropy
 from motet.models.anatomy import anatomy_of
 
 V, PAD, LABELS = 67, 1, 3

@@ -13,10 +13,10 @@ from motet.datasets.toy import toy_qa
 from motet.experiment.build import make_federation
 from motet.experiment.config import Choice
 from motet.experiment.federation import Federation
-from motet.learning.backbone import Contrasted, MaskedWords, Reconstruction
-from motet.learning.corruption import Marks, masked, noised
-from motet.learning.features import Examples
+from motet.learning.data.denoising import Marks, masked, noised
+from motet.learning.data.features import Examples
 from motet.learning.jobs import Beside, Fit
+from motet.learning.objectives.atc_objectives import Contrasted, MaskedWords, Reconstruction
 from motet.learning.solver import Solver
 from motet.models.load import ModelChoice
 from tests.sizes import SMALL

@@ -20,7 +20,7 @@ from motet.core.program import Algorithm, Round
 from motet.experiment.federation import Federation
 from motet.experiment.plan import Plan
 from motet.experiment.run import Running
-from motet.learning.bench import Alone
+from motet.learning.executors.serial_executor import Alone
 from motet.report.progress import Silent
 from motet.transport.chunks import Assembly, Parcel
 from motet.transport.door import PROTOCOL, Door, Knock, Welcome

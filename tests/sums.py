@@ -12,7 +12,7 @@ from motet.core.params import Params
 from motet.core.rng import Seed
 from motet.core.script import ClientId, Script, play, to_all, total, under, work
 from motet.core.weighted import Weighted
-from motet.learning.bench import Alone
+from motet.learning.executors.serial_executor import Alone
 from motet.transport.host import Host
 from motet.transport.mailbox import Mailbox, Patience
 from motet.transport.memories import Memories

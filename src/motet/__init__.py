@@ -37,8 +37,8 @@ if TYPE_CHECKING:
     from motet.api import load as load
     from motet.api import run as run
     from motet.core.errors import MotetError as MotetError
-    from motet.learning.own import Trainer as Trainer
-    from motet.learning.own import own_federation as own_federation
+    from motet.learning.custom_trainer import Trainer as Trainer
+    from motet.learning.custom_trainer import own_federation as own_federation
     from motet.learning.solver import Solver as Solver
 
 __version__ = "0.1.0"
@@ -50,7 +50,7 @@ _HOMES = {
     ),
     "motet.api": ("load", "federation", "run", "export"),
     "motet.core.errors": ("MotetError",),
-    "motet.learning.own": ("Trainer", "own_federation"),
+    "motet.learning.custom_trainer": ("Trainer", "own_federation"),
     "motet.learning.solver": ("Solver",),
 }  # fmt: skip
 _WHERE = {name: home for home, names in _HOMES.items() for name in names}

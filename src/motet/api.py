@@ -19,7 +19,7 @@ from motet.experiment.federation import Federation
 from motet.experiment.plan import Participants, Plan
 from motet.experiment.run import Result
 from motet.experiment.run import run as run_plan
-from motet.learning.bench import Alone, Scratch
+from motet.learning.executors.serial_executor import Alone, Scratch
 from motet.models.load import ModelChoice
 from motet.report.progress import Silent, Watch
 from motet.transport.network import Network

@@ -21,7 +21,7 @@ from motet.core.work import Work
 from motet.experiment.federation import Federation
 from motet.experiment.plan import Plan
 from motet.experiment.run import Running
-from motet.learning.bench import Alone
+from motet.learning.executors.serial_executor import Alone
 from motet.learning.solver import Solver
 from motet.optim import Apply
 from motet.report.progress import Silent

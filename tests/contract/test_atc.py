@@ -28,10 +28,10 @@ from motet.experiment.config import Choice, Config
 from motet.experiment.federation import Federation
 from motet.experiment.run import Running
 from motet.experiment.shelf import Shelf
-from motet.learning.backbone import Contrasted
 from motet.learning.jobs import Momenta
-from motet.learning.objectives import CrossEntropy
-from motet.learning.pack import Pack
+from motet.learning.objectives.atc_objectives import Contrasted
+from motet.learning.objectives.supervised import CrossEntropy
+from motet.learning.packed.packed_model import Pack
 from motet.learning.solver import Solver
 
 SOLVER = Solver(lr=0.01, batch=8, steps=3)

@@ -15,7 +15,7 @@ from motet.core.rng import Seed
 from motet.experiment.federation import Federation
 from motet.experiment.plan import Plan
 from motet.experiment.run import Running, run
-from motet.learning.bench import Alone
+from motet.learning.executors.serial_executor import Alone
 from motet.learning.solver import Solver
 from motet.report.progress import Silent
 from motet.wire import pack

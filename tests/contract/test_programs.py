@@ -17,9 +17,9 @@ from motet.core.work import Work
 from motet.experiment.build import build_federation
 from motet.experiment.config import Config
 from motet.experiment.federation import Federation
-from motet.learning.bench import Alone
 from motet.learning.context import Context
-from motet.learning.features import Examples
+from motet.learning.data.features import Examples
+from motet.learning.executors.serial_executor import Alone
 from motet.learning.solver import Solver
 from motet.transport.host import Host
 from motet.transport.in_process import InProcess

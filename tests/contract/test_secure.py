@@ -20,7 +20,7 @@ from motet.experiment.config import Choice, Config, Evaluation
 from motet.experiment.federation import Federation
 from motet.experiment.plan import Plan
 from motet.experiment.run import Running, run
-from motet.learning.bench import Alone
+from motet.learning.executors.serial_executor import Alone
 from motet.learning.solver import Solver
 from motet.privacy import central, distributed
 from motet.report.progress import Silent

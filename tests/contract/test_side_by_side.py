@@ -18,9 +18,9 @@ from motet.experiment.config import Choice, Config
 from motet.experiment.federation import Federation
 from motet.experiment.plan import Plan
 from motet.experiment.run import Running
-from motet.learning.bench import Alone
+from motet.learning.executors.packed_executor import Together
+from motet.learning.executors.serial_executor import Alone
 from motet.learning.solver import Solver
-from motet.learning.together import Together
 from motet.models.load import ModelChoice
 from motet.report.progress import Silent
 

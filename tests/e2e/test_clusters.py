@@ -21,7 +21,7 @@ from motet.experiment.plan import Plan
 from motet.experiment.recipe import load_recipe
 from motet.experiment.run import Running
 from motet.experiment.session import federations_of, perform
-from motet.learning.bench import Alone, Scratch
+from motet.learning.executors.serial_executor import Alone, Scratch
 from motet.report.progress import Silent
 from motet.wire import pack
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from motet.algorithms.importance import Account, ByClass, Exponential, Own, Reciprocal, shares
 from motet.algorithms.opinions import Pool, entropy, pooled
-from motet.learning.distil import Divergence, SquaredDistance, TaughtCrossEntropy
+from motet.learning.objectives.distillation_losses import Divergence, SquaredDistance, TaughtCrossEntropy
 
 LOSSES = (0.40, 0.35, 0.15, 0.38, 0.45)
 ACCOUNTS = {f"client-{i}": Account(loss, 10) for i, loss in enumerate(LOSSES)}

@@ -13,8 +13,8 @@ from motet.algorithms.atc.between import Between
 from motet.core.layers import Layers
 from motet.core.params import Params
 from motet.core.rng import Seed
-from motet.learning.backbone import contrast
-from motet.learning.model import Model
+from motet.learning.modules.model import Model
+from motet.learning.objectives.atc_objectives import contrast
 from motet.models.anatomy import anatomy_of
 from motet.models.encoder_decoder import from_nothing
 from motet.models.mixed import Mixed

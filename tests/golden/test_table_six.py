@@ -12,7 +12,7 @@ from motet.codecs import CODECS, Chain, Channel
 from motet.core.layers import Layers
 from motet.core.params import Layout
 from motet.experiment.accounting import round_cost
-from motet.learning.model import Model
+from motet.learning.modules.model import Model
 from motet.models.anatomy import anatomy_of
 
 LAYER, POOLER, HEAD, EMBEDDINGS = 7_087_872, 590_592, 1_538, 23_837_184

@@ -17,10 +17,10 @@ from motet.experiment.build import make_federation
 from motet.experiment.config import Choice
 from motet.experiment.export import save_model
 from motet.experiment.federation import Federation
-from motet.learning.bench import Alone
+from motet.learning.executors.packed_executor import Together
+from motet.learning.executors.serial_executor import Alone
 from motet.learning.jobs import Fit
 from motet.learning.solver import Solver
-from motet.learning.together import Together
 from motet.models.load import ModelChoice
 
 CPU = torch.device("cpu")

@@ -21,12 +21,12 @@ from motet.experiment.config import Choice
 from motet.experiment.federation import Federation
 from motet.experiment.plan import Plan
 from motet.experiment.run import Running
-from motet.learning.bench import Alone, Scratch
-from motet.learning.buckets import bucketed, order_of
+from motet.learning.executors.packed_executor import Together
+from motet.learning.executors.process_executor import Workers
+from motet.learning.executors.serial_executor import Alone, Scratch
 from motet.learning.jobs import Fit
 from motet.learning.solver import Solver
-from motet.learning.together import Together
-from motet.learning.workers import Workers
+from motet.learning.training.batch_order import bucketed, order_of
 from motet.models.load import ModelChoice
 from motet.report.progress import Silent
 

@@ -10,9 +10,9 @@ from motet.datasets.toy import toy_qa
 from motet.experiment.build import make_federation
 from motet.experiment.config import Choice
 from motet.experiment.federation import Federation
-from motet.learning.corruption import Marks, infilled, masked, noised, passages, permuted
-from motet.learning.features import Examples, Features, Ragged
-from motet.learning.objectives import IGNORED
+from motet.learning.data.denoising import Marks, infilled, masked, noised, passages, permuted
+from motet.learning.data.features import Examples, Features, Ragged
+from motet.learning.objectives.supervised import IGNORED
 from motet.models.load import ModelChoice
 
 MARKS = Marks(1000, pad=0, mask=4, begin=2, end=3, special=(0, 1, 2, 3, 4), stops=(9,))

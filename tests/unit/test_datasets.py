@@ -10,7 +10,7 @@ from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
 from motet.datasets.load import DataChoice, load_corpus, read_corpus
 from motet.datasets.toy import toy_classification
-from motet.learning.features import Ragged
+from motet.learning.data.features import Ragged
 from motet.tasks.classification import Classification
 
 SEED = Seed(1)

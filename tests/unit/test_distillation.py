@@ -36,7 +36,7 @@ from motet.experiment.federation import Federation
 from motet.experiment.plan import Plan
 from motet.experiment.recipe import baseline_of, load_recipe
 from motet.experiment.run import Running
-from motet.learning.bench import Alone
+from motet.learning.executors.serial_executor import Alone
 from motet.learning.jobs import Course, Fit, Infer
 from motet.learning.solver import Solver
 from motet.models.load import ModelChoice

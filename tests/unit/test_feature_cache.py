@@ -11,7 +11,7 @@ from motet.datasets.load import DATASETS
 from motet.experiment import features as cache
 from motet.experiment.build import build_task, vocabulary_texts
 from motet.experiment.config import Choice
-from motet.learning.features import Ragged
+from motet.learning.data.features import Ragged
 from motet.models.load import ModelChoice, load_model
 
 TOYS = [name for name in DATASETS if name.startswith("toy-")]

@@ -22,7 +22,7 @@ from motet.experiment.federation import Federation, Medley
 from motet.experiment.plan import plan_of
 from motet.experiment.run import Running
 from motet.experiment.session import export_models, perform
-from motet.learning.bench import Alone
+from motet.learning.executors.serial_executor import Alone
 from motet.learning.solver import Solver
 from motet.report.progress import Silent
 from motet.wire import pack

@@ -14,8 +14,8 @@ from motet.experiment.config import Choice, Evaluation
 from motet.experiment.plan import Plan
 from motet.experiment.record import read_items, write_items
 from motet.experiment.run import run
-from motet.learning.bench import Alone
 from motet.learning.context import Judgement
+from motet.learning.executors.serial_executor import Alone
 from motet.models.load import ModelChoice
 from motet.tasks.generation import generation_scores, written_rows
 from motet.tasks.tallies import by_class, metric_of_tallies

@@ -12,8 +12,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
-from motet.learning import twins
-from motet.learning.twins import Crowd, PackedLayerNorm, PackedLinear
+from motet.learning.packed import packed_layers as twins
+from motet.learning.packed.packed_layers import Crowd, PackedLayerNorm, PackedLinear
 
 SHAPES = [(1, 1, 8), (3, 37, 48), (2, 130, 384), (4, 64, 100)]
 
@@ -29,7 +29,7 @@ def on_the_gpu_if_there_is_one() -> Iterator[None]:
 @pytest.fixture(params=[512, 2], ids=["a tile each", "several tiles each"])
 def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
     pytest.importorskip("triton")
-    found = import_module("motet.learning.kernels")
+    found = import_module("motet.learning.packed.triton_kernels")
     monkeypatch.setattr(found, "_PROGRAMS", request.param)
     return found
 

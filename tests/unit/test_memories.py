@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from motet.core.params import Params
-from motet.learning.spare import PACKS
+from motet.learning.executors.memory_budget import PACKS
 from motet.transport.memories import Memories
 from motet.transport.pages import write_atomically
 

@@ -12,9 +12,9 @@ import transformers as hf
 from motet.core.errors import ConfigError
 from motet.core.layers import Layers
 from motet.core.rng import Seed
-from motet.learning.backbone import parts_of
-from motet.learning.model import Model
-from motet.learning.pack import Pack
+from motet.learning.modules.model import Model
+from motet.learning.objectives.atc_objectives import parts_of
+from motet.learning.packed.packed_model import Pack
 from motet.models.load import ModelChoice, load_model
 from motet.models.mixed import Mixed
 

@@ -13,7 +13,7 @@ from motet.core.errors import ConfigError
 from motet.experiment.federation import Federation
 from motet.experiment.plan import Plan
 from motet.experiment.run import Running, run
-from motet.learning.bench import Alone
+from motet.learning.executors.serial_executor import Alone
 from motet.learning.solver import Solver
 from motet.transport.messages import Reply, Request
 from motet.transport.network import Emulated, Network, Rate, read_trace

@@ -22,15 +22,15 @@ from motet.core.work import Failed
 from motet.datasets.corpus import Corpus
 from motet.experiment.build import make_federation
 from motet.experiment.config import Choice
-from motet.learning.bench import Alone
-from motet.learning.features import Examples, Features, Ragged
+from motet.learning.data.features import Examples, Features, Ragged
+from motet.learning.executors.packed_executor import Together
+from motet.learning.executors.serial_executor import Alone
 from motet.learning.jobs import Fit, Fitted, Infer
-from motet.learning.optimiser import Optimiser
-from motet.learning.pack import Pack
-from motet.learning.readouts import Logits
-from motet.learning.resident import Resident
+from motet.learning.objectives.readouts import Logits
+from motet.learning.packed.device_dataset import Resident
+from motet.learning.packed.packed_model import Pack
 from motet.learning.solver import Solver
-from motet.learning.together import Together
+from motet.learning.training.optimizer import Optimiser
 from motet.models.load import ModelChoice
 
 CPU = torch.device("cpu")
@@ -254,7 +254,7 @@ def unswept() -> Iterator[None]:
 
 @pytest.mark.usefixtures("unswept")
 def test_running_out_of_memory_halves_the_pack_and_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    import motet.learning.together as bench_file
+    import motet.learning.executors.packed_executor as bench_file
 
     whole, tried = bench_file.fit, []
     packs: list[weakref.ref[Pack]] = []
@@ -311,7 +311,7 @@ def test_a_bench_that_is_closed_leaves_the_device_at_once() -> None:
 
 
 def test_a_device_that_does_not_hold_one_client_is_an_error_with_a_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    import motet.learning.together as bench_file
+    import motet.learning.executors.packed_executor as bench_file
 
     def never(jobs: Any, *rest: Any) -> Any:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate much.")
@@ -441,8 +441,8 @@ def test_attention_under_a_mask_is_not_left_to_cudnn(monkeypatch: pytest.MonkeyP
 @pytest.mark.parametrize("way", ["plain", "twins"])
 def test_where_words_are_stays_or_is_another_recording(way: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two trainings the pack may hold the whole table, as for an evaluation, or more clients' words."""
-    monkeypatch.setattr("motet.learning.words.WORTH_IT", 10)
-    monkeypatch.setattr("motet.learning.pack._ROUND", 8)
+    monkeypatch.setattr("motet.learning.packed.sparse_embedding.WORTH_IT", 10)
+    monkeypatch.setattr("motet.learning.packed.packed_model._ROUND", 8)
     case = CASES["Bert SequenceClassification"]
     model, some = case.model(), np.arange(3, 30)
     pack = Pack(model, model.module, CPU, way)

@@ -16,21 +16,21 @@ from tests.unit.test_packed import Keys, gap, keys_of, together
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from motet.experiment.federation import Federation
-from motet.learning.bench import Alone, Scratch
-from motet.learning.buckets import order_of
-from motet.learning.columns import asked
-from motet.learning.features import Examples, Ragged
-from motet.learning.fit import Training
+from motet.learning.data.features import Examples, Ragged
+from motet.learning.executors.packed_executor import Together
+from motet.learning.executors.process_executor import Workers
+from motet.learning.executors.serial_executor import Alone, Scratch
 from motet.learning.jobs import Beside, Course, Fit, Fitted
-from motet.learning.model import Model
-from motet.learning.objectives import IGNORED
-from motet.learning.pack import Pack
-from motet.learning.resident import Resident
-from motet.learning.slate import DeviceSlate
+from motet.learning.modules.model import Model
+from motet.learning.objectives.supervised import IGNORED
+from motet.learning.packed.device_columns import asked
+from motet.learning.packed.device_dataset import Resident
+from motet.learning.packed.packed_model import Pack
+from motet.learning.packed.packing_mode import Found
 from motet.learning.solver import Solver
-from motet.learning.together import Together
-from motet.learning.way import Found
-from motet.learning.workers import Workers
+from motet.learning.training.batch_order import order_of
+from motet.learning.training.fit import Training
+from motet.learning.training.step_schedule import DeviceSlate
 from motet.models.encoder_decoder import from_nothing
 from motet.models.mixed import Mixed
 from motet.wire.pack import frame, from_buffer, raw, split, unframe

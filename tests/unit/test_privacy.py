@@ -23,7 +23,7 @@ from motet.experiment.config import CohortChoice, Config
 from motet.experiment.federation import Federation
 from motet.experiment.plan import Plan
 from motet.experiment.run import Running, run
-from motet.learning.bench import Alone
+from motet.learning.executors.serial_executor import Alone
 from motet.learning.solver import Solver
 from motet.privacy import central, local
 from motet.privacy.ledger import Ledger

@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from motet.learning.tape import _EAGER, Tape
+from motet.learning.packed.cuda_graphs import _EAGER, Tape
 
 
 class Graph:

@@ -18,9 +18,9 @@ from motet.datasets.corpus import Corpus
 from motet.datasets.load import DATASETS
 from motet.experiment.build import build_task, make_federation
 from motet.experiment.config import Choice
-from motet.learning.features import Examples, Features, Ragged
-from motet.learning.model import Model
-from motet.learning.objectives import TokenCrossEntropy, token_losses
+from motet.learning.data.features import Examples, Features, Ragged
+from motet.learning.modules.model import Model
+from motet.learning.objectives.supervised import TokenCrossEntropy, token_losses
 from motet.models.load import MODELS, ModelChoice, Packaged
 from motet.tasks import classification, language_model, qa, regression, seq2seq, tagging
 from motet.tasks.answers import exact, overlap

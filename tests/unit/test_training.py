@@ -17,15 +17,15 @@ from motet.core.params import Params
 from motet.core.rng import Seed, own_randomness
 from motet.core.work import Failed
 from motet.experiment.federation import Federation
-from motet.learning.bench import Alone, Scratch
-from motet.learning.features import Examples, Features, Ragged
+from motet.learning.data.features import Examples, Features, Ragged
+from motet.learning.executors.process_executor import Workers
+from motet.learning.executors.serial_executor import Alone, Scratch
 from motet.learning.jobs import Course, Fit, Infer
-from motet.learning.model import Model
-from motet.learning.objectives import CrossEntropy
-from motet.learning.pack import Pack
-from motet.learning.prefix import prefix_of
+from motet.learning.modules.frozen_prefix import prefix_of
+from motet.learning.modules.model import Model
+from motet.learning.objectives.supervised import CrossEntropy
+from motet.learning.packed.packed_model import Pack
 from motet.learning.solver import Solver
-from motet.learning.workers import Workers
 from motet.models.anatomy import anatomy_of
 
 CPU = torch.device("cpu")

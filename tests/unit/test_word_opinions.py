@@ -21,7 +21,7 @@ from motet.datasets.corpus import Corpus
 from motet.experiment.build import build_federation
 from motet.experiment.config import Config
 from motet.experiment.federation import Federation
-from motet.learning.distil import Divergence, SquaredDistance, TaughtCrossEntropy
+from motet.learning.objectives.distillation_losses import Divergence, SquaredDistance, TaughtCrossEntropy
 from motet.learning.solver import Solver
 
 METHODS: list[tuple[Any, dict[str, Any]]] = [

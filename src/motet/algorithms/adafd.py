@@ -20,7 +20,7 @@ from motet.algorithms.oracle import Chat, Oracle
 from motet.algorithms.summed_distillation import SummedDistillation
 from motet.core.errors import ConfigError
 from motet.core.program import Algorithm
-from motet.learning.distil import Divergence, SquaredDistance
+from motet.learning.objectives.distillation_losses import Divergence, SquaredDistance
 from motet.learning.solver import Solver
 
 SOLVER = Solver(epochs=3, lr=2e-5, warmup=0.0)

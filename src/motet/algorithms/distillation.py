@@ -41,10 +41,10 @@ from motet.core.script import ClientId, Remark, Script, gather, to_all, total, w
 from motet.core.weighted import Weighted
 from motet.core.work import Job, Work
 from motet.learning.context import Context
-from motet.learning.distil import Divergence, SquaredDistance
-from motet.learning.features import Examples, Ragged
+from motet.learning.data.features import Examples, Ragged
 from motet.learning.jobs import Course
-from motet.learning.objectives import IGNORED, Objective
+from motet.learning.objectives.distillation_losses import Divergence, SquaredDistance
+from motet.learning.objectives.supervised import IGNORED, Objective
 from motet.learning.solver import Solver
 
 

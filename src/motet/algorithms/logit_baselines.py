@@ -22,7 +22,7 @@ from motet.algorithms.distillation import Distillation, Exchanged, Teaching
 from motet.algorithms.importance import ByClass, BySize, Equal, Importance, LocalImportance, Own
 from motet.algorithms.opinions import Pool
 from motet.core.program import Algorithm
-from motet.learning.distil import Divergence, SquaredDistance, TaughtCrossEntropy
+from motet.learning.objectives.distillation_losses import Divergence, SquaredDistance, TaughtCrossEntropy
 from motet.learning.solver import Solver
 
 Variant = Literal["paper", "released_code"]

@@ -18,9 +18,9 @@ from torch import Tensor
 
 from motet.core.errors import ConfigError
 from motet.core.params import Params
-from motet.learning.features import Examples, Ragged
+from motet.learning.data.features import Examples, Ragged
 from motet.learning.jobs import Readings
-from motet.learning.readouts import FlatScores, Readout, Scores
+from motet.learning.objectives.readouts import FlatScores, Readout, Scores
 
 
 class Public(Protocol):

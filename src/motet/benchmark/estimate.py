@@ -19,10 +19,10 @@ from motet.experiment.config import Config
 from motet.experiment.federation import Federation
 from motet.experiment.memory import PeakMemory
 from motet.experiment.session import sound_plan
-from motet.learning.bench import Alone, one_thread
+from motet.learning.executors.memory_budget import spare_on
+from motet.learning.executors.process_executor import default_count
+from motet.learning.executors.serial_executor import Alone, one_thread
 from motet.learning.solver import Solver
-from motet.learning.spare import spare_on
-from motet.learning.workers import default_count
 
 MOST_ON_A_GPU = 4
 FORWARD = 0.35  # of a training step's time: looking without learning

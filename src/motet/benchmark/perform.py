@@ -22,8 +22,8 @@ from motet.benchmark.store import TRACE, Store
 from motet.core.errors import MotetError
 from motet.experiment.build import device_of
 from motet.experiment.session import carried_out
-from motet.learning.spare import take_share
-from motet.learning.workers import default_count
+from motet.learning.executors.memory_budget import take_share
+from motet.learning.executors.process_executor import default_count
 from motet.report.grid import GridWatch
 from motet.transport.pages import write_atomically
 

@@ -13,7 +13,7 @@ from motet.datasets.corpus import Corpus
 from motet.datasets.load import DataChoice, read_corpus
 from motet.experiment.build import build_bench, build_federation
 from motet.experiment.federation import Federation
-from motet.learning.bench import Scratch
+from motet.learning.executors.serial_executor import Scratch
 
 T = TypeVar("T")
 

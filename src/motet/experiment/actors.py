@@ -23,10 +23,10 @@ from motet.core import errors
 from motet.core.errors import ConfigError, RunError, first_line
 from motet.core.work import Bench, Failed, Job
 from motet.experiment.config import Config
-from motet.learning.bench import Scratch
-from motet.learning.features import Features
+from motet.learning.data.features import Features
+from motet.learning.executors.serial_executor import Scratch
 from motet.learning.jobs import Fitted
-from motet.learning.model import Model
+from motet.learning.modules.model import Model
 from motet.wire.pack import Bulk, frame, from_buffer, raw, split, unframe
 
 try:

@@ -28,12 +28,12 @@ from motet.experiment.division import divided
 from motet.experiment.features import cached_features
 from motet.experiment.federation import Federation, Group, Members, arranged
 from motet.experiment.options import choose, fill, options_of
-from motet.learning.bench import Alone, Scratch
-from motet.learning.features import Features
-from motet.learning.model import Model
+from motet.learning.data.features import Features
+from motet.learning.executors.packed_executor import Together
+from motet.learning.executors.process_executor import Workers, default_count
+from motet.learning.executors.serial_executor import Alone, Scratch
+from motet.learning.modules.model import Model
 from motet.learning.solver import Solver
-from motet.learning.together import Together
-from motet.learning.workers import Workers, default_count
 from motet.models.load import ModelChoice, load_model
 from motet.optim import SERVER_OPTIMIZERS
 from motet.partitions import Partition

@@ -18,10 +18,10 @@ from motet.experiment.federation import Federation, Group
 from motet.experiment.memory import PeakMemory
 from motet.experiment.partition import facts_of
 from motet.experiment.session import sound_plan
-from motet.learning.bench import Alone, Scratch, one_thread
+from motet.learning.executors.process_executor import default_count
+from motet.learning.executors.serial_executor import Alone, Scratch, one_thread
 from motet.learning.jobs import Fit, Fitted
 from motet.learning.solver import Solver
-from motet.learning.workers import default_count
 from motet.tasks.classification import Classification
 
 

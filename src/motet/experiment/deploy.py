@@ -27,7 +27,7 @@ from motet.experiment.run import run
 from motet.experiment.serve import NetworkOptions, check_silos, open_office
 from motet.experiment.session import Finished, finish, must_be_empty, open_folder
 from motet.experiment.silo import Builder, Own
-from motet.learning.bench import Scratch
+from motet.learning.executors.serial_executor import Scratch
 from motet.report.page import serve_page
 from motet.report.progress import Silent, Watch
 from motet.report.status import Status

@@ -6,7 +6,7 @@ from motet.core.params import Params
 from motet.core.work import Work
 from motet.experiment.federation import Federation
 from motet.learning.context import Judgement, judged
-from motet.learning.features import Examples
+from motet.learning.data.features import Examples
 
 
 def by_client(federation: Federation, params: Params, round: int, items: bool) -> Work[dict[str, Judgement]]:

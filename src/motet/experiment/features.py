@@ -14,8 +14,8 @@ from typing import Any
 import numpy as np
 
 from motet.datasets.corpus import Corpus
-from motet.learning.features import Column, Features, Ragged
-from motet.learning.model import Model
+from motet.learning.data.features import Column, Features, Ragged
+from motet.learning.modules.model import Model
 from motet.tasks.task import Task
 
 FORMAT = 1  # raise it when features are made differently

@@ -17,8 +17,8 @@ from motet.core.script import ClientId
 from motet.core.work import Work
 from motet.datasets.corpus import Corpus
 from motet.learning.context import Context, Site
-from motet.learning.features import Examples, Features, Ragged
-from motet.learning.model import Model
+from motet.learning.data.features import Examples, Features, Ragged
+from motet.learning.modules.model import Model
 from motet.partitions.partition import Named, Numbered, Partition, Shares
 from motet.tasks.language_model import LanguageModel, regrouped
 from motet.tasks.task import Task

@@ -12,7 +12,7 @@ from motet.core.rng import Seed
 from motet.core.script import ClientId, parts_of
 from motet.experiment.build import build_algorithm, build_channel, build_privacy, build_secure
 from motet.experiment.config import Checkpointing, CohortChoice, Config, Evaluation
-from motet.learning.evaluate import Evaluate
+from motet.learning.evaluation import Evaluate
 from motet.transport.host import ContextOf
 from motet.transport.network import Network
 from motet.transport.patience import Patience

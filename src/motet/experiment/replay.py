@@ -21,8 +21,8 @@ from motet.experiment.cohorts import pick
 from motet.experiment.plan import Plan, plan_of
 from motet.experiment.run import Running
 from motet.experiment.session import load_config
-from motet.learning.bench import Alone
 from motet.learning.context import Context
+from motet.learning.executors.serial_executor import Alone
 from motet.learning.jobs import Fitted
 from motet.learning.solver import Solver
 from motet.report.progress import Silent

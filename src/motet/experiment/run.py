@@ -29,8 +29,8 @@ from motet.experiment.record import COMMON_ITEMS, DEV_ITEMS, Record, means, spre
 from motet.experiment.scores import Chosen, best_round, by_round, chosen_by_dev, final_and_best, group_means, overall
 from motet.experiment.shelf import Shelf
 from motet.learning.context import Judgement
-from motet.learning.evaluate import Evaluate, Report
-from motet.learning.spare import MEMORIES, spare_on
+from motet.learning.evaluation import Evaluate, Report
+from motet.learning.executors.memory_budget import MEMORIES, spare_on
 from motet.report.progress import Silent, Watch
 from motet.transport.host import Host
 from motet.transport.in_process import InProcess

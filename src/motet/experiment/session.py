@@ -36,8 +36,8 @@ from motet.experiment.run import Result, Running, run
 from motet.experiment.shares import shares_of
 from motet.experiment.track import tracked, trackers_of
 from motet.experiment.venue import venue
-from motet.learning.bench import Alone, Scratch
-from motet.learning.model import Model
+from motet.learning.executors.serial_executor import Alone, Scratch
+from motet.learning.modules.model import Model
 from motet.report.curves import draw_costs, draw_curves
 from motet.report.progress import Silent, Watch
 from motet.report.relations import draw_relations, relations

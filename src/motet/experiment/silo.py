@@ -23,8 +23,8 @@ from motet.experiment.federation import Federation, Group, Members, arranged
 from motet.experiment.options import choose, fill
 from motet.experiment.plan import part_of
 from motet.experiment.recipe import changes
-from motet.learning.bench import Scratch
-from motet.learning.model import Model
+from motet.learning.executors.serial_executor import Scratch
+from motet.learning.modules.model import Model
 from motet.models.load import load_model
 from motet.partitions.partition import Named, Partition, Shares
 from motet.tasks import TASKS, Task

@@ -13,11 +13,11 @@ from motet.core.params import Params
 from motet.core.rng import Seed
 from motet.core.script import ClientId
 from motet.core.work import Job, Work
-from motet.learning.features import Examples
+from motet.learning.data.features import Examples
 from motet.learning.jobs import Beside, Course, Fit, Fitted, Infer, Momenta, Readings
-from motet.learning.model import Model
-from motet.learning.objectives import Objective
-from motet.learning.readouts import Readout
+from motet.learning.modules.model import Model
+from motet.learning.objectives.readouts import Readout
+from motet.learning.objectives.supervised import Objective
 from motet.learning.solver import Solver
 
 BEGINNING = "beginning"  # the program under which a client remembers what an earlier phase left it

@@ -11,10 +11,10 @@ from torch import Tensor
 
 from motet.core.messages import message
 from motet.core.params import Params
-from motet.learning.features import NOTHING, Examples, Ragged
-from motet.learning.model import Model
-from motet.learning.objectives import Objective
-from motet.learning.readouts import Readout
+from motet.learning.data.features import NOTHING, Examples, Ragged
+from motet.learning.modules.model import Model
+from motet.learning.objectives.readouts import Readout
+from motet.learning.objectives.supervised import Objective
 from motet.learning.solver import Solver
 
 CHUNK = 512  # rows of one piece of inference; fixed, so that results do not depend on how many workers share it

@@ -18,7 +18,7 @@ from torch import nn
 from motet.core.errors import ConfigError, first_line, meant
 from motet.core.layers import Layers
 from motet.core.rng import Seed, own_randomness
-from motet.learning.model import Model
+from motet.learning.modules.model import Model
 from motet.models.adapters import add_adapters
 from motet.models.anatomy import anatomy_of
 from motet.models.encoder_decoder import bert2bert, from_nothing

@@ -10,11 +10,11 @@ import numpy as np
 
 from motet.core.errors import ConfigError, DataError, meant
 from motet.datasets.corpus import Corpus
-from motet.learning.features import Column, Examples, Features, Ragged
+from motet.learning.data.features import Column, Examples, Features, Ragged
 from motet.learning.jobs import Readings
-from motet.learning.model import Model
-from motet.learning.objectives import CrossEntropy
-from motet.learning.readouts import Logits
+from motet.learning.modules.model import Model
+from motet.learning.objectives.readouts import Logits
+from motet.learning.objectives.supervised import CrossEntropy
 from motet.tasks.tallies import by_class, with_tallies
 from motet.tasks.tokens import encoded, reads_its_last_position
 

@@ -10,11 +10,11 @@ import numpy as np
 
 from motet.core.errors import DataError
 from motet.datasets.corpus import Corpus
-from motet.learning.features import Column, Examples, Features, Ragged
+from motet.learning.data.features import Column, Examples, Features, Ragged
 from motet.learning.jobs import Readings
-from motet.learning.model import Model
-from motet.learning.objectives import SquaredError
-from motet.learning.readouts import Numbers
+from motet.learning.modules.model import Model
+from motet.learning.objectives.readouts import Numbers
+from motet.learning.objectives.supervised import SquaredError
 from motet.tasks.tallies import moments, with_tallies
 from motet.tasks.tokens import encoded, reads_its_last_position
 

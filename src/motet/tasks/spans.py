@@ -14,11 +14,11 @@ import numpy as np
 
 from motet.core.errors import ConfigError, DataError
 from motet.datasets.corpus import Corpus
-from motet.learning.features import Examples, Features, Ragged
+from motet.learning.data.features import Examples, Features, Ragged
 from motet.learning.jobs import Readings
-from motet.learning.model import Model
-from motet.learning.objectives import SpanCrossEntropy
-from motet.learning.readouts import Spans
+from motet.learning.modules.model import Model
+from motet.learning.objectives.readouts import Spans
+from motet.learning.objectives.supervised import SpanCrossEntropy
 from motet.tasks.answers import exact, overlap
 from motet.tasks.tallies import with_tallies
 from motet.tasks.tokens import BATCH, offsets_of

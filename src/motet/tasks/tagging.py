@@ -9,11 +9,11 @@ import numpy as np
 
 from motet.core.errors import DataError
 from motet.datasets.corpus import Corpus
-from motet.learning.features import Examples, Features, Ragged
+from motet.learning.data.features import Examples, Features, Ragged
 from motet.learning.jobs import Readings
-from motet.learning.model import Model
-from motet.learning.objectives import IGNORED, TokenCrossEntropy
-from motet.learning.readouts import Tokens
+from motet.learning.modules.model import Model
+from motet.learning.objectives.readouts import Tokens
+from motet.learning.objectives.supervised import IGNORED, TokenCrossEntropy
 from motet.tasks.tallies import with_tallies
 from motet.tasks.tokens import BATCH, not_empty
 

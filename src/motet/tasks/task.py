@@ -8,11 +8,11 @@ from typing import Protocol
 import numpy as np
 
 from motet.datasets.corpus import Corpus
-from motet.learning.features import Examples, Features
+from motet.learning.data.features import Examples, Features
 from motet.learning.jobs import Readings
-from motet.learning.model import Model
-from motet.learning.objectives import Objective
-from motet.learning.readouts import Readout
+from motet.learning.modules.model import Model
+from motet.learning.objectives.readouts import Readout
+from motet.learning.objectives.supervised import Objective
 
 
 class Task(Protocol):

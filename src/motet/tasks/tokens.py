@@ -7,8 +7,8 @@ from typing import Any
 
 import numpy as np
 
-from motet.learning.features import Ragged
-from motet.learning.model import Model
+from motet.learning.data.features import Ragged
+from motet.learning.modules.model import Model
 
 BATCH = 10_000  # texts; a fast tokenizer shares them out over the cores
 

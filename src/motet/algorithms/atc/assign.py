@@ -26,12 +26,12 @@ from motet.core.program import Round, Start
 from motet.core.script import ClientId, Remark, Script, gather, work
 from motet.core.weighted import Weighted
 from motet.core.work import Work
-from motet.learning.backbone import MaskedWords, Reconstruction
 from motet.learning.context import Context
-from motet.learning.corruption import Marks, masked, noised
-from motet.learning.features import Examples
+from motet.learning.data.denoising import Marks, masked, noised
+from motet.learning.data.features import Examples
 from motet.learning.jobs import Course
-from motet.learning.objectives import Objective
+from motet.learning.objectives.atc_objectives import MaskedWords, Reconstruction
+from motet.learning.objectives.supervised import Objective
 from motet.learning.solver import Solver
 
 Lesson = Literal["mlm", "dr"]

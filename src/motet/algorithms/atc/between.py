@@ -28,9 +28,9 @@ from motet.core.rng import Seed
 from motet.core.script import ClientId, Script, gather, to_all, total, work
 from motet.core.weighted import Weighted
 from motet.core.work import Work
-from motet.learning.backbone import States, WordsOf
 from motet.learning.context import Context
-from motet.learning.features import Examples
+from motet.learning.data.features import Examples
+from motet.learning.objectives.atc_objectives import States, WordsOf
 
 Weighing = Literal["server", "client"]
 

@@ -33,10 +33,10 @@ from motet.core.program import Round, Start
 from motet.core.script import ClientId, Remark, Script, gather, to_all, work
 from motet.core.weighted import Weighted
 from motet.core.work import Work
-from motet.learning.backbone import Contrasted, Represented
 from motet.learning.context import Context
-from motet.learning.features import Examples
+from motet.learning.data.features import Examples
 from motet.learning.jobs import Beside, Course
+from motet.learning.objectives.atc_objectives import Contrasted, Represented
 from motet.learning.solver import Solver
 
 NOTED = 100  # nearest of each client that are written down of a round

@@ -13,17 +13,17 @@ import torch
 
 from motet.core.errors import RunError
 from motet.core.work import Failed, Job
-from motet.learning.features import Examples, Features
-from motet.learning.fit import fit
-from motet.learning.infer import infer, infer_together, joined
+from motet.learning.data.features import Examples, Features
+from motet.learning.executors.memory_budget import PACKS, spare_on
 from motet.learning.jobs import Fit, Fitted, Infer
-from motet.learning.model import Model
-from motet.learning.pack import Pack
-from motet.learning.prefix import Prefix, prefix_of
-from motet.learning.resident import Resident
-from motet.learning.spare import PACKS, spare_on
-from motet.learning.tape import Tape
-from motet.learning.way import Found, best_way, probe_of
+from motet.learning.modules.frozen_prefix import Prefix, prefix_of
+from motet.learning.modules.model import Model
+from motet.learning.packed.cuda_graphs import Tape
+from motet.learning.packed.device_dataset import Resident
+from motet.learning.packed.packed_model import Pack
+from motet.learning.packed.packing_mode import Found, best_way, probe_of
+from motet.learning.training.fit import fit
+from motet.learning.training.inference import infer, infer_together, joined
 
 _MOST = 64  # clients whose jobs are open at once
 _TOKENS, _FEWEST = 2**17, 2**8  # of one batch of inference, and of the last that is tried when memory is short

@@ -14,10 +14,10 @@ from torch import Tensor, nn
 from motet.core.errors import first_line
 from motet.core.params import Params
 from motet.core.rng import Seed, own_randomness
-from motet.learning.features import Features
-from motet.learning.model import Model
-from motet.learning.pack import Pack, Way
-from motet.learning.twins import NotPackable
+from motet.learning.data.features import Features
+from motet.learning.modules.model import Model
+from motet.learning.packed.packed_layers import NotPackable
+from motet.learning.packed.packed_model import Pack, Way
 
 TOLERANCE = 1e-3  # relative, of outputs and gradients in float32; a wrong axis is off by far more, rounding by far less
 _CLIENTS = 3

@@ -8,9 +8,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from motet.learning.features import Examples, Ragged
-from motet.learning.pack import Pack
-from motet.learning.resident import Widths, rectangle, step_up
+from motet.learning.data.features import Examples, Ragged
+from motet.learning.packed.device_dataset import Widths, rectangle, step_up
+from motet.learning.packed.packed_model import Pack
 
 _NO_LIMIT = 2**30
 TOGETHER = "asked"  # the width of all labels of a client in one row

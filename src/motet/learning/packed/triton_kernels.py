@@ -1,7 +1,7 @@
 """What packed layers do besides products, in one pass over the rows where torch's own operations take several.
 
 Written in Triton, which comes with torch for GPUs. On an H200 a step of four clients spent more time in such passes than in
-its products. `learning/twins.py` does the same by torch's operations where this cannot be imported.
+its products. `learning/packed/packed_layers.py` does the same by torch's operations where this cannot be imported.
 """
 
 from __future__ import annotations

@@ -12,8 +12,8 @@ from typing import Any
 
 import numpy as np
 
-from motet.learning.features import Examples, Ragged
-from motet.learning.objectives import IGNORED
+from motet.learning.data.features import Examples, Ragged
+from motet.learning.objectives.supervised import IGNORED
 
 STOPS = (".", "!", "?")  # a sentence ends behind them; there are no others where a tokenizer has none of them
 

@@ -10,7 +10,7 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from motet.core.messages import message
-from motet.learning.objectives import IGNORED, Batch, Forward, token_losses
+from motet.learning.objectives.supervised import IGNORED, Batch, Forward, token_losses
 
 
 class Readout(Protocol):

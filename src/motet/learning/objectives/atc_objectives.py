@@ -17,7 +17,7 @@ from torch import Tensor
 
 from motet.core.errors import ConfigError
 from motet.core.messages import message
-from motet.learning.objectives import IGNORED, Batch, Forward, Objective
+from motet.learning.objectives.supervised import IGNORED, Batch, Forward, Objective
 
 
 class Backbone(Protocol):

@@ -14,8 +14,8 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from motet.learning.features import Examples, Features
-from motet.learning.model import Model, inputs_of, over_same_tensors
+from motet.learning.data.features import Examples, Features
+from motet.learning.modules.model import Model, inputs_of, over_same_tensors
 
 TOLERANCE = 1e-4  # of the logits; float32 with other batch shapes gives 1e-6
 

@@ -14,14 +14,14 @@ import torch
 
 from motet.core.errors import MotetError
 from motet.core.work import Failed, Job
-from motet.learning.features import Examples, Features
-from motet.learning.fit import fit
-from motet.learning.infer import infer, joined
+from motet.learning.data.features import Examples, Features
 from motet.learning.jobs import Fit, Infer
-from motet.learning.model import Model
-from motet.learning.pack import Pack
-from motet.learning.prefix import HiddenStates, Prefix, prefix_of
-from motet.learning.slate import Read
+from motet.learning.modules.frozen_prefix import HiddenStates, Prefix, prefix_of
+from motet.learning.modules.model import Model
+from motet.learning.packed.packed_model import Pack
+from motet.learning.training.fit import fit
+from motet.learning.training.inference import infer, joined
+from motet.learning.training.step_schedule import Read
 
 PREFIX_BYTES = 4 * 2**30  # of disk for the states of one corpus
 

@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from motet.learning.twins import Crowd, read_tables
+from motet.learning.packed.packed_layers import Crowd, read_tables
 
 _NOWHERE = 2**40  # a word that was not announced is an error, not a wrong row
 WORTH_IT = 1000  # words; a smaller table is not worth taking rows out of

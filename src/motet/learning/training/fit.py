@@ -13,14 +13,14 @@ from torch import Tensor
 from motet.core.errors import RunError
 from motet.core.rng import Seed, own_randomness
 from motet.core.work import Failed
-from motet.learning.buckets import order_of
 from motet.learning.jobs import Fit, Fitted
-from motet.learning.objectives import Batch
-from motet.learning.optimiser import optimiser_for
-from motet.learning.pack import Pack
-from motet.learning.resident import Resident
-from motet.learning.slate import DeviceSlate, HostSlate, Read, Slate
-from motet.learning.tape import Tape
+from motet.learning.objectives.supervised import Batch
+from motet.learning.packed.cuda_graphs import Tape
+from motet.learning.packed.device_dataset import Resident
+from motet.learning.packed.packed_model import Pack
+from motet.learning.training.batch_order import order_of
+from motet.learning.training.optimizer import optimiser_for
+from motet.learning.training.step_schedule import DeviceSlate, HostSlate, Read, Slate
 
 _RUNGS = 8  # finished clients are kept in a recorded step, at rate 0, until an eighth of the pack can leave
 

@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from motet.core.params import Params
-from motet.learning.masks import masked_attention
-from motet.learning.model import Model, inputs_of, over_same_tensors
-from motet.learning.objectives import Batch
-from motet.learning.twins import Crowd, in_products_only, set_twins
-from motet.learning.words import table_of
+from motet.learning.modules.model import Model, inputs_of, over_same_tensors
+from motet.learning.objectives.supervised import Batch
+from motet.learning.packed.attention_workarounds import masked_attention
+from motet.learning.packed.packed_layers import Crowd, in_products_only, set_twins
+from motet.learning.packed.sparse_embedding import table_of
 
 # plain: one client, the model as it is. twins: leaf layers become batched kernels. vmap: the whole forward is vectorised,
 # for models that hold parameters outside leaf layers.

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from motet.learning.jobs import Fit, Momenta
-from motet.learning.pack import Pack
+from motet.learning.packed.packed_model import Pack
 
 _NUMBERS = count(1)  # no two optimisers have one, so that a recorded step never moves the tensors of one that is gone
 _MOMENTS = {"sgd": ("momentum_buffer",), "adamw": ("exp_avg", "exp_avg_sq")}

@@ -14,12 +14,12 @@ import torch
 from torch import Tensor
 
 from motet.core.rng import Seed
-from motet.learning.columns import Columns
-from motet.learning.features import Examples
+from motet.learning.data.features import Examples
 from motet.learning.jobs import Course, Fit
-from motet.learning.objectives import Batch
-from motet.learning.pack import Pack
-from motet.learning.resident import Resident
+from motet.learning.objectives.supervised import Batch
+from motet.learning.packed.device_columns import Columns
+from motet.learning.packed.device_dataset import Resident
+from motet.learning.packed.packed_model import Pack
 
 Read = Callable[[Examples, np.ndarray], Mapping[str, Tensor]]
 Orders = Sequence[Sequence[np.ndarray]]  # by client, by step: the examples' places

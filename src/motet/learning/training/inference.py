@@ -10,9 +10,9 @@ import torch
 from torch import Tensor, nn
 
 from motet.learning.jobs import Infer, Readings
-from motet.learning.pack import Pack
-from motet.learning.resident import Resident, step_up
-from motet.learning.slate import Read
+from motet.learning.packed.device_dataset import Resident, step_up
+from motet.learning.packed.packed_model import Pack
+from motet.learning.training.step_schedule import Read
 
 
 def infer(job: Infer, pack: Pack, read: Read, half: bool = False) -> Readings:

@@ -6,8 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from motet.learning.features import Features, Ragged
-from motet.learning.prefix import Prefix
+from motet.learning.data.features import Features, Ragged
+from motet.learning.modules.frozen_prefix import Prefix
 
 Widths = tuple[tuple[str, int], ...]  # of the ragged columns of one batch
 

@@ -26,12 +26,12 @@ from torch import Tensor
 from motet.core import errors
 from motet.core.errors import MotetError, RunError
 from motet.core.work import Failed, Job
-from motet.learning.arena import Arena
-from motet.learning.bench import Alone, Scratch
-from motet.learning.features import NOTHING, Features
-from motet.learning.infer import joined
+from motet.learning.data.features import NOTHING, Features
+from motet.learning.executors.serial_executor import Alone, Scratch
+from motet.learning.executors.shared_memory import Arena
 from motet.learning.jobs import Fit, Fitted, Infer
-from motet.learning.model import Model
+from motet.learning.modules.model import Model
+from motet.learning.training.inference import joined
 from motet.wire.pack import Bulk, frame, from_buffer, pack, raw, split, unframe, unpack
 
 _ORDER = struct.Struct("<qqq")  # the job's number, where it lies in the arena, how long it is

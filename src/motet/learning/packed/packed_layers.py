@@ -114,7 +114,7 @@ class _Norms(torch.autograd.Function):
 @cache
 def _kernels(device: torch.device) -> ModuleType | None:
     try:
-        found = import_module("motet.learning.kernels")
+        found = import_module("motet.learning.packed.triton_kernels")
         found.try_out(device)
     except ImportError:  # Triton comes with torch for GPUs, but not on every system
         return None

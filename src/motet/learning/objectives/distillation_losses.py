@@ -14,7 +14,7 @@ from torch import Tensor
 
 from motet.core.errors import ConfigError
 from motet.core.messages import message
-from motet.learning.objectives import Batch, Forward
+from motet.learning.objectives.supervised import Batch, Forward
 
 
 @message

@@ -1,0 +1,1 @@
+"""Tokenized examples and the corruptions that denoising objectives train on."""

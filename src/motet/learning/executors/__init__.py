@@ -1,0 +1,1 @@
+"""Run jobs: one by one, in worker processes, or packed on a GPU."""

@@ -1,0 +1,1 @@
+"""A model with its frozen weights, and the frozen prefix whose outputs are cached."""

@@ -1,0 +1,1 @@
+"""Losses that models train on, and readouts that inference keeps."""
