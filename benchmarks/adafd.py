@@ -22,7 +22,7 @@ from matplotlib.ticker import MaxNLocator
 
 from motet.benchmark.session import Asked, Benchmark
 from motet.benchmark.suite import load_suite
-from motet.experiment.record import Row, read_record
+from motet.experiment.loop.metrics_log import Row, read_record
 
 SIZES = {"same": "one architecture", "fewer": "fewer texts", "unlike": "different architectures, fewer texts"}
 MEASURES = {"f1_weighted": "weighted F1", "loss": "cross-entropy"}

@@ -19,8 +19,8 @@ import torch
 
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.experiment.build import build_task
-from motet.experiment.config import Choice
+from motet.experiment.build.builders import build_task
+from motet.experiment.recipe.run_config import Choice
 from motet.learning.data.features import Examples
 from motet.learning.executors.packed_executor import Together
 from motet.learning.executors.serial_executor import Alone

@@ -24,9 +24,9 @@ import torch
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
 from motet.datasets.store import open_store, write_store
-from motet.experiment.build import build_task
-from motet.experiment.config import Choice
-from motet.experiment.features import cached_features
+from motet.experiment.build.builders import build_task
+from motet.experiment.build.feature_cache import cached_features
+from motet.experiment.recipe.run_config import Choice
 from motet.learning.data.features import Examples
 from motet.learning.executors.serial_executor import Alone
 from motet.learning.jobs import Infer

@@ -237,7 +237,7 @@ def actors(count: int) -> Iterator[Bench]:
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     import ray
 
-    from motet.experiment.actors import Actor, RayBench
+    from motet.experiment.deploy.ray_executor import Actor, RayBench
 
     class Mirroring(Actor):  # its own way to move jobs, and nothing to build
         def __init__(self) -> None:

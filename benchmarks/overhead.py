@@ -23,9 +23,9 @@ from benchmarks.workload import Workload
 from motet.algorithms import fedavg
 from motet.core.program import Round
 from motet.core.script import play
-from motet.experiment.memory import PeakMemory
-from motet.experiment.plan import Plan
-from motet.experiment.run import Running
+from motet.experiment.build.run_plan import Plan
+from motet.experiment.loop.peak_memory import PeakMemory
+from motet.experiment.loop.run_loop import Running
 from motet.learning.executors.process_executor import Workers
 from motet.learning.executors.serial_executor import Scratch
 from motet.learning.solver import Solver

@@ -178,8 +178,8 @@ def with_training(model: str, clients: int, examples: int, rounds: int, protocol
     from benchmarks.overhead import SOLVER
     from benchmarks.workload import Workload
     from motet.algorithms import fedavg
-    from motet.experiment.plan import Plan
-    from motet.experiment.run import Running
+    from motet.experiment.build.run_plan import Plan
+    from motet.experiment.loop.run_loop import Running
     from motet.learning.executors.process_executor import Workers, default_count
     from motet.report.progress import Silent
 

@@ -33,8 +33,8 @@ from benchmarks.workload import Workload
 from motet.algorithms import fedavg
 from motet.core.program import Round
 from motet.core.script import play
-from motet.experiment.plan import Plan
-from motet.experiment.run import Running
+from motet.experiment.build.run_plan import Plan
+from motet.experiment.loop.run_loop import Running
 from motet.learning.executors.packed_executor import Together
 from motet.learning.solver import Solver
 from motet.report.progress import Silent

@@ -11,7 +11,7 @@ import transformers
 
 from motet.core.rng import Seed, own_randomness
 from motet.datasets.corpus import Corpus
-from motet.experiment.federation import Federation, Members, arranged
+from motet.experiment.build.federation import Federation, Members, arranged
 from motet.learning.data.features import Features, Ragged
 from motet.learning.modules.model import Model
 from motet.learning.solver import Solver

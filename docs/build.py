@@ -66,7 +66,7 @@ def _usage(parameter: Any) -> str:
 
 def recipe_keys() -> str:
     """Every section of a recipe, its keys, defaults and what the code says beside them."""
-    from motet.experiment.config import Config
+    from motet.experiment.recipe.run_config import Config
 
     lines = [
         "# Recipes",
@@ -116,8 +116,8 @@ def tables() -> str:
     """All there is to choose from, with the options of each entry."""
     from motet.algorithms import ALGORITHMS
     from motet.codecs import CODECS
-    from motet.experiment.catalogue import TABLES, catalogue
-    from motet.experiment.options import options_of
+    from motet.experiment.commands.listings import TABLES, catalogue
+    from motet.experiment.recipe.config_parsing import options_of
     from motet.partitions import PARTITIONS
     from motet.tasks import TASKS
 

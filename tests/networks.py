@@ -17,9 +17,9 @@ from typing import Any
 import torch
 
 from motet.core.program import Algorithm, Round
-from motet.experiment.federation import Federation
-from motet.experiment.plan import Plan
-from motet.experiment.run import Running
+from motet.experiment.build.federation import Federation
+from motet.experiment.build.run_plan import Plan
+from motet.experiment.loop.run_loop import Running
 from motet.learning.executors.serial_executor import Alone
 from motet.report.progress import Silent
 from motet.transport.chunks import Assembly, Parcel

@@ -12,13 +12,13 @@ from motet.core.rng import Seed
 from motet.core.work import Bench
 from motet.datasets.corpus import Corpus
 from motet.datasets.load import DataChoice, load_corpus
-from motet.experiment.build import InProcessOptions, device_of, make_bench, make_federation
-from motet.experiment.config import Choice, CohortChoice, Evaluation
-from motet.experiment.export import save_model
-from motet.experiment.federation import Federation
-from motet.experiment.plan import Participants, Plan
-from motet.experiment.run import Result
-from motet.experiment.run import run as run_plan
+from motet.experiment.build.builders import InProcessOptions, device_of, make_bench, make_federation
+from motet.experiment.build.federation import Federation
+from motet.experiment.build.run_plan import Participants, Plan
+from motet.experiment.commands.model_export import save_model
+from motet.experiment.loop.run_loop import Result
+from motet.experiment.loop.run_loop import run as run_plan
+from motet.experiment.recipe.run_config import Choice, CohortChoice, Evaluation
 from motet.learning.executors.serial_executor import Alone, Scratch
 from motet.models.load import ModelChoice
 from motet.report.progress import Silent, Watch

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.entries import ON_A_BACKBONE
 
-from motet.experiment.federation import Federation
+from motet.experiment.build.federation import Federation
 
 
 @pytest.fixture

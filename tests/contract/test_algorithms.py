@@ -18,9 +18,9 @@ from motet.core.program import Algorithm, Round
 from motet.core.script import Exchange, Script, gather, offered, play, under, work
 from motet.core.weighted import RunningSum, Weighted
 from motet.core.work import Work
-from motet.experiment.federation import Federation
-from motet.experiment.plan import Plan
-from motet.experiment.run import Running
+from motet.experiment.build.federation import Federation
+from motet.experiment.build.run_plan import Plan
+from motet.experiment.loop.run_loop import Running
 from motet.learning.executors.serial_executor import Alone
 from motet.learning.solver import Solver
 from motet.optim import Apply

@@ -23,11 +23,11 @@ from motet.core.layers import Layers
 from motet.core.params import Params
 from motet.core.program import Round
 from motet.core.script import gather, play
-from motet.experiment.build import build_federation, build_secure
-from motet.experiment.config import Choice, Config
-from motet.experiment.federation import Federation
-from motet.experiment.run import Running
-from motet.experiment.shelf import Shelf
+from motet.experiment.build.builders import build_federation, build_secure
+from motet.experiment.build.federation import Federation
+from motet.experiment.loop.param_offload import Shelf
+from motet.experiment.loop.run_loop import Running
+from motet.experiment.recipe.run_config import Choice, Config
 from motet.learning.jobs import Momenta
 from motet.learning.objectives.atc_objectives import Contrasted
 from motet.learning.objectives.supervised import CrossEntropy

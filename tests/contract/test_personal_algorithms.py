@@ -15,8 +15,8 @@ from motet.algorithms.fedsplit import split
 from motet.core.errors import ConfigError, LayoutError
 from motet.core.layers import Layers
 from motet.core.params import Params
-from motet.experiment.federation import Federation
-from motet.experiment.run import Running
+from motet.experiment.build.federation import Federation
+from motet.experiment.loop.run_loop import Running
 from motet.learning.solver import Solver
 from motet.optim import Adam, Apply, Yogi
 

@@ -15,10 +15,10 @@ from motet.algorithms.phases import Phase, Phases
 from motet.core.errors import ConfigError
 from motet.core.layers import Layers
 from motet.core.program import Algorithm
-from motet.experiment.config import Checkpointing
-from motet.experiment.federation import Federation
-from motet.experiment.plan import Plan
-from motet.experiment.run import Result, Running, run
+from motet.experiment.build.federation import Federation
+from motet.experiment.build.run_plan import Plan
+from motet.experiment.loop.run_loop import Result, Running, run
+from motet.experiment.recipe.run_config import Checkpointing
 from motet.learning.executors.serial_executor import Alone
 from motet.learning.solver import Solver
 from motet.report.progress import Silent

@@ -14,9 +14,9 @@ from motet.core.program import Round, Start
 from motet.core.rng import Seed
 from motet.core.script import ClientId, Script, gather, play, work
 from motet.core.work import Work
-from motet.experiment.build import build_federation
-from motet.experiment.config import Config
-from motet.experiment.federation import Federation
+from motet.experiment.build.builders import build_federation
+from motet.experiment.build.federation import Federation
+from motet.experiment.recipe.run_config import Config
 from motet.learning.context import Context
 from motet.learning.data.features import Examples
 from motet.learning.executors.serial_executor import Alone

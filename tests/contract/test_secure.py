@@ -15,11 +15,11 @@ from motet.core.errors import ConfigError, PrivacyError
 from motet.core.layers import Layers
 from motet.core.program import Algorithm
 from motet.core.script import offered, play
-from motet.experiment.build import build_privacy, build_secure
-from motet.experiment.config import Choice, Config, Evaluation
-from motet.experiment.federation import Federation
-from motet.experiment.plan import Plan
-from motet.experiment.run import Running, run
+from motet.experiment.build.builders import build_privacy, build_secure
+from motet.experiment.build.federation import Federation
+from motet.experiment.build.run_plan import Plan
+from motet.experiment.loop.run_loop import Running, run
+from motet.experiment.recipe.run_config import Choice, Config, Evaluation
 from motet.learning.executors.serial_executor import Alone
 from motet.learning.solver import Solver
 from motet.privacy import central, distributed

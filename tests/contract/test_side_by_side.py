@@ -13,11 +13,11 @@ from motet.core.rng import Seed
 from motet.core.script import play
 from motet.core.work import Bench
 from motet.datasets.load import DATASETS
-from motet.experiment.build import build_federation, make_federation
-from motet.experiment.config import Choice, Config
-from motet.experiment.federation import Federation
-from motet.experiment.plan import Plan
-from motet.experiment.run import Running
+from motet.experiment.build.builders import build_federation, make_federation
+from motet.experiment.build.federation import Federation
+from motet.experiment.build.run_plan import Plan
+from motet.experiment.loop.run_loop import Running
+from motet.experiment.recipe.run_config import Choice, Config
 from motet.learning.executors.packed_executor import Together
 from motet.learning.executors.serial_executor import Alone
 from motet.learning.solver import Solver

@@ -78,7 +78,7 @@ def test_the_reference_names_every_command_key_and_entry(site: Path) -> None:
     import dataclasses
 
     from motet.algorithms import ALGORITHMS
-    from motet.experiment.config import Config
+    from motet.experiment.recipe.run_config import Config
     from motet.partitions import PARTITIONS
 
     commands = (site / "reference" / "commands.html").read_text("utf-8")

@@ -14,13 +14,13 @@ import torch
 from safetensors.torch import load_file
 
 from motet.core.errors import ConfigError
-from motet.experiment.build import InProcessOptions, build_algorithm, device_of, make_bench
-from motet.experiment.cluster import MpiOptions, device_for
-from motet.experiment.config import Config
-from motet.experiment.plan import Plan
-from motet.experiment.recipe import load_recipe
-from motet.experiment.run import Running
-from motet.experiment.session import federations_of, perform
+from motet.experiment.build.builders import InProcessOptions, build_algorithm, device_of, make_bench
+from motet.experiment.build.run_plan import Plan
+from motet.experiment.commands.run_folder import federations_of, perform
+from motet.experiment.deploy.mpi_launch import MpiOptions, device_for
+from motet.experiment.loop.run_loop import Running
+from motet.experiment.recipe.recipe_files import load_recipe
+from motet.experiment.recipe.run_config import Config
 from motet.learning.executors.serial_executor import Alone, Scratch
 from motet.report.progress import Silent
 from motet.wire import pack
@@ -83,7 +83,7 @@ def planned() -> tuple[Config, Plan]:
 @pytest.fixture(scope="module")
 def actors(planned: tuple[Config, Plan]) -> Iterator[Any]:
     """A bench of two."""
-    from motet.experiment.actors import RayOptions, ray_bench
+    from motet.experiment.deploy.ray_executor import RayOptions, ray_bench
 
     os.environ["RAY_TMPDIR"] = "/tmp"  # its sockets' names may not be long
     config, plan = planned

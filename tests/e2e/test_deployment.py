@@ -15,8 +15,8 @@ import yaml
 from safetensors.torch import load_file
 from tests.networks import free_port
 
-from motet.experiment.recipe import load_recipe
-from motet.experiment.session import perform
+from motet.experiment.commands.run_folder import perform
+from motet.experiment.recipe.recipe_files import load_recipe
 from motet.report.status import read_status
 
 SETTINGS = ["rounds=5", "data.limit=300", "data.test_limit=40", "partition.clients=4", "patience.absence=300"]

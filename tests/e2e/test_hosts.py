@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from motet.experiment.recipe import load_recipe
-from motet.experiment.session import perform
+from motet.experiment.commands.run_folder import perform
+from motet.experiment.recipe.recipe_files import load_recipe
 
 SETTINGS = ["rounds=6", "data.limit=300", "data.test_limit=40", "partition.clients=4", "patience.absence=300", "device=cpu"]
 HOSTS = {"server": "10.77.31.1", "north": "10.77.31.2", "south": "10.77.31.3"}

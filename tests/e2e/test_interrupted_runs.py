@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from motet.experiment.checkpoint import Checkpoint
+from motet.experiment.loop.checkpoint import Checkpoint
 from motet.wire import pack, unpack
 
 ROUNDS = 6

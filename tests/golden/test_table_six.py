@@ -11,7 +11,7 @@ from motet.algorithms.fedavg import FedAvg
 from motet.codecs import CODECS, Chain, Channel
 from motet.core.layers import Layers
 from motet.core.params import Layout
-from motet.experiment.accounting import round_cost
+from motet.experiment.build.traffic_estimate import round_cost
 from motet.learning.modules.model import Model
 from motet.models.anatomy import anatomy_of
 

@@ -16,8 +16,8 @@ from motet.algorithms import fedavg, isolated
 from motet.core.errors import ConfigError, RunError
 from motet.core.params import Params
 from motet.core.weighted import Weighted
-from motet.experiment.federation import Federation
-from motet.experiment.run import Running
+from motet.experiment.build.federation import Federation
+from motet.experiment.loop.run_loop import Running
 from motet.learning.solver import Solver
 from motet.privacy import distributed
 from motet.secure import SECURE

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
 from motet.datasets.toy import toy_classification, toy_regression
-from motet.experiment.config import Choice
-from motet.experiment.division import divided
+from motet.experiment.build.partition_builder import divided
+from motet.experiment.recipe.run_config import Choice
 from motet.partitions import PARTITIONS, Partition, drift, label, label_quantity, natural, quantity, uniform
 from motet.partitions.dirichlet import deal, largest_remainder, mixtures
 from motet.partitions.file import read_partition, write_partition

@@ -13,10 +13,10 @@ from tests.sizes import SMALL
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.experiment.build import make_federation
-from motet.experiment.config import Choice
-from motet.experiment.export import save_model
-from motet.experiment.federation import Federation
+from motet.experiment.build.builders import make_federation
+from motet.experiment.build.federation import Federation
+from motet.experiment.commands.model_export import save_model
+from motet.experiment.recipe.run_config import Choice
 from motet.learning.executors.packed_executor import Together
 from motet.learning.executors.serial_executor import Alone
 from motet.learning.jobs import Fit

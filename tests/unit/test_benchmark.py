@@ -30,8 +30,8 @@ from motet.benchmark.story import stories_of
 from motet.benchmark.suite import Suite, chosen, load_suite, suite_of, suites
 from motet.benchmark.tables import Entry
 from motet.core.errors import ConfigError, RunError
-from motet.experiment.config import Choice, CohortChoice, Config
-from motet.experiment.record import Record, write_items, write_json
+from motet.experiment.loop.metrics_log import Record, write_items, write_json
+from motet.experiment.recipe.run_config import Choice, CohortChoice, Config
 from motet.report.grid import GridLines
 from motet.tasks.tallies import by_class, with_tallies
 from motet.transport.mailbox import Traffic

@@ -16,11 +16,11 @@ from motet.core.params import Params
 from motet.core.rng import Seed
 from motet.core.work import Job
 from motet.datasets.corpus import Corpus
-from motet.experiment.build import make_federation
-from motet.experiment.config import Choice
-from motet.experiment.federation import Federation
-from motet.experiment.plan import Plan
-from motet.experiment.run import Running
+from motet.experiment.build.builders import make_federation
+from motet.experiment.build.federation import Federation
+from motet.experiment.build.run_plan import Plan
+from motet.experiment.loop.run_loop import Running
+from motet.experiment.recipe.run_config import Choice
 from motet.learning.executors.packed_executor import Together
 from motet.learning.executors.process_executor import Workers
 from motet.learning.executors.serial_executor import Alone, Scratch

@@ -8,10 +8,10 @@ import yaml
 from motet.algorithms.fedavg import FedAvg
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
-from motet.experiment.build import build_algorithm, build_channel, build_secure, device_of, resolved
-from motet.experiment.cohorts import pick
-from motet.experiment.config import Choice, CohortChoice, Config
-from motet.experiment.recipe import baseline_of, load_recipe, merged, recipes
+from motet.experiment.build.builders import build_algorithm, build_channel, build_secure, device_of, resolved
+from motet.experiment.loop.client_sampling import pick
+from motet.experiment.recipe.recipe_files import baseline_of, load_recipe, merged, recipes
+from motet.experiment.recipe.run_config import Choice, CohortChoice, Config
 from motet.optim import Adam, Momentum
 from motet.partitions.partition import Numbered
 

@@ -7,9 +7,9 @@ import pytest
 
 from motet.core.rng import Seed
 from motet.datasets.toy import toy_qa
-from motet.experiment.build import make_federation
-from motet.experiment.config import Choice
-from motet.experiment.federation import Federation
+from motet.experiment.build.builders import make_federation
+from motet.experiment.build.federation import Federation
+from motet.experiment.recipe.run_config import Choice
 from motet.learning.data.denoising import Marks, infilled, masked, noised, passages, permuted
 from motet.learning.data.features import Examples, Features, Ragged
 from motet.learning.objectives.supervised import IGNORED

@@ -16,13 +16,13 @@ from motet.benchmark.readings import Reading
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.datasets.toy import toy_classification
-from motet.experiment.build import build_federation, make_federation
-from motet.experiment.config import Choice, Config
-from motet.experiment.federation import Federation
-from motet.experiment.record import DEV_ITEMS, Record, read_items, read_record
-from motet.experiment.run import Running
-from motet.experiment.scores import best_round, chosen_by_dev
-from motet.experiment.session import load_config, perform
+from motet.experiment.build.builders import build_federation, make_federation
+from motet.experiment.build.federation import Federation
+from motet.experiment.commands.run_folder import load_config, perform
+from motet.experiment.loop.metrics_log import DEV_ITEMS, Record, read_items, read_record
+from motet.experiment.loop.run_loop import Running
+from motet.experiment.loop.scores import best_round, chosen_by_dev
+from motet.experiment.recipe.run_config import Choice, Config
 from motet.models.load import ModelChoice
 from motet.partitions.dev import with_dev
 from motet.partitions.partition import Partition, Shares

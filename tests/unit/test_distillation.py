@@ -28,14 +28,14 @@ from motet.core.rng import Seed
 from motet.core.script import Remark, offers, play, under
 from motet.core.work import Failed, Job
 from motet.datasets.corpus import Corpus
-from motet.experiment.accounting import moved_in_a_round
-from motet.experiment.build import build_algorithm, build_federation, build_privacy, make_federation
-from motet.experiment.check import rehearse
-from motet.experiment.config import Choice, Config, Evaluation
-from motet.experiment.federation import Federation
-from motet.experiment.plan import Plan
-from motet.experiment.recipe import baseline_of, load_recipe
-from motet.experiment.run import Running
+from motet.experiment.build.builders import build_algorithm, build_federation, build_privacy, make_federation
+from motet.experiment.build.federation import Federation
+from motet.experiment.build.run_plan import Plan
+from motet.experiment.build.traffic_estimate import moved_in_a_round
+from motet.experiment.commands.dry_run import rehearse
+from motet.experiment.loop.run_loop import Running
+from motet.experiment.recipe.recipe_files import baseline_of, load_recipe
+from motet.experiment.recipe.run_config import Choice, Config, Evaluation
 from motet.learning.executors.serial_executor import Alone
 from motet.learning.jobs import Course, Fit, Infer
 from motet.learning.solver import Solver

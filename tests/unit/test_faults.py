@@ -10,9 +10,9 @@ import torch
 from motet.algorithms import fedavg
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
-from motet.experiment.federation import Federation
-from motet.experiment.plan import Plan
-from motet.experiment.run import Running
+from motet.experiment.build.federation import Federation
+from motet.experiment.build.run_plan import Plan
+from motet.experiment.loop.run_loop import Running
 from motet.learning.executors.serial_executor import Alone
 from motet.learning.solver import Solver
 from motet.report.progress import Silent

@@ -8,9 +8,9 @@ import torch
 
 from motet.core.rng import Seed
 from motet.datasets.load import DATASETS
-from motet.experiment import features as cache
-from motet.experiment.build import build_task, vocabulary_texts
-from motet.experiment.config import Choice
+from motet.experiment.build.builders import build_task, vocabulary_texts
+from motet.experiment.build.builders import feature_cache as cache
+from motet.experiment.recipe.run_config import Choice
 from motet.learning.data.features import Ragged
 from motet.models.load import ModelChoice, load_model
 

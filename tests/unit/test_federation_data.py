@@ -15,9 +15,9 @@ from motet.algorithms import fedavg
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
 from motet.datasets.toy import toy_classification, toy_lm
-from motet.experiment.build import make_federation
-from motet.experiment.config import Choice
-from motet.experiment.federation import Federation
+from motet.experiment.build.builders import make_federation
+from motet.experiment.build.federation import Federation
+from motet.experiment.recipe.run_config import Choice
 from motet.learning.solver import Solver
 from motet.models.load import ModelChoice
 

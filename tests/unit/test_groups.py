@@ -15,13 +15,13 @@ from tests.sizes import SMALL
 from motet.algorithms import centralised, fedavg, isolated
 from motet.core.errors import ConfigError
 from motet.core.params import Params, common
-from motet.experiment.build import build_federation
-from motet.experiment.check import rehearse
-from motet.experiment.config import Config, Evaluation
-from motet.experiment.federation import Federation, Medley
-from motet.experiment.plan import plan_of
-from motet.experiment.run import Running
-from motet.experiment.session import export_models, perform
+from motet.experiment.build.builders import build_federation
+from motet.experiment.build.federation import Federation, Medley
+from motet.experiment.build.run_plan import plan_of
+from motet.experiment.commands.dry_run import rehearse
+from motet.experiment.commands.run_folder import export_models, perform
+from motet.experiment.loop.run_loop import Running
+from motet.experiment.recipe.run_config import Config, Evaluation
 from motet.learning.executors.serial_executor import Alone
 from motet.learning.solver import Solver
 from motet.report.progress import Silent

@@ -11,7 +11,7 @@ import torch
 from motet.core.params import Params
 from motet.core.script import Exchange
 from motet.core.weighted import RunningSum, Weighted
-from motet.experiment.interim import Interim
+from motet.experiment.loop.exchange_log import Interim
 from motet.transport.mailbox import Mailbox
 from motet.transport.messages import Reply, Request
 

@@ -9,11 +9,11 @@ import torch
 from motet.algorithms import fedavg
 from motet.core.rng import Seed
 from motet.datasets.load import DATASETS
-from motet.experiment.build import make_federation
-from motet.experiment.config import Choice, Evaluation
-from motet.experiment.plan import Plan
-from motet.experiment.record import read_items, write_items
-from motet.experiment.run import run
+from motet.experiment.build.builders import make_federation
+from motet.experiment.build.run_plan import Plan
+from motet.experiment.loop.metrics_log import read_items, write_items
+from motet.experiment.loop.run_loop import run
+from motet.experiment.recipe.run_config import Choice, Evaluation
 from motet.learning.context import Judgement
 from motet.learning.executors.serial_executor import Alone
 from motet.models.load import ModelChoice

@@ -103,7 +103,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
 
 
 def test_memories_and_packs_share_a_device_and_leave_some_of_it(monkeypatch: pytest.MonkeyPatch) -> None:
-    from motet.experiment import run
+    from motet.experiment.loop import run_loop as run
 
     free = {"cuda": 32 * 2**30, "cpu": 64 * 2**30}
     monkeypatch.setattr(run, "spare_on", lambda device: free[device.type])

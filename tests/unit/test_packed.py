@@ -20,8 +20,8 @@ from motet.core.params import Params
 from motet.core.rng import Seed
 from motet.core.work import Failed
 from motet.datasets.corpus import Corpus
-from motet.experiment.build import make_federation
-from motet.experiment.config import Choice
+from motet.experiment.build.builders import make_federation
+from motet.experiment.recipe.run_config import Choice
 from motet.learning.data.features import Examples, Features, Ragged
 from motet.learning.executors.packed_executor import Together
 from motet.learning.executors.serial_executor import Alone

@@ -15,7 +15,7 @@ from tests.sizes import SMALL
 from tests.unit.test_packed import Keys, gap, keys_of, together
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from motet.experiment.federation import Federation
+from motet.experiment.build.federation import Federation
 from motet.learning.data.features import Examples, Ragged
 from motet.learning.executors.packed_executor import Together
 from motet.learning.executors.process_executor import Workers

@@ -7,7 +7,7 @@ from motet.core.errors import LayoutError, RunError
 from motet.core.layers import Layers
 from motet.core.params import Params
 from motet.core.weighted import RunningSum, Weighted
-from motet.experiment.federation import Federation
+from motet.experiment.build.federation import Federation
 
 
 def pair() -> tuple[Params, Params]:

@@ -13,8 +13,8 @@ from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
 from motet.datasets.toy import toy_classification, toy_qa, toy_seq2seq, toy_tagging
-from motet.experiment.config import Choice
-from motet.experiment.division import divided
+from motet.experiment.build.partition_builder import divided
+from motet.experiment.recipe.run_config import Choice
 from motet.partitions import (
     clusters,
     drift,

@@ -18,11 +18,11 @@ from motet.core.params import Params
 from motet.core.rng import Seed
 from motet.core.script import play, under
 from motet.core.weighted import Weighted
-from motet.experiment.build import build_privacy
-from motet.experiment.config import CohortChoice, Config
-from motet.experiment.federation import Federation
-from motet.experiment.plan import Plan
-from motet.experiment.run import Running, run
+from motet.experiment.build.builders import build_privacy
+from motet.experiment.build.federation import Federation
+from motet.experiment.build.run_plan import Plan
+from motet.experiment.loop.run_loop import Running, run
+from motet.experiment.recipe.run_config import CohortChoice, Config
 from motet.learning.executors.serial_executor import Alone
 from motet.learning.solver import Solver
 from motet.privacy import central, local

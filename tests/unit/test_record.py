@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from motet.experiment.record import Record, means, reached
+from motet.experiment.loop.metrics_log import Record, means, reached
 from motet.transport.mailbox import Traffic
 
 

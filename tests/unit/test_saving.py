@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from motet.experiment.run import Running
+from motet.experiment.loop.run_loop import Running
 
 
 @pytest.mark.parametrize(
@@ -23,7 +23,7 @@ from motet.experiment.run import Running
 def test_keeping_a_run_takes_little_of_its_time(
     seconds: float, saving: float, since: float, worth: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("motet.experiment.run.time", SimpleNamespace(monotonic=lambda: 1000.0))
+    monkeypatch.setattr("motet.experiment.loop.run_loop.time", SimpleNamespace(monotonic=lambda: 1000.0))
     running: Any = SimpleNamespace(
         plan=SimpleNamespace(checkpoint=SimpleNamespace(seconds=seconds)), saved=1000.0 - since, saving=saving
     )

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from motet.core.errors import ConfigError
-from motet.experiment.config import Config
-from motet.experiment.deploy import serve
-from motet.experiment.serve import Book, NetworkOptions, open_office
-from motet.experiment.silo import Own, fingerprint_of, own_data, own_federation
+from motet.experiment.deploy.remote_client import Own, fingerprint_of, own_data, own_federation
+from motet.experiment.deploy.serve_join import serve
+from motet.experiment.deploy.server import Book, NetworkOptions, open_office
+from motet.experiment.recipe.run_config import Config
 
 TOY = {"data": {"name": "toy-classification", "limit": 60, "test_limit": 24}, "model": {"name": "tiny", "max_tokens": 16}}
 

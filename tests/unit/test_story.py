@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
-from motet.experiment.recipe import load_recipe
-from motet.experiment.session import perform
-from motet.experiment.story import Story, story_of
+from motet.experiment.commands.report_data import Story, story_of
+from motet.experiment.commands.run_folder import perform
+from motet.experiment.recipe.recipe_files import load_recipe
 
 
 @pytest.fixture(scope="module")

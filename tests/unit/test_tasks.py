@@ -16,8 +16,8 @@ from motet.core.errors import ConfigError, DataError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
 from motet.datasets.load import DATASETS
-from motet.experiment.build import build_task, make_federation
-from motet.experiment.config import Choice
+from motet.experiment.build.builders import build_task, make_federation
+from motet.experiment.recipe.run_config import Choice
 from motet.learning.data.features import Examples, Features, Ragged
 from motet.learning.modules.model import Model
 from motet.learning.objectives.supervised import TokenCrossEntropy, token_losses

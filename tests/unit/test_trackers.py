@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from motet.core.errors import ConfigError
-from motet.experiment.config import Config
-from motet.experiment.track import tracked
+from motet.experiment.loop.tracking import tracked
+from motet.experiment.recipe.run_config import Config
 from motet.report.progress import Silent
 from motet.transport.mailbox import Traffic
 

@@ -16,7 +16,7 @@ from motet.core.errors import RunError
 from motet.core.params import Params
 from motet.core.rng import Seed, own_randomness
 from motet.core.work import Failed
-from motet.experiment.federation import Federation
+from motet.experiment.build.federation import Federation
 from motet.learning.data.features import Examples, Features, Ragged
 from motet.learning.executors.process_executor import Workers
 from motet.learning.executors.serial_executor import Alone, Scratch

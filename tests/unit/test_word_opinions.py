@@ -18,9 +18,9 @@ from motet.algorithms.public import WordsOfTexts, public_of
 from motet.core.errors import RunError
 from motet.core.params import Params
 from motet.datasets.corpus import Corpus
-from motet.experiment.build import build_federation
-from motet.experiment.config import Config
-from motet.experiment.federation import Federation
+from motet.experiment.build.builders import build_federation
+from motet.experiment.build.federation import Federation
+from motet.experiment.recipe.run_config import Config
 from motet.learning.objectives.distillation_losses import Divergence, SquaredDistance, TaughtCrossEntropy
 from motet.learning.solver import Solver
 

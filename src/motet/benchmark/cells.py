@@ -11,11 +11,11 @@ from typing import Any
 
 from motet.benchmark.suite import Suite, chosen
 from motet.core.errors import ConfigError
-from motet.experiment.build import build_algorithm, build_channel, build_privacy, build_secure
-from motet.experiment.config import Config
-from motet.experiment.division import strategy_of
-from motet.experiment.recipe import merged
-from motet.experiment.session import data_key
+from motet.experiment.build.builders import build_algorithm, build_channel, build_privacy, build_secure
+from motet.experiment.build.partition_builder import strategy_of
+from motet.experiment.commands.run_folder import data_key
+from motet.experiment.recipe.recipe_files import merged
+from motet.experiment.recipe.run_config import Config
 
 # What a suite's runs do differently from a person's: a grid has no use for hundreds of models.
 OURS: dict[str, Any] = {"checkpoint": {"seconds": 60, "last": False}, "evaluation": {"items": True}}

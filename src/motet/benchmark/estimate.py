@@ -13,12 +13,12 @@ from motet.benchmark.cells import Run
 from motet.benchmark.readings import Reading
 from motet.benchmark.stock import Stock
 from motet.core.errors import ConfigError
-from motet.experiment.build import build_algorithm, device_of
-from motet.experiment.check import few_steps
-from motet.experiment.config import Config
-from motet.experiment.federation import Federation
-from motet.experiment.memory import PeakMemory
-from motet.experiment.session import sound_plan
+from motet.experiment.build.builders import build_algorithm, device_of
+from motet.experiment.build.federation import Federation
+from motet.experiment.commands.dry_run import few_steps
+from motet.experiment.commands.run_folder import sound_plan
+from motet.experiment.loop.peak_memory import PeakMemory
+from motet.experiment.recipe.run_config import Config
 from motet.learning.executors.memory_budget import spare_on
 from motet.learning.executors.process_executor import default_count
 from motet.learning.executors.serial_executor import Alone, one_thread

@@ -20,8 +20,8 @@ from motet.benchmark.estimate import Estimate
 from motet.benchmark.stock import Stock
 from motet.benchmark.store import TRACE, Store
 from motet.core.errors import MotetError
-from motet.experiment.build import device_of
-from motet.experiment.session import carried_out
+from motet.experiment.build.builders import device_of
+from motet.experiment.commands.run_folder import carried_out
 from motet.learning.executors.memory_budget import take_share
 from motet.learning.executors.process_executor import default_count
 from motet.report.grid import GridWatch

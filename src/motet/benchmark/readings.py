@@ -23,9 +23,18 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from motet.core.errors import ConfigError, meant
-from motet.experiment.config import Config
-from motet.experiment.record import COMMON_ITEMS, DEV_ITEMS, ITEMS, Row, of_one_client, read_items, read_record, spread
-from motet.experiment.scores import LOWER, by_round
+from motet.experiment.loop.metrics_log import (
+    COMMON_ITEMS,
+    DEV_ITEMS,
+    ITEMS,
+    Row,
+    of_one_client,
+    read_items,
+    read_record,
+    spread,
+)
+from motet.experiment.loop.scores import LOWER, by_round
+from motet.experiment.recipe.run_config import Config
 from motet.tasks.tallies import Metric, metric_of_tallies
 
 _AFTER = re.compile(r"(\S+) after (\d+)")

@@ -19,8 +19,8 @@ from motet.benchmark.store import Store
 from motet.benchmark.suite import Suite, load_suite, suite_of
 from motet.benchmark.tables import Told, readings_of, told
 from motet.core.errors import ConfigError
-from motet.experiment.options import fill
-from motet.experiment.record import write_json
+from motet.experiment.loop.metrics_log import write_json
+from motet.experiment.recipe.config_parsing import fill
 from motet.report.grid import duration
 from motet.transport.pages import write_atomically
 

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from motet.experiment.record import write_json
-from motet.experiment.session import load_summary
+from motet.experiment.commands.run_folder import load_summary
+from motet.experiment.loop.metrics_log import write_json
 
 TRACE = "traceback.txt"
 

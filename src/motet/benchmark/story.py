@@ -6,7 +6,7 @@ from typing import Any
 
 from motet.benchmark.session import Benchmark, command, results_of
 from motet.core.errors import ConfigError
-from motet.experiment.story import Story, story_of
+from motet.experiment.commands.report_data import Story, story_of
 
 
 def stories_of(benchmark: Benchmark) -> tuple[list[Story], dict[str, Any]]:

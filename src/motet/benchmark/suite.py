@@ -14,8 +14,8 @@ import yaml
 from motet.benchmark.claims import Claim
 from motet.benchmark.readings import metric_of
 from motet.core.errors import ConfigError, meant
-from motet.experiment.options import fill
-from motet.experiment.recipe import shipped
+from motet.experiment.recipe.config_parsing import fill
+from motet.experiment.recipe.recipe_files import shipped
 
 Changes = Mapping[str, Any]
 

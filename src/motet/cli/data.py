@@ -25,7 +25,7 @@ def data_build(
     layout: Annotated[str, typer.Option(help="motet (columns; fast) or fednlp (as FedNLP publishes its data).")] = "motet",
 ) -> None:
     """Read a corpus once and keep it in one file that loads in seconds: data.path=FILE.h5."""
-    from motet.experiment.data import build_store
+    from motet.experiment.commands.corpus_commands import build_store
 
     typer.echo(build_store(name, source, to, layout, settings or []))
 
@@ -34,6 +34,6 @@ def data_build(
 @guarded
 def data_show(file: Annotated[Path, typer.Argument(help="A store, or any file a recipe's data.path may name.")]) -> None:
     """What is in a corpus: task, rows, columns, labels, clients, a few examples."""
-    from motet.experiment.data import described_corpus
+    from motet.experiment.commands.corpus_commands import described_corpus
 
     typer.echo(described_corpus(file))

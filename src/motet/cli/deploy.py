@@ -37,9 +37,9 @@ def serve(
     from rich.console import Console
 
     from motet.cli.runs import show
-    from motet.experiment.deploy import serve as serve_run
-    from motet.experiment.recipe import load_recipe
-    from motet.experiment.session import load_config, new_folder
+    from motet.experiment.commands.run_folder import load_config, new_folder
+    from motet.experiment.deploy.serve_join import serve as serve_run
+    from motet.experiment.recipe.recipe_files import load_recipe
     from motet.report.progress import watch_for
 
     given = {"bind": bind, "clients": clients, "allow": allow, "key": key, "cert": cert, "ca": ca, "status": status}
@@ -79,12 +79,12 @@ def join(
     quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing but errors.")] = False,
 ) -> None:
     """Take part in a run with your own data, which stays where it is."""
-    from motet.experiment.deploy import dialer, names_of
-    from motet.experiment.deploy import join as join_run
-    from motet.experiment.options import fill
-    from motet.experiment.recipe import load_recipe
-    from motet.experiment.serve import NetworkOptions
-    from motet.experiment.silo import Own, own_data
+    from motet.experiment.deploy.remote_client import Own, own_data
+    from motet.experiment.deploy.serve_join import dialer, names_of
+    from motet.experiment.deploy.serve_join import join as join_run
+    from motet.experiment.deploy.server import NetworkOptions
+    from motet.experiment.recipe.config_parsing import fill
+    from motet.experiment.recipe.recipe_files import load_recipe
 
     names = names_of(name or [])
     config = None if recipe is None else load_recipe(recipe, settings or [])
@@ -109,7 +109,7 @@ def allow(
     """Let clients join: their tokens are printed once; the file keeps only hashes."""
     import yaml
 
-    from motet.experiment.serve import load_allowed
+    from motet.experiment.deploy.server import load_allowed
     from motet.transport.door import hashed, new_token
 
     allowed = load_allowed(str(file)) if file.exists() else {}

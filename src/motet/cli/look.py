@@ -21,7 +21,7 @@ def report(
     """One self-contained HTML page: curves, bytes, fairness, divisions, configuration; opens anywhere, without network."""
     from motet.benchmark.session import default_folder, load_benchmark
     from motet.benchmark.story import stories_of as stories_of_benchmark
-    from motet.experiment.story import stories_of
+    from motet.experiment.commands.report_data import stories_of
     from motet.report.web import write_page
 
     first = folders[0]
@@ -47,7 +47,7 @@ def compare(
     """What differs between two runs: their settings, their results, and whether the difference is more than chance."""
     from rich.console import Console
 
-    from motet.experiment.compare import compared
+    from motet.experiment.commands.compare import compared
     from motet.report.table import differences_table, side_by_side
 
     found = compared(first, second)
@@ -69,7 +69,7 @@ def replay(
     client: Annotated[str, typer.Option(help="The client's name.")],
 ) -> None:
     """Run one client's part of one round again, step by step, and say what came of it: for looking for what went wrong."""
-    from motet.experiment.replay import replayed
+    from motet.experiment.commands.replay import replayed
 
     for line in replayed(folder, round, client):
         typer.echo(line)

@@ -39,8 +39,8 @@ def partition_make(
 
     Further options of a strategy are given as in a recipe: partition.by=length partition.local_test=0.2 data.limit=1000
     """
-    from motet.experiment.config import Choice
-    from motet.experiment.partition import Source, make_partition
+    from motet.experiment.commands.partition_commands import Source, make_partition
+    from motet.experiment.recipe.run_config import Choice
 
     where = Source.of(corpus, source, settings or [], seed)
     named = {"clients": clients, "alpha": alpha, "beta": beta}
@@ -62,8 +62,8 @@ def partition_show(
     to: Annotated[Path | None, typer.Option(help="Folder for the pictures and the page. Default: beside the file.")] = None,
 ) -> None:
     """Numbers, and pictures as PNG and in one HTML page: distances between clients, labels, sizes, texts."""
-    from motet.experiment.partition import Source, opened_partition, told
-    from motet.experiment.portrait import portray
+    from motet.experiment.commands.partition_commands import Source, opened_partition, told
+    from motet.experiment.commands.partition_report import portray
 
     given = None if corpus is None else Source.of(corpus, source, settings or [], seed)
     made, read = opened_partition(file, name, given)
@@ -86,8 +86,8 @@ def partition_figure(
 ) -> None:
     """A figure of the papers for a corpus: distances or labels at four α, sizes at four β, domains in the plane."""
     from motet.core import rng
-    from motet.experiment.figures import paper_figure
-    from motet.experiment.partition import Source
+    from motet.experiment.commands.partition_commands import Source
+    from motet.experiment.commands.partition_figures import paper_figure
 
     read = Source.of(corpus, source, settings or [], seed).load()
     path = to or Path("figures") / f"{which}-{read.name}.png"

@@ -12,7 +12,7 @@ import typer
 from motet.cli.app import Recipe, RunFolder, Settings, app, guarded
 
 if TYPE_CHECKING:
-    from motet.experiment.session import Finished
+    from motet.experiment.commands.run_folder import Finished
 
 
 @app.command()
@@ -25,7 +25,7 @@ def run(
     transport: Annotated[str | None, typer.Option(help="Short for transport.type=… (see: motet list transports).")] = None,
 ) -> None:
     """Train as a recipe says; results, curves, checkpoint and model go to a folder."""
-    from motet.experiment.session import load_config, new_folder
+    from motet.experiment.commands.run_folder import load_config, new_folder
 
     if "=" in recipe:  # no recipe was named: settings for the quickstart
         recipe, settings = "quickstart", [recipe, *(settings or [])]
@@ -41,7 +41,7 @@ def run(
 @guarded
 def resume_run(folder: RunFolder) -> None:
     """Go on with a run that was interrupted; it ends as if it never had been."""
-    from motet.experiment.session import load_config
+    from motet.experiment.commands.run_folder import load_config
 
     _perform(load_config(folder), folder, resume=True)
 
@@ -50,8 +50,8 @@ def resume_run(folder: RunFolder) -> None:
 @guarded
 def check(recipe: Recipe = "quickstart", settings: Settings = None) -> None:
     """Look at everything before round 1: data, tokenizer, a few steps, memory, bytes a round, time."""
-    from motet.experiment.build import build_federation, resolved
-    from motet.experiment.check import rehearse
+    from motet.experiment.build.builders import build_federation, resolved
+    from motet.experiment.commands.dry_run import rehearse
 
     if "=" in recipe:
         recipe, settings = "quickstart", [recipe, *(settings or [])]
@@ -74,7 +74,7 @@ def list_entries(
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
 ) -> None:
     """What there is to choose from."""
-    from motet.experiment.catalogue import catalogue
+    from motet.experiment.commands.listings import catalogue
 
     entries = catalogue(what)
     if as_json:
@@ -95,8 +95,8 @@ def export(
 ) -> None:
     """Write a run's model, or its clients' own ones, as directories that transformers (for a BiLSTM: Motet) loads."""
     from motet.core.errors import ConfigError
-    from motet.experiment.export import how_to_load, needs_motet
-    from motet.experiment.session import export_models
+    from motet.experiment.commands.model_export import how_to_load, needs_motet
+    from motet.experiment.commands.run_folder import export_models
 
     if every and client is not None:
         raise ConfigError(f"export: --client {client} is one model and --all is everybody's; choose one of them.")
@@ -107,7 +107,7 @@ def export(
 
 
 def _recipe(name: str, settings: list[str] | None) -> Any:
-    from motet.experiment.recipe import load_recipe
+    from motet.experiment.recipe.recipe_files import load_recipe
 
     return load_recipe(name, settings or [])
 
@@ -115,8 +115,8 @@ def _recipe(name: str, settings: list[str] | None) -> Any:
 def _perform(config: Any, folder: Path, resume: bool) -> None:
     from rich.console import Console
 
-    from motet.experiment.cluster import helped
-    from motet.experiment.session import perform
+    from motet.experiment.commands.run_folder import perform
+    from motet.experiment.deploy.mpi_launch import helped
     from motet.report.progress import watch_for
 
     if helped(config):  # one of a cluster's workers; what there is to see is in rank 0
@@ -131,8 +131,8 @@ def _perform(config: Any, folder: Path, resume: bool) -> None:
 def show(finished: Finished) -> None:
     from rich.console import Console
 
-    from motet.experiment.export import how_to_load
-    from motet.experiment.session import draw
+    from motet.experiment.commands.model_export import how_to_load
+    from motet.experiment.commands.run_folder import draw
     from motet.report.table import results_table
 
     draw(finished)

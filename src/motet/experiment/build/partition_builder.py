@@ -1,0 +1,54 @@
+"""From a recipe's `partition` section to a Partition."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from motet.core.errors import ConfigError
+from motet.core.rng import Seed
+from motet.datasets.corpus import Corpus
+from motet.experiment.recipe.run_config import Choice
+from motet.experiment.recipe.config_parsing import choose, coerced, fill, options_of, readied
+from motet.partitions import PARTITIONS, Partition
+from motet.partitions.local import merged, with_local_tests
+
+_FIXED = ("corpus", "seed")  # what a strategy is given, beside its options
+
+
+class Strategy(NamedTuple):
+    """A `partition` section, looked at before there is a corpus."""
+
+    maker: Callable[..., Partition]
+    options: dict[str, Any]
+    share: float | None
+    whole: bool
+
+
+def strategy_of(choice: Choice) -> Strategy:
+    """What cannot be meant is refused."""
+    maker = choose(PARTITIONS, choice.type, "partition.type")
+    given = dict(choice.options)
+    share = coerced(given.pop("local_test", None), float | None, "partition.local_test")
+    whole = coerced(given.pop("merge", False), bool, "partition.merge")
+    if whole and share is None:
+        raise ConfigError(
+            "partition.merge leaves no test rows; say what share of its rows a client keeps: partition.local_test=0.2"
+        )
+    if share is not None and choice.type == "file":
+        raise ConfigError("partition.local_test: a file says itself who is tested on what; give it to: motet partition make")
+    wanted = {k: v for k, v in given.items() if k != "clients" or "clients" in options_of(maker)}
+    readied(maker, wanted, f"partition {choice.type}", _FIXED)
+    return Strategy(maker, wanted, share, whole)
+
+
+def divided(choice: Choice, corpus: Corpus, seed: Seed) -> Partition:
+    """As the strategy says.
+
+    Two options go with every strategy: `local_test`, a share of each client's rows for tests of its own, and `merge`, which
+    divides the corpus's training and test rows together first.
+    """
+    maker, wanted, share, whole = strategy_of(choice)
+    fixed = dict(zip(_FIXED, (merged(corpus) if whole else corpus, seed.of("partition")), strict=True))
+    made = fill(maker, wanted, f"partition {choice.type}", fixed)
+    return made if share is None else with_local_tests(made, share, seed.of("partition"), whole)

@@ -1,0 +1,152 @@
+"""Everything a run needs, put together and checked: who takes part, what is played, and how often it is looked at."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, Protocol
+
+from motet.codecs.channel import Channel
+from motet.core.errors import ConfigError, meant
+from motet.core.program import Algorithm, Roster, Start
+from motet.core.rng import Seed
+from motet.core.script import ClientId, parts_of
+from motet.experiment.build.builders import build_algorithm, build_channel, build_privacy, build_secure
+from motet.experiment.recipe.run_config import Checkpointing, CohortChoice, Config, Evaluation
+from motet.learning.evaluation import Evaluate
+from motet.transport.host import ContextOf
+from motet.transport.network import Network
+from motet.transport.patience import Patience
+
+if TYPE_CHECKING:
+    from motet.privacy.ledger import Ledger
+    from motet.privacy.private import Private
+    from motet.secure.summation import SecureSum
+
+
+class Participants(Protocol):
+    """Who takes part, with what: a corpus over clients (`Federation`), or somebody's own trainer (`OwnFederation`)."""
+
+    @property
+    def clients(self) -> Roster: ...
+    @property
+    def seed(self) -> Seed: ...
+    @property
+    def task(self) -> Judged: ...
+    @property
+    def context(self) -> ContextOf: ...
+    def group_of(self, client: ClientId) -> Alike: ...
+    def start(self) -> Start: ...
+    def server_context(self, round: int) -> Any: ...
+
+
+class Alike(Protocol):
+    """Clients that are judged alike, and may be spoken of together."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def task(self) -> Judged: ...
+
+
+class Judged(Protocol):
+    @property
+    def headline(self) -> str: ...
+    @property
+    def measures(self) -> tuple[str, ...]: ...
+
+
+@dataclass(frozen=True, eq=False)
+class Plan:
+    """Everything a run needs, put together; `check` says whether it fits."""
+
+    federation: Participants
+    algorithm: Algorithm
+    rounds: int
+    cohort: CohortChoice = CohortChoice()
+    evaluation: Evaluation = Evaluation()
+    patience: Patience = Patience()
+    channel: Channel = Channel()
+    checkpoint: Checkpointing = Checkpointing()
+    name: str = ""
+    digest: str = ""
+    network: Network | None = None
+    secure: SecureSum | None = None  # what stands in for sums
+    private: Private | None = None
+
+    def __post_init__(self) -> None:
+        """The noise goes inside the secure sum's integers here, so that no plan can count ε and forget the noise; how much each
+        client adds, it finds when it hears who is asked."""
+        if self.private:
+            self.private.check_under(self.secure is not None)
+        if self.private and self.secure:
+            object.__setattr__(self, "secure", replace(self.secure, noise=self.private.inside))
+
+    def check(self) -> None:
+        """Whether this can be run, for those who know everybody who takes part; a silo knows itself alone."""
+        there = len(self.federation.clients)
+        fewest = self.secure.demands.minimum if self.secure else 1
+        if there < fewest:
+            raise ConfigError(f"there are {there} clients, and a secure sum is over at least {fewest} (secure.minimum).")
+        if self.chooses not in self.federation.task.measures:
+            raise ConfigError(
+                f"evaluation.choose is '{self.chooses}'; this task has {', '.join(self.federation.task.measures)}."
+                f"{meant(self.chooses, self.federation.task.measures)}"
+            )
+        if self.secure:
+            asked = min(self.cohort.size or there, there)
+            for noise in self.secure.noise.values():  # what cannot be calibrated is said now
+                noise.grain(asked, self.secure.masking.fewest(asked), self.secure.masking.modulus)
+
+    @property
+    def chooses(self) -> str:
+        """The metric by which a development set chooses the best round."""
+        return self.evaluation.choose or self.federation.task.headline
+
+    @property
+    def behind(self) -> dict[str, frozenset[str]]:
+        """Through which programs alone a client may be asked for the work of another."""
+        secure = frozenset({self.secure.name} if self.secure else ())
+        private = frozenset({self.private.name} if self.private else ())
+        return {**{p.name: secure | private for p in parts_of(self.algorithm)}, "evaluate": secure, "private": secure}
+
+    @property
+    def programs(self) -> list[Any]:
+        """All that a client offers in this run."""
+        veils = [veil for veil in (self.secure, self.private) if veil is not None]
+        return [self.algorithm, Evaluate(self.algorithm), *veils]
+
+
+def plan_of(config: Config, federation: Participants) -> Plan:
+    """For those who run it: checked against everybody who takes part."""
+    plan = part_of(config, federation)
+    plan.check()
+    return plan
+
+
+def part_of(config: Config, federation: Participants) -> Plan:
+    """For those who take part in what others run, and may know of nobody else."""
+    algorithm = build_algorithm(config)
+    secure, private = build_secure(config, algorithm), build_privacy(config, algorithm)
+    return Plan(
+        federation, algorithm, config.rounds, config.cohort, config.evaluation, config.patience,
+        build_channel(config), config.checkpoint, config.recipe, config.digest, config.network, secure, private,
+    )  # fmt: skip
+
+
+def ledger_of(plan: Plan, apart: bool = False) -> Ledger | None:
+    """What counts the privacy spent, if there is noise to spend it under. Clients who are `apart` are told the run's seed, so
+    that cohorts drawn from it are no secret."""
+    if plan.private is None:
+        return None
+    from motet.privacy.ledger import Ledger
+
+    clients = len(plan.federation.clients)
+    secret = plan.cohort.sampler == "seeded" and not apart
+    ledger = Ledger(plan.private, clients, min(plan.cohort.size or clients, clients), secret)
+    cost, budget = ledger.epsilon(("anybody",)), plan.private.budget
+    if budget is not None and cost > budget:
+        raise ConfigError(
+            f"the first round alone would spend ε = {cost:.3f} and privacy.budget is {budget:g}; raise one of them, or "
+            "privacy.noise."
+        )
+    return ledger

@@ -1,0 +1,136 @@
+"""A rehearsal before round 1: everything is looked at once, and what it will cost is said."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from motet.core.errors import RunError
+from motet.core.layers import described
+from motet.core.rng import Seed
+from motet.experiment.build.builders import device_of
+from motet.experiment.build.federation import Federation, Group
+from motet.experiment.build.traffic_estimate import moved_in_a_round
+from motet.experiment.commands.partition_commands import facts_of
+from motet.experiment.commands.run_folder import sound_plan
+from motet.experiment.loop.peak_memory import PeakMemory
+from motet.experiment.recipe.run_config import Config, GroupChoice
+from motet.learning.executors.process_executor import default_count
+from motet.learning.executors.serial_executor import Alone, Scratch, one_thread
+from motet.learning.jobs import Fit, Fitted
+from motet.learning.solver import Solver
+from motet.tasks.classification import Classification
+
+
+@dataclass(frozen=True)
+class Rehearsal:
+    """What a run will look like. Times and memory are estimates from a few real steps."""
+
+    facts: dict[str, Any]
+    warnings: list[str]
+
+
+def rehearse(config: Config, federation: Federation) -> Rehearsal:
+    plan = sound_plan(config, federation)
+    solver: Solver = plan.algorithm.solver  # type: ignore[attr-defined]
+    sizes = np.concatenate([group.sizes for group in federation.groups])
+    cohort = min(config.cohort.size or len(sizes), len(sizes))
+    device = device_of(config.device)
+    scratch = Scratch()
+    try:
+        for model, features in federation.readings if device.type == "cpu" else ():
+            scratch.prepare(model, features)
+        with PeakMemory(every=0.05) as memory, one_thread():
+            tried = [few_steps(group, Alone(device, scratch), solver) for group in federation.groups]
+            peak = memory.look()
+    finally:
+        scratch.close()
+    at_once = min(cohort, default_count()) if device.type == "cpu" else 1
+    work = sum(s * solver.count(int(n)) for (_, s), g in zip(tried, federation.groups, strict=True) for n in g.sizes)
+    seconds = config.rounds * work * cohort / len(sizes) / at_once
+    moved = moved_in_a_round(plan)
+    largest = max(model.layout.size for model, _ in federation.readings)
+    facts = {
+        **_told(config, federation),
+        "clients": f"{len(sizes):,}, {cohort} a round, with {sizes.min()} to {sizes.max()} examples each",
+        "first loss": ", ".join(f"{loss:.3f}" for loss, _ in tried),
+        "bytes a round": f"{_size(cohort * moved.down)} down, {_size(cohort * moved.up)} up"
+        + (", and what the secure sum itself sends" if plan.secure else ""),
+        "memory": f"about {(peak + (at_once - 1) * _one_pack(largest)) / 1e9:.1f} GB",
+        "time": f"about {seconds:.0f} s of training for {config.rounds} rounds",
+    }
+    return Rehearsal(facts, [w for g, c in zip(federation.groups, config.everybody, strict=True) for w in _warnings(g, c)])
+
+
+def _told(config: Config, federation: Federation) -> dict[str, str]:
+    """Task, data and model of the federation or, where it has several groups, of each."""
+    groups = list(zip(federation.groups, config.everybody, strict=True))
+    if len(groups) == 1:
+        return _facts(*groups[0])
+    facts = {f"{group.name}: {n}": fact for group, choice in groups for n, fact in _facts(group, choice).items()}
+    shared = federation.start().shared.layout
+    facts["server: model"] = _model(federation.server, config.model.name)
+    facts["in common"] = f"{shared.size:,} parameters of all models: {described(shared.parts)}"
+    return facts
+
+
+def _facts(group: Group, choice: GroupChoice) -> dict[str, str]:
+    task, corpus, lengths = group.task, group.corpus, group.features.lengths
+    labels = f", {len(task.labels)} labels: {', '.join(task.labels[:8])}" if task.labels else ""
+    return {
+        "task": f"{task.name}, judged by {task.headline}{labels}",
+        "data": f"{corpus.name}: {corpus.train:,} to train, {len(corpus) - corpus.train:,} to test",
+        "tokens": f"{lengths.mean():.0f} a text on average, {lengths.max()} at most",
+        "model": _model(group, choice.model.name),
+        "partition": _unevenness(group),
+    }
+
+
+def _model(group: Group, name: str) -> str:
+    whole = sum(p.numel() for p in group.model.module.parameters())
+    return f"{name}: {group.model.layout.size:,} of {whole:,} parameters trained"
+
+
+def _unevenness(group: Group) -> str:
+    said = facts_of(group.partition, group.corpus)
+    return ", ".join(f"{name.replace('_', ' ')} {value:.2f}" for name, value in said.items())
+
+
+def few_steps(group: Group, bench: Alone, solver: Solver, steps: int = 3) -> tuple[float, float]:
+    """Forward and backward on the largest client's texts; the loss of the first batch, and seconds a step."""
+    site = group.site(group.members.first + int(np.argmax(group.sizes)))
+    short = replace(solver, steps=steps, pull=0.0)
+    job = Fit(site.model, site.model.fresh, site.split("train"), site.task.objective, short, Seed(0).number())
+    bench.run(replace(job, solver=replace(short, steps=1)))  # the first pass allocates, and fills the prefix
+    began = time.perf_counter()
+    fitted: Fitted = bench.run(job)
+    if not fitted.losses.isfinite().all():
+        raise RunError(f"the first losses are {fitted.losses.tolist()}; expected finite numbers. Check the data and the model.")
+    return float(fitted.losses[0]), (time.perf_counter() - began) / steps
+
+
+def _size(count: int) -> str:
+    """Opinions on a few texts are a thousandth of a model."""
+    return f"{count / 1e6:.1f} MB" if count >= 100_000 else f"{count / 1e3:.1f} kB"
+
+
+def _one_pack(parameters: int) -> int:
+    return 4 * parameters * 5  # weights, gradient, two moments, the answer
+
+
+def _warnings(group: Group, choice: GroupChoice) -> list[str]:
+    found = []
+    empty = int((group.sizes == 0).sum())
+    if empty:
+        found.append(f"{empty} clients have no training examples; they will answer with weight 0.")
+    cut = float((group.features.lengths >= choice.model.max_tokens).mean())
+    if cut > 0.5:
+        found.append(f"{cut:.0%} of the texts are cut at model.max_tokens={choice.model.max_tokens}.")
+    if isinstance(group.task, Classification):
+        counts = np.bincount(group.task.label_ids(group.corpus)[: group.corpus.train])
+        if counts.max() > 10 * max(1, counts.min()):
+            found.append(f"labels are uneven: the rarest has {counts.min()} training examples, the commonest {counts.max()}.")
+    return found

@@ -1,0 +1,120 @@
+"""Partitions from the command line: make one, look at one."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from motet.core.errors import ConfigError
+from motet.core.rng import Seed
+from motet.datasets.corpus import Corpus
+from motet.datasets.load import DATASETS, DataChoice, load_corpus
+from motet.datasets.readers import READERS
+from motet.experiment.build.partition_builder import divided
+from motet.experiment.recipe.config_parsing import choose, fill
+from motet.experiment.recipe.recipe_files import changes
+from motet.experiment.recipe.run_config import Choice
+from motet.partitions import Partition
+from motet.partitions.fednlp import holds_partitions, read_fednlp_partition, write_fednlp_partition
+from motet.partitions.file import check_corpus, read_partition, write_partition
+from motet.partitions.measures import Measures, measured
+from motet.partitions.pseudo_labels import label_trait
+from motet.partitions.traits import Trait
+
+SECTIONS = ("data", "task", "partition")
+LAYOUTS = ("motet", "fednlp")
+SEED = Seed(0, ("measures",))  # whatever a run's seed: two partitions are measured alike
+
+
+@dataclasses.dataclass(frozen=True)
+class Source:
+    """Where a corpus is, as the command line says it."""
+
+    corpus: str
+    path: Path | None
+    settings: Mapping[str, Any]
+    seed: int
+
+    @staticmethod
+    def of(corpus: str, path: Path | None, settings: Sequence[str], seed: int) -> Source:
+        given = changes(settings)
+        if odd := next((section for section in given if section not in SECTIONS), None):
+            raise ConfigError(f"'{odd}' has no part in dividing a corpus; {', '.join(f'{s}.…' for s in SECTIONS)} have.")
+        return Source(corpus, path, given, seed)
+
+    @property
+    def where(self) -> dict[str, Any]:
+        """Enough to read the corpus again."""
+        known = self.corpus in DATASETS or self.corpus in READERS
+        named = {"name": self.corpus} if known or not Path(self.corpus).exists() else {"path": self.corpus}
+        placed = {} if self.path is None else {"path": str(self.path)}
+        task = self.settings.get("task", {}).get("type")
+        return {"data": {**self.settings.get("data", {}), **named, **placed}, "task": task, "seed": self.seed}
+
+    def load(self) -> Corpus:
+        return corpus_at(self.where)
+
+
+def corpus_at(where: Mapping[str, Any]) -> Corpus:
+    return load_corpus(fill(DataChoice, where["data"], "data"), Seed(int(where["seed"])), where.get("task"))
+
+
+def make_partition(source: Source, choice: Choice, to: Path | None, layout: str) -> tuple[Path, str]:
+    """Divide a corpus as a run with the same seed would, and keep it in a file; where, and what it is in a sentence."""
+    choose(dict.fromkeys(LAYOUTS), layout, "--layout")
+    corpus = source.load()
+    made = divided(choice, corpus, Seed(source.seed))
+    path = to or Path("partitions") / f"{corpus.name}-{choice.type}.h5"
+    if path.suffix not in (".h5", ".hdf5"):
+        raise ConfigError(f"--to: '{path.name}' should end in .h5, so that it is known for what it is.")
+    if layout == "fednlp":
+        name = write_fednlp_partition(made, path)
+        return path, f"{path}: {name}, {told(made, corpus)}"
+    write_partition(made, corpus, path, source.where)
+    return path, f"{path}: {told(made, corpus)}"
+
+
+def told(partition: Partition, corpus: Corpus) -> str:
+    sizes = partition.train.sizes
+    open_ = "" if partition.public is None else f", {len(partition.public):,} rows public"
+    rows = len(partition.train.rows)
+    return (
+        f"{len(partition):,} clients with {sizes.min():,} to {sizes.max():,} of {rows:,} training rows of {corpus.name}{open_}"
+        f"; digest {partition.digest}"
+    )
+
+
+def opened_partition(path: Path, name: str | None, source: Source | None) -> tuple[Partition, Corpus]:
+    """A partition file and the corpus it divides, which is where the file says or where the person does."""
+    if holds_partitions(path):
+        if source is None:
+            raise ConfigError(f"'{path}' is FedNLP's and does not say which corpus it divides; add --corpus (its data file).")
+        corpus = source.load()
+        return read_fednlp_partition(path, name, corpus), corpus
+    made, of = read_partition(path)
+    if source is None and not of["where"]:
+        raise ConfigError(f"'{path}' does not say where its corpus {of['name']} is; add --corpus.")
+    corpus = corpus_at(of["where"]) if source is None else source.load()
+    check_corpus(of, corpus, path)
+    return made, corpus
+
+
+def labels_of(corpus: Corpus) -> Trait | None:
+    """What stands for labels in this corpus, if anything does."""
+    try:
+        return label_trait(corpus)
+    except ConfigError:
+        return None
+
+
+def facts_of(partition: Partition, corpus: Corpus) -> dict[str, float]:
+    """How uneven a partition is, for a run's own record."""
+    return measured(partition, corpus, labels_of(corpus), SEED).plain()
+
+
+def numbers(partition: Partition, corpus: Corpus) -> tuple[Measures, Measures]:
+    """Of the partition, and of the same sizes dealt at random."""
+    trait = labels_of(corpus)
+    return measured(partition, corpus, trait, SEED), measured(partition, corpus, trait, SEED, at_random=True)

@@ -1,0 +1,189 @@
+"""A partition to be looked at: four pictures, the numbers, and a page with all of it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+
+from motet.core.rng import Seed
+from motet.datasets.corpus import Corpus
+from motet.experiment.commands.partition_commands import labels_of, numbers
+from motet.partitions import Partition
+from motet.partitions.encoders import word_counts
+from motet.partitions.measures import (
+    MOST_CLIENTS,
+    by_distance,
+    entropies,
+    js_matrix,
+    label_counts,
+    mean_distance,
+    ratios_of,
+    some_clients,
+    some_texts,
+)
+from motet.partitions.traits import Trait
+from motet.report import divisions as draw
+from motet.report.portrait import Picture, Table, write_page
+
+SEED = Seed(0, ("portrait",))
+MOST_TEXTS, MOST_WORDS, SHOWN = 2_000, 3_000, 8
+DISTANCE, SHARE = "Jensen–Shannon distance (nats)", "share of a client's examples"
+MEANINGS = {
+    "js_distance": "mean Jensen–Shannon distance",
+    "label_entropy": "mean label entropy (nats)",
+    "size_gini": "Gini coefficient of sizes",
+    "vocabulary_overlap": "vocabulary in common",
+}
+
+
+def portray(partition: Partition, corpus: Corpus, folder: Path) -> tuple[Path, Table]:
+    """Pictures and page into a folder; the page, and the table of numbers."""
+    folder.mkdir(parents=True, exist_ok=True)
+    trait = labels_of(corpus)
+    pictures = [] if trait is None else _labelled(partition, trait, folder)
+    if partition.kinds is not None and (trait is None or partition.kinds.told["by"] != trait.told["by"]):
+        pictures.append(_shifted(partition, partition.kinds, folder))
+    moving = partition.kinds or trait
+    if partition.train.phases > 1 and moving is not None:
+        pictures.append(_in_time(partition, moving, folder))
+    pictures.append(_sizes(partition, folder))
+    if (seen := _texts(partition, corpus, folder)) is not None:
+        pictures.append(seen)
+    here, random = (m.plain() for m in numbers(partition, corpus))
+    rows = [[said, f"{here[key]:.3f}", f"{random[key]:.3f}"] for key, said in MEANINGS.items() if key in here]
+    table = Table(("", "this partition", "same sizes at random"), rows)
+    count, train, test = len(partition), len(partition.train.rows), len(partition.test.rows)
+    lead = f"{corpus.name}: {train:,} rows to train and {test:,} to test, over {count:,} clients."
+    facts = {k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in partition.recipe.items()}
+    title = f"{corpus.name}, {partition.recipe.get('type', 'partition')}"
+    write_page(folder / "index.html", title, lead, table, pictures, {**facts, "digest": partition.digest})
+    return folder / "index.html", table
+
+
+def ratios_and_distances(partition: Partition, trait: Trait) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Label shares and distances of some clients, the most ordinary first, and who they are."""
+    chosen = some_clients(partition, MOST_CLIENTS, SEED)
+    counts = label_counts(partition, trait, chosen)
+    kept = counts.sum(1) > 0
+    ratios, chosen = ratios_of(counts[kept]), chosen[kept]
+    matrix = js_matrix(ratios)
+    order = by_distance(matrix)
+    return ratios[order], matrix[np.ix_(order, order)], chosen[order]
+
+
+def _labelled(partition: Partition, trait: Trait, folder: Path) -> list[Picture]:
+    ratios, matrix, chosen = ratios_and_distances(partition, trait)
+    used = np.argsort(-ratios.sum(0), kind="stable")[: int((ratios.sum(0) > 0).sum())]
+    names = [str(n) for n in trait.names[used]]
+    sample = "" if len(chosen) == len(partition) else f" A sample of {len(chosen)} of {len(partition):,} clients."
+    clients = [partition.clients[int(k)] for k in chosen]
+    draw.draw(folder / "distances.png", partial(draw.distances, matrix=matrix, clients=clients), DISTANCE)
+    painted = partial(draw.labels, ratios=ratios[:, used], names=names, clients=clients)
+    draw.draw(folder / "labels.png", painted, SHARE, height=5.2)
+    kind = "" if trait.told["by"] == "label" else f" (here: {trait.told['by']})"
+    kinds = float(np.exp(entropies(ratios)).mean())
+    far = (
+        f"Every client against every other, sorted by how far each is from the rest; dark is far. The mean distance is "
+        f"{mean_distance(matrix):.3f}, from 0 for the same labels to {draw.FARTHEST:.3f} for none in common.{sample}"
+    )
+    much = (
+        f"A row a client in the same order, a column a label{kind}; dark is much. A client has as "
+        f"varied labels as {kinds:.1f} of the {len(names)} in equal shares would be; its most frequent one has "
+        f"{ratios.max(1).mean():.0%} of its examples on average.{sample}"
+    )
+    return [
+        Picture("Distances between clients", folder / "distances.png", far),
+        Picture("Labels of clients", folder / "labels.png", much),
+    ]
+
+
+def _shifted(partition: Partition, kinds: Trait, folder: Path) -> Picture:
+    """What was shifted, where that is not the labels."""
+    ratios, _, chosen = ratios_and_distances(partition, kinds)
+    used = np.argsort(-ratios.sum(0), kind="stable")[: int((ratios.sum(0) > 0).sum())]
+    names, clients = [str(n) for n in kinds.names[used]], [partition.clients[int(k)] for k in chosen]
+    painted = partial(draw.labels, ratios=ratios[:, used], names=names, clients=clients)
+    draw.draw(folder / "kinds.png", painted, SHARE, height=5.2)
+    by = kinds.told["by"]
+    says = (
+        f"What this partition shifts, by {by}: a row a client, a column one of the {len(names)} kinds; dark is much. The most "
+        f"frequent kind has {ratios.max(1).mean():.0%} of a client's examples on average."
+    )
+    return Picture(f"Clients by {by}", folder / "kinds.png", says)
+
+
+def _in_time(partition: Partition, kinds: Trait, folder: Path) -> Picture:
+    """A few clients phase by phase."""
+    phases = partition.train.phases
+    some = range(min(len(partition), max(1, draw.NAMED // phases)))
+    pieces = [(k, p) for k in some for p in range(phases)]
+    counts = [np.bincount(kinds.codes[partition.train.at(k, p)], minlength=len(kinds.names)) for k, p in pieces]
+    rows = [f"{partition.clients[k]}, phase {p + 1}" for k, p in pieces]
+    painted = partial(draw.labels, ratios=ratios_of(np.stack(counts)), names=[str(n) for n in kinds.names], clients=rows)
+    draw.draw(folder / "phases.png", painted, SHARE, height=5.2)
+    says = (
+        f"How {len(some)} of {len(partition):,} clients change: a row a phase of {partition.every} rounds, the earliest first, "
+        "a column a label; dark is much."
+    )
+    return Picture("Clients in time", folder / "phases.png", says)
+
+
+def _sizes(partition: Partition, folder: Path) -> Picture:
+    sizes = partition.train.sizes
+    few = len(sizes) <= draw.FEW
+    painted = (
+        partial(draw.bars, values=sizes, names=list(partition.clients)) if few else partial(draw.sizes, groups={"": sizes})
+    )
+    draw.draw(folder / "sizes.png", painted, height=3.6)
+    says = (
+        f"How many training examples clients have: {sizes.min():,} to {sizes.max():,}, half of them {np.median(sizes):,.0f} or "
+        f"fewer, {sizes.mean():,.1f} on average."
+    )
+    return Picture("Sizes of clients", folder / "sizes.png", says)
+
+
+def _texts(partition: Partition, corpus: Corpus, folder: Path) -> Picture | None:
+    """Texts in the plane, coloured by client; of many clients, the largest."""
+    able = np.flatnonzero(partition.train.sizes > 0)
+    largest = np.sort(np.argsort(-partition.train.sizes, kind="stable")[:SHOWN])
+    shown = able if len(able) <= draw.FEW else largest
+    painted = plane(partition, corpus, shown)
+    if painted is None:
+        return None
+    draw.draw(folder / "texts.png", painted, width=6.4)
+    few = (
+        "" if len(shown) == len(able) else f" The {len(shown)} largest of {len(able):,} clients are coloured, the others grey."
+    )
+    says = (
+        "Texts by their words: TF-IDF, laid out along its two principal components. Texts near each other use the same words; "
+        f"where colours keep apart, clients write about different things.{few}"
+    )
+    return Picture("Texts of clients", folder / "texts.png", says)
+
+
+def plane(partition: Partition, corpus: Corpus, shown: np.ndarray, title: str = "") -> Callable[[draw.Axes], None] | None:
+    """A sample of texts, as many of each client shown, on two principal components of TF-IDF."""
+    from sklearn.decomposition import PCA
+
+    rng = SEED.of("texts").numpy()
+    each = MOST_TEXTS // (len(shown) + (len(shown) < len(partition)))
+    picked = [rng.permutation(partition.train[int(k)])[:each] for k in shown]
+    owner = np.concatenate([np.full(len(rows), k) for k, rows in enumerate(picked)]) if picked else np.zeros(0)
+    rows = np.concatenate(picked) if picked else np.zeros(0, np.int64)
+    others = np.setdiff1d(partition.train.rows, np.concatenate([partition.train[int(k)] for k in shown]))
+    some = rng.permutation(others)[:each]
+    rows, owner = np.concatenate([rows, some]), np.concatenate([owner, np.full(len(some), -1)]).astype(np.int64)
+    texts = some_texts(corpus, np.unique(rows))
+    try:
+        counts = word_counts([texts[int(r)] for r in rows], MOST_WORDS, "english")
+    except ValueError:  # no words at all
+        return None
+    if min(counts.shape) < 3:
+        return None
+    points = PCA(2, svd_solver="randomized", random_state=SEED.of("pca").number() % 2**32).fit_transform(counts.toarray())
+    names = [partition.clients[int(k)] for k in shown]
+    return partial(draw.scatter, points=points, groups=owner, names=names, title=title)

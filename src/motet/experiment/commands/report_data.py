@@ -1,0 +1,113 @@
+"""What a run tells of itself, as plain values: for the page that shows runs, and for comparing two of them."""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from motet.core.errors import ConfigError
+from motet.experiment.commands.run_folder import load_config, load_summary
+from motet.experiment.loop.metrics_log import Row, of_one_client, read_record
+
+MOST_POINTS = 400  # of a curve: more cannot be seen
+LOOKED_AT = ("global", "test", "common", "dev")  # splits of how well a model does; others are an algorithm's notes
+Story = dict[str, Any]
+
+
+def stories_of(folders: Sequence[Path]) -> list[Story]:
+    """Runs and their baselines, in order, each told by a name of its own."""
+    found: list[Story] = []
+    for folder in folders:
+        below = sorted(p for p in (folder / "baselines").glob("*") if (p / "config.yaml").exists())
+        for place in (folder, *below):
+            if load_summary(place) is not None or place == folder:
+                name = place.name if place != folder else load_config(place).algorithm.type
+                found.append(story_of(place, f"{folder.name} {name}" if len(folders) > 1 else name))
+    return found
+
+
+def story_of(folder: Path, method: str | None = None, setting: str = "") -> Story:
+    """One run. A run that is still going, or was interrupted, tells what there is."""
+    config = load_config(folder)
+    plain = config.plain()
+    summary = load_summary(folder) or {}
+    rows = read_record(folder).rows
+    if not rows:
+        raise ConfigError(f"'{folder}' has nothing to tell yet: no round of it is finished.")
+    headline = summary.get("headline") or next(r["name"] for r in rows if r["split"] in LOOKED_AT)
+    return {
+        "method": method or config.algorithm.type,
+        "setting": setting,
+        "seed": config.seed,
+        "folder": str(folder),
+        "finished": bool(summary),
+        "headline": headline,
+        "summary": {k: summary.get(k) for k in ("task", "dataset", "model", "clients", "rounds", "seconds", "bytes", "lost")},
+        "final": summary.get("final") or {},
+        "dev_best": summary.get("dev_best"),
+        "spread": summary.get("clients_final") or {},
+        "curves": _curves(rows),
+        "own": {r["who"]: r["value"] for r in rows if r["split"] == "test" and r["name"] == headline and of_one_client(r)},
+        "notes": _notes(rows),
+        "partition": _read(folder / "partition.json"),
+        "config": yaml.safe_dump(plain, sort_keys=False, allow_unicode=True),
+        "settings": flat(plain),
+        "environment": {**summary.get("machine", {}), **summary.get("versions", {})},
+        "command": shlex.join(["motet", "run", str(folder / "config.yaml"), "--out", f"{folder}-again"]),
+    }
+
+
+def flat(settings: Mapping[str, Any], before: str = "") -> dict[str, str]:
+    """Nested settings as section.key → value."""
+    found: dict[str, str] = {}
+    for key, value in settings.items():
+        if isinstance(value, Mapping) and value:
+            found |= flat(value, f"{before}{key}.")
+        else:
+            found[f"{before}{key}"] = json.dumps(value, ensure_ascii=False, default=str).strip('"')
+    return found
+
+
+def differences(first: Mapping[str, str], second: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+    """Settings that are not the same, with both values."""
+    for key in dict.fromkeys([*first, *second]):
+        if first.get(key) != second.get(key) and key != "recipe":
+            yield key, first.get(key, "–"), second.get(key, "–")
+
+
+def _curves(rows: Sequence[Row]) -> dict[str, list[list[float]]]:
+    """metric → [round, value, seconds, bytes] after each round at which it was looked at."""
+    found: dict[str, list[list[float]]] = defaultdict(list)
+    for r in rows:
+        if r["who"] == "server" and r["split"] != "note" and isinstance(r["value"], int | float):
+            name = r["name"] if r["split"] == "global" else f"{r['name']} on {r['split']}"
+            found[name].append([r["round"], round(r["value"], 5), r["seconds"], r["bytes"]])
+    return {name: _thinned(points) for name, points in found.items()}
+
+
+def _thinned(points: list[list[float]]) -> list[list[float]]:
+    if len(points) <= MOST_POINTS:
+        return points
+    step = len(points) / MOST_POINTS
+    return [points[int(i * step)] for i in range(MOST_POINTS)] + [points[-1]]
+
+
+def _notes(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
+    """What an algorithm wrote down of its rounds: name → round → value, or client → value where it is of single clients."""
+    found: dict[str, dict[str, Any]] = defaultdict(dict)
+    for r in rows:
+        if r["split"] == "note":
+            found[r["name"]][str(r["round"])] = r["value"]
+        elif r["split"] not in LOOKED_AT and of_one_client(r):
+            found[r["name"]].setdefault(str(r["round"]), {})[r["who"]] = r["value"]
+    return dict(found)
+
+
+def _read(path: Path) -> Any:
+    return json.loads(path.read_text("utf-8")) if path.exists() else None

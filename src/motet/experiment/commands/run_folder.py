@@ -1,0 +1,313 @@
+"""One command's worth of work: a run and its baselines, in a folder that says everything about them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+import yaml
+
+from motet.algorithms.fedavg import FedAvg
+from motet.core.errors import ConfigError
+from motet.core.work import Bench
+from motet.experiment.build.builders import (
+    build_algorithm,
+    build_bench,
+    build_federation,
+    build_privacy,
+    build_secure,
+    device_of,
+    resolved,
+)
+from motet.experiment.build.federation import Federation, Group
+from motet.experiment.build.run_plan import Plan, plan_of
+from motet.experiment.build.traffic_estimate import moved_in_a_round, round_cost
+from motet.experiment.commands.model_export import folder_name, save_model
+from motet.experiment.commands.partition_commands import facts_of
+from motet.experiment.commands.partition_table import shares_of
+from motet.experiment.deploy.client_launcher import venue
+from motet.experiment.loop.metrics_log import (
+    machine,
+    reached,
+    read_record,
+    spread,
+    traffic_of,
+    versions,
+    write_items,
+    write_json,
+)
+from motet.experiment.loop.peak_memory import PeakMemory
+from motet.experiment.loop.run_loop import Result, Running, run
+from motet.experiment.loop.tracking import tracked, trackers_of
+from motet.experiment.recipe.recipe_files import baseline_of
+from motet.experiment.recipe.run_config import Config, GroupChoice
+from motet.learning.executors.serial_executor import Alone, Scratch
+from motet.learning.modules.model import Model
+from motet.report.curves import draw_costs, draw_curves
+from motet.report.progress import Silent, Watch
+from motet.report.relations import draw_relations, relations
+from motet.report.weights import draw_weights
+from motet.transport.pages import write_atomically
+
+_DATA = ("seed", "data", "model", "partition", "task", "groups")  # what two runs must share to share a federation
+
+
+@dataclass(frozen=True)
+class Finished:
+    """What a session leaves: its folder, and a summary for the run and for each baseline."""
+
+    folder: Path
+    summary: dict[str, Any]
+    baselines: dict[str, dict[str, Any]]
+
+
+def new_folder(recipe: str, under: Path = Path("runs")) -> Path:
+    number = 1
+    while (under / f"{recipe}-{number}").exists():
+        number += 1
+    return under / f"{recipe}-{number}"
+
+
+def perform(config: Config, folder: Path, *, resume: bool = False, watch: Watch | None = None) -> Finished:
+    """Run a recipe and its baselines. What is already done in the folder is not done again."""
+    watch = watch or Silent()
+    configs = _configs(config, folder, resume)
+    for each in configs.values():
+        build_privacy(each, algorithm := build_algorithm(each))
+        build_secure(each, algorithm)
+        trackers_of(each)
+    if not resume:
+        must_be_empty(folder)
+    federations = federations_of(configs)
+    for name, each in configs.items():
+        sound_plan(each, federations[name])
+    scratch = Scratch()
+    bench = build_bench([*configs.values()], list({id(f): f for f in federations.values()}.values()), scratch)
+    found: dict[str, dict[str, Any]] = {}
+    try:
+        if not resume:
+            open_folder(folder, configs)
+        for name, each in configs.items():
+            place = folder / "baselines" / name if name else folder
+            done = load_summary(place)
+            if done is None:
+                done = carried_out(each, place, federations[name], bench, resume=resume, watch=watch)
+            found[name] = done
+    finally:
+        bench.close()
+        scratch.close()
+    summary = found.pop("")
+    return Finished(folder, summary, found)
+
+
+def sound_plan(config: Config, federation: Federation) -> Plan:
+    """A plan whose algorithm can begin on its models and texts. A mistake in the last baseline is said before the first round,
+    and before there is a folder."""
+    plan = plan_of(config, federation)
+    moved_in_a_round(plan)  # letters need what they are about: public texts, say
+    plan.algorithm.init(federation.start())
+    return plan
+
+
+def carried_out(
+    config: Config,
+    place: Path,
+    federation: Federation,
+    bench: Bench,
+    *,
+    resume: bool = False,
+    watch: Watch | None = None,
+    keep_model: bool = True,
+) -> dict[str, Any]:
+    """One run, on a federation and a bench that may serve others too; what it leaves in its folder, and its summary."""
+    plan = plan_of(config, federation)
+    with PeakMemory() as memory, tracked(config, place, watch or Silent()) as told, venue(config, federation, place) as where:
+        result, running = run(plan, bench, folder=place, resume=resume, watch=told, **where._asdict())
+    return finish(place, config, federation, result, running, memory.peak, keep_model)
+
+
+def finish(
+    place: Path,
+    config: Config,
+    federation: Federation,
+    result: Result,
+    running: Running,
+    peak: int,
+    keep_model: bool = True,
+    **changes: Any,
+) -> dict[str, Any]:
+    """Write down how a run ended, and its model."""
+    if keep_model and not running.personal:
+        save_model(federation.server, result.params, place / "model")
+    write_items(place, result.items)
+    write_json(place / "partition.json", shares_of(federation))
+    summary = {**_summary(config, federation, result, running, peak), **changes}
+    write_json(place / "summary.json", summary)
+    return summary
+
+
+def load_config(folder: Path) -> Config:
+    """The configuration a run was begun with."""
+    path = folder / "config.yaml"
+    if not path.exists():
+        raise ConfigError(f"'{folder}' is no run: there is no config.yaml in it. Runs lie in runs/<recipe>-<number>.")
+    given = yaml.safe_load(path.read_text("utf-8"))
+    return Config.of(str(given.pop("recipe", folder.name)), given)
+
+
+def load_summary(folder: Path) -> dict[str, Any] | None:
+    path = folder / "summary.json"
+    if not path.exists():
+        return None
+    found: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    return found
+
+
+def _configs(config: Config, folder: Path, resume: bool) -> dict[str, Config]:
+    """The run's configuration under "", and its baselines' under their names; a run that goes on has them written down."""
+    if resume:
+        return {"": config, **{name: load_config(folder / "baselines" / name) for name in config.baselines}}
+    return {"": resolved(config), **{name: resolved(baseline_of(config, name)) for name in config.baselines}}
+
+
+def must_be_empty(folder: Path) -> None:
+    if folder.is_file() or (folder.exists() and any(folder.iterdir())):
+        resume = f" To go on with the run in it: motet resume {folder}." if (folder / "config.yaml").exists() else ""
+        raise ConfigError(f"'{folder}' is not an empty folder; name a new one, so that nothing is lost.{resume}")
+
+
+def open_folder(folder: Path, configs: Mapping[str, Config]) -> None:
+    """A new run's folder, with its configuration in it."""
+    for name, config in reversed(list(configs.items())):  # the run's own last: where it stands, all stand
+        place = folder / "baselines" / name if name else folder
+        place.mkdir(parents=True, exist_ok=True)
+        text = yaml.safe_dump(config.plain(), sort_keys=False, allow_unicode=True)
+        write_atomically(place / "config.yaml", text.encode())
+
+
+def federations_of(configs: Mapping[str, Config]) -> dict[str, Federation]:
+    """Runs on the same data share one federation, so that texts are tokenised once."""
+    made: dict[str, Federation] = {}
+    found = {}
+    for name, config in configs.items():
+        key = data_key(config)
+        if key not in made:
+            made[key] = build_federation(config)
+        found[name] = made[key]
+    return found
+
+
+def data_key(config: Config) -> str:
+    """Equal for two runs that can share a federation."""
+    return json.dumps({k: v for k, v in config.plain().items() if k in _DATA}, sort_keys=True)
+
+
+def _summary(config: Config, federation: Federation, result: Result, running: Running, peak: int) -> dict[str, Any]:
+    return {
+        "recipe": config.recipe,
+        "algorithm": config.algorithm.type,
+        "task": federation.task.name,
+        "model": ", ".join(dict.fromkeys(group.model.name for group in config.everybody)),
+        "dataset": ", ".join(dict.fromkeys(group.corpus.name for group in federation.groups)),
+        "partition": {
+            **federation.partition.recipe,
+            "digest": federation.partition.digest,
+            "measures": facts_of(federation.partition, federation.corpus),
+        },
+        "clients": len(running.plan.federation.clients),
+        "cohort": config.cohort.size or len(running.plan.federation.clients),
+        "rounds": running.done,
+        "seed": config.seed,
+        "headline": federation.task.headline,
+        "final": result.final,
+        "best": result.best,
+        "dev_best": result.chosen._asdict() if result.chosen else None,
+        "clients_final": result.clients_final,
+        "clients_judged": len(running.judged()),
+        "groups": [_group(*each, running.plan, result) for each in zip(config.everybody, federation.groups, strict=True)],
+        "local_test": result.local_test,
+        "bytes": traffic_of(result.traffic),
+        "bytes_a_round": _round_cost(running.plan, federation.model, config),
+        "network_seconds": round(result.traffic.network_seconds, 3) if config.network else None,
+        "reached": reached(result.record, federation.task.headline, config.evaluation.reach),
+        "seconds": round(result.seconds, 2),
+        "examples_per_second": round(result.examples_per_second, 1),
+        "peak_memory_bytes": peak,
+        "secure": config.plain()["secure"],
+        "privacy": {**config.plain()["privacy"], **({"epsilon": running.ledger.epsilon()} if running.ledger else {})},
+        "lost": [list(entry) for entry in result.lost],
+        "items": federation.corpus.key,
+        "versions": versions(),
+        "machine": machine(device_of(config.device)),
+    }
+
+
+def _group(choice: GroupChoice, group: Group, plan: Plan, result: Result) -> dict[str, Any]:
+    """What a summary says of one group: what it has, and how it fares."""
+    people, members = plan.federation, [*group.members]
+    if not isinstance(people, Federation):  # silos, who are not those that the server's own texts are divided over
+        members = [client for client in people.clients if people.group_of(client) is group]
+    own = {c: result.clients[c] for c in members if c in result.clients}
+    return {
+        "name": group.name,
+        "task": group.task.name,
+        "model": choice.model.name,
+        "dataset": group.corpus.name,
+        "clients": len(members),
+        "headline": group.task.headline,
+        "final": result.groups.get(group.name, {}),
+        "clients_final": spread([scores[group.task.headline] for scores in own.values()]),
+    }
+
+
+def _round_cost(plan: Plan, model: Model, config: Config) -> dict[str, int] | None:
+    """Of algorithms of FedAvg's family, whose rounds all cost the same."""
+    if not isinstance(plan.algorithm, FedAvg):
+        return None
+    there = len(plan.federation.clients)
+    return round_cost(plan.algorithm, model.layout, min(config.cohort.size or there, there), plan.channel)._asdict()
+
+
+def export_models(folder: Path, to: Path, client: str | None = None, every: bool = False) -> list[Path]:
+    """A finished or interrupted run's model, one client's own, or every client's in a folder each; where they are."""
+    config = load_config(folder)
+    must_be_empty(to)
+    federation = build_federation(config)
+    plan = plan_of(config, federation)
+    if client is not None:
+        federation.group_of(client)
+    running = Running(plan, Alone(torch.device("cpu")), folder, Silent())
+    if client is None and running.personal and not every:
+        first = federation.clients[0]
+        raise ConfigError(f"{plan.algorithm.name} leaves every client its own model; say whose: --client {first}, or --all")
+    if running.restore() is None:
+        raise ConfigError(f"'{folder}' has no checkpoint yet, so there is no model to export.")
+    places = {c: to / folder_name(c) for c in federation.clients} if every else {client: to}
+    for whose, place in places.items():
+        save_model(federation.server if whose is None else federation.group_of(whose), running.model_params(whose), place)
+    return list(places.values())
+
+
+def draw(finished: Finished) -> None:
+    """The learning curves of the run and its baselines, as curves.png against rounds and traffic.png against megabytes."""
+    headline = finished.summary["headline"]
+    folders = {finished.summary["algorithm"]: finished.folder}
+    folders |= {name: finished.folder / "baselines" / name for name in finished.baselines}
+    records = {name: read_record(folder) for name, folder in folders.items()}
+    told = f"{finished.summary['dataset']}, {finished.summary['model']}, {finished.summary['clients']} clients"
+    curves = {name: record.curve(headline) for name, record in records.items()}
+    draw_curves(curves, headline, told, finished.folder / "curves.png")
+    for name, folder in folders.items():
+        found = relations(records[name].rows, int(load_config(folder).algorithm.options.get("neighbours", 8)))
+        if found is not None:
+            draw_relations(found, folder)
+        draw_weights(records[name].rows, told, folder / "weights.png")
+    local = all(len(record.cost(headline, "test", "clients")) > 1 for record in records.values())
+    where = ("test", "clients") if local else ("global", "server")
+    costs = {name: record.cost(headline, *where) for name, record in records.items()}
+    said = f"{headline}, mean of the clients' own tests" if local else f"{headline} on the global test set"
+    draw_costs(costs, said, told, finished.folder / "traffic.png")

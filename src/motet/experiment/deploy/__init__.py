@@ -1,0 +1,1 @@
+"""Runs whose clients are in other processes or on other machines."""

@@ -1,0 +1,84 @@
+"""Where a run's clients are: in this process, in others on this machine, in a cluster."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import NamedTuple
+
+from motet.core.errors import ConfigError, RunError
+from motet.experiment.build.builders import InProcessOptions
+from motet.experiment.build.federation import Federation
+from motet.experiment.deploy.mpi_launch import ranks
+from motet.experiment.deploy.server import NetworkOptions, Office, open_office
+from motet.experiment.loop.run_loop import Connect
+from motet.experiment.recipe.config_parsing import fill
+from motet.experiment.recipe.run_config import Config
+from motet.transport.faulty import Faulty
+from motet.transport.in_process import InProcess
+
+
+class Venue(NamedTuple):
+    """How clients are reached, and whether they keep their own memories."""
+
+    connect: Connect = InProcess
+    apart: bool = False
+
+
+@contextmanager
+def venue(config: Config, federation: Federation, place: Path) -> Iterator[Venue]:
+    """The clients of a simulation, for as long as a run needs them. `place` holds the run's config.yaml."""
+    match config.transport.type:
+        case "grpc" | "mqtt":
+            with _processes(config, federation, place) as office:
+                yield Venue(lambda host: office.links, apart=True)
+        case "mpi":
+            with ranks(config, federation, place) as transport:
+                yield Venue(lambda host: transport, apart=True)
+        case "in_process":
+            faults = fill(InProcessOptions, config.transport.options, "transport").faults
+            seed = federation.seed
+            yield Venue(lambda host: Faulty(InProcess(host), faults, seed)) if faults.any else Venue()
+        case _:
+            yield Venue()
+
+
+@contextmanager
+def _processes(config: Config, federation: Federation, place: Path) -> Iterator[Office]:
+    """A network of this machine's own: as many processes as `transport.processes`, each playing its share of the clients."""
+    options = fill(NetworkOptions, config.transport.options, "transport")
+    if options.clients is not None or options.allow is not None:
+        raise ConfigError("transport.clients and transport.allow are for silos with their own data; use: motet serve")
+    office = open_office(config, place, options, federation)
+    names = [*office.here.clients]
+    shares = [names[k :: options.processes] for k in range(min(options.processes, len(names)))]
+    children = [subprocess.Popen(_command(config, options, office.address, place, share)) for share in shares]
+    try:
+        office.links.wait_for(len(names), lambda here: _alive(children))
+        yield office
+        office.links.close("the run is over", over=True)
+        for child in children:
+            child.wait(timeout=30)
+    finally:
+        for child in children:
+            child.kill()
+            child.wait()
+
+
+def _command(config: Config, options: NetworkOptions, address: str, place: Path, names: list[str]) -> list[str]:
+    named = [word for name in names for word in ("--name", name)]
+    where = ["--server", address, "--transport", config.transport.type, "--device", config.device]
+    if config.transport.type == "mqtt":
+        where += ["--channel", options.channel, *(["--user", options.user] if options.user else [])]
+        where += ["--ca", options.ca] if options.ca else []
+    memory = ["--memory", str(place / "checkpoint" / "silos")]
+    return [sys.executable, "-m", "motet", "join", "--recipe", str(place / "config.yaml"), "--quiet", *where, *memory, *named]
+
+
+def _alive(children: list[subprocess.Popen[bytes]]) -> None:
+    dead = next((c for c in children if c.poll() is not None), None)
+    if dead is not None:
+        raise RunError(f"a client's process ended with status {dead.returncode} before the run began; see what it said above.")

@@ -1,0 +1,136 @@
+"""A simulation over the ranks of an MPI job: mpirun -n 5 motet run RECIPE --transport mpi."""
+
+from __future__ import annotations
+
+import atexit
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import yaml
+
+from motet.core.errors import ConfigError, MotetError, RunError
+from motet.experiment.build.federation import Federation
+from motet.experiment.deploy.remote_client import Builder, Own, fingerprint_of, welcome_of
+from motet.experiment.deploy.server import Book
+from motet.experiment.recipe.config_parsing import fill
+from motet.experiment.recipe.run_config import Config
+from motet.transport.chunks import Parcel
+from motet.transport.door import Farewell, Ready, Refusal, Welcome
+from motet.transport.member import Side
+from motet.transport.messages import Request, Transport
+
+if TYPE_CHECKING:
+    from motet.transport.mpi import Port
+
+
+@dataclass(frozen=True)
+class MpiOptions:
+    """`devices` is a device map: which process has which GPU."""
+
+    devices: str | None = None
+    devices_key: str | None = None  # which entry of the map; None: its first
+
+
+def helped(config: Config) -> bool:
+    """In a rank other than 0: do a worker's part of the run, to its end. Elsewhere there is nothing to do."""
+    if config.transport.type != "mpi":
+        return False
+    from motet.transport.mpi import Port
+
+    port = Port()
+    if port.size < 2:
+        raise ConfigError("transport.type=mpi needs at least two processes: mpirun -n 5 motet run … --transport mpi")
+    if port.rank == 0:
+        atexit.register(_dismiss, port)  # however this process ends, the others hear of it
+        return False
+    _work(port, fill(MpiOptions, config.transport.options, "transport"))
+    return True
+
+
+@contextmanager
+def ranks(config: Config, federation: Federation, place: Path) -> Iterator[Transport]:
+    """The cluster's workers, ready for this run."""
+    from motet.transport.mpi import Port, Ranks
+
+    port = Port()
+    book = Book.open(place)
+    book.add()
+    welcome = welcome_of(config, federation, book.run, "")
+    workers = range(1, port.size)
+    for rank in workers:
+        port.push(rank, Parcel.of((welcome, str(place / "checkpoint" / "silos" / f"rank-{rank}"))))
+    wanted = fingerprint_of(federation.model)
+    for _ in workers:
+        sender, found = port.take(None) or (0, None)
+        if isinstance(found, Refusal):
+            raise RunError(f"rank {sender}: {found.why}")
+        if not isinstance(found, Ready) or found.fingerprint != wanted:
+            raise RunError(f"rank {sender} has another model than rank 0; use the same files and versions on all nodes.")
+    places = {client: 1 + index % len(workers) for index, client in enumerate(federation.clients)}
+    yield Ranks(port, places.__getitem__)
+
+
+def _dismiss(port: Port) -> None:
+    for rank in range(1, port.size):
+        port.push(rank, Parcel.of(Farewell("the run is over")))
+    port.flush()
+
+
+def _work(port: Port, options: MpiOptions) -> None:
+    """Build this rank's side whenever a run begins, answer until the last is over."""
+    side: Side | None = None
+    builder: Builder | None = None
+    while True:
+        found = port.take(None)
+        waiting: list[Request] = []
+        while found is not None:
+            match found[1]:
+                case Farewell():
+                    port.flush()
+                    return
+                case (Welcome() as welcome, str() as memory):
+                    if builder is not None:
+                        builder.close()
+                    builder, side = _built(port, welcome, Path(memory), options)
+                case Request() as request:
+                    waiting.append(request)
+            found = port.take(0.0)
+        if side is not None and waiting:
+            for request in waiting:
+                side.journal.turn(request)
+            for reply in side.host.replies(iter(waiting)):
+                port.push(0, Parcel.of(reply))
+
+
+def _built(port: Port, welcome: Welcome, memory: Path, options: MpiOptions) -> tuple[Builder | None, Side | None]:
+    try:
+        config = Config.of("cluster", welcome.config)
+        device = device_for(port.rank, port.size, options, config.device)
+        builder = Builder(Own((), None, config, memory, device))
+        side = builder(welcome)
+    except MotetError as error:
+        port.push(0, Parcel.of(Refusal(str(error))))
+        return None, None
+    port.push(0, Parcel.of(Ready(side.fingerprint)))
+    return builder, side
+
+
+def device_for(rank: int, size: int, options: MpiOptions, given: str) -> str:
+    """This rank's device by the map, which is FedNLP's: for each host, how many processes each of its GPUs has."""
+    if options.devices is None:
+        return given
+    try:
+        maps = yaml.safe_load(Path(options.devices).read_text("utf-8"))
+        hosts = maps[options.devices_key] if options.devices_key else next(iter(maps.values()))
+        devices = [f"cuda:{gpu}" for counts in hosts.values() for gpu, count in enumerate(counts) for _ in range(int(count))]
+    except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError, StopIteration) as error:
+        raise ConfigError(
+            f"transport.devices: '{options.devices}' is no device map ({type(error).__name__}: {error}); "
+            "expected name: {host: [processes on GPU 0, on GPU 1, …]}."
+        ) from None
+    if len(devices) != size:
+        raise ConfigError(f"transport.devices: the map places {len(devices)} processes, and there are {size}.")
+    return devices[rank]

@@ -1,0 +1,167 @@
+"""A client's side of a deployment: its own data, the server's task and model, and nothing offered that is not marked."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, get_type_hints
+
+import numpy as np
+
+from motet.core.errors import ConfigError
+from motet.core.rng import Seed
+from motet.core.script import ClientId, offered
+from motet.datasets.load import DataChoice, load_corpus
+from motet.experiment.build.builders import InProcessOptions, build_federation, device_of, make_bench, resolved
+from motet.experiment.build.feature_cache import cached_features
+from motet.experiment.build.federation import Federation, Group, Members, arranged
+from motet.experiment.build.run_plan import part_of
+from motet.experiment.recipe.config_parsing import choose, fill
+from motet.experiment.recipe.recipe_files import changes
+from motet.experiment.recipe.run_config import Config, GroupChoice
+from motet.learning.executors.serial_executor import Scratch
+from motet.learning.modules.model import Model
+from motet.models.load import load_model
+from motet.partitions.partition import Named, Partition, Shares
+from motet.tasks import TASKS, Task
+from motet.transport.door import Welcome
+from motet.transport.host import Host
+from motet.transport.journal import Journal
+from motet.transport.member import Side
+
+FROM_WORDS = ("tiny", "bilstm")  # models whose vocabulary is the corpus's own; the server's words are sent along
+
+
+def welcome_of(config: Config, federation: Federation, run: str, session: str) -> Welcome:
+    """What the server tells a client. The config's `data`, which say where the server's own texts are, travel with the rest:
+    the digest is of all of it. A client with its own data opens nothing that they name."""
+    said = {name: value for name, value in config.plain().items() if name not in ("transport", "checkpoint", "baselines")}
+    pairs = zip(config.everybody, federation.groups, strict=True)
+    return Welcome(run, session, config.digest, said, {group.name: _told(choice, group) for choice, group in pairs})
+
+
+def _told(choice: GroupChoice, group: Group) -> dict[str, Any]:
+    task: Any = group.task
+    words = group.model.tokenizer.backend_tokenizer.to_str() if choice.model.name in FROM_WORDS else ""
+    return {"task": {f.name: getattr(task, f.name) for f in dataclasses.fields(task)}, "words": words}
+
+
+def fingerprint_of(model: Model) -> str:
+    """Of all weights and the tokenizer: two sides with the same one hold the same model."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name, tensor in model.module.state_dict().items():
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes() if tensor.numel() else b"")
+    digest.update(repr(sorted(model.tokenizer.get_vocab().items())).encode())
+    return digest.hexdigest()
+
+
+@dataclass(frozen=True)
+class Own:
+    """What a client brings: its names, and either its own data or the recipe whose clients it plays (no names: any).
+    `group` is the one of the recipe's groups that its own data are for."""
+
+    names: tuple[ClientId, ...]
+    data: DataChoice | None
+    config: Config | None
+    memory: Path
+    device: str = "auto"
+    only_sums: bool = False
+    group: str = ""
+
+
+class Builder:
+    """Builds a client's side from a welcome: once, for links break more often than runs change."""
+
+    def __init__(self, own: Own, told: Callable[[str], None] = lambda text: None) -> None:
+        self.own, self.told = own, told
+        self.scratch = Scratch()
+        self.built: tuple[str, Side] | None = None
+
+    def __call__(self, welcome: Welcome) -> Side:
+        key = f"{welcome.run} {welcome.digest}"
+        if self.built is None or self.built[0] != key:
+            self.built = (key, self._side(welcome))
+        return self.built[1]
+
+    def close(self) -> None:
+        if self.built is not None:
+            self.built[1].host.bench.close()
+        self.scratch.close()
+
+    def _side(self, welcome: Welcome) -> Side:
+        own = self.own
+        if not re.fullmatch(r"[0-9a-f]{8,64}", welcome.run):
+            raise ConfigError("the server's name for the run is not made of digits a client would use in a file's name.")
+        config = resolved(own.config) if own.config is not None else resolved(Config.of("server", welcome.config))
+        if config.digest != welcome.digest:
+            raise ConfigError(
+                f"what the server says of the run has digest {config.digest}, not {welcome.digest} as it claims; "
+                "use the same version of Motet on both sides."
+            )
+        federation = build_federation(config) if own.data is None else own_federation(config, welcome, own)
+        plan = part_of(config, federation)
+        journal = Journal(own.memory / welcome.run)
+        bench = make_bench(device_of(own.device), InProcessOptions(0), [federation], self.scratch)
+        told = ", ".join(f"{address} ({reveals})" for program in plan.programs for address, reveals in offered(program).items())
+        for name in own.names[:3]:
+            self.told(f"{name} has {federation.site(name).size} examples")
+        self.told(f"offered to the server: {told}")
+        options: dict[str, Any] = {"only_sums": own.only_sums, "behind": plan.behind, "steady": True}
+        host = Host(plan.programs, federation.context, bench, journal, plan.channel, **options)
+        return Side(host, journal, fingerprint_of(federation.model))
+
+
+def own_data(path: Path, settings: Iterable[str]) -> DataChoice:
+    """A client's own file; of its settings only those of the data are its to give, the others are the server's."""
+    given = changes(settings)
+    if odd := [name for name in given if name != "data"]:
+        raise ConfigError(f"join: '{odd[0]}' is the server's to say; with --data you may give data.text=…, data.label=… alone.")
+    return fill(DataChoice, {**given.get("data", {}), "path": str(path)}, "data")
+
+
+def own_federation(config: Config, welcome: Welcome, own: Own) -> Federation:
+    """One client, with its own texts. Labels, tokenizer and model are those of its group at the server."""
+    if own.data is None:
+        raise ConfigError("join: give --data with your own texts.")
+    name, choice = group_of(config, welcome, own.group)
+    task, words = task_of(welcome.groups[name]), str(welcome.groups[name].get("words", ""))
+    seed = Seed(config.seed)
+    corpus = load_corpus(own.data, seed, task.name)
+    model = load_model(choice.model, task.name, task.labels, lambda: words, seed)
+    features = cached_features(task, corpus, model, choice.model.max_tokens)
+    train = Shares.cut(np.arange(corpus.train), np.array([corpus.train]))
+    test = Shares.cut(np.arange(corpus.train, len(corpus)), np.array([len(corpus) - corpus.train]))
+    partition = Partition(train, test, {"type": "silo"}, Named(np.array([own.names[0]])))
+    members = Members(partition.clients, 0, 1)
+    group = arranged(name, task, model, corpus, features, partition, choice.model.max_tokens, members)
+    return Federation((group,), group, seed)
+
+
+def group_of(config: Config, welcome: Welcome, wanted: str) -> tuple[str, GroupChoice]:
+    """The group a client belongs to, by its name; where all are alike, there is one and nobody need name it."""
+    if len(welcome.groups) != len(config.everybody):
+        raise ConfigError(f"the server speaks of {len(welcome.groups)} groups and its recipe has {len(config.everybody)}.")
+    known = dict(zip(welcome.groups, config.everybody, strict=True))
+    if len(known) == 1 and not wanted:
+        return next(iter(known.items()))
+    if wanted not in known:
+        raise ConfigError(f"--group is '{wanted}'; the server's groups are {', '.join(known)}.")
+    return wanted, known[wanted]
+
+
+def task_of(told: Mapping[str, Any]) -> Task:
+    """A task is a value: its fields travel."""
+    fields = told.get("task")
+    if not isinstance(fields, dict):
+        raise ConfigError("the server says nothing of the task; use the same version of Motet on both sides.")
+    kind = get_type_hints(choose(TASKS, fields.get("name"), "the server's task"))["return"]
+    try:
+        task: Task = kind(**fields)
+    except TypeError as error:
+        raise ConfigError(f"the server's task cannot be read ({error}); use the same version of Motet on both sides.") from None
+    return task

@@ -1,0 +1,132 @@
+"""Serve a run to clients elsewhere, or join one: what `motet serve` and `motet join` do."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from motet.core.errors import ConfigError
+from motet.core.script import ClientId
+from motet.experiment.build.builders import (
+    InProcessOptions,
+    build_algorithm,
+    build_privacy,
+    build_secure,
+    device_of,
+    make_bench,
+    resolved,
+)
+from motet.experiment.build.run_plan import plan_of
+from motet.experiment.commands.run_folder import Finished, finish, must_be_empty, open_folder
+from motet.experiment.deploy.remote_client import Builder, Own
+from motet.experiment.deploy.server import NetworkOptions, check_silos, open_office
+from motet.experiment.loop.peak_memory import PeakMemory
+from motet.experiment.loop.run_loop import run
+from motet.experiment.recipe.config_parsing import fill
+from motet.experiment.recipe.run_config import Checkpointing, Config
+from motet.learning.executors.serial_executor import Scratch
+from motet.report.page import serve_page
+from motet.report.progress import Silent, Watch
+from motet.report.status import Status
+from motet.transport.door import PROTOCOL, Knock
+from motet.transport.links import Links
+from motet.transport.member import Line, Member
+from motet.transport.metered import Metered
+
+Told = Callable[[str], None]
+
+
+def serve(config: Config, folder: Path, *, resume: bool, told: Told, watch: Watch | None = None) -> Finished:
+    """Run a recipe with clients who come over a network. Baselines are a simulation's, and are left out."""
+    config = config if resume else resolved(replace(config, baselines={}))
+    build_privacy(config, algorithm := build_algorithm(config))
+    build_secure(config, algorithm)
+    options = fill(NetworkOptions, config.transport.options, "transport")
+    check_silos(config, options)  # what cannot work is said before anybody is let in
+    if not resume:
+        must_be_empty(folder)
+        open_folder(folder, {"": config})
+    office = open_office(config, folder, options)
+    told(f"listening on {office.address}; clients join with: motet join --server {office.address} --name NAME --data FILE")
+    metered = Metered(office.links)
+    status = Status(watch or Silent(), lambda: standing(office.links, metered), folder / "status.json")
+    scratch, hide = Scratch(), _shown(options, status, told)
+    bench = make_bench(device_of(config.device), InProcessOptions(0), [office.here], scratch)
+    try:
+        office.wait(config.patience.quorum, told)
+        plan = replace(plan_of(config, office.participants()), checkpoint=Checkpointing(0.0))
+        with PeakMemory() as memory:
+            result, running = run(
+                plan, bench, folder=folder, resume=resume, watch=status, connect=lambda host: metered, apart=True
+            )
+        changes: dict[str, Any] = {"partition": {"type": "silos"}} if office.silos else {}
+        changes["refused"] = dict(office.links.refused + running.mailbox.refused)
+        summary = finish(folder, config, office.here, result, running, memory.peak, **changes)
+        office.links.close("the run is over", over=True)
+    except BaseException:
+        office.links.close()
+        raise
+    finally:
+        hide()
+        bench.close()
+        scratch.close()
+    return Finished(folder, summary, {})
+
+
+def standing(links: Links, metered: Metered) -> dict[str, Any]:
+    """Who is there, who is waited for, whose messages were refused."""
+    here = links.present()
+    return {
+        "connected": here["connected"],
+        "away": here["away"],
+        "waited_for": {client: round(seconds, 1) for client, seconds in metered.waited_for().items()},
+        "refused": dict(links.refused),
+    }
+
+
+def _shown(options: NetworkOptions, status: Status, told: Told) -> Callable[[], None]:
+    """The status page, if one is wanted; what takes it away."""
+    if options.status is None:
+        return lambda: None
+    address, hide = serve_page(options.status, status.now, os.environ.get("MOTET_STATUS_TOKEN", ""))
+    told(f"status: {address}")
+    return hide
+
+
+def join(own: Own, dial: Callable[[], Line], token: str, give_up: float, told: Told) -> str:
+    """Take part in a served run until it is over; how it ended."""
+    if own.data is None and own.config is None:
+        raise ConfigError("join: give --data with your own texts, or --recipe to play clients of a recipe.")
+    if own.data is not None and len(own.names) != 1:
+        raise ConfigError("join: with --data there is one client; give --name once.")
+    digest = resolved(own.config).digest if own.config is not None else ""
+    builder = Builder(own, told)
+    try:
+        return Member(dial, Knock(PROTOCOL, own.names, digest, token, own.group), builder, give_up, told).attend()
+    finally:
+        builder.close()
+
+
+def dialer(network: str, server: str, options: NetworkOptions) -> Callable[[], Line]:
+    """How a client reaches the server."""
+    if network == "grpc":
+        from motet.transport.grpc import GrpcLine, Security
+
+        files = [Path(f) if f else None for f in (options.key, options.cert, options.ca)]
+        security = Security(*files) if any(files) else None
+        return lambda: GrpcLine(server, security)
+    if network == "mqtt":
+        from motet.transport.mqtt import MqttLine
+
+        broker = options.at(server)
+        return lambda: MqttLine(broker)
+    raise ConfigError(f"--transport is '{network}'; clients join over grpc or mqtt.")
+
+
+def names_of(given: list[ClientId]) -> tuple[ClientId, ...]:
+    if not given:
+        raise ConfigError("join: give this client a name, as the server knows it: --name NAME")
+    return tuple(sorted(set(given)))

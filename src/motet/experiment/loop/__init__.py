@@ -1,0 +1,1 @@
+"""The round loop: sample, train, evaluate, record, checkpoint."""

@@ -1,0 +1,73 @@
+"""From many clients' metrics to the few numbers a run is spoken of by."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from motet.core.script import ClientId
+from motet.experiment.build.run_plan import Judged, Participants
+from motet.experiment.loop.metrics_log import Record, Row
+
+
+def group_means(federation: Participants, reports: Mapping[ClientId, dict[str, float]]) -> dict[str, dict[str, float]]:
+    """Each group's metrics: the mean over those of its clients that reported."""
+    found: dict[str, list[dict[str, float]]] = {}
+    for client, scores in reports.items():
+        group = federation.group_of(client)
+        known = {name: scores[name] for name in group.task.measures}
+        found.setdefault(group.name, []).append({**known, "score": scores[group.task.headline]})
+    return {name: {m: sum(r[m] for r in rows) / len(rows) for m in rows[0]} for name, rows in found.items()}
+
+
+def overall(task: Judged, groups: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """The mean over groups, of what all of them are judged by."""
+    return {m: sum(g[m] for g in groups.values()) / len(groups) for m in task.measures if groups}
+
+
+LOWER = ("loss", "perplexity")  # of these less is better
+
+
+class Chosen(NamedTuple):
+    """The round that was best on the development set, by one of the metrics: all of them there, and on the global test set."""
+
+    by: str
+    round: int
+    dev: dict[str, float]
+    test: dict[str, float]
+
+
+def final_and_best(record: Record, headline: str) -> tuple[dict[str, float], dict[str, float]]:
+    """What the server saw last, and in the round that was best by the headline."""
+    seen = by_round(record.rows, "global")
+    return (seen[max(seen)], seen[best_round(seen, headline)]) if seen else ({}, {})
+
+
+def chosen_by_dev(record: Record, by: str) -> Chosen | None:
+    """None where there is no development set."""
+    dev, test = (by_round(record.rows, split) for split in ("dev", "global"))
+    if not dev:
+        return None
+    best = best_round(dev, by)
+    return Chosen(by, best, dev[best], test.get(best, {}))
+
+
+def by_round(rows: Sequence[Row], split: str) -> dict[int, dict[str, float]]:
+    """What the server saw of a split, round by round."""
+    found: dict[int, dict[str, float]] = {}
+    for row in rows:
+        if row["who"] == "server" and row["split"] == split:
+            found.setdefault(row["round"], {})[row["name"]] = row["value"]
+    return found
+
+
+def best_round(seen: Mapping[int, Mapping[str, float]], by: str) -> int:
+    """The first of the best; a round whose metric is no number is never it, unless all are such."""
+    sign = -1 if by in LOWER else 1
+
+    def worth(found: int) -> float:
+        value = sign * seen[found].get(by, math.nan)
+        return value if math.isfinite(value) else -math.inf
+
+    return max(seen, key=lambda r: (worth(r), -r))

@@ -1,0 +1,1 @@
+"""Recipes: the schema of a run, its defaults, and how options are parsed."""
