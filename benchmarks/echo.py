@@ -29,15 +29,15 @@ from motet.core.script import Script, play, to_all, total, work
 from motet.core.weighted import Weighted
 from motet.core.work import Bench, Job, Work
 from motet.learning.executors.serial_executor import Alone
-from motet.transport.chunks import Parcel
-from motet.transport.door import PROTOCOL, Door, Knock, Welcome
-from motet.transport.host import Host
+from motet.transport.admission import PROTOCOL, Door, Knock, Welcome
+from motet.transport.client_connection import Member, Side
+from motet.transport.client_runtime import Host
+from motet.transport.connections import Links
+from motet.transport.framing import Parcel
 from motet.transport.in_process import InProcess
 from motet.transport.journal import Journal
-from motet.transport.links import Links
 from motet.transport.mailbox import Mailbox
-from motet.transport.member import Member, Side
-from motet.transport.messages import Request, Transport
+from motet.transport.requests import Request, Transport
 
 PIECE = 2**22  # bytes that the sockets' server adds at a time
 

@@ -34,10 +34,10 @@ from motet.core.script import ClientId, Script, play, to_all, total, under, work
 from motet.core.weighted import Weighted
 from motet.learning.executors.serial_executor import Alone, Scratch
 from motet.secure import SECURE
-from motet.transport.host import Host
+from motet.transport.client_runtime import Host
+from motet.transport.client_state import Memories
 from motet.transport.mailbox import Mailbox, Patience
-from motet.transport.memories import Memories
-from motet.transport.messages import Reply, Request
+from motet.transport.requests import Reply, Request
 from motet.wire import measure
 
 STAGES = ("advertise", "share", "upload", "confirm", "reveal")

@@ -22,13 +22,13 @@ from motet.experiment.build.run_plan import Plan
 from motet.experiment.loop.run_loop import Running
 from motet.learning.executors.serial_executor import Alone
 from motet.report.progress import Silent
-from motet.transport.chunks import Assembly, Parcel
-from motet.transport.door import PROTOCOL, Door, Knock, Welcome
-from motet.transport.host import Host
+from motet.transport.admission import PROTOCOL, Door, Knock, Welcome
+from motet.transport.client_connection import Line, Member, Side
+from motet.transport.client_runtime import Host
+from motet.transport.connections import Links
+from motet.transport.framing import Assembly, Parcel
 from motet.transport.journal import Journal
-from motet.transport.links import Links
-from motet.transport.member import Line, Member, Side
-from motet.transport.patience import Patience
+from motet.transport.wait_policy import Patience
 
 MOSQUITTO = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")
 Dial = Callable[[], Line]

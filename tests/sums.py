@@ -13,10 +13,10 @@ from motet.core.rng import Seed
 from motet.core.script import ClientId, Script, play, to_all, total, under, work
 from motet.core.weighted import Weighted
 from motet.learning.executors.serial_executor import Alone
-from motet.transport.host import Host
+from motet.transport.client_runtime import Host
+from motet.transport.client_state import Memories
 from motet.transport.mailbox import Mailbox, Patience
-from motet.transport.memories import Memories
-from motet.transport.messages import Reply, Request
+from motet.transport.requests import Reply, Request
 
 PATIENT = Patience(quorum=0.01, on_error="drop")
 

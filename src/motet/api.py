@@ -22,7 +22,7 @@ from motet.experiment.recipe.run_config import Choice, CohortChoice, Evaluation
 from motet.learning.executors.serial_executor import Alone, Scratch
 from motet.models.load import ModelChoice
 from motet.report.progress import Silent, Watch
-from motet.transport.network import Network
+from motet.transport.emulated_network import Network
 
 
 def load(name: str | None = None, *, path: str | Path | None = None, seed: int = 42, **options: Any) -> Corpus:

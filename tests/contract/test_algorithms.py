@@ -25,10 +25,10 @@ from motet.learning.executors.serial_executor import Alone
 from motet.learning.solver import Solver
 from motet.optim import Apply
 from motet.report.progress import Silent
-from motet.transport.host import Host
+from motet.transport.client_runtime import Host
+from motet.transport.client_state import Memories
 from motet.transport.mailbox import Mailbox
-from motet.transport.memories import Memories
-from motet.transport.messages import Reply, Request
+from motet.transport.requests import Reply, Request
 from motet.wire import pack, unpack
 
 # A client of 24 texts is held back by a strong pull, or by much distillation of what a server learnt from 16 texts.

@@ -21,10 +21,10 @@ from motet.learning.context import Context
 from motet.learning.data.features import Examples
 from motet.learning.executors.serial_executor import Alone
 from motet.learning.solver import Solver
-from motet.transport.host import Host
+from motet.transport.client_runtime import Host
+from motet.transport.client_state import Memories
 from motet.transport.in_process import InProcess
 from motet.transport.mailbox import Mailbox
-from motet.transport.memories import Memories
 
 
 @message

@@ -10,10 +10,10 @@ import torch
 from motet.core.errors import WireError
 from motet.core.params import Params
 from motet.core.weighted import Weighted
-from motet.transport.chunks import Assembly, Parcel
-from motet.transport.door import Farewell, Ready, Refusal, Welcome, hashed
-from motet.transport.links import Links
-from motet.transport.messages import Reply, Request
+from motet.transport.admission import Farewell, Ready, Refusal, Welcome, hashed
+from motet.transport.connections import Links
+from motet.transport.framing import Assembly, Parcel
+from motet.transport.requests import Reply, Request
 from motet.wire import pack, unpack
 from tests.networks import Ends, door, hello
 

@@ -20,11 +20,11 @@ from motet.core.params import Params
 from motet.core.weighted import Weighted
 from motet.report.page import serve_page
 from motet.transport import grpc as over_grpc
-from motet.transport.chunks import SMALL, Parcel
-from motet.transport.door import Ready, Refusal, Welcome, hashed
+from motet.transport.admission import Ready, Refusal, Welcome, hashed
+from motet.transport.connections import Links
+from motet.transport.framing import SMALL, Parcel
 from motet.transport.grpc import METHOD, SERVICE, GrpcLine, serve_grpc
-from motet.transport.links import Links
-from motet.transport.messages import Reply, Request
+from motet.transport.requests import Reply, Request
 from motet.wire import unpack
 
 VALUE = Weighted(Params.of({"w": torch.arange(400_000.0)}), 2.0)

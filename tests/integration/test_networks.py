@@ -22,16 +22,16 @@ from motet.learning.solver import Solver
 from motet.privacy import distributed
 from motet.secure import SECURE
 from motet.transport import grpc as over_grpc
-from motet.transport.broker import OwnBroker
-from motet.transport.chunks import LEAD, Parcel
-from motet.transport.door import Ready, hashed
+from motet.transport.admission import Ready, hashed
+from motet.transport.client_connection import Line, Member
+from motet.transport.connections import Links
+from motet.transport.framing import LEAD, Parcel
 from motet.transport.grpc import GrpcLine, Security, serve_grpc
-from motet.transport.links import Links
-from motet.transport.member import Line, Member
-from motet.transport.messages import Reply, Request
+from motet.transport.local_broker import OwnBroker
 from motet.transport.mqtt import Broker, MqttLine, serve_mqtt
-from motet.transport.patience import Patience
-from motet.transport.room import Room
+from motet.transport.receive_buffers import Room
+from motet.transport.requests import Reply, Request
+from motet.transport.wait_policy import Patience
 from motet.wire import pack, unpack
 
 SOLVER = Solver(optimizer="adamw", lr=0.01, batch=8)

@@ -15,10 +15,10 @@ from tests.networks import Ends, door, hello
 from motet.core.errors import WireError
 from motet.core.params import Params
 from motet.core.weighted import Weighted
-from motet.transport.chunks import SMALL, Assembly, Parcel
-from motet.transport.door import Farewell, Ready, Refusal, Welcome, hashed
-from motet.transport.links import RUBBISH, Links
-from motet.transport.messages import Reply, Request
+from motet.transport.admission import Farewell, Ready, Refusal, Welcome, hashed
+from motet.transport.connections import RUBBISH, Links
+from motet.transport.framing import SMALL, Assembly, Parcel
+from motet.transport.requests import Reply, Request
 from motet.wire import pack, unpack
 
 TOKENS = {"a": "", "b": "known to b alone"}

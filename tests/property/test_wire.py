@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from motet.core.errors import WireError
 from motet.core.params import Params
 from motet.core.weighted import Weighted
-from motet.transport.messages import Reply, Request
+from motet.transport.requests import Reply, Request
 from motet.wire import frame, measure, pack, unpack
 from motet.wire.pack import raw
 

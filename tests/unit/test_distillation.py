@@ -45,7 +45,7 @@ from motet.report.progress import Silent
 from motet.report.weights import draw_weights
 from motet.secure import SECURE
 from motet.transport.mailbox import Mailbox, Patience
-from motet.transport.messages import Request
+from motet.transport.requests import Request
 from motet.wire import pack, unpack
 
 SOLVER = Solver(lr=0.01, batch=16, epochs=2)

@@ -16,11 +16,11 @@ from motet.experiment.loop.run_loop import Running
 from motet.learning.executors.serial_executor import Alone
 from motet.learning.solver import Solver
 from motet.report.progress import Silent
-from motet.transport.faulty import Faults, Faulty
-from motet.transport.host import Host
+from motet.transport.client_runtime import Host
+from motet.transport.fault_injection import Faults, Faulty
 from motet.transport.in_process import InProcess
-from motet.transport.metered import Metered
-from motet.transport.patience import Patience
+from motet.transport.traffic_meter import Metered
+from motet.transport.wait_policy import Patience
 from motet.wire import pack
 
 SOLVER = Solver(optimizer="adamw", lr=0.01, batch=8)

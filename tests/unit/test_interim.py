@@ -13,7 +13,7 @@ from motet.core.script import Exchange
 from motet.core.weighted import RunningSum, Weighted
 from motet.experiment.loop.exchange_log import Interim
 from motet.transport.mailbox import Mailbox
-from motet.transport.messages import Reply, Request
+from motet.transport.requests import Reply, Request
 
 
 class Echo:

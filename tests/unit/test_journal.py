@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from motet.transport.journal import Journal
-from motet.transport.messages import Request
+from motet.transport.requests import Request
 
 
 def request(number: int, settled: int = 0, client: str = "a/b") -> Request:

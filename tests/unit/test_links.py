@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from motet.transport.links import unkept
+from motet.transport.connections import unkept
 
 
 @pytest.mark.parametrize(

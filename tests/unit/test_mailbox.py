@@ -10,9 +10,9 @@ from motet.core.params import Params
 from motet.core.script import Exchange, _Replies
 from motet.core.weighted import RunningSum, Weighted
 from motet.transport.mailbox import Mailbox
-from motet.transport.messages import Reply, Request
-from motet.transport.patience import Patience
-from motet.transport.waiting import Waiting
+from motet.transport.reorder_buffer import Waiting
+from motet.transport.requests import Reply, Request
+from motet.transport.wait_policy import Patience
 from motet.wire import measure
 
 

@@ -17,8 +17,8 @@ from motet.core.weighted import Weighted
 from motet.secure import SECURE, light_secagg, secagg, secagg_plus
 from motet.secure.summation import SecureSum
 from motet.transport.mailbox import Mailbox
-from motet.transport.messages import Reply
-from motet.transport.patience import Patience
+from motet.transport.requests import Reply
+from motet.transport.wait_policy import Patience
 
 FIVE = {
     "secagg": secagg(threshold=0.5),

@@ -20,7 +20,7 @@ from motet.secure.circle import Hello, introduction
 from motet.secure.identities import Identities
 from motet.secure.keys import AgreementKey, Signer
 from motet.secure.summation import Deliver, Introduce, SecureSum, topic_for
-from motet.transport.messages import Reply, Request
+from motet.transport.requests import Reply, Request
 
 
 @dataclass(frozen=True)

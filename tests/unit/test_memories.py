@@ -8,8 +8,8 @@ import torch
 
 from motet.core.params import Params
 from motet.learning.executors.memory_budget import PACKS
-from motet.transport.memories import Memories
-from motet.transport.pages import write_atomically
+from motet.transport.client_state import Memories
+from motet.transport.spill_store import write_atomically
 
 PLACES = [(10**9, 0), (5000, 0), (5000, 10**9), (5000, 13000)]  # bytes as they are, and packed: all, some, the others packed
 

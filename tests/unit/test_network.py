@@ -15,8 +15,8 @@ from motet.experiment.build.run_plan import Plan
 from motet.experiment.loop.run_loop import Running, run
 from motet.learning.executors.serial_executor import Alone
 from motet.learning.solver import Solver
-from motet.transport.messages import Reply, Request
-from motet.transport.network import Emulated, Network, Rate, read_trace
+from motet.transport.emulated_network import Emulated, Network, Rate, read_trace
+from motet.transport.requests import Reply, Request
 from motet.wire import measure, pack
 
 SOLVER = Solver(optimizer="adamw", lr=0.01, batch=8)

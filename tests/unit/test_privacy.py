@@ -31,7 +31,7 @@ from motet.privacy.private import Private, Within
 from motet.report.progress import Silent
 from motet.secure import secagg
 from motet.transport.mailbox import Mailbox
-from motet.transport.messages import Request
+from motet.transport.requests import Request
 from motet.wire import pack
 
 SOLVER = Solver(optimizer="sgd", lr=0.1, batch=8)

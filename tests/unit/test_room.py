@@ -11,11 +11,11 @@ from tests.networks import Ends, door, hello
 
 from motet.core.params import Params
 from motet.core.weighted import Weighted
-from motet.transport.chunks import Assembly, Parcel
-from motet.transport.door import Ready
-from motet.transport.links import Links
-from motet.transport.messages import Reply, Request
-from motet.transport.room import Room
+from motet.transport.admission import Ready
+from motet.transport.connections import Links
+from motet.transport.framing import Assembly, Parcel
+from motet.transport.receive_buffers import Room
+from motet.transport.requests import Reply, Request
 from motet.wire import pack, unpack
 from motet.wire.files import load, mapped, spill
 

@@ -17,7 +17,7 @@ from motet.benchmark.render import legend, markdown
 from motet.benchmark.session import Benchmark, command, machines
 from motet.benchmark.tables import Told
 from motet.core.errors import ConfigError
-from motet.transport.pages import write_atomically
+from motet.transport.spill_store import write_atomically
 
 _PLACE = r"(<!-- motet bench {suite} {table} -->\n).*?(<!-- end -->)"
 

@@ -25,7 +25,7 @@ from motet.experiment.commands.run_folder import carried_out
 from motet.learning.executors.memory_budget import take_share
 from motet.learning.executors.process_executor import default_count
 from motet.report.grid import GridWatch
-from motet.transport.pages import write_atomically
+from motet.transport.spill_store import write_atomically
 
 
 def copy_of(process: int) -> str:

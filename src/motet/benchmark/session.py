@@ -22,7 +22,7 @@ from motet.core.errors import ConfigError
 from motet.experiment.loop.metrics_log import write_json
 from motet.experiment.recipe.config_parsing import fill
 from motet.report.grid import duration
-from motet.transport.pages import write_atomically
+from motet.transport.spill_store import write_atomically
 
 FIRST_SEED = 42
 

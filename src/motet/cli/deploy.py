@@ -110,7 +110,7 @@ def allow(
     import yaml
 
     from motet.experiment.deploy.server import load_allowed
-    from motet.transport.door import hashed, new_token
+    from motet.transport.admission import hashed, new_token
 
     allowed = load_allowed(str(file)) if file.exists() else {}
     for name in names:

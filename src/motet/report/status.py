@@ -12,7 +12,7 @@ from typing import Any
 from motet.core.errors import ConfigError, RunError
 from motet.report.progress import Watch, megabytes
 from motet.transport.mailbox import Traffic
-from motet.transport.pages import write_atomically
+from motet.transport.spill_store import write_atomically
 
 
 class Status:

@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from motet.core.errors import ConfigError, RunError, WireError
-from motet.transport.arrivals import Arrivals
-from motet.transport.chunks import LEAD, Assembly, Parcel
-from motet.transport.links import Links, unkept
+from motet.transport.connections import Links, unkept
+from motet.transport.framing import LEAD, Assembly, Parcel
+from motet.transport.receive_queue import Arrivals
 
 try:
     import grpc

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from motet.transport.host import Host
-from motet.transport.messages import Reply, Request
+from motet.transport.client_runtime import Host
+from motet.transport.requests import Reply, Request
 
 
 class InProcess:

@@ -7,8 +7,8 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from motet.core.script import ClientId
-from motet.transport.messages import Request
-from motet.transport.pages import write_pieces
+from motet.transport.requests import Request
+from motet.transport.spill_store import write_pieces
 from motet.wire import packed
 from motet.wire.files import load
 

@@ -14,10 +14,10 @@ from motet.core.errors import MotetError, RunError
 from motet.core.messages import message
 from motet.core.script import ClientId, Exchange
 from motet.core.weighted import RunningSum, Weighted
-from motet.transport.messages import Reply, Request, Transport
-from motet.transport.patience import Patience
-from motet.transport.sound import check_finite, check_sum
-from motet.transport.waiting import Waiting
+from motet.transport.reorder_buffer import Waiting
+from motet.transport.reply_validation import check_finite, check_sum
+from motet.transport.requests import Reply, Request, Transport
+from motet.transport.wait_policy import Patience
 from motet.wire import measure
 
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from motet.core.errors import ConfigError, RunError, WireError
 from motet.core.script import ClientId
-from motet.transport.chunks import Parcel
-from motet.transport.messages import Reply, Request
+from motet.transport.framing import Parcel
+from motet.transport.requests import Reply, Request
 from motet.wire import unpack
 
 try:

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from motet.core.errors import ConfigError, RunError, WireError
-from motet.transport.arrivals import Arrivals
-from motet.transport.chunks import Assembly, Parcel
-from motet.transport.links import Links, unkept
-from motet.transport.room import Room
+from motet.transport.connections import Links, unkept
+from motet.transport.framing import Assembly, Parcel
+from motet.transport.receive_buffers import Room
+from motet.transport.receive_queue import Arrivals
 
 try:
     from paho.mqtt.client import Client

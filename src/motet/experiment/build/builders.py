@@ -42,7 +42,7 @@ from motet.partitions.public import with_public
 from motet.privacy import PRIVACY
 from motet.secure import SECURE
 from motet.tasks import TASKS, Task
-from motet.transport.faulty import Faults
+from motet.transport.fault_injection import Faults
 
 if TYPE_CHECKING:
     from motet.privacy.private import Private

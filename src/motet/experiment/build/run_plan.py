@@ -13,9 +13,9 @@ from motet.core.script import ClientId, parts_of
 from motet.experiment.build.builders import build_algorithm, build_channel, build_privacy, build_secure
 from motet.experiment.recipe.run_config import Checkpointing, CohortChoice, Config, Evaluation
 from motet.learning.evaluation import Evaluate
-from motet.transport.host import ContextOf
-from motet.transport.network import Network
-from motet.transport.patience import Patience
+from motet.transport.client_runtime import ContextOf
+from motet.transport.emulated_network import Network
+from motet.transport.wait_policy import Patience
 
 if TYPE_CHECKING:
     from motet.privacy.ledger import Ledger

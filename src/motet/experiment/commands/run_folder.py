@@ -51,7 +51,7 @@ from motet.report.curves import draw_costs, draw_curves
 from motet.report.progress import Silent, Watch
 from motet.report.relations import draw_relations, relations
 from motet.report.weights import draw_weights
-from motet.transport.pages import write_atomically
+from motet.transport.spill_store import write_atomically
 
 _DATA = ("seed", "data", "model", "partition", "task", "groups")  # what two runs must share to share a federation
 

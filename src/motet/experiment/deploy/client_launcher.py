@@ -17,7 +17,7 @@ from motet.experiment.deploy.server import NetworkOptions, Office, open_office
 from motet.experiment.loop.run_loop import Connect
 from motet.experiment.recipe.config_parsing import fill
 from motet.experiment.recipe.run_config import Config
-from motet.transport.faulty import Faulty
+from motet.transport.fault_injection import Faulty
 from motet.transport.in_process import InProcess
 
 

@@ -17,10 +17,10 @@ from motet.experiment.deploy.remote_client import Builder, Own, fingerprint_of, 
 from motet.experiment.deploy.server import Book
 from motet.experiment.recipe.config_parsing import fill
 from motet.experiment.recipe.run_config import Config
-from motet.transport.chunks import Parcel
-from motet.transport.door import Farewell, Ready, Refusal, Welcome
-from motet.transport.member import Side
-from motet.transport.messages import Request, Transport
+from motet.transport.admission import Farewell, Ready, Refusal, Welcome
+from motet.transport.client_connection import Side
+from motet.transport.framing import Parcel
+from motet.transport.requests import Request, Transport
 
 if TYPE_CHECKING:
     from motet.transport.mpi import Port

@@ -28,10 +28,10 @@ from motet.learning.modules.model import Model
 from motet.models.load import load_model
 from motet.partitions.partition import Named, Partition, Shares
 from motet.tasks import TASKS, Task
-from motet.transport.door import Welcome
-from motet.transport.host import Host
+from motet.transport.admission import Welcome
+from motet.transport.client_connection import Side
+from motet.transport.client_runtime import Host
 from motet.transport.journal import Journal
-from motet.transport.member import Side
 
 FROM_WORDS = ("tiny", "bilstm")  # models whose vocabulary is the corpus's own; the server's words are sent along
 

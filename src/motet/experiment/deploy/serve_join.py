@@ -31,10 +31,10 @@ from motet.learning.executors.serial_executor import Scratch
 from motet.report.page import serve_page
 from motet.report.progress import Silent, Watch
 from motet.report.status import Status
-from motet.transport.door import PROTOCOL, Knock
-from motet.transport.links import Links
-from motet.transport.member import Line, Member
-from motet.transport.metered import Metered
+from motet.transport.admission import PROTOCOL, Knock
+from motet.transport.client_connection import Line, Member
+from motet.transport.connections import Links
+from motet.transport.traffic_meter import Metered
 
 Told = Callable[[str], None]
 

@@ -22,9 +22,9 @@ from motet.experiment.build.federation import Federation, Group, Medley
 from motet.experiment.deploy.remote_client import fingerprint_of, welcome_of
 from motet.experiment.recipe.run_config import Choice, Config
 from motet.tasks import Task
-from motet.transport.door import Door
-from motet.transport.links import Links
-from motet.transport.pages import write_atomically
+from motet.transport.admission import Door
+from motet.transport.connections import Links
+from motet.transport.spill_store import write_atomically
 
 GIB = 2**30
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
@@ -230,7 +230,7 @@ def _at_broker(links: Links, options: NetworkOptions) -> str:
 
     if options.broker is not None:
         return serve_mqtt(links, options.at(options.broker))
-    from motet.transport.broker import OwnBroker
+    from motet.transport.local_broker import OwnBroker
 
     broker = OwnBroker(options.bind)
     serve_mqtt(links, options.at(broker.address))

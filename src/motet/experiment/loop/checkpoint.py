@@ -9,9 +9,9 @@ from typing import Any
 from motet.core.errors import RunError, WireError
 from motet.core.messages import message
 from motet.core.script import ClientId
+from motet.transport.client_state import Key, Memories
 from motet.transport.mailbox import Traffic
-from motet.transport.memories import Key, Memories
-from motet.transport.pages import write_pieces
+from motet.transport.spill_store import write_pieces
 from motet.wire import packed
 from motet.wire.files import load
 

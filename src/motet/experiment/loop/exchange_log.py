@@ -10,7 +10,7 @@ from typing import Any
 from motet.core.errors import WireError
 from motet.core.script import Exchange
 from motet.transport.mailbox import Mailbox, Traffic
-from motet.transport.pages import write_pieces
+from motet.transport.spill_store import write_pieces
 from motet.wire import packed
 from motet.wire.files import load
 

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from motet.transport.mailbox import Traffic
-from motet.transport.pages import write_atomically
+from motet.transport.spill_store import write_atomically
 
 Row = dict[str, Any]
 ITEMS = "items.npz"

@@ -32,12 +32,12 @@ from motet.learning.context import Judgement
 from motet.learning.evaluation import Evaluate, Report
 from motet.learning.executors.memory_budget import MEMORIES, spare_on
 from motet.report.progress import Silent, Watch
-from motet.transport.host import Host
+from motet.transport.client_runtime import Host
+from motet.transport.client_state import Memories
+from motet.transport.emulated_network import Emulated
 from motet.transport.in_process import InProcess
 from motet.transport.mailbox import Mailbox, Traffic
-from motet.transport.memories import Memories
-from motet.transport.messages import Transport
-from motet.transport.network import Emulated
+from motet.transport.requests import Transport
 
 
 @dataclass(frozen=True, eq=False)

@@ -14,8 +14,8 @@ from motet.datasets.load import DataChoice
 from motet.experiment.recipe.config_parsing import fill
 from motet.experiment.recipe.group_defaults import spelt_out
 from motet.models.load import ModelChoice
-from motet.transport.network import Network
-from motet.transport.patience import Patience
+from motet.transport.emulated_network import Network
+from motet.transport.wait_policy import Patience
 
 T = TypeVar("T")
 

@@ -7,7 +7,7 @@ import time
 from dataclasses import dataclass
 
 from motet.core.script import ClientId
-from motet.transport.messages import Reply, Request, Transport
+from motet.transport.requests import Reply, Request, Transport
 from motet.wire import measure
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import tempfile
 from typing import IO, Any
 
-from motet.transport.messages import Reply
+from motet.transport.requests import Reply
 from motet.wire import frame, unpack
 from motet.wire.files import mapped, spill
 

@@ -20,7 +20,7 @@ from typing import TypeVar
 from motet.core.errors import ConfigError
 from motet.core.program import Roster
 from motet.core.script import ClientId
-from motet.transport.messages import Reply, Request, Transport
+from motet.transport.requests import Reply, Request, Transport
 from motet.wire import measure
 
 T = TypeVar("T")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from motet.core.errors import WireError
-from motet.transport.room import ENDLESS, Room, Store
+from motet.transport.receive_buffers import ENDLESS, Room, Store
 from motet.wire import frame
 from motet.wire.pack import raw
 

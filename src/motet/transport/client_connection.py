@@ -11,11 +11,11 @@ from typing import Any, NamedTuple, Protocol
 
 from motet.core.errors import ConfigError, RunError, WireError
 from motet.core.script import ClientId
-from motet.transport.chunks import Parcel
-from motet.transport.door import Farewell, Knock, Ready, Refusal, Welcome
-from motet.transport.host import Host
+from motet.transport.admission import Farewell, Knock, Ready, Refusal, Welcome
+from motet.transport.client_runtime import Host
+from motet.transport.framing import Parcel
 from motet.transport.journal import Journal
-from motet.transport.messages import Reply, Request
+from motet.transport.requests import Reply, Request
 from motet.wire import unpack
 
 LONGEST_PAUSE = 5.0  # seconds between two attempts to reach the server

@@ -11,10 +11,10 @@ from typing import Any, Protocol
 
 from motet.core.errors import WireError
 from motet.core.script import ClientId
-from motet.transport.chunks import SMALL, Parcel
-from motet.transport.door import Door, Farewell, Knock, Ready, Refusal
-from motet.transport.messages import Reply, Request
-from motet.transport.room import Room
+from motet.transport.admission import Door, Farewell, Knock, Ready, Refusal
+from motet.transport.framing import SMALL, Parcel
+from motet.transport.receive_buffers import Room
+from motet.transport.requests import Reply, Request
 from motet.wire import unpack
 from motet.wire.pack import HEAD_LIMIT
 

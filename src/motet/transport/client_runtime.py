@@ -11,8 +11,8 @@ from motet.codecs.channel import Channel
 from motet.core.errors import MotetError, PrivacyError, RunError
 from motet.core.script import ClientId, offers, parts_of
 from motet.core.work import Bench, Failed, Work, drive
-from motet.transport.memories import Secrets
-from motet.transport.messages import Reply, Request
+from motet.transport.client_state import Secrets
+from motet.transport.requests import Reply, Request
 
 # (client, round, address) and the two doors back into the host → the context a method is given
 ContextOf = Callable[[ClientId, int, str, Callable[[str, Any], Work[Any]], Callable[[str], Any]], Any]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
-from motet.transport.messages import Reply, Request, Transport
+from motet.transport.requests import Reply, Request, Transport
 
 
 @dataclass(frozen=True)

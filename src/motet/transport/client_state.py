@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from motet.core.script import ClientId
-from motet.transport.pages import Pages
+from motet.transport.spill_store import Pages
 from motet.wire import measure
 
 Key = tuple[str, ClientId]
