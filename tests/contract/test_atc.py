@@ -13,9 +13,9 @@ from tests.sizes import SMALL
 
 from motet.algorithms import atc
 from motet.algorithms.atc.assign import Assign
-from motet.algorithms.atc.between import Between
+from motet.algorithms.atc.backbone_state import Own, moments_taken
 from motet.algorithms.atc.contrast import Contrast, ContrastState
-from motet.algorithms.atc.course import Own, moments_taken
+from motet.algorithms.atc.synthetic_states import Between
 from motet.algorithms.fedavg import FedAvg
 from motet.algorithms.phases import Phase, Phases
 from motet.core.errors import ConfigError, PrivacyError, RunError

@@ -9,9 +9,9 @@ import pytest
 import torch
 
 from motet.algorithms import ditto, fedavg, fedavg_st, fedbn, fedprox, fedsplit, isolated, percfl, spfl_like
-from motet.algorithms.clustered import Clusters, halves
 from motet.algorithms.fedavg import FedAvg
 from motet.algorithms.fedsplit import split
+from motet.algorithms.percfl import Clusters, halves
 from motet.core.errors import ConfigError, LayoutError
 from motet.core.layers import Layers
 from motet.core.params import Params

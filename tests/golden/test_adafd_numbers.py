@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from motet.algorithms.importance import Account, ByClass, Exponential, Own, Reciprocal, shares
-from motet.algorithms.opinions import Pool, entropy, pooled
+from motet.algorithms.distillation_weights import Account, ByClass, Exponential, Own, Reciprocal, shares
+from motet.algorithms.logit_pooling import Pool, entropy, pooled
 from motet.learning.objectives.distillation_losses import Divergence, SquaredDistance, TaughtCrossEntropy
 
 LOSSES = (0.40, 0.35, 0.15, 0.38, 0.45)

@@ -9,7 +9,7 @@ import pytest
 import torch
 import transformers as hf
 
-from motet.algorithms.atc.between import Between
+from motet.algorithms.atc.synthetic_states import Between
 from motet.core.layers import Layers
 from motet.core.params import Params
 from motet.core.rng import Seed

@@ -14,10 +14,10 @@ from tests.sizes import CALM, SMALL
 
 from motet.algorithms import adafd, dsfl, fedavg_logits, fedkd, mhat
 from motet.algorithms.distillation import Teaching, least
-from motet.algorithms.importance import Account, Exponential, Own, shares
-from motet.algorithms.opinions import TopClasses, shortened, whole
-from motet.algorithms.public import public_of
-from motet.algorithms.summed_distillation import Learnt, SummedDistillation
+from motet.algorithms.distillation_weights import Account, Exponential, Own, shares
+from motet.algorithms.logit_pooling import TopClasses, shortened, whole
+from motet.algorithms.public_data import public_of
+from motet.algorithms.secure_distillation import Learnt, SummedDistillation
 from motet.benchmark.readings import Reading
 from motet.codecs import float16, int8
 from motet.codecs.channel import Chain, Channel

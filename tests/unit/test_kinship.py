@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from motet.algorithms import kinship
-from motet.algorithms.kinship import clustered, cosines, mean_of, ranked
+from motet.algorithms.update_similarity import clustered, cosines, mean_of, ranked
 from motet.core.params import Params
 from motet.core.weighted import Weighted
 

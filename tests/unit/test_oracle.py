@@ -13,8 +13,8 @@ from typing import Any
 import pytest
 
 from motet.algorithms import oracle
-from motet.algorithms.importance import Account, Exponential, Own, shares
-from motet.algorithms.oracle import Chat, Oracle, by_rule, parsed, prompt
+from motet.algorithms.distillation_weights import Account, Exponential, Own, shares
+from motet.algorithms.llm_weighting import Chat, Oracle, by_rule, parsed, prompt
 from motet.core.errors import ConfigError
 
 ACCOUNTS = {"ann@example.org": Account(0.4, 100, 0.5, 0.8), "bob@example.org": Account(0.2, 50, 0.3, 0.9)}

@@ -13,8 +13,8 @@ from tests.sizes import CALM, SMALL
 
 from motet.algorithms import adafd, dsfl, fedavg_logits, fedkd, mhat
 from motet.algorithms.distillation import checked, class_counts
-from motet.algorithms.opinions import Pool, TopClasses, of_the_seeing, pooled, pooled_words, shortened, whole
-from motet.algorithms.public import WordsOfTexts, public_of
+from motet.algorithms.logit_pooling import Pool, TopClasses, of_the_seeing, pooled, pooled_words, shortened, whole
+from motet.algorithms.public_data import WordsOfTexts, public_of
 from motet.core.errors import RunError
 from motet.core.params import Params
 from motet.datasets.corpus import Corpus

@@ -6,17 +6,17 @@ from collections.abc import Callable
 
 from motet.algorithms.adafd import adafd
 from motet.algorithms.atc import atc
-from motet.algorithms.centralised import centralised
-from motet.algorithms.clustered import percfl
+from motet.algorithms.centralized import centralised
 from motet.algorithms.ditto import ditto
 from motet.algorithms.fedavg import fedavg
+from motet.algorithms.fedavg_st import fedavg_st
 from motet.algorithms.fedbn import fedbn
 from motet.algorithms.fedopt import fedadagrad, fedadam, fedopt, fedyogi
 from motet.algorithms.fedprox import fedprox
 from motet.algorithms.fedsplit import fedsplit
-from motet.algorithms.grouped import fedavg_st
 from motet.algorithms.isolated import isolated
 from motet.algorithms.logit_baselines import dsfl, fedavg_logits, fedkd, mhat
+from motet.algorithms.percfl import percfl
 from motet.algorithms.spfl import spfl_like
 from motet.core.program import Algorithm
 

@@ -15,9 +15,9 @@ from dataclasses import replace
 from typing import Literal
 
 from motet.algorithms.distillation import Distillation, Exchanged, Teaching
-from motet.algorithms.importance import BySize, Equal, Exponential, Importance, LocalImportance, Own, Reciprocal
-from motet.algorithms.oracle import Chat, Oracle
-from motet.algorithms.summed_distillation import SummedDistillation
+from motet.algorithms.distillation_weights import BySize, Equal, Exponential, Importance, LocalImportance, Own, Reciprocal
+from motet.algorithms.llm_weighting import Chat, Oracle
+from motet.algorithms.secure_distillation import SummedDistillation
 from motet.core.errors import ConfigError
 from motet.core.program import Algorithm
 from motet.learning.objectives.distillation_losses import Divergence, SquaredDistance

@@ -20,8 +20,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from motet.algorithms.importance import Account, Importance, shares, told_apart
-from motet.algorithms.opinions import (
+from motet.algorithms.distillation_weights import Account, Importance, shares, told_apart
+from motet.algorithms.logit_pooling import (
     SLIGHT,
     Pool,
     TopClasses,
@@ -32,7 +32,7 @@ from motet.algorithms.opinions import (
     shortened,
     whole,
 )
-from motet.algorithms.public import public_of
+from motet.algorithms.public_data import public_of
 from motet.core.errors import RunError
 from motet.core.messages import message
 from motet.core.params import Params

@@ -19,8 +19,8 @@ from typing import Literal
 
 from motet.algorithms.adafd import SOLVER, distilling, summed
 from motet.algorithms.distillation import Distillation, Exchanged, Teaching
-from motet.algorithms.importance import ByClass, BySize, Equal, Importance, LocalImportance, Own
-from motet.algorithms.opinions import Pool
+from motet.algorithms.distillation_weights import ByClass, BySize, Equal, Importance, LocalImportance, Own
+from motet.algorithms.logit_pooling import Pool
 from motet.core.program import Algorithm
 from motet.learning.objectives.distillation_losses import Divergence, SquaredDistance, TaughtCrossEntropy
 from motet.learning.solver import Solver

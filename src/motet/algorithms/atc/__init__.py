@@ -13,9 +13,9 @@ from dataclasses import replace
 from typing import Literal
 
 from motet.algorithms.atc.assign import TRAINS, Assign, Lesson
-from motet.algorithms.atc.between import Between, Weighing
+from motet.algorithms.atc.backbone_state import ENCODER
 from motet.algorithms.atc.contrast import Contrast
-from motet.algorithms.atc.course import ENCODER
+from motet.algorithms.atc.synthetic_states import Between, Weighing
 from motet.algorithms.fedavg import FedAvg
 from motet.algorithms.phases import Phase, Phases
 from motet.core.errors import ConfigError

@@ -17,8 +17,8 @@ from typing import Literal
 
 import numpy as np
 
-from motet.algorithms.atc.course import BACKBONE, Own, backbones, moments_kept, moments_taken
-from motet.algorithms.kinship import clustered, mean_of
+from motet.algorithms.atc.backbone_state import BACKBONE, Own, backbones, moments_kept, moments_taken
+from motet.algorithms.update_similarity import clustered, mean_of
 from motet.core.layers import Layers
 from motet.core.messages import message
 from motet.core.params import Params

@@ -22,9 +22,9 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from motet.algorithms.atc.between import Between, Synthetic
-from motet.algorithms.atc.course import ENCODER, NAMING, Own, backbones, moments_kept, moments_taken
-from motet.algorithms.kinship import mean_of, ranked
+from motet.algorithms.atc.backbone_state import ENCODER, NAMING, Own, backbones, moments_kept, moments_taken
+from motet.algorithms.atc.synthetic_states import Between, Synthetic
+from motet.algorithms.update_similarity import mean_of, ranked
 from motet.core.errors import ConfigError, RunError
 from motet.core.layers import Layers
 from motet.core.messages import message

@@ -6,9 +6,9 @@ import math
 from dataclasses import dataclass
 
 from motet.algorithms.distillation import Letters, TaughtState, Teaching, checked, nothing_to_pool, said_of
-from motet.algorithms.importance import LocalImportance
-from motet.algorithms.opinions import of_the_seeing
-from motet.algorithms.public import public_of
+from motet.algorithms.distillation_weights import LocalImportance
+from motet.algorithms.logit_pooling import of_the_seeing
+from motet.algorithms.public_data import public_of
 from motet.core.errors import RunError
 from motet.core.messages import message
 from motet.core.params import Params

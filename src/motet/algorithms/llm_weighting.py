@@ -25,7 +25,7 @@ from urllib.parse import SplitResult, urlsplit
 import torch
 from torch import Tensor
 
-from motet.algorithms.importance import Account, Importance
+from motet.algorithms.distillation_weights import Account, Importance
 from motet.core.errors import ConfigError
 from motet.core.script import ClientId, Remark
 

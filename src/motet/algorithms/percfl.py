@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from motet.algorithms.kinship import cosines
+from motet.algorithms.update_similarity import cosines
 from motet.core.layers import Layers
 from motet.core.messages import message
 from motet.core.params import Params
