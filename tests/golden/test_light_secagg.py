@@ -7,8 +7,8 @@ from itertools import islice
 
 import numpy as np
 
-from motet.secure.field import Field
-from motet.secure.light import encoded, recovered
+from motet.secure.light_secagg import encoded, recovered
+from motet.secure.prime_field import Field
 
 FIELD = Field(97)
 MASKS = [(1, 2, 3, 4), (10, 20, 30, 40), (5, 6, 7, 8), (90, 91, 92, 93)]

@@ -16,8 +16,8 @@ from motet.core.params import Params
 from motet.core.script import ClientId
 from motet.core.weighted import Weighted
 from motet.secure import SECURE, light_secagg, secagg, secagg_plus
-from motet.secure.session import STAGES
-from motet.secure.summation import SecureSum
+from motet.secure.client_session import STAGES
+from motet.secure.protocol import SecureSum
 
 PROTOCOLS = {name: make for name, make in SECURE.items() if name != "none"}
 every = pytest.mark.parametrize("name", PROTOCOLS)

@@ -32,8 +32,8 @@ from motet.privacy.ledger import Ledger
 from motet.privacy.orders import skellam
 from motet.report.progress import Silent
 from motet.secure import SECURE, light_secagg, secagg, secagg_plus
-from motet.secure.field import FIELD
-from motet.secure.summation import SecureSum
+from motet.secure.prime_field import FIELD
+from motet.secure.protocol import SecureSum
 from motet.transport.mailbox import Mailbox
 
 SOLVER = Solver(optimizer="sgd", lr=0.1, batch=8)

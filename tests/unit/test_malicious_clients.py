@@ -15,7 +15,7 @@ from motet.core.params import Params
 from motet.core.script import play, under
 from motet.core.weighted import Weighted
 from motet.secure import SECURE, light_secagg, secagg, secagg_plus
-from motet.secure.summation import SecureSum
+from motet.secure.protocol import SecureSum
 from motet.transport.mailbox import Mailbox
 from motet.transport.requests import Reply
 from motet.transport.wait_policy import Patience

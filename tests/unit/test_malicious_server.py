@@ -16,10 +16,10 @@ from motet.codecs.skellam import Skellam
 from motet.core.script import ClientId, work
 from motet.core.weighted import Weighted
 from motet.secure import SECURE, secagg, secagg_plus
-from motet.secure.circle import Hello, introduction
+from motet.secure.crypto import AgreementKey, Signer
 from motet.secure.identities import Identities
-from motet.secure.keys import AgreementKey, Signer
-from motet.secure.summation import Deliver, Introduce, SecureSum, topic_for
+from motet.secure.participants import Hello, introduction
+from motet.secure.protocol import Deliver, Introduce, SecureSum, topic_for
 from motet.transport.requests import Reply, Request
 
 

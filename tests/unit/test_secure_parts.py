@@ -16,13 +16,13 @@ from motet.codecs.fixed_point import COUNTS, FixedPoint, centred
 from motet.core.errors import ConfigError, PrivacyError, RunError
 from motet.core.rng import Seed
 from motet.secure import keys, masks
-from motet.secure.circle import Circle, Hello
-from motet.secure.field import COLUMNS, FIELD, Field
-from motet.secure.graph import Complete, Ring, connected, degree_for, needed
+from motet.secure.crypto import AgreementKey, Signer, agreeable, entropy, seal, signed, unseal
 from motet.secure.identities import Identities
-from motet.secure.keys import AgreementKey, Signer, agreeable, entropy, seal, signed, unseal
-from motet.secure.light import Light
+from motet.secure.light_secagg import Light
+from motet.secure.mask_graph import Complete, Ring, connected, degree_for, needed
 from motet.secure.masks import BLOCK, FieldMask, add_field_mask, add_mask, subtract_mask
+from motet.secure.participants import Circle, Hello
+from motet.secure.prime_field import COLUMNS, FIELD, Field
 from motet.secure.shamir import join, split
 
 PRIME = FIELD.prime

@@ -29,8 +29,8 @@ def secagg(
     codecs: Chain = Chain(),
 ) -> Any:
     """Masks that every two clients agree on cancel in the sum (Bonawitz et al. 2017)."""
-    from motet.secure.graph import Complete
-    from motet.secure.pairwise import Pairwise
+    from motet.secure.mask_graph import Complete
+    from motet.secure.secagg import Pairwise
 
     masking = Pairwise(threshold, Complete())
     return _sum(masking, minimum, range, bits, largest_weight, outside, identities, seeded, codecs)
@@ -50,8 +50,8 @@ def secagg_plus(
     codecs: Chain = Chain(),
 ) -> Any:
     """The same among neighbours on a ring only, for large cohorts (Bell et al. 2020)."""
-    from motet.secure.graph import Ring
-    from motet.secure.pairwise import Pairwise
+    from motet.secure.mask_graph import Ring
+    from motet.secure.secagg import Pairwise
 
     masking = Pairwise(threshold, Ring(neighbours, dropouts, threshold))
     return _sum(masking, minimum, range, bits, largest_weight, outside, identities, seeded, codecs)
@@ -70,7 +70,7 @@ def light_secagg(
     codecs: Chain = Chain(),
 ) -> Any:
     """Coded masks whose sum is recovered in one step, however many clients are lost (So et al. 2022)."""
-    from motet.secure.light import Light
+    from motet.secure.light_secagg import Light
 
     return _sum(Light(privacy, threshold), minimum, range, bits, largest_weight, outside, identities, seeded, codecs)
 
@@ -87,9 +87,9 @@ def _sum(
     codecs: Chain,
 ) -> Any:
     from motet.codecs.fixed_point import FixedPoint
+    from motet.secure.client_session import Demands
     from motet.secure.identities import Identities
-    from motet.secure.session import Demands
-    from motet.secure.summation import SecureSum
+    from motet.secure.protocol import SecureSum
 
     numbers = FixedPoint(range, bits, outside)
     return SecureSum(masking, numbers, largest_weight, Demands(minimum), Identities(identities), seeded, codecs)

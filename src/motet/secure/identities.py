@@ -13,7 +13,7 @@ from pathlib import Path
 
 from motet.core.errors import ConfigError
 from motet.core.script import ClientId
-from motet.secure.keys import KEY, Draw, Signer
+from motet.secure.crypto import KEY, Draw, Signer
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from motet.secure.field import FIELD, Elements
-from motet.secure.keys import stream_of
+from motet.secure.crypto import stream_of
+from motet.secure.prime_field import FIELD, Elements
 
 BLOCK = 2**18  # bytes: small enough for the cache
 _ZEROS = memoryview(bytes(BLOCK))

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 
-from motet.secure.field import FIELD, Elements
+from motet.secure.prime_field import FIELD, Elements
 
 SECRET, BITS = 32, 29
 LIMBS = -(-8 * SECRET // BITS)

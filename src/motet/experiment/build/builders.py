@@ -46,7 +46,7 @@ from motet.transport.fault_injection import Faults
 
 if TYPE_CHECKING:
     from motet.privacy.private import Private
-    from motet.secure.summation import SecureSum
+    from motet.secure.protocol import SecureSum
 
 TRANSPORTS = {
     "in_process": "clients are simulated in this process, their work shared out over its cores or its GPU",

@@ -20,7 +20,7 @@ from motet.transport.wait_policy import Patience
 if TYPE_CHECKING:
     from motet.privacy.ledger import Ledger
     from motet.privacy.private import Private
-    from motet.secure.summation import SecureSum
+    from motet.secure.protocol import SecureSum
 
 
 class Participants(Protocol):

@@ -30,10 +30,10 @@ from motet.core.params import Layout, Params
 from motet.core.script import ClientId, Exchange, Script, address_of, to_all, work
 from motet.core.weighted import RunningSum, Weighted
 from motet.core.work import Job, Work
-from motet.secure.circle import Circle, Hello, introduction
+from motet.secure.client_session import Demands, Held, Secrets, Session, Vector
+from motet.secure.crypto import KEY, AgreementKey, Box, Buffer, Draw, agreeable, entropy, is_box, seal
 from motet.secure.identities import Identities
-from motet.secure.keys import KEY, AgreementKey, Box, Buffer, Draw, agreeable, entropy, is_box, seal
-from motet.secure.session import Demands, Held, Secrets, Session, Vector
+from motet.secure.participants import Circle, Hello, introduction
 
 ShareOf = Callable[[ClientId], Iterable[memoryview]]
 

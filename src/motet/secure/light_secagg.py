@@ -17,10 +17,10 @@ import torch
 
 from motet.core.errors import ConfigError, RunError
 from motet.core.script import ClientId
-from motet.secure.circle import Circle
-from motet.secure.field import COLUMNS, FIELD, Elements, Field, Times, one_thread
-from motet.secure.keys import KEY, AgreementKey, Buffer, Draw
+from motet.secure.crypto import KEY, AgreementKey, Buffer, Draw
 from motet.secure.masks import FieldMask, add_field_mask
+from motet.secure.participants import Circle
+from motet.secure.prime_field import COLUMNS, FIELD, Elements, Field, Times, one_thread
 
 _UNLIKE = "shares of different lengths came, so the clients' vectors differ in size; use one model for all."
 

@@ -17,10 +17,10 @@ import numpy as np
 
 from motet.core.errors import ConfigError, RunError
 from motet.core.script import ClientId
-from motet.secure.circle import Circle
-from motet.secure.graph import Complete, Ring, connected, needed
-from motet.secure.keys import AgreementKey, Buffer, Draw
+from motet.secure.crypto import AgreementKey, Buffer, Draw
+from motet.secure.mask_graph import Complete, Ring, connected, needed
 from motet.secure.masks import add_mask, subtract_mask
+from motet.secure.participants import Circle
 from motet.secure.shamir import LIMBS, join, split
 
 Answer = dict[ClientId, bytes]  # whose secret → this holder's share of it

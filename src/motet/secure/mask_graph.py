@@ -13,7 +13,7 @@ from functools import cache
 
 from motet.core.errors import ConfigError
 from motet.core.script import ClientId
-from motet.secure.circle import Circle
+from motet.secure.participants import Circle
 
 FAILURE = 1e-5  # how probable it may be that a round with that many drop-outs cannot be opened
 

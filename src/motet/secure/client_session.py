@@ -12,8 +12,8 @@ import numpy as np
 from motet.core.errors import PrivacyError
 from motet.core.params import Layout
 from motet.core.script import ClientId
-from motet.secure.circle import Circle, Hello
-from motet.secure.keys import AgreementKey, Box, Signer, signed, unseal
+from motet.secure.crypto import AgreementKey, Box, Signer, signed, unseal
+from motet.secure.participants import Circle, Hello
 
 STAGES = ("advertise", "share", "upload", "confirm", "reveal")
 
