@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from motet.codecs.channel import Channel
+from motet.codecs.chain import Channel
 from motet.core.program import Algorithm
 from motet.core.rng import Seed
 from motet.core.work import Bench

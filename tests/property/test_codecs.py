@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.elsewhere import DEVICE, Away, elsewhere
 
 from motet.codecs import CODECS, Chain, int4, int8, top_k
-from motet.codecs.channel import Coded
+from motet.codecs.chain import Coded
 from motet.core.errors import ConfigError, RunError, WireError
 from motet.core.params import Params
 from motet.core.rng import Seed

@@ -20,7 +20,7 @@ from motet.algorithms.public_data import public_of
 from motet.algorithms.secure_distillation import Learnt, SummedDistillation
 from motet.benchmark.readings import Reading
 from motet.codecs import float16, int8
-from motet.codecs.channel import Chain, Channel
+from motet.codecs.chain import Chain, Channel
 from motet.core.errors import ConfigError, PrivacyError, RunError
 from motet.core.params import Params
 from motet.core.program import Algorithm, Round

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from motet.codecs.channel import Chain, Channel, Codec
+from motet.codecs.chain import Chain, Channel, Codec
 from motet.codecs.clip import clip
-from motet.codecs.half import bfloat16, float16
-from motet.codecs.integer import int4, int8
+from motet.codecs.half_precision import bfloat16, float16
+from motet.codecs.quantize import int4, int8
 from motet.codecs.top_k import top_k
 
 CODECS: dict[str, Callable[..., Codec]] = {

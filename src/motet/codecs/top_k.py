@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from motet.codecs.channel import Bytes, expect
-from motet.codecs.rows import Rows
+from motet.codecs.chain import Bytes, expect
+from motet.codecs.row_layout import Rows
 from motet.core.errors import ConfigError, WireError
 from motet.core.rng import Seed
 

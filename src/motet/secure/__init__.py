@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
-from motet.codecs.channel import Chain
+from motet.codecs.chain import Chain
 
 Outside = Literal["refuse", "clip"]
 

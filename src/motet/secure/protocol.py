@@ -21,7 +21,7 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-from motet.codecs.channel import Chain, Coded
+from motet.codecs.chain import Chain, Coded
 from motet.codecs.fixed_point import FixedPoint
 from motet.codecs.skellam import Skellam
 from motet.core.errors import ConfigError, PrivacyError, RunError

@@ -7,7 +7,7 @@ from functools import partial
 from types import GeneratorType
 from typing import Any, Protocol
 
-from motet.codecs.channel import Channel
+from motet.codecs.chain import Channel
 from motet.core.errors import MotetError, PrivacyError, RunError
 from motet.core.script import ClientId, offers, parts_of
 from motet.core.work import Bench, Failed, Work, drive

@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
-from motet.codecs.channel import Channel
+from motet.codecs.chain import Channel
 from motet.core.errors import MotetError, RunError
 from motet.core.messages import message
 from motet.core.script import ClientId, Exchange

@@ -14,7 +14,7 @@ import torch
 
 from motet.algorithms import ALGORITHMS
 from motet.codecs import CODECS
-from motet.codecs.channel import Chain, Channel
+from motet.codecs.chain import Chain, Channel
 from motet.core.errors import ConfigError, DataError, PrivacyError
 from motet.core.layers import Layers
 from motet.core.program import Algorithm

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
-from motet.codecs.channel import Channel
+from motet.codecs.chain import Channel
 from motet.core.errors import ConfigError, meant
 from motet.core.program import Algorithm, Roster, Start
 from motet.core.rng import Seed

@@ -10,7 +10,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from motet.algorithms.fedavg import FedAvg
-from motet.codecs.channel import Channel
+from motet.codecs.chain import Channel
 from motet.core.layers import Layers
 from motet.core.params import Layout, Params
 from motet.core.weighted import Weighted

@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from motet.codecs.rows import Rows
+from motet.codecs.row_layout import Rows
 from motet.core.errors import ConfigError, WireError
 from motet.core.messages import MESSAGES, message
 from motet.core.params import Layout, Params

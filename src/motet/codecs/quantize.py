@@ -13,8 +13,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from motet.codecs.channel import Bytes, expect
-from motet.codecs.rows import Rows
+from motet.codecs.chain import Bytes, expect
+from motet.codecs.row_layout import Rows
 from motet.core.errors import RunError, WireError
 from motet.core.rng import Seed
 
