@@ -29,7 +29,8 @@ from motet.transport.client_runtime import Host
 from motet.transport.client_state import Memories
 from motet.transport.mailbox import Mailbox
 from motet.transport.requests import Reply, Request
-from motet.wire import pack, unpack
+from motet.wire import format as pack
+from motet.wire import unpack
 
 # A client of 24 texts is held back by a strong pull, or by much distillation of what a server learnt from 16 texts.
 GENTLE: dict[str, dict[str, Any]] = {

@@ -12,7 +12,8 @@ from pathlib import Path
 import pytest
 
 from motet.experiment.loop.checkpoint import Checkpoint
-from motet.wire import pack, unpack
+from motet.wire import format as pack
+from motet.wire import unpack
 
 ROUNDS = 6
 RUN = ["run", "toy-classification", f"rounds={ROUNDS}", "data.limit=300", "data.test_limit=40", "checkpoint.seconds=0"]

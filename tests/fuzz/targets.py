@@ -14,7 +14,8 @@ from motet.transport.admission import Farewell, Ready, Refusal, Welcome, hashed
 from motet.transport.connections import Links
 from motet.transport.framing import Assembly, Parcel
 from motet.transport.requests import Reply, Request
-from motet.wire import pack, unpack
+from motet.wire import format as pack
+from motet.wire import unpack
 from tests.networks import Ends, door, hello
 
 VALUE = Weighted(Params.of({"w": torch.ones(6), "b": torch.ones(2)}), 2.0)

@@ -32,7 +32,8 @@ from motet.transport.mqtt import Broker, MqttLine, serve_mqtt
 from motet.transport.receive_buffers import Room
 from motet.transport.requests import Reply, Request
 from motet.transport.wait_policy import Patience
-from motet.wire import pack, unpack
+from motet.wire import format as pack
+from motet.wire import unpack
 
 SOLVER = Solver(optimizer="adamw", lr=0.01, batch=8)
 RunRounds = Callable[..., Running]

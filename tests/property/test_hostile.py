@@ -19,7 +19,8 @@ from motet.transport.admission import Farewell, Ready, Refusal, Welcome, hashed
 from motet.transport.connections import RUBBISH, Links
 from motet.transport.framing import SMALL, Assembly, Parcel
 from motet.transport.requests import Reply, Request
-from motet.wire import pack, unpack
+from motet.wire import format as pack
+from motet.wire import unpack
 
 TOKENS = {"a": "", "b": "known to b alone"}
 VALUE = Weighted(Params.of({"w": torch.ones(40)}), 2.0)

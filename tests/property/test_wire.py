@@ -14,8 +14,9 @@ from motet.core.errors import WireError
 from motet.core.params import Params
 from motet.core.weighted import Weighted
 from motet.transport.requests import Reply, Request
-from motet.wire import frame, measure, pack, unpack
-from motet.wire.pack import raw
+from motet.wire import format as pack
+from motet.wire import frame, measure, unpack
+from motet.wire.format import raw
 
 DTYPES = [torch.float32, torch.float16, torch.bfloat16, torch.float64, torch.int64, torch.int32, torch.uint8, torch.bool]
 scalars = st.none() | st.booleans() | st.integers(-(2**70), 2**70) | st.floats() | st.text(max_size=12) | st.binary(max_size=12)

@@ -46,7 +46,8 @@ from motet.report.weights import draw_weights
 from motet.secure import SECURE
 from motet.transport.mailbox import Mailbox, Patience
 from motet.transport.requests import Request
-from motet.wire import pack, unpack
+from motet.wire import format as pack
+from motet.wire import unpack
 
 SOLVER = Solver(lr=0.01, batch=16, epochs=2)
 WIDE = {"hidden_size": 32, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 32, **CALM}

@@ -21,7 +21,7 @@ from motet.transport.fault_injection import Faults, Faulty
 from motet.transport.in_process import InProcess
 from motet.transport.traffic_meter import Metered
 from motet.transport.wait_policy import Patience
-from motet.wire import pack
+from motet.wire import format as pack
 
 SOLVER = Solver(optimizer="adamw", lr=0.01, batch=8)
 

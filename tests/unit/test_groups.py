@@ -25,7 +25,7 @@ from motet.experiment.recipe.run_config import Config, Evaluation
 from motet.learning.executors.serial_executor import Alone
 from motet.learning.solver import Solver
 from motet.report.progress import Silent
-from motet.wire import pack
+from motet.wire import format as pack
 
 SOLVER = Solver(lr=0.01, batch=8)
 TINY = {"name": "tiny", "max_tokens": 24, "config": SMALL}

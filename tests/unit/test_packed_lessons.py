@@ -33,7 +33,7 @@ from motet.learning.training.fit import Training
 from motet.learning.training.step_schedule import DeviceSlate
 from motet.models.encoder_decoder import from_nothing
 from motet.models.mixed import Mixed
-from motet.wire.pack import frame, from_buffer, raw, split, unframe
+from motet.wire.format import frame, from_buffer, raw, split, unframe
 
 CPU = torch.device("cpu")
 SGD = Solver(optimizer="sgd", lr=0.1, momentum=0.9, batch=4, epochs=2, warmup=0.1)

@@ -32,7 +32,7 @@ from motet.report.progress import Silent
 from motet.secure import secagg
 from motet.transport.mailbox import Mailbox
 from motet.transport.requests import Request
-from motet.wire import pack
+from motet.wire import format as pack
 
 SOLVER = Solver(optimizer="sgd", lr=0.1, batch=8)
 

@@ -16,8 +16,9 @@ from motet.transport.connections import Links
 from motet.transport.framing import Assembly, Parcel
 from motet.transport.receive_buffers import Room
 from motet.transport.requests import Reply, Request
-from motet.wire import pack, unpack
-from motet.wire.files import load, mapped, spill
+from motet.wire import format as pack
+from motet.wire import unpack
+from motet.wire.value_files import load, mapped, spill
 
 VALUE = Weighted(Params.of({"w": torch.arange(500.0)}), 2.0)
 

@@ -16,7 +16,7 @@ from motet.transport.framing import SMALL, Parcel
 from motet.transport.receive_buffers import Room
 from motet.transport.requests import Reply, Request
 from motet.wire import unpack
-from motet.wire.pack import HEAD_LIMIT
+from motet.wire.format import HEAD_LIMIT
 
 RUBBISH = 10  # messages that make no sense, after which a link is closed
 DISK, FILES = "room on disk, in TMPDIR", "a higher limit of open files (ulimit -n)"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from motet.core.errors import WireError
 from motet.transport.receive_buffers import ENDLESS, Room, Store
 from motet.wire import frame
-from motet.wire.pack import raw
+from motet.wire.format import raw
 
 _LEAD = struct.Struct("<IIQ")  # the message's number on this link, the chunk's in the message, bytes of the whole message
 LEAD = _LEAD.size

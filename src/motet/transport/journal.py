@@ -10,7 +10,7 @@ from motet.core.script import ClientId
 from motet.transport.requests import Request
 from motet.transport.spill_store import write_pieces
 from motet.wire import packed
-from motet.wire.files import load
+from motet.wire.value_files import load
 
 Key = tuple[str, ClientId]
 

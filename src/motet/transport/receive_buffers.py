@@ -10,7 +10,7 @@ from typing import IO, Protocol
 
 import numpy as np
 
-from motet.wire.files import mapped
+from motet.wire.value_files import mapped
 
 
 class Store(Protocol):

@@ -7,7 +7,7 @@ from typing import IO, Any
 
 from motet.transport.requests import Reply
 from motet.wire import frame, unpack
-from motet.wire.files import mapped, spill
+from motet.wire.value_files import mapped, spill
 
 Place = Any  # whatever orders them
 

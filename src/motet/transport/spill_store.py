@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from motet.wire import measure, packed, unpack
-from motet.wire.files import load
+from motet.wire.value_files import load
 
 Piece = bytes | bytearray | memoryview
 

@@ -1,5 +1,5 @@
 """Values to bytes and back: a version, a JSON head, raw tensors. No code travels, and nothing is unpickled."""
 
-from motet.wire.pack import Size, frame, measure, pack, packed, unframe, unpack
+from motet.wire.format import Size, frame, measure, pack, packed, unframe, unpack
 
 __all__ = ["Size", "frame", "measure", "pack", "packed", "unframe", "unpack"]

@@ -27,7 +27,7 @@ from motet.learning.data.features import Features
 from motet.learning.executors.serial_executor import Scratch
 from motet.learning.jobs import Fitted
 from motet.learning.modules.model import Model
-from motet.wire.pack import Bulk, frame, from_buffer, raw, split, unframe
+from motet.wire.format import Bulk, frame, from_buffer, raw, split, unframe
 
 try:
     import ray

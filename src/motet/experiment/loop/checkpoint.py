@@ -13,7 +13,7 @@ from motet.transport.client_state import Key, Memories
 from motet.transport.mailbox import Traffic
 from motet.transport.spill_store import write_pieces
 from motet.wire import packed
-from motet.wire.files import load
+from motet.wire.value_files import load
 
 
 @message

@@ -12,7 +12,7 @@ from motet.core.script import Exchange
 from motet.transport.mailbox import Mailbox, Traffic
 from motet.transport.spill_store import write_pieces
 from motet.wire import packed
-from motet.wire.files import load
+from motet.wire.value_files import load
 
 
 class Interim:

@@ -32,7 +32,7 @@ from motet.learning.executors.shared_memory import Arena
 from motet.learning.jobs import Fit, Fitted, Infer
 from motet.learning.modules.model import Model
 from motet.learning.training.inference import joined
-from motet.wire.pack import Bulk, frame, from_buffer, pack, raw, split, unframe, unpack
+from motet.wire.format import Bulk, frame, from_buffer, pack, raw, split, unframe, unpack
 
 _ORDER = struct.Struct("<qqq")  # the job's number, where it lies in the arena, how long it is
 _STOP = -1

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from motet.wire.pack import Bulk, raw
+from motet.wire.format import Bulk, raw
 
 _ALIGN = 64
 

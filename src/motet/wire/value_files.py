@@ -8,7 +8,7 @@ from typing import IO, Any
 
 import numpy as np
 
-from motet.wire.pack import packed, unpack
+from motet.wire.format import packed, unpack
 
 
 def load(path: Path) -> Any:

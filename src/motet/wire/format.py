@@ -21,7 +21,7 @@ from torch import Tensor
 from motet.core.errors import MotetError, WireError
 from motet.core.messages import MESSAGES
 from motet.core.params import Layout
-from motet.wire.shapes import fits, hints
+from motet.wire.type_check import fits, hints
 
 MAGIC, VERSION, COMPRESSED = b"MTET", 1, 1
 _ENCODE = json.JSONEncoder(allow_nan=False).encode
