@@ -28,8 +28,8 @@ from motet.experiment.recipe.run_config import Config
 from motet.learning.executors.serial_executor import Alone
 from motet.learning.solver import Solver
 from motet.privacy import central, distributed
-from motet.privacy.ledger import Ledger
-from motet.privacy.orders import skellam
+from motet.privacy.accountant import Ledger
+from motet.privacy.renyi import skellam
 from motet.report.progress import Silent
 from motet.secure import SECURE, light_secagg, secagg, secagg_plus
 from motet.secure.prime_field import FIELD

@@ -26,8 +26,8 @@ from motet.experiment.recipe.run_config import CohortChoice, Config
 from motet.learning.executors.serial_executor import Alone
 from motet.learning.solver import Solver
 from motet.privacy import central, local
-from motet.privacy.ledger import Ledger
-from motet.privacy.private import Private, Within
+from motet.privacy.accountant import Ledger
+from motet.privacy.dp_sum import Private, Within
 from motet.report.progress import Silent
 from motet.secure import secagg
 from motet.transport.mailbox import Mailbox

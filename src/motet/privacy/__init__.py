@@ -12,14 +12,14 @@ def none() -> None:
 
 def central(clip: float, noise: float, delta: float = 1e-5, budget: float | None = None, seeded: bool = False) -> Any:
     """Clients clip, the server adds Gaussian noise to the sum; the server is trusted with it (McMahan et al. 2018)."""
-    from motet.privacy.private import Private
+    from motet.privacy.dp_sum import Private
 
     return Private("central", clip, noise, delta, budget, seeded)
 
 
 def local(clip: float, noise: float, delta: float = 1e-5, budget: float | None = None, seeded: bool = False) -> Any:
     """Every client clips its reply and adds Gaussian noise to it; nobody is trusted."""
-    from motet.privacy.private import Private
+    from motet.privacy.dp_sum import Private
 
     return Private("local", clip, noise, delta, budget, seeded)
 
@@ -33,7 +33,7 @@ def distributed(
     seeded: bool = False,
 ) -> Any:
     """Every client adds its part of the noise inside a secure sum, which has it all; the server is not trusted with it."""
-    from motet.privacy.private import Private
+    from motet.privacy.dp_sum import Private
 
     return Private("distributed", clip, noise, delta, budget, seeded, colluders)
 

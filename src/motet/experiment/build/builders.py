@@ -45,7 +45,7 @@ from motet.tasks import TASKS, Task
 from motet.transport.fault_injection import Faults
 
 if TYPE_CHECKING:
-    from motet.privacy.private import Private
+    from motet.privacy.dp_sum import Private
     from motet.secure.protocol import SecureSum
 
 TRANSPORTS = {

@@ -18,8 +18,8 @@ from motet.transport.emulated_network import Network
 from motet.transport.wait_policy import Patience
 
 if TYPE_CHECKING:
-    from motet.privacy.ledger import Ledger
-    from motet.privacy.private import Private
+    from motet.privacy.accountant import Ledger
+    from motet.privacy.dp_sum import Private
     from motet.secure.protocol import SecureSum
 
 
@@ -138,7 +138,7 @@ def ledger_of(plan: Plan, apart: bool = False) -> Ledger | None:
     that cohorts drawn from it are no secret."""
     if plan.private is None:
         return None
-    from motet.privacy.ledger import Ledger
+    from motet.privacy.accountant import Ledger
 
     clients = len(plan.federation.clients)
     secret = plan.cohort.sampler == "seeded" and not apart

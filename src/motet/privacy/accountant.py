@@ -22,8 +22,8 @@ from typing import Any
 
 from motet.core.errors import ConfigError
 from motet.core.script import ClientId
-from motet.privacy.orders import ORDERS, skellam
-from motet.privacy.private import Private
+from motet.privacy.dp_sum import Private
+from motet.privacy.renyi import ORDERS, skellam
 
 
 @dataclass
