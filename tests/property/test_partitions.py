@@ -19,10 +19,10 @@ from motet.experiment.build.partition_builder import divided
 from motet.experiment.recipe.run_config import Choice
 from motet.partitions import PARTITIONS, Partition, drift, label, label_quantity, natural, quantity, uniform
 from motet.partitions.dirichlet import deal, largest_remainder, mixtures
-from motet.partitions.file import read_partition, write_partition
-from motet.partitions.local import merged, with_local_tests
+from motet.partitions.local_test import merged, with_local_tests
 from motet.partitions.multi_domain import matching, stratified
 from motet.partitions.partition import Named, Numbered, Shares
+from motet.partitions.partition_file import read_partition, write_partition
 from motet.partitions.proportions import quotas
 
 TOY = toy_classification(train=120, test=40, authors=6)

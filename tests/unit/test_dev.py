@@ -24,9 +24,9 @@ from motet.experiment.loop.run_loop import Running
 from motet.experiment.loop.scores import best_round, chosen_by_dev
 from motet.experiment.recipe.run_config import Choice, Config
 from motet.models.load import ModelChoice
-from motet.partitions.dev import with_dev
+from motet.partitions.dev_split import with_dev
 from motet.partitions.partition import Partition, Shares
-from motet.partitions.public import with_public
+from motet.partitions.public_split import with_public
 from motet.transport.mailbox import Traffic
 
 TOP: dict[str, Any] = {

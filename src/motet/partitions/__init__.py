@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from motet.partitions.drift import drift
 from motet.partitions.feature import clusters, feature
-from motet.partitions.file import from_file, read_partition, write_partition
 from motet.partitions.label import label
 from motet.partitions.label_quantity import label_quantity
 from motet.partitions.language import language
@@ -15,6 +14,7 @@ from motet.partitions.multi_domain import multi_domain
 from motet.partitions.natural import natural
 from motet.partitions.ordered import ordered
 from motet.partitions.partition import Partition
+from motet.partitions.partition_file import from_file, read_partition, write_partition
 from motet.partitions.proportions import proportions
 from motet.partitions.quantity import quantity
 from motet.partitions.uniform import uniform

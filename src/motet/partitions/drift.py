@@ -17,9 +17,9 @@ import numpy as np
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.partitions.by import trait_of
 from motet.partitions.dirichlet import NEARLY_ONE, deal, mixtures
 from motet.partitions.partition import Partition, Shares, check_clients, check_positive
+from motet.partitions.traits_by_name import trait_of
 
 
 def drift(

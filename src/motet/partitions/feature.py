@@ -8,9 +8,9 @@ from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
 from motet.partitions.dirichlet import NEARLY_ONE, Rounding, shifted
-from motet.partitions.encoders import encoded, encoder_for, one_thread
 from motet.partitions.natural import by_kind
 from motet.partitions.partition import Partition, check_clients, check_positive
+from motet.partitions.text_encoders import encoded, encoder_for, one_thread
 from motet.partitions.traits import Trait, texts_of
 
 

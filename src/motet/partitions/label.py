@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.partitions.by import trait_of
 from motet.partitions.dirichlet import NEARLY_ONE, Rounding, shifted
 from motet.partitions.partition import Partition, check_clients, check_positive
+from motet.partitions.traits_by_name import trait_of
 
 
 def label(

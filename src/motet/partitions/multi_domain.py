@@ -16,9 +16,9 @@ import numpy as np
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.partitions.by import trait_of
 from motet.partitions.dirichlet import largest_remainder, mixtures
 from motet.partitions.partition import Named, Partition, Shares, check_positive
+from motet.partitions.traits_by_name import trait_of
 
 
 def multi_domain(

@@ -12,9 +12,9 @@ import numpy as np
 from motet.core.errors import ConfigError, meant
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.partitions.by import trait_of
 from motet.partitions.dirichlet import handed_out, largest_remainder
 from motet.partitions.partition import Partition, Shares
+from motet.partitions.traits_by_name import trait_of
 
 Table = tuple[tuple[float, ...], ...]
 HALVES = (80, 50, 20)

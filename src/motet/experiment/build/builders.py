@@ -37,8 +37,8 @@ from motet.learning.solver import Solver
 from motet.models.load import ModelChoice, load_model
 from motet.optim import SERVER_OPTIMIZERS
 from motet.partitions import Partition
-from motet.partitions.dev import with_dev
-from motet.partitions.public import with_public
+from motet.partitions.dev_split import with_dev
+from motet.partitions.public_split import with_public
 from motet.privacy import PRIVACY
 from motet.secure import SECURE
 from motet.tasks import TASKS, Task

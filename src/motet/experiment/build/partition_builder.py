@@ -11,7 +11,7 @@ from motet.datasets.corpus import Corpus
 from motet.experiment.recipe.run_config import Choice
 from motet.experiment.recipe.config_parsing import choose, coerced, fill, options_of, readied
 from motet.partitions import PARTITIONS, Partition
-from motet.partitions.local import merged, with_local_tests
+from motet.partitions.local_test import merged, with_local_tests
 
 _FIXED = ("corpus", "seed")  # what a strategy is given, beside its options
 

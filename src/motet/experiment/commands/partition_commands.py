@@ -17,9 +17,9 @@ from motet.experiment.recipe.config_parsing import choose, fill
 from motet.experiment.recipe.recipe_files import changes
 from motet.experiment.recipe.run_config import Choice
 from motet.partitions import Partition
-from motet.partitions.fednlp import holds_partitions, read_fednlp_partition, write_fednlp_partition
-from motet.partitions.file import check_corpus, read_partition, write_partition
+from motet.partitions.fednlp_partition_file import holds_partitions, read_fednlp_partition, write_fednlp_partition
 from motet.partitions.measures import Measures, measured
+from motet.partitions.partition_file import check_corpus, read_partition, write_partition
 from motet.partitions.pseudo_labels import label_trait
 from motet.partitions.traits import Trait
 

@@ -16,9 +16,9 @@ from motet.experiment.commands.partition_report import DISTANCE, SHARE, plane, r
 from motet.experiment.recipe.config_parsing import choose
 from motet.experiment.recipe.run_config import Choice
 from motet.partitions import natural, quantity
-from motet.partitions.by import trait_of
 from motet.partitions.measures import mean_distance
 from motet.partitions.traits import Trait
+from motet.partitions.traits_by_name import trait_of
 from motet.report import divisions as draw
 
 ALPHAS = BETAS = (1.0, 5.0, 10.0, 100.0)

@@ -13,7 +13,6 @@ from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
 from motet.experiment.commands.partition_commands import labels_of, numbers
 from motet.partitions import Partition
-from motet.partitions.encoders import word_counts
 from motet.partitions.measures import (
     MOST_CLIENTS,
     by_distance,
@@ -25,6 +24,7 @@ from motet.partitions.measures import (
     some_clients,
     some_texts,
 )
+from motet.partitions.text_encoders import word_counts
 from motet.partitions.traits import Trait
 from motet.report import divisions as draw
 from motet.report.portrait import Picture, Table, write_page

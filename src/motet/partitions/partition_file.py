@@ -20,7 +20,7 @@ import numpy as np
 from motet.core.errors import ConfigError, DataError, first_line
 from motet.datasets.columns import Texts
 from motet.datasets.corpus import Corpus
-from motet.partitions.fednlp import holds_partitions, read_fednlp_partition
+from motet.partitions.fednlp_partition_file import holds_partitions, read_fednlp_partition
 from motet.partitions.partition import Named, Partition, Shares
 from motet.partitions.traits import Trait
 
