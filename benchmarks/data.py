@@ -23,7 +23,7 @@ import torch
 
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.datasets.store import open_store, write_store
+from motet.datasets.hdf5_store import open_store, write_store
 from motet.experiment.build.builders import build_task
 from motet.experiment.build.feature_cache import cached_features
 from motet.experiment.recipe.run_config import Choice
@@ -54,7 +54,7 @@ ONE_CLIENT = """
 import resource, sys, time
 from pathlib import Path
 import h5py, numpy
-from motet.datasets.store import open_client
+from motet.datasets.hdf5_store import open_client
 before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 began = time.perf_counter()
 corpus = open_client(Path(sys.argv[1]), sys.argv[2])

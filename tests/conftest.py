@@ -15,7 +15,7 @@ if not torch.cuda.is_available():  # Triton looks at it when it is imported, whi
 from motet.core.program import Algorithm, Round
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.datasets.toy import toy_classification
+from motet.datasets.toy_corpora import toy_classification
 from motet.experiment.build.builders import make_federation
 from motet.experiment.build.federation import Federation
 from motet.experiment.build.run_plan import Plan

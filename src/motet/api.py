@@ -11,7 +11,7 @@ from motet.core.program import Algorithm
 from motet.core.rng import Seed
 from motet.core.work import Bench
 from motet.datasets.corpus import Corpus
-from motet.datasets.load import DataChoice, load_corpus
+from motet.datasets.load_corpus import DataChoice, load_corpus
 from motet.experiment.build.builders import InProcessOptions, device_of, make_bench, make_federation
 from motet.experiment.build.federation import Federation
 from motet.experiment.build.run_plan import Participants, Plan

@@ -12,7 +12,7 @@ from motet.core.program import Algorithm, Round
 from motet.core.rng import Seed
 from motet.core.script import play
 from motet.core.work import Bench
-from motet.datasets.load import DATASETS
+from motet.datasets.load_corpus import DATASETS
 from motet.experiment.build.builders import build_federation, make_federation
 from motet.experiment.build.federation import Federation
 from motet.experiment.build.run_plan import Plan

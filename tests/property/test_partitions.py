@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.datasets.toy import toy_classification, toy_regression
+from motet.datasets.toy_corpora import toy_classification, toy_regression
 from motet.experiment.build.partition_builder import divided
 from motet.experiment.recipe.run_config import Choice
 from motet.partitions import PARTITIONS, Partition, drift, label, label_quantity, natural, quantity, uniform

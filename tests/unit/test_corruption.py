@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from motet.core.rng import Seed
-from motet.datasets.toy import toy_qa
+from motet.datasets.toy_corpora import toy_qa
 from motet.experiment.build.builders import make_federation
 from motet.experiment.build.federation import Federation
 from motet.experiment.recipe.run_config import Choice

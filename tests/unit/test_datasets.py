@@ -8,8 +8,8 @@ import pytest
 from motet.core.errors import ConfigError, DataError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.datasets.load import DataChoice, load_corpus, read_corpus
-from motet.datasets.toy import toy_classification
+from motet.datasets.load_corpus import DataChoice, load_corpus, read_corpus
+from motet.datasets.toy_corpora import toy_classification
 from motet.learning.data.features import Ragged
 from motet.tasks.classification import Classification
 

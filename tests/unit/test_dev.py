@@ -15,7 +15,7 @@ from motet.algorithms import ALGORITHMS
 from motet.benchmark.readings import Reading
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
-from motet.datasets.toy import toy_classification
+from motet.datasets.toy_corpora import toy_classification
 from motet.experiment.build.builders import build_federation, make_federation
 from motet.experiment.build.federation import Federation
 from motet.experiment.commands.run_folder import load_config, perform

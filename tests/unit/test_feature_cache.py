@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from motet.core.rng import Seed
-from motet.datasets.load import DATASETS
+from motet.datasets.load_corpus import DATASETS
 from motet.experiment.build.builders import build_task, vocabulary_texts
 from motet.experiment.build.builders import feature_cache as cache
 from motet.experiment.recipe.run_config import Choice

@@ -14,7 +14,7 @@ from tests.sizes import SMALL
 from motet.algorithms import fedavg
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.datasets.toy import toy_classification, toy_lm
+from motet.datasets.toy_corpora import toy_classification, toy_lm
 from motet.experiment.build.builders import make_federation
 from motet.experiment.build.federation import Federation
 from motet.experiment.recipe.run_config import Choice

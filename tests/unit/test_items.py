@@ -8,7 +8,7 @@ import torch
 
 from motet.algorithms import fedavg
 from motet.core.rng import Seed
-from motet.datasets.load import DATASETS
+from motet.datasets.load_corpus import DATASETS
 from motet.experiment.build.builders import make_federation
 from motet.experiment.build.run_plan import Plan
 from motet.experiment.loop.metrics_log import read_items, write_items

@@ -10,7 +10,7 @@ import pytest
 from motet.core.errors import ConfigError, DataError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.datasets.load import DataChoice, load_corpus
+from motet.datasets.load_corpus import DataChoice, load_corpus
 
 
 def loaded(path: Path, task: str | None = None, **choice: object) -> Corpus:

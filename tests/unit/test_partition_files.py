@@ -11,7 +11,7 @@ import pytest
 from motet.core.errors import ConfigError, DataError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.datasets.toy import toy_classification
+from motet.datasets.toy_corpora import toy_classification
 from motet.partitions import drift, feature, from_file, label, length, natural, quantity, uniform, write_partition
 from motet.partitions.fednlp_partition_file import fednlp_name, holds_partitions, read_fednlp_partition, write_fednlp_partition
 

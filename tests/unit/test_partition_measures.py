@@ -9,7 +9,7 @@ from scipy.stats import entropy, gaussian_kde
 
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.datasets.toy import toy_classification
+from motet.datasets.toy_corpora import toy_classification
 from motet.partitions import label, natural, uniform
 from motet.partitions.measures import by_distance, entropies, gini, js_matrix, measured
 from motet.partitions.pseudo_labels import label_trait

@@ -12,7 +12,7 @@ import pytest
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.datasets.toy import toy_classification, toy_qa, toy_seq2seq, toy_tagging
+from motet.datasets.toy_corpora import toy_classification, toy_qa, toy_seq2seq, toy_tagging
 from motet.experiment.build.partition_builder import divided
 from motet.experiment.recipe.run_config import Choice
 from motet.partitions import (

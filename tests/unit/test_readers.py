@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from motet.core.errors import DataError
-from motet.datasets.files import fields, found, lines_of, needed, records, table, text_of
-from motet.datasets.parts import part_of, split_by, stacked, sub_corpora, told, whole
-from motet.datasets.readers import READERS
+from motet.datasets.corpus_readers import READERS
+from motet.datasets.original_files import fields, found, lines_of, needed, records, table, text_of
+from motet.datasets.splits import part_of, split_by, stacked, sub_corpora, told, whole
 
 Put = Callable[..., Path]
 EVERY = pytest.mark.parametrize("name", READERS)

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from motet.core.errors import DataError
-from motet.datasets.entities import conll2003, crossner, ontonotes, ploner, wikiner, wnut17
+from motet.datasets.ner_corpora import conll2003, crossner, ontonotes, ploner, wikiner, wnut17
 
 Put = Callable[..., Path]
 

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from motet.core.errors import DataError
-from motet.datasets.generation import aeslc, bbc, cnn_dm, cornell, gigaword, msqg, squad_qg
+from motet.datasets.seq2seq_corpora import aeslc, bbc, cnn_dm, cornell, gigaword, msqg, squad_qg
 
 Put = Callable[..., Path]
 

@@ -7,7 +7,7 @@ import pytest
 
 from motet.core.errors import DataError
 from motet.datasets.corpus import Corpus
-from motet.datasets.readers import READERS
+from motet.datasets.corpus_readers import READERS
 
 Put = Callable[..., Path]
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from motet.core.errors import DataError
-from motet.datasets.language import reddit, shakespeare, stackoverflow
+from motet.datasets.lm_corpora import reddit, shakespeare, stackoverflow
 
 Put = Callable[..., Path]
 

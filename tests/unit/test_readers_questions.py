@@ -11,7 +11,7 @@ import pytest
 
 from motet.core.errors import DataError
 from motet.datasets.corpus import Corpus
-from motet.datasets.questions import mrqa, newsqa, policyqa, squad, squad2, squadshifts, subjqa
+from motet.datasets.qa_corpora import mrqa, newsqa, policyqa, squad, squad2, squadshifts, subjqa
 
 Put = Callable[..., Path]
 

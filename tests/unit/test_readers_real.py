@@ -9,7 +9,7 @@ import pytest
 
 from motet.datasets.conll import misplaced
 from motet.datasets.corpus import Corpus
-from motet.datasets.readers import READERS
+from motet.datasets.corpus_readers import READERS
 
 DATA = Path(__file__).parents[2] / ".data"
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from motet.core.errors import DataError
-from motet.datasets.sentiment import amazon, imdb, sentiment140, sst2
+from motet.datasets.sentiment_corpora import amazon, imdb, sentiment140, sst2
 
 Put = Callable[..., Path]
 TWEETS = "training.1600000.processed.noemoticon.csv"

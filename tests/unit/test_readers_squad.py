@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from motet.core.errors import DataError
-from motet.datasets.squad import place, printable, read_mrqa, read_squad
+from motet.datasets.squad_json import place, printable, read_mrqa, read_squad
 
 Put = Callable[..., Path]
 CONTEXT = "Rain fell in May. In June, rain fell again."

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from motet.core.errors import DataError
-from motet.datasets.topics import ag_news, twenty_news, without_backslashes
+from motet.datasets.topic_corpora import ag_news, twenty_news, without_backslashes
 
 Put = Callable[..., Path]
 

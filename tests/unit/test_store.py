@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from motet.core.errors import DataError
 from motet.datasets.columns import Categories, Lists, Texts, packed
 from motet.datasets.corpus import Corpus
-from motet.datasets.fednlp import read_fednlp, write_fednlp
-from motet.datasets.load import DATASETS
-from motet.datasets.store import is_store, open_client, open_rows, open_store, write_store
+from motet.datasets.fednlp_data_file import read_fednlp, write_fednlp
+from motet.datasets.hdf5_store import is_store, open_client, open_rows, open_store, write_store
+from motet.datasets.load_corpus import DATASETS
 
 TOYS = [name for name in DATASETS if name.startswith("toy-")]
 

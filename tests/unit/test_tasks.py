@@ -15,7 +15,7 @@ import transformers
 from motet.core.errors import ConfigError, DataError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.datasets.load import DATASETS
+from motet.datasets.load_corpus import DATASETS
 from motet.experiment.build.builders import build_task, make_federation
 from motet.experiment.recipe.run_config import Choice
 from motet.learning.data.features import Examples, Features, Ragged

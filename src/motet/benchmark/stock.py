@@ -10,7 +10,7 @@ from motet.benchmark.cells import Run
 from motet.core.rng import Seed
 from motet.core.work import Bench
 from motet.datasets.corpus import Corpus
-from motet.datasets.load import DataChoice, read_corpus
+from motet.datasets.load_corpus import DataChoice, read_corpus
 from motet.experiment.build.builders import build_bench, build_federation
 from motet.experiment.build.federation import Federation
 from motet.learning.executors.serial_executor import Scratch

@@ -18,8 +18,8 @@ from pathlib import Path
 from typing import NamedTuple
 
 from motet.core.errors import DataError
-from motet.datasets.files import lines_of
-from motet.datasets.parts import Rows
+from motet.datasets.original_files import lines_of
+from motet.datasets.splits import Rows
 
 ENDS = {"BIOES": ("E", "S"), "BILOU": ("L", "U")}  # what each calls the last word of an entity, and its only one
 SCHEMES = ("BIO", "IOB1", *ENDS)

@@ -9,8 +9,8 @@ from pathlib import Path
 
 from motet.core.errors import DataError
 from motet.datasets.corpus import Corpus
-from motet.datasets.files import MISSING, found, home, lines_of, table
-from motet.datasets.parts import Rows, told, whole
+from motet.datasets.original_files import MISSING, found, home, lines_of, table
+from motet.datasets.splits import Rows, told, whole
 
 ENTAILMENT = {name: name for name in ("entailment", "not_entailment")}
 SAME_GENRE = {"main-forum": "main-forums"}  # STS-B: the first in its training part, the second in its dev part

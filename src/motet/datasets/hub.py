@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from motet.core.errors import ConfigError, DataError, first_line
+from motet.datasets.column_types import shaped, task_of
 from motet.datasets.corpus import Corpus, joined, split
-from motet.datasets.own import no_task
-from motet.datasets.shape import shaped, task_of
+from motet.datasets.local_files import no_task
 
 
 def from_hub(name: str, names: Mapping[str, str | None], task: str | None, share: float) -> Corpus:

@@ -22,7 +22,7 @@ from motet.core.rng import Seed
 from motet.core.script import offered
 from motet.core.work import Bench
 from motet.datasets.corpus import COLUMNS, Corpus
-from motet.datasets.load import DataChoice, load_corpus
+from motet.datasets.load_corpus import DataChoice, load_corpus
 from motet.experiment.recipe.run_config import Choice, Config, GroupChoice
 from motet.experiment.build.partition_builder import divided
 from motet.experiment.build.feature_cache import cached_features

@@ -12,10 +12,10 @@ import numpy as np
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.datasets.fednlp import write_fednlp
-from motet.datasets.load import DATASETS, DataChoice, load_corpus
-from motet.datasets.readers import READERS
-from motet.datasets.store import write_store
+from motet.datasets.corpus_readers import READERS
+from motet.datasets.fednlp_data_file import write_fednlp
+from motet.datasets.hdf5_store import write_store
+from motet.datasets.load_corpus import DATASETS, DataChoice, load_corpus
 from motet.experiment.recipe.config_parsing import choose, fill
 from motet.experiment.recipe.recipe_files import changes
 

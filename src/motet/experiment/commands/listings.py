@@ -35,8 +35,8 @@ def _tasks() -> Mapping[str, Any]:
 
 
 def _datasets() -> Mapping[str, Any]:
-    from motet.datasets.load import DATASETS
-    from motet.datasets.readers import READERS
+    from motet.datasets.corpus_readers import READERS
+    from motet.datasets.load_corpus import DATASETS
 
     ours = {"<file or folder>": "your own data, with data.path", "<hub name>": "any dataset of the hub, with network"}
     return {**DATASETS, **READERS, **ours}

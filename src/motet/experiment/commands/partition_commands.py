@@ -10,8 +10,8 @@ from typing import Any
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.datasets.load import DATASETS, DataChoice, load_corpus
-from motet.datasets.readers import READERS
+from motet.datasets.corpus_readers import READERS
+from motet.datasets.load_corpus import DATASETS, DataChoice, load_corpus
 from motet.experiment.build.partition_builder import divided
 from motet.experiment.recipe.config_parsing import choose, fill
 from motet.experiment.recipe.recipe_files import changes

@@ -15,7 +15,7 @@ import numpy as np
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.core.script import ClientId, offered
-from motet.datasets.load import DataChoice, load_corpus
+from motet.datasets.load_corpus import DataChoice, load_corpus
 from motet.experiment.build.builders import InProcessOptions, build_federation, device_of, make_bench, resolved
 from motet.experiment.build.feature_cache import cached_features
 from motet.experiment.build.federation import Federation, Group, Members, arranged

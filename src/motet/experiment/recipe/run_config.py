@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from motet.core.errors import ConfigError
-from motet.datasets.load import DataChoice
+from motet.datasets.load_corpus import DataChoice
 from motet.experiment.recipe.config_parsing import fill
 from motet.experiment.recipe.group_defaults import spelt_out
 from motet.models.load import ModelChoice

@@ -10,8 +10,20 @@ from typing import Any
 
 from motet.core.errors import DataError
 from motet.datasets.corpus import Corpus
-from motet.datasets.files import MISSING, fields, found, home, inside, json_of, lines_of, places, records, table, text_of
-from motet.datasets.parts import Rows, part_of, stacked, told, unpacked, whole
+from motet.datasets.original_files import (
+    MISSING,
+    fields,
+    found,
+    home,
+    inside,
+    json_of,
+    lines_of,
+    places,
+    records,
+    table,
+    text_of,
+)
+from motet.datasets.splits import Rows, part_of, stacked, told, unpacked, whole
 
 ROLE = re.compile(r"([A-Z][^:\n]{0,60}):\s*$")
 GONE = ("[deleted]", "[removed]")

@@ -8,9 +8,9 @@ from pathlib import Path
 
 from motet.core.errors import DataError
 from motet.datasets.corpus import Corpus
-from motet.datasets.files import found, home, inside, needed, places, table
-from motet.datasets.parts import Rows, size, split_by, stacked, sub_corpora, told, whole, with_column
-from motet.datasets.squad import COLUMNS, NOWHERE, add, read_mrqa, read_squad
+from motet.datasets.original_files import found, home, inside, needed, places, table
+from motet.datasets.splits import Rows, size, split_by, stacked, sub_corpora, told, whole, with_column
+from motet.datasets.squad_json import COLUMNS, NOWHERE, add, read_mrqa, read_squad
 
 SHIFTS = ("wiki", "nyt", "reddit", "amazon")
 NO_ANSWER = "ANSWERNOTFOUND"  # SubjQA writes this behind each review and points there when a question has no answer

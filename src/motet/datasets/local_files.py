@@ -8,13 +8,13 @@ from pathlib import Path
 from typing import Any
 
 from motet.core.errors import DataError
+from motet.datasets.column_types import shaped, task_of
 from motet.datasets.conll import read_conll
 from motet.datasets.corpus import COLUMNS, Corpus, joined, split
-from motet.datasets.fednlp import is_fednlp, read_fednlp
-from motet.datasets.shape import shaped, task_of
-from motet.datasets.squad import read_squad
-from motet.datasets.store import is_store, open_store
-from motet.datasets.table import READERS, header, read_table
+from motet.datasets.fednlp_data_file import is_fednlp, read_fednlp
+from motet.datasets.hdf5_store import is_store, open_store
+from motet.datasets.squad_json import read_squad
+from motet.datasets.table_files import READERS, header, read_table
 
 Columns = dict[str, list[Any]]
 TAGGED = (".conll", ".bio", ".iob", ".ner")

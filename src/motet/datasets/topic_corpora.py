@@ -8,8 +8,8 @@ from pathlib import Path
 
 from motet.core.errors import DataError
 from motet.datasets.corpus import Corpus
-from motet.datasets.files import MISSING, fields, found, home, inside, lines_of, needed, text_of
-from motet.datasets.parts import Rows, told, whole
+from motet.datasets.original_files import MISSING, fields, found, home, inside, lines_of, needed, text_of
+from motet.datasets.splits import Rows, told, whole
 
 AG_LABELS = ("World", "Sports", "Business", "Sci/Tech")
 

@@ -6,8 +6,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 from motet.datasets.corpus import Corpus
-from motet.datasets.entities import conll2003, crossner, ontonotes, ploner, wikiner, wnut17
-from motet.datasets.generation import aeslc, bbc, cnn_dm, cornell, gigaword, msqg, squad_qg
 from motet.datasets.glue import (
     glue_cola,
     glue_mnli,
@@ -20,10 +18,12 @@ from motet.datasets.glue import (
     glue_stsb,
     glue_wnli,
 )
-from motet.datasets.language import reddit, shakespeare, stackoverflow
-from motet.datasets.questions import mrqa, newsqa, policyqa, squad, squad2, squadshifts, subjqa
-from motet.datasets.sentiment import amazon, imdb, sentiment140, sst2
-from motet.datasets.topics import ag_news, twenty_news
+from motet.datasets.lm_corpora import reddit, shakespeare, stackoverflow
+from motet.datasets.ner_corpora import conll2003, crossner, ontonotes, ploner, wikiner, wnut17
+from motet.datasets.qa_corpora import mrqa, newsqa, policyqa, squad, squad2, squadshifts, subjqa
+from motet.datasets.sentiment_corpora import amazon, imdb, sentiment140, sst2
+from motet.datasets.seq2seq_corpora import aeslc, bbc, cnn_dm, cornell, gigaword, msqg, squad_qg
+from motet.datasets.topic_corpora import ag_news, twenty_news
 
 READERS: dict[str, Callable[[Path], Corpus]] = {
     "20news": twenty_news,

@@ -13,7 +13,7 @@ import numpy as np
 from motet.core.errors import DataError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus, joined, split
-from motet.datasets.files import PACKED, inside, places
+from motet.datasets.original_files import PACKED, inside, places
 
 Rows = dict[str, list[Any]]
 

@@ -9,8 +9,8 @@ from pathlib import Path
 from typing import Any
 
 from motet.core.errors import DataError
-from motet.datasets.files import json_of, records
-from motet.datasets.parts import Rows
+from motet.datasets.original_files import json_of, records
+from motet.datasets.splits import Rows
 
 COLUMNS = ("id", "context", "question", "answers", "starts")
 NOWHERE = "questions whose answer is not in the context"

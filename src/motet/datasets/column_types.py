@@ -7,7 +7,7 @@ from typing import Any
 
 from motet.core.errors import DataError
 from motet.datasets.corpus import COLUMNS
-from motet.datasets.squad import placed
+from motet.datasets.squad_json import placed
 
 
 def task_of(columns: Mapping[str, Any]) -> str | None:

@@ -8,8 +8,8 @@ from pathlib import Path
 
 from motet.core.errors import DataError
 from motet.datasets.corpus import Corpus
-from motet.datasets.files import MISSING, fields, found, home, inside, lines_of, needed, places, table, text_of
-from motet.datasets.parts import Rows, stacked, told, whole, with_column
+from motet.datasets.original_files import MISSING, fields, found, home, inside, lines_of, needed, places, table, text_of
+from motet.datasets.splits import Rows, stacked, told, whole, with_column
 
 BINARY = {"0": "negative", "1": "positive"}
 TREE = re.compile(r"\s*\(([0-4])\s")

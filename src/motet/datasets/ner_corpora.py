@@ -8,8 +8,8 @@ from pathlib import Path
 from motet.core.errors import DataError
 from motet.datasets.conll import Sentence, read_conll, tagged
 from motet.datasets.corpus import Corpus
-from motet.datasets.files import home, inside, lines_of, needed, places
-from motet.datasets.parts import Rows, split_by, stacked, sub_corpora, told, whole, with_column
+from motet.datasets.original_files import home, inside, lines_of, needed, places
+from motet.datasets.splits import Rows, split_by, stacked, sub_corpora, told, whole, with_column
 
 COLUMN_FILES = ("", ".txt", ".conll", ".bio", ".tsv", ".ner", ".train", ".dev", ".test", ".testa", ".testb")
 

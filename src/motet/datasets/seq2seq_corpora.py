@@ -11,8 +11,8 @@ from pathlib import Path
 
 from motet.core.errors import DataError
 from motet.datasets.corpus import Corpus
-from motet.datasets.files import MISSING, found, home, inside, lines_of, needed, places, records, table, text_of
-from motet.datasets.parts import Rows, split_by, stacked, told, whole, with_column
+from motet.datasets.original_files import MISSING, found, home, inside, lines_of, needed, places, records, table, text_of
+from motet.datasets.splits import Rows, split_by, stacked, told, whole, with_column
 
 EMPTY = "rows with an empty side"
 Pairs = list[tuple[str, str]]

@@ -10,11 +10,11 @@ from pathlib import Path
 from motet.core.errors import ConfigError, meant
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus, split
+from motet.datasets.corpus_readers import READERS
 from motet.datasets.hub import from_hub
+from motet.datasets.local_files import FILES, own_corpus
 from motet.datasets.movie_reviews import movie_reviews
-from motet.datasets.own import FILES, own_corpus
-from motet.datasets.readers import READERS
-from motet.datasets.toy import toy_classification, toy_lm, toy_pairs, toy_qa, toy_regression, toy_seq2seq, toy_tagging
+from motet.datasets.toy_corpora import toy_classification, toy_lm, toy_pairs, toy_qa, toy_regression, toy_seq2seq, toy_tagging
 
 # Corpora that need no files: made here, or carried by a package.
 DATASETS: dict[str, Callable[[], Corpus]] = {
