@@ -28,7 +28,7 @@ from motet.learning.jobs import Fit
 from motet.learning.packed.device_dataset import step_up
 from motet.learning.solver import Solver
 from motet.learning.training.batch_order import order_of
-from motet.models.load import ModelChoice, load_model
+from motet.models.load_model import ModelChoice, load_model
 
 WINDOWS = (0, 4, 16, 64)
 

@@ -30,7 +30,7 @@ from motet.experiment.recipe.run_config import Choice
 from motet.learning.data.features import Examples
 from motet.learning.executors.serial_executor import Alone
 from motet.learning.jobs import Infer
-from motet.models.load import ModelChoice, load_model
+from motet.models.load_model import ModelChoice, load_model
 
 WORDS = (
     "the",

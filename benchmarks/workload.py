@@ -15,7 +15,7 @@ from motet.experiment.build.federation import Federation, Members, arranged
 from motet.learning.data.features import Features, Ragged
 from motet.learning.modules.model import Model
 from motet.learning.solver import Solver
-from motet.models.anatomy import anatomy_of
+from motet.models.parameter_roles import anatomy_of
 from motet.partitions.partition import Partition, Shares
 from motet.tasks.classification import Classification
 

@@ -22,7 +22,7 @@ from motet.experiment.build.run_plan import Plan
 from motet.experiment.loop.run_loop import Running
 from motet.experiment.recipe.run_config import Choice
 from motet.learning.executors.serial_executor import Alone
-from motet.models.load import ModelChoice
+from motet.models.load_model import ModelChoice
 from motet.report.progress import Silent
 from tests.sizes import SMALL
 

@@ -16,7 +16,7 @@ from torch import nn
 from motet.learning.data.features import Examples, Features, Ragged
 from motet.learning.modules.model import Model
 from motet.learning.objectives.supervised import CrossEntropy, Objective, SpanCrossEntropy, TokenCrossEntropy
-from motet.models.anatomy import anatomy_of
+from motet.models.parameter_roles import anatomy_of
 
 V, PAD, LABELS = 67, 1, 3
 CALM = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "classifier_dropout": 0.0}

@@ -18,7 +18,7 @@ from motet.learning.data.features import Examples
 from motet.learning.jobs import Beside, Fit
 from motet.learning.objectives.atc_objectives import Contrasted, MaskedWords, Reconstruction
 from motet.learning.solver import Solver
-from motet.models.load import ModelChoice
+from motet.models.load_model import ModelChoice
 from tests.sizes import SMALL
 
 SIZES = (9, 4, 14, 1)

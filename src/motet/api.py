@@ -20,7 +20,7 @@ from motet.experiment.loop.run_loop import Result
 from motet.experiment.loop.run_loop import run as run_plan
 from motet.experiment.recipe.run_config import Choice, CohortChoice, Evaluation
 from motet.learning.executors.serial_executor import Alone, Scratch
-from motet.models.load import ModelChoice
+from motet.models.load_model import ModelChoice
 from motet.report.progress import Silent, Watch
 from motet.transport.emulated_network import Network
 

@@ -21,7 +21,7 @@ from motet.experiment.recipe.run_config import Choice, Config
 from motet.learning.executors.packed_executor import Together
 from motet.learning.executors.serial_executor import Alone
 from motet.learning.solver import Solver
-from motet.models.load import ModelChoice
+from motet.models.load_model import ModelChoice
 from motet.report.progress import Silent
 
 CPU = torch.device("cpu")

@@ -15,9 +15,9 @@ from motet.core.params import Params
 from motet.core.rng import Seed
 from motet.learning.modules.model import Model
 from motet.learning.objectives.atc_objectives import contrast
-from motet.models.anatomy import anatomy_of
 from motet.models.encoder_decoder import from_nothing
-from motet.models.mixed import Mixed
+from motet.models.multitask import Mixed
+from motet.models.parameter_roles import anatomy_of
 from motet.optim import Adagrad, Adam, Apply, Momentum, Yogi
 from motet.partitions.dirichlet import deal, mixtures
 

@@ -13,7 +13,7 @@ from motet.core.layers import Layers
 from motet.core.params import Layout
 from motet.experiment.build.traffic_estimate import round_cost
 from motet.learning.modules.model import Model
-from motet.models.anatomy import anatomy_of
+from motet.models.parameter_roles import anatomy_of
 
 LAYER, POOLER, HEAD, EMBEDDINGS = 7_087_872, 590_592, 1_538, 23_837_184
 HALF = Channel(*[Chain((CODECS["float16"](),))] * 2)

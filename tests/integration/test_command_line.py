@@ -124,11 +124,11 @@ def test_a_mistake_is_explained_and_ends_with_status_2(motet: Call, tmp_path: Pa
 
 
 def test_a_bilstm_says_how_it_is_loaded_and_loads(motet: Call, tmp_path: Path) -> None:
-    from motet.models.recurrent import Recurrent
+    from motet.models.bilstm import Recurrent
 
     status, out, _ = motet("run", *TOY, "model.name=bilstm", "model.config={}", "--out", "o")
     assert status == 0
-    assert 'motet.models.recurrent.Recurrent.load("o/model")' in out
+    assert 'motet.models.bilstm.Recurrent.load("o/model")' in out
     status, out, _ = motet("export", "o", "--to", "m")
     assert status == 0
     assert 'Recurrent.load("m")' in out

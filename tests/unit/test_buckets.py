@@ -27,7 +27,7 @@ from motet.learning.executors.serial_executor import Alone, Scratch
 from motet.learning.jobs import Fit
 from motet.learning.solver import Solver
 from motet.learning.training.batch_order import bucketed, order_of
-from motet.models.load import ModelChoice
+from motet.models.load_model import ModelChoice
 from motet.report.progress import Silent
 
 CPU = torch.device("cpu")

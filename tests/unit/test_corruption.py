@@ -13,7 +13,7 @@ from motet.experiment.recipe.run_config import Choice
 from motet.learning.data.denoising import Marks, infilled, masked, noised, passages, permuted
 from motet.learning.data.features import Examples, Features, Ragged
 from motet.learning.objectives.supervised import IGNORED
-from motet.models.load import ModelChoice
+from motet.models.load_model import ModelChoice
 
 MARKS = Marks(1000, pad=0, mask=4, begin=2, end=3, special=(0, 1, 2, 3, 4), stops=(9,))
 

@@ -23,7 +23,7 @@ from motet.experiment.loop.metrics_log import DEV_ITEMS, Record, read_items, rea
 from motet.experiment.loop.run_loop import Running
 from motet.experiment.loop.scores import best_round, chosen_by_dev
 from motet.experiment.recipe.run_config import Choice, Config
-from motet.models.load import ModelChoice
+from motet.models.load_model import ModelChoice
 from motet.partitions.dev_split import with_dev
 from motet.partitions.partition import Partition, Shares
 from motet.partitions.public_split import with_public

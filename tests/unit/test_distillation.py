@@ -39,7 +39,7 @@ from motet.experiment.recipe.run_config import Choice, Config, Evaluation
 from motet.learning.executors.serial_executor import Alone
 from motet.learning.jobs import Course, Fit, Infer
 from motet.learning.solver import Solver
-from motet.models.load import ModelChoice
+from motet.models.load_model import ModelChoice
 from motet.partitions.partition import Shares
 from motet.report.progress import Silent
 from motet.report.weights import draw_weights

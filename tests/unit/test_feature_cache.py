@@ -12,7 +12,7 @@ from motet.experiment.build.builders import build_task, vocabulary_texts
 from motet.experiment.build.builders import feature_cache as cache
 from motet.experiment.recipe.run_config import Choice
 from motet.learning.data.features import Ragged
-from motet.models.load import ModelChoice, load_model
+from motet.models.load_model import ModelChoice, load_model
 
 TOYS = [name for name in DATASETS if name.startswith("toy-")]
 

@@ -19,7 +19,7 @@ from motet.experiment.build.builders import make_federation
 from motet.experiment.build.federation import Federation
 from motet.experiment.recipe.run_config import Choice
 from motet.learning.solver import Solver
-from motet.models.load import ModelChoice
+from motet.models.load_model import ModelChoice
 
 TOY = toy_classification(train=120, test=60, authors=6)
 

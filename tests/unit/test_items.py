@@ -16,7 +16,7 @@ from motet.experiment.loop.run_loop import run
 from motet.experiment.recipe.run_config import Choice, Evaluation
 from motet.learning.context import Judgement
 from motet.learning.executors.serial_executor import Alone
-from motet.models.load import ModelChoice
+from motet.models.load_model import ModelChoice
 from motet.tasks.generation import generation_scores, written_rows
 from motet.tasks.tallies import by_class, metric_of_tallies
 

@@ -12,7 +12,7 @@ import transformers as hf
 from motet.core.errors import ConfigError, LayoutError
 from motet.core.layers import Layers, described
 from motet.learning.modules.model import Model
-from motet.models.anatomy import anatomy_of
+from motet.models.parameter_roles import anatomy_of
 
 BERT = {"vocab_size": 67, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 48}
 BART = {

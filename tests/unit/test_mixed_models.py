@@ -15,8 +15,8 @@ from motet.core.rng import Seed
 from motet.learning.modules.model import Model
 from motet.learning.objectives.atc_objectives import parts_of
 from motet.learning.packed.packed_model import Pack
-from motet.models.load import ModelChoice, load_model
-from motet.models.mixed import Mixed
+from motet.models.load_model import ModelChoice, load_model
+from motet.models.multitask import Mixed
 
 LABELS = {"classification": ("a", "b", "c"), "qa": ("start", "end"), "seq2seq": (), "tagging": ("O", "B-X"), "regression": ()}
 BATCH = {"input_ids": torch.tensor([[2, 5, 6, 3], [2, 7, 3, 0]]), "attention_mask": torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])}

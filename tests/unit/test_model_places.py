@@ -7,9 +7,9 @@ from transformers import BertModel
 
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
-from motet.models.load import ModelChoice, load_model
-from motet.models.tiny import tiny_config
-from motet.models.vocabulary import word_tokenizer
+from motet.models.load_model import ModelChoice, load_model
+from motet.models.tiny_models import tiny_config
+from motet.models.word_vocabulary import word_tokenizer
 
 TEXTS = ["a cat sat", "a dog ran"]
 WIDTH = 8

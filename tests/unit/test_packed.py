@@ -31,7 +31,7 @@ from motet.learning.packed.device_dataset import Resident
 from motet.learning.packed.packed_model import Pack
 from motet.learning.solver import Solver
 from motet.learning.training.optimizer import Optimiser
-from motet.models.load import ModelChoice
+from motet.models.load_model import ModelChoice
 
 CPU = torch.device("cpu")
 SGD = Solver(optimizer="sgd", lr=0.1, batch=4, epochs=2, clip=1.0, warmup=0.1, pull=0.1)

@@ -32,7 +32,7 @@ from motet.learning.training.batch_order import order_of
 from motet.learning.training.fit import Training
 from motet.learning.training.step_schedule import DeviceSlate
 from motet.models.encoder_decoder import from_nothing
-from motet.models.mixed import Mixed
+from motet.models.multitask import Mixed
 from motet.wire.format import frame, from_buffer, raw, split, unframe
 
 CPU = torch.device("cpu")

@@ -21,7 +21,7 @@ from motet.experiment.recipe.run_config import Choice
 from motet.learning.data.features import Examples, Features, Ragged
 from motet.learning.modules.model import Model
 from motet.learning.objectives.supervised import TokenCrossEntropy, token_losses
-from motet.models.load import MODELS, ModelChoice, Packaged
+from motet.models.load_model import MODELS, ModelChoice, Packaged
 from motet.tasks import classification, language_model, qa, regression, seq2seq, tagging
 from motet.tasks.answers import exact, overlap
 from motet.tasks.generation import generation_scores

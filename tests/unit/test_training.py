@@ -26,7 +26,7 @@ from motet.learning.modules.model import Model
 from motet.learning.objectives.supervised import CrossEntropy
 from motet.learning.packed.packed_model import Pack
 from motet.learning.solver import Solver
-from motet.models.anatomy import anatomy_of
+from motet.models.parameter_roles import anatomy_of
 
 CPU = torch.device("cpu")
 

@@ -11,7 +11,7 @@ from typing import Any
 from torch import nn
 
 from motet.core.errors import ConfigError
-from motet.models.anatomy import Anatomy
+from motet.models.parameter_roles import Anatomy
 
 _FRESH = ("head", "pooler")  # what stands on top begins fresh, so it is trained whole
 

@@ -67,7 +67,7 @@ def sentence_vectors(texts: Sequence[str], name: str) -> np.ndarray:
     """The mean of a transformer's last states over a text's tokens, as Sentence-BERT has it."""
     import torch
 
-    from motet.models.load import sentence_encoder
+    from motet.models.load_model import sentence_encoder
 
     module, tokenizer = sentence_encoder(name)
     order = np.argsort([len(t) for t in texts], kind="stable")  # neighbours of like length need little padding

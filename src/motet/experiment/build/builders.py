@@ -34,7 +34,7 @@ from motet.learning.executors.process_executor import Workers, default_count
 from motet.learning.executors.serial_executor import Alone, Scratch
 from motet.learning.modules.model import Model
 from motet.learning.solver import Solver
-from motet.models.load import ModelChoice, load_model
+from motet.models.load_model import ModelChoice, load_model
 from motet.optim import SERVER_OPTIMIZERS
 from motet.partitions import Partition
 from motet.partitions.dev_split import with_dev

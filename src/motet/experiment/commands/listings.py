@@ -43,7 +43,7 @@ def _datasets() -> Mapping[str, Any]:
 
 
 def _models() -> Mapping[str, Any]:
-    from motet.models.load import MODELS, Packaged
+    from motet.models.load_model import MODELS, Packaged
 
     said = {n: f"weights that the package {m.install} carries" if isinstance(m, Packaged) else m for n, m in MODELS.items()}
     return {

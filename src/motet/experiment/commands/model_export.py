@@ -12,8 +12,8 @@ from motet.core.params import Params
 from motet.core.script import ClientId
 from motet.experiment.build.federation import Group
 from motet.models.adapters import merged
-from motet.models.load import HEADS, quiet
-from motet.models.recurrent import Recurrent
+from motet.models.bilstm import Recurrent
+from motet.models.load_model import HEADS, quiet
 
 # transformers 5 has pipelines for these; question answering and writing are used through their model classes.
 PIPELINES = {
@@ -30,7 +30,7 @@ RECURRENT = "motet-bilstm"
 def how_to_load(task: str, folder: Path) -> str:
     """The line of Python that makes use of an exported model. A BiLSTM is none of transformers' architectures."""
     if needs_motet(folder):
-        return f'motet.models.recurrent.Recurrent.load("{folder}")'
+        return f'motet.models.bilstm.Recurrent.load("{folder}")'
     if task in PIPELINES:
         return f'transformers.pipeline("{PIPELINES[task]}", model="{folder}")'
     return f'transformers.{HEADS[task]}.from_pretrained("{folder}")'
@@ -52,7 +52,7 @@ def save_model(group: Group, params: Params, folder: Path) -> None:
     module = merged(group.model.with_params(params))
     folder.mkdir(parents=True, exist_ok=True)
     group.model.tokenizer.save_pretrained(folder)
-    if isinstance(module, Recurrent):  # no Transformer: weights and settings, for motet.models.recurrent
+    if isinstance(module, Recurrent):  # no Transformer: weights and settings, for motet.models.bilstm
         from safetensors.torch import save_file
 
         save_file({name: t.contiguous() for name, t in module.state_dict().items()}, str(folder / "model.safetensors"))

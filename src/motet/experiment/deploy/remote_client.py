@@ -25,7 +25,7 @@ from motet.experiment.recipe.recipe_files import changes
 from motet.experiment.recipe.run_config import Config, GroupChoice
 from motet.learning.executors.serial_executor import Scratch
 from motet.learning.modules.model import Model
-from motet.models.load import load_model
+from motet.models.load_model import load_model
 from motet.partitions.partition import Named, Partition, Shares
 from motet.tasks import TASKS, Task
 from motet.transport.admission import Welcome

@@ -13,7 +13,7 @@ from motet.core.errors import ConfigError
 from motet.datasets.load_corpus import DataChoice
 from motet.experiment.recipe.config_parsing import fill
 from motet.experiment.recipe.group_defaults import spelt_out
-from motet.models.load import ModelChoice
+from motet.models.load_model import ModelChoice
 from motet.transport.emulated_network import Network
 from motet.transport.wait_policy import Patience
 

@@ -17,7 +17,7 @@ import torch
 from torch import Tensor, nn
 
 from motet.core.errors import ConfigError
-from motet.models.anatomy import Anatomy, anatomy_of
+from motet.models.parameter_roles import Anatomy, anatomy_of
 
 LOGITS = {"classification": "text", "regression": "text", "tagging": "token", "qa": "token", "seq2seq": "none"}
 

@@ -20,12 +20,12 @@ from motet.core.layers import Layers
 from motet.core.rng import Seed, own_randomness
 from motet.learning.modules.model import Model
 from motet.models.adapters import add_adapters
-from motet.models.anatomy import anatomy_of
+from motet.models.bilstm import Recurrent
 from motet.models.encoder_decoder import bert2bert, from_nothing
-from motet.models.mixed import Mixed
-from motet.models.recurrent import Recurrent
-from motet.models.tiny import tiny_config
-from motet.models.vocabulary import word_tokenizer
+from motet.models.multitask import Mixed
+from motet.models.parameter_roles import anatomy_of
+from motet.models.tiny_models import tiny_config
+from motet.models.word_vocabulary import word_tokenizer
 
 HEADS = {
     "classification": "AutoModelForSequenceClassification",

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from motet.models.anatomy import Anatomy
+from motet.models.parameter_roles import Anatomy
 
 
 class Recurrent(nn.Module):
