@@ -33,7 +33,7 @@ from motet.core.errors import ConfigError, RunError
 from motet.experiment.loop.metrics_log import Record, write_items, write_json
 from motet.experiment.recipe.run_config import Choice, CohortChoice, Config
 from motet.report.grid import GridLines
-from motet.tasks.tallies import by_class, with_tallies
+from motet.tasks.sufficient_statistics import by_class, with_tallies
 from motet.transport.mailbox import Traffic
 
 SUITE = """

@@ -17,8 +17,8 @@ from motet.experiment.recipe.run_config import Choice, Evaluation
 from motet.learning.context import Judgement
 from motet.learning.executors.serial_executor import Alone
 from motet.models.load_model import ModelChoice
-from motet.tasks.generation import generation_scores, written_rows
-from motet.tasks.tallies import by_class, metric_of_tallies
+from motet.tasks.sufficient_statistics import by_class, metric_of_tallies
+from motet.tasks.text_metrics import generation_scores, written_rows
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "intermediate_size": 16}
 IS_A_MEAN = {"toy-classification", "toy-pairs", "toy-qa", "toy-seq2seq"}

@@ -7,7 +7,7 @@ import pytest
 
 from motet.core.errors import ConfigError
 from motet.report.significance import paired_bootstrap
-from motet.tasks.tallies import by_class, metric_of_tallies
+from motet.tasks.sufficient_statistics import by_class, metric_of_tallies
 
 RNG = np.random.default_rng(5)
 

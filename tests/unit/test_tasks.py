@@ -22,11 +22,12 @@ from motet.learning.data.features import Examples, Features, Ragged
 from motet.learning.modules.model import Model
 from motet.learning.objectives.supervised import TokenCrossEntropy, token_losses
 from motet.models.load_model import MODELS, ModelChoice, Packaged
-from motet.tasks import classification, language_model, qa, regression, seq2seq, tagging
-from motet.tasks.answers import exact, overlap
-from motet.tasks.generation import generation_scores
-from motet.tasks.language_model import regrouped
-from motet.tasks.spans import SpanExtraction, frame_of
+from motet.tasks import classification, qa, regression, seq2seq, tagging
+from motet.tasks import language_modeling as language_model
+from motet.tasks.language_modeling import regrouped
+from motet.tasks.question_answering import SpanExtraction, frame_of
+from motet.tasks.squad_metrics import exact, overlap
+from motet.tasks.text_metrics import generation_scores
 
 
 @pytest.fixture(scope="module")

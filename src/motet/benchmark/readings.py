@@ -35,7 +35,7 @@ from motet.experiment.loop.metrics_log import (
 )
 from motet.experiment.loop.scores import LOWER, by_round
 from motet.experiment.recipe.run_config import Config
-from motet.tasks.tallies import Metric, metric_of_tallies
+from motet.tasks.sufficient_statistics import Metric, metric_of_tallies
 
 _AFTER = re.compile(r"(\S+) after (\d+)")
 ROUNDING = 0.05  # of a number in per cent

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from motet.tasks.classification import classification
-from motet.tasks.language_model import language_model
+from motet.tasks.language_modeling import language_model
+from motet.tasks.question_answering import qa
 from motet.tasks.regression import regression
 from motet.tasks.seq2seq import seq2seq
-from motet.tasks.spans import qa
 from motet.tasks.tagging import tagging
 from motet.tasks.task import Task
 

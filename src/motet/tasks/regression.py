@@ -15,8 +15,8 @@ from motet.learning.jobs import Readings
 from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import Numbers
 from motet.learning.objectives.supervised import SquaredError
-from motet.tasks.tallies import moments, with_tallies
-from motet.tasks.tokens import encoded, reads_its_last_position
+from motet.tasks.sufficient_statistics import moments, with_tallies
+from motet.tasks.tokenization import encoded, reads_its_last_position
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from motet.learning.jobs import Readings
 from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import Generated
 from motet.learning.objectives.supervised import IGNORED, TokenCrossEntropy
-from motet.tasks.generation import generation_scores, written_rows
-from motet.tasks.tokens import BATCH, encoded
+from motet.tasks.text_metrics import generation_scores, written_rows
+from motet.tasks.tokenization import BATCH, encoded
 
 
 @dataclass(frozen=True)

@@ -14,8 +14,8 @@ from motet.learning.jobs import Readings
 from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import Tokens
 from motet.learning.objectives.supervised import IGNORED, TokenCrossEntropy
-from motet.tasks.tallies import with_tallies
-from motet.tasks.tokens import BATCH, not_empty
+from motet.tasks.sufficient_statistics import with_tallies
+from motet.tasks.tokenization import BATCH, not_empty
 
 
 @dataclass(frozen=True)

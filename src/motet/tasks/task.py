@@ -37,4 +37,4 @@ class Task(Protocol):
     def metrics(self, readings: Readings, examples: Examples) -> dict[str, float]: ...
     def items(self, readings: Readings, examples: Examples) -> np.ndarray:
         """One score an example, the more the better, by which two models are compared item by item; or a row that begins
-        with it and goes on with tallies, for metrics that are no means of scores (tasks/tallies.py)."""
+        with it and goes on with tallies, for metrics that are no means of scores (tasks/sufficient_statistics.py)."""

@@ -20,7 +20,7 @@ from motet.learning.context import Context, Site
 from motet.learning.data.features import Examples, Features, Ragged
 from motet.learning.modules.model import Model
 from motet.partitions.partition import Named, Numbered, Partition, Shares
-from motet.tasks.language_model import LanguageModel, regrouped
+from motet.tasks.language_modeling import LanguageModel, regrouped
 from motet.tasks.task import Task
 
 

@@ -14,7 +14,7 @@ from motet.experiment.commands.report_data import differences, flat
 from motet.experiment.commands.run_folder import load_config, load_summary
 from motet.experiment.loop.metrics_log import read_items
 from motet.report.significance import paired_bootstrap
-from motet.tasks.tallies import Metric, metric_of_tallies
+from motet.tasks.sufficient_statistics import Metric, metric_of_tallies
 
 
 @dataclass(frozen=True)

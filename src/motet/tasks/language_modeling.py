@@ -15,8 +15,8 @@ from motet.learning.jobs import Readings
 from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import NextTokens
 from motet.learning.objectives.supervised import IGNORED, TokenCrossEntropy
-from motet.tasks.tallies import with_tallies
-from motet.tasks.tokens import BATCH, offsets_of
+from motet.tasks.sufficient_statistics import with_tallies
+from motet.tasks.tokenization import BATCH, offsets_of
 
 
 @dataclass(frozen=True)

@@ -19,9 +19,9 @@ from motet.learning.jobs import Readings
 from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import Spans
 from motet.learning.objectives.supervised import SpanCrossEntropy
-from motet.tasks.answers import exact, overlap
-from motet.tasks.tallies import with_tallies
-from motet.tasks.tokens import BATCH, offsets_of
+from motet.tasks.squad_metrics import exact, overlap
+from motet.tasks.sufficient_statistics import with_tallies
+from motet.tasks.tokenization import BATCH, offsets_of
 
 
 class Frame(NamedTuple):
