@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from motet.optim.adaptive import Adagrad, Adam, Yogi
-from motet.optim.plain import Apply, Momentum, ServerOptimizer
+from motet.optim.sgd import Apply, Momentum, ServerOptimizer
 
 SERVER_OPTIMIZERS: dict[str, type[ServerOptimizer]] = {
     "apply": Apply,
