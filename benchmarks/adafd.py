@@ -20,7 +20,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.ticker import MaxNLocator
 
-from motet.benchmark.session import Asked, Benchmark
+from motet.benchmark.benchmark_folder import Asked, Benchmark
 from motet.benchmark.suite import load_suite
 from motet.experiment.loop.metrics_log import Row, read_record
 

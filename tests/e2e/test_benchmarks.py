@@ -16,8 +16,8 @@ import pytest
 
 import motet
 from motet import cli
-from motet.benchmark.perform import copy_of
-from motet.benchmark.session import Asked, load_benchmark, open_benchmark
+from motet.benchmark.benchmark_folder import Asked, load_benchmark, open_benchmark
+from motet.benchmark.scheduler import copy_of
 
 SUITE = """
 title: Small
@@ -60,7 +60,7 @@ def test_a_helper_does_what_its_parent_was_asked_whoever_asks_something_else_mea
         Path("asked/other.yaml").write_text(SUITE.replace("rounds: 3", "rounds: 2"))
         open_benchmark(Asked("asked/other.yaml", 1, only=("methods/alone",), device="cpu"), Path("asked"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("motet.benchmark.perform._end_with", lambda parent: None)  # it would end this process with its parent
+        patch.setattr("motet.benchmark.scheduler._end_with", lambda parent: None)  # it would end this process with its parent
         status, _, err = finished(*first.words(), "--out", "asked", "--beside", "1", cwd=place)
     assert status == 0, err
     done = [json.loads(path.read_text()) for path in (place / "asked").glob("runs/*/summary.json")]

@@ -15,20 +15,20 @@ import yaml
 from rich.console import Console
 from sklearn.metrics import f1_score
 
+from motet.benchmark.benchmark_folder import Asked, Benchmark, load_benchmark, open_benchmark, write_results
+from motet.benchmark.benchmark_report_data import stories_of
 from motet.benchmark.cells import cells_of, check, runs_of
 from motet.benchmark.claims import judged
-from motet.benchmark.estimate import Estimate, Pace, _seconds, estimated
-from motet.benchmark.figure import draw_table
-from motet.benchmark.papers import fill_in
-from motet.benchmark.perform import News, carry_out
-from motet.benchmark.readings import Reading
+from motet.benchmark.fill_markdown import fill_in
 from motet.benchmark.render import latex, markdown, number
-from motet.benchmark.session import Asked, Benchmark, load_benchmark, open_benchmark, write_results
-from motet.benchmark.stock import Stock
-from motet.benchmark.store import Store
-from motet.benchmark.story import stories_of
+from motet.benchmark.result_tables import Entry
+from motet.benchmark.run_store import Store
+from motet.benchmark.scheduler import News, carry_out
+from motet.benchmark.shared_resources import Stock
 from motet.benchmark.suite import Suite, chosen, load_suite, suite_of, suites
-from motet.benchmark.tables import Entry
+from motet.benchmark.table_figures import draw_table
+from motet.benchmark.table_metrics import Reading
+from motet.benchmark.time_estimate import Estimate, Pace, _seconds, estimated
 from motet.core.errors import ConfigError, RunError
 from motet.experiment.loop.metrics_log import Record, write_items, write_json
 from motet.experiment.recipe.run_config import Choice, CohortChoice, Config
@@ -317,7 +317,7 @@ def test_a_picture_is_drawn_once_and_a_table_made_once_for_results_and_page(
 ) -> None:
     from matplotlib.figure import Figure
 
-    from motet.benchmark import session
+    from motet.benchmark import benchmark_folder as session
     from motet.cli import bench
 
     drawn, made = [], []
@@ -394,7 +394,7 @@ def test_a_run_is_claimed_by_one_and_done_once(tmp_path: Path) -> None:
 
 
 def test_runs_on_the_same_data_share_corpus_and_federation(suite: Suite, monkeypatch: pytest.MonkeyPatch) -> None:
-    from motet.benchmark import stock as module
+    from motet.benchmark import shared_resources as module
 
     read: list[Any] = []
     original = module.read_corpus
@@ -465,7 +465,7 @@ def test_a_fault_in_one_run_does_not_end_the_others(tmp_path: Path, monkeypatch:
         write_json(place / "summary.json", {"seconds": 1.0, "headline": "accuracy", "final": {"accuracy": 0.5}})
         return {"seconds": 1.0, "headline": "accuracy", "final": {"accuracy": 0.5}}
 
-    monkeypatch.setattr("motet.benchmark.perform.carried_out", broken)
+    monkeypatch.setattr("motet.benchmark.scheduler.carried_out", broken)
     runs = runs_of(cells_of(suite_of("two", SUITE), [42], only=["methods/*/α=1"], device="cpu"))
     store = Store(tmp_path)
     with Stock() as stock:
@@ -610,7 +610,7 @@ def test_a_column_is_tested_as_a_whole_or_not(tmp_path: Path) -> None:
 
 
 def test_telling_a_benchmark_writes_nothing(finished: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("motet.benchmark.story.story_of", lambda *_: {})
+    monkeypatch.setattr("motet.benchmark.benchmark_report_data.story_of", lambda *_: {})
     before = {p: p.stat().st_mtime_ns for p in finished.folder.rglob("*")}
     runs, told = stories_of(finished)
     assert len(runs) == told["runs"]["done"] > 0

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from motet.algorithms import ALGORITHMS
-from motet.benchmark.readings import Reading
+from motet.benchmark.table_metrics import Reading
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.datasets.toy_corpora import toy_classification

@@ -18,7 +18,7 @@ from motet.algorithms.distillation_weights import Account, Exponential, Own, sha
 from motet.algorithms.logit_pooling import TopClasses, shortened, whole
 from motet.algorithms.public_data import public_of
 from motet.algorithms.secure_distillation import Learnt, SummedDistillation
-from motet.benchmark.readings import Reading
+from motet.benchmark.table_metrics import Reading
 from motet.codecs import float16, int8
 from motet.codecs.chain import Chain, Channel
 from motet.core.errors import ConfigError, PrivacyError, RunError

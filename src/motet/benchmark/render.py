@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from motet.benchmark.tables import LEVEL, Entry, Told
+from motet.benchmark.result_tables import LEVEL, Entry, Told
 
 
 def number(value: float, like: float | None = None) -> str:

@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from motet.benchmark.claims import Claim
-from motet.benchmark.readings import metric_of
+from motet.benchmark.table_metrics import metric_of
 from motet.core.errors import ConfigError, meant
 from motet.experiment.recipe.config_parsing import fill
 from motet.experiment.recipe.recipe_files import shipped

@@ -12,7 +12,7 @@ import typer
 from motet.cli.app import app, guarded
 
 if TYPE_CHECKING:
-    from motet.benchmark.session import Benchmark
+    from motet.benchmark.benchmark_folder import Benchmark
 
 Only = Annotated[list[str] | None, typer.Option(help="Only these cells: a table, row or column, or table/row/column.")]
 Into = Annotated[
@@ -39,8 +39,8 @@ def bench(
     beside: Annotated[int | None, typer.Option(hidden=True, help="Help the process with this number.")] = None,
 ) -> None:
     """Every table of a paper with one command: methods × corpora × partitions × seeds. What is done is not done again."""
-    from motet.benchmark.perform import copy_of
-    from motet.benchmark.session import Asked, default_folder, load_benchmark, open_benchmark
+    from motet.benchmark.benchmark_folder import Asked, default_folder, load_benchmark, open_benchmark
+    from motet.benchmark.scheduler import copy_of
 
     folder, asked = out or default_folder(suite, quick), Asked(suite, seeds, quick, tuple(only or ()), device)
     if beside is not None:  # what the other asked, and not what stands in the folder: a third may have asked since
@@ -62,9 +62,9 @@ def bench(
 def _carry_out(benchmark: Benchmark, jobs: int | None, dry: bool) -> None:
     from rich.console import Console
 
-    from motet.benchmark.estimate import estimated
-    from motet.benchmark.perform import Crew, perform, share_out
-    from motet.benchmark.stock import Stock
+    from motet.benchmark.scheduler import Crew, perform, share_out
+    from motet.benchmark.shared_resources import Stock
+    from motet.benchmark.time_estimate import estimated
     from motet.report.grid import duration, grid_watch_for
 
     store, runs = benchmark.store, benchmark.runs
@@ -93,7 +93,7 @@ def _carry_out(benchmark: Benchmark, jobs: int | None, dry: bool) -> None:
 def _help(benchmark: Benchmark, parent: int, jobs: int) -> None:
     from rich.console import Console
 
-    from motet.benchmark.perform import run_beside, share_out
+    from motet.benchmark.scheduler import run_beside, share_out
     from motet.report.grid import GridLines
 
     share_out(benchmark.asked.device, jobs)
@@ -104,8 +104,8 @@ def _tell(benchmark: Benchmark, into: Path | None) -> None:
     from rich.console import Console
     from rich.markdown import Markdown
 
-    from motet.benchmark.papers import fill_in
-    from motet.benchmark.session import write_results
+    from motet.benchmark.benchmark_folder import write_results
+    from motet.benchmark.fill_markdown import fill_in
     from motet.core.errors import RunError
 
     tables = write_results(benchmark)

@@ -19,8 +19,8 @@ def report(
     out: Annotated[Path | None, typer.Option(help="The HTML file to write. Default: report.html in the first folder.")] = None,
 ) -> None:
     """One self-contained HTML page: curves, bytes, fairness, divisions, configuration; opens anywhere, without network."""
-    from motet.benchmark.session import default_folder, load_benchmark
-    from motet.benchmark.story import stories_of as stories_of_benchmark
+    from motet.benchmark.benchmark_folder import default_folder, load_benchmark
+    from motet.benchmark.benchmark_report_data import stories_of as stories_of_benchmark
     from motet.experiment.commands.report_data import stories_of
     from motet.report.web import write_page
 

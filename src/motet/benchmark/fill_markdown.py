@@ -13,9 +13,9 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
+from motet.benchmark.benchmark_folder import Benchmark, command, machines
 from motet.benchmark.render import legend, markdown
-from motet.benchmark.session import Benchmark, command, machines
-from motet.benchmark.tables import Told
+from motet.benchmark.result_tables import Told
 from motet.core.errors import ConfigError
 from motet.transport.spill_store import write_atomically
 

@@ -16,9 +16,9 @@ import torch
 import yaml
 
 from motet.benchmark.cells import Run, inside
-from motet.benchmark.estimate import Estimate
-from motet.benchmark.stock import Stock
-from motet.benchmark.store import TRACE, Store
+from motet.benchmark.run_store import TRACE, Store
+from motet.benchmark.shared_resources import Stock
+from motet.benchmark.time_estimate import Estimate
 from motet.core.errors import MotetError
 from motet.experiment.build.builders import device_of
 from motet.experiment.commands.run_folder import carried_out

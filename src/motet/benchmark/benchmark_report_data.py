@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from motet.benchmark.session import Benchmark, command, results_of
+from motet.benchmark.benchmark_folder import Benchmark, command, results_of
 from motet.core.errors import ConfigError
 from motet.experiment.commands.report_data import Story, story_of
 

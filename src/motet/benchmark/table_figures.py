@@ -8,7 +8,7 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-from motet.benchmark.tables import Entry, Told
+from motet.benchmark.result_tables import Entry, Told
 from motet.report.sheet import new_figure, save
 
 _WIDE = 5  # panels in a line

@@ -11,9 +11,9 @@ import numpy as np
 
 from motet.benchmark.cells import Cell
 from motet.benchmark.claims import Verdict, judged
-from motet.benchmark.readings import Reading, Sample
-from motet.benchmark.store import Store
+from motet.benchmark.run_store import Store
 from motet.benchmark.suite import Suite, Table
+from motet.benchmark.table_metrics import Reading, Sample
 from motet.report.significance import Statistic, paired_bootstrap
 
 LEVEL = 0.05  # of significance

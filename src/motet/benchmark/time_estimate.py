@@ -10,8 +10,8 @@ from dataclasses import dataclass, field, replace
 import torch
 
 from motet.benchmark.cells import Run
-from motet.benchmark.readings import Reading
-from motet.benchmark.stock import Stock
+from motet.benchmark.shared_resources import Stock
+from motet.benchmark.table_metrics import Reading
 from motet.core.errors import ConfigError
 from motet.experiment.build.builders import build_algorithm, device_of
 from motet.experiment.build.federation import Federation

@@ -12,12 +12,12 @@ from textwrap import shorten
 from typing import Any
 
 from motet.benchmark.cells import Cell, Run, cells_of, check, runs_of
-from motet.benchmark.figure import draw_table
-from motet.benchmark.readings import Reading
 from motet.benchmark.render import latex, legend, markdown
-from motet.benchmark.store import Store
+from motet.benchmark.result_tables import Told, readings_of, told
+from motet.benchmark.run_store import Store
 from motet.benchmark.suite import Suite, load_suite, suite_of
-from motet.benchmark.tables import Told, readings_of, told
+from motet.benchmark.table_figures import draw_table
+from motet.benchmark.table_metrics import Reading
 from motet.core.errors import ConfigError
 from motet.experiment.loop.metrics_log import write_json
 from motet.experiment.recipe.config_parsing import fill
