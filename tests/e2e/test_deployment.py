@@ -17,7 +17,7 @@ from tests.networks import free_port
 
 from motet.experiment.commands.run_folder import perform
 from motet.experiment.recipe.recipe_files import load_recipe
-from motet.report.status import read_status
+from motet.report.run_status import read_status
 
 SETTINGS = ["rounds=5", "data.limit=300", "data.test_limit=40", "partition.clients=4", "patience.absence=300"]
 

@@ -18,7 +18,7 @@ from tests.networks import door, hello
 
 from motet.core.params import Params
 from motet.core.weighted import Weighted
-from motet.report.page import serve_page
+from motet.report.status_server import serve_page
 from motet.transport import grpc as over_grpc
 from motet.transport.admission import Ready, Refusal, Welcome, hashed
 from motet.transport.connections import Links

@@ -32,7 +32,7 @@ from motet.benchmark.time_estimate import Estimate, Pace, _seconds, estimated
 from motet.core.errors import ConfigError, RunError
 from motet.experiment.loop.metrics_log import Record, write_items, write_json
 from motet.experiment.recipe.run_config import Choice, CohortChoice, Config
-from motet.report.grid import GridLines
+from motet.report.benchmark_progress import GridLines
 from motet.tasks.sufficient_statistics import by_class, with_tallies
 from motet.transport.mailbox import Traffic
 

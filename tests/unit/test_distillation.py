@@ -42,7 +42,7 @@ from motet.learning.solver import Solver
 from motet.models.load_model import ModelChoice
 from motet.partitions.partition import Shares
 from motet.report.progress import Silent
-from motet.report.weights import draw_weights
+from motet.report.weight_plots import draw_weights
 from motet.secure import SECURE
 from motet.transport.mailbox import Mailbox, Patience
 from motet.transport.requests import Request

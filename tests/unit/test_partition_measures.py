@@ -13,7 +13,7 @@ from motet.datasets.toy_corpora import toy_classification
 from motet.partitions import label, natural, uniform
 from motet.partitions.measures import by_distance, entropies, gini, js_matrix, measured
 from motet.partitions.pseudo_labels import label_trait
-from motet.report.divisions import density
+from motet.report.partition_plots import density
 
 
 def test_distances_and_entropies_are_scipys() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from motet.report.relations import draw_relations, relations
+from motet.report.cluster_plots import draw_relations, relations
 
 
 def note(round: int, name: str, value: Any) -> dict[str, Any]:

@@ -9,9 +9,9 @@ from urllib.request import urlopen
 import pytest
 
 from motet.core.errors import ConfigError, RunError
-from motet.report.page import serve_page
 from motet.report.progress import Silent
-from motet.report.status import Status, described, read_status
+from motet.report.run_status import Status, described, read_status
+from motet.report.status_server import serve_page
 from motet.transport.mailbox import Traffic
 
 

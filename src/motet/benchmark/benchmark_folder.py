@@ -21,7 +21,7 @@ from motet.benchmark.table_metrics import Reading
 from motet.core.errors import ConfigError
 from motet.experiment.loop.metrics_log import write_json
 from motet.experiment.recipe.config_parsing import fill
-from motet.report.grid import duration
+from motet.report.benchmark_progress import duration
 from motet.transport.spill_store import write_atomically
 
 FIRST_SEED = 42

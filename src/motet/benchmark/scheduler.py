@@ -24,7 +24,7 @@ from motet.experiment.build.builders import device_of
 from motet.experiment.commands.run_folder import carried_out
 from motet.learning.executors.memory_budget import take_share
 from motet.learning.executors.process_executor import default_count
-from motet.report.grid import GridWatch
+from motet.report.benchmark_progress import GridWatch
 from motet.transport.spill_store import write_atomically
 
 

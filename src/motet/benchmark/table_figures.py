@@ -9,7 +9,7 @@ from textwrap import fill
 from typing import Any
 
 from motet.benchmark.result_tables import Entry, Told
-from motet.report.sheet import new_figure, save
+from motet.report.figure_files import new_figure, save
 
 _WIDE = 5  # panels in a line
 _LETTERS = 22  # of a title, above so narrow a panel

@@ -65,7 +65,7 @@ def _carry_out(benchmark: Benchmark, jobs: int | None, dry: bool) -> None:
     from motet.benchmark.scheduler import Crew, perform, share_out
     from motet.benchmark.shared_resources import Stock
     from motet.benchmark.time_estimate import estimated
-    from motet.report.grid import duration, grid_watch_for
+    from motet.report.benchmark_progress import duration, grid_watch_for
 
     store, runs = benchmark.store, benchmark.runs
     waiting = {name: run for name, run in runs.items() if not store.settled(name)}
@@ -94,7 +94,7 @@ def _help(benchmark: Benchmark, parent: int, jobs: int) -> None:
     from rich.console import Console
 
     from motet.benchmark.scheduler import run_beside, share_out
-    from motet.report.grid import GridLines
+    from motet.report.benchmark_progress import GridLines
 
     share_out(benchmark.asked.device, jobs)
     run_beside(benchmark.runs, benchmark.store, GridLines(Console()), parent)

@@ -126,7 +126,7 @@ def show_status(
     where: Annotated[str, typer.Argument(metavar="RUN|URL", help="A served run's folder, or the address of its page.")],
 ) -> None:
     """Where a served run stands: rounds, who is in, who is late, bytes, scores. A page's token: MOTET_STATUS_TOKEN."""
-    from motet.report.status import described, read_status
+    from motet.report.run_status import described, read_status
 
     typer.echo(described(read_status(where, os.environ.get("MOTET_STATUS_TOKEN", ""))))
 

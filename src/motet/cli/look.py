@@ -48,7 +48,7 @@ def compare(
     from rich.console import Console
 
     from motet.experiment.commands.compare import compared
-    from motet.report.table import differences_table, side_by_side
+    from motet.report.console_tables import differences_table, side_by_side
 
     found = compared(first, second)
     console = Console(width=None if Console().is_terminal else 120)

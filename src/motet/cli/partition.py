@@ -10,7 +10,7 @@ import typer
 from motet.cli.app import Settings, app, guarded
 
 if TYPE_CHECKING:
-    from motet.report.portrait import Table
+    from motet.report.html_page import Table
 
 partition_app = typer.Typer(help="Who has which examples: made, kept, looked at.", no_args_is_help=True)
 app.add_typer(partition_app, name="partition")

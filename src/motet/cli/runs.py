@@ -133,7 +133,7 @@ def show(finished: Finished) -> None:
 
     from motet.experiment.commands.model_export import how_to_load
     from motet.experiment.commands.run_folder import draw
-    from motet.report.table import results_table
+    from motet.report.console_tables import results_table
 
     draw(finished)
     summary = finished.summary

@@ -19,7 +19,7 @@ from motet.partitions import natural, quantity
 from motet.partitions.measures import mean_distance
 from motet.partitions.traits import Trait
 from motet.partitions.traits_by_name import trait_of
-from motet.report import divisions as draw
+from motet.report import partition_plots as draw
 
 ALPHAS = BETAS = (1.0, 5.0, 10.0, 100.0)
 

@@ -26,8 +26,8 @@ from motet.partitions.measures import (
 )
 from motet.partitions.text_encoders import word_counts
 from motet.partitions.traits import Trait
-from motet.report import divisions as draw
-from motet.report.portrait import Picture, Table, write_page
+from motet.report import partition_plots as draw
+from motet.report.html_page import Picture, Table, write_page
 
 SEED = Seed(0, ("portrait",))
 MOST_TEXTS, MOST_WORDS, SHOWN = 2_000, 3_000, 8

@@ -47,10 +47,10 @@ from motet.experiment.recipe.recipe_files import baseline_of
 from motet.experiment.recipe.run_config import Config, GroupChoice
 from motet.learning.executors.serial_executor import Alone, Scratch
 from motet.learning.modules.model import Model
+from motet.report.cluster_plots import draw_relations, relations
 from motet.report.curves import draw_costs, draw_curves
 from motet.report.progress import Silent, Watch
-from motet.report.relations import draw_relations, relations
-from motet.report.weights import draw_weights
+from motet.report.weight_plots import draw_weights
 from motet.transport.spill_store import write_atomically
 
 _DATA = ("seed", "data", "model", "partition", "task", "groups")  # what two runs must share to share a federation

@@ -28,9 +28,9 @@ from motet.experiment.loop.run_loop import run
 from motet.experiment.recipe.config_parsing import fill
 from motet.experiment.recipe.run_config import Checkpointing, Config
 from motet.learning.executors.serial_executor import Scratch
-from motet.report.page import serve_page
 from motet.report.progress import Silent, Watch
-from motet.report.status import Status
+from motet.report.run_status import Status
+from motet.report.status_server import serve_page
 from motet.transport.admission import PROTOCOL, Knock
 from motet.transport.client_connection import Line, Member
 from motet.transport.connections import Links

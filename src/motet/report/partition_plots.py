@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from motet.report.sheet import new_figure, save
+from motet.report.figure_files import new_figure, save
 
 Axes = Any
 FARTHEST = math.sqrt(math.log(2))  # the largest Jensen–Shannon distance there is
