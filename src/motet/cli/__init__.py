@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from motet.cli import bench, data, deploy, identities, look, partition, runs
+from motet.cli import bench, data, deploy, identities, partition, runs
+from motet.cli import inspect as look
 from motet.cli.app import app
 
 COMMANDS = (runs, data, partition, bench, look, deploy, identities)  # in the order of the help page
