@@ -31,7 +31,9 @@ Lines = dict[str, list[tuple[int, float]]]
 
 def rows_of(benchmark: Benchmark, table: str, row: str) -> list[Row]:
     """What the runs of a table's row wrote down, over all seeds."""
-    runs = {c.run.name for c in benchmark.cells if (c.table, c.row) == (table, row) and benchmark.store.done(c.run.name)}
+    runs = {
+        c.run.name for c in benchmark.cells if (c.table, c.row) == (table, row) and benchmark.store.done(c.run.name)
+    }
     return [row for run in sorted(runs) for row in read_record(benchmark.store.place(run)).rows]
 
 
@@ -41,7 +43,9 @@ def means(rows: list[Row], split: str, name: str) -> Lines:
     for row in rows:
         if (row["split"], row["name"]) == (split, name):
             found[row["who"]][row["round"]].append(row["value"])
-    return {who: [(number, fmean(values)) for number, values in sorted(by.items())] for who, by in sorted(found.items())}
+    return {
+        who: [(number, fmean(values)) for number, values in sorted(by.items())] for who, by in sorted(found.items())
+    }
 
 
 def draw_betas(benchmark: Benchmark, path: Path) -> None:
@@ -61,18 +65,24 @@ def draw_betas(benchmark: Benchmark, path: Path) -> None:
 def draw_course(benchmark: Benchmark, path: Path) -> None:
     figure, panels = plt.subplots(2, len(SIZES), figsize=(11, 6), dpi=150, layout="constrained", sharex=True)
     for column, (table, title) in enumerate(SIZES.items()):
-        methods = [r for r in dict.fromkeys(c.row for c in benchmark.cells if c.table == table) if r != "FedKD"]  # one round
+        methods = [
+            r for r in dict.fromkeys(c.row for c in benchmark.cells if c.table == table) if r != "FedKD"
+        ]  # one round
         for row, (measure, said) in enumerate(MEASURES.items()):
             axes = panels[row][column]
             for method in methods:
                 line = means(rows_of(benchmark, table, method), "global", measure).get("server", [])
                 look: dict[str, Any] = {"marker": "o", "markersize": 3.5}
-                look |= {"color": "black", "linestyle": "--" if method == "isolated" else ":"} if method in BOUNDS else {}
+                look |= (
+                    {"color": "black", "linestyle": "--" if method == "isolated" else ":"} if method in BOUNDS else {}
+                )
                 axes.plot(*zip(*line, strict=True), label=BOUNDS.get(method, method), **look)
             _dress(axes, title if row == 0 else "")
             axes.set_ylabel(said if column == 0 else "")
         panels[-1][column].set_xlabel("round")
-    figure.legend(*panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False, fontsize=8)
+    figure.legend(
+        *panels[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=5, frameon=False, fontsize=8
+    )
     figure.savefig(path)
     plt.close(figure)
 

@@ -20,15 +20,15 @@ import torch
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
 from motet.experiment.build.builders import build_task
-from motet.experiment.recipe.run_config import Choice
+from motet.experiment.recipe.run_config import ComponentConfig
 from motet.learning.data.features import Examples
-from motet.learning.executors.packed_executor import Together
-from motet.learning.executors.serial_executor import Alone
+from motet.learning.executors.packed_executor import PackedExecutor
+from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.jobs import Fit
 from motet.learning.packed.device_dataset import step_up
 from motet.learning.solver import Solver
 from motet.learning.training.batch_order import order_of
-from motet.models.load_model import ModelChoice, load_model
+from motet.models.load_model import ModelConfig, load_model
 
 WINDOWS = (0, 4, 16, 64)
 
@@ -38,19 +38,22 @@ def jobs_of(clients: int, texts: int, layers: int, hidden: int) -> list[Fit]:
     words = [f"w{i}" for i in range(500)]
     lengths = np.clip(rng.lognormal(3, 1, clients * texts + 1), 1, 254).astype(int)
     rows = [" ".join(rng.choice(words, n)) for n in lengths]
-    corpus = Corpus("skewed", "classification", {"text": rows, "label": ["a", "b"] * (len(rows) // 2) + ["a"]}, len(rows) - 1)
-    task = build_task(Choice("auto"), corpus)
+    corpus = Corpus(
+        "skewed", "classification", {"text": rows, "label": ["a", "b"] * (len(rows) // 2) + ["a"]}, len(rows) - 1
+    )
+    task = build_task(ComponentConfig("auto"), corpus)
     config = {
         "num_hidden_layers": layers,
         "hidden_size": hidden,
         "intermediate_size": 4 * hidden,
         "max_position_embeddings": 256,
     }
-    model = load_model(ModelChoice("tiny", 256, config=config), task.name, task.labels, lambda: iter(rows), Seed(0))
+    model = load_model(ModelConfig("tiny", 256, config=config), task.name, task.labels, lambda: iter(rows), Seed(0))
     features = task.features(corpus, model, 256)
     parts = np.split(rng.permutation(clients * texts), clients)
     return [
-        Fit(model, model.fresh, Examples(features, p), task.objective, Solver(batch=16), 5 + i) for i, p in enumerate(parts)
+        Fit(model, model.fresh, Examples(features, p), task.objective, Solver(batch=16), 5 + i)
+        for i, p in enumerate(parts)
     ]
 
 
@@ -69,19 +72,19 @@ def side_by_side(jobs: Sequence[Fit]) -> int:
 
 
 def seconds(jobs: Sequence[Fit], device: torch.device, packed: bool) -> float:
-    bench = Together(device, width=len(jobs), half=device.type == "cuda") if packed else Alone(device)
+    executor = PackedExecutor(device, width=len(jobs), half=device.type == "cuda") if packed else SerialExecutor(device)
     taken = []
     for _ in range(4):
         began = time.perf_counter()
         for i, job in enumerate(jobs):
-            bench.submit(i, job)
+            executor.submit(i, job)
         left = len(jobs)
         while left:
-            left -= len(bench.ready())
+            left -= len(executor.ready())
         if device.type == "cuda":
             torch.cuda.synchronize()
         taken.append(time.perf_counter() - began)
-    bench.close()
+    executor.close()
     return min(taken[1:])
 
 

@@ -26,11 +26,11 @@ from motet.datasets.corpus import Corpus
 from motet.datasets.hdf5_store import open_store, write_store
 from motet.experiment.build.builders import build_task
 from motet.experiment.build.feature_cache import cached_features
-from motet.experiment.recipe.run_config import Choice
+from motet.experiment.recipe.run_config import ComponentConfig
 from motet.learning.data.features import Examples
-from motet.learning.executors.serial_executor import Alone
+from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.jobs import Infer
-from motet.models.load_model import ModelChoice, load_model
+from motet.models.load_model import ModelConfig, load_model
 
 WORDS = (
     "the",
@@ -87,7 +87,9 @@ def store(rows: int, clients: int, folder: Path) -> None:
     command = [sys.executable, "-c", ONE_CLIENT, str(path), "user-000007"]
     said = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
     count, took, megabytes = said.stdout.split()
-    print(f"store of {rows:,} rows, {clients:,} clients: {path.stat().st_size / 1e6:.0f} MB, written in {writing:.1f} s")
+    print(
+        f"store of {rows:,} rows, {clients:,} clients: {path.stat().st_size / 1e6:.0f} MB, written in {writing:.1f} s"
+    )
     print(f"  whole corpus loaded in {loading:.2f} s ({making / loading:.0f}× faster than it was made)")
     print(f"  one client ({count} rows) loaded in {float(took):.3f} s, with {float(megabytes):.0f} MB more memory")
 
@@ -95,15 +97,17 @@ def store(rows: int, clients: int, folder: Path) -> None:
 def features(texts: int, folder: Path) -> None:
     os.environ["MOTET_CACHE"] = str(folder)
     corpus = made_up(texts, 10)
-    task = build_task(Choice("auto"), corpus)
-    model = load_model(ModelChoice("minilm", 64), task.name, task.labels, lambda: (), Seed(0))
+    task = build_task(ComponentConfig("auto"), corpus)
+    model = load_model(ModelConfig("minilm", 64), task.name, task.labels, lambda: (), Seed(0))
     slow, _ = timed(lambda: cached_features(task, corpus, model, 64))
     fast, _ = timed(lambda: cached_features(task, corpus, model, 64))
-    print(f"features of {texts:,} texts: tokenised in {slow:.2f} s ({texts / slow:,.0f} a second), from disk in {fast:.3f} s")
-    small = load_model(ModelChoice("tiny", 64), task.name, task.labels, lambda: corpus.columns["text"][:500], Seed(0))
+    print(
+        f"features of {texts:,} texts: tokenised in {slow:.2f} s ({texts / slow:,.0f} a second), from disk in {fast:.3f} s"
+    )
+    small = load_model(ModelConfig("tiny", 64), task.name, task.labels, lambda: corpus.columns["text"][:500], Seed(0))
     read = cached_features(task, corpus, small, 64)
     job = Infer(small, small.fresh, Examples(read, np.arange(texts)), task.readout)
-    took, _ = timed(lambda: Alone(torch.device("cpu")).run(job))
+    took, _ = timed(lambda: SerialExecutor(torch.device("cpu")).run(job))
     print(f"evaluation of a tiny model: {texts / took:,.0f} texts a second on one thread")
 
 

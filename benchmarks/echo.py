@@ -25,14 +25,14 @@ import torch
 
 from motet.core.messages import message
 from motet.core.params import Params
-from motet.core.script import Script, play, to_all, total, work
+from motet.core.script import Script, run_script, to_all, total, work
 from motet.core.weighted import Weighted
-from motet.core.work import Bench, Job, Work
-from motet.learning.executors.serial_executor import Alone
-from motet.transport.admission import PROTOCOL, Door, Knock, Welcome
-from motet.transport.client_connection import Member, Side
-from motet.transport.client_runtime import Host
-from motet.transport.connections import Links
+from motet.core.work import Executor, Job, Work
+from motet.learning.executors.serial_executor import SerialExecutor
+from motet.transport.admission import PROTOCOL, Admission, JoinRequest, Welcome
+from motet.transport.client_connection import ClientConnection, Side
+from motet.transport.client_runtime import ClientRuntime
+from motet.transport.connections import Connections
 from motet.transport.framing import Parcel
 from motet.transport.in_process import InProcess
 from motet.transport.journal import Journal
@@ -81,7 +81,7 @@ class Mirrored:
 
 
 class Mirror:
-    """A bench for such jobs."""
+    """A executor for such jobs."""
 
     room, processed = 1, 0
 
@@ -103,8 +103,10 @@ class Mirror:
     def close(self) -> None: ...
 
 
-def host(program: Any = Echo(), bench: Bench | None = None) -> Host:
-    return Host([program], lambda *_: None, bench or Alone(torch.device("cpu")), Journal(), steady=True)
+def host(program: Any = Echo(), executor: Executor | None = None) -> ClientRuntime:
+    return ClientRuntime(
+        [program], lambda *_: None, executor or SerialExecutor(torch.device("cpu")), Journal(), steady=True
+    )
 
 
 def layers(millions: float, tensors: int) -> Params:
@@ -127,7 +129,7 @@ def attend(network: str, address: str, names: tuple[str, ...]) -> None:
         return MqttLine(Broker(address))
 
     torch.set_num_threads(1)
-    Member(dial, Knock(PROTOCOL, names, "", ""), lambda _: Side(host(), Journal(), "print")).attend()
+    ClientConnection(dial, JoinRequest(PROTOCOL, names, "", ""), lambda _: Side(host(), Journal(), "print")).attend()
 
 
 def attend_rank(port: Any) -> None:
@@ -202,9 +204,9 @@ def over(network: str, names: tuple[str, ...], workers: int) -> Iterator[tuple[A
 
 
 @contextmanager
-def linked(network: str, names: tuple[str, ...], workers: int) -> Iterator[Links]:
+def linked(network: str, names: tuple[str, ...], workers: int) -> Iterator[Connections]:
     with ExitStack() as stack:
-        links = Links(Door(Welcome("0123abcd", "s", "", {}, {}), "print", names))
+        links = Connections(Admission(Welcome("0123abcd", "s", "", {}, {}), "print", names))
         if network == "grpc":
             from motet.transport.grpc import serve_grpc
 
@@ -233,24 +235,26 @@ def ranks(names: tuple[str, ...]) -> Iterator[Transport]:
 
 
 @contextmanager
-def actors(count: int) -> Iterator[Bench]:
+def actors(count: int) -> Iterator[Executor]:
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     import ray
 
-    from motet.experiment.deploy.ray_executor import Actor, RayBench
+    from motet.experiment.deploy.ray_executor import Actor, RayExecutor
 
     class Mirroring(Actor):  # its own way to move jobs, and nothing to build
         def __init__(self) -> None:
-            self.bench, self.known = Mirror(), {}
+            self.executor, self.known = Mirror(), {}
 
     paths = os.pathsep.join(str(path) for path in (Path(__file__).parents[1], Path(__file__).parents[1] / "src"))
-    ray.init(num_cpus=count, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": paths}})
+    ray.init(
+        num_cpus=count, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": paths}}
+    )
     made = [ray.remote(Mirroring).remote() for _ in range(count)]
-    bench = RayBench(made, ray.get(made[0].room.remote()), Mirror(), 0)
+    executor = RayExecutor(made, ray.get(made[0].room.remote()), Mirror(), 0)
     try:
-        yield bench
+        yield executor
     finally:
-        bench.close()
+        executor.close()
 
 
 @contextmanager
@@ -282,10 +286,12 @@ def seconds_of(network: str, params: Params, names: tuple[str, ...], rounds: int
         for index in range(rounds + 1):  # the first warms up
             mailbox.round = index
             began = time.perf_counter()
-            answer = play(program.round(params, names), mailbox.ask, lambda job: None)
+            answer = run_script(program.round(params, names), mailbox.ask, lambda job: None)
             times.append(time.perf_counter() - began)
             assert answer.weight == len(names)
-            assert torch.allclose(answer.value.flat[::997], params.flat[::997], atol=1e-5)  # all would double the memory
+            assert torch.allclose(
+                answer.value.flat[::997], params.flat[::997], atol=1e-5
+            )  # all would double the memory
             del answer
         return times[1:]
 

@@ -12,8 +12,8 @@ import argparse
 import torch
 from tests.families import CASES, Case, shares, texts
 
-from motet.learning.executors.packed_executor import Together
-from motet.learning.executors.serial_executor import Alone
+from motet.learning.executors.packed_executor import PackedExecutor
+from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.jobs import Fit
 from motet.learning.solver import Solver
 
@@ -24,19 +24,19 @@ def tried(case: Case, device: torch.device, record: bool) -> tuple[str, int, flo
     sizes = (9, 4, 14, 1)
     model, features = case.model(), texts(case, sum(sizes))
     jobs = [Fit(model, model.fresh, e, case.objective, SOLVER, 5 + i) for i, e in enumerate(shares(features, sizes))]
-    want = [Alone(torch.device("cpu")).run(job).params.flat for job in jobs]
+    want = [SerialExecutor(torch.device("cpu")).run(job).params.flat for job in jobs]
     model.move(device)
-    bench = Together(device, width=8, half=False, record=record)
+    executor = PackedExecutor(device, width=8, half=False, record=record)
     for i, job in enumerate(jobs):
-        bench.submit(i, job)
-    found = dict(bench.ready())
+        executor.submit(i, job)
+    found = dict(executor.ready())
     gaps = [
         float((found[i].params.flat.cpu() - w).norm() / ((w - job.start.flat).norm() + 1e-12))
         for i, (job, w) in enumerate(zip(jobs, want, strict=True))
         if i in found
     ]
-    (way,) = bench.ways.values()
-    recorded = len(bench.tape.graphs) if bench.tape else 0
+    (way,) = executor.ways.values()
+    recorded = len(executor.tape.graphs) if executor.tape else 0
     return (way.way + (f" ({way.why})" if way.why else "")), recorded, max(gaps)
 
 

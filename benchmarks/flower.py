@@ -26,7 +26,7 @@ from motet.learning.solver import Solver
 
 
 @cache
-def bench(job: str) -> tuple[Workload, Solver, Any, list[Any], torch.Tensor, torch.Tensor]:
+def executor(job: str) -> tuple[Workload, Solver, Any, list[Any], torch.Tensor, torch.Tensor]:
     """What an actor holds from one client to the next."""
     known = json.loads(job)
     torch.set_num_threads(1)
@@ -40,7 +40,7 @@ def trained(message: Any, context: Any) -> Any:
     from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
     config = message.content["config"]
-    workload, solver, module, own, ids, labels = bench(config["job"])
+    workload, solver, module, own, ids, labels = executor(config["job"])
     with torch.no_grad():
         for p, new in zip(own, message.content["arrays"].to_numpy_ndarrays(), strict=True):
             p.copy_(torch.from_numpy(new))
@@ -111,7 +111,9 @@ def main() -> None:
     parser.add_argument("--optimizer", default="sgd")
     parser.add_argument("--freeze", type=int, default=0)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    parser.add_argument("--actors", type=int, default=2, help="Ray actors, a core each, sharing the GPU if there is one.")
+    parser.add_argument(
+        "--actors", type=int, default=2, help="Ray actors, a core each, sharing the GPU if there is one."
+    )
     parser.add_argument("--check", action="store_true")
     args = parser.parse_args()
     workload = Workload(args.size, clients=max(args.clients, args.cohort), tokens=args.tokens)
@@ -119,7 +121,9 @@ def main() -> None:
     (first, *times), weights = simulate(args, workload, solver)
     if args.check:
         check(args, workload, solver, weights)
-    print(f"flwr, {args.size}, cohort {args.cohort}, {args.tokens} tokens, {args.freeze} layers frozen, {args.actors} actors")
+    print(
+        f"flwr, {args.size}, cohort {args.cohort}, {args.tokens} tokens, {args.freeze} layers frozen, {args.actors} actors"
+    )
     print(f"  first round {first:.3f} s, then {statistics.median(times):.3f} s a round")
 
 

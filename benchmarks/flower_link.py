@@ -66,11 +66,15 @@ def measured(
             nodes = [_node(folder, tools, port, index) for index in range(clients)]
             try:
                 said = {"millions": float(millions), "tensors": tensors, "clients": clients, "rounds": rounds}
-                words = " ".join(f"{k}={v}" for k, v in {**said, "patience": float(patience), "out": f'"{out}"'}.items())
+                words = " ".join(
+                    f"{k}={v}" for k, v in {**said, "patience": float(patience), "out": f'"{out}"'}.items()
+                )
                 command = [tools / "flwr", "run", folder / "app", "here", "--run-config", words]
                 began = subprocess.run(command, env=_environment(folder), capture_output=True, text=True, check=False)
                 if began.returncode:
-                    raise UnmeasuredError(f"flwr run ended with {began.returncode}: {_last(began.stdout + began.stderr)}")
+                    raise UnmeasuredError(
+                        f"flwr run ended with {began.returncode}: {_last(began.stdout + began.stderr)}"
+                    )
                 found = _awaited(out, rounds, until, superlink, folder)
                 return found["seconds"][1:], found["peak"] + _peak(superlink.pid)
             finally:
@@ -141,7 +145,9 @@ def _listening(port: int, superlink: subprocess.Popen[bytes], folder: Path) -> N
             return
         except OSError:
             time.sleep(0.1)
-    raise UnmeasuredError(f"the SuperLink does not listen: {_last((folder / 'superlink.log').read_text(errors='replace'))}")
+    raise UnmeasuredError(
+        f"the SuperLink does not listen: {_last((folder / 'superlink.log').read_text(errors='replace'))}"
+    )
 
 
 def _awaited(out: Path, rounds: int, until: float, superlink: subprocess.Popen[bytes], folder: Path) -> dict[str, Any]:
@@ -152,7 +158,9 @@ def _awaited(out: Path, rounds: int, until: float, superlink: subprocess.Popen[b
             return found
         if over:
             last = _last((folder / "superlink.log").read_text(errors="replace"))
-            raise UnmeasuredError(f"{len(found['seconds'])} rounds in the time allowed; two are needed. Its last words: {last}")
+            raise UnmeasuredError(
+                f"{len(found['seconds'])} rounds in the time allowed; two are needed. Its last words: {last}"
+            )
         time.sleep(0.2)
 
 

@@ -22,14 +22,14 @@ from benchmarks.bare import Bare
 from benchmarks.workload import Workload
 from motet.algorithms import fedavg
 from motet.core.program import Round
-from motet.core.script import play
-from motet.experiment.build.run_plan import Plan
+from motet.core.script import run_script
+from motet.experiment.build.run_plan import RunPlan
 from motet.experiment.loop.peak_memory import PeakMemory
 from motet.experiment.loop.run_loop import Running
-from motet.learning.executors.process_executor import Workers
-from motet.learning.executors.serial_executor import Scratch
+from motet.learning.executors.process_executor import ProcessExecutor
+from motet.learning.executors.serial_executor import PrefixCache
 from motet.learning.solver import Solver
-from motet.report.progress import Silent
+from motet.report.progress import SilentProgress
 
 SOLVER = Solver(optimizer="sgd", lr=0.1, batch=16)
 
@@ -37,21 +37,25 @@ SOLVER = Solver(optimizer="sgd", lr=0.1, batch=16)
 class Motet:
     def __init__(self, workload: Workload, solver: Solver, workers: int, freeze: int) -> None:
         self.federation = workload.federation(freeze)
-        self.scratch = Scratch()
+        self.scratch = PrefixCache()
         self.scratch.prepare(self.federation.model, self.federation.features)
         models = {self.federation.model.key: self.federation.model}
-        self.bench = Workers(workers, models, {self.federation.features.key: self.federation.features}, self.scratch)
-        self.running = Running(Plan(self.federation, fedavg(solver), 10**6), self.bench, None, Silent())
+        self.executor = ProcessExecutor(
+            workers, models, {self.federation.features.key: self.federation.features}, self.scratch
+        )
+        self.running = Running(RunPlan(self.federation, fedavg(solver), 10**6), self.executor, None, SilentProgress())
 
     def round(self, index: int, cohort: list[int]) -> None:
         names = tuple(self.federation.clients[i] for i in cohort)
         rnd = Round(index, 10**6, names, self.federation.seed, self.federation.server_context(index))
         running = self.running
         running.mailbox.round = index
-        running.state = play(running.plan.algorithm.round(running.state, rnd), running.mailbox.ask, self.bench.run)
+        running.state = run_script(
+            running.plan.algorithm.round(running.state, rnd), running.mailbox.ask, self.executor.run
+        )
 
     def close(self) -> None:
-        self.bench.close()
+        self.executor.close()
         self.scratch.close()
 
 
@@ -67,10 +71,14 @@ def compare(args: argparse.Namespace) -> None:
             system.round(index, cohort)
             if index:  # the first round warms up
                 spent[name].append(time.perf_counter() - began)
-    gap = float((bare.params - ours.running.state.params.flat).norm() / (bare.params - ours.federation.model.fresh.flat).norm())
+    gap = float(
+        (bare.params - ours.running.state.params.flat).norm() / (bare.params - ours.federation.model.fresh.flat).norm()
+    )
     middle = {name: statistics.median(times) for name, times in spent.items()}
     ratio = statistics.median(b / a for a, b in zip(spent["bare"], spent["motet"], strict=True))
-    print(f"{args.size}, cohort {args.cohort}, {args.tokens} tokens, {args.freeze} layers frozen, {args.workers} workers")
+    print(
+        f"{args.size}, cohort {args.cohort}, {args.tokens} tokens, {args.freeze} layers frozen, {args.workers} workers"
+    )
     print(f"  bare {middle['bare']:.3f} s a round, motet {middle['motet']:.3f} s a round, ratio {ratio:.3f}")
     print(f"  the weights of the two differ by {gap:.1e} of the way they went")
     bare.close()
@@ -116,7 +124,15 @@ def main() -> None:
         compare(args)
     if "memory" not in args.skip:
         for cohort in (10, 50, 200):
-            command = [sys.executable, "-m", "benchmarks.overhead", "--memory-of", str(cohort), "--workers", str(args.workers)]
+            command = [
+                sys.executable,
+                "-m",
+                "benchmarks.overhead",
+                "--memory-of",
+                str(cohort),
+                "--workers",
+                str(args.workers),
+            ]
             peak = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)
             print(f"  peak memory with a cohort of {cohort:3d}: {peak / 1e6:.0f} MB")
     if "start" not in args.skip:

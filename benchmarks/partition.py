@@ -39,7 +39,10 @@ def ours(what: str, rows: int, clients: int, labels: int, alpha: float) -> dict[
     if what == "natural":
         many = np.random.default_rng(1).integers(clients, size=rows).astype(np.int32)
         corpus = Corpus(
-            "made", "lm", {"text": texts, "client": Categories(many, tuple(f"user{k:07d}" for k in range(clients)))}, rows
+            "made",
+            "lm",
+            {"text": texts, "client": Categories(many, tuple(f"user{k:07d}" for k in range(clients)))},
+            rows,
         )
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
     began = time.perf_counter()
@@ -65,7 +68,13 @@ def measured(python: str, script: list[str]) -> dict[str, float]:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in (("rows", 1_000_000), ("clients", 10_000), ("labels", 20), ("natural", 1_660_820), ("repeat", 3)):
+    for name, default in (
+        ("rows", 1_000_000),
+        ("clients", 10_000),
+        ("labels", 20),
+        ("natural", 1_660_820),
+        ("repeat", 3),
+    ):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--alpha", type=float, default=1.0)
     parser.add_argument("--peer")

@@ -19,7 +19,9 @@ def main() -> None:
     parser.add_argument("--alpha", type=float)
     args = parser.parse_args()
     ids = np.random.default_rng(0).integers(args.labels, size=args.rows)
-    partitioner = DirichletPartitioner(args.clients, "label", args.alpha, min_partition_size=0, self_balancing=False, seed=1)
+    partitioner = DirichletPartitioner(
+        args.clients, "label", args.alpha, min_partition_size=0, self_balancing=False, seed=1
+    )
     partitioner.dataset = Dataset.from_dict({"label": ids})
     began = time.perf_counter()
     partitioner.load_partition(0)  # the first one makes them all

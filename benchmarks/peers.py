@@ -42,7 +42,9 @@ class Classifier(nn.Module):
     def metrics(self, ids: Tensor, mask: Tensor, labels: Tensor) -> dict[str, Any]:
         from pfl.metrics import Weighted
 
-        return {"examples": Weighted(len(labels), 1)}  # pfl always evaluates in its first round: without a forward pass here
+        return {
+            "examples": Weighted(len(labels), 1)
+        }  # pfl always evaluates in its first round: without a forward pass here
 
 
 class Pfl:
@@ -68,7 +70,10 @@ class Pfl:
         self.backend = SimulatedBackend(training_data=self.texts, val_data=self.texts)
         self.algorithm = FederatedAveraging()
         self.training = NNTrainHyperParams(
-            local_batch_size=solver.batch, local_num_epochs=1, local_learning_rate=solver.rate, local_max_grad_norm=solver.clip
+            local_batch_size=solver.batch,
+            local_num_epochs=1,
+            local_learning_rate=solver.rate,
+            local_max_grad_norm=solver.clip,
         )
 
     def round(self, index: int, cohort: list[int]) -> None:
@@ -100,7 +105,9 @@ class Pfl:
         else:
             made = torch.optim.AdamW(own, lr=lr, fused=True, weight_decay=0.0)
         rates = iter(
-            self.solver.rate_at(step, steps) for steps in [self.solver.count(self.workload.examples)] for step in range(steps)
+            self.solver.rate_at(step, steps)
+            for steps in [self.solver.count(self.workload.examples)]
+            for step in range(steps)
         )
 
         def scheduled(optimiser: torch.optim.Optimizer, *_: Any) -> None:
@@ -110,7 +117,9 @@ class Pfl:
         return made
 
 
-def pfl_round(workload: Workload, solver: Solver, device: torch.device, freeze: int = 0) -> Callable[[int, list[int]], None]:
+def pfl_round(
+    workload: Workload, solver: Solver, device: torch.device, freeze: int = 0
+) -> Callable[[int, list[int]], None]:
     """pfl in this process: a call trains one round over a cohort."""
     return Pfl(workload, solver, device, freeze).round
 

@@ -1,9 +1,9 @@
-"""Recorded steps against steps taken one by one: the same rounds of trainings on one bench, with recording and without.
+"""Recorded steps against steps taken one by one: the same rounds of trainings on one executor, with recording and without.
 
     python -m benchmarks.recorded [--device cuda] [--only neighbours]
 
 A recording outlives the training it was made in, so what can go wrong shows only in later rounds, and only where two trainings
-share a bench: other texts, other batch sizes, other optimisers, anchors that have moved. Prints the largest relative distance
+share a executor: other texts, other batch sizes, other optimisers, anchors that have moved. Prints the largest relative distance
 of the updates in any round (float32), and ends with 1 where it is not rounding. The biases of attention's keys are left out:
 their gradient is nothing but rounding, which AdamW scales up to whole steps.
 """
@@ -21,9 +21,9 @@ from tests.families import CASES, shares, texts
 from tests.lessons import KINDS, Make, readers_of_lessons
 
 from motet.core.params import Params
-from motet.learning.executors.packed_executor import Together
-from motet.learning.executors.serial_executor import Alone
-from motet.learning.jobs import Fit, Fitted, Infer
+from motet.learning.executors.packed_executor import PackedExecutor
+from motet.learning.executors.serial_executor import SerialExecutor
+from motet.learning.jobs import Fit, FitResult, Infer
 from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import Logits
 from motet.learning.packed import packed_model as pack
@@ -67,7 +67,9 @@ Story = tuple[Callable[[], Model], Callable[[Model, Params, int], list[Fit]], in
 def of_texts(kinds: Sequence[Kind]) -> Story:
     def jobs(model: Model, start: Params, number: int) -> list[Fit]:
         kind = kinds[number % len(kinds)]
-        features = replace(texts(CASE, sum(kind.sizes), seed=kind.corpus), key=f"corpus {kind.corpus}, {sum(kind.sizes)} rows")
+        features = replace(
+            texts(CASE, sum(kind.sizes), seed=kind.corpus), key=f"corpus {kind.corpus}, {sum(kind.sizes)} rows"
+        )
         anchor = model.fresh if kind.anchored else None
         return [
             Fit(model, start, e, CASE.objective, kind.solver, 100 * number + i, anchor=anchor)
@@ -81,7 +83,9 @@ def of_lessons(make: Make) -> Story:
     readers = readers_of_lessons()
 
     def jobs(model: Model, start: Params, number: int) -> list[Fit]:
-        return [replace(job, model=model, start=start, keep_momenta=True) for job in make(readers, ADAM, number)]
+        return [
+            replace(job, model=model, start=start, keep_optimizer_state=True) for job in make(readers, ADAM, number)
+        ]
 
     return lambda: readers.model, jobs, ROUNDS
 
@@ -95,7 +99,9 @@ class Waiting:
     def losses(self, forward: Any, batch: Any) -> tuple[torch.Tensor, torch.Tensor]:
         losses, worth = self.within.losses(forward, batch)
         float(losses.detach().sum())
-        return losses + 0 * torch.nn.functional.dropout(losses, 0.5), worth  # what draws is where a broken recording shows
+        return losses + 0 * torch.nn.functional.dropout(
+            losses, 0.5
+        ), worth  # what draws is where a broken recording shows
 
 
 def of_waiting(solver: Solver) -> Story:
@@ -118,38 +124,48 @@ def told(story: Story, device: torch.device, recorded: bool | None) -> tuple[lis
     make, jobs_of, rounds = story
     model = make()
     model.move(device)
-    bench = Alone(device) if recorded is None else Together(device, width=32, half=False, record=recorded)
+    executor = (
+        SerialExecutor(device) if recorded is None else PackedExecutor(device, width=32, half=False, record=recorded)
+    )
     start, updates = model.fresh, list[torch.Tensor]()
     counts = torch.ones_like(start.flat, device="cpu")
     for name, span in start.layout.spans.items():
         counts[span] = float("key.bias" not in name)
     for number in range(rounds):
         jobs = jobs_of(model, start, number)
-        ends = [bench.run(job) for job in jobs] if isinstance(bench, Alone) else side_by_side(bench, jobs)
-        judged(bench, jobs, ends)
+        ends = (
+            [executor.run(job) for job in jobs]
+            if isinstance(executor, SerialExecutor)
+            else side_by_side(executor, jobs)
+        )
+        judged(executor, jobs, ends)
         updates += [(end.params.flat.cpu() - start.flat.cpu()) * counts for end in ends]
         start = Params(start.layout, torch.stack([end.params.flat for end in ends]).mean(0))
-    graphs = len(bench.tape.graphs) if isinstance(bench, Together) and bench.tape else 0
-    bench.close()  # where a recording failed on the way, memory that cannot be given back shows here
+    graphs = len(executor.tape.graphs) if isinstance(executor, PackedExecutor) and executor.tape else 0
+    executor.close()  # where a recording failed on the way, memory that cannot be given back shows here
     return updates, graphs
 
 
-def judged(bench: Alone | Together, jobs: Sequence[Fit], ends: Sequence[Fitted]) -> None:
+def judged(executor: SerialExecutor | PackedExecutor, jobs: Sequence[Fit], ends: Sequence[FitResult]) -> None:
     """Every client's model on its examples, and one on all of them: packs are seated anew between two trainings."""
     if jobs[0].whole:
         return
     for some in (ends, ends[:1] * len(ends)):
-        asked = [Infer(j.model, end.params, j.examples, Logits()) for j, end in zip(jobs, some, strict=True) if len(j.examples)]
-        if isinstance(bench, Together):
-            side_by_side(bench, asked)
+        asked = [
+            Infer(j.model, end.params, j.examples, Logits())
+            for j, end in zip(jobs, some, strict=True)
+            if len(j.examples)
+        ]
+        if isinstance(executor, PackedExecutor):
+            side_by_side(executor, asked)
 
 
-def side_by_side(bench: Together, jobs: Sequence[Any]) -> list[Any]:
+def side_by_side(executor: PackedExecutor, jobs: Sequence[Any]) -> list[Any]:
     for i, job in enumerate(jobs):
-        bench.submit(i, job)
+        executor.submit(i, job)
     found: dict[int, Any] = {}
     while len(found) < len(jobs):
-        found |= dict(bench.ready())  # type: ignore[arg-type]
+        found |= dict(executor.ready())  # type: ignore[arg-type]
     return [found[i] for i in range(len(jobs))]
 
 

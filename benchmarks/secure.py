@@ -30,12 +30,12 @@ import torch
 from motet.core.params import Params
 from motet.core.program import Round
 from motet.core.rng import Seed
-from motet.core.script import ClientId, Script, play, to_all, total, under, work
+from motet.core.script import ClientId, Script, rewrite_sums, run_script, to_all, total, work
 from motet.core.weighted import Weighted
-from motet.learning.executors.serial_executor import Alone, Scratch
+from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
 from motet.secure import SECURE
-from motet.transport.client_runtime import Host
-from motet.transport.client_state import Memories
+from motet.transport.client_runtime import ClientRuntime
+from motet.transport.client_state import ClientStates
 from motet.transport.mailbox import Mailbox, Patience
 from motet.transport.requests import Reply, Request
 from motet.wire import measure
@@ -70,7 +70,7 @@ class Where:
 class Meter:
     """In process; CPU seconds of clients and bytes by stage, and when the last reply was handed over."""
 
-    host: Host
+    host: ClientRuntime
     lost: set[ClientId]
     seconds: dict[str, float] = field(default_factory=lambda: defaultdict(float))
     up: dict[str, int] = field(default_factory=lambda: defaultdict(int))
@@ -113,13 +113,13 @@ def measured(protocol: str, size: int, clients: int, dropouts: float) -> dict[st
         return Where(client, round, Seed(1).of(client, address), perform)
 
     programs = [program, *([secure] if secure else [])]
-    host = Host(programs, context_of, Alone(torch.device("cpu")), Memories())
+    host = ClientRuntime(programs, context_of, SerialExecutor(torch.device("cpu")), ClientStates())
     lost = set(names[:: max(1, round(1 / dropouts))][: int(dropouts * clients)]) if dropouts else set()
     meter = Meter(host, lost)
     mailbox = Mailbox(meter, Patience(quorum=0.01))
     script = program.round(names)
     began = time.process_time()
-    found = play(under(secure, script) if secure else script, mailbox.ask, lambda job: None)
+    found = run_script(rewrite_sums(secure, script) if secure else script, mailbox.ask, lambda job: None)
     ended = time.process_time()
     gap = float((found.value.flat - made).abs().max())
     return {
@@ -178,16 +178,17 @@ def with_training(model: str, clients: int, examples: int, rounds: int, protocol
     from benchmarks.overhead import SOLVER
     from benchmarks.workload import Workload
     from motet.algorithms import fedavg
-    from motet.experiment.build.run_plan import Plan
+    from motet.experiment.build.run_plan import RunPlan
     from motet.experiment.loop.run_loop import Running
-    from motet.learning.executors.process_executor import Workers, default_count
-    from motet.report.progress import Silent
+    from motet.learning.executors.process_executor import ProcessExecutor, default_count
+    from motet.report.progress import SilentProgress
 
     federation = Workload(model, clients=clients, examples=examples).federation()
     features = {federation.features.key: federation.features}
-    bench = Workers(default_count(), {federation.model.key: federation.model}, features, Scratch())
+    executor = ProcessExecutor(default_count(), {federation.model.key: federation.model}, features, PrefixCache())
     systems = {
-        p: Running(Plan(federation, fedavg(SOLVER), 10**6, secure=SECURE[p]()), bench, None, Silent()) for p in protocols
+        p: Running(RunPlan(federation, fedavg(SOLVER), 10**6, secure=SECURE[p]()), executor, None, SilentProgress())
+        for p in protocols
     }
     size, rows = federation.model.layout.size, list[dict[str, Any]]()
     for index in range(rounds):
@@ -201,7 +202,7 @@ def with_training(model: str, clients: int, examples: int, rounds: int, protocol
             if out:
                 _append(out / "training.jsonl", rows[-1])
             print(f"{size:,} numbers, {clients} clients, round {index + 1}, {name}: {seconds:.2f} s", flush=True)
-    bench.close()
+    executor.close()
     middle = {p: median(row["seconds"] for row in rows if row["protocol"] == p) for p in protocols}
     for name, seconds in middle.items():  # the first round pays for what is loaded once; the median of a few does not
         beside = f"  {seconds / middle['none']:.3f} of plain" if "none" in middle else ""
@@ -222,7 +223,13 @@ def told(row: dict[str, Any]) -> str:
     )
 
 
-NAMES = {"none": "plain", "secagg": "SecAgg", "secagg_plus": "SecAgg+", "light_secagg": "LightSecAgg", "flwr": "flwr's own"}
+NAMES = {
+    "none": "plain",
+    "secagg": "SecAgg",
+    "secagg_plus": "SecAgg+",
+    "light_secagg": "LightSecAgg",
+    "flwr": "flwr's own",
+}
 # of lines, so that one under another is seen
 LOOKS = (("o", "-", 9), ("s", "-", 6), ("^", "--", 11), ("D", "-.", 6), ("v", ":", 6))
 
@@ -251,7 +258,9 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
         for axis, points in zip(axes, lines, strict=True):
             if points:
                 look = dict(zip(("marker", "linestyle", "markersize"), LOOKS[protocols.index(protocol)], strict=True))
-                axis.plot(*zip(*sorted(points), strict=True), label=NAMES.get(protocol, protocol), fillstyle="none", **look)
+                axis.plot(
+                    *zip(*sorted(points), strict=True), label=NAMES.get(protocol, protocol), fillstyle="none", **look
+                )
     titles = (
         (f"server's recovery\n{size / 1e6:g} million numbers, {clients} clients", "lost clients, %", "CPU seconds"),
         (f"work of one client of {few}", "numbers", "CPU seconds"),

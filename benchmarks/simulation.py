@@ -6,7 +6,7 @@
 
 All systems do the same batches. On a GPU: `bare` is a plain PyTorch loop, one client after another (the floor for one by one);
 `big` is one model with one batch of all clients' rows (the ceiling); `one by one` and `packed` are Motet. On CPU: `bare` is
-benchmarks/bare.py and `motet` the bench of workers, and rounds of the systems alternate, so that whatever else the machine does
+benchmarks/bare.py and `motet` the executor of workers, and rounds of the systems alternate, so that whatever else the machine does
 meets all of them. `pfl` joins if it is installed. Times are seconds a round, the median on CPU; the ratio is bare / Motet.
 """
 
@@ -32,12 +32,12 @@ from benchmarks.peers import pfl_processes, pfl_round
 from benchmarks.workload import Workload
 from motet.algorithms import fedavg
 from motet.core.program import Round
-from motet.core.script import play
-from motet.experiment.build.run_plan import Plan
+from motet.core.script import run_script
+from motet.experiment.build.run_plan import RunPlan
 from motet.experiment.loop.run_loop import Running
-from motet.learning.executors.packed_executor import Together
+from motet.learning.executors.packed_executor import PackedExecutor
 from motet.learning.solver import Solver
-from motet.report.progress import Silent
+from motet.report.progress import SilentProgress
 
 System = Callable[[int, list[int]], None]
 
@@ -45,14 +45,14 @@ System = Callable[[int, list[int]], None]
 def packed(workload: Workload, solver: Solver, device: torch.device, freeze: int, width: int | None = None) -> System:
     federation = workload.federation(freeze)
     federation.model.move(device)
-    bench = Together(device, width)
-    running = Running(Plan(federation, fedavg(solver), 10**6), bench, None, Silent())
+    executor = PackedExecutor(device, width)
+    running = Running(RunPlan(federation, fedavg(solver), 10**6), executor, None, SilentProgress())
 
     def round_(index: int, cohort: list[int]) -> None:
         names = tuple(federation.clients[i] for i in cohort)
         rnd = Round(index, 10**6, names, federation.seed, federation.server_context(index))
         running.mailbox.round = index
-        running.state = play(running.plan.algorithm.round(running.state, rnd), running.mailbox.ask, bench.run)
+        running.state = run_script(running.plan.algorithm.round(running.state, rnd), running.mailbox.ask, executor.run)
 
     return round_
 

@@ -61,7 +61,17 @@ def measured(network: str, millions: float, clients: int, given: argparse.Namesp
 
 def apart(network: str, millions: float, clients: int, given: argparse.Namespace) -> tuple[list[float], float]:
     """The same in a process of its own, so that memory is this measurement's alone."""
-    words = ["--one", "--over", network, "--params", str(millions), "--clients", str(clients), "--rounds", str(given.rounds)]
+    words = [
+        "--one",
+        "--over",
+        network,
+        "--params",
+        str(millions),
+        "--clients",
+        str(clients),
+        "--rounds",
+        str(given.rounds),
+    ]
     words += ["--workers", str(given.workers), "--tensors", str(given.tensors)]
     command = [sys.executable, "-m", "benchmarks.transport", *words]
     if network == "mpi":
@@ -74,7 +84,9 @@ def apart(network: str, millions: float, clients: int, given: argparse.Namespace
     except subprocess.TimeoutExpired:
         raise UnmeasuredError(f"not done in {given.patience:g} s (--patience)") from None
     if ran.returncode:
-        raise UnmeasuredError(f"ended with {ran.returncode}: {(ran.stderr.strip().splitlines() or ['no word'])[-1][:200]}")
+        raise UnmeasuredError(
+            f"ended with {ran.returncode}: {(ran.stderr.strip().splitlines() or ['no word'])[-1][:200]}"
+        )
     found = json.loads(ran.stdout.strip().splitlines()[-1])
     return found["seconds"], found["peak"]
 
@@ -86,7 +98,9 @@ def row(network: str, millions: float, clients: int, given: argparse.Namespace) 
         raise UnmeasuredError(f"needs about {need:.0f} GB of memory, and {there:.0f} are free")
     if network.startswith("flower"):
         tensors = 1 if network == "flower_flat" else given.tensors
-        seconds, peak = flower_link.measured(given.flower_python, millions, tensors, clients, given.rounds, given.patience)
+        seconds, peak = flower_link.measured(
+            given.flower_python, millions, tensors, clients, given.rounds, given.patience
+        )
     else:
         seconds, peak = apart(network, millions, clients, given)
     return {**place(network, millions, clients, given), "seconds": seconds, "peak": peak}
@@ -119,7 +133,9 @@ def asked() -> argparse.Namespace:
     parser.add_argument("--clients", type=int, nargs="+", default=[2, 8])
     parser.add_argument("--over", nargs="+", default=NETWORKS, choices=NETWORKS)
     parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--workers", type=int, default=2, help="processes that play the clients (Flower has one a client)")
+    parser.add_argument(
+        "--workers", type=int, default=2, help="processes that play the clients (Flower has one a client)"
+    )
     parser.add_argument("--tensors", type=int, default=200, help="of a model; a BERT has about 200")
     parser.add_argument("--flower-python", help="a Python that has flwr; without it Flower is left out")
     parser.add_argument("--patience", type=float, default=1800.0, help="seconds a row may take")
@@ -161,7 +177,8 @@ def main() -> None:
                     file.flush()
                     os.fsync(file.fileno())
                 print(
-                    f"# {millions:g} M, {clients} clients over {network}: {min(rows[-1]['seconds']):.3f} s a round", flush=True
+                    f"# {millions:g} M, {clients} clients over {network}: {min(rows[-1]['seconds']):.3f} s a round",
+                    flush=True,
                 )
     order = {name: index for index, name in enumerate(NETWORKS)}
     print(table(sorted(rows, key=lambda r: (r["millions"], r["clients"], order[r["over"]]))))

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 import transformers
 
-from motet.core.rng import Seed, own_randomness
+from motet.core.rng import Seed, seeded_torch
 from motet.datasets.corpus import Corpus
 from motet.experiment.build.federation import Federation, Members, arranged
 from motet.learning.data.features import Features, Ragged
@@ -52,7 +52,7 @@ class Workload:
             hidden_size=width, num_hidden_layers=layers, num_attention_heads=heads, intermediate_size=4 * width,
             num_labels=self.classes, hidden_dropout_prob=self.dropout, attention_probs_dropout_prob=self.dropout,
         )  # fmt: skip
-        with own_randomness(0, torch.device("cpu")):
+        with seeded_torch(0, torch.device("cpu")):
             module: Any = transformers.BertForSequenceClassification(config)
         low = ("embeddings", *(f"encoder.layer.{i}." for i in range(freeze))) if freeze else ()
         for name, p in module.named_parameters():

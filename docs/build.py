@@ -66,7 +66,7 @@ def _usage(parameter: Any) -> str:
 
 def recipe_keys() -> str:
     """Every section of a recipe, its keys, defaults and what the code says beside them."""
-    from motet.experiment.recipe.run_config import Config
+    from motet.experiment.recipe.run_config import RunConfig
 
     lines = [
         "# Recipes",
@@ -74,7 +74,7 @@ def recipe_keys() -> str:
         "A recipe is YAML with these keys; all have defaults. On the command line they are `section.key=value`.",
         "",
     ]
-    lines += _fields(Config, "")
+    lines += _fields(RunConfig, "")
     return "\n".join(lines) + "\n"
 
 
@@ -154,7 +154,12 @@ def build(to: Path) -> int:
     style, template = (DOCS / "site" / "site.css").read_text("utf-8"), (DOCS / "site" / "page.html").read_text("utf-8")
     for path, text in found.items():
         up = "../" * path.count("/")
-        parts = {"title": html.escape(titles[path]), "style": style, "menu": _menu(titles, path, up), "body": rendered(text)}
+        parts = {
+            "title": html.escape(titles[path]),
+            "style": style,
+            "menu": _menu(titles, path, up),
+            "body": rendered(text),
+        }
         page = template
         for name, value in parts.items():
             page = page.replace(f"<!--{name}-->", value)

@@ -18,12 +18,12 @@ from motet.datasets.corpus import Corpus
 from motet.datasets.toy_corpora import toy_classification
 from motet.experiment.build.builders import make_federation
 from motet.experiment.build.federation import Federation
-from motet.experiment.build.run_plan import Plan
+from motet.experiment.build.run_plan import RunPlan
 from motet.experiment.loop.run_loop import Running
-from motet.experiment.recipe.run_config import Choice
-from motet.learning.executors.serial_executor import Alone
-from motet.models.load_model import ModelChoice
-from motet.report.progress import Silent
+from motet.experiment.recipe.run_config import ComponentConfig
+from motet.learning.executors.serial_executor import SerialExecutor
+from motet.models.load_model import ModelConfig
+from motet.report.progress import SilentProgress
 from tests.sizes import SMALL
 
 
@@ -47,8 +47,8 @@ def corpus() -> Corpus:
 
 @pytest.fixture(scope="session")
 def federation(corpus: Corpus) -> Federation:
-    model = ModelChoice("tiny", 24, config=SMALL)
-    made = make_federation(model, corpus, Choice("label", {"clients": 4, "alpha": 2.0}), Seed(7))
+    model = ModelConfig("tiny", 24, config=SMALL)
+    made = make_federation(model, corpus, ComponentConfig("label", {"clients": 4, "alpha": 2.0}), Seed(7))
     public = made.server.held[:16]  # for methods that need public texts; the others have the same data as without
     return replace(made, groups=(replace(made.groups[0], public=public),), server=replace(made.server, public=public))
 
@@ -56,20 +56,20 @@ def federation(corpus: Corpus) -> Federation:
 @pytest.fixture(scope="session")
 def frozen_federation(corpus: Corpus) -> Federation:
     """Embeddings and the first of two layers do not train."""
-    model = ModelChoice("tiny", 24, ("embeddings", "layers 0"), config=SMALL)
-    return make_federation(model, corpus, Choice("uniform", {"clients": 3}), Seed(7))
+    model = ModelConfig("tiny", 24, ("embeddings", "layers 0"), config=SMALL)
+    return make_federation(model, corpus, ComponentConfig("uniform", {"clients": 3}), Seed(7))
 
 
 @pytest.fixture(scope="session")
 def backbone_federation(corpus: Corpus) -> Federation:
     """The same clients on an encoder-decoder that any task can stand on."""
-    model = ModelChoice("mixed:tiny", 24, config=SMALL)
-    return make_federation(model, corpus, Choice("label", {"clients": 4, "alpha": 2.0}), Seed(7))
+    model = ModelConfig("mixed:tiny", 24, config=SMALL)
+    return make_federation(model, corpus, ComponentConfig("label", {"clients": 4, "alpha": 2.0}), Seed(7))
 
 
 @pytest.fixture
-def bench() -> Alone:
-    return Alone(torch.device("cpu"))
+def executor() -> SerialExecutor:
+    return SerialExecutor(torch.device("cpu"))
 
 
 RunRounds = Callable[..., Running]
@@ -80,7 +80,9 @@ def rounds() -> RunRounds:
     """Play some rounds of an algorithm and hand over the run as it stands."""
 
     def played(federation: Federation, algorithm: Algorithm, count: int = 2, **plan: object) -> Running:
-        running = Running(Plan(federation, algorithm, count, **plan), Alone(torch.device("cpu")), None, Silent())  # type: ignore[arg-type]
+        running = Running(
+            RunPlan(federation, algorithm, count, **plan), SerialExecutor(torch.device("cpu")), None, SilentProgress()
+        )  # type: ignore[arg-type]
         for index in range(count):
             context = federation.server_context(index)
             rnd = Round(index, count, tuple(federation.clients), federation.seed.of("round", index), context)

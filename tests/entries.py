@@ -10,7 +10,15 @@ from motet.learning.solver import Solver
 
 SOLVER = Solver(optimizer="adamw", lr=0.01, batch=8)
 OPTIONS: dict[str, dict[str, Any]] = {
-    "atc": {"assign": 0.5, "assign_steps": 2, "assign_batch": 8, "clusters": 2, "neighbours": 2, "instances": 6, "tokens": 8},
+    "atc": {
+        "assign": 0.5,
+        "assign_steps": 2,
+        "assign_batch": 8,
+        "clusters": 2,
+        "neighbours": 2,
+        "instances": 6,
+        "tokens": 8,
+    },
     "fedsplit": {"c": 1, "embeddings": "global"},
     "percfl": {"eps1": 1e9, "eps2": 0.0, "after": 1},
     "fedavg_st": {"groups": {"even": ["client-0", "client-2"], "odd": ["client-1", "client-3"]}},

@@ -51,7 +51,12 @@ XLNET = {
     "vocab_size": V, "d_model": 32, "n_layer": 2, "n_head": 4, "d_inner": 48, "dropout": 0.0, "summary_last_dropout": 0.0,
     "pad_token_id": PAD,
 }  # fmt: skip
-DEBERTA = {"relative_attention": True, "pos_att_type": ["p2c", "c2p"], "position_biased_input": False, "type_vocab_size": 0}
+DEBERTA = {
+    "relative_attention": True,
+    "pos_att_type": ["p2c", "c2p"],
+    "position_biased_input": False,
+    "type_vocab_size": 0,
+}
 MODERN = {
     "vocab_size": V, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2, "num_attention_heads": 4,
     "max_position_embeddings": 40, "pad_token_id": PAD, "bos_token_id": 2, "eos_token_id": 2, "cls_token_id": 2,
@@ -64,7 +69,10 @@ FAMILIES: dict[str, tuple[Any, list[str]]] = {
     "DistilBert": (partial(hf.DistilBertConfig, **DISTIL), [CLASS, TAG, SPAN]),
     "Roberta": (partial(hf.RobertaConfig, **BERT), [CLASS, TAG, SPAN]),
     "MPNet": (partial(hf.MPNetConfig, **BERT), [CLASS, TAG]),
-    "Albert": (partial(hf.AlbertConfig, **{**BERT, "embedding_size": 16, "classifier_dropout_prob": 0.0}), [CLASS, SPAN]),
+    "Albert": (
+        partial(hf.AlbertConfig, **{**BERT, "embedding_size": 16, "classifier_dropout_prob": 0.0}),
+        [CLASS, SPAN],
+    ),
     "Electra": (partial(hf.ElectraConfig, **{**BERT, "embedding_size": 16, "summary_last_dropout": 0.0}), [CLASS, TAG]),
     "XLNet": (partial(hf.XLNetConfig, **XLNET), [CLASS, TAG]),
     "Bart": (partial(hf.BartConfig, **BART), [CLASS, "ConditionalGeneration"]),

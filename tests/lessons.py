@@ -12,13 +12,13 @@ from motet.core.rng import Seed
 from motet.datasets.toy_corpora import toy_qa
 from motet.experiment.build.builders import make_federation
 from motet.experiment.build.federation import Federation
-from motet.experiment.recipe.run_config import Choice
+from motet.experiment.recipe.run_config import ComponentConfig
 from motet.learning.data.denoising import Marks, masked, noised
 from motet.learning.data.features import Examples
-from motet.learning.jobs import Beside, Fit
+from motet.learning.jobs import ExtraExamples, Fit
 from motet.learning.objectives.atc_objectives import Contrasted, MaskedWords, Reconstruction
 from motet.learning.solver import Solver
-from motet.models.load_model import ModelChoice
+from motet.models.load_model import ModelConfig
 from tests.sizes import SMALL
 
 SIZES = (9, 4, 14, 1)
@@ -26,9 +26,9 @@ Make = Callable[[Federation, Solver, int], list[Fit]]
 
 
 def readers_of_lessons() -> Federation:
-    model = ModelChoice("mixed:tiny", 40, config=SMALL)
-    task = Choice("qa", {"question_tokens": 8})
-    return make_federation(model, toy_qa(60, 8), Choice("uniform", {"clients": 2}), Seed(1), task)
+    model = ModelConfig("mixed:tiny", 40, config=SMALL)
+    task = ComponentConfig("qa", {"question_tokens": 8})
+    return make_federation(model, toy_qa(60, 8), ComponentConfig("uniform", {"clients": 2}), Seed(1), task)
 
 
 def shares(readers: Federation) -> list[Examples]:
@@ -50,11 +50,14 @@ def contrasts(by_number: bool) -> Make:
     def made(readers: Federation, solver: Solver, turn: int = 0) -> list[Fit]:
         model, objective = readers.model, Contrasted(readers.site(readers.clients[0]).task.objective)
         rng, wide = Seed(turn).torch(), SMALL["hidden_size"]
-        states, tokens = torch.randn(8, 6, wide, generator=rng).half(), torch.randint(5, 60, (8, 6), generator=rng).int()
+        states, tokens = (
+            torch.randn(8, 6, wide, generator=rng).half(),
+            torch.randint(5, 60, (8, 6), generator=rng).int(),
+        )
         jobs = []
         for i, part in enumerate(shares(readers)):
             near, far = torch.randn(8, wide, generator=rng), torch.randn(8, 3, wide, generator=rng)
-            beside = Beside(Examples.of(states=states, tokens=tokens, near=near, far=far), by_number)
+            beside = ExtraExamples(Examples.of(states=states, tokens=tokens, near=near, far=far), by_number)
             jobs.append(Fit(model, model.fresh, part, objective, solver, 5 + i + 10 * turn, beside=beside))
         return jobs
 

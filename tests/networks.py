@@ -18,17 +18,17 @@ import torch
 
 from motet.core.program import Algorithm, Round
 from motet.experiment.build.federation import Federation
-from motet.experiment.build.run_plan import Plan
+from motet.experiment.build.run_plan import RunPlan
 from motet.experiment.loop.run_loop import Running
-from motet.learning.executors.serial_executor import Alone
-from motet.report.progress import Silent
-from motet.transport.admission import PROTOCOL, Door, Knock, Welcome
-from motet.transport.client_connection import Line, Member, Side
-from motet.transport.client_runtime import Host
-from motet.transport.connections import Links
+from motet.learning.executors.serial_executor import SerialExecutor
+from motet.report.progress import SilentProgress
+from motet.transport.admission import PROTOCOL, Admission, JoinRequest, Welcome
+from motet.transport.client_connection import ClientConnection, Line, Side
+from motet.transport.client_runtime import ClientRuntime
+from motet.transport.connections import Connections
 from motet.transport.framing import Assembly, Parcel
 from motet.transport.journal import Journal
-from motet.transport.wait_policy import Patience
+from motet.transport.wait_policy import WaitPolicy
 
 MOSQUITTO = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")
 Dial = Callable[[], Line]
@@ -39,7 +39,7 @@ class Ends:
 
     certified = None
 
-    def __init__(self, links: Links, peer: str = "memory") -> None:
+    def __init__(self, links: Connections, peer: str = "memory") -> None:
         self.links, self.peer, self.gone = links, peer, False
         self.up, self.down = Assembly(room=links.room), Assembly(2**30)
         self.inbox: queue.SimpleQueue[memoryview | Exception] = queue.SimpleQueue()
@@ -95,7 +95,9 @@ def mosquitto(folder: Path, *lines: str) -> Iterator[str]:
     settings = folder / "mosquitto.conf"
     said = [f"listener {port} 127.0.0.1", f"user {getpass.getuser()}", *(lines or ("allow_anonymous true",))]
     settings.write_text("\n".join(said) + "\n")
-    process = subprocess.Popen([str(MOSQUITTO), "-c", str(settings)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    process = subprocess.Popen(
+        [str(MOSQUITTO), "-c", str(settings)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+    )
     try:
         until = time.monotonic() + 20
         while True:
@@ -111,18 +113,22 @@ def mosquitto(folder: Path, *lines: str) -> Iterator[str]:
         process.wait()
 
 
-def door(*clients: str, session: str = "one", **options: Any) -> Door:
-    return Door(Welcome("0123abcd", session, "digest", {}, {}), "print", clients, **options)
+def door(*clients: str, session: str = "one", **options: Any) -> Admission:
+    return Admission(Welcome("0123abcd", session, "digest", {}, {}), "print", clients, **options)
 
 
-def hello(*clients: str, **changes: Any) -> Knock:
+def hello(*clients: str, **changes: Any) -> JoinRequest:
     given = {"protocol": PROTOCOL, "clients": clients, "digest": "digest", "token": ""}
-    return Knock(**{**given, **changes})
+    return JoinRequest(**{**given, **changes})
 
 
 def side(federation: Federation, algorithm: Algorithm, memory: Path | None = None, **options: Any) -> Side:
-    bench, journal, plan = Alone(torch.device("cpu")), Journal(memory), Plan(federation, algorithm, 1, **options)
-    host = Host(plan.programs, federation.context, bench, journal, behind=plan.behind, steady=True)
+    executor, journal, plan = (
+        SerialExecutor(torch.device("cpu")),
+        Journal(memory),
+        RunPlan(federation, algorithm, 1, **options),
+    )
+    host = ClientRuntime(plan.programs, federation.context, executor, journal, behind=plan.behind, steady=True)
     return Side(host, journal, "print")
 
 
@@ -130,19 +136,19 @@ class Crew:
     """Members in threads, each playing some clients; `stop` ends them as a power cut would."""
 
     def __init__(self) -> None:
-        self.members: list[Member] = []
+        self.members: list[ClientConnection] = []
         self.threads: list[threading.Thread] = []
         self.ends: list[str | Exception] = []
 
-    def add(self, dial: Dial, names: tuple[str, ...], made: Side, give_up: float = 60.0) -> Member:
-        member = Member(dial, hello(*names), lambda welcome: made, give_up)
+    def add(self, dial: Dial, names: tuple[str, ...], made: Side, give_up: float = 60.0) -> ClientConnection:
+        member = ClientConnection(dial, hello(*names), lambda welcome: made, give_up)
         thread = threading.Thread(target=self._attend, args=(member,), daemon=True)
         self.members.append(member)
         self.threads.append(thread)
         thread.start()
         return member
 
-    def _attend(self, member: Member) -> None:
+    def _attend(self, member: ClientConnection) -> None:
         try:
             self.ends.append(member.attend())
         except Exception as error:
@@ -155,19 +161,23 @@ class Crew:
 
 
 def played(
-    links: Links,
+    links: Connections,
     federation: Federation,
     algorithm: Algorithm,
     count: int = 2,
-    patience: Patience = Patience(),
+    patience: WaitPolicy = WaitPolicy(),
     **options: Any,
 ) -> Running:
     """Some rounds with clients on the other side of the links, as the fixture `rounds` plays them in process."""
-    plan = Plan(federation, algorithm, count, patience=patience, **options)
-    running = Running(plan, Alone(torch.device("cpu")), None, Silent(), lambda host: links, apart=True)
+    plan = RunPlan(federation, algorithm, count, patience=patience, **options)
+    running = Running(plan, SerialExecutor(torch.device("cpu")), None, SilentProgress(), lambda host: links, apart=True)
     for index in range(count):
         rnd = Round(
-            index, count, tuple(federation.clients), federation.seed.of("round", index), federation.server_context(index)
+            index,
+            count,
+            tuple(federation.clients),
+            federation.seed.of("round", index),
+            federation.server_context(index),
         )
         running.mailbox.round = index
         running.state = running._play(running._noisy(algorithm.round(running.state, rnd), rnd.seed))

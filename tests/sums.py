@@ -10,11 +10,11 @@ import torch
 
 from motet.core.params import Params
 from motet.core.rng import Seed
-from motet.core.script import ClientId, Script, play, to_all, total, under, work
+from motet.core.script import ClientId, Script, rewrite_sums, run_script, to_all, total, work
 from motet.core.weighted import Weighted
-from motet.learning.executors.serial_executor import Alone
-from motet.transport.client_runtime import Host
-from motet.transport.client_state import Memories
+from motet.learning.executors.serial_executor import SerialExecutor
+from motet.transport.client_runtime import ClientRuntime
+from motet.transport.client_state import ClientStates
 from motet.transport.mailbox import Mailbox, Patience
 from motet.transport.requests import Reply, Request
 
@@ -54,7 +54,7 @@ class Where:
 class Line:
     """In process; requests to some clients never arrive, or their replies are lost, stage by stage."""
 
-    host: Host
+    host: ClientRuntime
     lost: Callable[[ClientId, str], bool] = lambda client, stage: False
     deaf: Callable[[ClientId, str], bool] = lambda client, stage: False
     replies: list[tuple[str, Reply]] = field(default_factory=list)
@@ -82,15 +82,16 @@ def vectors(count: int, size: int = 7, seed: int = 0) -> dict[ClientId, Weighted
     made = torch.Generator().manual_seed(seed)
     names = [f"client-{k:03d}" for k in range(count)]
     return {
-        n: Weighted(Params.of({"x": torch.randn(size, generator=made).clamp(-4, 4)}), float(3 + k)) for k, n in enumerate(names)
+        n: Weighted(Params.of({"x": torch.randn(size, generator=made).clamp(-4, 4)}), float(3 + k))
+        for k, n in enumerate(names)
     }
 
 
-def host_for(programs: list[Any], **options: Any) -> Host:
+def host_for(programs: list[Any], **options: Any) -> ClientRuntime:
     def context_of(client: ClientId, round: int, address: str, perform: Any, recall: Any) -> Where:
         return Where(client, round, Seed(5).of(client, round, address), perform)
 
-    return Host(programs, context_of, Alone(torch.device("cpu")), Memories(), **options)
+    return ClientRuntime(programs, context_of, SerialExecutor(torch.device("cpu")), ClientStates(), **options)
 
 
 def summed(
@@ -102,7 +103,7 @@ def summed(
     if kept is not None:
         kept.append(route)
     mailbox = Mailbox(route, PATIENT)
-    return play(under(secure, program.round()), mailbox.ask, lambda job: None), route
+    return run_script(rewrite_sums(secure, program.round()), mailbox.ask, lambda job: None), route
 
 
 def mean(

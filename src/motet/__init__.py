@@ -38,7 +38,7 @@ if TYPE_CHECKING:
     from motet.api import run as run
     from motet.core.errors import MotetError as MotetError
     from motet.learning.custom_trainer import Trainer as Trainer
-    from motet.learning.custom_trainer import own_federation as own_federation
+    from motet.learning.custom_trainer import custom_federation as custom_federation
     from motet.learning.solver import Solver as Solver
 
 __version__ = "0.1.0"

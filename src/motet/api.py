@@ -9,25 +9,25 @@ from typing import Any
 from motet.codecs.chain import Channel
 from motet.core.program import Algorithm
 from motet.core.rng import Seed
-from motet.core.work import Bench
+from motet.core.work import Executor
 from motet.datasets.corpus import Corpus
-from motet.datasets.load_corpus import DataChoice, load_corpus
-from motet.experiment.build.builders import InProcessOptions, device_of, make_bench, make_federation
+from motet.datasets.load_corpus import DataConfig, load_corpus
+from motet.experiment.build.builders import InProcessOptions, device_of, make_executor, make_federation
 from motet.experiment.build.federation import Federation
-from motet.experiment.build.run_plan import Participants, Plan
+from motet.experiment.build.run_plan import Participants, RunPlan
 from motet.experiment.commands.model_export import save_model
 from motet.experiment.loop.run_loop import Result
 from motet.experiment.loop.run_loop import run as run_plan
-from motet.experiment.recipe.run_config import Choice, CohortChoice, Evaluation
-from motet.learning.executors.serial_executor import Alone, Scratch
-from motet.models.load_model import ModelChoice
-from motet.report.progress import Silent, Watch
+from motet.experiment.recipe.run_config import CohortConfig, ComponentConfig, EvaluationConfig
+from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
+from motet.models.load_model import ModelConfig
+from motet.report.progress import RunCallback, SilentProgress
 from motet.transport.emulated_network import Network
 
 
 def load(name: str | None = None, *, path: str | Path | None = None, seed: int = 42, **options: Any) -> Corpus:
     """A corpus by name, or from your own file; options are those of the recipe's `data` section (text, label, limit, …)."""
-    return load_corpus(DataChoice(name=name, path=None if path is None else str(path), **options), Seed(seed))
+    return load_corpus(DataConfig(name=name, path=None if path is None else str(path), **options), Seed(seed))
 
 
 def federation(
@@ -47,8 +47,10 @@ def federation(
     Of the training rows `public_share` become texts that all may read (distillation needs them), and `dev_share` nobody's: by
     them the best round is chosen (`Result.chosen`).
     """
-    choice = ModelChoice(model, max_tokens, tuple(freeze))
-    return make_federation(choice, corpus, Choice(partition, options), Seed(seed), public=public_share, dev=dev_share)
+    choice = ModelConfig(model, max_tokens, tuple(freeze))
+    return make_federation(
+        choice, corpus, ComponentConfig(partition, options), Seed(seed), public=public_share, dev=dev_share
+    )
 
 
 def run(
@@ -60,21 +62,21 @@ def run(
     evaluate_every: int = 1,
     device: str = "auto",
     workers: int | None = None,
-    watch: Watch | None = None,
+    watch: RunCallback | None = None,
     channel: Channel = Channel(),
     network: Network | None = None,
 ) -> Result:
     """Run an algorithm over a federation, in this process and its workers; `channel` has codecs, `network` emulated lines."""
-    evaluation = Evaluation(evaluate_every)
-    plan = Plan(over, algorithm, rounds, CohortChoice(cohort), evaluation, channel=channel, network=network)
-    scratch = Scratch()
-    bench: Bench = Alone(device_of("cpu"))  # somebody's own trainer trains by itself
+    evaluation = EvaluationConfig(evaluate_every)
+    plan = RunPlan(over, algorithm, rounds, CohortConfig(cohort), evaluation, channel=channel, network=network)
+    scratch = PrefixCache()
+    executor: Executor = SerialExecutor(device_of("cpu"))  # somebody's own trainer trains by itself
     if isinstance(over, Federation):
-        bench = make_bench(device_of(device), InProcessOptions(workers), [over], scratch)
+        executor = make_executor(device_of(device), InProcessOptions(workers), [over], scratch)
     try:
-        return run_plan(plan, bench, watch=watch or Silent())[0]
+        return run_plan(plan, executor, watch=watch or SilentProgress())[0]
     finally:
-        bench.close()
+        executor.close()
         scratch.close()
 
 

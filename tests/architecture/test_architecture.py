@@ -99,7 +99,9 @@ def test_classes_have_no_parents_and_names_that_say_something(path: Path) -> Non
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ClassDef):
             names = {ast.unparse(b).split("[")[0].split(".")[-1] for b in node.bases}
-            assert names <= PARENTS | LEAVES or all(n.endswith("Error") for n in names), f"{node.name}({', '.join(names)})"
+            assert names <= PARENTS | LEAVES or all(n.endswith("Error") for n in names), (
+                f"{node.name}({', '.join(names)})"
+            )
             assert not LITTLE.search(node.name), node.name
     assert path.stem not in ("utils", "helpers", "common", "misc")
 

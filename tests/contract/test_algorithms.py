@@ -15,18 +15,18 @@ from motet.algorithms.fedavg import FedAvg
 from motet.core.errors import PrivacyError
 from motet.core.layers import Layers
 from motet.core.program import Algorithm, Round
-from motet.core.script import Exchange, Script, gather, offered, play, under, work
+from motet.core.script import Exchange, Script, all_client_methods, gather, rewrite_sums, run_script, work
 from motet.core.weighted import RunningSum, Weighted
 from motet.core.work import Work
 from motet.experiment.build.federation import Federation
-from motet.experiment.build.run_plan import Plan
+from motet.experiment.build.run_plan import RunPlan
 from motet.experiment.loop.run_loop import Running
-from motet.learning.executors.serial_executor import Alone
+from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
 from motet.optim import Apply
-from motet.report.progress import Silent
-from motet.transport.client_runtime import Host
-from motet.transport.client_state import Memories
+from motet.report.progress import SilentProgress
+from motet.transport.client_runtime import ClientRuntime
+from motet.transport.client_state import ClientStates
 from motet.transport.mailbox import Mailbox
 from motet.transport.requests import Reply, Request
 from motet.wire import format as pack
@@ -51,17 +51,21 @@ def test_the_same_seed_gives_the_same_state(name: str, federation: Federation, r
 def test_the_order_of_the_cohort_does_not_matter(name: str, federation: Federation) -> None:
     states = []
     for step in (1, -1):
-        running = Running(Plan(federation, made(name), 1), Alone(torch.device("cpu")), None, Silent())
+        running = Running(
+            RunPlan(federation, made(name), 1), SerialExecutor(torch.device("cpu")), None, SilentProgress()
+        )
         cohort = tuple(federation.clients)[::step]
         rnd = Round(0, 1, cohort, federation.seed.of("round", 0), federation.server_context(0))
-        states.append(play(running.plan.algorithm.round(running.state, rnd), running.mailbox.ask, running.bench.run))
+        states.append(
+            run_script(running.plan.algorithm.round(running.state, rnd), running.mailbox.ask, running.executor.run)
+        )
     assert pack(states[0]) == pack(states[1])
 
 
 class ByBytes:
     """In process, but every message is made into bytes and read from them, and replies come back in the wrong order."""
 
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: ClientRuntime) -> None:
         self.host, self.sent = host, list[bytes]()
 
     def send(self, request: Request) -> None:
@@ -81,26 +85,30 @@ class ByBytes:
 def test_everything_survives_the_wire(name: str, federation: Federation, rounds: RunRounds) -> None:
     plain = rounds(federation, made(name))
     algorithm = made(name)
-    running = Running(Plan(federation, algorithm, 2), Alone(torch.device("cpu")), None, Silent())
+    running = Running(RunPlan(federation, algorithm, 2), SerialExecutor(torch.device("cpu")), None, SilentProgress())
     mailbox = Mailbox(ByBytes(running.host))
     for index in range(2):
         cohort = tuple(federation.clients)
         rnd = Round(index, 2, cohort, federation.seed.of("round", index), federation.server_context(index))
         mailbox.round = index
-        running.state = play(algorithm.round(running.state, rnd), mailbox.ask, running.bench.run)
+        running.state = run_script(algorithm.round(running.state, rnd), mailbox.ask, running.executor.run)
     assert pack(running.state) == pack(plain.state)
     assert mailbox.traffic == plain.mailbox.traffic
 
 
 @every
-def test_a_state_that_was_stored_goes_on_as_if_it_had_not_been(name: str, federation: Federation, rounds: RunRounds) -> None:
+def test_a_state_that_was_stored_goes_on_as_if_it_had_not_been(
+    name: str, federation: Federation, rounds: RunRounds
+) -> None:
     whole = rounds(federation, made(name), 3)
     algorithm = made(name)
-    running = Running(Plan(federation, algorithm, 3), Alone(torch.device("cpu")), None, Silent())
+    running = Running(RunPlan(federation, algorithm, 3), SerialExecutor(torch.device("cpu")), None, SilentProgress())
     for index in range(3):
-        rnd = Round(index, 3, tuple(federation.clients), federation.seed.of("round", index), federation.server_context(index))
+        rnd = Round(
+            index, 3, tuple(federation.clients), federation.seed.of("round", index), federation.server_context(index)
+        )
         running.mailbox.round = index
-        state = play(algorithm.round(unpack(pack(running.state)), rnd), running.mailbox.ask, running.bench.run)
+        state = run_script(algorithm.round(unpack(pack(running.state)), rnd), running.mailbox.ask, running.executor.run)
         running.state = state
     assert pack(running.state) == pack(whole.state)
 
@@ -108,7 +116,7 @@ def test_a_state_that_was_stored_goes_on_as_if_it_had_not_been(name: str, federa
 @every
 def test_a_client_that_never_took_part_can_be_judged(name: str, federation: Federation, rounds: RunRounds) -> None:
     running = rounds(federation, made(name), 1)
-    running.memories = running.host.memories = Memories()
+    running.memories = running.host.memories = ClientStates()
     reports = running.look_at_clients()
     assert set(reports) == set(federation.clients)
     assert all(0 <= r["accuracy"] <= 1 for r in reports.values())
@@ -120,7 +128,7 @@ def test_nothing_passed_in_is_changed(name: str, federation: Federation, rounds:
     running = rounds(federation, made(name), 1)
     before = pack(running.state)
     rnd = Round(1, 2, tuple(federation.clients), federation.seed.of("round", 1), federation.server_context(1))
-    play(running.plan.algorithm.round(running.state, rnd), running.mailbox.ask, running.bench.run)
+    run_script(running.plan.algorithm.round(running.state, rnd), running.mailbox.ask, running.executor.run)
     assert pack(running.state) == before
     assert torch.equal(federation.model.fresh.flat, fresh)
 
@@ -135,7 +143,7 @@ def test_the_loss_falls_on_a_problem_any_method_solves(name: str, federation: Fe
 def _own_loss(running: Running) -> float:
     """What the clients' deployed models lose on the texts they were trained on."""
     asked = running.judge.each(running.state, tuple(running.plan.federation.clients), "train")
-    reports = play(asked, running.survey.ask, running.bench.run)
+    reports = run_script(asked, running.survey.ask, running.executor.run)
     return sum(r["loss"] for r in reports.values()) / len(reports)
 
 
@@ -163,16 +171,20 @@ class Veiled:
 
 
 @every
-def test_sums_can_be_rewritten_without_the_algorithm_knowing(name: str, federation: Federation, rounds: RunRounds) -> None:
+def test_sums_can_be_rewritten_without_the_algorithm_knowing(
+    name: str, federation: Federation, rounds: RunRounds
+) -> None:
     algorithm = made(name)
-    if "each" in offered(algorithm).values():
+    if "each" in all_client_methods(algorithm).values():
         pytest.skip("reads single replies, and is refused under secure sums")
     plain = rounds(federation, algorithm, 1)
-    running = Running(Plan(federation, algorithm, 1), Alone(torch.device("cpu")), None, Silent())
+    running = Running(RunPlan(federation, algorithm, 1), SerialExecutor(torch.device("cpu")), None, SilentProgress())
     veil = Veiled()
     running.host.programs[veil.name] = veil
     rnd = Round(0, 1, tuple(federation.clients), federation.seed.of("round", 0), federation.server_context(0))
-    state = play(under(veil, algorithm.round(running.state, rnd)), running.mailbox.ask, running.bench.run)
+    state = run_script(
+        rewrite_sums(veil, algorithm.round(running.state, rnd)), running.mailbox.ask, running.executor.run
+    )
     assert pack(state) == pack(plain.state)
 
 
@@ -201,7 +213,9 @@ def test_fedprox_with_a_pull_stays_nearer(federation: Federation, rounds: RunRou
 
 
 def test_fedopt_that_applies_is_fedavg(federation: Federation, rounds: RunRounds) -> None:
-    assert torch.equal(final(rounds, federation, fedopt(SOLVER, server=Apply())), final(rounds, federation, fedavg(SOLVER)))
+    assert torch.equal(
+        final(rounds, federation, fedopt(SOLVER, server=Apply())), final(rounds, federation, fedavg(SOLVER))
+    )
 
 
 def test_sharing_nothing_is_isolated(federation: Federation, rounds: RunRounds) -> None:
@@ -214,12 +228,16 @@ def test_sharing_nothing_is_isolated(federation: Federation, rounds: RunRounds) 
 
 def test_isolated_clients_never_hear_of_each_other(federation: Federation, rounds: RunRounds) -> None:
     together = rounds(federation, isolated(SOLVER))
-    running = Running(Plan(federation, isolated(SOLVER), 2), Alone(torch.device("cpu")), None, Silent())
+    running = Running(
+        RunPlan(federation, isolated(SOLVER), 2), SerialExecutor(torch.device("cpu")), None, SilentProgress()
+    )
     one = federation.clients[1]
     for index in range(2):
         running.mailbox.round = index
         rnd = Round(index, 2, (one,), federation.seed, federation.server_context(index))
-        running.state = play(running.plan.algorithm.round(running.state, rnd), running.mailbox.ask, running.bench.run)
+        running.state = run_script(
+            running.plan.algorithm.round(running.state, rnd), running.mailbox.ask, running.executor.run
+        )
     assert torch.equal(running.memories.get("isolated", one).flat, together.memories.get("isolated", one).flat)
 
 
@@ -228,7 +246,7 @@ def test_weights_are_what_they_are_called(weighting: Any, federation: Federation
     sizes = dict(zip(federation.clients, federation.partition.train.sizes.tolist(), strict=True))
     solver = replace(SOLVER, epochs=2)
     algorithm = fedavg(solver, weighting=weighting)
-    running = Running(Plan(federation, algorithm, 1), Alone(torch.device("cpu")), None, Silent())
+    running = Running(RunPlan(federation, algorithm, 1), SerialExecutor(torch.device("cpu")), None, SilentProgress())
     requests = [Request(i, c, 0, "fedavg.train", running.state.params) for i, c in enumerate(sizes)]
     got = {r.client: r.value.weight for r in running.host.replies(iter(requests))}
     want = {

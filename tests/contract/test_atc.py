@@ -22,16 +22,16 @@ from motet.core.errors import ConfigError, PrivacyError, RunError
 from motet.core.layers import Layers
 from motet.core.params import Params
 from motet.core.program import Round
-from motet.core.script import gather, play
+from motet.core.script import gather, run_script
 from motet.experiment.build.builders import build_federation, build_secure
 from motet.experiment.build.federation import Federation
-from motet.experiment.loop.param_offload import Shelf
+from motet.experiment.loop.param_offload import ParamOffload
 from motet.experiment.loop.run_loop import Running
-from motet.experiment.recipe.run_config import Choice, Config
-from motet.learning.jobs import Momenta
+from motet.experiment.recipe.run_config import ComponentConfig, RunConfig
+from motet.learning.jobs import OptimizerState
 from motet.learning.objectives.atc_objectives import Contrasted
 from motet.learning.objectives.supervised import CrossEntropy
-from motet.learning.packed.packed_model import Pack
+from motet.learning.packed.packed_model import PackedModel
 from motet.learning.solver import Solver
 
 SOLVER = Solver(lr=0.01, batch=8, steps=3)
@@ -70,7 +70,7 @@ def test_a_part_that_a_lesson_does_not_train_is_not_moved_by_what_the_optimiser_
     seed = next(s for s in range(9) if Assign(SOLVER, ("dr", "mlm"))._drawn(_round(1, s)) == "mlm")
     rnd = replace(_round(1, seed), cohort=tuple(backbone_federation.clients))
     once.mailbox.round = 1
-    after = play(once.plan.algorithm.round(once.state, rnd), once.mailbox.ask, once.bench.run)
+    after = run_script(once.plan.algorithm.round(once.state, rnd), once.mailbox.ask, once.executor.run)
     for client, model in after.models.items():
         before = once.state.models[client]
         assert torch.equal(model.only(Layers.of("decoder")).flat, before.only(Layers.of("decoder")).flat)
@@ -90,12 +90,16 @@ def test_clients_of_one_cluster_take_the_same_step(backbone_federation: Federati
     assert len({model.flat.sum().item() for model in alone.state.models.values()}) == 1
 
 
-def test_only_encoders_and_representations_travel_while_contrasting(backbone_federation: Federation, rounds: RunRounds) -> None:
+def test_only_encoders_and_representations_travel_while_contrasting(
+    backbone_federation: Federation, rounds: RunRounds
+) -> None:
     short, long = (rounds(backbone_federation, contrast(), n).mailbox.traffic for n in (1, 2))
     clients, encoder = len(backbone_federation.clients), 4 * size(backbone_federation, "encoder")
     said = 4 * 6 * SMALL["hidden_size"]  # float32, six instances
     assert long.payload_up - short.payload_up == clients * (encoder + said)
-    assert long.payload_down - short.payload_down == clients * (encoder + said + 2 * said)  # a mean, and two who are far
+    assert long.payload_down - short.payload_down == clients * (
+        encoder + said + 2 * said
+    )  # a mean, and two who are far
     states = 2 * 6 * 8 * SMALL["hidden_size"]  # float16
     first = clients * (encoder + states) + clients * 8  # and a count of one each, for having kept them
     assert short.payload_up == first
@@ -125,7 +129,9 @@ def test_in_the_first_round_nobody_has_neighbours() -> None:
     assert contrast()._peers("a", state, {}, _round(0, 0)).near is None
 
 
-def test_weights_applied_by_clients_give_the_same_synthetic_states(backbone_federation: Federation, rounds: RunRounds) -> None:
+def test_weights_applied_by_clients_give_the_same_synthetic_states(
+    backbone_federation: Federation, rounds: RunRounds
+) -> None:
     kept = []
     for who in ("server", "client"):
         running = rounds(backbone_federation, contrast(between=Between(6, 8, half=False, weighting=who)), 1)
@@ -151,22 +157,26 @@ def test_those_who_sat_out_the_first_round_have_the_synthetic_instances_too(
     running = rounds(backbone_federation, contrast(), 0)
     clients = tuple(backbone_federation.clients)
     rnd = replace(_round(0, 0), cohort=clients[:2], server=backbone_federation.server_context(0))
-    running.state = play(running.plan.algorithm.round(running.state, rnd), running.mailbox.ask, running.bench.run)
+    running.state = run_script(
+        running.plan.algorithm.round(running.state, rnd), running.mailbox.ask, running.executor.run
+    )
     assert all(running.memories.get("between", c) is not None for c in clients)
     assert set(running.state.ranking) == set(clients[:2])
 
 
-def test_a_client_that_weighs_for_itself_does_not_show_its_states(backbone_federation: Federation, rounds: RunRounds) -> None:
+def test_a_client_that_weighs_for_itself_does_not_show_its_states(
+    backbone_federation: Federation, rounds: RunRounds
+) -> None:
     between = Between(6, 8, weighting="client")
     running = rounds(backbone_federation, contrast(between=between), 0)
     client = backbone_federation.clients[0]
     with pytest.raises(RunError, match="only weighted, for a sum"):
-        play(gather(between.show, {client: None}), running.mailbox.ask, running.bench.run)
+        run_script(gather(between.show, {client: None}), running.mailbox.ask, running.executor.run)
 
 
 def test_the_contrastive_term_trains_decoder_and_contrast_head_and_no_more(backbone_federation: Federation) -> None:
     """The states it starts from are given, so the encoder has no part in it."""
-    pack = Pack(backbone_federation.model, backbone_federation.model.module, torch.device("cpu"))
+    pack = PackedModel(backbone_federation.model, backbone_federation.model.module, torch.device("cpu"))
     pack.seat([backbone_federation.model.fresh])
     shape = (3, 5, SMALL["hidden_size"])
     batch = {
@@ -234,13 +244,15 @@ def test_neighbours_without_a_contrast_exchange_nothing_but_encoders(
     assert running.state.ranking
 
 
-def test_a_model_without_a_backbone_is_refused_before_anything_trains(federation: Federation, rounds: RunRounds) -> None:
+def test_a_model_without_a_backbone_is_refused_before_anything_trains(
+    federation: Federation, rounds: RunRounds
+) -> None:
     with pytest.raises(ConfigError, match="mixed:<encoder>"):
         rounds(federation, atc(), 0)
 
 
 def test_secure_sums_are_refused_with_a_sentence() -> None:
-    config = Config("x", algorithm=Choice("atc"), secure=Choice("secagg"))
+    config = RunConfig("x", algorithm=ComponentConfig("atc"), secure=ComponentConfig("secagg"))
     with pytest.raises(PrivacyError, match=r"atc reads single clients' replies \(assign.learn, .*contrast.learn"):
         build_secure(config, atc())
 
@@ -251,7 +263,7 @@ def test_secure_sums_are_refused_with_a_sentence() -> None:
 @pytest.fixture(scope="module")
 def unlike() -> Federation:
     return build_federation(
-        Config.of(
+        RunConfig.of(
             "unlike",
             {
                 "model": {"name": "mixed:tiny", "max_tokens": 32, "config": SMALL},
@@ -272,7 +284,9 @@ def test_clients_with_unlike_tasks_learn_together(unlike: Federation, rounds: Ru
     reports = running.look_at_clients()
     assert set(reports) == set(unlike.clients)
     assert {unlike.group_of(c).task.headline for c in reports} == {"accuracy", "f1", "rougeL"}
-    heads = {c: running.memories.get("contrast", c).params.only(Layers.of("name:head.*")).layout.size for c in unlike.clients}
+    heads = {
+        c: running.memories.get("contrast", c).params.only(Layers.of("name:head.*")).layout.size for c in unlike.clients
+    }
     assert sorted(heads.values()) == [0, 34, 68, 68]  # each kept its own: none to write, two ends, four topics
 
 
@@ -287,12 +301,12 @@ def test_fedavg_over_the_encoder_serves_the_same_federation(unlike: Federation, 
 
 def test_a_large_model_lies_on_disk_and_is_the_same(backbone_federation: Federation, tmp_path: Any) -> None:
     model = backbone_federation.model.fresh
-    laid = Shelf(tmp_path, small=1).put(model)
+    laid = ParamOffload(tmp_path, small=1).put(model)
     assert torch.equal(laid.flat, model.flat)
     assert laid.flat.untyped_storage().filename is not None
     assert list(tmp_path.iterdir()) == []  # nothing is left behind, whatever happens
-    assert Shelf(tmp_path).put(model) is model, "what is small stays where it is"
-    beside = Shelf(tmp_path, room=2**30, small=1).put(model)
+    assert ParamOffload(tmp_path).put(model) is model, "what is small stays where it is"
+    beside = ParamOffload(tmp_path, room=2**30, small=1).put(model)
     assert torch.equal(beside.flat, model.flat)
     assert beside.flat.untyped_storage().filename is None, "where the host has room, nothing is written"
 
@@ -304,9 +318,11 @@ def test_the_share_of_a_phase_is_checked() -> None:
 
 def test_moments_stay_where_they_were_kept_until_they_are_needed() -> None:
     on_device = Params.of({"a": torch.zeros(2), "b": torch.zeros(3)})
-    model = Params(on_device.layout, on_device.flat.to("meta"))  # stands for a device: all clients of a round wait at once
+    model = Params(
+        on_device.layout, on_device.flat.to("meta")
+    )  # stands for a device: all clients of a round wait at once
     kept = Params.of({"b": torch.tensor([1.0, 2.0, 3.0])})
-    taken = moments_taken(Own(None, Momenta(7, (kept, kept))), model)
+    taken = moments_taken(Own(None, OptimizerState(7, (kept, kept))), model)
     assert taken is not None
     assert taken.steps == 7
     assert [moment.flat.tolist() for moment in taken.moments] == [[0, 0, 1, 2, 3]] * 2

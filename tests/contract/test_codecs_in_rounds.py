@@ -13,11 +13,11 @@ from motet.algorithms import fedavg, fedsplit
 from motet.codecs import CODECS, Chain, Channel, int8, top_k
 from motet.core.rng import Seed
 from motet.experiment.build.federation import Federation
-from motet.experiment.build.run_plan import Plan
+from motet.experiment.build.run_plan import RunPlan
 from motet.experiment.loop.run_loop import Running, run
-from motet.learning.executors.serial_executor import Alone
+from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
-from motet.report.progress import Silent
+from motet.report.progress import SilentProgress
 from motet.wire import format as pack
 
 SOLVER = Solver(optimizer="adamw", lr=0.01, batch=8)
@@ -47,14 +47,16 @@ def test_what_is_owed_is_remembered_by_each_client_and_paid_later(federation: Fe
         assert owed.layout == federation.model.layout
         assert 0 < float((owed.flat == 0).float().mean()) < 0.5
     forgetful = Channel(Chain((top_k(0.1, feedback=False), int8())), SPARSE.down, Seed(5))
-    assert rounds(federation, fedavg(SOLVER), 1, channel=forgetful).memories.get("owed.fedavg.train", "client-0") is None
+    assert (
+        rounds(federation, fedavg(SOLVER), 1, channel=forgetful).memories.get("owed.fedavg.train", "client-0") is None
+    )
 
 
 def test_a_run_that_stopped_goes_on_with_what_is_owed(federation: Federation, tmp_path: Path) -> None:
     def played(count: int, folder: Path, resume: bool = False) -> Any:
         folder.mkdir(exist_ok=True)
-        plan = Plan(federation, fedavg(SOLVER), count, channel=SPARSE)
-        return run(plan, Alone(torch.device("cpu")), folder=folder, resume=resume)[1]
+        plan = RunPlan(federation, fedavg(SOLVER), count, channel=SPARSE)
+        return run(plan, SerialExecutor(torch.device("cpu")), folder=folder, resume=resume)[1]
 
     whole = played(4, tmp_path / "whole")
     played(2, tmp_path / "halves")
@@ -75,6 +77,6 @@ def test_evaluation_sees_the_models_as_they_are(federation: Federation, rounds: 
     """Codecs touch the algorithm's messages, never what is judged."""
     coarse = Channel(Chain(), Chain((CODECS["int4"](),)))
     running = rounds(federation, fedavg(SOLVER), 1, channel=coarse)
-    plain = Running(Plan(federation, fedavg(SOLVER), 1), running.bench, None, Silent())
+    plain = Running(RunPlan(federation, fedavg(SOLVER), 1), running.executor, None, SilentProgress())
     plain.state = running.state
     assert plain.look_at_clients() == running.look_at_clients()

@@ -65,7 +65,9 @@ def test_fedsplit_of_all_layers_with_a_pull_is_fedprox(federation: Federation, r
     assert torch.equal(every.state.params.flat, rounds(federation, fedprox(SOLVER, mu=0.3)).state.params.flat)
 
 
-def test_fedsplit_over_frozen_embeddings_and_all_layers_is_fedavg(frozen_federation: Federation, rounds: RunRounds) -> None:
+def test_fedsplit_over_frozen_embeddings_and_all_layers_is_fedavg(
+    frozen_federation: Federation, rounds: RunRounds
+) -> None:
     every = rounds(frozen_federation, fedsplit(SOLVER, c=2))
     assert same(frozen_federation, every, rounds(frozen_federation, fedavg(SOLVER)))
 
@@ -87,7 +89,9 @@ def test_only_shared_layers_are_counted_as_traffic(federation: Federation, round
     assert traffic.payload_up == traffic.payload_down == len(federation.clients) * size * 4
 
 
-def test_sending_weights_instead_of_updates_makes_no_difference_but_rounding(federation: Federation, rounds: RunRounds) -> None:
+def test_sending_weights_instead_of_updates_makes_no_difference_but_rounding(
+    federation: Federation, rounds: RunRounds
+) -> None:
     ends = [rounds(federation, fedavg(SOLVER, sends=sends)).state.params for sends in ("updates", "weights")]
     assert (ends[0] - ends[1]).norm() < 1e-5 * ends[0].norm()
 

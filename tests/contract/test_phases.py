@@ -16,12 +16,12 @@ from motet.core.errors import ConfigError
 from motet.core.layers import Layers
 from motet.core.program import Algorithm
 from motet.experiment.build.federation import Federation
-from motet.experiment.build.run_plan import Plan
+from motet.experiment.build.run_plan import RunPlan
 from motet.experiment.loop.run_loop import Result, Running, run
-from motet.experiment.recipe.run_config import Checkpointing
-from motet.learning.executors.serial_executor import Alone
+from motet.experiment.recipe.run_config import CheckpointConfig
+from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
-from motet.report.progress import Silent
+from motet.report.progress import SilentProgress
 from motet.wire import format as pack
 
 SOLVER = Solver(lr=0.01, batch=8)
@@ -45,7 +45,9 @@ def test_fedavg_after_fedavg_is_fedavg(federation: Federation, rounds: RunRounds
     assert torch.equal(parted.state.inner.params.flat, plain.state.params.flat)
 
 
-def test_what_a_client_kept_to_itself_goes_with_it_into_the_next_phase(federation: Federation, rounds: RunRounds) -> None:
+def test_what_a_client_kept_to_itself_goes_with_it_into_the_next_phase(
+    federation: Federation, rounds: RunRounds
+) -> None:
     body = FedAvg(SOLVER, shared=~Layers.of("head"), name="body")
     running = rounds(federation, phases((body, 0.5), (FedAvg(SOLVER, shared=~Layers.of("head"), name="more"), 0.5)), 2)
     client = federation.clients[0]
@@ -69,63 +71,65 @@ def test_a_share_is_a_share() -> None:
 
 
 class Stumbles:
-    """A bench that gives up after so many jobs, as a process does that is killed."""
+    """A executor that gives up after so many jobs, as a process does that is killed."""
 
     room = 1
 
     def __init__(self, jobs: int) -> None:
-        self.bench, self.left = Alone(torch.device("cpu")), jobs
+        self.executor, self.left = SerialExecutor(torch.device("cpu")), jobs
 
     @property
     def processed(self) -> int:
-        return self.bench.processed
+        return self.executor.processed
 
     def submit(self, key: Any, job: Any) -> None:
-        self.bench.submit(key, job)
+        self.executor.submit(key, job)
 
     def ready(self) -> Any:
         self.left -= 1
         if self.left < 0:
             raise KeyboardInterrupt
-        return self.bench.ready()
+        return self.executor.ready()
 
     def run(self, job: Any) -> Any:
-        return self.bench.run(job)
+        return self.executor.run(job)
 
     def close(self) -> None: ...
 
 
 @pytest.fixture(scope="module")
-def in_phases(backbone_federation: Federation) -> Plan:
+def in_phases(backbone_federation: Federation) -> RunPlan:
     algorithm = atc(Solver(lr=0.01, batch=8, steps=2), 0.5, 2, 8, clusters=2, neighbours=2, instances=6, tokens=8)
-    return Plan(backbone_federation, algorithm, 4, checkpoint=Checkpointing(0), digest="same")
+    return RunPlan(backbone_federation, algorithm, 4, checkpoint=CheckpointConfig(0), digest="same")
 
 
 @pytest.fixture(scope="module")
-def whole(in_phases: Plan, tmp_path_factory: pytest.TempPathFactory) -> Result:
+def whole(in_phases: RunPlan, tmp_path_factory: pytest.TempPathFactory) -> Result:
     """Of a run that was never broken off."""
-    return run(in_phases, Alone(torch.device("cpu")), folder=tmp_path_factory.mktemp("whole"))[0]
+    return run(in_phases, SerialExecutor(torch.device("cpu")), folder=tmp_path_factory.mktemp("whole"))[0]
 
 
 # In the first phase, while it is judged, while states are shown, while a round of contrast is judged, while contrasting.
 @pytest.mark.parametrize("jobs", [3, 6, 18, 25, 30])
 def test_a_run_that_breaks_off_in_any_phase_goes_on_as_if_it_had_not(
-    jobs: int, in_phases: Plan, whole: Result, tmp_path: Path
+    jobs: int, in_phases: RunPlan, whole: Result, tmp_path: Path
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
         run(in_phases, Stumbles(jobs), folder=tmp_path)
-    again, _ = run(in_phases, Alone(torch.device("cpu")), folder=tmp_path, resume=True)
+    again, _ = run(in_phases, SerialExecutor(torch.device("cpu")), folder=tmp_path, resume=True)
     assert pack(again.state) == pack(whole.state)
     assert again.clients == whole.clients
-    said = [[{k: r[k] for k in ("round", "who", "name", "value")} for r in result.record.rows] for result in (whole, again)]
+    said = [
+        [{k: r[k] for k in ("round", "who", "name", "value")} for r in result.record.rows] for result in (whole, again)
+    ]
     assert said[0] == said[1]
 
 
 def test_the_contexts_of_a_finished_run_remember_what_clients_do(backbone_federation: Federation) -> None:
     solver = Solver(lr=0.01, batch=8, steps=2)
     algorithm = atc(solver, 0.5, 2, 8, clusters=2, neighbours=2, instances=6, tokens=8)
-    plan = Plan(backbone_federation, algorithm, 2)
-    _, running = run(plan, Alone(torch.device("cpu")), watch=Silent())
+    plan = RunPlan(backbone_federation, algorithm, 2)
+    _, running = run(plan, SerialExecutor(torch.device("cpu")), watch=SilentProgress())
     client = backbone_federation.clients[0]
     deployed = running.model_params(client)
     kept = running.memories.get("contrast", client).params

@@ -10,19 +10,19 @@ from tests.sizes import SMALL
 
 from motet.core.messages import message
 from motet.core.params import Params
-from motet.core.program import Round, Start
+from motet.core.program import InitialModels, Round
 from motet.core.rng import Seed
-from motet.core.script import ClientId, Script, gather, play, work
+from motet.core.script import ClientId, Script, gather, run_script, work
 from motet.core.work import Work
 from motet.experiment.build.builders import build_federation
 from motet.experiment.build.federation import Federation
-from motet.experiment.recipe.run_config import Config
+from motet.experiment.recipe.run_config import RunConfig
 from motet.learning.context import Context
 from motet.learning.data.features import Examples
-from motet.learning.executors.serial_executor import Alone
+from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
-from motet.transport.client_runtime import Host
-from motet.transport.client_state import Memories
+from motet.transport.client_runtime import ClientRuntime
+from motet.transport.client_state import ClientStates
 from motet.transport.in_process import InProcess
 from motet.transport.mailbox import Mailbox
 
@@ -49,7 +49,7 @@ class Parley:
     name: str = "parley"
     personal: bool = True
 
-    def init(self, start: Start) -> None:
+    def init(self, start: InitialModels) -> None:
         return None
 
     def round(self, state: None, rnd: Round) -> Script[dict[ClientId, float]]:
@@ -83,29 +83,34 @@ class Parley:
 def mixed() -> Federation:
     """Two clients with one layer, two with two."""
     depths = [{"clients": 2, "model": {"config": {**SMALL, "num_hidden_layers": depth}}} for depth in (1, 2)]
-    top = {"data": {"name": "toy-classification", "limit": 96, "test_limit": 48}, "model": {"name": "tiny", "max_tokens": 24}}
-    return build_federation(Config.of("parley", {**top, "seed": 7, "groups": depths}))
+    top = {
+        "data": {"name": "toy-classification", "limit": 96, "test_limit": 48},
+        "model": {"name": "tiny", "max_tokens": 24},
+    }
+    return build_federation(RunConfig.of("parley", {**top, "seed": 7, "groups": depths}))
 
 
 def test_clients_with_models_of_different_shapes_teach_each_other(mixed: Federation) -> None:
     algorithm = Parley(Solver(lr=0.02, batch=8, epochs=2))
-    memories = Memories()
-    host = Host([algorithm], mixed.context, Alone(torch.device("cpu")), memories)
+    memories = ClientStates()
+    host = ClientRuntime([algorithm], mixed.context, SerialExecutor(torch.device("cpu")), memories)
     mailbox = Mailbox(InProcess(host))
     cohort = tuple(mixed.clients)
-    ranks = play(algorithm.round(None, Round(0, 1, cohort, Seed(0), None)), mailbox.ask, lambda job: None)
+    ranks = run_script(algorithm.round(None, Round(0, 1, cohort, Seed(0), None)), mailbox.ask, lambda job: None)
     assert sorted(ranks.values()) == [0, 1, 2, 3]  # every client got the message meant for it
     sizes = {c: memories.get("parley", c).layout.size for c in cohort}
     assert len(set(sizes.values())) == 2  # and each kept a model of its own shape
     logits = mixed.server_site.split("global")
-    assert mailbox.traffic.payload_down == len(cohort) * len(logits) * 4 * 4  # rows × classes × bytes: no model travelled
+    assert (
+        mailbox.traffic.payload_down == len(cohort) * len(logits) * 4 * 4
+    )  # rows × classes × bytes: no model travelled
 
 
 def test_two_exchanges_of_a_round_see_what_the_first_one_left(mixed: Federation) -> None:
     algorithm = Parley(Solver(lr=0.02, batch=8))
-    memories = Memories()
+    memories = ClientStates()
     client = mixed.clients[0]
-    host = Host([algorithm], mixed.context, Alone(torch.device("cpu")), memories)
+    host = ClientRuntime([algorithm], mixed.context, SerialExecutor(torch.device("cpu")), memories)
     mailbox = Mailbox(InProcess(host))
     script = algorithm.round(None, Round(0, 1, (client,), Seed(0), None))
     first = mailbox.ask(next(script))  # type: ignore[arg-type]

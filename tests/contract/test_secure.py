@@ -14,16 +14,16 @@ from motet.algorithms.fedavg import FedAvg
 from motet.core.errors import ConfigError, PrivacyError
 from motet.core.layers import Layers
 from motet.core.program import Algorithm
-from motet.core.script import offered, play
+from motet.core.script import all_client_methods, run_script
 from motet.experiment.build.builders import build_privacy, build_secure
 from motet.experiment.build.federation import Federation
-from motet.experiment.build.run_plan import Plan
+from motet.experiment.build.run_plan import RunPlan
 from motet.experiment.loop.run_loop import Running, run
-from motet.experiment.recipe.run_config import Choice, Config, Evaluation
-from motet.learning.executors.serial_executor import Alone
+from motet.experiment.recipe.run_config import ComponentConfig, EvaluationConfig, RunConfig
+from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
 from motet.privacy import central, distributed
-from motet.report.progress import Silent
+from motet.report.progress import SilentProgress
 from motet.secure import SECURE, light_secagg, secagg
 from motet.wire import format as pack
 
@@ -32,24 +32,28 @@ PROTOCOLS = [name for name in SECURE if name != "none"]
 
 
 def after(federation: Federation, algorithm: Algorithm, rounds: int = 1, **plan: Any) -> Running:
-    running = Running(Plan(federation, algorithm, rounds, **plan), Alone(torch.device("cpu")), None, Silent())
+    running = Running(
+        RunPlan(federation, algorithm, rounds, **plan), SerialExecutor(torch.device("cpu")), None, SilentProgress()
+    )
     running.play_rounds()
     return running
 
 
 @pytest.mark.parametrize("name", ALGORITHMS)
 def test_an_algorithm_is_as_good_as_plain_under_every_secure_sum_or_refused(name: str, federation: Federation) -> None:
-    everybody = {"groups": {"all": list(federation.clients)}} if name == "fedavg_st" else {}  # a sum of two is no secret
+    everybody = (
+        {"groups": {"all": list(federation.clients)}} if name == "fedavg_st" else {}
+    )  # a sum of two is no secret
     algorithm = made(name, solver=SOLVER, **everybody)
-    if "each" in offered(algorithm).values():
+    if "each" in all_client_methods(algorithm).values():
         for protocol in PROTOCOLS:
             with pytest.raises(PrivacyError, match="reveals only sums"):
-                build_secure(Config("r", secure=Choice(protocol)), algorithm)
+                build_secure(RunConfig("r", secure=ComponentConfig(protocol)), algorithm)
         return
     plain = after(federation, algorithm).model_params()
     moved = float((plain.flat - federation.model.fresh.flat).abs().max())
     for protocol in PROTOCOLS:
-        secure = build_secure(Config("r", secure=Choice(protocol)), algorithm)
+        secure = build_secure(RunConfig("r", secure=ComponentConfig(protocol)), algorithm)
         hidden = after(federation, algorithm, secure=secure).model_params()
         assert float((hidden.flat - plain.flat).abs().max()) <= 1e-3 * moved + 1e-6, protocol
 
@@ -59,8 +63,8 @@ def test_an_algorithm_learns_the_same_whoever_adds_the_noise_or_is_refused(name:
     """So little noise that what is left of a difference is rounding; as much as is said is measured elsewhere."""
     everybody = {"groups": {"all": list(federation.clients)}} if name == "fedavg_st" else {}
     algorithm = made(name, solver=SOLVER, **everybody)
-    config = Config.of("r", {"privacy": {"type": "distributed", "clip": 10.0, "noise": 1e-9}, "secure": "secagg"})
-    if "each" in offered(algorithm).values():
+    config = RunConfig.of("r", {"privacy": {"type": "distributed", "clip": 10.0, "noise": 1e-9}, "secure": "secagg"})
+    if "each" in all_client_methods(algorithm).values():
         with pytest.raises(PrivacyError, match=r"privacy.type=distributed adds noise to sums"):
             build_privacy(config, algorithm)
         return
@@ -87,7 +91,9 @@ def test_evaluation_under_secure_sums_is_the_mean_over_clients(protocol: str, fe
     assert running.look_at_clients() == {}
     mean = running.look_at_mean("test")
     running.host.behind = {}
-    each = play(running.judge.each(running.state, running.judged(), "test"), running.survey.ask, running.bench.run)
+    each = run_script(
+        running.judge.each(running.state, running.judged(), "test"), running.survey.ask, running.executor.run
+    )
     assert set(mean) == set(federation.task.measures)
     for name, value in mean.items():
         assert value == pytest.approx(sum(r[name] for r in each.values()) / len(each), abs=1e-6)
@@ -114,18 +120,18 @@ class Interrupted:
 def test_a_run_that_goes_on_ends_in_the_same_bits_though_its_masks_are_new(
     protocol: str, federation: Federation, tmp_path: Path
 ) -> None:
-    def plan() -> Plan:
-        return Plan(federation, FedAvg(SOLVER, shared=Layers.of("layers", "head")), 3, secure=SECURE[protocol]())
+    def plan() -> RunPlan:
+        return RunPlan(federation, FedAvg(SOLVER, shared=Layers.of("layers", "head")), 3, secure=SECURE[protocol]())
 
-    def bench() -> Alone:
-        return Alone(torch.device("cpu"))
+    def executor() -> SerialExecutor:
+        return SerialExecutor(torch.device("cpu"))
 
     for name in ("whole", "cut"):
         (tmp_path / name).mkdir()
-    whole, _ = run(plan(), bench(), folder=tmp_path / "whole")
+    whole, _ = run(plan(), executor(), folder=tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        run(plan(), bench(), folder=tmp_path / "cut", watch=Interrupted(2))
-    cut, _ = run(plan(), bench(), folder=tmp_path / "cut", resume=True)
+        run(plan(), executor(), folder=tmp_path / "cut", watch=Interrupted(2))
+    cut, _ = run(plan(), executor(), folder=tmp_path / "cut", resume=True)
     assert pack(cut.state) == pack(whole.state)
     assert (cut.final, cut.clients_final, cut.traffic) == (whole.final, whole.clients_final, whole.traffic)
     kept = [p.name for p in (tmp_path / "whole" / "checkpoint" / "memories").iterdir()]
@@ -149,9 +155,9 @@ def test_a_run_that_goes_on_ends_in_the_same_bits_though_its_masks_are_new(
 )
 def test_what_cannot_be_hidden_is_said_before_anything_runs(given: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        build_secure(Config.of("r", given), fedavg())
+        build_secure(RunConfig.of("r", given), fedavg())
 
 
 def test_a_federation_too_small_to_hide_in_is_refused(federation: Federation) -> None:
     with pytest.raises(ConfigError, match="there are 4 clients, and a secure sum is over at least 5"):
-        Plan(federation, fedavg(), 1, evaluation=Evaluation(), secure=light_secagg(minimum=5)).check()
+        RunPlan(federation, fedavg(), 1, evaluation=EvaluationConfig(), secure=light_secagg(minimum=5)).check()

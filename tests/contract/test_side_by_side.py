@@ -10,19 +10,19 @@ from motet.algorithms import ALGORITHMS
 from motet.core.params import Params
 from motet.core.program import Algorithm, Round
 from motet.core.rng import Seed
-from motet.core.script import play
-from motet.core.work import Bench
+from motet.core.script import run_script
+from motet.core.work import Executor
 from motet.datasets.load_corpus import DATASETS
 from motet.experiment.build.builders import build_federation, make_federation
 from motet.experiment.build.federation import Federation
-from motet.experiment.build.run_plan import Plan
+from motet.experiment.build.run_plan import RunPlan
 from motet.experiment.loop.run_loop import Running
-from motet.experiment.recipe.run_config import Choice, Config
-from motet.learning.executors.packed_executor import Together
-from motet.learning.executors.serial_executor import Alone
+from motet.experiment.recipe.run_config import ComponentConfig, RunConfig
+from motet.learning.executors.packed_executor import PackedExecutor
+from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
-from motet.models.load_model import ModelChoice
-from motet.report.progress import Silent
+from motet.models.load_model import ModelConfig
+from motet.report.progress import SilentProgress
 
 CPU = torch.device("cpu")
 SOLVER = Solver(optimizer="sgd", lr=0.05, batch=8)
@@ -32,22 +32,25 @@ DRY = {
 }  # fmt: skip
 
 
-def ended(federation: Federation, algorithm: Algorithm, bench: Bench) -> tuple[list[Params], dict[str, float]]:
+def ended(federation: Federation, algorithm: Algorithm, executor: Executor) -> tuple[list[Params], dict[str, float]]:
     """What every client would deploy after two rounds, and how the first of them does on its own test set."""
-    running = Running(Plan(federation, algorithm, 2), bench, None, Silent())
+    running = Running(RunPlan(federation, algorithm, 2), executor, None, SilentProgress())
     for index in range(2):
         context = federation.server_context(index)
         rnd = Round(index, 2, tuple(federation.clients), federation.seed.of("round", index), context)
         running.mailbox.round = index
-        running.state = play(algorithm.round(running.state, rnd), running.mailbox.ask, bench.run)
+        running.state = run_script(algorithm.round(running.state, rnd), running.mailbox.ask, executor.run)
         running.memories.settle()
         running.done = index + 1
-    return [running.model_params(client) for client in federation.clients], running.look_at_clients()[federation.clients[0]]
+    return [running.model_params(client) for client in federation.clients], running.look_at_clients()[
+        federation.clients[0]
+    ]
 
 
 def same(federation: Federation, algorithm: Algorithm) -> None:
     (alone, scores), (packed, others) = (
-        ended(federation, algorithm, bench) for bench in (Alone(CPU), Together(CPU, width=8, half=False))
+        ended(federation, algorithm, executor)
+        for executor in (SerialExecutor(CPU), PackedExecutor(CPU, width=8, half=False))
     )
     start = federation.start().shared
     for one, other in zip(alone, packed, strict=True):
@@ -70,21 +73,21 @@ def test_clients_of_unlike_tasks_contrast_the_same_side_by_side() -> None:
     ]
     model = {"name": "mixed:tiny", "max_tokens": 32, "config": {**DRY, "hidden_size": 16, "intermediate_size": 24}}
     values = {"model": model, "data": {"limit": 24, "test_limit": 8}, "groups": groups}
-    federation = build_federation(Config.of("unlike", values))
+    federation = build_federation(RunConfig.of("unlike", values))
     same(federation, made("atc", solver=SOLVER, assign=0))
 
 
 @pytest.mark.parametrize("name", DISTILLING)
 def test_taggers_teach_one_another_the_same_side_by_side(name: str) -> None:
     corpus = DATASETS["toy-tagging"](train=48, test=16)  # type: ignore[call-arg]
-    model = ModelChoice("tiny", 24, config={**DRY, "hidden_size": 16, "intermediate_size": 24})
-    federation = make_federation(model, corpus, Choice("uniform", {"clients": 3}), Seed(7), public=0.25)
+    model = ModelConfig("tiny", 24, config={**DRY, "hidden_size": 16, "intermediate_size": 24})
+    federation = make_federation(model, corpus, ComponentConfig("uniform", {"clients": 3}), Seed(7), public=0.25)
     same(federation, made(name, solver=SOLVER))
 
 
 @pytest.mark.parametrize("name", [name for name in DATASETS if name.startswith("toy-")])
 def test_every_formulation_learns_the_same_side_by_side(name: str) -> None:
     corpus = DATASETS[name](train=48, test=16)  # type: ignore[call-arg]
-    model = ModelChoice("tiny", 80, config=DRY)
-    federation = make_federation(model, corpus, Choice("uniform", {"clients": 3}), Seed(7))
+    model = ModelConfig("tiny", 80, config=DRY)
+    federation = make_federation(model, corpus, ComponentConfig("uniform", {"clients": 3}), Seed(7))
     same(federation, ALGORITHMS["fedavg"](solver=SOLVER))

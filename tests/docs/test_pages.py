@@ -78,14 +78,14 @@ def test_the_reference_names_every_command_key_and_entry(site: Path) -> None:
     import dataclasses
 
     from motet.algorithms import ALGORITHMS
-    from motet.experiment.recipe.run_config import Config
+    from motet.experiment.recipe.run_config import RunConfig
     from motet.partitions import PARTITIONS
 
     commands = (site / "reference" / "commands.html").read_text("utf-8")
     assert all(f"motet {name}" in commands for name in ("run", "bench", "report", "compare", "replay", "data build"))
     assert "--beside" not in commands  # what a person does not give is not told
     recipes = (site / "reference" / "recipes.html").read_text("utf-8")
-    assert all(field.name in recipes for field in dataclasses.fields(Config) if field.name != "recipe")
+    assert all(field.name in recipes for field in dataclasses.fields(RunConfig) if field.name != "recipe")
     assert "not more often than this" in recipes  # the remark beside a key comes along
     tables = (site / "reference" / "tables.html").read_text("utf-8")
     assert all(f"<code>{name}</code>" in tables for name in (*ALGORITHMS, *PARTITIONS))

@@ -60,7 +60,9 @@ def test_a_helper_does_what_its_parent_was_asked_whoever_asks_something_else_mea
         Path("asked/other.yaml").write_text(SUITE.replace("rounds: 3", "rounds: 2"))
         open_benchmark(Asked("asked/other.yaml", 1, only=("methods/alone",), device="cpu"), Path("asked"))
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("motet.benchmark.scheduler._end_with", lambda parent: None)  # it would end this process with its parent
+        patch.setattr(
+            "motet.benchmark.scheduler._end_with", lambda parent: None
+        )  # it would end this process with its parent
         status, _, err = finished(*first.words(), "--out", "asked", "--beside", "1", cwd=place)
     assert status == 0, err
     done = [json.loads(path.read_text()) for path in (place / "asked").glob("runs/*/summary.json")]
@@ -147,7 +149,9 @@ def pair(place: Path) -> None:
     """Two runs, called one and two."""
     settings = ["data.limit=60", "data.test_limit=40", "rounds=3", "transport.workers=0"]
     for name, algorithm in (("one", "fedavg"), ("two", "fedopt")):
-        assert finished("run", "toy-classification", *settings, f"algorithm={algorithm}", "--out", name, cwd=place)[0] == 0
+        assert (
+            finished("run", "toy-classification", *settings, f"algorithm={algorithm}", "--out", name, cwd=place)[0] == 0
+        )
 
 
 @pytest.mark.usefixtures("pair")

@@ -14,15 +14,15 @@ import torch
 from safetensors.torch import load_file
 
 from motet.core.errors import ConfigError
-from motet.experiment.build.builders import InProcessOptions, build_algorithm, device_of, make_bench
-from motet.experiment.build.run_plan import Plan
+from motet.experiment.build.builders import InProcessOptions, build_algorithm, device_of, make_executor
+from motet.experiment.build.run_plan import RunPlan
 from motet.experiment.commands.run_folder import federations_of, perform
 from motet.experiment.deploy.mpi_launch import MpiOptions, device_for
 from motet.experiment.loop.run_loop import Running
 from motet.experiment.recipe.recipe_files import load_recipe
-from motet.experiment.recipe.run_config import Config
-from motet.learning.executors.serial_executor import Alone, Scratch
-from motet.report.progress import Silent
+from motet.experiment.recipe.run_config import RunConfig
+from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
+from motet.report.progress import SilentProgress
 from motet.wire import format as pack
 
 SETTINGS = ["rounds=2", "data.limit=200", "data.test_limit=40", "partition.clients=4", "device=cpu"]
@@ -75,46 +75,46 @@ def test_a_device_map_places_processes_as_fednlp_does(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def planned() -> tuple[Config, Plan]:
+def planned() -> tuple[RunConfig, RunPlan]:
     config = load_recipe("toy-classification", SETTINGS)
-    return config, Plan(federations_of({"": config})[""], build_algorithm(config), 2)
+    return config, RunPlan(federations_of({"": config})[""], build_algorithm(config), 2)
 
 
 @pytest.fixture(scope="module")
-def actors(planned: tuple[Config, Plan]) -> Iterator[Any]:
-    """A bench of two."""
-    from motet.experiment.deploy.ray_executor import RayOptions, ray_bench
+def actors(planned: tuple[RunConfig, RunPlan]) -> Iterator[Any]:
+    """A executor of two."""
+    from motet.experiment.deploy.ray_executor import RayOptions, ray_executor
 
     os.environ["RAY_TMPDIR"] = "/tmp"  # its sockets' names may not be long
     config, plan = planned
-    here = make_bench(device_of("cpu"), InProcessOptions(0), [plan.federation], Scratch())
-    bench = ray_bench(RayOptions(actors=2), here, [config])
-    yield bench
-    bench.close()
+    here = make_executor(device_of("cpu"), InProcessOptions(0), [plan.federation], PrefixCache())
+    executor = ray_executor(RayOptions(actors=2), here, [config])
+    yield executor
+    executor.close()
 
 
 @pytest.fixture(scope="module")
-def plain(planned: tuple[Config, Plan]) -> Running:
+def plain(planned: tuple[RunConfig, RunPlan]) -> Running:
     """The same run in one process."""
-    running = Running(planned[1], Alone(torch.device("cpu")), None, Silent())
+    running = Running(planned[1], SerialExecutor(torch.device("cpu")), None, SilentProgress())
     running.play_rounds()
     return running
 
 
 @pytest.fixture
-def on_ray(planned: tuple[Config, Plan], actors: Any) -> Running:
-    return Running(planned[1], actors, None, Silent())
+def on_ray(planned: tuple[RunConfig, RunPlan], actors: Any) -> Running:
+    return Running(planned[1], actors, None, SilentProgress())
 
 
 def test_ray_gives_the_same_bits_also_when_an_actor_dies(on_ray: Running, plain: Running) -> None:
     import ray
 
-    bench: Any = on_ray.bench
-    before = bench.processed
-    ray.kill(bench.actors[0], no_restart=False)
+    executor: Any = on_ray.executor
+    before = executor.processed
+    ray.kill(executor.actors[0], no_restart=False)
     on_ray.play_rounds()
     assert pack(on_ray.state) == pack(plain.state)
-    assert bench.processed - before == plain.bench.processed
+    assert executor.processed - before == plain.executor.processed
     assert not on_ray.mailbox.lost
 
 
@@ -123,18 +123,18 @@ def test_ray_does_again_what_an_actor_had_begun_when_it_died(
 ) -> None:
     import ray
 
-    bench: Any = on_ray.bench
-    whole, killed = bench.ready, []
+    executor: Any = on_ray.executor
+    whole, killed = executor.ready, []
 
     def ready() -> Any:
         found = whole()
-        if bench.working and not killed:  # in the midst of a round, with a client's job in its hands
-            actor, numbers = next(iter(bench.working.values()))
+        if executor.working and not killed:  # in the midst of a round, with a client's job in its hands
+            actor, numbers = next(iter(executor.working.values()))
             ray.kill(actor, no_restart=False)
             killed.extend(numbers)
         return found
 
-    monkeypatch.setattr(bench, "ready", ready)
+    monkeypatch.setattr(executor, "ready", ready)
     on_ray.play_rounds()
     assert killed
     assert pack(on_ray.state) == pack(plain.state)

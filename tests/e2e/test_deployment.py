@@ -69,7 +69,16 @@ def killed(process: subprocess.Popen[str]) -> None:
 def test_a_run_whose_server_was_killed_ends_as_if_it_had_not_been(motet: Processes, tmp_path: Path) -> None:
     run, port = tmp_path / "run", free_port()
     serve = ["serve", "toy-classification", *SETTINGS, "--bind", f"127.0.0.1:{port}", "--out", str(run)]
-    join = ["join", "--server", f"127.0.0.1:{port}", "--recipe", "toy-classification", *SETTINGS, "--memory", str(tmp_path)]
+    join = [
+        "join",
+        "--server",
+        f"127.0.0.1:{port}",
+        "--recipe",
+        "toy-classification",
+        *SETTINGS,
+        "--memory",
+        str(tmp_path),
+    ]
     server, clients = motet(*serve), motet(*join, *(word for k in range(4) for word in ("--name", f"client-{k}")))
     until(lambda: rounds(run) >= 1, server, clients)
     killed(server)
@@ -88,7 +97,14 @@ def test_a_run_whose_server_was_killed_ends_as_if_it_had_not_been(motet: Process
 
 def test_secure_sums_over_a_network_open_to_the_same_bits(motet: Processes, tmp_path: Path) -> None:
     """Keys and masks are new in each run, and leave no trace in its model."""
-    settings = ["rounds=1", "data.limit=80", "data.test_limit=20", "partition.clients=3", "secure.type=secagg", "device=cpu"]
+    settings = [
+        "rounds=1",
+        "data.limit=80",
+        "data.test_limit=20",
+        "partition.clients=3",
+        "secure.type=secagg",
+        "device=cpu",
+    ]
     far = motet("run", "toy-secure", *settings, "--transport", "grpc", "--out", str(tmp_path / "far"))
     said, _ = far.communicate(timeout=240)
     assert far.returncode == 0, said
@@ -115,7 +131,14 @@ def test_silos_learn_together_from_their_own_files_and_strangers_stay_out(motet:
     server = motet("serve", str(tmp_path / "recipe.yaml"), "--bind", at, "--allow", str(allowed), "--out", str(run))
 
     def joined(name: str, token: str) -> subprocess.Popen[str]:
-        own = ["--data", str(tmp_path / f"{name}.csv"), "data.text=body", "data.label=verdict", "--memory", str(tmp_path / "m")]
+        own = [
+            "--data",
+            str(tmp_path / f"{name}.csv"),
+            "data.text=body",
+            "data.label=verdict",
+            "--memory",
+            str(tmp_path / "m"),
+        ]
         return motet("join", "--server", at, "--name", name, *own, token=token)
 
     stranger, north, south = (joined(*who) for who in (("south", tokens["north"]), *tokens.items()))
@@ -140,7 +163,9 @@ def test_silos_learn_together_from_their_own_files_and_strangers_stay_out(motet:
     assert b"northsecret" not in kept and b"southsecret" not in kept  # the texts stayed where they are
 
 
-def test_silos_with_their_own_files_add_up_in_secret_under_noise_they_make_together(motet: Processes, tmp_path: Path) -> None:
+def test_silos_with_their_own_files_add_up_in_secret_under_noise_they_make_together(
+    motet: Processes, tmp_path: Path
+) -> None:
     """A silo knows of no other before a sum begins; how many there are, and how much noise that is, it hears there."""
     run, at = tmp_path / "run", f"127.0.0.1:{free_port()}"
     rows = [f"letter {k} {'good fine' if k % 2 else 'bad poor'},{'yes' if k % 2 else 'no'}" for k in range(24)]
@@ -156,7 +181,14 @@ def test_silos_with_their_own_files_add_up_in_secret_under_noise_they_make_toget
     }
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
     server = motet("serve", str(tmp_path / "recipe.yaml"), "transport.clients=3", "--bind", at, "--out", str(run))
-    own = ["--data", str(tmp_path / "letters.csv"), "data.text=body", "data.label=verdict", "--memory", str(tmp_path / "m")]
+    own = [
+        "--data",
+        str(tmp_path / "letters.csv"),
+        "data.text=body",
+        "data.label=verdict",
+        "--memory",
+        str(tmp_path / "m"),
+    ]
     silos = [motet("join", "--server", at, "--name", name, *own) for name in ("hill", "lake", "wood")]
     for process in (*silos, server):
         said, _ = process.communicate(timeout=240)

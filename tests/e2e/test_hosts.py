@@ -17,7 +17,14 @@ from safetensors.torch import load_file
 from motet.experiment.commands.run_folder import perform
 from motet.experiment.recipe.recipe_files import load_recipe
 
-SETTINGS = ["rounds=6", "data.limit=300", "data.test_limit=40", "partition.clients=4", "patience.absence=300", "device=cpu"]
+SETTINGS = [
+    "rounds=6",
+    "data.limit=300",
+    "data.test_limit=40",
+    "partition.clients=4",
+    "patience.absence=300",
+    "device=cpu",
+]
 HOSTS = {"server": "10.77.31.1", "north": "10.77.31.2", "south": "10.77.31.3"}
 
 
@@ -70,7 +77,9 @@ def rounds(run: Path) -> int:
     return max((row["round"] for row in rows), default=0)
 
 
-def test_a_link_that_goes_down_in_a_round_and_comes_back(hosts: Callable[[str], str], papers: Path, tmp_path: Path) -> None:
+def test_a_link_that_goes_down_in_a_round_and_comes_back(
+    hosts: Callable[[str], str], papers: Path, tmp_path: Path
+) -> None:
     run, at = tmp_path / "run", f"{HOSTS['server']}:8443"
     started: list[subprocess.Popen[str]] = []
 
@@ -105,7 +114,9 @@ def test_a_link_that_goes_down_in_a_round_and_comes_back(hosts: Callable[[str], 
         ip("-n", hosts("wire"), "link", "set", "south", "up")
         said = [process.communicate(timeout=240)[0] for process in started]
         assert [process.returncode for process in started] == [0, 0, 0], said
-        since = [text.partition("offered to the server")[2] for text in said]  # before that the server may not have listened
+        since = [
+            text.partition("offered to the server")[2] for text in said
+        ]  # before that the server may not have listened
         assert "no link to the server" in since[2]
         assert "no link to the server" not in since[1]
     finally:

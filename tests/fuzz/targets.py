@@ -11,7 +11,7 @@ from motet.core.errors import WireError
 from motet.core.params import Params
 from motet.core.weighted import Weighted
 from motet.transport.admission import Farewell, Ready, Refusal, Welcome, hashed
-from motet.transport.connections import Links
+from motet.transport.connections import Connections
 from motet.transport.framing import Assembly, Parcel
 from motet.transport.requests import Reply, Request
 from motet.wire import format as pack
@@ -74,7 +74,7 @@ def doorstep(data: bytes) -> None:
 
     A piece is said as it is, or stands for a known message if it is a single byte.
     """
-    links = Links(door("a", "b", tokens={"a": hashed("right"), "b": hashed("known to b alone")}), absence=1e9)
+    links = Connections(door("a", "b", tokens={"a": hashed("right"), "b": hashed("known to b alone")}), absence=1e9)
     sender, honest = Ends(links, "stranger"), Ends(links, "honest")
     honest.send(Parcel.of(hello("b", token="known to b alone")))
     honest.send(Parcel.of(Ready("print")))

@@ -34,11 +34,14 @@ def test_weights_of_five_losses(rule: Any, expected: tuple[float, ...]) -> None:
 
 
 def test_a_pool_of_two_opinions() -> None:
-    assert pooled(Pool(), [FIRST, SECOND], torch.tensor([0.25, 0.75]))[0].tolist() == pytest.approx([0.875, 1.375, 0.15])
+    assert pooled(Pool(), [FIRST, SECOND], torch.tensor([0.25, 0.75]))[0].tolist() == pytest.approx(
+        [0.875, 1.375, 0.15]
+    )
 
 
 @pytest.mark.parametrize(
-    ("kind", "expected"), [("probabilities", (0.531664, 0.445930, 0.022406)), ("logits", (0.499997, 0.499997, 0.000005))]
+    ("kind", "expected"),
+    [("probabilities", (0.531664, 0.445930, 0.022406)), ("logits", (0.499997, 0.499997, 0.000005))],
 )
 def test_entropy_reduction_sharpens_the_mean(kind: Any, expected: tuple[float, ...]) -> None:
     found = pooled(Pool(kind, 0.1), [FIRST, SECOND], torch.tensor([0.5, 0.5])).softmax(-1)
@@ -85,7 +88,10 @@ def test_the_distance_of_an_even_opinion_from_the_pool(objective: Any, expected:
 
 
 def test_cross_entropy_with_a_teacher_is_divergence_plus_the_teachers_entropy() -> None:
-    teacher, said = torch.tensor([[0.875, 1.375, 0.15], [0.0, 2.0, 1.0]]), torch.tensor([[1.0, 0.0, 0.5], [0.1, 0.2, 0.3]])
+    teacher, said = (
+        torch.tensor([[0.875, 1.375, 0.15], [0.0, 2.0, 1.0]]),
+        torch.tensor([[1.0, 0.0, 0.5], [0.1, 0.2, 0.3]]),
+    )
     soft, _ = TaughtCrossEntropy().losses(Fixed(said), {"teacher": teacher})
     apart, _ = Divergence().losses(Fixed(said), {"teacher": teacher})
     assert (soft - apart).mean().item() == pytest.approx(entropy(teacher), abs=1e-6)

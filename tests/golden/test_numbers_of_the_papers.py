@@ -173,7 +173,13 @@ def test_the_parts_of_atcs_backbone_on_a_bert_of_two_layers_and_128() -> None:
     with torch.device("meta"):
         module = Mixed(from_nothing(config, tokens), "classification", ("neg", "pos"))
     model = Model("mixed", module, module.anatomy().parts)
-    sizes = {"encoder": 4_369_408, "decoder": 4_549_306, "encoder head": 3_954_106, "pooler": 16_512, "name:contrast.*": 33_024}
+    sizes = {
+        "encoder": 4_369_408,
+        "decoder": 4_549_306,
+        "encoder head": 3_954_106,
+        "pooler": 16_512,
+        "name:contrast.*": 33_024,
+    }
     assert {term: model.layout.only(Layers.of(term)).size for term in sizes} == sizes
 
 

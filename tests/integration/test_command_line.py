@@ -111,7 +111,9 @@ def test_baselines_run_on_the_same_data_and_are_compared(motet: Call, tmp_path: 
         (["sing"], "No such command 'sing'"),
     ],
 )
-def test_a_mistake_is_explained_and_ends_with_status_2(motet: Call, tmp_path: Path, words: list[str], says: str) -> None:
+def test_a_mistake_is_explained_and_ends_with_status_2(
+    motet: Call, tmp_path: Path, words: list[str], says: str
+) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "mine.csv").write_text("texts,label\nhello,a\nthere,b\n")
     (tmp_path / "holes.csv").write_text("text,label\nhello,a\nthere,\n")
@@ -180,7 +182,9 @@ def test_the_model_loads_as_a_pipeline_and_says_what_the_run_said(motet: Call, t
     assert motet("export", "o", "--to", "again")[0] == 0
     for folder in ("o/model", "again"):
         classify = pipeline("text-classification", model=str(tmp_path / folder))
-        said = [classify(t)[0]["label"] for t in ("the song and a violin melody was on", "a goal by the team of this coach")]
+        said = [
+            classify(t)[0]["label"] for t in ("the song and a violin melody was on", "a goal by the team of this coach")
+        ]
         assert said == ["music", "sport"]
 
 
@@ -260,7 +264,9 @@ def test_check_says_what_a_run_will_cost(motet: Call) -> None:
         assert word in out
 
 
-@pytest.mark.parametrize("what", ["algorithms", "tasks", "datasets", "models", "partitions", "codecs", "transports", "recipes"])
+@pytest.mark.parametrize(
+    "what", ["algorithms", "tasks", "datasets", "models", "partitions", "codecs", "transports", "recipes"]
+)
 def test_every_entry_of_every_table_says_what_it_is(motet: Call, what: str) -> None:
     status, out, _ = motet("list", what, "--json")
     entries = json.loads(out)
@@ -278,7 +284,9 @@ def test_help_names_every_command(motet: Call) -> None:
 def test_a_bilstm_trains_freezes_and_exports(motet: Call, tmp_path: Path) -> None:
     status, _, err = motet("run", *TOY, "model.name=bilstm", "model.freeze=[embeddings]", "--out", "o")
     assert status == 0, err
-    assert {"config.json", "model.safetensors", "tokenizer.json"} <= {p.name for p in (tmp_path / "o" / "model").iterdir()}
+    assert {"config.json", "model.safetensors", "tokenizer.json"} <= {
+        p.name for p in (tmp_path / "o" / "model").iterdir()
+    }
 
 
 def test_a_place_that_cannot_be_written_is_said_in_a_sentence(motet: Call, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -21,7 +21,7 @@ from motet.core.weighted import Weighted
 from motet.report.status_server import serve_page
 from motet.transport import grpc as over_grpc
 from motet.transport.admission import Ready, Refusal, Welcome, hashed
-from motet.transport.connections import Links
+from motet.transport.connections import Connections
 from motet.transport.framing import SMALL, Parcel
 from motet.transport.grpc import METHOD, SERVICE, GrpcLine, serve_grpc
 from motet.transport.requests import Reply, Request
@@ -31,15 +31,15 @@ VALUE = Weighted(Params.of({"w": torch.arange(400_000.0)}), 2.0)
 
 
 @pytest.fixture
-def links() -> Iterator[Links]:
+def links() -> Iterator[Connections]:
     tokens = {"a": hashed("token of a"), "b": hashed("token of b")}
-    made = Links(door("a", "b", tokens=tokens), absence=600.0)
+    made = Connections(door("a", "b", tokens=tokens), absence=600.0)
     yield made
     made.stop()
 
 
 @pytest.fixture
-def address(links: Links) -> str:
+def address(links: Connections) -> str:
     return serve_grpc(links, "127.0.0.1:0")
 
 
@@ -64,12 +64,12 @@ def until(true: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def test_b_is_served(links: Links, address: str) -> None:
+def test_b_is_served(links: Connections, address: str) -> None:
     """What the other tests end with: somebody honest comes in, is asked, and is heard."""
     served(links, address, "b")
 
 
-def served(links: Links, address: str, name: str, number: int = 8) -> None:
+def served(links: Connections, address: str, name: str, number: int = 8) -> None:
     line = member(address, name)
     links.send(Request(number, name, 0, "p.m", VALUE))
     asked = heard(line)
@@ -80,7 +80,7 @@ def served(links: Links, address: str, name: str, number: int = 8) -> None:
     line.close()
 
 
-def test_another_version_is_told_so_and_sent_away(links: Links, address: str) -> None:
+def test_another_version_is_told_so_and_sent_away(links: Connections, address: str) -> None:
     for wrong in (replace(hello("a", token="token of a"), protocol=99), Reply(1, "a"), None):
         line = GrpcLine(address)
         line.send(Parcel.of(wrong))
@@ -92,7 +92,7 @@ def test_another_version_is_told_so_and_sent_away(links: Links, address: str) ->
     served(links, address, "b")
 
 
-def test_an_answer_that_is_said_again_counts_once(links: Links, address: str) -> None:
+def test_an_answer_that_is_said_again_counts_once(links: Connections, address: str) -> None:
     line = member(address, "a")
     links.send(Request(7, "a", 0, "p.m", None))
     assert isinstance(heard(line), Request)
@@ -108,7 +108,9 @@ def test_an_answer_that_is_said_again_counts_once(links: Links, address: str) ->
     line.close()
 
 
-def test_those_who_say_nothing_are_sent_away_and_others_are_served(links: Links, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_those_who_say_nothing_are_sent_away_and_others_are_served(
+    links: Connections, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A flood of connections takes places only until its silence is noticed."""
     monkeypatch.setattr(over_grpc, "SILENCE", 2.0)
     monkeypatch.setattr(over_grpc, "MOST_LINKS", 8)
@@ -123,7 +125,7 @@ def test_those_who_say_nothing_are_sent_away_and_others_are_served(links: Links,
         line.close()
 
 
-def test_a_message_that_trickles_in_keeps_nobody_waiting(links: Links, address: str) -> None:
+def test_a_message_that_trickles_in_keeps_nobody_waiting(links: Connections, address: str) -> None:
     """A member begins an answer and never ends it; another's is heard meanwhile, and the first is asked again later."""
     slow = member(address, "a")
     links.send(Request(7, "a", 0, "p.m", None))
@@ -140,7 +142,7 @@ def test_a_message_that_trickles_in_keeps_nobody_waiting(links: Links, address: 
     again.close()
 
 
-def test_a_stranger_cannot_announce_much(links: Links, address: str) -> None:
+def test_a_stranger_cannot_announce_much(links: Connections, address: str) -> None:
     line = GrpcLine(address)
     first, *_ = Parcel((memoryview(bytes(SMALL + 1)),)).chunks(0, 1000)
     line.outbox.put(first)
@@ -151,7 +153,9 @@ def test_a_stranger_cannot_announce_much(links: Links, address: str) -> None:
     assert links.room.used == 0
 
 
-def test_a_disk_that_is_full_is_said_to_the_client(links: Links, address: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_disk_that_is_full_is_said_to_the_client(
+    links: Connections, address: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def full(size: int) -> Any:
         raise OSError(28, "No space left on device")
 
@@ -167,7 +171,7 @@ def test_a_disk_that_is_full_is_said_to_the_client(links: Links, address: str, m
     served(links, address, "b")
 
 
-def test_long_headers_and_other_methods_are_refused_by_the_network(links: Links, address: str) -> None:
+def test_long_headers_and_other_methods_are_refused_by_the_network(links: Connections, address: str) -> None:
     with grpc.insecure_channel(address) as channel:
         talk = channel.stream_stream(f"/{SERVICE}/{METHOD}")
         with pytest.raises(grpc.RpcError) as wrong:
@@ -183,7 +187,7 @@ def test_long_headers_and_other_methods_are_refused_by_the_network(links: Links,
     served(links, address, "b")
 
 
-def test_bytes_that_are_no_http_do_not_disturb(links: Links, address: str) -> None:
+def test_bytes_that_are_no_http_do_not_disturb(links: Connections, address: str) -> None:
     host, _, port = address.rpartition(":")
     for words in (b"GET / HTTP/1.1\r\n\r\n", bytes(4096), b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n" + b"\xff" * 4096):
         with socket.create_connection((host, int(port)), 10) as link:

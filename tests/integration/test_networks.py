@@ -23,34 +23,34 @@ from motet.privacy import distributed
 from motet.secure import SECURE
 from motet.transport import grpc as over_grpc
 from motet.transport.admission import Ready, hashed
-from motet.transport.client_connection import Line, Member
-from motet.transport.connections import Links
+from motet.transport.client_connection import ClientConnection, Line
+from motet.transport.connections import Connections
 from motet.transport.framing import LEAD, Parcel
 from motet.transport.grpc import GrpcLine, Security, serve_grpc
 from motet.transport.local_broker import OwnBroker
 from motet.transport.mqtt import Broker, MqttLine, serve_mqtt
-from motet.transport.receive_buffers import Room
+from motet.transport.receive_buffers import ReceiveBuffers
 from motet.transport.requests import Reply, Request
-from motet.transport.wait_policy import Patience
+from motet.transport.wait_policy import WaitPolicy
 from motet.wire import format as pack
 from motet.wire import unpack
 
 SOLVER = Solver(optimizer="adamw", lr=0.01, batch=8)
 RunRounds = Callable[..., Running]
-Open = Callable[[Links], Callable[[], Line]]
+Open = Callable[[Connections], Callable[[], Line]]
 
 
 @pytest.fixture(params=["memory", "grpc", "mqtt over mosquitto", "mqtt over our own broker"])
 def network(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
     """Make links listen; what it gives is how a client dials."""
-    opened: list[Links] = []
+    opened: list[Connections] = []
 
-    def grpc(links: Links) -> Callable[[], Line]:
+    def grpc(links: Connections) -> Callable[[], Line]:
         address = serve_grpc(links, "127.0.0.1:0")
         return lambda: GrpcLine(address)
 
     def mqtt(broker: Broker) -> Open:
-        def listen(links: Links) -> Callable[[], Line]:
+        def listen(links: Connections) -> Callable[[], Line]:
             serve_mqtt(links, broker)
             return lambda: MqttLine(broker)
 
@@ -84,7 +84,7 @@ def network(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
 
 def test_rounds_over_a_network_end_in_the_same_bits(network: Open, federation: Federation, rounds: RunRounds) -> None:
     algorithm = fedavg(SOLVER)
-    links = Links(door(*federation.clients))
+    links = Connections(door(*federation.clients))
     dial, crew = network(links), Crew()
     names = [*federation.clients]
     for share in (names[::2], names[1::2]):
@@ -107,7 +107,7 @@ def test_secure_sums_over_a_network_open_to_the_same_bits(
     """Keys and masks are new each time and leave no trace; the noise inside the sum is the same because it is seeded."""
     algorithm = fedavg(SOLVER)
     veils = {"secure": SECURE[protocol](), "private": distributed(1.0, 0.1, seeded=True)}
-    links = Links(door(*federation.clients))
+    links = Connections(door(*federation.clients))
     dial, crew = network(links), Crew()
     for name in federation.clients:
         crew.add(dial, (name,), side(federation, algorithm, **veils))
@@ -120,9 +120,11 @@ def test_secure_sums_over_a_network_open_to_the_same_bits(
     assert not links.refused
 
 
-def test_memories_stay_with_the_clients(network: Open, federation: Federation, rounds: RunRounds, tmp_path: Path) -> None:
+def test_memories_stay_with_the_clients(
+    network: Open, federation: Federation, rounds: RunRounds, tmp_path: Path
+) -> None:
     algorithm = isolated(SOLVER)
-    links = Links(door(*federation.clients))
+    links = Connections(door(*federation.clients))
     dial, crew = network(links), Crew()
     sides = {name: side(federation, algorithm, tmp_path / name) for name in federation.clients}
     for name, made in sides.items():
@@ -142,7 +144,7 @@ def test_memories_stay_with_the_clients(network: Open, federation: Federation, r
 class Brittle:
     """Dials connections in memory, and lets some of them break after so many messages."""
 
-    def __init__(self, links: Links, *lives: int) -> None:
+    def __init__(self, links: Connections, *lives: int) -> None:
         self.links, self.lives, self.made = links, [*lives], 0
 
     def __call__(self) -> Line:
@@ -166,7 +168,7 @@ def test_a_broken_link_is_mended_and_the_round_goes_on(
 ) -> None:
     """A hello and a ready are two messages; the third is the first answer, which is lost with the link, and asked for again."""
     algorithm = isolated(SOLVER)
-    links = Links(door(*federation.clients))
+    links = Connections(door(*federation.clients))
     dial, crew = Brittle(links, *lives), Crew()
     made = side(federation, algorithm)
     crew.add(dial, tuple(federation.clients), made)
@@ -179,9 +181,11 @@ def test_a_broken_link_is_mended_and_the_round_goes_on(
     crew.join()
 
 
-def test_a_client_that_died_comes_back_with_its_memory(federation: Federation, rounds: RunRounds, tmp_path: Path) -> None:
+def test_a_client_that_died_comes_back_with_its_memory(
+    federation: Federation, rounds: RunRounds, tmp_path: Path
+) -> None:
     algorithm = isolated(SOLVER)
-    links = Links(door(*federation.clients))
+    links = Connections(door(*federation.clients))
     names = tuple(federation.clients)
     crew = Crew()
     first = crew.add(lambda: Ends(links), names, side(federation, algorithm, tmp_path))
@@ -200,7 +204,7 @@ def test_a_client_that_died_comes_back_with_its_memory(federation: Federation, r
 
 def _again(running: Running, first: int, last: int) -> None:
     from motet.core.program import Round
-    from motet.core.script import play
+    from motet.core.script import run_script
 
     federation = running.plan.federation
     for index in range(first, last):
@@ -208,7 +212,7 @@ def _again(running: Running, first: int, last: int) -> None:
             index, last, tuple(federation.clients), federation.seed.of("round", index), federation.server_context(index)
         )
         running.mailbox.round = index
-        running.state = play(running.plan.algorithm.round(running.state, rnd), running.ask, running.bench.run)
+        running.state = run_script(running.plan.algorithm.round(running.state, rnd), running.ask, running.executor.run)
 
 
 def test_a_server_that_died_asks_again_and_clients_answer_as_they_did(
@@ -218,12 +222,12 @@ def test_a_server_that_died_asks_again_and_clients_answer_as_they_did(
     algorithm = isolated(SOLVER)
     names = tuple(federation.clients)
     made = side(federation, algorithm, tmp_path)
-    places = [Links(door(*names, session="one"))]
+    places = [Connections(door(*names, session="one"))]
     crew = Crew()
     crew.add(lambda: Ends(places[-1]), names, made)
     running = played(places[0], federation, algorithm, 2)
     at_one = running.mailbox.traffic.requests // 2  # numbers after the first round, as a checkpoint has them
-    places.append(Links(door(*names, session="two")))
+    places.append(Connections(door(*names, session="two")))
     places[0].close()
     places[1].wait_for(len(names), lambda here: None)
     running.mailbox.transport, running.mailbox.traffic.requests = places[1], at_one
@@ -239,10 +243,10 @@ def test_a_client_that_stays_away_has_failed_or_is_left_out(federation: Federati
     algorithm = fedavg(SOLVER)
     names = [*federation.clients]
     for policy in ("drop", "fail"):
-        links, crew = Links(door(*names), absence=0.2), Crew()
+        links, crew = Connections(door(*names), absence=0.2), Crew()
         crew.add(lambda links=links: Ends(links), tuple(names[1:]), side(federation, algorithm))  # type: ignore[misc]
         links.wait_for(len(names) - 1, lambda here: None)
-        patience = Patience(quorum=0.5, on_error=policy)  # type: ignore[arg-type]
+        patience = WaitPolicy(quorum=0.5, on_error=policy)  # type: ignore[arg-type]
         if policy == "drop":
             running = played(links, federation, algorithm, 1, patience)
             assert running.mailbox.lost == [(0, names[0], f"{names[0]} has been away for 0.2 s")]
@@ -273,7 +277,7 @@ def papers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def ended(dial: Callable[[], Line], links: Links, **greeting: Any) -> str | Exception:
+def ended(dial: Callable[[], Line], links: Connections, **greeting: Any) -> str | Exception:
     """How a client's attempt to join ends: let in (and sent home at once), or refused."""
     found: list[str | Exception] = []
 
@@ -283,7 +287,9 @@ def ended(dial: Callable[[], Line], links: Links, **greeting: Any) -> str | Exce
 
     def attend() -> None:
         try:
-            Member(dial, hello(*greeting.pop("names", ("client-0",)), **greeting), prepare, give_up=1.0).attend()
+            ClientConnection(
+                dial, hello(*greeting.pop("names", ("client-0",)), **greeting), prepare, give_up=1.0
+            ).attend()
         except Exception as error:
             found.append(error)
 
@@ -294,8 +300,10 @@ def ended(dial: Callable[[], Line], links: Links, **greeting: Any) -> str | Exce
 
 
 def test_grpc_over_tls_lets_in_only_whom_the_authority_signed(papers: Path) -> None:
-    links = Links(door("client-0", "client-1"))
-    address = serve_grpc(links, "127.0.0.1:0", Security(papers / "localhost.key", papers / "localhost.pem", papers / "ca.pem"))
+    links = Connections(door("client-0", "client-1"))
+    address = serve_grpc(
+        links, "127.0.0.1:0", Security(papers / "localhost.key", papers / "localhost.pem", papers / "ca.pem")
+    )
     mine = Security(papers / "client-0.key", papers / "client-0.pem", papers / "ca.pem")
     assert ended(lambda: GrpcLine(address, mine), links) == "let in"
     stolen = ended(lambda: GrpcLine(address, mine), links, names=("client-1",))
@@ -314,19 +322,19 @@ def test_mqtt_over_tls_with_a_password(papers: Path, tmp_path: Path) -> None:
     settings = ("allow_anonymous false", f"password_file {words}", f"certfile {papers / 'localhost.pem'}",
                 f"keyfile {papers / 'localhost.key'}")  # fmt: skip
     with mosquitto(tmp_path, *settings) as address:
-        links = Links(door("client-0"))
+        links = Connections(door("client-0"))
         known = Broker(address, user="motet", password="secret", authority=papers / "ca.pem")
         serve_mqtt(links, known)
         assert ended(lambda: MqttLine(known), links) == "let in"
         wrong = Broker(address, user="motet", password="guess", authority=papers / "ca.pem")
         assert isinstance(ended(lambda: MqttLine(wrong), links), RunError)
         with pytest.raises(RunError, match="did not let us in"):
-            serve_mqtt(Links(door("client-0")), wrong)
+            serve_mqtt(Connections(door("client-0")), wrong)
         links.stop()
 
 
 def test_who_has_no_token_is_not_let_in() -> None:
-    links = Links(door("client-0", tokens={"client-0": hashed("right")}))
+    links = Connections(door("client-0", tokens={"client-0": hashed("right")}))
     assert ended(lambda: Ends(links), links, token="right") == "let in"
     for names, token in ((("client-0",), "wrong"), (("client-0",), ""), (("client-9",), "right")):
         refused = ended(lambda: Ends(links, "stranger"), links, names=names, token=token)
@@ -336,7 +344,7 @@ def test_who_has_no_token_is_not_let_in() -> None:
 
 
 def test_another_recipe_or_another_version_is_refused_at_the_door() -> None:
-    links = Links(door("client-0"))
+    links = Connections(door("client-0"))
     assert "the server speaks protocol" in str(ended(lambda: Ends(links), links, protocol=99))
     assert "your recipe has digest other" in str(ended(lambda: Ends(links), links, digest="other"))
     assert "is none of the clients of this run" in str(ended(lambda: Ends(links), links, names=("x",)))
@@ -344,7 +352,7 @@ def test_another_recipe_or_another_version_is_refused_at_the_door() -> None:
 
 def test_a_long_silence_is_no_reason_to_give_up(federation: Federation) -> None:
     """What counts is how long the server could not be reached, not how long it had nothing to ask."""
-    links = Links(door(*federation.clients))
+    links = Connections(door(*federation.clients))
     made: list[Ends | None] = []
 
     def dial() -> Line:
@@ -367,13 +375,15 @@ def test_a_long_silence_is_no_reason_to_give_up(federation: Federation) -> None:
 
 
 @pytest.mark.skipif(MOSQUITTO is None, reason="mosquitto is not installed (apt install mosquitto)")
-def test_a_broker_that_can_hold_little_is_not_told_more(federation: Federation, rounds: RunRounds, tmp_path: Path) -> None:
+def test_a_broker_that_can_hold_little_is_not_told_more(
+    federation: Federation, rounds: RunRounds, tmp_path: Path
+) -> None:
     """A broker drops what it cannot queue, whatever the quality of service; so both ends hold back."""
     algorithm = fedavg(SOLVER)
     names = tuple(federation.clients)
     with mosquitto(tmp_path, "allow_anonymous true", "max_queued_messages 40", "max_inflight_messages 5") as address:
         broker = Broker(address, chunk=200)
-        links, crew = Links(door(*names)), Crew()
+        links, crew = Connections(door(*names)), Crew()
         serve_mqtt(links, broker)
         for name in names:
             crew.add(lambda: MqttLine(broker), (name,), side(federation, algorithm))
@@ -391,7 +401,7 @@ def test_a_message_far_above_the_networks_limit_passes(monkeypatch: pytest.Monke
     monkeypatch.setattr(over_grpc, "CHUNK", 4096)
     monkeypatch.setattr(over_grpc, "_OPTIONS", small)
     value = Weighted(Params.of({"w": torch.arange(500_000.0)}), 2.0)
-    links = Links(door("client-0"), room=Room(budget=100_000))
+    links = Connections(door("client-0"), room=ReceiveBuffers(budget=100_000))
     line = GrpcLine(serve_grpc(links, "127.0.0.1:0"))
     line.send(Parcel.of(hello("client-0")))
     line.receive(30.0)

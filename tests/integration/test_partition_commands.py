@@ -27,7 +27,9 @@ class Page(HTMLParser):
 
 
 def test_a_partition_is_made_looked_at_and_used(motet: Call, tmp_path: Path) -> None:
-    status, out, _ = motet("partition", "make", "toy-classification", "--clients", "5", "--alpha", "0.5", "--to", "p.h5")
+    status, out, _ = motet(
+        "partition", "make", "toy-classification", "--clients", "5", "--alpha", "0.5", "--to", "p.h5"
+    )
     assert status == 0
     assert "p.h5: 5 clients with 120 to 120 of 600 training rows of toy-classification; digest " in out
     status, shown, _ = motet("partition", "show", "p.h5", "--to", "seen")
@@ -43,7 +45,14 @@ def test_a_partition_is_made_looked_at_and_used(motet: Call, tmp_path: Path) -> 
     for image in page.images:
         assert (image["src"] or "").startswith("data:image/png;base64,iVBOR")
         assert len(image["alt"] or "") > 40
-    used = ("run", "toy-classification", "rounds=1", "partition.type=file", "partition.path=p.h5", "transport.workers=0")
+    used = (
+        "run",
+        "toy-classification",
+        "rounds=1",
+        "partition.type=file",
+        "partition.path=p.h5",
+        "transport.workers=0",
+    )
     assert motet(*used)[0] == 0
     summary = json.loads((tmp_path / "runs" / "toy-classification-1" / "summary.json").read_text())
     assert f"digest {summary['partition']['digest']}" in out
@@ -57,13 +66,27 @@ def test_a_drift_by_length_is_shown_in_time_and_by_length(motet: Call, tmp_path:
     assert motet(*words, "--to", "d.h5", "data.limit=200")[0] == 0
     assert motet("partition", "show", "d.h5", "--to", "seen")[0] == 0
     page = (tmp_path / "seen" / "index.html").read_text("utf-8")
-    for name, says in (("kinds.png", "What this partition shifts, by length"), ("phases.png", "How 4 of 4 clients change")):
+    for name, says in (
+        ("kinds.png", "What this partition shifts, by length"),
+        ("phases.png", "How 4 of 4 clients change"),
+    ):
         assert (tmp_path / "seen" / name).exists()
         assert says in page
 
 
 def test_a_file_of_fednlps_is_written_and_shown(motet: Call) -> None:
-    words = ("partition", "make", "toy-lm", "--strategy", "natural", "--layout", "fednlp", "--to", "f.h5", "data.limit=60")
+    words = (
+        "partition",
+        "make",
+        "toy-lm",
+        "--strategy",
+        "natural",
+        "--layout",
+        "fednlp",
+        "--to",
+        "f.h5",
+        "data.limit=60",
+    )
     status, out, _ = motet(*words)
     assert status == 0
     assert "natural_clients=" in out
@@ -86,7 +109,10 @@ def test_the_papers_figures_are_one_command_each(motet: Call, tmp_path: Path, wh
     [
         (("make", "toy-classification", "--strategy", "labels"), "there is no 'labels'; there is uniform, label"),
         (("make", "toy-classification", "--alpha", "0"), "partition.alpha is 0.0; it must be above 0"),
-        (("make", "toy-classification", "--strategy", "uniform", "--alpha", "1"), "unknown option 'alpha'; it takes clients"),
+        (
+            ("make", "toy-classification", "--strategy", "uniform", "--alpha", "1"),
+            "unknown option 'alpha'; it takes clients",
+        ),
         (("make", "toy-classification", "solver.lr=1"), "'solver' has no part in dividing a corpus"),
         (("make", "toy-classification", "--to", "x.csv"), "should end in .h5"),
         (("make", "toy-classification", "--layout", "json"), "--layout: there is no 'json'"),

@@ -13,9 +13,13 @@ import pytest
 from motet.report.web import write_page
 
 selenium = pytest.importorskip("selenium", reason="selenium is not installed")
-CHROMIUM = next((found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None)
+CHROMIUM = next(
+    (found for name in ("chromium", "chromium-browser", "google-chrome") if (found := shutil.which(name))), None
+)
 DRIVER = shutil.which("chromedriver")
-pytestmark = pytest.mark.skipif(CHROMIUM is None or DRIVER is None, reason="no chromium with its chromedriver is installed")
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None or DRIVER is None, reason="no chromium with its chromedriver is installed"
+)
 MOVED = {"payload_up": 8e6, "payload_down": 8e6}
 CLIENTS = [f"client-{i}" for i in range(6)]
 
@@ -75,7 +79,13 @@ def browser() -> Iterator[Any]:
 
     options = Options()
     options.binary_location = str(CHROMIUM)
-    for word in ("--headless=new", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--window-size=1280,900"):
+    for word in (
+        "--headless=new",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--disable-dev-shm-usage",
+        "--window-size=1280,900",
+    ):
         options.add_argument(word)
     options.set_capability("goog:loggingPrefs", {"browser": "ALL"})
     driver = webdriver.Chrome(options=options, service=Service(DRIVER))
@@ -86,7 +96,11 @@ def browser() -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def page(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     path = tmp_path_factory.mktemp("page") / "report.html"
-    runs = [run(m, a, s, v + s / 1000) for s in (42, 43) for m, a, v in (("FedOpt", "fedopt", 0.6), ("FedAvg", "fedavg", 0.3))]
+    runs = [
+        run(m, a, s, v + s / 1000)
+        for s in (42, 43)
+        for m, a, v in (("FedOpt", "fedopt", 0.6), ("FedAvg", "fedavg", 0.3))
+    ]
     runs += [run("centralised", "centralised", s, 0.9) for s in (42, 43)]
     runs += [run("FedOpt", "fedopt", 42, 0.8, setting="skew · α=5", notes=noted())]
     write_page(path, "A <test> & more", runs, benchmark())
@@ -120,7 +134,15 @@ def press(page: Any, target: Any) -> None:
 
 
 def test_every_figure_is_drawn_and_the_console_is_silent(page: Any) -> None:
-    assert set(plots(page)) == {"by-round", "by-bytes", "by-seconds", "fairness", "heatmap", "matrix", "weights-by-round"}
+    assert set(plots(page)) == {
+        "by-round",
+        "by-bytes",
+        "by-seconds",
+        "fairness",
+        "heatmap",
+        "matrix",
+        "weights-by-round",
+    }
     assert all(plots(page).values())
     assert page.execute_script("return document.querySelectorAll('.plot svg.main-svg').length") >= 7
     assert page.get_log("browser") == []
@@ -189,14 +211,17 @@ def test_two_configurations_are_compared_setting_by_setting(page: Any) -> None:
     pick(page, "first-run", "0")
     pick(page, "second-run", "1")
     assert (
-        page.execute_script("return document.querySelector('#differences tbody').textContent") == "algorithm.typefedoptfedavg"
+        page.execute_script("return document.querySelector('#differences tbody').textContent")
+        == "algorithm.typefedoptfedavg"
     )
 
 
 def test_every_figure_says_in_words_what_it_shows(page: Any) -> None:
     said = page.execute_script("return [...document.querySelectorAll('.plot')].map(p => p.getAttribute('aria-label'))")
     assert all(len(text) > 40 for text in said)
-    tables = page.execute_script("return [...document.querySelectorAll('figure details tbody')].map(b => b.rows.length)")
+    tables = page.execute_script(
+        "return [...document.querySelectorAll('figure details tbody')].map(b => b.rows.length)"
+    )
     assert all(rows > 0 for rows in tables)
 
 
@@ -221,4 +246,6 @@ def test_runs_without_a_benchmark_make_a_page_too(browser: Any, tmp_path: Path) 
         "return [...document.querySelectorAll('main section')].filter(s => s.hidden).map(s => s.id)"
     )
     assert set(hidden) == {"results", "division", "kin", "weights"}
-    assert json.loads(browser.execute_script("return document.getElementById('told').textContent"))["title"] == "one run"
+    assert (
+        json.loads(browser.execute_script("return document.getElementById('told').textContent"))["title"] == "one run"
+    )

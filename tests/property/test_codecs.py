@@ -35,7 +35,9 @@ def params(shapes: list[tuple[int, ...]], size: float, number: int) -> Params:
     """Numbers of very different sizes in one model, and some zeros."""
     rng = torch.Generator().manual_seed(number)
     tensors = {f"t{i}": torch.randn(s, generator=rng) * size * 10.0 ** (-i) for i, s in enumerate(shapes)}
-    return Params.of({n: torch.where(t.abs() < 0.2 * size * 10.0 ** (-i), 0, t) for i, (n, t) in enumerate(tensors.items())})
+    return Params.of(
+        {n: torch.where(t.abs() < 0.2 * size * 10.0 ** (-i), 0, t) for i, (n, t) in enumerate(tensors.items())}
+    )
 
 
 @each

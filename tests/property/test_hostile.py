@@ -16,7 +16,7 @@ from motet.core.errors import WireError
 from motet.core.params import Params
 from motet.core.weighted import Weighted
 from motet.transport.admission import Farewell, Ready, Refusal, Welcome, hashed
-from motet.transport.connections import RUBBISH, Links
+from motet.transport.connections import RUBBISH, Connections
 from motet.transport.framing import SMALL, Assembly, Parcel
 from motet.transport.requests import Reply, Request
 from motet.wire import format as pack
@@ -65,7 +65,7 @@ def rubbish(draw: st.DrawFn) -> bytes:
     return bytes(data)
 
 
-def member(links: Links, *clients: str) -> Ends:
+def member(links: Connections, *clients: str) -> Ends:
     ends = Ends(links, "peer of " + "".join(clients))
     ends.send(Parcel.of(hello(*clients, token=TOKENS[clients[0]])))
     ends.send(Parcel.of(Ready("print")))
@@ -76,7 +76,7 @@ def member(links: Links, *clients: str) -> Ends:
 @settings(max_examples=300, deadline=None)
 def test_a_server_takes_in_nothing_but_an_answer_that_is_due(letters: list[bytes], known: bool) -> None:
     tokens = {client: hashed(token) for client, token in TOKENS.items()}
-    links = Links(door("a", "b", tokens=tokens), absence=1e9)
+    links = Connections(door("a", "b", tokens=tokens), absence=1e9)
     honest = member(links, "b")
     sender = member(links, "a") if known else Ends(links, "stranger")
     links.send(Request(7, "a", 0, "p.m", None))
@@ -96,7 +96,7 @@ def test_a_server_takes_in_nothing_but_an_answer_that_is_due(letters: list[bytes
 @given(st.lists(rubbish(), max_size=RUBBISH))
 @settings(max_examples=100, deadline=None)
 def test_whoever_was_not_let_in_is_sent_away_at_the_first_wrong_word(letters: list[bytes]) -> None:
-    links = Links(door("a"))
+    links = Connections(door("a"))
     stranger = Ends(links, "stranger")
     for letter in letters:
         if stranger.gone:
@@ -169,7 +169,7 @@ def test_a_strangers_small_message_does_not_unfold_to_a_large_one() -> None:
     """A kilobyte can be a megabyte of JSON, which takes far longer to read than to send."""
     bomb = compressed(b"[" + b"0," * 2_000_000 + b"0]")
     assert len(bomb) < SMALL
-    links = Links(door("a"))
+    links = Connections(door("a"))
     stranger = Ends(links, "stranger")
     links.heard(stranger, bomb)
     assert stranger.gone

@@ -16,7 +16,7 @@ from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
 from motet.datasets.toy_corpora import toy_classification, toy_regression
 from motet.experiment.build.partition_builder import divided
-from motet.experiment.recipe.run_config import Choice
+from motet.experiment.recipe.run_config import ComponentConfig
 from motet.partitions import PARTITIONS, Partition, drift, label, label_quantity, natural, quantity, uniform
 from motet.partitions.dirichlet import deal, largest_remainder, mixtures
 from motet.partitions.local_test import merged, with_local_tests
@@ -59,7 +59,9 @@ MADE: dict[str, tuple[Corpus, dict[str, Any], bool]] = {
 }
 
 
-def corpus_of(labels: Sequence[str], test: Sequence[str] = ("a", "b") * 10, client: Sequence[str] | None = None) -> Corpus:
+def corpus_of(
+    labels: Sequence[str], test: Sequence[str] = ("a", "b") * 10, client: Sequence[str] | None = None
+) -> Corpus:
     every = [*labels, *test]
     columns = {"text": [f"t{i}" for i in range(len(every))], "label": every}
     if client is not None:
@@ -80,15 +82,17 @@ def test_every_strategy_but_a_file_is_held_to_the_laws() -> None:
 @pytest.mark.parametrize("name", MADE)
 def test_nobody_is_lost_and_nothing_is_given_twice(name: str, tmp_path: Path) -> None:
     corpus, options, whole = MADE[name]
-    made = divided(Choice(name, options), corpus, Seed(3))
+    made = divided(ComponentConfig(name, options), corpus, Seed(3))
     if whole:
         covers(made, corpus)
-    given_out = np.concatenate([made.train.rows, made.test.rows, *(r for r in (made.public, made.held) if r is not None)])
+    given_out = np.concatenate(
+        [made.train.rows, made.test.rows, *(r for r in (made.public, made.held) if r is not None)]
+    )
     assert len(np.unique(given_out)) == len(given_out)
     assert made.train.rows.max() < corpus.train <= made.test.rows.min()
     assert made.train.sizes.min() >= 1
     assert len(made) == options.get("clients", len(made)) >= 2
-    again, other = (divided(Choice(name, options), corpus, Seed(s)) for s in (3, 4))
+    again, other = (divided(ComponentConfig(name, options), corpus, Seed(s)) for s in (3, 4))
     assert again.digest == made.digest
     if name not in ("natural", "clusters"):  # these follow the data, not the seed
         assert other.digest != made.digest
@@ -162,7 +166,13 @@ def test_in_a_drift_every_example_has_its_client_and_its_time(
     covers(made, corpus)
     for k in range(clients):
         assert np.array_equal(np.concatenate([made.train.at(k, p) for p in range(phases)]), made.train[k])
-    assert [made.phase(r) for r in (0, every - 1, every, phases * every - 1, 10**6)] == [0, 0, 1, phases - 1, phases - 1]
+    assert [made.phase(r) for r in (0, every - 1, every, phases * every - 1, 10**6)] == [
+        0,
+        0,
+        1,
+        phases - 1,
+        phases - 1,
+    ]
 
 
 @given(share=st.floats(0.01, 0.99), clients=st.integers(1, 12), phases=st.integers(1, 3), seed=st.integers(0, 10**6))
@@ -188,7 +198,9 @@ def test_tests_of_ones_own_are_a_share_of_ones_rows(share: float, clients: int, 
     available=st.lists(st.integers(1, 400), min_size=3, max_size=3),
 )
 @settings(max_examples=100, deadline=None)
-def test_quotas_never_ask_for_more_than_there_is_and_are_equal_in_size(wanted: list[list[int]], available: list[int]) -> None:
+def test_quotas_never_ask_for_more_than_there_is_and_are_equal_in_size(
+    wanted: list[list[int]], available: list[int]
+) -> None:
     shares = np.array(wanted) / np.sum(wanted, axis=1, keepdims=True)
     found = quotas(shares, np.array(available))
     assert (found.sum(0) <= available).all()

@@ -21,7 +21,11 @@ from motet.secure.protocol import SecureSum
 
 PROTOCOLS = {name: make for name, make in SECURE.items() if name != "none"}
 every = pytest.mark.parametrize("name", PROTOCOLS)
-FIVE = {"secagg": {"threshold": 0.5}, "secagg_plus": {}, "light_secagg": {"threshold": 0.6, "privacy": 0.4}}  # three of five
+FIVE = {
+    "secagg": {"threshold": 0.5},
+    "secagg_plus": {},
+    "light_secagg": {"threshold": 0.6, "privacy": 0.4},
+}  # three of five
 
 
 def whole(count: int) -> dict[ClientId, Weighted]:
@@ -30,7 +34,9 @@ def whole(count: int) -> dict[ClientId, Weighted]:
     return {f"c{k:02d}": Weighted(Params.of({"x": numbers * (1 + k % 3)}), float(2 ** (k % 4))) for k in range(count)}
 
 
-def played(given: Mapping[ClientId, Weighted], secure: SecureSum, lost: Mapping[ClientId, str]) -> tuple[Weighted | None, Line]:
+def played(
+    given: Mapping[ClientId, Weighted], secure: SecureSum, lost: Mapping[ClientId, str]
+) -> tuple[Weighted | None, Line]:
     """The sum, or None if it was given up; `lost` says in which stage a client's reply goes astray."""
     kept: list[Line] = []
 
@@ -75,7 +81,10 @@ def check(name: str, pattern: Mapping[ClientId, str], given: Mapping[ClientId, W
 @every
 def test_every_pattern_of_drop_outs_among_five_clients_in_the_stages_where_vectors_move(name: str) -> None:
     given = whole(5)
-    ends = [check(name, dict(zip(given, p, strict=True)), given) for p in itertools.product(("", "upload", "reveal"), repeat=5)]
+    ends = [
+        check(name, dict(zip(given, p, strict=True)), given)
+        for p in itertools.product(("", "upload", "reveal"), repeat=5)
+    ]
     assert ends.count(True) == 1 + 5 * 2 + 10 * 4  # at most two of five are lost
     assert len(ends) == 3**5
 

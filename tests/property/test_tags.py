@@ -15,7 +15,9 @@ ENTITY = st.builds(
     st.sampled_from(["PER", "LOC", "creative-work"]),
     st.integers(1, 4),
 )
-SENTENCE = st.lists(st.one_of(ENTITY, st.just(["O"])), max_size=12).map(lambda pieces: list(chain.from_iterable(pieces)))
+SENTENCE = st.lists(st.one_of(ENTITY, st.just(["O"])), max_size=12).map(
+    lambda pieces: list(chain.from_iterable(pieces))
+)
 
 
 @given(SENTENCE)

@@ -16,20 +16,20 @@ from motet.datasets.corpus import Corpus
 from motet.experiment.build.builders import make_federation
 from motet.experiment.build.federation import Federation
 from motet.experiment.commands.model_export import save_model
-from motet.experiment.recipe.run_config import Choice
-from motet.learning.executors.packed_executor import Together
-from motet.learning.executors.serial_executor import Alone
+from motet.experiment.recipe.run_config import ComponentConfig
+from motet.learning.executors.packed_executor import PackedExecutor
+from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.jobs import Fit
 from motet.learning.solver import Solver
-from motet.models.load_model import ModelChoice
+from motet.models.load_model import ModelConfig
 
 CPU = torch.device("cpu")
 
 
 @pytest.fixture
 def adapted(corpus: Corpus) -> Federation:
-    model = ModelChoice("tiny", 24, lora=4, config=SMALL)
-    return make_federation(model, corpus, Choice("uniform", {"clients": 3}), Seed(7))
+    model = ModelConfig("tiny", 24, lora=4, config=SMALL)
+    return make_federation(model, corpus, ComponentConfig("uniform", {"clients": 3}), Seed(7))
 
 
 def jobs_of(federation: Federation) -> list[Fit]:
@@ -41,33 +41,37 @@ def jobs_of(federation: Federation) -> list[Fit]:
 def test_only_adapters_and_the_head_are_trained(adapted: Federation) -> None:
     layout = adapted.model.layout
     assert {p.split(".")[0] for n, p in zip(layout.names, layout.parts, strict=True) if "lora_" in n} == {"layers"}
-    assert all("lora_" in n or p.startswith(("head", "pooler")) for n, p in zip(layout.names, layout.parts, strict=True))
+    assert all(
+        "lora_" in n or p.startswith(("head", "pooler")) for n, p in zip(layout.names, layout.parts, strict=True)
+    )
     everything = sum(p.numel() for p in adapted.model.module.parameters())
     assert layout.size < everything / 2
 
 
 def test_everybody_who_loads_it_has_the_same_adapters(adapted: Federation, corpus: Corpus) -> None:
-    again = make_federation(ModelChoice("tiny", 24, lora=4, config=SMALL), corpus, Choice("uniform", {"clients": 3}), Seed(7))
+    again = make_federation(
+        ModelConfig("tiny", 24, lora=4, config=SMALL), corpus, ComponentConfig("uniform", {"clients": 3}), Seed(7)
+    )
     assert torch.equal(again.model.fresh.flat, adapted.model.fresh.flat)
 
 
 def test_adapters_pack(adapted: Federation) -> None:
     jobs = jobs_of(adapted)
-    bench = Together(CPU, width=4, half=False)
+    executor = PackedExecutor(CPU, width=4, half=False)
     for i, job in enumerate(jobs):
-        bench.submit(i, job)
-    found = dict(bench.ready())
-    (way,) = bench.ways.values()
+        executor.submit(i, job)
+    found = dict(executor.ready())
+    (way,) = executor.ways.values()
     assert way.way == "twins", way.why
     for i, job in enumerate(jobs):
-        want = Alone(CPU).run(job).params.flat
+        want = SerialExecutor(CPU).run(job).params.flat
         moved = (want - job.start.flat).norm()
         assert moved > 0
         assert (found[i].params.flat - want).norm() / moved < 1e-5
 
 
 def test_an_export_is_a_plain_model_that_says_the_same(adapted: Federation, tmp_path: Path) -> None:
-    end = Alone(CPU).run(jobs_of(adapted)[0]).params
+    end = SerialExecutor(CPU).run(jobs_of(adapted)[0]).params
     save_model(adapted, end, tmp_path)
     plain = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
     assert not any("lora" in name for name, _ in plain.named_parameters())
@@ -82,6 +86,6 @@ def test_an_export_is_a_plain_model_that_says_the_same(adapted: Federation, tmp_
 
 def test_ranks_that_make_no_sense_are_refused(corpus: Corpus) -> None:
     with pytest.raises(ConfigError, match=r"model\.lora is -2"):
-        make_federation(ModelChoice("tiny", 24, lora=-2), corpus, Choice("uniform", {"clients": 3}), Seed(7))
+        make_federation(ModelConfig("tiny", 24, lora=-2), corpus, ComponentConfig("uniform", {"clients": 3}), Seed(7))
     with pytest.raises(ConfigError, match="has no layers with products to adapt"):
-        make_federation(ModelChoice("bilstm", 24, lora=2), corpus, Choice("uniform", {"clients": 3}), Seed(7))
+        make_federation(ModelConfig("bilstm", 24, lora=2), corpus, ComponentConfig("uniform", {"clients": 3}), Seed(7))

@@ -30,8 +30,8 @@ from motet.benchmark.table_figures import draw_table
 from motet.benchmark.table_metrics import Reading
 from motet.benchmark.time_estimate import Estimate, Pace, _seconds, estimated
 from motet.core.errors import ConfigError, RunError
-from motet.experiment.loop.metrics_log import Record, write_items, write_json
-from motet.experiment.recipe.run_config import Choice, CohortChoice, Config
+from motet.experiment.loop.metrics_log import MetricsLog, write_items, write_json
+from motet.experiment.recipe.run_config import CohortConfig, ComponentConfig, RunConfig
 from motet.report.benchmark_progress import GridLines
 from motet.tasks.sufficient_statistics import by_class, with_tallies
 from motet.transport.mailbox import Traffic
@@ -98,7 +98,11 @@ def test_cells_that_ask_for_the_same_run_share_it(suite: Suite) -> None:
 def test_only_takes_tables_rows_columns_and_globs(suite: Suite) -> None:
     assert paths(suite, only=["moved"]) == ["moved/FedOpt/α=1"]
     assert paths(suite, only=["methods/FedAvg"]) == ["methods/FedAvg/α=1", "methods/FedAvg/α=9"]
-    assert paths(suite, only=["methods/*/α=9"]) == ["methods/FedAvg/α=9", "methods/FedOpt/α=9", "methods/centralised/α=9"]
+    assert paths(suite, only=["methods/*/α=9"]) == [
+        "methods/FedAvg/α=9",
+        "methods/FedOpt/α=9",
+        "methods/centralised/α=9",
+    ]
     assert chosen(("a", "b", "c"), ["b"])
     assert not chosen(("a", "bb", "c"), ["b", "a/b"])
     with pytest.raises(ConfigError, match="no cell is left by nothing"):
@@ -114,7 +118,10 @@ def test_what_few_have_at_hand_is_run_on_request(suite: Suite) -> None:
     ("change", "says"),
     [
         (("tables:", "tabels:"), "has no tables"),
-        (("rows: {FedAvg: {algorithm: fedavg}, FedOpt", "rows: {FedOpt"), "claim 'FedOpt > FedAvg' names the row 'FedAvg'"),
+        (
+            ("rows: {FedAvg: {algorithm: fedavg}, FedOpt", "rows: {FedOpt"),
+            "claim 'FedOpt > FedAvg' names the row 'FedAvg'",
+        ),
         (("published: {FedOpt:", "published: {FedOtp:"), "published names the row 'FedOtp', .* Did you mean 'FedOpt'"),
         (
             ("{FedOpt: {α=1: 53.5}}", "{FedOpt: {α=2: 53.5}}"),
@@ -156,7 +163,9 @@ def test_a_claim_of_one_number_of_several_says_which() -> None:
     columns = "columns: {α=1: {shows: [accuracy, MB, rounds to 0.7]}}"
     with pytest.raises(ConfigError, match=r"'α=1', .* one of α=1 accuracy, α=1 MB, α=1 rounds to 0\.7, \*\."):
         suite_of("two", SUITE.replace(columns, f"{columns}\n    claims: [FedOpt/α=1 > FedOpt/α=1 MB]"))
-    made = suite_of("two", SUITE.replace(columns, f"{columns}\n    claims: [FedOpt/α=1 accuracy > */α=1 MB, '*/* ≥ FedOpt']"))
+    made = suite_of(
+        "two", SUITE.replace(columns, f"{columns}\n    claims: [FedOpt/α=1 accuracy > */α=1 MB, '*/* ≥ FedOpt']")
+    )
     assert len(made.table("moved").claims) == 2
 
 
@@ -217,7 +226,15 @@ def pretend(store: Store, name: str, score: float, items: np.ndarray, metric: st
     place = store.place(name)
     place.mkdir(parents=True)
     rows = [
-        {"round": r, "who": "server", "split": "global", "name": metric, "value": v, "seconds": r, "bytes": r * 1_000_000}
+        {
+            "round": r,
+            "who": "server",
+            "split": "global",
+            "name": metric,
+            "value": v,
+            "seconds": r,
+            "bytes": r * 1_000_000,
+        }
         for r, v in ((1, score / 2), (2, score))
     ]
     (place / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
@@ -240,7 +257,9 @@ def finished(tmp_path: Path) -> Benchmark:
     (tmp_path / "two.yaml").write_text(SUITE)
     made = open_benchmark(Asked(str(tmp_path / "two.yaml"), seeds=2), tmp_path / "out")
     for cell in made.cells:
-        right = {"fedopt": 80 if cell.seed == 42 else 78, "fedavg": 70, "centralised": 95}[cell.run.config.algorithm.type]
+        right = {"fedopt": 80 if cell.seed == 42 else 78, "fedavg": 70, "centralised": 95}[
+            cell.run.config.algorithm.type
+        ]
         if cell.row == "FedAvg" and cell.column == "α=9":
             if cell.seed == 43:
                 made.store.place(cell.run.name).mkdir(parents=True)
@@ -318,7 +337,7 @@ def test_a_picture_is_drawn_once_and_a_table_made_once_for_results_and_page(
     from matplotlib.figure import Figure
 
     from motet.benchmark import benchmark_folder as session
-    from motet.cli import bench
+    from motet.cli import executor
 
     drawn, made = [], []
     save, tables = Figure.savefig, session.told
@@ -327,13 +346,15 @@ def test_a_picture_is_drawn_once_and_a_table_made_once_for_results_and_page(
     page = tmp_path / "papers.md"
     page.write_text("<!-- motet bench two methods -->\n<!-- end -->\n<!-- motet bench two moved -->\n<!-- end -->\n")
     with pytest.raises(RunError, match="1 cells have no run"):
-        bench._tell(finished, page)
+        executor._tell(finished, page)
     assert sorted(p.name for p in (tmp_path / "figures").iterdir()) == ["two-methods.png", "two-moved.png"]
     assert len(drawn) == 2
     assert len(made) == 1
 
 
-def test_a_picture_has_every_number_of_its_table(finished: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_picture_has_every_number_of_its_table(
+    finished: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from matplotlib.figure import Figure
 
     kept: list[Any] = []
@@ -345,7 +366,9 @@ def test_a_picture_has_every_number_of_its_table(finished: Benchmark, tmp_path: 
     assert panel.get_title() == table.columns[0]
     drawn = {float(x) for line in panel.lines for x in line.get_xdata()}
     wanted = [table.entries[row][table.columns[0]] for row in (*table.rows, *table.bounds)]
-    assert {e.mean for e in wanted if e.mean is not None} | {e.published for e in wanted if e.published is not None} <= drawn
+    assert {e.mean for e in wanted if e.mean is not None} | {
+        e.published for e in wanted if e.published is not None
+    } <= drawn
     empty = {row: {c: Entry() for c in table.columns} for row in table.entries}
     assert not draw_table(replace(table, entries=empty), tmp_path / "none.png")
     assert not (tmp_path / "none.png").exists()
@@ -401,7 +424,9 @@ def test_runs_on_the_same_data_share_corpus_and_federation(suite: Suite, monkeyp
     monkeypatch.setattr(module, "read_corpus", lambda *a: read.append(a) or original(*a))
     runs = list(runs_of(cells_of(suite, [42, 43], device="cpu")).values())
     with Stock() as stock:
-        one, two = (stock.federation(r) for r in runs if r.config.seed == 42 and r.config.partition.options.get("alpha") == 1.0)
+        one, two = (
+            stock.federation(r) for r in runs if r.config.seed == 42 and r.config.partition.options.get("alpha") == 1.0
+        )
         assert one is two
         other = stock.federation(next(r for r in runs if r.config.seed == 43))
         assert other is not one
@@ -420,7 +445,7 @@ def test_clients_that_a_corpus_brings_are_counted(suite: Suite) -> None:
 
     def seconds(clients: int) -> float:
         cell = cells_of(suite, [42], only=["methods/FedAvg/α=1"], device="cpu")[0]
-        config = replace(cell.run.config, partition=Choice("natural"), cohort=CohortChoice(size=2))
+        config = replace(cell.run.config, partition=ComponentConfig("natural"), cohort=CohortConfig(size=2))
         return _seconds(config, Pace(step=1.0, memory=0, train=32_000, test=0, clients=clients)) - 1
 
     assert seconds(10) == 10 * seconds(100)
@@ -456,10 +481,10 @@ def test_a_toy_does_not_stand_beside_the_papers_numbers(tmp_path: Path, suite: S
 
 
 def test_a_fault_in_one_run_does_not_end_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    benches: list[tuple[str, Any]] = []
+    executors: list[tuple[str, Any]] = []
 
-    def broken(config: Config, place: Path, federation: Any, bench: Any, **_: Any) -> Any:
-        benches.append((config.algorithm.type, bench))
+    def broken(config: RunConfig, place: Path, federation: Any, executor: Any, **_: Any) -> Any:
+        executors.append((config.algorithm.type, executor))
         if config.algorithm.type == "fedopt":
             raise RuntimeError("two devices")
         write_json(place / "summary.json", {"seconds": 1.0, "headline": "accuracy", "final": {"accuracy": 0.5}})
@@ -470,9 +495,11 @@ def test_a_fault_in_one_run_does_not_end_the_others(tmp_path: Path, monkeypatch:
     store = Store(tmp_path)
     with Stock() as stock:
         carry_out(runs, store, stock, GridLines(Console(quiet=True)))
-    at = [kind for kind, _ in benches].index("fedopt")
-    assert 0 < at < len(benches) - 1
-    assert benches[at - 1][1] is benches[at][1] is not benches[at + 1][1], "jobs of the failed run may be left on its bench"
+    at = [kind for kind, _ in executors].index("fedopt")
+    assert 0 < at < len(executors) - 1
+    assert executors[at - 1][1] is executors[at][1] is not executors[at + 1][1], (
+        "jobs of the failed run may be left on its bench"
+    )
     failed = {run.config.algorithm.type: store.failure(name) for name, run in runs.items()}
     assert failed["fedavg"] is None and failed["centralised"] is None
     assert failed["fedopt"] is not None and "RuntimeError: two devices" in failed["fedopt"]
@@ -482,14 +509,20 @@ def test_a_fault_in_one_run_does_not_end_the_others(tmp_path: Path, monkeypatch:
 
 def test_how_a_run_ended_is_said_once_whoever_carried_it_out(tmp_path: Path) -> None:
     runs = runs_of(cells_of(suite_of("two", SUITE), [42], only=["methods/*/α=1"], device="cpu"))
-    store, estimate, screen = Store(tmp_path), Estimate(dict.fromkeys(runs, 10.0), jobs=1), Console(record=True, width=120)
+    store, estimate, screen = (
+        Store(tmp_path),
+        Estimate(dict.fromkeys(runs, 10.0), jobs=1),
+        Console(record=True, width=120),
+    )
     watch = GridLines(screen)
     watch.open(len(runs), 0)
     news = News(runs, store, estimate, watch)
     first, second, _ = runs
     for name in (first, second):
         store.place(name).mkdir(parents=True)
-    write_json(store.place(first) / "summary.json", {"seconds": 20.0, "headline": "accuracy", "final": {"accuracy": 0.5}})
+    write_json(
+        store.place(first) / "summary.json", {"seconds": 20.0, "headline": "accuracy", "final": {"accuracy": 0.5}}
+    )
     store.fail(second, "no room")
     news.tell()
     news.tell()
@@ -512,7 +545,7 @@ def test_how_a_run_ended_is_said_once_whoever_carried_it_out(tmp_path: Path) -> 
 )
 def test_best_is_least_where_less_is_better(shows: str, value: float, tmp_path: Path) -> None:
     rows = [("loss", 0.9), ("loss", 0.2), ("loss", 0.5), ("accuracy", 0.9), ("accuracy", 0.4)]
-    record = Record(tmp_path)
+    record = MetricsLog(tmp_path)
     for round, (name, found) in enumerate(rows, 1):
         record.add(round, "server", "global", {name: found}, Traffic())
     assert Reading(shows).value({"headline": "accuracy"}, tmp_path) == pytest.approx(value)
@@ -520,7 +553,7 @@ def test_best_is_least_where_less_is_better(shows: str, value: float, tmp_path: 
 
 def test_means_over_clients_are_no_clients(tmp_path: Path) -> None:
     """They are written each time the clients' own test sets are looked at."""
-    record = Record(tmp_path)
+    record = MetricsLog(tmp_path)
     record.add(1, "clients", "test", {"accuracy": 0.1}, Traffic())
     for who, value in (("clients", 0.6), ("a", 0.4), ("b", 0.8)):
         record.add(2, who, "test", {"accuracy": value}, Traffic())
@@ -539,7 +572,9 @@ def test_means_over_clients_are_no_clients(tmp_path: Path) -> None:
 )
 def test_what_no_run_will_have_is_said_before_anything_runs(shows: str, says: str, tmp_path: Path) -> None:
     text = SUITE.replace("α=1: {}, α=9", f"α=1: {{shows: {shows}}}, α=9")
-    benchmark = Benchmark(tmp_path, Asked("two", seeds=1, only=("methods/FedAvg/α=1",), device="cpu"), suite_of("two", text))
+    benchmark = Benchmark(
+        tmp_path, Asked("two", seeds=1, only=("methods/FedAvg/α=1",), device="cpu"), suite_of("two", text)
+    )
     with Stock() as stock, pytest.raises(ConfigError, match=says):
         estimated(benchmark.runs, stock, 1, benchmark.readings)
 
@@ -580,7 +615,9 @@ def test_an_f1_is_tested_as_the_f1_it_is(tmp_path: Path) -> None:
         said = says.get(cell.run.config.algorithm.type)
         if said is not None and not made.store.done(cell.run.name):
             rows = with_tallies(truth == said, by_class(truth, said, 2))
-            pretend(made.store, cell.run.name, f1_score(truth, said, average="macro", zero_division=0), rows, "f1_macro")
+            pretend(
+                made.store, cell.run.name, f1_score(truth, said, average="macro", zero_division=0), rows, "f1_macro"
+            )
     methods = made.tables()[0]
     other = methods.entries["FedAvg"]["α=1"]
     assert methods.entries["FedOpt"]["α=1"].best

@@ -18,17 +18,17 @@ from motet.core.work import Job
 from motet.datasets.corpus import Corpus
 from motet.experiment.build.builders import make_federation
 from motet.experiment.build.federation import Federation
-from motet.experiment.build.run_plan import Plan
+from motet.experiment.build.run_plan import RunPlan
 from motet.experiment.loop.run_loop import Running
-from motet.experiment.recipe.run_config import Choice
-from motet.learning.executors.packed_executor import Together
-from motet.learning.executors.process_executor import Workers
-from motet.learning.executors.serial_executor import Alone, Scratch
+from motet.experiment.recipe.run_config import ComponentConfig
+from motet.learning.executors.packed_executor import PackedExecutor
+from motet.learning.executors.process_executor import ProcessExecutor
+from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
 from motet.learning.jobs import Fit
 from motet.learning.solver import Solver
 from motet.learning.training.batch_order import bucketed, order_of
-from motet.models.load_model import ModelChoice
-from motet.report.progress import Silent
+from motet.models.load_model import ModelConfig
+from motet.report.progress import SilentProgress
 
 CPU = torch.device("cpu")
 SOLVER = Solver(optimizer="sgd", lr=0.05, batch=4, epochs=2, bucket=4)
@@ -60,7 +60,9 @@ def test_every_text_is_seen_once_an_epoch_and_steps_are_as_many_as_before(count:
 def test_the_wider_the_window_the_less_padding() -> None:
     lengths = skewed(2000)
     plain = Solver(batch=16).order(2000, np.random.default_rng(0))
-    spent = [padded(plain, lengths)] + [padded(drawn(Solver(batch=16, bucket=b), lengths), lengths) for b in (1, 4, 16, 125)]
+    spent = [padded(plain, lengths)] + [
+        padded(drawn(Solver(batch=16, bucket=b), lengths), lengths) for b in (1, 4, 16, 125)
+    ]
     assert spent[1:] == sorted(spent[1:], reverse=True)
     assert spent[3] < 0.65 * spent[0]
     assert spent[4] < 1.1 * lengths.sum()
@@ -116,11 +118,14 @@ def uneven() -> Federation:
     corpus = Corpus("own", "classification", {"text": texts, "label": ["yes", "no"] * 60}, 100)
     config = {"hidden_size": 16, "num_hidden_layers": 1, "intermediate_size": 24, **CALM}
     return make_federation(
-        ModelChoice("tiny", 48, config=config), corpus, Choice("quantity", {"clients": 4, "beta": 3.0}), Seed(7)
+        ModelConfig("tiny", 48, config=config),
+        corpus,
+        ComponentConfig("quantity", {"clients": 4, "beta": 3.0}),
+        Seed(7),
     )
 
 
-class Listening(Alone):
+class Listening(SerialExecutor):
     def __init__(self) -> None:
         super().__init__(CPU)
         self.jobs: list[Fit] = []
@@ -131,19 +136,19 @@ class Listening(Alone):
         super().submit(key, job)
 
 
-def ended(federation: Federation, bench: Any, algorithm: Any) -> list[Params]:
-    running = Running(Plan(federation, algorithm, 2), bench, None, Silent())
+def ended(federation: Federation, executor: Any, algorithm: Any) -> list[Params]:
+    running = Running(RunPlan(federation, algorithm, 2), executor, None, SilentProgress())
     running.play_rounds()
     return [running.model_params(), *(running.model_params(client) for client in federation.clients)]
 
 
 @pytest.mark.parametrize("algorithm", [fedavg(SOLVER), ditto(SOLVER)], ids=["fedavg", "ditto"])
 def test_one_by_one_in_workers_and_side_by_side_it_is_the_same_training(algorithm: Any, uneven: Federation) -> None:
-    alone = ended(uneven, Alone(CPU), algorithm)
-    packed = ended(uneven, Together(CPU, width=8, half=False), algorithm)
+    alone = ended(uneven, SerialExecutor(CPU), algorithm)
+    packed = ended(uneven, PackedExecutor(CPU, width=8, half=False), algorithm)
     models, features = {m.key: m for m, _ in uneven.readings}, {f.key: f for _, f in uneven.readings}
-    scratch = Scratch()
-    workers = Workers(2, models, features, scratch)
+    scratch = PrefixCache()
+    workers = ProcessExecutor(2, models, features, scratch)
     try:
         forked = ended(uneven, workers, algorithm)
     finally:
@@ -155,18 +160,18 @@ def test_one_by_one_in_workers_and_side_by_side_it_is_the_same_training(algorith
 
 
 def test_clients_of_a_round_share_the_pace_and_rounds_do_not(uneven: Federation) -> None:
-    bench = Listening()
-    ended(uneven, bench, fedavg(SOLVER))
-    paces = [{job.pace for job in bench.jobs[at : at + 4]} for at in (0, 4)]
+    executor = Listening()
+    ended(uneven, executor, fedavg(SOLVER))
+    paces = [{job.pace for job in executor.jobs[at : at + 4]} for at in (0, 4)]
     assert [len(p) for p in paces] == [1, 1]
     assert paces[0] != paces[1]
-    assert len({job.seed for job in bench.jobs}) == 8
+    assert len({job.seed for job in executor.jobs}) == 8
 
 
 def test_without_buckets_nothing_changes(uneven: Federation) -> None:
-    bench = Listening()
-    ended(uneven, bench, fedavg(replace(SOLVER, bucket=0)))
-    for job in bench.jobs:
+    executor = Listening()
+    ended(uneven, executor, fedavg(replace(SOLVER, bucket=0)))
+    for job in executor.jobs:
         assert job.pace is None
         plain = job.solver.order(len(job.examples), Seed(job.seed).of("order").numpy())
         assert [b.tolist() for b in order_of(job)] == [b.tolist() for b in plain]

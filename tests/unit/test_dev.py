@@ -19,11 +19,11 @@ from motet.datasets.toy_corpora import toy_classification
 from motet.experiment.build.builders import build_federation, make_federation
 from motet.experiment.build.federation import Federation
 from motet.experiment.commands.run_folder import load_config, perform
-from motet.experiment.loop.metrics_log import DEV_ITEMS, Record, read_items, read_record
+from motet.experiment.loop.metrics_log import DEV_ITEMS, MetricsLog, read_items, read_record
 from motet.experiment.loop.run_loop import Running
 from motet.experiment.loop.scores import best_round, chosen_by_dev
-from motet.experiment.recipe.run_config import Choice, Config
-from motet.models.load_model import ModelChoice
+from motet.experiment.recipe.run_config import ComponentConfig, RunConfig
+from motet.models.load_model import ModelConfig
 from motet.partitions.dev_split import with_dev
 from motet.partitions.partition import Partition, Shares
 from motet.partitions.public_split import with_public
@@ -38,9 +38,9 @@ TOP: dict[str, Any] = {
 }  # fmt: skip
 
 
-def config(**changes: Any) -> Config:
+def config(**changes: Any) -> RunConfig:
     given = {**TOP, **changes, "data": {**TOP["data"], **changes.pop("data", {})}}
-    return Config.of("dev", given)
+    return RunConfig.of("dev", given)
 
 
 def partition(sizes: list[int], phases: int = 1) -> Partition:
@@ -56,7 +56,10 @@ def test_a_share_of_the_training_rows_is_put_aside_and_nobody_is_emptied() -> No
     assert sorted([*made.train.rows, *made.dev]) == list(range(100))
     assert (made.train.sizes > 0).tolist() == [True, True, False, True, True]
     assert made.train.rows.tolist() == sorted(made.train.rows.tolist())  # each still has its own rows, and no other's
-    assert made.digest not in (with_dev(partition([40, 1, 0, 3, 56]), 0.2, Seed(2)).digest, partition([40, 1, 0, 3, 56]).digest)
+    assert made.digest not in (
+        with_dev(partition([40, 1, 0, 3, 56]), 0.2, Seed(2)).digest,
+        partition([40, 1, 0, 3, 56]).digest,
+    )
 
 
 def test_tiny_clients_have_their_part_in_it() -> None:
@@ -97,7 +100,7 @@ def test_nobody_trains_on_the_development_set_and_it_is_not_public() -> None:
 
 
 def test_grouped_texts_of_a_language_model_have_one_too() -> None:
-    made = build_federation(Config.of("lm", {"data": {"name": "toy-lm", "dev_share": 0.1, "public_share": 0.1}}))
+    made = build_federation(RunConfig.of("lm", {"data": {"name": "toy-lm", "dev_share": 0.1, "public_share": 0.1}}))
     site = made.site(made.clients[0])
     rows = [set(site.split(name).rows.tolist()) for name in ("train", "dev", "public", "global")]
     assert all(rows)
@@ -107,7 +110,7 @@ def test_grouped_texts_of_a_language_model_have_one_too() -> None:
 def test_where_nobody_has_two_rows_nothing_can_be_put_aside() -> None:
     corpus = toy_classification(train=8, test=8, authors=2)
     with pytest.raises(ConfigError, match="no client has more than one training row"):
-        make_federation(ModelChoice("tiny"), corpus, Choice("uniform", {"clients": 8}), Seed(1), dev=0.5)
+        make_federation(ModelConfig("tiny"), corpus, ComponentConfig("uniform", {"clients": 8}), Seed(1), dev=0.5)
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
@@ -127,13 +130,19 @@ def resumed(folder: Path) -> dict[str, Any]:
         ("fedavg", {"groups": [{"clients": 1}, {"clients": 2, "name": "two"}]}),
     ],
 )  # fmt: skip
-def test_whatever_the_algorithm_the_best_round_on_dev_is_told(algorithm: str, more: dict[str, Any], tmp_path: Path) -> None:
+def test_whatever_the_algorithm_the_best_round_on_dev_is_told(
+    algorithm: str, more: dict[str, Any], tmp_path: Path
+) -> None:
     done = perform(
         config(algorithm=algorithm, evaluation={"every": 2, "choose": "f1_weighted"}, **more), tmp_path / "run"
     ).summary
     rows = read_record(tmp_path / "run").rows
-    dev = {r["round"]: r["value"] for r in rows if (r["who"], r["split"], r["name"]) == ("server", "dev", "f1_weighted")}
-    test = {r["round"]: r["value"] for r in rows if (r["who"], r["split"], r["name"]) == ("server", "global", "accuracy")}
+    dev = {
+        r["round"]: r["value"] for r in rows if (r["who"], r["split"], r["name"]) == ("server", "dev", "f1_weighted")
+    }
+    test = {
+        r["round"]: r["value"] for r in rows if (r["who"], r["split"], r["name"]) == ("server", "global", "accuracy")
+    }
     best = max(dev, key=lambda r: (dev[r], -r))
     assert sorted(dev) == sorted(test) == [2, 3]
     assert done["dev_best"]["round"] == best
@@ -144,10 +153,12 @@ def test_whatever_the_algorithm_the_best_round_on_dev_is_told(algorithm: str, mo
 
 @pytest.mark.parametrize(("by", "best"), [(None, 1), ("accuracy", 1), ("f1_weighted", 3), ("loss", 2)])
 def test_any_metric_may_choose_and_of_losses_the_least(by: str | None, best: int) -> None:
-    record, seen = Record(None), {1: (0.5, 0.1, 0.9), 2: (0.4, 0.2, 0.3), 3: (0.5, 0.3, 0.8)}
+    record, seen = MetricsLog(None), {1: (0.5, 0.1, 0.9), 2: (0.4, 0.2, 0.3), 3: (0.5, 0.3, 0.8)}
     for index, values in seen.items():
         for split in ("dev", "global"):
-            record.add(index, "server", split, dict(zip(("accuracy", "f1_weighted", "loss"), values, strict=True)), Traffic())
+            record.add(
+                index, "server", split, dict(zip(("accuracy", "f1_weighted", "loss"), values, strict=True)), Traffic()
+            )
     chosen = chosen_by_dev(record, by or "accuracy")
     assert chosen is not None
     assert (chosen.round, chosen.test["loss"]) == (best, seen[best][2])
@@ -160,7 +171,10 @@ def test_what_the_task_does_not_measure_cannot_choose(tmp_path: Path) -> None:
 
 def test_items_of_the_chosen_round_are_kept_for_significance(tmp_path: Path) -> None:
     done = perform(config(solver={"lr": 0.5, "batch": 8, "optimizer": "sgd"}), tmp_path / "run").summary
-    for shows, score in (("dev-best accuracy", done["dev_best"]["test"]["accuracy"]), ("accuracy", done["final"]["accuracy"])):
+    for shows, score in (
+        ("dev-best accuracy", done["dev_best"]["test"]["accuracy"]),
+        ("accuracy", done["final"]["accuracy"]),
+    ):
         items, _ = Reading(shows).items(tmp_path / "run", 100 * score)
         assert items is not None and items.rows.mean() == pytest.approx(score)
 
@@ -178,7 +192,10 @@ def test_broken_off_while_looking_it_goes_on_to_the_same_rows(
     algorithm: str, when: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = config(
-        algorithm=algorithm, data={"public_share": 0.2}, evaluation={"by_client": True}, groups=[{"clients": 1}, {"clients": 2}]
+        algorithm=algorithm,
+        data={"public_share": 0.2},
+        evaluation={"by_client": True},
+        groups=[{"clients": 1}, {"clients": 2}],
     )
     whole = perform(asked, tmp_path / "whole").summary
     look = Running.look

@@ -25,23 +25,23 @@ from motet.core.errors import ConfigError, PrivacyError, RunError
 from motet.core.params import Params
 from motet.core.program import Algorithm, Round
 from motet.core.rng import Seed
-from motet.core.script import Remark, offers, play, under
-from motet.core.work import Failed, Job
+from motet.core.script import Note, client_methods, rewrite_sums, run_script
+from motet.core.work import Job, JobFailure
 from motet.datasets.corpus import Corpus
 from motet.experiment.build.builders import build_algorithm, build_federation, build_privacy, make_federation
 from motet.experiment.build.federation import Federation
-from motet.experiment.build.run_plan import Plan
+from motet.experiment.build.run_plan import RunPlan
 from motet.experiment.build.traffic_estimate import moved_in_a_round
 from motet.experiment.commands.dry_run import rehearse
 from motet.experiment.loop.run_loop import Running
 from motet.experiment.recipe.recipe_files import baseline_of, load_recipe
-from motet.experiment.recipe.run_config import Choice, Config, Evaluation
-from motet.learning.executors.serial_executor import Alone
-from motet.learning.jobs import Course, Fit, Infer
+from motet.experiment.recipe.run_config import ComponentConfig, EvaluationConfig, RunConfig
+from motet.learning.executors.serial_executor import SerialExecutor
+from motet.learning.jobs import Fit, Infer, LRHorizon
 from motet.learning.solver import Solver
-from motet.models.load_model import ModelChoice
+from motet.models.load_model import ModelConfig
 from motet.partitions.partition import Shares
-from motet.report.progress import Silent
+from motet.report.progress import SilentProgress
 from motet.report.weight_plots import draw_weights
 from motet.secure import SECURE
 from motet.transport.mailbox import Mailbox, Patience
@@ -65,23 +65,29 @@ def unlike() -> Federation:
         "data": {"name": "toy-classification", "limit": 128, "test_limit": 32, "public_share": 0.25},
         "model": {"name": "tiny", "max_tokens": 24, "config": {**SMALL, "num_hidden_layers": 1}},
     }
-    return build_federation(Config.of("unlike", {**top, "groups": groups}))
+    return build_federation(RunConfig.of("unlike", {**top, "groups": groups}))
 
 
 def begun(federation: Federation, algorithm: Algorithm, **plan: Any) -> Running:
-    return Running(Plan(federation, algorithm, 2, **plan), Alone(torch.device("cpu")), None, Silent())
+    return Running(
+        RunPlan(federation, algorithm, 2, **plan), SerialExecutor(torch.device("cpu")), None, SilentProgress()
+    )
 
 
 def first_round(federation: Federation, index: int = 0) -> Round:
-    return Round(index, 2, tuple(federation.clients), federation.seed.of("round", index), federation.server_context(index))
+    return Round(
+        index, 2, tuple(federation.clients), federation.seed.of("round", index), federation.server_context(index)
+    )
 
 
-def played(running: Running, remarks: list[Remark] | None = None, index: int = 0, mailbox: Mailbox | None = None) -> Running:
+def played(
+    running: Running, remarks: list[Note] | None = None, index: int = 0, mailbox: Mailbox | None = None
+) -> Running:
     federation = running.plan.federation
     rnd = first_round(federation, index)
     ask = (mailbox or running.mailbox).ask
     note = remarks.append if remarks is not None else lambda remark: None
-    running.state = play(running.plan.algorithm.round(running.state, rnd), ask, running.bench.run, note)
+    running.state = run_script(running.plan.algorithm.round(running.state, rnd), ask, running.executor.run, note)
     running.memories.settle()
     running.done = index + 1
     return running
@@ -95,7 +101,9 @@ def test_all_read_the_same_public_texts_each_with_its_own_tokenizer(unlike: Fede
     rows = [site.split("public").rows.tolist() for site in sites]
     assert all(r == rows[0] for r in rows)
     assert len(rows[0]) == 32
-    assert not set(rows[0]) & {row for client in unlike.clients for row in unlike.site(client).split("train").rows.tolist()}
+    assert not set(rows[0]) & {
+        row for client in unlike.clients for row in unlike.site(client).split("train").rows.tolist()
+    }
     cut = {site.model.tokenizer.tokenize("drizzle") == ["drizzle"] for site in sites}
     assert cut == {True, False}
 
@@ -116,8 +124,8 @@ def test_unlike_models_teach_one_another_and_no_parameter_travels(unlike: Federa
 def test_traffic_does_not_depend_on_the_models(corpus: Corpus) -> None:
     moved, sizes = [], []
     for width in (16, 64):
-        choice = ModelChoice("tiny", 24, config={**SMALL, "hidden_size": width})
-        made = make_federation(choice, corpus, Choice("uniform", {"clients": 2}), Seed(3), public=0.2)
+        choice = ModelConfig("tiny", 24, config={**SMALL, "hidden_size": width})
+        made = make_federation(choice, corpus, ComponentConfig("uniform", {"clients": 2}), Seed(3), public=0.2)
         traffic = played(begun(made, adafd(SOLVER))).mailbox.traffic
         moved.append((traffic.payload_up, traffic.payload_down))
         sizes.append(made.model.layout.size)
@@ -134,7 +142,7 @@ def test_clients_come_nearer_to_the_server_by_studying(federation: Federation) -
         said = []
         for params in (running.model_params(), running.model_params(federation.clients[0])):
             script = federation.server_context(1).infer(params, public)
-            said.append(play(script, running.mailbox.ask, running.bench.run)["logits"].softmax(-1))
+            said.append(run_script(script, running.mailbox.ask, running.executor.run)["logits"].softmax(-1))
         gaps.append(float((said[0] - said[1]).abs().mean()))
     assert gaps[1] < gaps[0]
 
@@ -153,7 +161,7 @@ def test_a_sum_is_all_that_the_server_needs(maker: Any, options: dict[str, Any],
     plain = Solver(optimizer="sgd", lr=0.1, batch=16)  # which does not make much of rounding
     read = played(begun(federation, maker(plain, **options)))
     summed = played(begun(federation, maker(plain, **options, exchange="sum")))
-    assert set(offers(summed.plan.algorithm).values()) == {"sum"}
+    assert set(client_methods(summed.plan.algorithm).values()) == {"sum"}
     assert torch.allclose(read.state.params.flat, summed.state.params.flat, atol=1e-5)
 
 
@@ -174,14 +182,14 @@ def test_under_masks_opinions_are_pooled_as_without(
     algorithm = adafd(SOLVER, weighting=weighting, beta=beta, exchange="sum")
     plain, hidden = begun(federation, algorithm), begun(federation, algorithm, secure=SECURE[protocol](range=16.0))
     played(plain)
-    script = under(hidden.plan.secure, hidden.plan.algorithm.round(hidden.state, first_round(federation)))
-    play(script, hidden.mailbox.ask, hidden.bench.run)
+    script = rewrite_sums(hidden.plan.secure, hidden.plan.algorithm.round(hidden.state, first_round(federation)))
+    run_script(script, hidden.mailbox.ask, hidden.executor.run)
     assert torch.allclose(seen[0].flat, seen[1].flat, atol=1e-4)
     assert seen[0].norm() > 0.1
 
 
 def test_a_client_that_decides_alone_is_said(federation: Federation) -> None:
-    remarks: list[Remark] = []
+    remarks: list[Note] = []
     played(begun(federation, adafd(SOLVER, beta=2000.0)), remarks)
     assert any("of the weight, and decides alone" in r.text for r in remarks)
     remarks.clear()
@@ -190,11 +198,14 @@ def test_a_client_that_decides_alone_is_said(federation: Federation) -> None:
 
 
 def test_what_cannot_be_pooled_privately_is_refused() -> None:
-    given = {"algorithm": {"type": "adafd", "exchange": "sum"}, "privacy": {"type": "central", "clip": 1.0, "noise": 1.0}}
-    config = Config.of("x", given)
+    given = {
+        "algorithm": {"type": "adafd", "exchange": "sum"},
+        "privacy": {"type": "central", "clip": 1.0, "noise": 1.0},
+    }
+    config = RunConfig.of("x", given)
     with pytest.raises(PrivacyError, match=r"weighs clients by their losses.*algorithm\.weighting=equal"):
         build_privacy(config, build_algorithm(config))
-    alike = Config.of("x", {**given, "algorithm": {**given["algorithm"], "weighting": "equal"}})
+    alike = RunConfig.of("x", {**given, "algorithm": {**given["algorithm"], "weighting": "equal"}})
     assert build_privacy(alike, build_algorithm(alike)) is not None
 
 
@@ -204,14 +215,16 @@ def test_a_language_model_that_cannot_be_asked_is_said_before_anybody_trains(mon
     top = {"data": {"name": "toy-classification", "limit": 40, "test_limit": 10, "public_share": 0.25}, "device": "cpu"}
     model = {"name": "tiny", "max_tokens": 24, "config": SMALL}
     asks = {"type": "adafd", "weighting": "llmwc", "llm": {"model": "some-model"}}
-    config = Config.of("told", {**top, "model": model, "partition": {"clients": 2}, "algorithm": asks})
+    config = RunConfig.of("told", {**top, "model": model, "partition": {"clients": 2}, "algorithm": asks})
     with pytest.raises(ConfigError, match="neither OPENAI_API_KEY nor OPENAI_BASE_URL"):
         rehearse(config, build_federation(config))
 
 
 def test_losses_too_large_for_beta_leave_the_least_of_them(federation: Federation) -> None:
     rule = Own(Exponential(beta=5.0))
-    assert shares(rule.weights({"a": Account(160.0, 1), "b": Account(200.0, 1)})[0]).tolist() == pytest.approx([1.0, 0.0])
+    assert shares(rule.weights({"a": Account(160.0, 1), "b": Account(200.0, 1)})[0]).tolist() == pytest.approx(
+        [1.0, 0.0]
+    )
     with pytest.raises(RunError, match=r"weights of all 4 clients are too small to be summed.*algorithm\.beta"):
         played(begun(federation, adafd(SOLVER, beta=2000.0, exchange="sum")))
 
@@ -305,21 +318,23 @@ def test_what_a_round_will_cost_is_what_it_costs(maker: Any, options: Any, codec
 def test_a_rehearsal_tells_the_traffic_of_opinions() -> None:
     top = {"data": {"name": "toy-classification", "limit": 40, "test_limit": 10, "public_share": 0.25}, "device": "cpu"}
     model = {"name": "tiny", "max_tokens": 24, "config": SMALL}
-    config = Config.of("told", {**top, "model": model, "partition": {"clients": 2}, "algorithm": "adafd"})
+    config = RunConfig.of("told", {**top, "model": model, "partition": {"clients": 2}, "algorithm": "adafd"})
     facts = rehearse(config, build_federation(config)).facts
-    assert facts["bytes a round"] == "0.3 kB down, 0.3 kB up"  # 2 clients, 10 texts, 4 classes of 4 bytes; up also 8 a client
+    assert (
+        facts["bytes a round"] == "0.3 kB down, 0.3 kB up"
+    )  # 2 clients, 10 texts, 4 classes of 4 bytes; up also 8 a client
 
 
 # ---- what goes wrong -------------------------------------------------------------------------------------------------
 
 
 class Spoiling:
-    """A bench on which training on certain rows fails."""
+    """A executor on which training on certain rows fails."""
 
     room = 1
 
     def __init__(self, rows: np.ndarray) -> None:
-        self.inner, self.rows, self.jobs = Alone(torch.device("cpu")), rows, list[Job]()
+        self.inner, self.rows, self.jobs = SerialExecutor(torch.device("cpu")), rows, list[Job]()
 
     @property
     def processed(self) -> int:
@@ -333,7 +348,7 @@ class Spoiling:
         self.jobs.append(job)
         if isinstance(job, Fit) and np.array_equal(job.examples.rows, self.rows):
             self.inner.waiting.popleft()
-            return [(key, Failed(RunError("training gave a loss of nan at step 1 of 2")))]
+            return [(key, JobFailure(RunError("training gave a loss of nan at step 1 of 2")))]
         return self.inner.ready()
 
     def run(self, job: Job) -> Any:
@@ -343,7 +358,7 @@ class Spoiling:
 
 
 class Overheating(Spoiling):
-    """A bench on which training on certain rows is so hot that it diverges by itself."""
+    """A executor on which training on certain rows is so hot that it diverges by itself."""
 
     def ready(self) -> Any:
         key, job = self.inner.waiting[0]
@@ -355,11 +370,13 @@ class Overheating(Spoiling):
 
 def test_a_client_whose_loss_is_no_number_is_left_out_and_that_is_said(federation: Federation) -> None:
     unlucky = federation.clients[1]
-    bench = Spoiling(federation.site(unlucky).split("train").rows)
-    remarks: list[Remark] = []
-    running = Running(Plan(federation, adafd(SOLVER), 2), bench, None, Silent())
+    executor = Spoiling(federation.site(unlucky).split("train").rows)
+    remarks: list[Note] = []
+    running = Running(RunPlan(federation, adafd(SOLVER), 2), executor, None, SilentProgress())
     played(running, remarks)
-    assert [r.text for r in remarks if r.text] == [f"round 1: {unlucky} is left out of the pool: its training loss is nan."]
+    assert [r.text for r in remarks if r.text] == [
+        f"round 1: {unlucky} is left out of the pool: its training loss is nan."
+    ]
     weights = {r.who: r.values["weight"] for r in remarks if r.about == "distillation"}
     assert unlucky not in weights
     assert len(weights) == 3
@@ -368,9 +385,9 @@ def test_a_client_whose_loss_is_no_number_is_left_out_and_that_is_said(federatio
 
 
 def test_one_that_cannot_learn_from_the_others_stays_as_it_was(federation: Federation) -> None:
-    bench = Spoiling(federation.server_site.split("public").rows)
-    remarks: list[Remark] = []
-    running = Running(Plan(federation, adafd(SOLVER), 2), bench, None, Silent())
+    executor = Spoiling(federation.server_site.split("public").rows)
+    remarks: list[Note] = []
+    running = Running(RunPlan(federation, adafd(SOLVER), 2), executor, None, SilentProgress())
     played(running, remarks)
     assert any("4 clients could not learn" in r.text for r in remarks)
     assert all(running.memories.get("adafd", client).finite() for client in federation.clients)
@@ -386,7 +403,7 @@ def test_a_client_without_texts_has_no_say_but_learns(exchange: Any, federation:
     parts[2] = parts[2][:0]
     poorer = replace(group, train=Shares.of(parts), partition=replace(group.partition, train=Shares.of(parts)))
     made = replace(federation, groups=(poorer,))
-    remarks: list[Remark] = []
+    remarks: list[Note] = []
     running = played(begun(made, adafd(SOLVER, exchange=exchange)), remarks)
     fresh = made.model.fresh.flat
     assert not torch.equal(running.memories.get("adafd", made.clients[2]).flat, fresh)
@@ -400,12 +417,14 @@ def test_a_training_that_really_diverges_leaves_its_client_out(exchange: Any, fe
     """As the others alone: those who are left are pooled as if there were nobody else."""
     unlucky, rest = federation.clients[1], [c for c in federation.clients if c != federation.clients[1]]
     rows = federation.site(unlucky).split("train").rows
-    running = Running(Plan(federation, adafd(SOLVER, exchange=exchange), 2), Overheating(rows), None, Silent())
-    remarks: list[Remark] = []
+    running = Running(
+        RunPlan(federation, adafd(SOLVER, exchange=exchange), 2), Overheating(rows), None, SilentProgress()
+    )
+    remarks: list[Note] = []
     played(running, remarks)
     without = begun(federation, adafd(SOLVER, exchange=exchange))
     rnd = Round(0, 2, tuple(rest), federation.seed.of("round", 0), federation.server_context(0))
-    state = play(without.plan.algorithm.round(without.state, rnd), without.mailbox.ask, without.bench.run)
+    state = run_script(without.plan.algorithm.round(without.state, rnd), without.mailbox.ask, without.executor.run)
     assert torch.allclose(running.state.params.flat, state.params.flat, atol=1e-6)
     said = f"round 1: {unlucky} is left out of the pool: its training loss is nan."
     assert [r.text for r in remarks if r.text] == [said if exchange == "gather" else LEFT_OUT]
@@ -416,11 +435,11 @@ def test_a_training_that_really_diverges_leaves_its_client_out(exchange: Any, fe
 def test_opinions_that_are_no_numbers_are_nobody_s(exchange: Any, federation: Federation) -> None:
     unlucky = federation.clients[2]
     running = begun(federation, adafd(SOLVER, exchange=exchange))
-    bench, asked, spoken = running.bench, running.bench.ready, list[Infer]()
+    executor, asked, spoken = running.executor, running.executor.ready, list[Infer]()
 
     def spoilt() -> Any:
         """Clients speak one after another: the third inference is the third client's."""
-        job = bench.waiting[0][1]  # type: ignore[attr-defined]
+        job = executor.waiting[0][1]  # type: ignore[attr-defined]
         ((key, answer),) = asked()
         if isinstance(job, Infer):
             spoken.append(job)
@@ -428,8 +447,8 @@ def test_opinions_that_are_no_numbers_are_nobody_s(exchange: Any, federation: Fe
         return [(key, answer)]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bench, "ready", spoilt)
-        remarks: list[Remark] = []
+        patch.setattr(executor, "ready", spoilt)
+        remarks: list[Note] = []
         played(running, remarks)
     assert len(spoken) == 4
     assert running.state.params.finite()
@@ -483,7 +502,7 @@ def test_a_client_that_never_says_its_opinions_is_not_pooled(exchange: Any, fede
     assert (0, gone, "did not answer") in mailbox.lost
     without = begun(federation, adafd(SOLVER, exchange=exchange))
     rnd = Round(0, 2, tuple(rest), federation.seed.of("round", 0), federation.server_context(0))
-    state = play(without.plan.algorithm.round(without.state, rnd), without.mailbox.ask, without.bench.run)
+    state = run_script(without.plan.algorithm.round(without.state, rnd), without.mailbox.ask, without.executor.run)
     assert torch.allclose(running.state.params.flat, state.params.flat, atol=1e-6)
 
 
@@ -491,24 +510,35 @@ def test_a_public_text_may_be_empty() -> None:
     words = ["good lovely", "bad awful", "", "fine happy", "poor sad", "great", "dull", "good", "bad", ""]
     columns = {"text": words, "label": ["yes", "no"] * 5}
     corpus = Corpus("own", "classification", columns, 8)
-    made = make_federation(ModelChoice("tiny", 24, config=SMALL), corpus, Choice("uniform", {"clients": 2}), Seed(3))
+    made = make_federation(
+        ModelConfig("tiny", 24, config=SMALL), corpus, ComponentConfig("uniform", {"clients": 2}), Seed(3)
+    )
     public = np.array([2, 9])
     opened = replace(made, groups=(replace(made.groups[0], public=public),), server=replace(made.server, public=public))
     running = played(begun(opened, adafd(SOLVER)))
     assert running.state.params.finite()
-    assert not torch.equal(running.state.params.flat, opened.model.fresh.flat)  # an empty text is judged, and learnt from
+    assert not torch.equal(
+        running.state.params.flat, opened.model.fresh.flat
+    )  # an empty text is judged, and learnt from
     assert running.mailbox.traffic.payload_up == 2 * (2 * 2 * 4 + 8)
 
 
 def test_without_public_texts_it_is_refused(corpus: Corpus) -> None:
-    made = make_federation(ModelChoice("tiny", 24, config=SMALL), corpus, Choice("uniform", {"clients": 2}), Seed(3))
+    made = make_federation(
+        ModelConfig("tiny", 24, config=SMALL), corpus, ComponentConfig("uniform", {"clients": 2}), Seed(3)
+    )
     with pytest.raises(ConfigError, match=r"needs public texts.*data.public_share=0\.2"):
         played(begun(made, adafd(SOLVER)))
 
 
 def test_other_tasks_are_refused() -> None:
-    top = {"data": {"name": "toy-regression", "limit": 40, "test_limit": 10, "public_share": 0.2}, "partition": {"clients": 2}}
-    made = build_federation(Config.of("numbers", {**top, "model": {"name": "tiny", "max_tokens": 24, "config": SMALL}}))
+    top = {
+        "data": {"name": "toy-regression", "limit": 40, "test_limit": 10, "public_share": 0.2},
+        "partition": {"clients": 2},
+    }
+    made = build_federation(
+        RunConfig.of("numbers", {**top, "model": {"name": "tiny", "max_tokens": 24, "config": SMALL}})
+    )
     with pytest.raises(ConfigError, match=r"classification and tagging\), not of regression"):
         played(begun(made, adafd(SOLVER)))
 
@@ -526,11 +556,18 @@ def test_the_least_of_the_epochs_means_counts() -> None:
 def test_the_released_code_begins_every_epoch_anew(federation: Federation) -> None:
     client = federation.clients[0]
     rows = federation.site(client).split("train").rows
-    bench = Spoiling(np.zeros(0))
-    played(Running(Plan(federation, adafd(replace(SOLVER, epochs=3), released_code=True), 1), bench, None, Silent()))
-    fits = [job for job in bench.jobs if isinstance(job, Fit) and np.array_equal(job.examples.rows, rows)]
+    executor = Spoiling(np.zeros(0))
+    played(
+        Running(
+            RunPlan(federation, adafd(replace(SOLVER, epochs=3), released_code=True), 1),
+            executor,
+            None,
+            SilentProgress(),
+        )
+    )
+    fits = [job for job in executor.jobs if isinstance(job, Fit) and np.array_equal(job.examples.rows, rows)]
     steps = SOLVER.count(len(rows)) // SOLVER.epochs
-    assert [(fit.solver.epochs, fit.course) for fit in fits] == [(1, Course(0, 3 * steps))] * 3
+    assert [(fit.solver.epochs, fit.course) for fit in fits] == [(1, LRHorizon(0, 3 * steps))] * 3
 
 
 def test_one_shot_is_one_shot(federation: Federation) -> None:
@@ -543,7 +580,7 @@ def test_one_shot_is_one_shot(federation: Federation) -> None:
 
 
 def test_a_rule_stands_in_for_a_language_model(federation: Federation) -> None:
-    remarks: list[Remark] = []
+    remarks: list[Note] = []
     played(begun(federation, adafd(SOLVER, weighting="llmwc")), remarks)
     assert any("weights by rule" in r.text for r in remarks)
 
@@ -562,8 +599,8 @@ def test_weights_are_recorded_and_even_out_with_beta(federation: Federation, rou
 
 
 def test_the_common_model_is_judged_on_every_client_s_own_texts(unlike: Federation, tmp_path: Path) -> None:
-    plan = Plan(unlike, adafd(SOLVER), 2, evaluation=Evaluation(by_client=True))
-    running = Running(plan, Alone(torch.device("cpu")), tmp_path, Silent())
+    plan = RunPlan(unlike, adafd(SOLVER), 2, evaluation=EvaluationConfig(by_client=True))
+    running = Running(plan, SerialExecutor(torch.device("cpu")), tmp_path, SilentProgress())
     running.play_rounds()
     rows = [r for r in running.record.rows if r["split"] == "common" and r["name"] == "accuracy" and r["round"] == 2]
     assert {r["who"] for r in rows} == {*unlike.clients, "server"}
@@ -571,7 +608,9 @@ def test_the_common_model_is_judged_on_every_client_s_own_texts(unlike: Federati
     sizes = [len(unlike.site(client).split("test")) for client in unlike.clients]
     mean = sum(found[c] * n for c, n in zip(unlike.clients, sizes, strict=True)) / sum(sizes)
     assert found["server"] == pytest.approx(mean)
-    scores, tallies = Reading("common accuracy").items(tmp_path, 100 * sum(found[c] for c in unlike.clients) / len(sizes))
+    scores, tallies = Reading("common accuracy").items(
+        tmp_path, 100 * sum(found[c] for c in unlike.clients) / len(sizes)
+    )
     assert scores is not None and np.array_equal(np.unique(scores.owners, return_counts=True)[1], sizes)
     assert tallies is not None and tallies.rows.shape == (sum(sizes), 3 * len(unlike.task.labels))
     assert draw_weights(running.record.rows, "weights", tmp_path / "weights.png")

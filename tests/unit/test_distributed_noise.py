@@ -18,19 +18,19 @@ from motet.codecs.skellam import COARSEST, FINEST, TAIL, Skellam
 from motet.core.errors import ConfigError, RunError
 from motet.core.params import Params
 from motet.core.rng import Seed
-from motet.core.script import play, under
+from motet.core.script import rewrite_sums, run_script
 from motet.core.weighted import Weighted
 from motet.experiment.build.builders import build_privacy, build_secure
 from motet.experiment.build.federation import Federation
-from motet.experiment.build.run_plan import Plan
+from motet.experiment.build.run_plan import RunPlan
 from motet.experiment.loop.run_loop import Running, run
-from motet.experiment.recipe.run_config import Config
-from motet.learning.executors.serial_executor import Alone
+from motet.experiment.recipe.run_config import RunConfig
+from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
 from motet.privacy import central, distributed
-from motet.privacy.accountant import Ledger
+from motet.privacy.accountant import PrivacyAccountant
 from motet.privacy.renyi import skellam
-from motet.report.progress import Silent
+from motet.report.progress import SilentProgress
 from motet.secure import SECURE, light_secagg, secagg, secagg_plus
 from motet.secure.prime_field import FIELD
 from motet.secure.protocol import SecureSum
@@ -49,8 +49,8 @@ def opened(given: dict[str, Weighted], private: Any, secure: SecureSum, lost: fr
     """The mean as the server reads it, some clients having been lost when they uploaded."""
     secure, program = replace(secure, noise=private.inside), Plainly(given)
     line = Line(host_for([program, private, secure]), lost=lambda client, stage: stage == "upload" and client in lost)
-    script = under(secure, under(private.sums(Seed(3), lambda members: None), program.round()))
-    return play(script, Mailbox(line, PATIENT).ask, lambda job: None)
+    script = rewrite_sums(secure, rewrite_sums(private.sums(Seed(3), lambda members: None), program.round()))
+    return run_script(script, Mailbox(line, PATIENT).ask, lambda job: None)
 
 
 def zeros(clients: int, size: int) -> dict[str, Weighted]:
@@ -146,7 +146,9 @@ def test_steps_too_coarse_for_so_many_numbers_are_refused_and_so_is_what_is_not_
 @pytest.mark.parametrize("modulus", [2**32, FIELD.prime])
 @pytest.mark.parametrize("noise", [1e-6, 0.5, 30.0])
 @pytest.mark.parametrize("clients", [3, 100, 5000])
-def test_the_largest_sum_and_its_noise_stay_on_their_side_of_half_the_modulus(clients: int, noise: float, modulus: int) -> None:
+def test_the_largest_sum_and_its_noise_stay_on_their_side_of_half_the_modulus(
+    clients: int, noise: float, modulus: int
+) -> None:
     fewest = clients // 2 + 1
     mechanism = Skellam(1.0, noise)
     grain = mechanism.grain(clients, fewest, modulus)
@@ -188,7 +190,7 @@ def divergence(variance: float, apart: int, order: int) -> float:
 
 
 def spent(private: Any, rounds: int, cohort: int = 10, clients: int = 10, secret: bool = False) -> float:
-    ledger = Ledger(private, clients, cohort, secret)
+    ledger = PrivacyAccountant(private, clients, cohort, secret)
     for _ in range(rounds):
         ledger.spend([f"c{k}" for k in range(cohort)])
     return ledger.epsilon()
@@ -213,27 +215,34 @@ def test_a_cohort_is_no_secret_from_the_server_that_draws_it() -> None:
     given = {"rounds": 50, "cohort": 10, "clients": 1000}
     private = distributed(1.0, 4.0)
     assert spent(private, secret=True, **given) == spent(private, secret=False, **given)
-    assert spent(central(1.0, 4.0), secret=True, **given) < spent(private, secret=True, **given)  # whom the model alone reaches
+    assert spent(central(1.0, 4.0), secret=True, **given) < spent(
+        private, secret=True, **given
+    )  # whom the model alone reaches
 
 
 # ---- in a run -----------------------------------------------------------------------------------------------------------
 
 
-def plan(federation: Federation, rounds: int, **options: Any) -> Plan:
+def plan(federation: Federation, rounds: int, **options: Any) -> RunPlan:
     private = distributed(clip=0.5, noise=2.0, seeded=True, **options)
-    return Plan(federation, fedavg(SOLVER), rounds, private=private, secure=secagg())
+    return RunPlan(federation, fedavg(SOLVER), rounds, private=private, secure=secagg())
 
 
 def test_a_run_shows_epsilon_and_stops_before_it_spends_more_than_its_budget(federation: Federation) -> None:
     two = spent(distributed(1.0, 2.0), 2)
-    result, running = run(plan(federation, 9, budget=two * 1.001), Alone(torch.device("cpu")))
+    result, running = run(plan(federation, 9, budget=two * 1.001), SerialExecutor(torch.device("cpu")))
     assert running.done == 2
     assert [value for _, value in result.record.curve("epsilon", split="privacy")][-1] == pytest.approx(two)
 
 
 def test_scores_are_not_noisy(federation: Federation) -> None:
-    running = Running(plan(federation, 1), Alone(torch.device("cpu")), None, Silent())
-    plain = Running(Plan(federation, fedavg(SOLVER), 1, secure=secagg()), Alone(torch.device("cpu")), None, Silent())
+    running = Running(plan(federation, 1), SerialExecutor(torch.device("cpu")), None, SilentProgress())
+    plain = Running(
+        RunPlan(federation, fedavg(SOLVER), 1, secure=secagg()),
+        SerialExecutor(torch.device("cpu")),
+        None,
+        SilentProgress(),
+    )
     assert running.look_at_mean("test") == pytest.approx(plain.look_at_mean("test"), abs=1e-6)
 
 
@@ -241,18 +250,18 @@ def test_scores_are_not_noisy(federation: Federation) -> None:
 def test_without_a_secure_sum_it_is_refused_and_with_any_it_is_not(protocol: str, federation: Federation) -> None:
     said = {"type": "distributed", "clip": 1.0, "noise": 1.0}
     with pytest.raises(ConfigError, match=r"secure.type is none; set secure.type=secagg"):
-        build_privacy(Config.of("r", {"privacy": said}), fedavg())
+        build_privacy(RunConfig.of("r", {"privacy": said}), fedavg())
     with pytest.raises(ConfigError, match=r"there is none; set secure.type=secagg"):
-        Plan(federation, fedavg(SOLVER), 1, private=distributed(1.0, 1.0))
-    config = Config.of("r", {"privacy": said, "secure": protocol})
+        RunPlan(federation, fedavg(SOLVER), 1, private=distributed(1.0, 1.0))
+    config = RunConfig.of("r", {"privacy": said, "secure": protocol})
     private, secure = build_privacy(config, fedavg()), build_secure(config, fedavg())
-    made = Plan(federation, fedavg(SOLVER), 1, private=private, secure=secure).secure
+    made = RunPlan(federation, fedavg(SOLVER), 1, private=private, secure=secure).secure
     assert made is not None
     assert made.noise == {"private.clipped": Skellam(1.0, 1.0)}
 
 
 def test_more_colluders_than_a_sum_can_bear_are_refused_before_anything_runs(federation: Federation) -> None:
     with pytest.raises(ConfigError, match=r"privacy.colluders is 0.9"):
-        Plan(federation, fedavg(SOLVER), 1, private=distributed(1.0, 1.0, colluders=0.9), secure=secagg()).check()
+        RunPlan(federation, fedavg(SOLVER), 1, private=distributed(1.0, 1.0, colluders=0.9), secure=secagg()).check()
     with pytest.raises(ConfigError, match=r"privacy.colluders is 1.5"):
         distributed(1.0, 1.0, colluders=1.5)

@@ -11,25 +11,25 @@ from motet.algorithms import fedavg
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.experiment.build.federation import Federation
-from motet.experiment.build.run_plan import Plan
+from motet.experiment.build.run_plan import RunPlan
 from motet.experiment.loop.run_loop import Running
-from motet.learning.executors.serial_executor import Alone
+from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
-from motet.report.progress import Silent
-from motet.transport.client_runtime import Host
+from motet.report.progress import SilentProgress
+from motet.transport.client_runtime import ClientRuntime
 from motet.transport.fault_injection import Faults, Faulty
 from motet.transport.in_process import InProcess
 from motet.transport.traffic_meter import Metered
-from motet.transport.wait_policy import Patience
+from motet.transport.wait_policy import WaitPolicy
 from motet.wire import format as pack
 
 SOLVER = Solver(optimizer="adamw", lr=0.01, batch=8)
 
 
-def run(federation: Federation, faults: Faults, patience: Patience = Patience(), seed: int = 1) -> Running:
-    plan = Plan(federation, fedavg(SOLVER), 3, patience=patience)
-    bench = Alone(torch.device("cpu"))
-    running = Running(plan, bench, None, Silent(), lambda host: Faulty(InProcess(host), faults, Seed(seed)))
+def run(federation: Federation, faults: Faults, patience: WaitPolicy = WaitPolicy(), seed: int = 1) -> Running:
+    plan = RunPlan(federation, fedavg(SOLVER), 3, patience=patience)
+    executor = SerialExecutor(torch.device("cpu"))
+    running = Running(plan, executor, None, SilentProgress(), lambda host: Faulty(InProcess(host), faults, Seed(seed)))
     running.play_rounds()
     return running
 
@@ -42,7 +42,7 @@ def test_repeated_and_shuffled_replies_change_nothing(federation: Federation, ro
 
 
 def test_lost_messages_are_lost_clients_and_the_same_ones_every_time(federation: Federation) -> None:
-    patience = Patience(quorum=0.25)
+    patience = WaitPolicy(quorum=0.25)
     first, second = (run(federation, Faults(loss=0.2), patience) for _ in range(2))
     assert first.mailbox.lost == second.mailbox.lost != []
     assert pack(first.state) == pack(second.state)
@@ -52,13 +52,13 @@ def test_lost_messages_are_lost_clients_and_the_same_ones_every_time(federation:
 
 def test_a_meter_counts_what_the_mailbox_counts(federation: Federation) -> None:
     meters: list[Metered] = []
-    plan = Plan(federation, fedavg(SOLVER), 2)
+    plan = RunPlan(federation, fedavg(SOLVER), 2)
 
-    def connect(host: Host) -> Metered:
+    def connect(host: ClientRuntime) -> Metered:
         meters.append(Metered(InProcess(host)))
         return meters[0]
 
-    running = Running(plan, Alone(torch.device("cpu")), None, Silent(), connect)
+    running = Running(plan, SerialExecutor(torch.device("cpu")), None, SilentProgress(), connect)
     running.play_rounds()
     told = meters[0].meters
     assert sum(m.bytes_up for m in told.values()) == running.mailbox.traffic.wire_up

@@ -10,20 +10,22 @@ from motet.core.rng import Seed
 from motet.datasets.load_corpus import DATASETS
 from motet.experiment.build.builders import build_task, vocabulary_texts
 from motet.experiment.build.builders import feature_cache as cache
-from motet.experiment.recipe.run_config import Choice
+from motet.experiment.recipe.run_config import ComponentConfig
 from motet.learning.data.features import Ragged
-from motet.models.load_model import ModelChoice, load_model
+from motet.models.load_model import ModelConfig, load_model
 
 TOYS = [name for name in DATASETS if name.startswith("toy-")]
 
 
 @pytest.mark.parametrize("name", TOYS)
-def test_features_from_disk_are_those_that_were_made(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_features_from_disk_are_those_that_were_made(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("MOTET_CACHE", str(tmp_path))
     monkeypatch.setattr(cache, "WORTH_IT", 1)
     corpus = DATASETS[name]()
-    task = build_task(Choice("auto"), corpus)
-    model = load_model(ModelChoice("tiny", 80), task.name, task.labels, lambda: vocabulary_texts(corpus), Seed(0))
+    task = build_task(ComponentConfig("auto"), corpus)
+    model = load_model(ModelConfig("tiny", 80), task.name, task.labels, lambda: vocabulary_texts(corpus), Seed(0))
     fresh = task.features(corpus, model, 80)
     first, second = (cache.cached_features(task, corpus, model, 80) for _ in range(2))
     assert len(list((tmp_path / "features").iterdir())) == 1

@@ -17,16 +17,16 @@ from motet.datasets.corpus import Corpus
 from motet.datasets.toy_corpora import toy_classification, toy_lm
 from motet.experiment.build.builders import make_federation
 from motet.experiment.build.federation import Federation
-from motet.experiment.recipe.run_config import Choice
+from motet.experiment.recipe.run_config import ComponentConfig
 from motet.learning.solver import Solver
-from motet.models.load_model import ModelChoice
+from motet.models.load_model import ModelConfig
 
 TOY = toy_classification(train=120, test=60, authors=6)
 
 
 def federation(type: str, corpus: Corpus = TOY, **options: Any) -> Federation:
     config = SMALL if corpus.task == "classification" else {"n_embd": 16, "n_layer": 1, "n_head": 2}
-    return make_federation(ModelChoice("tiny", 24, config=config), corpus, Choice(type, options), Seed(7))
+    return make_federation(ModelConfig("tiny", 24, config=config), corpus, ComponentConfig(type, options), Seed(7))
 
 
 def test_in_a_drift_a_client_meets_other_rows_later_and_none_twice() -> None:

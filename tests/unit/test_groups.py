@@ -14,17 +14,17 @@ from tests.sizes import SMALL
 
 from motet.algorithms import centralised, fedavg, isolated
 from motet.core.errors import ConfigError
-from motet.core.params import Params, common
+from motet.core.params import Params, common_params
 from motet.experiment.build.builders import build_federation
 from motet.experiment.build.federation import Federation, Medley
 from motet.experiment.build.run_plan import plan_of
 from motet.experiment.commands.dry_run import rehearse
 from motet.experiment.commands.run_folder import export_models, perform
 from motet.experiment.loop.run_loop import Running
-from motet.experiment.recipe.run_config import Config, Evaluation
-from motet.learning.executors.serial_executor import Alone
+from motet.experiment.recipe.run_config import EvaluationConfig, RunConfig
+from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
-from motet.report.progress import Silent
+from motet.report.progress import SilentProgress
 from motet.wire import format as pack
 
 SOLVER = Solver(lr=0.01, batch=8)
@@ -32,13 +32,18 @@ TINY = {"name": "tiny", "max_tokens": 24, "config": SMALL}
 SIZES = {"limit": 60, "test_limit": 24}
 
 
-def config(groups: list[dict[str, Any]], **more: Any) -> Config:
-    top = {"model": TINY, "transport": {"workers": 0}, "rounds": 2, "solver": {"lr": 0.01, "batch": 8, "optimizer": "adamw"}}
-    return Config.of("test", {**top, **more, "groups": groups})
+def config(groups: list[dict[str, Any]], **more: Any) -> RunConfig:
+    top = {
+        "model": TINY,
+        "transport": {"workers": 0},
+        "rounds": 2,
+        "solver": {"lr": 0.01, "batch": 8, "optimizer": "adamw"},
+    }
+    return RunConfig.of("test", {**top, **more, "groups": groups})
 
 
 @pytest.fixture(scope="module")
-def tasks() -> Config:
+def tasks() -> RunConfig:
     groups = [
         {"corpus": "toy-classification", "clients": 2, "data": SIZES},
         {"corpus": "toy-tagging", "clients": 1, "data": SIZES},
@@ -47,7 +52,7 @@ def tasks() -> Config:
 
 
 @pytest.fixture(scope="module")
-def mixed(tasks: Config) -> Federation:
+def mixed(tasks: RunConfig) -> Federation:
     return build_federation(tasks)
 
 
@@ -64,7 +69,9 @@ def unlike() -> Federation:
 
 
 def test_without_groups_a_federation_is_one_group() -> None:
-    alone = Config.of("test", {"model": TINY, "data": {"name": "toy-classification", **SIZES}, "partition": {"clients": 3}})
+    alone = RunConfig.of(
+        "test", {"model": TINY, "data": {"name": "toy-classification", **SIZES}, "partition": {"clients": 3}}
+    )
     federation = build_federation(alone)
     assert [g.name for g in federation.groups] == ["toy-classification"]
     assert list(federation.clients) == ["client-0", "client-1", "client-2"]
@@ -81,9 +88,13 @@ def test_a_group_has_what_the_top_level_has_unless_it_says_otherwise() -> None:
     first, second, third = made.groups
     assert (first.model, first.data, first.partition) == (made.model, made.data, made.partition)
     assert (second.model.name, second.model.max_tokens, second.model.config) == ("bilstm", 24, {})
-    assert (third.data.name, third.data.limit, third.data.text) == ("toy-lm", 50, None)  # another corpus has other columns
+    assert (third.data.name, third.data.limit, third.data.text) == (
+        "toy-lm",
+        50,
+        None,
+    )  # another corpus has other columns
     assert third.partition.options == {}
-    assert Config.of("test", made.plain()) == made
+    assert RunConfig.of("test", made.plain()) == made
 
 
 @pytest.mark.parametrize(
@@ -135,9 +146,9 @@ def test_a_client_that_is_in_no_group_is_said(mixed: Federation) -> None:
 
 def test_what_models_have_in_common_has_one_name_and_one_shape() -> None:
     a, b = Params.of({"x": torch.ones(2), "y": torch.zeros(3)}), Params.of({"x": torch.zeros(2), "y": torch.zeros(4)})
-    assert common([a, b]).layout.names == ("x",)
-    assert torch.equal(common([a, b]).flat, torch.ones(2))
-    assert a.without(common([a, b]).layout).layout.names == ("y",)
+    assert common_params([a, b]).layout.names == ("x",)
+    assert torch.equal(common_params([a, b]).flat, torch.ones(2))
+    assert a.without(common_params([a, b]).layout).layout.names == ("y",)
 
 
 def test_the_encoder_is_averaged_and_each_task_keeps_its_head(mixed: Federation, rounds: RunRounds) -> None:
@@ -179,7 +190,7 @@ def test_unlike_models_train_alone_and_the_server_s_centrally(unlike: Federation
     sizes = {c: alone.memories.get("isolated", c).layout.size for c in unlike.clients}
     assert len(set(sizes.values())) == 3
     assert alone.look()["accuracy"] >= 0
-    whole = rounds(unlike, centralised(SOLVER), 1, evaluation=Evaluation(items=True))
+    whole = rounds(unlike, centralised(SOLVER), 1, evaluation=EvaluationConfig(items=True))
     assert whole.state.params.layout == unlike.server.model.layout
     assert not whole.personal
     assert list(whole.look_at_clients()) == ["client-2"]  # the one that has the server's architecture
@@ -203,14 +214,14 @@ def test_no_union_is_there_for_several_corpora(mixed: Federation, rounds: RunRou
         rounds(mixed, centralised(SOLVER), 1)
 
 
-def test_a_rehearsal_tells_of_every_group(tasks: Config, mixed: Federation) -> None:
+def test_a_rehearsal_tells_of_every_group(tasks: RunConfig, mixed: Federation) -> None:
     facts = rehearse(tasks, mixed).facts
     assert "judged by f1" in facts["toy-tagging: task"]
     assert "layers 0-1" in facts["in common"]
     assert facts["clients"].startswith("3, 3 a round")
 
 
-def test_a_mixed_run_leaves_a_summary_of_each_group_and_every_client_s_model(tasks: Config, tmp_path: Path) -> None:
+def test_a_mixed_run_leaves_a_summary_of_each_group_and_every_client_s_model(tasks: RunConfig, tmp_path: Path) -> None:
     finished = perform(tasks, tmp_path / "run")
     said = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert [g["headline"] for g in said["groups"]] == ["accuracy", "f1"]
@@ -224,17 +235,17 @@ def test_a_mixed_run_leaves_a_summary_of_each_group_and_every_client_s_model(tas
     assert "BertForTokenClassification" in (tmp_path / "tagger" / "config.json").read_text()
 
 
-def test_a_mixed_run_goes_on_as_if_it_had_not_stopped(tasks: Config, tmp_path: Path) -> None:
+def test_a_mixed_run_goes_on_as_if_it_had_not_stopped(tasks: RunConfig, tmp_path: Path) -> None:
     federation = build_federation(tasks)
-    bench = Alone(torch.device("cpu"))
+    executor = SerialExecutor(torch.device("cpu"))
     (tmp_path / "whole").mkdir()
     (tmp_path / "parts").mkdir()
-    whole = Running(plan_of(tasks, federation), bench, tmp_path / "whole", Silent())
+    whole = Running(plan_of(tasks, federation), executor, tmp_path / "whole", SilentProgress())
     whole.play_rounds()
-    first = Running(plan_of(tasks, federation), bench, tmp_path / "parts", Silent())
+    first = Running(plan_of(tasks, federation), executor, tmp_path / "parts", SilentProgress())
     first.plan = replace(first.plan, rounds=1)
     first.play_rounds()
-    second = Running(plan_of(tasks, federation), bench, tmp_path / "parts", Silent())
+    second = Running(plan_of(tasks, federation), executor, tmp_path / "parts", SilentProgress())
     assert second.resume()
     assert second.done == 1
     second.play_rounds()

@@ -11,7 +11,7 @@ import torch
 from motet.core.params import Params
 from motet.core.script import Exchange
 from motet.core.weighted import RunningSum, Weighted
-from motet.experiment.loop.exchange_log import Interim
+from motet.experiment.loop.exchange_log import ExchangeLog
 from motet.transport.mailbox import Mailbox
 from motet.transport.requests import Reply, Request
 
@@ -30,10 +30,10 @@ class Echo:
     def close(self) -> None: ...
 
 
-def server(folder: Path) -> tuple[Interim, Echo, Mailbox]:
+def server(folder: Path) -> tuple[ExchangeLog, Echo, Mailbox]:
     post = Echo()
     mailbox = Mailbox(post)
-    return Interim(folder, mailbox), post, mailbox
+    return ExchangeLog(folder, mailbox), post, mailbox
 
 
 def question(step: int) -> Exchange:

@@ -10,13 +10,13 @@ from motet.algorithms import fedavg
 from motet.core.rng import Seed
 from motet.datasets.load_corpus import DATASETS
 from motet.experiment.build.builders import make_federation
-from motet.experiment.build.run_plan import Plan
+from motet.experiment.build.run_plan import RunPlan
 from motet.experiment.loop.metrics_log import read_items, write_items
 from motet.experiment.loop.run_loop import run
-from motet.experiment.recipe.run_config import Choice, Evaluation
-from motet.learning.context import Judgement
-from motet.learning.executors.serial_executor import Alone
-from motet.models.load_model import ModelChoice
+from motet.experiment.recipe.run_config import ComponentConfig, EvaluationConfig
+from motet.learning.context import EvaluationResult
+from motet.learning.executors.serial_executor import SerialExecutor
+from motet.models.load_model import ModelConfig
 from motet.tasks.sufficient_statistics import by_class, metric_of_tallies
 from motet.tasks.text_metrics import generation_scores, written_rows
 
@@ -24,17 +24,26 @@ SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "intermediate_size": 16}
 IS_A_MEAN = {"toy-classification", "toy-pairs", "toy-qa", "toy-seq2seq"}
 
 
-def judged(name: str) -> tuple[Judgement, int, str]:
+def judged(name: str) -> tuple[EvaluationResult, int, str]:
     corpus = DATASETS[name]().sample(24, 12, np.random.default_rng(0))
     config = SMALL if name not in ("toy-seq2seq", "toy-lm") else {}
-    options = {"toy-qa": {"question_tokens": 8}, "toy-seq2seq": {"target_tokens": 6, "beams": 1}, "toy-lm": {"group": False}}
-    choice = Choice("auto", options.get(name, {}))
-    made = make_federation(ModelChoice("tiny", 32, config=config), corpus, Choice("uniform", {"clients": 2}), Seed(3), choice)
-    work, bench = made.server_context(0).judge(made.model.fresh, "global", items=True), Alone(torch.device("cpu"))
+    options = {
+        "toy-qa": {"question_tokens": 8},
+        "toy-seq2seq": {"target_tokens": 6, "beams": 1},
+        "toy-lm": {"group": False},
+    }
+    choice = ComponentConfig("auto", options.get(name, {}))
+    made = make_federation(
+        ModelConfig("tiny", 32, config=config), corpus, ComponentConfig("uniform", {"clients": 2}), Seed(3), choice
+    )
+    work, executor = (
+        made.server_context(0).judge(made.model.fresh, "global", items=True),
+        SerialExecutor(torch.device("cpu")),
+    )
     try:
         job = next(work)
         while True:
-            job = work.send(bench.run(job))
+            job = work.send(executor.run(job))
     except StopIteration as end:
         return end.value, len(corpus) - corpus.train, made.task.headline
 
@@ -63,7 +72,10 @@ def test_metrics_follow_from_tallies_as_scikit_learn_defines_them(classes: int) 
     from sklearn import metrics
 
     rng = np.random.default_rng(classes)
-    truth, said = rng.integers(0, classes, 200), rng.integers(0, max(2, classes - 1), 200)  # one class may never be said
+    truth, said = (
+        rng.integers(0, classes, 200),
+        rng.integers(0, max(2, classes - 1), 200),
+    )  # one class may never be said
     said = np.where(rng.random(200) < 0.5, truth, said)
     means = by_class(truth, said, classes).mean(0, dtype=np.float64)
     expected = {
@@ -80,7 +92,11 @@ def test_metrics_follow_from_tallies_as_scikit_learn_defines_them(classes: int) 
 
 
 def test_a_corpus_bleu_follows_from_the_tallies_of_its_texts() -> None:
-    gold = ["a small cat sat on the old mat today", "the dog ran far away from the big house", "we all went home at ten"]
+    gold = [
+        "a small cat sat on the old mat today",
+        "the dog ran far away from the big house",
+        "we all went home at ten",
+    ]
     said = ["a small cat sat on the mat", "the dog ran far away from a big house now", "we all went home at ten"]
     rows = written_rows(said, gold)
     bleu = metric_of_tallies("bleu", rows.shape[1] - 1)
@@ -95,12 +111,12 @@ def test_what_tallies_do_not_tell_is_not_made_up() -> None:
     assert by_class(np.zeros(4, int), np.zeros(4, int), 1000).shape == (4, 0)
 
 
-def test_items_of_clients_are_kept_only_if_that_is_strategy_of(federation, bench) -> None:  # type: ignore[no-untyped-def]
-    kept, _ = run(Plan(federation, fedavg(), 1, evaluation=Evaluation(items=True)), bench)
+def test_items_of_clients_are_kept_only_if_that_is_strategy_of(federation, executor) -> None:  # type: ignore[no-untyped-def]
+    kept, _ = run(RunPlan(federation, fedavg(), 1, evaluation=EvaluationConfig(items=True)), executor)
     assert {len(items) for owner, items in kept.items.items() if owner} == set(federation.partition.test.sizes.tolist())
     own = np.mean([items[:, 0].mean() for owner, items in kept.items.items() if owner])
     assert own == pytest.approx(kept.clients_final["mean"], abs=1e-6)
-    plain, _ = run(Plan(federation, fedavg(), 1), bench)
+    plain, _ = run(RunPlan(federation, fedavg(), 1), executor)
     assert set(plain.items) == {""}
     assert plain.items[""][:, 0].mean() == pytest.approx(plain.final["accuracy"], abs=1e-6)
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from motet.learning.packed import packed_layers as twins
-from motet.learning.packed.packed_layers import Crowd, PackedLayerNorm, PackedLinear
+from motet.learning.packed.packed_layers import ClientAxis, PackedLayerNorm, PackedLinear
 
 SHAPES = [(1, 1, 8), (3, 37, 48), (2, 130, 384), (4, 64, 100)]
 
@@ -34,7 +34,7 @@ def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
     return found
 
 
-def packed(crowd: Crowd, kind: type[nn.Module], *sizes: int) -> Any:
+def packed(crowd: ClientAxis, kind: type[nn.Module], *sizes: int) -> Any:
     """A layer of `crowd.clients` clients with weights of their own."""
     made = kind(*sizes)
     made.crowd = crowd  # type: ignore[assignment]
@@ -84,10 +84,12 @@ def test_every_row_of_a_client_is_its_bias(kernels: ModuleType, shape: tuple[int
 
 
 @pytest.mark.parametrize("rows", [5, 1], ids=["rows of their own", "one row for all"])
-def test_a_layer_with_kernels_is_the_layer_without(kernels: ModuleType, monkeypatch: pytest.MonkeyPatch, rows: int) -> None:
+def test_a_layer_with_kernels_is_the_layer_without(
+    kernels: ModuleType, monkeypatch: pytest.MonkeyPatch, rows: int
+) -> None:
     """A norm whose rows two products and a sum read, in half precision: values and all gradients."""
     torch.manual_seed(1)
-    crowd = Crowd(3, 5)
+    crowd = ClientAxis(3, 5)
     norm, one, two = (
         packed(crowd, PackedLayerNorm, 48),
         packed(crowd, PackedLinear, 48, 24),
@@ -108,7 +110,9 @@ def test_a_layer_with_kernels_is_the_layer_without(kernels: ModuleType, monkeypa
         assert float((ours - theirs).norm() / theirs.norm()) < 0.03, "half precision, which the interpreter cuts off to"
 
 
-def test_without_a_compiler_torchs_operations_do(kernels: ModuleType, monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
+def test_without_a_compiler_torchs_operations_do(
+    kernels: ModuleType, monkeypatch: pytest.MonkeyPatch, caplog: Any
+) -> None:
     def broken(device: torch.device) -> None:
         raise FileNotFoundError("ptxas")
 
@@ -122,7 +126,7 @@ def test_without_a_compiler_torchs_operations_do(kernels: ModuleType, monkeypatc
 
 
 def test_what_several_products_read_is_rounded_once_and_anew_when_it_has_changed() -> None:
-    crowd, x = Crowd(2, 3), torch.randn(6, 8)
+    crowd, x = ClientAxis(2, 3), torch.randn(6, 8)
     first, second = packed(crowd, PackedLinear, 8, 4), packed(crowd, PackedLinear, 8, 4)
     with torch.autocast(x.device.type, torch.bfloat16):
         before = first(x)
@@ -140,7 +144,7 @@ def test_what_several_products_read_is_rounded_once_and_anew_when_it_has_changed
 
 
 def test_what_was_rounded_without_gradients_is_not_read_where_they_are_wanted() -> None:
-    crowd, x = Crowd(2, 3), torch.randn(6, 8, requires_grad=True)
+    crowd, x = ClientAxis(2, 3), torch.randn(6, 8, requires_grad=True)
     layer = packed(crowd, PackedLinear, 8, 4)
     with torch.autocast(x.device.type, torch.bfloat16):
         with torch.no_grad():

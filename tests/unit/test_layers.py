@@ -10,7 +10,7 @@ import torch
 import transformers as hf
 
 from motet.core.errors import ConfigError, LayoutError
-from motet.core.layers import Layers, described
+from motet.core.layers import Layers, describe_roles
 from motet.learning.modules.model import Model
 from motet.models.parameter_roles import anatomy_of
 
@@ -28,7 +28,11 @@ FAMILIES: dict[str, tuple[Any, str, str]] = {
         "embeddings, layers 0-2, head",
     ),
     "roberta": (hf.RobertaConfig(**BERT), "SequenceClassification", "embeddings, layers 0-2, head"),
-    "albert": (hf.AlbertConfig(**BERT, embedding_size=16), "SequenceClassification", "embeddings, layers 0-0, pooler, head"),
+    "albert": (
+        hf.AlbertConfig(**BERT, embedding_size=16),
+        "SequenceClassification",
+        "embeddings, layers 0-0, pooler, head",
+    ),
     "mpnet": (hf.MPNetConfig(**BERT), "SequenceClassification", "embeddings, layers 0-2, head"),
     "electra": (hf.ElectraConfig(**BERT, embedding_size=16), "SequenceClassification", "embeddings, layers 0-2, head"),
     "xlnet": (
@@ -85,7 +89,7 @@ def test_every_parameter_of_every_family_has_its_place(family: str) -> None:
     module = made(family)
     anatomy = anatomy_of(module)
     assert set(anatomy.parts) == {name for name, _ in module.named_parameters()}
-    assert described(anatomy.parts.values()) == FAMILIES[family][2]
+    assert describe_roles(anatomy.parts.values()) == FAMILIES[family][2]
 
 
 @pytest.mark.parametrize("family", FAMILIES)

@@ -10,9 +10,9 @@ from motet.core.params import Params
 from motet.core.script import Exchange, _Replies
 from motet.core.weighted import RunningSum, Weighted
 from motet.transport.mailbox import Mailbox
-from motet.transport.reorder_buffer import Waiting
+from motet.transport.reorder_buffer import ReorderBuffer
 from motet.transport.requests import Reply, Request
-from motet.transport.wait_policy import Patience
+from motet.transport.wait_policy import WaitPolicy
 from motet.wire import measure
 
 
@@ -44,7 +44,7 @@ def vectors(count: int = 5) -> dict[str, Weighted]:
 
 
 def asked(
-    answers: dict[str, Any], order: list[str], patience: Patience = Patience(), reads: str = "sum"
+    answers: dict[str, Any], order: list[str], patience: WaitPolicy = WaitPolicy(), reads: str = "sum"
 ) -> tuple[Any, Mailbox]:
     mailbox = Mailbox(Post(answers, order), patience)
     collector: Any = RunningSum if reads == "sum" else _Replies
@@ -73,7 +73,7 @@ def test_a_client_that_fails_ends_the_question_with_its_sentence() -> None:
 
 def test_a_client_that_fails_can_be_dropped_and_is_remembered() -> None:
     answers = {**vectors(3), "c1": "client c1 has no data"}
-    total, mailbox = asked(answers, ["c2", "c1", "c0"], Patience(quorum=0.6, on_error="drop"))
+    total, mailbox = asked(answers, ["c2", "c1", "c0"], WaitPolicy(quorum=0.6, on_error="drop"))
     assert total.weight == 1 + 3
     assert mailbox.lost == [(0, "c1", "client c1 has no data")]
 
@@ -81,11 +81,11 @@ def test_a_client_that_fails_can_be_dropped_and_is_remembered() -> None:
 def test_below_the_quorum_the_question_fails_with_a_reason() -> None:
     answers = {**vectors(3), "c1": "no data"}
     with pytest.raises(RunError, match=r"2 of 3 clients answered and 3 are needed. First failure: c1: no data"):
-        asked(answers, ["c0", "c1", "c2"], Patience(on_error="drop"))
+        asked(answers, ["c0", "c1", "c2"], WaitPolicy(on_error="drop"))
 
 
 def test_a_silent_client_is_waited_for_and_then_left_out() -> None:
-    total, mailbox = asked(vectors(3), ["c0", "c2"], Patience(quorum=0.5))
+    total, mailbox = asked(vectors(3), ["c0", "c2"], WaitPolicy(quorum=0.5))
     assert total.weight == 1 + 3
     assert mailbox.lost == [(0, "c1", "did not answer")]
 
@@ -100,9 +100,9 @@ def test_traffic_is_counted_to_the_byte() -> None:
 
 def test_patience_that_makes_no_sense_is_refused() -> None:
     with pytest.raises(ConfigError, match=r"patience\.quorum is 0"):
-        Patience(quorum=0)
+        WaitPolicy(quorum=0)
     with pytest.raises(ConfigError, match=r"patience\.timeout is -1"):
-        Patience(timeout=-1)
+        WaitPolicy(timeout=-1)
 
 
 # ---- what is not fit to be used ---------------------------------------------------------------------------------------
@@ -124,13 +124,22 @@ def spoilt(kind: str) -> Any:
     }[kind]
 
 
-KINDS = ["nan", "infinite", "another shape", "other names", "another precision", "negative weight", "endless weight", "no sum"]
+KINDS = [
+    "nan",
+    "infinite",
+    "another shape",
+    "other names",
+    "another precision",
+    "negative weight",
+    "endless weight",
+    "no sum",
+]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_an_unsound_reply_never_reaches_a_sum_and_is_counted(kind: str) -> None:
     answers = {**vectors(3), "c1": spoilt(kind)}
-    total, mailbox = asked(answers, ["c2", "c1", "c0"], Patience(quorum=0.6, on_error="drop"))
+    total, mailbox = asked(answers, ["c2", "c1", "c0"], WaitPolicy(quorum=0.6, on_error="drop"))
     clean, _ = asked({k: v for k, v in answers.items() if k != "c1"}, ["c0", "c2"])
     assert torch.equal(total.value.flat, clean.value.flat)
     assert total.weight == clean.weight
@@ -193,7 +202,7 @@ def question(answers: dict[str, Weighted], address: str = "p.m") -> Exchange:
 def test_an_eager_mailbox_goes_on_with_the_first_that_answer() -> None:
     answers = vectors(5)
     post = Prompt(answers, [["c3", "c1", "c4", "c0", "c2"]])
-    mailbox = Mailbox(post, Patience(quorum=0.6, eager=True))
+    mailbox = Mailbox(post, WaitPolicy(quorum=0.6, eager=True))
     total = mailbox.ask(question(answers))
     assert total.weight == 4 + 2 + 5
     assert sorted(client for _, client, _ in mailbox.lost) == ["c0", "c2"]
@@ -202,7 +211,7 @@ def test_an_eager_mailbox_goes_on_with_the_first_that_answer() -> None:
 def test_who_is_late_is_not_asked_again_and_counts_less_when_it_comes() -> None:
     answers = vectors(4)
     post = Prompt(answers, [["c0", "c1", "c2"], ["c3", "c0", "c1"]])
-    mailbox = Mailbox(post, Patience(quorum=0.75, eager=True, worth=0.5))
+    mailbox = Mailbox(post, WaitPolicy(quorum=0.75, eager=True, worth=0.5))
     assert mailbox.ask(question(answers)).weight == 1 + 2 + 3
     mailbox.round = 1
     late = mailbox.ask(question(answers))
@@ -215,7 +224,7 @@ def test_who_is_late_is_not_asked_again_and_counts_less_when_it_comes() -> None:
 def test_a_late_reply_counts_nothing_where_nothing_was_said_of_it() -> None:
     answers = vectors(2)
     post = Prompt(answers, [["c0"], ["late c1", "c0"]])
-    mailbox = Mailbox(post, Patience(quorum=0.5, eager=True))
+    mailbox = Mailbox(post, WaitPolicy(quorum=0.5, eager=True))
     mailbox.ask(question(answers))
     post.late = post.says("c1", answers["c1"])
     mailbox.round = 1
@@ -226,7 +235,7 @@ def test_a_late_reply_counts_nothing_where_nothing_was_said_of_it() -> None:
 def test_what_is_late_for_one_mailbox_is_not_lost_to_another_on_the_same_transport() -> None:
     answers = vectors(2)
     post = Prompt(answers, [["c0"], ["late c1", "c0"], []])
-    mailbox = Mailbox(post, Patience(quorum=0.5, eager=True, worth=1.0))
+    mailbox = Mailbox(post, WaitPolicy(quorum=0.5, eager=True, worth=1.0))
     survey = mailbox.beside()
     mailbox.ask(question(answers))
     post.late = post.says("c1", answers["c1"])
@@ -237,13 +246,13 @@ def test_what_is_late_for_one_mailbox_is_not_lost_to_another_on_the_same_transpo
 
 
 def test_a_question_ends_at_its_deadline() -> None:
-    mailbox = Mailbox(Silence(), Patience(quorum=0.5, deadline=1e-9))
+    mailbox = Mailbox(Silence(), WaitPolicy(quorum=0.5, deadline=1e-9))
     with pytest.raises(RunError, match="0 of 2 clients answered"):
         mailbox.ask(question(vectors(2)))
 
 
 def test_replies_that_wait_for_their_turn_do_not_fill_the_memory() -> None:
-    waiting = Waiting(budget=4 * 60)
+    waiting = ReorderBuffer(budget=4 * 60)
     for client, value in vectors(5).items():
         waiting.put((client, 0), Reply(1, client, value), 4 * 50)
     assert waiting.held <= 4 * 60

@@ -12,13 +12,13 @@ from tests.sums import PATIENT, Line, Plainly, host_for, mean, vectors
 
 from motet.core.errors import RunError
 from motet.core.params import Params
-from motet.core.script import play, under
+from motet.core.script import rewrite_sums, run_script
 from motet.core.weighted import Weighted
 from motet.secure import SECURE, light_secagg, secagg, secagg_plus
 from motet.secure.protocol import SecureSum
 from motet.transport.mailbox import Mailbox
 from motet.transport.requests import Reply
-from motet.transport.wait_policy import Patience
+from motet.transport.wait_policy import WaitPolicy
 
 FIVE = {
     "secagg": secagg(threshold=0.5),
@@ -44,12 +44,12 @@ class Lying(Line):
         return reply
 
 
-def opened(secure: SecureSum, stage: str, lie: Lie, patience: Patience = PATIENT) -> tuple[Weighted, Mailbox]:
+def opened(secure: SecureSum, stage: str, lie: Lie, patience: WaitPolicy = PATIENT) -> tuple[Weighted, Mailbox]:
     program = Plainly(vectors(5))
     line = Lying(host_for([program, secure], behind={"plainly": frozenset({"secure"})}))
     line.stage, line.lie = stage, lie
     mailbox = Mailbox(line, patience)
-    return play(under(secure, program.round()), mailbox.ask, lambda job: None), mailbox
+    return run_script(rewrite_sums(secure, program.round()), mailbox.ask, lambda job: None), mailbox
 
 
 def check(name: str, stage: str, lie: Lie) -> None:
@@ -64,7 +64,9 @@ def check(name: str, stage: str, lie: Lie) -> None:
 
 @every
 @pytest.mark.parametrize("stage", ["advertise", "share", "upload", "confirm", "reveal"])
-@pytest.mark.parametrize("value", [None, 7, "x", b"y", {"client-000": 3}, torch.zeros(3)], ids=lambda v: type(v).__name__)
+@pytest.mark.parametrize(
+    "value", [None, 7, "x", b"y", {"client-000": 3}, torch.zeros(3)], ids=lambda v: type(v).__name__
+)
 def test_nonsense_in_any_stage_is_one_clients_failure(name: str, stage: str, value: Any) -> None:
     if stage == "confirm" and isinstance(value, bytes):
         value = ()  # bytes are a signature, if a wrong one
@@ -74,7 +76,9 @@ def test_nonsense_in_any_stage_is_one_clients_failure(name: str, stage: str, val
 @every
 @pytest.mark.parametrize("kind", ["box", "mask"])
 @pytest.mark.parametrize("public", [b"", bytes(32), (1).to_bytes(32, "little")], ids=["empty", "zero", "one"])
-def test_keys_that_nobody_can_agree_with_do_not_keep_the_others_from_going_on(name: str, kind: str, public: bytes) -> None:
+def test_keys_that_nobody_can_agree_with_do_not_keep_the_others_from_going_on(
+    name: str, kind: str, public: bytes
+) -> None:
     check(name, "advertise", lambda hello: replace(hello, **{kind: public}))
 
 
@@ -124,4 +128,4 @@ def test_a_wrong_share_at_the_end_does_not_pass_for_a_sum(name: str) -> None:
 @pytest.mark.parametrize("name", [n for n in SECURE if n != "none"])
 def test_without_leave_to_go_on_the_run_ends_and_says_who_it_was(name: str) -> None:
     with pytest.raises(RunError, match=rf"{LIAR}'s part of a secure sum is not of the form"):
-        opened(SECURE[name](), "share", lambda _: None, Patience(on_error="fail"))
+        opened(SECURE[name](), "share", lambda _: None, WaitPolicy(on_error="fail"))

@@ -25,7 +25,7 @@ from motet.transport.requests import Reply, Request
 
 @dataclass(frozen=True)
 class Slowly:
-    """Work that waits for its bench, so that two requests are under way together."""
+    """Work that waits for its executor, so that two requests are under way together."""
 
     given: Mapping[ClientId, Weighted]
     name: str = "plainly"
@@ -37,7 +37,7 @@ class Slowly:
 
 
 class TwoAtOnce:
-    """A bench that begins a second work before it finishes the first."""
+    """A executor that begins a second work before it finishes the first."""
 
     room = 2
 
@@ -145,7 +145,8 @@ def test_clients_in_league_with_a_server_that_lies_open_two_lists_from_2t_minus_
             for which in (0, 1):
                 signed[which][client] = session.secrets.signer.sign(session.circle.statement(lists[which]))
         revealed = [
-            any(server.ask(c, "reveal", signed[which]).error is None for c in honest if c in signed[which]) for which in (0, 1)
+            any(server.ask(c, "reveal", signed[which]).error is None for c in honest if c in signed[which])
+            for which in (0, 1)
         ]
         seen.add(all(revealed))
     assert (True in seen) == both
@@ -208,7 +209,7 @@ def test_two_uploads_asked_for_at_once_do_not_share_a_mask(server: Server) -> No
     client = server.names[0]
     both = [server.request(client, "upload", Deliver(mail[client])) for _ in range(2)]
     server.host.programs["plainly"] = Slowly(server.given)
-    server.host.bench = TwoAtOnce()
+    server.host.executor = TwoAtOnce()
     replies = list(server.host.replies(iter(both)))
     assert sorted(r.error is None for r in replies) == [False, True]
 
@@ -225,7 +226,7 @@ def test_a_sum_begun_while_a_client_works_for_another_does_not_strip_its_upload_
         boxes = {c: server.value(c, "share", Introduce(hellos)) for c in server.names}
         parcels = {s: box[client] for s, box in boxes.items() if client in box}
         working = server.request(client, "upload", Deliver(parcels))
-    server.host.bench = TwoAtOnce()
+    server.host.executor = TwoAtOnce()
     begun = server.request(client, "advertise", "plainly.give")
     found = {r.id: r for r in server.host.replies(iter([working, begun]))}
     assert found[begun.id].error is None
@@ -283,7 +284,9 @@ def test_only_sums_are_performed_inside_a_sum(server: Server, address: str) -> N
         mail = {s: asked[s].value[names[0]] for s in names[1:]}
         asked[names[0]] = server.ask(names[0], "upload", Deliver(mail))
     assert asked[names[0]].value is None
-    assert "only what does can be performed" in str(asked[names[0]].error) or "not offered" in str(asked[names[0]].error)
+    assert "only what does can be performed" in str(asked[names[0]].error) or "not offered" in str(
+        asked[names[0]].error
+    )
 
 
 def test_a_client_shown_other_keys_than_its_own_stops(server: Server) -> None:
@@ -350,7 +353,10 @@ def test_a_sum_whose_noise_would_not_suffice_stays_closed() -> None:
         server = Server(replace(secure, noise=noise), clients=12)
         server.uploaded()
         session = server.host.secrets.get("secure", server.names[0])
-        seats, mine = {seat: client for client, seat in session.circle.seats.items()}, session.circle.seats[server.names[0]]
+        seats, mine = (
+            {seat: client for client, seat in session.circle.seats.items()},
+            session.circle.seats[server.names[0]],
+        )
         gone = {seats[(mine + k) % 12] for k in (3, 6, 9)}
         nine = tuple(c for c in server.names if c not in gone)
         if because:

@@ -8,24 +8,29 @@ import torch
 
 from motet.core.params import Params
 from motet.learning.executors.memory_budget import PACKS
-from motet.transport.client_state import Memories
+from motet.transport.client_state import ClientStates
 from motet.transport.spill_store import write_atomically
 
-PLACES = [(10**9, 0), (5000, 0), (5000, 10**9), (5000, 13000)]  # bytes as they are, and packed: all, some, the others packed
+PLACES = [
+    (10**9, 0),
+    (5000, 0),
+    (5000, 10**9),
+    (5000, 13000),
+]  # bytes as they are, and packed: all, some, the others packed
 
 
 def memory(value: float, size: int = 1000) -> Params:
     return Params.of({"w": torch.full((size,), value)})
 
 
-def value_of(memories: Memories, client: str) -> float | None:
+def value_of(memories: ClientStates, client: str) -> float | None:
     found = memories.get("p", client)
     return None if found is None else float(found.flat[0])
 
 
 @pytest.mark.parametrize(("budget", "room"), PLACES)
 def test_what_is_put_is_got_in_memory_packed_or_on_disk(budget: int, room: int, tmp_path: Path) -> None:
-    memories = Memories(tmp_path / "m", budget, room)
+    memories = ClientStates(tmp_path / "m", budget, room)
     for turn in range(3):
         for i in range(6):
             memories.put("p", f"c{i}", memory(10 * turn + i))
@@ -38,7 +43,7 @@ def test_what_is_put_is_got_in_memory_packed_or_on_disk(budget: int, room: int, 
 
 @pytest.mark.parametrize(("budget", "room"), PLACES)
 def test_a_round_that_did_not_end_leaves_no_trace(budget: int, room: int, tmp_path: Path) -> None:
-    memories = Memories(tmp_path / "m", budget, room)
+    memories = ClientStates(tmp_path / "m", budget, room)
     memories.put("p", "a", memory(1))
     memories.put("p", "b", memory(2))
     memories.settle()
@@ -51,7 +56,7 @@ def test_a_round_that_did_not_end_leaves_no_trace(budget: int, room: int, tmp_pa
 
 @pytest.mark.parametrize(("budget", "room"), PLACES)
 def test_what_was_saved_is_restored_and_later_files_are_swept(budget: int, room: int, tmp_path: Path) -> None:
-    memories = Memories(tmp_path / "m", budget, room)
+    memories = ClientStates(tmp_path / "m", budget, room)
     for i in range(4):
         memories.put("p", f"c{i}", memory(i))
     memories.settle()
@@ -60,7 +65,7 @@ def test_what_was_saved_is_restored_and_later_files_are_swept(budget: int, room:
         memories.put("p", f"c{i}", memory(100 + i))
     memories.settle()
     memories.save()  # written, but no checkpoint names them: the power fails here
-    again = Memories(tmp_path / "m", budget, room)
+    again = ClientStates(tmp_path / "m", budget, room)
     again.restore(files)
     assert [value_of(again, f"c{i}") for i in range(4)] == [0, 1, 2, 3]
     assert {p.name for p in (tmp_path / "m").iterdir()} == set(files.values())
@@ -70,7 +75,7 @@ def test_what_was_saved_is_restored_and_later_files_are_swept(budget: int, room:
 
 
 def test_nothing_is_written_while_the_host_has_room_and_old_pages_are_let_go(tmp_path: Path) -> None:
-    memories = Memories(tmp_path / "m", budget=5000, room=10**9)
+    memories = ClientStates(tmp_path / "m", budget=5000, room=10**9)
     held = []
     for turn in range(4):
         for i in range(6):
@@ -85,7 +90,7 @@ def test_nothing_is_written_while_the_host_has_room_and_old_pages_are_let_go(tmp
 
 
 def test_names_of_clients_may_be_anything(tmp_path: Path) -> None:
-    memories = Memories(tmp_path / "m", budget=1)
+    memories = ClientStates(tmp_path / "m", budget=1)
     names = ["../../etc", "a/b", "ü" * 300, "client one"]
     for i, name in enumerate(names):
         memories.put("p", name, memory(i))

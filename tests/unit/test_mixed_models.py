@@ -14,12 +14,21 @@ from motet.core.layers import Layers
 from motet.core.rng import Seed
 from motet.learning.modules.model import Model
 from motet.learning.objectives.atc_objectives import parts_of
-from motet.learning.packed.packed_model import Pack
-from motet.models.load_model import ModelChoice, load_model
+from motet.learning.packed.packed_model import PackedModel
+from motet.models.load_model import ModelConfig, load_model
 from motet.models.multitask import Mixed
 
-LABELS = {"classification": ("a", "b", "c"), "qa": ("start", "end"), "seq2seq": (), "tagging": ("O", "B-X"), "regression": ()}
-BATCH = {"input_ids": torch.tensor([[2, 5, 6, 3], [2, 7, 3, 0]]), "attention_mask": torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]])}
+LABELS = {
+    "classification": ("a", "b", "c"),
+    "qa": ("start", "end"),
+    "seq2seq": (),
+    "tagging": ("O", "B-X"),
+    "regression": (),
+}
+BATCH = {
+    "input_ids": torch.tensor([[2, 5, 6, 3], [2, 7, 3, 0]]),
+    "attention_mask": torch.tensor([[1, 1, 1, 1], [1, 1, 1, 0]]),
+}
 
 
 def texts() -> Iterator[str]:
@@ -27,7 +36,7 @@ def texts() -> Iterator[str]:
 
 
 def loaded(task: str, seed: int = 1) -> Model:
-    return load_model(ModelChoice("mixed:tiny", 32), task, LABELS[task], texts, Seed(seed))
+    return load_model(ModelConfig("mixed:tiny", 32), task, LABELS[task], texts, Seed(seed))
 
 
 def test_all_tasks_begin_with_the_same_backbone() -> None:
@@ -58,7 +67,10 @@ def test_the_head_for_masked_words_is_tied_to_nothing() -> None:
 
 
 def test_an_exported_model_says_the_same(tmp_path: Path) -> None:
-    for task, auto in (("classification", hf.AutoModelForSequenceClassification), ("qa", hf.AutoModelForQuestionAnswering)):
+    for task, auto in (
+        ("classification", hf.AutoModelForSequenceClassification),
+        ("qa", hf.AutoModelForQuestionAnswering),
+    ):
         module = loaded(task).module.eval()
         module.save_pretrained(tmp_path / task)  # type: ignore[operator]
         again = auto.from_pretrained(tmp_path / task).eval()
@@ -74,10 +86,10 @@ def test_an_exported_model_says_the_same(tmp_path: Path) -> None:
 
 def test_language_models_have_no_place_on_it() -> None:
     with pytest.raises(ConfigError, match="not for lm"):
-        load_model(ModelChoice("mixed:tiny", 32), "lm", (), texts, Seed(1))
+        load_model(ModelConfig("mixed:tiny", 32), "lm", (), texts, Seed(1))
 
 
 def test_a_model_that_is_only_its_task_is_refused_with_what_to_do() -> None:
-    plain = load_model(ModelChoice("tiny", 32), "classification", ("a", "b"), texts, Seed(1))
+    plain = load_model(ModelConfig("tiny", 32), "classification", ("a", "b"), texts, Seed(1))
     with pytest.raises(ConfigError, match="mixed:<encoder>"):
-        parts_of(Pack(plain, plain.module, torch.device("cpu")))
+        parts_of(PackedModel(plain, plain.module, torch.device("cpu")))

@@ -7,7 +7,7 @@ from transformers import BertModel
 
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
-from motet.models.load_model import ModelChoice, load_model
+from motet.models.load_model import ModelConfig, load_model
 from motet.models.tiny_models import tiny_config
 from motet.models.word_vocabulary import word_tokenizer
 
@@ -32,15 +32,17 @@ def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.mark.parametrize("place", ["models/small", "models/somebody/small"])
 def test_a_name_on_the_hub_is_found_in_a_folder_of_models(place: str, elsewhere: Path) -> None:
     save_model(elsewhere / place)
-    choice = ModelChoice(name="somebody/small", max_tokens=8)
+    choice = ModelConfig(name="somebody/small", max_tokens=8)
     model = load_model(choice, "classification", ("no", "yes"), lambda: TEXTS, Seed(0))
     assert model.module.config.hidden_size == WIDTH
 
 
 def test_the_folder_of_models_can_be_anywhere(elsewhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     save_model(elsewhere / "far" / "small")
-    choice = ModelChoice(name="somebody/small", max_tokens=8)
+    choice = ModelConfig(name="somebody/small", max_tokens=8)
     with pytest.raises(ConfigError, match="no directory here"):
         load_model(choice, "classification", ("no", "yes"), lambda: TEXTS, Seed(0))
     monkeypatch.setenv("MOTET_MODELS", str(elsewhere / "far"))
-    assert load_model(choice, "classification", ("no", "yes"), lambda: TEXTS, Seed(0)).module.config.hidden_size == WIDTH
+    assert (
+        load_model(choice, "classification", ("no", "yes"), lambda: TEXTS, Seed(0)).module.config.hidden_size == WIDTH
+    )

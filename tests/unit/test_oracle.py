@@ -92,7 +92,9 @@ def test_only_numbers_are_told_and_nobody_is_named(service: Any) -> None:
     asked = service(lambda n, body: (200, completion("1,1")))
     weighed()
     said = json.dumps(asked[0][2])
-    assert "client 1: training loss 0.4000, F1 0.8000, mean prediction entropy 0.5000 nats, training examples 100" in said
+    assert (
+        "client 1: training loss 0.4000, F1 0.8000, mean prediction entropy 0.5000 nats, training examples 100" in said
+    )
     assert "example.org" not in said
 
 
@@ -192,7 +194,9 @@ def test_a_key_is_used_without_its_line_end_and_never_shown(service: Any, monkey
 
 
 @pytest.mark.parametrize("key", ["sk very-secret", "sk-very-secr\u00e9t", "sk-very-\nsecret"])
-def test_a_key_that_is_none_is_said_before_anybody_trains_and_not_shown(key: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_key_that_is_none_is_said_before_anybody_trains_and_not_shown(
+    key: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", key)
     with pytest.raises(ConfigError, match="OPENAI_API_KEY has characters") as said:
         Oracle(Chat("some-model"), Own(Exponential())).ready()

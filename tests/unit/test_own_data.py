@@ -10,11 +10,11 @@ import pytest
 from motet.core.errors import ConfigError, DataError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.datasets.load_corpus import DataChoice, load_corpus
+from motet.datasets.load_corpus import DataConfig, load_corpus
 
 
 def loaded(path: Path, task: str | None = None, **choice: object) -> Corpus:
-    return load_corpus(DataChoice(path=str(path), **choice), Seed(0), task)  # type: ignore[arg-type]
+    return load_corpus(DataConfig(path=str(path), **choice), Seed(0), task)  # type: ignore[arg-type]
 
 
 def test_conll_columns_are_tagging(tmp_path: Path) -> None:
@@ -117,7 +117,7 @@ def test_the_columns_tell_the_task(header: str, row: str, task: str, tmp_path: P
 
 def test_a_table_with_semicolons_is_read_as_spreadsheets_write_it(tmp_path: Path) -> None:
     (tmp_path / "t.csv").write_text("text;label\none, two;a\nthree;b\n")
-    corpus = load_corpus(DataChoice(path=str(tmp_path / "t.csv"), test_share=0.5), Seed(0))
+    corpus = load_corpus(DataConfig(path=str(tmp_path / "t.csv"), test_share=0.5), Seed(0))
     assert sorted(corpus.column("text")) == ["one, two", "three"]
 
 
@@ -132,26 +132,29 @@ def test_a_dataset_in_the_hubs_form_is_read_from_its_folder(tmp_path: Path) -> N
     for split, rows in (("train", ["x,a", "y,b", "z,a"]), ("test", ["w,b"])):
         (tmp_path / "hub").mkdir(exist_ok=True)
         (tmp_path / "hub" / f"{split}.csv").write_text("\n".join(["sentence,kind", *rows]))
-    choice = DataChoice(name=str(tmp_path / "hub"), text="sentence", label="kind")
+    choice = DataConfig(name=str(tmp_path / "hub"), text="sentence", label="kind")
     corpus = load_corpus(choice, Seed(0))
     assert (corpus.train, len(corpus), corpus.task) == (3, 4, "classification")
     with pytest.raises(DataError, match="it has columns sentence, kind, and classification needs text, label"):
-        load_corpus(DataChoice(name=str(tmp_path / "hub")), Seed(0))
+        load_corpus(DataConfig(name=str(tmp_path / "hub")), Seed(0))
 
 
-def test_a_corpus_whose_files_are_not_here_says_where_it_looked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+def test_a_corpus_whose_files_are_not_here_says_where_it_looked(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MOTET_DATA", "elsewhere")
     with pytest.raises(
-        ConfigError, match=r"looked in elsewhere/20news, data/20news, \.data/20news\); put them there, or say .* data.path="
+        ConfigError,
+        match=r"looked in elsewhere/20news, data/20news, \.data/20news\); put them there, or say .* data.path=",
     ):
-        load_corpus(DataChoice(name="20news"), Seed(0))
+        load_corpus(DataConfig(name="20news"), Seed(0))
 
 
 def test_names_that_mean_nothing_are_refused() -> None:
     with pytest.raises(ConfigError, match=r"Motet has no column 'contxt'.*Did you mean 'context'"):
-        DataChoice(path="x.csv", columns={"contxt": "a"})
+        DataConfig(path="x.csv", columns={"contxt": "a"})
     with pytest.raises(ConfigError, match=r"data\.test_share is 1\.5"):
-        DataChoice(path="x.csv", test_share=1.5)
+        DataConfig(path="x.csv", test_share=1.5)
     with pytest.raises(ConfigError, match=r"there is no corpus '20new'\. Did you mean '20news'"):
-        load_corpus(DataChoice(name="20new"), Seed(0))
+        load_corpus(DataConfig(name="20new"), Seed(0))

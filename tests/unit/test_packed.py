@@ -18,20 +18,20 @@ from torch import nn
 from motet.core.errors import RunError
 from motet.core.params import Params
 from motet.core.rng import Seed
-from motet.core.work import Failed
+from motet.core.work import JobFailure
 from motet.datasets.corpus import Corpus
 from motet.experiment.build.builders import make_federation
-from motet.experiment.recipe.run_config import Choice
+from motet.experiment.recipe.run_config import ComponentConfig
 from motet.learning.data.features import Examples, Features, Ragged
-from motet.learning.executors.packed_executor import Together
-from motet.learning.executors.serial_executor import Alone
-from motet.learning.jobs import Fit, Fitted, Infer
+from motet.learning.executors.packed_executor import PackedExecutor
+from motet.learning.executors.serial_executor import SerialExecutor
+from motet.learning.jobs import Fit, FitResult, Infer
 from motet.learning.objectives.readouts import Logits
-from motet.learning.packed.device_dataset import Resident
-from motet.learning.packed.packed_model import Pack
+from motet.learning.packed.device_dataset import DeviceDataset
+from motet.learning.packed.packed_model import PackedModel
 from motet.learning.solver import Solver
-from motet.learning.training.optimizer import Optimiser
-from motet.models.load_model import ModelChoice
+from motet.learning.training.optimizer import PackedOptimizer
+from motet.models.load_model import ModelConfig
 
 CPU = torch.device("cpu")
 SGD = Solver(optimizer="sgd", lr=0.1, batch=4, epochs=2, clip=1.0, warmup=0.1, pull=0.1)
@@ -73,18 +73,19 @@ def alone(job: Fit) -> torch.Tensor:
 def jobs_of(case: Case, solver: Solver = SGD, sizes: tuple[int, ...] = (9, 4, 14, 1)) -> list[Fit]:
     model, features = case.model(), texts(case, sum(sizes))
     return [
-        Fit(model, model.fresh, examples, case.objective, solver, 5 + i) for i, examples in enumerate(shares(features, sizes))
+        Fit(model, model.fresh, examples, case.objective, solver, 5 + i)
+        for i, examples in enumerate(shares(features, sizes))
     ]
 
 
-def together(jobs: list[Fit], width: int = 8) -> tuple[dict[int, Any], Together]:
-    bench = Together(CPU, width=width, half=False)
+def together(jobs: list[Fit], width: int = 8) -> tuple[dict[int, Any], PackedExecutor]:
+    executor = PackedExecutor(CPU, width=width, half=False)
     for i, job in enumerate(jobs):
-        bench.submit(i, job)
+        executor.submit(i, job)
     found: dict[int, Any] = {}
-    while bench.waiting:
-        found |= dict(bench.ready())  # type: ignore[arg-type]
-    return found, bench
+    while executor.waiting:
+        found |= dict(executor.ready())  # type: ignore[arg-type]
+    return found, executor
 
 
 def gap(got: torch.Tensor, want: torch.Tensor, start: torch.Tensor) -> float:
@@ -94,26 +95,28 @@ def gap(got: torch.Tensor, want: torch.Tensor, start: torch.Tensor) -> float:
 @pytest.mark.parametrize("name", CASES)
 def test_clients_side_by_side_learn_what_each_learns_alone(name: str) -> None:
     jobs = jobs_of(CASES[name])
-    found, bench = together(jobs)
-    (used,) = bench.ways.values()
+    found, executor = together(jobs)
+    (used,) = executor.ways.values()
     assert used.way == ("vmap" if name in BY_VMAP else "twins"), used.why
     for i, job in enumerate(jobs):
-        assert isinstance(found[i], Fitted)
+        assert isinstance(found[i], FitResult)
         assert gap(found[i].params.flat, alone(job), job.start.flat) < 2e-5
 
 
-def test_a_model_without_twins_runs_one_by_one_and_says_so_once(corpus: Corpus, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_model_without_twins_runs_one_by_one_and_says_so_once(
+    corpus: Corpus, caplog: pytest.LogCaptureFixture
+) -> None:
     federation = make_federation(
-        ModelChoice("bilstm", 24, config={"dropout": 0.0}), corpus, Choice("uniform", {"clients": 3}), Seed(7)
+        ModelConfig("bilstm", 24, config={"dropout": 0.0}), corpus, ComponentConfig("uniform", {"clients": 3}), Seed(7)
     )
     sites = [federation.site(client) for client in federation.clients]
     jobs = [Fit(s.model, s.model.fresh, s.split("train"), s.task.objective, replace(SGD, pull=0.0), 5) for s in sites]
-    found, bench = together(jobs)
-    assert next(iter(bench.ways.values())).way == "plain"
+    found, executor = together(jobs)
+    assert next(iter(executor.ways.values())).way == "plain"
     (said,) = [r.getMessage() for r in caplog.records if "one by one" in r.getMessage()]
     assert "LSTM" in said
     for i, job in enumerate(jobs):
-        assert torch.allclose(found[i].params.flat, Alone(CPU).run(job).params.flat, atol=1e-6)
+        assert torch.allclose(found[i].params.flat, SerialExecutor(CPU).run(job).params.flat, atol=1e-6)
 
 
 def test_adamw_packs_too() -> None:
@@ -137,7 +140,7 @@ def test_weight_decay_and_momentum_pack_as_they_do_alone() -> None:
         jobs = jobs_of(CASES["Bert SequenceClassification"], changed)
         found, _ = together(jobs)
         for i, job in enumerate(jobs):
-            want = Alone(CPU).run(job).params.flat
+            want = SerialExecutor(CPU).run(job).params.flat
             assert gap(found[i].params.flat, want, job.start.flat) < 2e-3
 
 
@@ -153,7 +156,7 @@ def test_a_diverging_client_fails_alone() -> None:
     jobs = jobs_of(CASES["Bert SequenceClassification"])
     jobs[2] = replace(jobs[2], solver=replace(SGD, lr=1e30, clip=0.0, pull=0.0))
     found, _ = together(jobs)
-    assert isinstance(found[2], Failed)
+    assert isinstance(found[2], JobFailure)
     assert "lower solver.lr" in str(found[2].error)
     for i in (0, 1, 3):
         assert gap(found[i].params.flat, alone(jobs[i]), jobs[i].start.flat) < 2e-5
@@ -166,10 +169,10 @@ def test_frozen_parameters_are_held_once() -> None:
     for name, p in model.module.named_parameters():
         p.requires_grad_("layer.1" in name or "classifier" in name)
     jobs = [replace(j, model=model, start=model.fresh) for j in jobs]
-    found, bench = together(jobs)
+    found, executor = together(jobs)
     for i, job in enumerate(jobs):
         assert gap(found[i].params.flat, alone(job), job.start.flat) < 2e-5
-    (pack,) = [p for p in bench.packs.values() if p.way == "twins"]
+    (pack,) = [p for p in executor.packs.values() if p.way == "twins"]
     words = model.module.get_input_embeddings().weight  # type: ignore[operator]
     if pack.whole:
         assert pack.module.get_input_embeddings().weight is words  # type: ignore[operator]
@@ -180,8 +183,8 @@ def test_biases_alone_can_be_trained() -> None:
     for name, p in model.module.named_parameters():
         p.requires_grad_(name.endswith("bias"))
     jobs = [replace(j, model=model, start=model.fresh) for j in jobs_of(CASES["Bert SequenceClassification"])]
-    found, bench = together(jobs)
-    assert next(iter(bench.ways.values())).way == "twins"
+    found, executor = together(jobs)
+    assert next(iter(executor.ways.values())).way == "twins"
     for i, job in enumerate(jobs):
         assert gap(found[i].params.flat, alone(job), job.start.flat) < 2e-5
 
@@ -194,10 +197,10 @@ def test_a_pack_repeats_to_the_bit_and_whatever_order_its_jobs_come_in() -> None
 
 
 def test_answers_come_in_the_order_of_the_questions() -> None:
-    bench = Together(CPU, width=8, half=False)
+    executor = PackedExecutor(CPU, width=8, half=False)
     for i, job in enumerate(jobs_of(CASES["Bert SequenceClassification"])):
-        bench.submit(i, job)
-    assert [key for key, _ in bench.ready()] == [0, 1, 2, 3]
+        executor.submit(i, job)
+    assert [key for key, _ in executor.ready()] == [0, 1, 2, 3]
 
 
 def test_more_clients_than_fit_go_in_several_packs() -> None:
@@ -212,11 +215,13 @@ def test_personal_models_are_read_side_by_side(name: str) -> None:
     case = CASES[name]
     model, features = case.model(), texts(case, 30)
     rng = Seed(3).torch()
-    own = [Params(model.layout, model.fresh.flat + 0.01 * torch.randn(model.layout.size, generator=rng)) for _ in range(3)]
+    own = [
+        Params(model.layout, model.fresh.flat + 0.01 * torch.randn(model.layout.size, generator=rng)) for _ in range(3)
+    ]
     jobs = [Infer(model, own[i % 3], e, Logits()) for i, e in enumerate(shares(features, (9, 4, 12, 5)))]
     found, _ = together(jobs)  # type: ignore[arg-type]
     for i, job in enumerate(jobs):
-        want = Alone(CPU).run(job)
+        want = SerialExecutor(CPU).run(job)
         for column, values in want.items():
             assert torch.allclose(found[i][column], values, atol=1e-4), column
 
@@ -225,7 +230,7 @@ def test_texts_on_the_device_make_the_same_batches() -> None:
     for name in ("Bert TokenClassification", "XLNet SequenceClassification", "Bart ConditionalGeneration"):
         features = texts(CASES[name], 20)
         rows = np.array([3, 17, 0, 8])
-        resident = Resident(features, CPU)
+        resident = DeviceDataset(features, CPU)
         widths = resident.widths_of(rows)
         got, want = resident.batch(torch.from_numpy(rows), widths), features.batch(rows)
         assert got.keys() == want.keys()
@@ -238,7 +243,9 @@ def test_texts_on_the_device_make_the_same_batches() -> None:
 def test_a_teachers_columns_travel_with_their_rows() -> None:
     case = CASES["Bert SequenceClassification"]
     jobs = jobs_of(case)
-    taught = [replace(j, examples=replace(j.examples, extra={"labels": torch.arange(len(j.examples)) % 3})) for j in jobs]
+    taught = [
+        replace(j, examples=replace(j.examples, extra={"labels": torch.arange(len(j.examples)) % 3})) for j in jobs
+    ]
     found, _ = together(taught)
     for i, job in enumerate(taught):
         assert gap(found[i].params.flat, alone(job), job.start.flat) < 2e-5
@@ -257,9 +264,9 @@ def test_running_out_of_memory_halves_the_pack_and_loses_nothing(monkeypatch: py
     import motet.learning.executors.packed_executor as bench_file
 
     whole, tried = bench_file.fit, []
-    packs: list[weakref.ref[Pack]] = []
+    packs: list[weakref.ref[PackedModel]] = []
 
-    def tight(jobs: Any, pack: Pack, *rest: Any) -> Any:
+    def tight(jobs: Any, pack: PackedModel, *rest: Any) -> Any:
         tried.append(len(jobs))
         assert not any(early() for early in packs)  # those that were too wide have left the device
         ends = whole(jobs, pack, *rest)
@@ -295,18 +302,18 @@ class Writes:
 def test_a_model_that_writes_is_given_as_many_texts_as_there_is_room_for() -> None:
     case = CASES["Bert SequenceClassification"]
     model, features, writes = case.model(), texts(case, 9), Writes(room=3)
-    found = Together(CPU, half=False).run(Infer(model, model.fresh, Examples(features, np.arange(9)), writes))
+    found = PackedExecutor(CPU, half=False).run(Infer(model, model.fresh, Examples(features, np.arange(9)), writes))
     assert writes.tried == [9, 4, 2, 2, 2, 2, 1]
     assert torch.equal(found["first"], Examples(features, np.arange(9)).batch(np.arange(9))["input_ids"][:, 1])
     with pytest.raises(RunError, match=r"does not hold one text.*task\.beams"):
-        Together(CPU, half=False).run(Infer(model, model.fresh, Examples(features, np.arange(9)), Writes(room=0)))
+        PackedExecutor(CPU, half=False).run(Infer(model, model.fresh, Examples(features, np.arange(9)), Writes(room=0)))
 
 
 @pytest.mark.usefixtures("unswept")
 def test_a_bench_that_is_closed_leaves_the_device_at_once() -> None:
-    _, bench = together(jobs_of(CASES["Bert SequenceClassification"]))
-    (pack,) = map(weakref.ref, bench.packs.values())
-    bench.close()
+    _, executor = together(jobs_of(CASES["Bert SequenceClassification"]))
+    (pack,) = map(weakref.ref, executor.packs.values())
+    executor.close()
     assert pack() is None
 
 
@@ -335,12 +342,12 @@ class Keys:
         self.found = [key for key in self.found if not stale(key)]
 
 
-def keys_of(bench: Together, jobs: list[Fit]) -> set[Any]:
-    bench.tape = keys = Keys()  # type: ignore[assignment]
+def keys_of(executor: PackedExecutor, jobs: list[Fit]) -> set[Any]:
+    executor.tape = keys = Keys()  # type: ignore[assignment]
     for i, job in enumerate(jobs):
-        bench.submit(i, job)
-    while bench.waiting:
-        bench.ready()
+        executor.submit(i, job)
+    while executor.waiting:
+        executor.ready()
     return set(keys.found)
 
 
@@ -357,13 +364,13 @@ def test_a_client_that_has_finished_reads_a_text_that_fits() -> None:
         Fit(model, model.fresh, part, case.objective, Solver(optimizer="sgd", lr=0.1, batch=1), i)
         for i, part in enumerate(parts)
     ]
-    bench = Together(CPU, width=32, half=False)
-    bench.tape = Keys()  # type: ignore[assignment]
+    executor = PackedExecutor(CPU, width=32, half=False)
+    executor.tape = Keys()  # type: ignore[assignment]
     for i, job in enumerate(jobs):
-        bench.submit(i, job)
-    found: dict[Any, Any] = dict(bench.ready())
+        executor.submit(i, job)
+    found: dict[Any, Any] = dict(executor.ready())
     for i in (0, 1, long):
-        want = Alone(CPU).run(jobs[i]).params.flat
+        want = SerialExecutor(CPU).run(jobs[i]).params.flat
         assert gap(found[i].params.flat, want, model.fresh.flat) < 1e-4
 
 
@@ -371,16 +378,16 @@ def test_what_has_moved_is_let_go() -> None:
     """Wider packs need longer vectors: neither recordings nor optimisers of the old ones are kept."""
     case = CASES["Bert SequenceClassification"]
     model, features = case.model(), texts(case, 24)
-    bench = Together(CPU, width=32, half=False)
-    bench.tape = keys = Keys()  # type: ignore[assignment]
+    executor = PackedExecutor(CPU, width=32, half=False)
+    executor.tape = keys = Keys()  # type: ignore[assignment]
     for sizes in ((8, 8), (8, 8, 8)):
         for i, part in enumerate(shares(features, sizes)):
-            bench.submit(i, Fit(model, model.fresh, part, case.objective, Solver(batch=4), i))
-        while bench.waiting:
-            bench.ready()
-    (pack,) = (pack for (_, _, packed), pack in bench.packs.items() if packed)
+            executor.submit(i, Fit(model, model.fresh, part, case.objective, Solver(batch=4), i))
+        while executor.waiting:
+            executor.ready()
+    (pack,) = (pack for (_, _, packed), pack in executor.packs.items() if packed)
     assert {key[1] for key in keys.found} == {pack.generation}
-    assert {kept.generation for kept in pack.kept.values() if isinstance(kept, Optimiser)} == {pack.generation}
+    assert {kept.generation for kept in pack.kept.values() if isinstance(kept, PackedOptimizer)} == {pack.generation}
 
 
 def test_steps_on_other_texts_or_in_smaller_batches_are_other_recordings() -> None:
@@ -388,11 +395,11 @@ def test_steps_on_other_texts_or_in_smaller_batches_are_other_recordings() -> No
     case = CASES["Bert SequenceClassification"]
     model, first, second = case.model(), texts(case, 16), replace(texts(case, 16), key="others")
     many, few = (8, 8), (3, 3)
-    bench = Together(CPU, width=8, half=False)
+    executor = PackedExecutor(CPU, width=8, half=False)
 
     def recorded(features: Any, sizes: tuple[int, ...]) -> set[Any]:
         parts = enumerate(shares(features, sizes))
-        return keys_of(bench, [Fit(model, model.fresh, part, case.objective, SGD, 5 + i) for i, part in parts])
+        return keys_of(executor, [Fit(model, model.fresh, part, case.objective, SGD, 5 + i) for i, part in parts])
 
     for _ in range(2):  # buffers are made in the first turn, and stay
         by = [recorded(first, many), recorded(second, many), recorded(first, few)]
@@ -406,11 +413,11 @@ def test_the_same_steps_are_recorded_once_and_another_optimiser_s_apart() -> Non
     """With a proximal term too, whose anchors need a place of their own: what moves them must not outlive the first fit."""
     case = CASES["Bert SequenceClassification"]
     model, features = case.model(), texts(case, 16)
-    bench = Together(CPU, width=8, half=False)
+    executor = PackedExecutor(CPU, width=8, half=False)
 
     def recorded(solver: Solver) -> set[Any]:
         parts = enumerate(shares(features, (8, 8)))
-        return keys_of(bench, [Fit(model, model.fresh, part, case.objective, solver, 5 + i) for i, part in parts])
+        return keys_of(executor, [Fit(model, model.fresh, part, case.objective, solver, 5 + i) for i, part in parts])
 
     plain = recorded(replace(SGD, pull=0.0))
     pulled = [recorded(SGD) for _ in range(3)]
@@ -430,7 +437,7 @@ def test_attention_under_a_mask_is_not_left_to_cudnn(monkeypatch: pytest.MonkeyP
     before = torch.backends.cuda.cudnn_sdp_enabled()
     torch.backends.cuda.enable_cudnn_sdp(True)
     try:
-        pack = Pack(model, model.module, torch.device("cpu"), "twins")
+        pack = PackedModel(model, model.module, torch.device("cpu"), "twins")
         pack(features.batch(np.arange(8)))
         assert torch.backends.cuda.cudnn_sdp_enabled()
     finally:
@@ -445,7 +452,7 @@ def test_where_words_are_stays_or_is_another_recording(way: Any, monkeypatch: py
     monkeypatch.setattr("motet.learning.packed.packed_model._ROUND", 8)
     case = CASES["Bert SequenceClassification"]
     model, some = case.model(), np.arange(3, 30)
-    pack = Pack(model, model.module, CPU, way)
+    pack = PackedModel(model, model.module, CPU, way)
     assert pack.words is not None
     pack.seat([model.fresh], [some])
     places, generation = pack.words.places, pack.generation

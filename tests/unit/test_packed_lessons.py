@@ -17,20 +17,20 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from motet.experiment.build.federation import Federation
 from motet.learning.data.features import Examples, Ragged
-from motet.learning.executors.packed_executor import Together
-from motet.learning.executors.process_executor import Workers
-from motet.learning.executors.serial_executor import Alone, Scratch
-from motet.learning.jobs import Beside, Course, Fit, Fitted
+from motet.learning.executors.packed_executor import PackedExecutor
+from motet.learning.executors.process_executor import ProcessExecutor
+from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
+from motet.learning.jobs import ExtraExamples, Fit, FitResult, LRHorizon
 from motet.learning.modules.model import Model
 from motet.learning.objectives.supervised import IGNORED
 from motet.learning.packed.device_columns import asked
-from motet.learning.packed.device_dataset import Resident
-from motet.learning.packed.packed_model import Pack
-from motet.learning.packed.packing_mode import Found
+from motet.learning.packed.device_dataset import DeviceDataset
+from motet.learning.packed.packed_model import PackedModel
+from motet.learning.packed.packing_mode import PackingChoice
 from motet.learning.solver import Solver
 from motet.learning.training.batch_order import order_of
 from motet.learning.training.fit import Training
-from motet.learning.training.step_schedule import DeviceSlate
+from motet.learning.training.step_schedule import DeviceSchedule
 from motet.models.encoder_decoder import from_nothing
 from motet.models.multitask import Mixed
 from motet.wire.format import frame, from_buffer, raw, split, unframe
@@ -48,18 +48,23 @@ def readers() -> Federation:
 @pytest.mark.parametrize("solver", [SGD, Solver(lr=1e-3, batch=4, weight_decay=0.1)], ids=["sgd", "adamw"])
 def test_side_by_side_they_teach_what_they_teach_alone(kind: str, solver: Solver, readers: Federation) -> None:
     """Over two trainings, of which the second goes on with what the first's optimiser remembers."""
-    benches: list[Callable[[list[Fit]], list[Any]]] = [
-        lambda jobs: [Alone(CPU).run(job) for job in jobs],
+    executors: list[Callable[[list[Fit]], list[Any]]] = [
+        lambda jobs: [SerialExecutor(CPU).run(job) for job in jobs],
         lambda jobs: [found for _, found in sorted(together(jobs)[0].items())],
     ]
     ends = []
-    for run in benches:
-        done: list[Fitted] = []
+    for run in executors:
+        done: list[FitResult] = []
         for turn in range(2):
-            jobs = [replace(job, keep_momenta=True) for job in KINDS[kind](readers, solver, turn)]
+            jobs = [replace(job, keep_optimizer_state=True) for job in KINDS[kind](readers, solver, turn)]
             if turn:
                 jobs = [
-                    replace(job, start=end.params, momenta=end.momenta, course=Course(end.steps, 2 * end.steps))
+                    replace(
+                        job,
+                        start=end.params,
+                        optimizer_state=end.optimizer_state,
+                        course=LRHorizon(end.steps, 2 * end.steps),
+                    )
                     for job, end in zip(jobs, done, strict=True)
                 ]
             done = run(jobs)
@@ -68,21 +73,21 @@ def test_side_by_side_they_teach_what_they_teach_alone(kind: str, solver: Solver
         assert torch.allclose(one.losses, other.losses, atol=2e-3)
         tolerance = 5e-5 if solver.optimizer == "sgd" else 5e-3  # Adam makes full steps of rounding errors
         assert gap(other.params.flat, one.params.flat, readers.model.fresh.flat) < tolerance
-        assert one.momenta is not None
-        assert other.momenta is not None
-        assert one.momenta.steps == other.momenta.steps
-        for mine, theirs in zip(one.momenta.moments, other.momenta.moments, strict=True):
+        assert one.optimizer_state is not None
+        assert other.optimizer_state is not None
+        assert one.optimizer_state.steps == other.optimizer_state.steps
+        for mine, theirs in zip(one.optimizer_state.moments, other.optimizer_state.moments, strict=True):
             assert (mine - theirs).norm() <= tolerance * mine.norm()
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_of_them_stand_in_one_pack(kind: str, readers: Federation) -> None:
-    jobs = [replace(job, keep_momenta=True) for job in KINDS[kind](readers, SGD, 0)]
-    bench = Together(CPU, width=8, half=False)
+    jobs = [replace(job, keep_optimizer_state=True) for job in KINDS[kind](readers, SGD, 0)]
+    executor = PackedExecutor(CPU, width=8, half=False)
     for i, job in enumerate(jobs):
-        bench.submit(i, job)
-    assert len(bench.ready()) == len(jobs)
-    assert next(iter(bench.ways.values())).way == "twins"
+        executor.submit(i, job)
+    assert len(executor.ready()) == len(jobs)
+    assert next(iter(executor.ways.values())).way == "twins"
 
 
 def test_clients_compared_with_more_others_stand_in_another_pack(readers: Federation) -> None:
@@ -90,33 +95,33 @@ def test_clients_compared_with_more_others_stand_in_another_pack(readers: Federa
     assert first.key == second.key
     assert second.beside is not None
     extra = {**second.beside.examples.extra, "far": torch.zeros(8, 2, SMALL["hidden_size"])}
-    assert first.key != replace(second, beside=Beside(Examples.of(**extra))).key  # type: ignore[arg-type]
+    assert first.key != replace(second, beside=ExtraExamples(Examples.of(**extra))).key  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_steps_are_recorded_once(kind: str, readers: Federation) -> None:
     """With moments that come and go, and tables that are laid anew for each fit."""
-    solver, bench = replace(SGD, epochs=1, batch=14), Together(CPU, width=8, half=False)
-    jobs = [replace(job, keep_momenta=True) for job in KINDS[kind](readers, solver, 0)]
-    keys_of(bench, jobs)  # places are found in the first turn, and stay
-    assert keys_of(bench, jobs) == keys_of(bench, jobs)
-    (pack,) = [p for p in bench.packs.values() if p.way == "twins"]
+    solver, executor = replace(SGD, epochs=1, batch=14), PackedExecutor(CPU, width=8, half=False)
+    jobs = [replace(job, keep_optimizer_state=True) for job in KINDS[kind](readers, solver, 0)]
+    keys_of(executor, jobs)  # places are found in the first turn, and stay
+    assert keys_of(executor, jobs) == keys_of(executor, jobs)
+    (pack,) = [p for p in executor.packs.values() if p.way == "twins"]
     before = pack.generation
-    keys_of(bench, jobs)
+    keys_of(executor, jobs)
     assert pack.generation == before
 
 
 def test_moments_are_kept_as_they_were_when_a_client_had_finished(readers: Federation) -> None:
     """A recorded step may keep clients that are through, at rate 0: their moments would fade."""
     solver = Solver(lr=1e-3, batch=1)
-    jobs = [replace(job, keep_momenta=True) for job in KINDS["masked words"](readers, solver, 0)] * 5
+    jobs = [replace(job, keep_optimizer_state=True) for job in KINDS["masked words"](readers, solver, 0)] * 5
     jobs = [replace(job, seed=i) for i, job in enumerate(jobs)]
-    bench = Together(CPU, width=32, half=False)
-    bench.tape = Keys()  # type: ignore[assignment]
+    executor = PackedExecutor(CPU, width=32, half=False)
+    executor.tape = Keys()  # type: ignore[assignment]
     for i, job in enumerate(jobs):
-        bench.submit(i, job)
-    found: dict[Any, Any] = dict(bench.ready())
-    assert [found[i].momenta.steps for i in range(len(jobs))] == list(SIZES) * 5
+        executor.submit(i, job)
+    found: dict[Any, Any] = dict(executor.ready())
+    assert [found[i].optimizer_state.steps for i in range(len(jobs))] == list(SIZES) * 5
 
 
 class Waits(TorchDispatchMode):
@@ -133,7 +138,7 @@ class Waits(TorchDispatchMode):
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_no_step_looks_at_what_it_computes(kind: str, readers: Federation, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole, batch, seen = Training._losses, DeviceSlate.batch, []
+    whole, batch, seen = Training._losses, DeviceSchedule.batch, []
 
     def watched(method: Any) -> Any:
         def called(*given: Any) -> Any:
@@ -147,22 +152,22 @@ def test_no_step_looks_at_what_it_computes(kind: str, readers: Federation, monke
         return called
 
     monkeypatch.setattr(Training, "_losses", watched(whole))
-    monkeypatch.setattr(DeviceSlate, "batch", watched(batch))
-    found, _ = together([replace(job, keep_momenta=True) for job in KINDS[kind](readers, SGD, 0)])
-    assert all(isinstance(end, Fitted) for end in found.values())
+    monkeypatch.setattr(DeviceSchedule, "batch", watched(batch))
+    found, _ = together([replace(job, keep_optimizer_state=True) for job in KINDS[kind](readers, SGD, 0)])
+    assert all(isinstance(end, FitResult) for end in found.values())
     assert {"_losses", "batch"} <= set(seen)
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_recorded_step_finds_its_tables_where_and_as_long_as_they_were(kind: str, readers: Federation) -> None:
     """Whatever is in them this time: a recording holds addresses, and the lengths that indices are checked against."""
-    pack = Pack(readers.model, readers.model.module, CPU)
-    resident = Resident(shares(readers)[0].features, CPU)
+    pack = PackedModel(readers.model, readers.model.module, CPU)
+    resident = DeviceDataset(shares(readers)[0].features, CPU)
     seen = []
     for share in (2, 1):
         jobs = [replace(job, examples=job.examples.part(np.arange(len(job.examples) // 2 * share))) for job in
                 KINDS[kind](readers, Solver(batch=2, steps=2), 0)[:3]]  # fmt: skip
-        slate = DeviceSlate(jobs, [order_of(job) for job in jobs], pack, resident)
+        slate = DeviceSchedule(jobs, [order_of(job) for job in jobs], pack, resident)
         tensors = [t for c in slate.columns for held in (c.values, c.offsets, c.first) for t in held.values()]
         seen.append([(t.data_ptr(), tuple(t.shape)) for t in (*tensors, *(c.numbers for c in slate.columns))])
     assert seen[0] == seen[1]
@@ -174,10 +179,10 @@ def test_labels_of_a_client_stand_in_one_row() -> None:
 
 
 def test_a_lesson_passes_to_worker_processes(readers: Federation) -> None:
-    scratch, model = Scratch(), readers.model
+    scratch, model = PrefixCache(), readers.model
     jobs = [make(readers, SGD, 0)[0] for make in KINDS.values()]
     features = jobs[0].examples.features
-    workers = Workers(1, {model.key: model}, {features.key: features}, scratch)
+    workers = ProcessExecutor(1, {model.key: model}, {features.key: features}, scratch)
     try:
         for i, job in enumerate(jobs):
             workers.submit(i, job)
@@ -188,7 +193,7 @@ def test_a_lesson_passes_to_worker_processes(readers: Federation) -> None:
         workers.close()
         scratch.close()
     for i, job in enumerate(jobs):
-        assert torch.equal(found[i].params.flat, Alone(CPU).run(job).params.flat)
+        assert torch.equal(found[i].params.flat, SerialExecutor(CPU).run(job).params.flat)
 
 
 def test_a_ragged_column_is_the_same_behind_a_wire() -> None:
@@ -217,38 +222,40 @@ def of_another_kind(readers: Federation, jobs: list[Fit]) -> list[Fit]:
 @pytest.mark.parametrize("kind", ["masked words", "garbled texts"])
 def test_another_kind_of_encoder_learns_side_by_side_too(kind: str, readers: Federation) -> None:
     jobs = of_another_kind(readers, KINDS[kind](readers, SGD, 0))
-    found, bench = together(jobs)
-    assert next(iter(bench.ways.values())).way == "twins"
+    found, executor = together(jobs)
+    assert next(iter(executor.ways.values())).way == "twins"
     for i, job in enumerate(jobs):
-        assert gap(found[i].params.flat, Alone(CPU).run(job).params.flat, job.start.flat) < 5e-5
+        assert gap(found[i].params.flat, SerialExecutor(CPU).run(job).params.flat, job.start.flat) < 5e-5
 
 
 def test_where_only_a_forward_pass_is_vectorised_they_go_one_by_one(
     readers: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(Together, "_way", lambda *_: Found("vmap", ""))
+    monkeypatch.setattr(PackedExecutor, "_way", lambda *_: PackingChoice("vmap", ""))
     jobs = KINDS["masked words"](readers, SGD, 0)
-    found, bench = together(jobs)
-    assert {pack.way for pack in bench.packs.values()} == {"plain"}
+    found, executor = together(jobs)
+    assert {pack.way for pack in executor.packs.values()} == {"plain"}
     for i, job in enumerate(jobs):
-        assert gap(found[i].params.flat, Alone(CPU).run(job).params.flat, job.start.flat) < 5e-5
+        assert gap(found[i].params.flat, SerialExecutor(CPU).run(job).params.flat, job.start.flat) < 5e-5
 
 
-def test_texts_of_their_own_go_through_the_whole_model_though_its_prefix_is_known(frozen_federation: Federation) -> None:
+def test_texts_of_their_own_go_through_the_whole_model_though_its_prefix_is_known(
+    frozen_federation: Federation,
+) -> None:
     site = frozen_federation.site(frozen_federation.clients[0])
     texts, words = site.split("train"), Ragged.of([[2, 7, 9, 3], [2, 8, 3], [2, 11, 12, 6, 3]])
     own = replace(texts.part(np.arange(3)), extra={"input_ids": words, "labels": torch.tensor([0, 1, 2])})
     given = [Fit(site.model, site.model.fresh, part, site.task.objective, SGD, 5) for part in (texts, own, own)]
     jobs = [replace(job, seed=i) for i, job in enumerate(given)]
-    scratch = Scratch()
+    scratch = PrefixCache()
     scratch.prepare(site.model, texts.features)
     assert scratch.states
-    found, bench = together(jobs)
-    assert {r.prefix is None for r in bench.residents.values()} == {True, False}
+    found, executor = together(jobs)
+    assert {r.prefix is None for r in executor.residents.values()} == {True, False}
     for i, job in enumerate(jobs):
-        want = Alone(CPU).run(job).params.flat
+        want = SerialExecutor(CPU).run(job).params.flat
         assert gap(found[i].params.flat, want, job.start.flat) < 1e-4
-        assert gap(Alone(CPU, scratch).run(job).params.flat, want, job.start.flat) < 1e-4
+        assert gap(SerialExecutor(CPU, scratch).run(job).params.flat, want, job.start.flat) < 1e-4
     scratch.close()
 
 
@@ -258,9 +265,9 @@ def test_a_client_without_examples_may_be_the_last_in_a_pack(readers: Federation
         jobs = kind(readers, SGD, 0)
         jobs[3] = replace(jobs[3], examples=jobs[3].examples.part(np.arange(0)))
         found, _ = together(jobs)
-        bench = Together(CPU, width=32, half=False)
-        bench.tape = Keys()  # type: ignore[assignment]
+        executor = PackedExecutor(CPU, width=32, half=False)
+        executor.tape = Keys()  # type: ignore[assignment]
         for i, job in enumerate(jobs * 5):  # so many that several leave at a time
-            bench.submit(i, replace(job, seed=i))
-        assert all(isinstance(end, Fitted) for _, end in bench.ready())
+            executor.submit(i, replace(job, seed=i))
+        assert all(isinstance(end, FitResult) for _, end in executor.ready())
         assert torch.equal(found[3].params.flat, jobs[3].start.flat)

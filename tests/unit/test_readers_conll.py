@@ -29,7 +29,9 @@ def test_a_word_that_looks_blank_is_a_word(put: Put) -> None:
 
 @pytest.mark.parametrize("line", ["alone", "\tO", "word\t", "   x"])
 def test_a_line_with_too_few_columns_is_named(line: str, put: Put) -> None:
-    with pytest.raises(DataError, match=r"a.txt, line 3: '.*' has 1 of at least 2 columns; expected a word and its tag"):
+    with pytest.raises(
+        DataError, match=r"a.txt, line 3: '.*' has 1 of at least 2 columns; expected a word and its tag"
+    ):
         sentences_of(put("a.txt", f"EU\tB-ORG\nsaid\tO\n{line}\n"))
 
 

@@ -47,7 +47,11 @@ def test_ontonotes_has_its_word_first_and_its_tag_last(put: Put, tmp_path: Path)
 
 
 def test_wikiner_lines_are_sentences_in_iob1(tmp_path: Path) -> None:
-    lines = ["\nThe|DT|O Oxford|NNP|I-LOC Cambridge|NNP|B-LOC ||:|O\n", "\n", *(f"Only|RB|O {i}|CD|O\n" for i in range(9))]
+    lines = [
+        "\nThe|DT|O Oxford|NNP|I-LOC Cambridge|NNP|B-LOC ||:|O\n",
+        "\n",
+        *(f"Only|RB|O {i}|CD|O\n" for i in range(9)),
+    ]
     (tmp_path / "aij-wikiner-en-wp2.bz2").write_bytes(bz2.compress("".join(lines).encode()))
     (tmp_path / "aij-wikiner-en-wp3").write_text(lines[0], "utf-8")
     (tmp_path / "aij-wikiner-de-wp3").write_text("Nur|ADV|O\n", "utf-8")

@@ -30,13 +30,17 @@ def test_an_article_of_gigaword_stands_beside_its_title(put: Put, tmp_path: Path
 def test_files_of_different_length_are_refused(put: Put, tmp_path: Path) -> None:
     put("train.article.txt", "a\nb\n")
     put("train.title.txt", "a\n")
-    with pytest.raises(DataError, match=r"gigaword: train.article.txt has 2 lines and train.title.txt 1; .* Fetch both again"):
+    with pytest.raises(
+        DataError, match=r"gigaword: train.article.txt has 2 lines and train.title.txt 1; .* Fetch both again"
+    ):
         gigaword(tmp_path)
 
 
 def test_a_source_without_its_target_is_not_enough(put: Put, tmp_path: Path) -> None:
     put("train.article.txt", "a\n")
-    with pytest.raises(DataError, match=r"gigaword: there is no file 'train.article.txt' with its 'train.title.txt' in"):
+    with pytest.raises(
+        DataError, match=r"gigaword: there is no file 'train.article.txt' with its 'train.title.txt' in"
+    ):
         gigaword(tmp_path)
 
 

@@ -98,7 +98,10 @@ def test_a_dev_file_alone_is_split(put: Put, tmp_path: Path) -> None:
             "index\tquestion\tlabel\n",
             "glue-qnli: dev.tsv has no column 'sentence'; its first line names index, question, label",
         ),
-        (f"{HEADERS['QNLI']}\n0\ta\tb\tmaybe\n", "dev.tsv, line 2: label 'maybe' is none of entailment, not_entailment"),
+        (
+            f"{HEADERS['QNLI']}\n0\ta\tb\tmaybe\n",
+            "dev.tsv, line 2: label 'maybe' is none of entailment, not_entailment",
+        ),
         (f"{HEADERS['QNLI']}\n0\t\tb\tentailment\n", "glue-qnli: no training rows were found"),
     ],
 )

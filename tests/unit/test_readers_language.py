@@ -13,13 +13,15 @@ Put = Callable[..., Path]
 
 
 def test_a_role_is_a_client_however_it_is_written(put: Put, tmp_path: Path) -> None:
-    speech = (
-        "First Citizen:\nBefore we proceed: hear me\nspeak.\n\nAll:\nSpeak, speak.\n\nTITUS:\n\nALL:\nResolved.\n\nExeunt\n"
-    )
+    speech = "First Citizen:\nBefore we proceed: hear me\nspeak.\n\nAll:\nSpeak, speak.\n\nTITUS:\n\nALL:\nResolved.\n\nExeunt\n"
     put("input.txt", speech.replace("\n", "\r\n"))
     corpus = shakespeare(tmp_path)
     pairs = set(zip(corpus.column("client"), corpus.column("text"), strict=True))
-    assert pairs == {("First Citizen", "Before we proceed: hear me\nspeak."), ("All", "Speak, speak."), ("All", "Resolved.")}
+    assert pairs == {
+        ("First Citizen", "Before we proceed: hear me\nspeak."),
+        ("All", "Speak, speak."),
+        ("All", "Resolved."),
+    }
     assert corpus.source == "input.txt; left out: 1 blocks without a role, 1 roles that say nothing"
     assert (corpus.train, len(corpus)) == (2, 3)
 
@@ -54,7 +56,10 @@ def test_json_of_another_form_is_explained(text: str, says: str, put: Put, tmp_p
 def test_deleted_comments_are_left_out(put: Put, tmp_path: Path) -> None:
     put("comments.csv", 'author,score,body\nann,1,"one,\ntwo"\n[deleted],1,x\nbob,2,[removed]\ncy,3\ndi,1,four\n')
     corpus = reddit(tmp_path)
-    assert set(zip(corpus.column("client"), corpus.column("text"), strict=True)) == {("ann", "one,\ntwo"), ("di", "four")}
+    assert set(zip(corpus.column("client"), corpus.column("text"), strict=True)) == {
+        ("ann", "one,\ntwo"),
+        ("di", "four"),
+    }
     assert corpus.source == "comments.csv; left out: 1 rows with missing columns, 2 texts that are empty or deleted"
 
 

@@ -22,7 +22,12 @@ def articles(*titles: str, paragraphs: int = 2, **more: Any) -> str:
     def paragraph(title: str, number: int) -> dict[str, Any]:
         context = f"{title} {number} has an answer."
         qas = [
-            {"id": f"{title}{number}{q}", "question": "What?", "answers": [{"text": "answer", "answer_start": 0}], **more}
+            {
+                "id": f"{title}{number}{q}",
+                "question": "What?",
+                "answers": [{"text": "answer", "answer_start": 0}],
+                **more,
+            }
             for q in "ab"
         ]
         return {"context": context, "qas": qas}
@@ -67,7 +72,9 @@ def test_squad_2_has_questions_without_an_answer(put: Put, tmp_path: Path) -> No
     put("dev-v2.0.json", articles("Snow"))
     corpus = squad2(tmp_path)
     assert corpus.column("answers") == [[]] * 4 + [["answer"]] * 4
-    with pytest.raises(DataError, match=r"squad: there is no file 'train-v1.1.json' .* or read the other version with squad2"):
+    with pytest.raises(
+        DataError, match=r"squad: there is no file 'train-v1.1.json' .* or read the other version with squad2"
+    ):
         squad(tmp_path)
 
 
@@ -153,7 +160,8 @@ def test_what_several_readers_marked_is_one_question(put: Put, tmp_path: Path) -
         ("a", review, "Fine", "(0, 4)"),
     ]
     put(
-        "grocery/train.csv", opinions(*marked, ("b", review, "ANSWERNOTFOUND", "(40, 54)"), ("c", review, "It good", "(0, 11)"))
+        "grocery/train.csv",
+        opinions(*marked, ("b", review, "ANSWERNOTFOUND", "(40, 54)"), ("c", review, "It good", "(0, 11)")),
     )
     put("grocery/test.csv", opinions(("d", review, "very good", "(13, 22)")))
     corpus = subjqa(tmp_path)

@@ -80,7 +80,12 @@ def test_amazon() -> None:
     corpus = read("amazon")
     assert counts(corpus) == (24_398, 24_375)
     train = list(zip(corpus.column("domain"), corpus.column("label"), strict=True))[: corpus.train]
-    assert Counter(domain for domain, _ in train) == {"automotive": 4_076, "baby": 7_676, "health": 4_278, "sport": 8_368}
+    assert Counter(domain for domain, _ in train) == {
+        "automotive": 4_076,
+        "baby": 7_676,
+        "health": 4_278,
+        "sport": 8_368,
+    }
     shares = [train.count(("health", label)) / 4_278 for label in ("neutral", "positive", "negative")]
     assert shares == pytest.approx([0.769, 0.130, 0.101], abs=5e-4)
     assert well_formed(corpus)
@@ -101,7 +106,9 @@ def test_crossner() -> None:
     assert well_formed(corpus)
 
 
-@pytest.mark.parametrize(("name", "size", "unanswerable", "titles"), [("squad", 10_570, 0, 48), ("squad2", 11_873, 5_945, 35)])
+@pytest.mark.parametrize(
+    ("name", "size", "unanswerable", "titles"), [("squad", 10_570, 0, 48), ("squad2", 11_873, 5_945, 35)]
+)
 def test_squad(name: str, size: int, unanswerable: int, titles: int) -> None:
     corpus = read(name, "squad")
     assert well_formed(corpus)
@@ -195,7 +202,10 @@ def test_glue(name: str, folder: str, train: int, test: int) -> None:
     if "train" not in corpus.source:
         assert len(corpus) == test
     else:
-        assert counts(corpus) in ((train, test), (train - (name == "glue-mrpc"), test))  # some copies of MRPC lack a line
+        assert counts(corpus) in (
+            (train, test),
+            (train - (name == "glue-mrpc"), test),
+        )  # some copies of MRPC lack a line
     assert "left out" not in corpus.source
     assert len(corpus.labels) == 2 if corpus.task == "classification" else 0 <= min(corpus.column("score")) <= 5
     assert well_formed(corpus)

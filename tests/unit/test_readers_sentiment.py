@@ -54,7 +54,11 @@ def test_a_sentence_without_a_label_is_named_with_its_line(put: Put, tmp_path: P
 
 def test_reviews_lose_their_line_breaks(put: Put, tmp_path: Path) -> None:
     for part in ("train", "test"):
-        put(f"aclImdb/{part}/pos/0_9.txt", f"Good {part}.<br /><br />Caf\xe9!", "latin-1" if part == "train" else "utf-8")
+        put(
+            f"aclImdb/{part}/pos/0_9.txt",
+            f"Good {part}.<br /><br />Caf\xe9!",
+            "latin-1" if part == "train" else "utf-8",
+        )
         put(f"aclImdb/{part}/neg/0_1.txt", f"Bad {part}.\n")
         put(f"aclImdb/{part}/unsup/0_0.txt", "Unknown.")
     for folder in (tmp_path, tmp_path / "aclImdb"):

@@ -55,7 +55,9 @@ def test_a_question_whose_answer_is_nowhere_is_left_out_and_counted(put: Put) ->
 
 
 def test_a_question_without_an_answer_has_empty_lists(put: Put) -> None:
-    impossible = question("no", ("May", 13), is_impossible=True, plausible_answers=[{"text": "May", "answer_start": 13}])
+    impossible = question(
+        "no", ("May", 13), is_impossible=True, plausible_answers=[{"text": "May", "answer_start": 13}]
+    )
     left_out: Counter[str] = Counter()
     rows = read_squad(put("a.json", squad_json(impossible, question("none"), question("blank", ("", 0)))), left_out)
     assert rows["answers"] == rows["starts"] == [[], [], []]
@@ -87,7 +89,12 @@ def mrqa_lines(*records: tuple[str, list[dict[str, Any]]]) -> str:
 
 def detected(key: str, *answers: tuple[str, list[list[int]]]) -> dict[str, Any]:
     spans = [{"text": text, "char_spans": spans, "token_spans": [[0, 0]]} for text, spans in answers]
-    return {"qid": key, "question": f"question {key}?", "answers": [text for text, _ in answers], "detected_answers": spans}
+    return {
+        "qid": key,
+        "question": f"question {key}?",
+        "answers": [text for text, _ in answers],
+        "detected_answers": spans,
+    }
 
 
 def test_the_header_is_skipped_and_the_earliest_span_counts(put: Put) -> None:

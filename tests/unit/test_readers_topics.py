@@ -55,7 +55,9 @@ def test_titles_stay_where_the_training_file_has_them_in_its_texts(put: Put, tmp
     assert "titles kept" in corpus.source
 
 
-@pytest.mark.parametrize(("line", "says"), [("5,T,text", "label '5' is none of 1, 2, 3, 4"), ("x,T,text", "label 'x' is none")])
+@pytest.mark.parametrize(
+    ("line", "says"), [("5,T,text", "label '5' is none of 1, 2, 3, 4"), ("x,T,text", "label 'x' is none")]
+)
 def test_a_label_that_is_none_is_named_with_its_line(line: str, says: str, put: Put, tmp_path: Path) -> None:
     put("train.csv", f"1,T,text\n{line}\n")
     put("test.csv", "1,T,text\n")

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from motet.experiment.loop.metrics_log import Record, means, reached
+from motet.experiment.loop.metrics_log import MetricsLog, means, reached
 from motet.transport.mailbox import Traffic
 
 
 def test_what_it_took_to_reach_a_value_is_counted_up_to_the_first_look_at_which_it_was_there() -> None:
-    record = Record(None)
+    record = MetricsLog(None)
     for number, (everywhere, own) in enumerate([(0.5, 0.6), (0.7, 0.9), (0.65, 0.95), (0.9, 0.92)], 1):
         traffic = Traffic(payload_up=10 * number, payload_down=30 * number, network_seconds=2.5 * number)
         record.add(number, "server", "global", {"accuracy": everywhere, "loss": 1.0}, traffic)

@@ -12,9 +12,9 @@ from tests.networks import Ends, door, hello
 from motet.core.params import Params
 from motet.core.weighted import Weighted
 from motet.transport.admission import Ready
-from motet.transport.connections import Links
+from motet.transport.connections import Connections
 from motet.transport.framing import Assembly, Parcel
-from motet.transport.receive_buffers import Room
+from motet.transport.receive_buffers import ReceiveBuffers
 from motet.transport.requests import Reply, Request
 from motet.wire import format as pack
 from motet.wire import unpack
@@ -23,7 +23,7 @@ from motet.wire.value_files import load, mapped, spill
 VALUE = Weighted(Params.of({"w": torch.arange(500.0)}), 2.0)
 
 
-def put_together(room: Room, value: object) -> memoryview:
+def put_together(room: ReceiveBuffers, value: object) -> memoryview:
     assembly, parcel = Assembly(10**6, room), Parcel.of(value)
     found = [whole for chunk in parcel.chunks(1, 300) if (whole := assembly.add(chunk)) is not None]
     return found[0]
@@ -31,7 +31,7 @@ def put_together(room: Room, value: object) -> memoryview:
 
 def test_what_does_not_fit_lies_in_a_file_and_is_the_same() -> None:
     size = Parcel.of(VALUE).size
-    room = Room(budget=2 * size)
+    room = ReceiveBuffers(budget=2 * size)
     made = [put_together(room, VALUE) for _ in range(5)]
     assert room.used == 2 * size
     assert [bytes(whole) for whole in made] == [pack(VALUE)] * 5
@@ -41,7 +41,7 @@ def test_what_does_not_fit_lies_in_a_file_and_is_the_same() -> None:
 
 
 def test_room_is_taken_for_as_long_as_somebody_holds_the_bytes() -> None:
-    room = Room(budget=10**6)
+    room = ReceiveBuffers(budget=10**6)
     tensor = unpack(put_together(room, VALUE)).value.flat
     gc.collect()
     assert room.used == Parcel.of(VALUE).size
@@ -51,7 +51,7 @@ def test_room_is_taken_for_as_long_as_somebody_holds_the_bytes() -> None:
 
 
 def test_a_message_that_is_given_up_gives_its_room_back() -> None:
-    room = Room(budget=10**6)
+    room = ReceiveBuffers(budget=10**6)
     assembly = Assembly(10**6, room)
     first, *_ = Parcel.of(VALUE).chunks(1, 300)
     assert assembly.add(first) is None
@@ -63,7 +63,7 @@ def test_a_message_that_is_given_up_gives_its_room_back() -> None:
 def test_clients_that_all_answer_at_once_share_the_room() -> None:
     names = [f"c{k}" for k in range(8)]
     size = Parcel.of(Reply(1, "c0", VALUE)).size
-    links = Links(door(*names), room=Room(budget=3 * size))
+    links = Connections(door(*names), room=ReceiveBuffers(budget=3 * size))
     for number, name in enumerate(names, 1):
         ends = Ends(links, name)
         ends.send(Parcel.of(hello(name)))

@@ -21,7 +21,7 @@ from motet.secure.identities import Identities
 from motet.secure.light_secagg import Light
 from motet.secure.mask_graph import Complete, Ring, connected, degree_for, needed
 from motet.secure.masks import BLOCK, FieldMask, add_field_mask, add_mask, subtract_mask
-from motet.secure.participants import Circle, Hello
+from motet.secure.participants import Hello, SumParticipants
 from motet.secure.prime_field import COLUMNS, FIELD, Field
 from motet.secure.shamir import join, split
 
@@ -280,10 +280,14 @@ def test_every_bit_of_a_key_matters() -> None:
 def test_the_largest_sum_there_can_be_does_not_wrap(clients: int, modulus: int) -> None:
     numbers = FixedPoint(range=4.0)
     for sign in (1, -1):
-        words = numbers.encode(torch.full((5,), sign * 4.0), 1.0, clients, modulus, np.random.default_rng(0)).astype(object)
+        words = numbers.encode(torch.full((5,), sign * 4.0), 1.0, clients, modulus, np.random.default_rng(0)).astype(
+            object
+        )
         total = (words * clients % modulus).astype(np.uint32)
         assert numbers.decode(total, False, clients, modulus).tolist() == [sign * 4.0 * clients] * 5
-    whole = numbers.encode(torch.full((3,), COUNTS, dtype=torch.float64), 1.0, clients, modulus, np.random.default_rng(0))
+    whole = numbers.encode(
+        torch.full((3,), COUNTS, dtype=torch.float64), 1.0, clients, modulus, np.random.default_rng(0)
+    )
     total = (whole.astype(object) * clients % modulus).astype(np.uint32)
     assert numbers.decode(total, True, clients, modulus).tolist() == [COUNTS * clients] * 3
 
@@ -299,7 +303,9 @@ def test_words_are_the_residues_of_whole_numbers_on_both_sides_of_zero(clients: 
     assert words.tolist() == [w % modulus for w in whole]
     assert numbers.decode(words, False, clients, modulus).tolist() == ends
     edges = [0, 1, modulus // 2 - 1, modulus // 2 + 1, modulus - 1]
-    assert centred(np.array(edges, np.uint32), modulus).tolist() == [e if e < modulus / 2 else e - modulus for e in edges]
+    assert centred(np.array(edges, np.uint32), modulus).tolist() == [
+        e if e < modulus / 2 else e - modulus for e in edges
+    ]
 
 
 @pytest.mark.parametrize("number", [float("nan"), float("inf"), float("-inf")])
@@ -355,9 +361,9 @@ def test_bits_that_leave_no_room_for_the_sum_are_refused() -> None:
 # ---- the ring -----------------------------------------------------------------------------------------------------------
 
 
-def circle_of(count: int) -> Circle:
+def circle_of(count: int) -> SumParticipants:
     names = [f"c{k:03d}" for k in range(count)]
-    return Circle(0, "a.b", {n: Hello(n.encode(), n.encode(), n.encode(), b"") for n in names})
+    return SumParticipants(0, "a.b", {n: Hello(n.encode(), n.encode(), n.encode(), b"") for n in names})
 
 
 def test_neighbours_are_mutual_and_everybody_has_as_many() -> None:
@@ -385,7 +391,7 @@ def test_a_small_cohort_is_everybodys_neighbour() -> None:
 
 def test_the_order_of_the_ring_is_nobodys_choice() -> None:
     circle = circle_of(30)
-    other = Circle(0, "a.b", {**circle.hellos, "c000": Hello(b"new", b"new", b"new", b"")})
+    other = SumParticipants(0, "a.b", {**circle.hellos, "c000": Hello(b"new", b"new", b"new", b"")})
     assert list(circle.seats) != sorted(circle.seats)
     assert list(circle.seats) != list(other.seats)
 

@@ -11,16 +11,19 @@ from motet.core.errors import ConfigError
 from motet.experiment.deploy.remote_client import Own, fingerprint_of, own_data, own_federation
 from motet.experiment.deploy.serve_join import serve
 from motet.experiment.deploy.server import Book, NetworkOptions, open_office
-from motet.experiment.recipe.run_config import Config
+from motet.experiment.recipe.run_config import RunConfig
 
-TOY = {"data": {"name": "toy-classification", "limit": 60, "test_limit": 24}, "model": {"name": "tiny", "max_tokens": 16}}
+TOY = {
+    "data": {"name": "toy-classification", "limit": 60, "test_limit": 24},
+    "model": {"name": "tiny", "max_tokens": 16},
+}
 
 
 @pytest.mark.parametrize("who", [{"clients": 3}, {"allow": "allowed.yaml"}])
 def test_silos_have_no_development_set_and_none_is_asked_of_them(who: dict[str, object], tmp_path: Path) -> None:
     given = {**TOY, "data": {**TOY["data"], "dev_share": 0.1}, "transport": {"type": "grpc", **who}}
     with pytest.raises(ConfigError, match=r"data.dev_share is 0.1.*leave it out"):
-        serve(Config.of("r", given), tmp_path / "run", resume=False, told=print)
+        serve(RunConfig.of("r", given), tmp_path / "run", resume=False, told=print)
     assert not (tmp_path / "run").exists()
 
 
@@ -32,8 +35,12 @@ def test_a_run_that_was_served_before_there_were_groups_can_be_served_again(tmp_
 
 def test_silos_of_one_group_must_have_the_model_of_the_group(tmp_path: Path) -> None:
     """The server's own may be another."""
-    given = {**TOY, "groups": [{"name": "letters", "model": {"name": "bilstm"}}], "transport": {"type": "grpc", "clients": 1}}
-    config = Config.of("r", given)
+    given = {
+        **TOY,
+        "groups": [{"name": "letters", "model": {"name": "bilstm"}}],
+        "transport": {"type": "grpc", "clients": 1},
+    }
+    config = RunConfig.of("r", given)
     office = open_office(config, tmp_path, NetworkOptions(clients=1))
     try:
         door = office.links.door

@@ -52,7 +52,9 @@ def test_groups_count_alike_however_many_items_they_have() -> None:
 @pytest.mark.parametrize("items", [1, 2, 3])
 def test_so_it_is_among_clients_of_few_items(items: int) -> None:
     strata = np.repeat(np.arange(80), items)
-    ps = [paired_bootstrap(*RNG.integers(0, 2, (2, 80 * items)), samples=400, seed=i, strata=strata).p for i in range(200)]
+    ps = [
+        paired_bootstrap(*RNG.integers(0, 2, (2, 80 * items)), samples=400, seed=i, strata=strata).p for i in range(200)
+    ]
     assert 0.005 <= np.mean(np.array(ps) < 0.05) <= 0.12
 
 

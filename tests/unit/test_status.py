@@ -9,7 +9,7 @@ from urllib.request import urlopen
 import pytest
 
 from motet.core.errors import ConfigError, RunError
-from motet.report.progress import Silent
+from motet.report.progress import SilentProgress
 from motet.report.run_status import Status, described, read_status
 from motet.report.status_server import serve_page
 from motet.transport.mailbox import Traffic
@@ -18,7 +18,7 @@ from motet.transport.mailbox import Traffic
 @pytest.fixture
 def status(tmp_path: Path) -> Status:
     clients = {"connected": ["a"], "waited_for": {"b": 12.3}, "refused": {"eve": 2}}
-    return Status(Silent(), lambda: clients, tmp_path / "status.json")
+    return Status(SilentProgress(), lambda: clients, tmp_path / "status.json")
 
 
 def some_rounds(status: Status) -> None:

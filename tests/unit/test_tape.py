@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 import torch
 
-from motet.learning.packed.cuda_graphs import _EAGER, Tape
+from motet.learning.packed.cuda_graphs import _EAGER, CudaGraphs
 
 
 class Graph:
@@ -83,20 +83,20 @@ def card(monkeypatch: pytest.MonkeyPatch) -> Card:
     return Card(monkeypatch)
 
 
-def play(tape: Tape, key: str, step: Any = lambda: None, kind: str = "kind") -> None:
+def play(tape: CudaGraphs, key: str, step: Any = lambda: None, kind: str = "kind") -> None:
     for _ in range(_EAGER + 1):
         tape.play((key,), kind, step)
 
 
 def test_recordings_share_a_pool(card: Card) -> None:
-    tape = Tape(torch.device("cuda:0"))
+    tape = CudaGraphs(torch.device("cuda:0"))
     play(tape, "a")
     play(tape, "b")
     assert card.given == [1, 1]
 
 
 def test_a_pool_whose_recordings_are_gone_is_not_used_again(card: Card) -> None:
-    tape = Tape(torch.device("cuda:0"))
+    tape = CudaGraphs(torch.device("cuda:0"))
     play(tape, "a")
     tape.drop(lambda key: True)
     play(tape, "b")
@@ -111,7 +111,7 @@ def test_a_recording_that_fails_leaves_nothing_in_the_midst_of_it(card: Card, ca
             raise RuntimeError("operation not permitted when stream is capturing\nmore")
         taken.append(card.current)
 
-    tape = Tape(torch.device("cuda:0"))
+    tape = CudaGraphs(torch.device("cuda:0"))
     play(tape, "before")
     play(tape, "waits", waits_for_the_host, "one that waits")
     assert taken == ["first"] * (_EAGER + 1), "a step that cannot be recorded is taken all the same"
@@ -134,7 +134,7 @@ def test_a_recording_without_room_says_so_and_can_be_tried_again(card: Card) -> 
         if card.current == "recording" and not room:
             raise torch.OutOfMemoryError("no room")
 
-    tape = Tape(torch.device("cuda:0"))
+    tape = CudaGraphs(torch.device("cuda:0"))
     with pytest.raises(torch.OutOfMemoryError, match="no room"):
         play(tape, "large", large)
     assert card.current == "first"
@@ -159,7 +159,7 @@ def test_a_recording_that_fails_keeps_nothing_of_its_step(card: Card) -> None:
 
     gc.disable()  # what nobody refers to is gone at once; a circle of references would wait for the collector
     try:
-        play(Tape(torch.device("cuda:0")), "waits", waits_for_the_host)
+        play(CudaGraphs(torch.device("cuda:0")), "waits", waits_for_the_host)
         assert [ref() for ref in seen] == [None] * len(seen)
     finally:
         gc.enable()

@@ -17,11 +17,11 @@ from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
 from motet.datasets.load_corpus import DATASETS
 from motet.experiment.build.builders import build_task, make_federation
-from motet.experiment.recipe.run_config import Choice
+from motet.experiment.recipe.run_config import ComponentConfig
 from motet.learning.data.features import Examples, Features, Ragged
 from motet.learning.modules.model import Model
 from motet.learning.objectives.supervised import TokenCrossEntropy, token_losses
-from motet.models.load_model import MODELS, ModelChoice, Packaged
+from motet.models.load_model import MODELS, ModelConfig, Packaged
 from motet.tasks import classification, qa, regression, seq2seq, tagging
 from motet.tasks import language_modeling as language_model
 from motet.tasks.language_modeling import regrouped
@@ -54,7 +54,10 @@ def whole(features: Features) -> Examples:
 def pairs_of(labels: list[str]) -> Corpus:
     texts = [f"first {i}" for i in range(len(labels))]
     return Corpus(
-        "pairs", "classification", {"text": texts, "second": ["and then"] * len(labels), "label": labels}, len(labels) - 1
+        "pairs",
+        "classification",
+        {"text": texts, "second": ["and then"] * len(labels), "label": labels},
+        len(labels) - 1,
     )
 
 
@@ -206,7 +209,12 @@ PASSAGE = "The violin was made in Cremona by Antonio Stradivari, a luthier, in t
 
 
 def asked(question: str, *answers: str, context: str = PASSAGE) -> dict[str, Any]:
-    return {"question": question, "context": context, "answers": list(answers), "starts": [context.index(a) for a in answers]}
+    return {
+        "question": question,
+        "context": context,
+        "answers": list(answers),
+        "starts": [context.index(a) for a in answers],
+    }
 
 
 def questions(*rows: dict[str, Any]) -> Corpus:
@@ -435,10 +443,10 @@ def test_grouping_never_mixes_two_people() -> None:
 
 def test_a_grouped_federation_has_everybodys_tokens_and_no_others() -> None:
     corpus = DATASETS["toy-lm"]()
-    choice = ModelChoice("tiny", 16)
-    natural = Choice("natural", {"column": "client"})
-    loose = make_federation(choice, corpus, natural, Seed(0), Choice("lm", {"group": False}))
-    close = make_federation(choice, corpus, natural, Seed(0), Choice("lm"))
+    choice = ModelConfig("tiny", 16)
+    natural = ComponentConfig("natural", {"column": "client"})
+    loose = make_federation(choice, corpus, natural, Seed(0), ComponentConfig("lm", {"group": False}))
+    close = make_federation(choice, corpus, natural, Seed(0), ComponentConfig("lm"))
     assert len(close.features) < len(loose.features)
     for client in list(close.clients)[:5]:
         tokens = []
@@ -468,19 +476,21 @@ def test_every_toy_corpus_is_the_same_each_time_and_has_clients_and_domains(name
     assert one.key == two.key
     assert len(set(one.column("client"))) == 20
     assert len(set(one.column("domain"))) == 3
-    task = build_task(Choice("auto"), one)
+    task = build_task(ComponentConfig("auto"), one)
     assert task.headline in task.measures
     assert len(task.texts(one)) == len(one)
 
 
 def test_a_task_that_the_corpus_has_no_columns_for_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"task\.type is qa, but toy-lm is a corpus for lm: it has no context, question"):
-        build_task(Choice("qa"), DATASETS["toy-lm"]())
+    with pytest.raises(
+        ConfigError, match=r"task\.type is qa, but toy-lm is a corpus for lm: it has no context, question"
+    ):
+        build_task(ComponentConfig("qa"), DATASETS["toy-lm"]())
 
 
 def test_an_option_of_another_task_is_refused() -> None:
     with pytest.raises(ConfigError, match="task: unknown option 'stride'; it takes attention_mask, positive"):
-        build_task(Choice("classification", {"stride": 3}), DATASETS["toy-classification"]())
+        build_task(ComponentConfig("classification", {"stride": 3}), DATASETS["toy-classification"]())
 
 
 def test_spans_are_a_task_with_a_headline() -> None:

@@ -12,23 +12,23 @@ import pytest
 
 from motet.core.errors import ConfigError
 from motet.experiment.loop.tracking import tracked
-from motet.experiment.recipe.run_config import Config
-from motet.report.progress import Silent
+from motet.experiment.recipe.run_config import RunConfig
+from motet.report.progress import SilentProgress
 from motet.transport.mailbox import Traffic
 
 ROUNDS = ((1, {"accuracy": 0.5}), (2, {"accuracy": 0.75}))
 
 
 def tell(name: str, folder: Path, *others: str) -> None:
-    config = Config.of("mine", {"track": [name, *others]})
-    with tracked(config, folder, Silent()) as watch:
+    config = RunConfig.of("mine", {"track": [name, *others]})
+    with tracked(config, folder, SilentProgress()) as watch:
         for number, scores in ROUNDS:
             watch.round(number, scores, "accuracy", Traffic(payload_up=2_000_000 * number))
 
 
 def test_a_run_that_is_not_tracked_keeps_its_own_watch(tmp_path: Path) -> None:
-    watch = Silent()
-    with tracked(Config.of("mine", {}), tmp_path, watch) as same:
+    watch = SilentProgress()
+    with tracked(RunConfig.of("mine", {}), tmp_path, watch) as same:
         assert same is watch
 
 
@@ -77,7 +77,9 @@ class Spoken:
         self.ended = True
 
 
-def test_weights_and_biases_is_told_every_round_and_when_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_weights_and_biases_is_told_every_round_and_when_it_ends(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spoken, module = Spoken(), ModuleType("wandb")
     module.init = lambda **options: spoken if options["resume"] == "allow" else None  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "wandb", module)
@@ -105,7 +107,9 @@ def stand_in_for_mlflow(monkeypatch: pytest.MonkeyPatch, client: Callable[[], An
         monkeypatch.setitem(sys.modules, stand_in.__name__, stand_in)
 
 
-def test_a_store_that_mlflow_cannot_open_is_said_with_what_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_store_that_mlflow_cannot_open_is_said_with_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refused() -> Any:
         raise UnsupportedError("got unsupported URI 'sqlite:///mlflow.db'\nsee the documentation")
 
@@ -116,7 +120,9 @@ def test_a_store_that_mlflow_cannot_open_is_said_with_what_to_do(tmp_path: Path,
         tell("mlflow", tmp_path)
 
 
-def test_a_tracker_that_fails_is_told_no_more_and_the_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_tracker_that_fails_is_told_no_more_and_the_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     spoken, module, notes = Spoken(), ModuleType("wandb"), list[str]()
 
     def log(values: dict[str, float], step: int) -> None:
@@ -124,7 +130,7 @@ def test_a_tracker_that_fails_is_told_no_more_and_the_run_goes_on(tmp_path: Path
         raise ConnectionError("the server has gone away")
 
     monkeypatch.setattr(spoken, "log", log)
-    monkeypatch.setattr(Silent, "note", lambda _, text: notes.append(text))
+    monkeypatch.setattr(SilentProgress, "note", lambda _, text: notes.append(text))
     module.init = lambda **options: spoken  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "wandb", module)
     tell("wandb", tmp_path)
@@ -132,14 +138,16 @@ def test_a_tracker_that_fails_is_told_no_more_and_the_run_goes_on(tmp_path: Path
     assert notes == ["wandb is not told any more: the server has gone away"]
 
 
-def test_what_cannot_be_closed_is_said_and_the_others_are_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_cannot_be_closed_is_said_and_the_others_are_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     first, second, notes = Spoken(), Spoken(), list[str]()
 
     def finish() -> None:
         raise TimeoutError
 
     monkeypatch.setattr(first, "finish", finish)
-    monkeypatch.setattr(Silent, "note", lambda _, text: notes.append(text))
+    monkeypatch.setattr(SilentProgress, "note", lambda _, text: notes.append(text))
     module = ModuleType("wandb")
     module.init = lambda **options: first  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "wandb", module)
@@ -150,7 +158,9 @@ def test_what_cannot_be_closed_is_said_and_the_others_are_closed(tmp_path: Path,
 
 
 @pytest.mark.parametrize("name", ["wandb", "mlflow"])
-def test_a_package_that_is_missing_is_named_with_what_to_do(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_package_that_is_missing_is_named_with_what_to_do(
+    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setitem(sys.modules, name, None)
     with pytest.raises(ConfigError, match=rf"{name} is not installed; run: pip install 'motet\[track\]'"):
         tell(name, tmp_path)

@@ -1,4 +1,4 @@
-"""The loop against a training as anyone would write it, and the benches against each other."""
+"""The loop against a training as anyone would write it, and the executors against each other."""
 
 from __future__ import annotations
 
@@ -14,17 +14,17 @@ from torch import nn
 
 from motet.core.errors import RunError
 from motet.core.params import Params
-from motet.core.rng import Seed, own_randomness
-from motet.core.work import Failed
+from motet.core.rng import Seed, seeded_torch
+from motet.core.work import JobFailure
 from motet.experiment.build.federation import Federation
 from motet.learning.data.features import Examples, Features, Ragged
-from motet.learning.executors.process_executor import Workers
-from motet.learning.executors.serial_executor import Alone, Scratch
-from motet.learning.jobs import Course, Fit, Infer
+from motet.learning.executors.process_executor import ProcessExecutor
+from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
+from motet.learning.jobs import Fit, Infer, LRHorizon
 from motet.learning.modules.frozen_prefix import prefix_of
 from motet.learning.modules.model import Model
 from motet.learning.objectives.supervised import CrossEntropy
-from motet.learning.packed.packed_model import Pack
+from motet.learning.packed.packed_model import PackedModel
 from motet.learning.solver import Solver
 from motet.models.parameter_roles import anatomy_of
 
@@ -78,7 +78,7 @@ SOLVERS = {
 @pytest.mark.parametrize("name", SOLVERS)
 def test_the_loop_trains_as_a_plain_loop_does(name: str, federation: Federation) -> None:
     job = job_of(federation, SOLVERS[name])
-    got, start = Alone(CPU).run(job).params.flat, job.start.flat
+    got, start = SerialExecutor(CPU).run(job).params.flat, job.start.flat
     want = reference(job)
     assert (got - want).norm() / (want - start).norm() < (2e-3 if "adamw" in name else 1e-5)
 
@@ -87,18 +87,20 @@ def test_frozen_layers_do_not_move_and_are_not_in_the_parameters(frozen_federati
     job = job_of(frozen_federation, SGD)
     assert all(p.startswith(("layers.1", "pooler", "head")) for p in job.start.layout.parts)
     before = {n: p.clone() for n, p in job.model.module.named_parameters()}
-    Alone(CPU).run(job)
+    SerialExecutor(CPU).run(job)
     assert all(torch.equal(p, before[n]) for n, p in job.model.module.named_parameters())
 
 
 def test_a_training_in_two_sittings_is_the_one_training(federation: Federation) -> None:
     whole = job_of(federation, replace(Solver(lr=1e-3, batch=8, shuffle=False), epochs=2))
-    half = replace(whole, solver=replace(whole.solver, epochs=1), keep_momenta=True)
+    half = replace(whole, solver=replace(whole.solver, epochs=1), keep_optimizer_state=True)
     steps = whole.solver.count(len(whole.examples))
-    bench = Alone(CPU)
-    first = bench.run(replace(half, course=Course(0, steps)))
-    second = bench.run(replace(half, start=first.params, course=Course(first.steps, steps), momenta=first.momenta))
-    assert torch.allclose(second.params.flat, bench.run(whole).params.flat, atol=1e-7)
+    executor = SerialExecutor(CPU)
+    first = executor.run(replace(half, course=LRHorizon(0, steps)))
+    second = executor.run(
+        replace(half, start=first.params, course=LRHorizon(first.steps, steps), optimizer_state=first.optimizer_state)
+    )
+    assert torch.allclose(second.params.flat, executor.run(whole).params.flat, atol=1e-7)
 
 
 def test_training_with_dropout_leaves_the_global_generator_alone(federation: Federation) -> None:
@@ -111,16 +113,16 @@ def test_training_with_dropout_leaves_the_global_generator_alone(federation: Fed
     torch.manual_seed(3)
     want = torch.rand(4)
     torch.manual_seed(3)
-    first = Alone(CPU).run(wet).params.flat
+    first = SerialExecutor(CPU).run(wet).params.flat
     assert torch.equal(torch.rand(4), want)
-    assert torch.equal(Alone(CPU).run(wet).params.flat, first)
-    assert not torch.equal(Alone(CPU).run(replace(wet, seed=6)).params.flat, first)
+    assert torch.equal(SerialExecutor(CPU).run(wet).params.flat, first)
+    assert not torch.equal(SerialExecutor(CPU).run(replace(wet, seed=6)).params.flat, first)
 
 
 def test_a_client_without_examples_comes_back_unchanged(federation: Federation) -> None:
     job = job_of(federation, SGD)
     empty = replace(job, examples=Examples(job.examples.features, np.zeros(0, np.int64)))
-    fitted = Alone(CPU).run(empty)
+    fitted = SerialExecutor(CPU).run(empty)
     assert torch.equal(fitted.params.flat, job.start.flat)
     assert (fitted.steps, fitted.processed) == (0, 0)
 
@@ -128,16 +130,16 @@ def test_a_client_without_examples_comes_back_unchanged(federation: Federation) 
 def test_a_loss_that_is_not_finite_is_said_with_the_step_and_the_rate(federation: Federation) -> None:
     job = job_of(federation, replace(SGD, lr=1e30, clip=0.0))
     with pytest.raises(RunError, match=r"training gave .* at step \d+ of \d+ \(sgd, lr 1e\+30, no clipping\)"):
-        Alone(CPU).run(job)
+        SerialExecutor(CPU).run(job)
 
 
 def test_inference_gives_each_row_what_it_gets_alone(federation: Federation) -> None:
     site = federation.server_site
     test = site.split("global")
-    bench = Alone(CPU)
-    whole = bench.run(Infer(site.model, site.model.fresh, test, site.task.readout, batch=7))
+    executor = SerialExecutor(CPU)
+    whole = executor.run(Infer(site.model, site.model.fresh, test, site.task.readout, batch=7))
     for row in (0, 5, len(test) - 1):
-        one = bench.run(Infer(site.model, site.model.fresh, test.part(np.array([row])), site.task.readout))
+        one = executor.run(Infer(site.model, site.model.fresh, test.part(np.array([row])), site.task.readout))
         assert torch.allclose(one["logits"][0], whole["logits"][row], atol=1e-5)
     assert len(whole["loss"]) == len(test)
 
@@ -147,10 +149,16 @@ def test_inference_gives_each_row_what_it_gets_alone(federation: Federation) -> 
 
 def with_many_words(family: str, **more: Any) -> Fit:
     """A model whose vocabulary is much larger than what one client uses."""
-    sizes = {"vocab_size": 3000, "hidden_size": 16, "num_hidden_layers": 1, "num_attention_heads": 2, "intermediate_size": 24}
+    sizes = {
+        "vocab_size": 3000,
+        "hidden_size": 16,
+        "num_hidden_layers": 1,
+        "num_attention_heads": 2,
+        "intermediate_size": 24,
+    }
     calm = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "pad_token_id": 1, "num_labels": 3}
     config = hf.AutoConfig.for_model(family, **sizes, **calm, **more)
-    with own_randomness(0, CPU):
+    with seeded_torch(0, CPU):
         module = hf.AutoModelForSequenceClassification.from_config(config)
     rng = np.random.default_rng(0)
     ids = Ragged.of([rng.integers(2, 3000, n).tolist() for n in rng.integers(4, 12, 20)], pad=1)
@@ -163,9 +171,9 @@ def with_many_words(family: str, **more: Any) -> Fit:
 @pytest.mark.parametrize("family", ["bert", "roberta"])
 def test_training_only_the_rows_of_words_that_occur_changes_nothing(family: str, name: str) -> None:
     job = replace(with_many_words(family), solver=replace(SOLVERS[name], batch=8))
-    bench = Alone(CPU)
-    got, want = bench.run(job).params, reference(job)
-    pack = next(iter(bench.packs.values()))
+    executor = SerialExecutor(CPU)
+    got, want = executor.run(job).params, reference(job)
+    pack = next(iter(executor.packs.values()))
     assert pack.size < job.start.layout.size / 3 or job.solver.weight_decay
     assert (got.flat - want).norm() / (want - job.start.flat).norm() < (2e-3 if "adamw" in name else 1e-5)
     table = next(n for n in job.start.layout.names if "word_embeddings" in n)
@@ -176,14 +184,14 @@ def test_training_only_the_rows_of_words_that_occur_changes_nothing(family: str,
 
 def test_a_table_that_the_output_is_tied_to_is_trained_whole() -> None:
     job = with_many_words("bert")
-    with own_randomness(0, CPU):
+    with seeded_torch(0, CPU):
         module = hf.AutoModelForMaskedLM.from_config(job.model.module.config)
-    assert Pack(Model("mlm", module, anatomy_of(module).parts), module, CPU).words is None
+    assert PackedModel(Model("mlm", module, anatomy_of(module).parts), module, CPU).words is None
 
 
 def test_a_word_that_was_not_announced_is_an_error_and_no_wrong_row() -> None:
     job = with_many_words("bert")
-    pack = Pack(job.model, job.model.module, CPU)
+    pack = PackedModel(job.model, job.model.module, CPU)
     pack.seat([job.start], [np.array([1, 5, 7])])
     with pytest.raises(IndexError):
         pack({"input_ids": torch.tensor([[5, 6]]), "attention_mask": torch.ones(1, 2)})
@@ -192,8 +200,8 @@ def test_a_word_that_was_not_announced_is_an_error_and_no_wrong_row() -> None:
 # ---- the frozen prefix ----------------------------------------------------------------------------------------------
 
 
-def prepared(federation: Federation) -> Scratch:
-    scratch = Scratch()
+def prepared(federation: Federation) -> PrefixCache:
+    scratch = PrefixCache()
     scratch.prepare(federation.model, federation.features)
     return scratch
 
@@ -202,7 +210,7 @@ def test_training_on_cached_states_equals_training_on_texts(frozen_federation: F
     job = job_of(frozen_federation, SGD)
     scratch = prepared(frozen_federation)
     assert scratch.states
-    plain, cached = Alone(CPU).run(job), Alone(CPU, scratch).run(job)
+    plain, cached = SerialExecutor(CPU).run(job), SerialExecutor(CPU, scratch).run(job)
     assert (plain.params - cached.params).norm() / (plain.params - job.start).norm() < 1e-5
     scratch.close()
 
@@ -211,7 +219,7 @@ def test_a_model_loaded_twice_trains_on_the_states_of_the_first(frozen_federatio
     job = job_of(frozen_federation, SGD)
     twin = Model(job.model.key, copy.deepcopy(job.model.module), job.model.parts, None, job.model.stem, job.model.stack)
     scratch = prepared(frozen_federation)
-    first, second = (Alone(CPU, scratch).run(j).params for j in (job, replace(job, model=twin)))
+    first, second = (SerialExecutor(CPU, scratch).run(j).params for j in (job, replace(job, model=twin)))
     assert torch.equal(first.flat, second.flat)
     assert not torch.equal(first.flat, job.start.flat)
     scratch.close()
@@ -220,14 +228,14 @@ def test_a_model_loaded_twice_trains_on_the_states_of_the_first(frozen_federatio
 def test_a_module_that_does_not_hold_the_model_is_refused(federation: Federation) -> None:
     stranger = copy.deepcopy(federation.model.module)
     with pytest.raises(RuntimeError, match="so it would not be trained"):
-        Pack(federation.model, stranger, CPU)
+        PackedModel(federation.model, stranger, CPU)
 
 
 def test_inference_on_cached_states_equals_inference_on_texts(frozen_federation: Federation) -> None:
     site = frozen_federation.server_site
     scratch = prepared(frozen_federation)
     job = Infer(site.model, site.model.fresh, site.split("global"), site.task.readout)
-    plain, cached = Alone(CPU).run(job), Alone(CPU, scratch).run(job)
+    plain, cached = SerialExecutor(CPU).run(job), SerialExecutor(CPU, scratch).run(job)
     assert torch.allclose(plain["logits"], cached["logits"], atol=1e-5)
     scratch.close()
 
@@ -240,15 +248,15 @@ def test_a_model_with_nothing_frozen_has_no_prefix(federation: Federation) -> No
 # ---- worker processes -----------------------------------------------------------------------------------------------
 
 
-def pool(count: int, *federations: Federation) -> Workers:
+def pool(count: int, *federations: Federation) -> ProcessExecutor:
     models = {f.model.key: f.model for f in federations}
-    return Workers(count, models, {f.features.key: f.features for f in federations}, Scratch())
+    return ProcessExecutor(count, models, {f.features.key: f.features for f in federations}, PrefixCache())
 
 
 @pytest.mark.parametrize("count", [1, 3])
 def test_any_number_of_workers_gives_the_bits_of_one_process(count: int, federation: Federation) -> None:
     jobs = {c: job_of(federation, SGD, i) for i, c in enumerate(federation.clients)}
-    workers, alone = pool(count, federation), Alone(CPU)
+    workers, alone = pool(count, federation), SerialExecutor(CPU)
     try:
         for client, job in jobs.items():
             workers.submit(client, job)
@@ -285,7 +293,7 @@ def test_a_mistake_in_a_worker_comes_back_as_its_sentence(federation: Federation
     try:
         workers.submit("x", job_of(federation, replace(SGD, lr=1e30, clip=0.0)))
         [(_, answer)] = workers.ready()
-        assert isinstance(answer, Failed)
+        assert isinstance(answer, JobFailure)
         assert "lower solver.lr" in str(answer.error)
     finally:
         workers.close()

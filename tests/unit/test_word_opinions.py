@@ -20,7 +20,7 @@ from motet.core.params import Params
 from motet.datasets.corpus import Corpus
 from motet.experiment.build.builders import build_federation
 from motet.experiment.build.federation import Federation
-from motet.experiment.recipe.run_config import Config
+from motet.experiment.recipe.run_config import RunConfig
 from motet.learning.objectives.distillation_losses import Divergence, SquaredDistance, TaughtCrossEntropy
 from motet.learning.solver import Solver
 
@@ -46,11 +46,16 @@ def taggers() -> Federation:
         {"clients": 2, "model": {"name": "tiny", "max_tokens": 6, "config": SMALL}},
         {
             "clients": 2,
-            "model": {"name": "minilm", "max_tokens": 24, "from_scratch": True, "config": {**SMALL, "num_attention_heads": 2}},
+            "model": {
+                "name": "minilm",
+                "max_tokens": 24,
+                "from_scratch": True,
+                "config": {**SMALL, "num_attention_heads": 2},
+            },
         },
     ]
     top = {"data": {"name": "toy-tagging"}, "model": {"name": "tiny", "max_tokens": 24, "config": {**SMALL, **CALM}}}
-    made = build_federation(Config.of("taggers", {**top, "groups": groups}), lambda *_: corpus)
+    made = build_federation(RunConfig.of("taggers", {**top, "groups": groups}), lambda *_: corpus)
     opened = tuple(replace(group, public=PUBLIC) for group in made.groups)
     return replace(made, groups=opened, server=replace(made.server, public=PUBLIC))
 
@@ -68,7 +73,18 @@ def test_words_stand_at_the_same_places_for_all_whatever_their_tokens(taggers: F
     assert word.tolist() == list(range(14))
     for i, j, k in zip(text.tolist(), token.tolist(), word.tolist(), strict=True):
         assert spoken[k].startswith(tokens[i][j])
-    assert short.places[2].tolist() == [0, 1, 2, 3, 8, 9, 10, 11, 12, 13]  # the first four words of the eight, then the others
+    assert short.places[2].tolist() == [
+        0,
+        1,
+        2,
+        3,
+        8,
+        9,
+        10,
+        11,
+        12,
+        13,
+    ]  # the first four words of the eight, then the others
 
 
 def test_an_opinion_is_what_the_first_token_of_a_word_says(taggers: Federation) -> None:
@@ -98,10 +114,14 @@ def test_a_word_is_pooled_over_those_who_see_it() -> None:
     assert torch.allclose(found["logits"][1], one[1])
     assert found.finite()
     votes = [o["logits"] * o["seen"].unsqueeze(1) for o in opinions]
-    summed = of_the_seeing(Pool(), 0.25 * votes[0] + 0.75 * votes[1], 0.25 * opinions[0]["seen"] + 0.75 * opinions[1]["seen"])
+    summed = of_the_seeing(
+        Pool(), 0.25 * votes[0] + 0.75 * votes[1], 0.25 * opinions[0]["seen"] + 0.75 * opinions[1]["seen"]
+    )
     assert torch.allclose(summed.flat, found.flat)
     everything = [Params.of({"logits": z, "seen": torch.ones(3)}) for z in (one, two)]
-    assert torch.allclose(pooled_words(Pool("votes"), everything, shares)["logits"], pooled(Pool("votes"), [one, two], shares))
+    assert torch.allclose(
+        pooled_words(Pool("votes"), everything, shares)["logits"], pooled(Pool("votes"), [one, two], shares)
+    )
 
 
 def test_the_best_classes_of_a_word_still_say_which_words_were_seen() -> None:
@@ -125,13 +145,16 @@ class Speaking:
 
 
 @pytest.mark.parametrize(
-    "objective", [Divergence(2.0), SquaredDistance(), SquaredDistance(True), TaughtCrossEntropy(), TaughtCrossEntropy(True)]
+    "objective",
+    [Divergence(2.0), SquaredDistance(), SquaredDistance(True), TaughtCrossEntropy(), TaughtCrossEntropy(True)],
 )
 @pytest.mark.parametrize("wider", [0, 3])
 def test_a_text_counts_by_its_taught_tokens_as_if_each_were_a_text(objective: Any, wider: int) -> None:
     said, teacher = torch.randn(3, 5, 4), torch.randn(3, 5, 4)
     taught = torch.tensor([[1.0, 0, 1, 1, 0], [0.0, 0, 0, 0, 0], [0.0, 1, 0, 0, 0]])
-    padded = torch.cat([said, torch.randn(3, wider, 4)], 1)  # as wide as the widest of all texts, or of the device's steps
+    padded = torch.cat(
+        [said, torch.randn(3, wider, 4)], 1
+    )  # as wide as the widest of all texts, or of the device's steps
     losses, worth = objective.losses(Speaking(padded), {"teacher": teacher, "taught": taught})
     single, _ = objective.losses(Speaking(said[taught > 0]), {"teacher": teacher[taught > 0]})
     assert worth.tolist() == [3, 0, 1]
@@ -139,7 +162,9 @@ def test_a_text_counts_by_its_taught_tokens_as_if_each_were_a_text(objective: An
 
 
 @pytest.mark.parametrize(("maker", "options"), METHODS)
-def test_unlike_taggers_teach_one_another(maker: Any, options: dict[str, Any], taggers: Federation, rounds: RunRounds) -> None:
+def test_unlike_taggers_teach_one_another(
+    maker: Any, options: dict[str, Any], taggers: Federation, rounds: RunRounds
+) -> None:
     """Every method, with tokens that do not match and words that some do not see; a sum is all that is needed."""
     plain = Solver(optimizer="sgd", lr=0.1, batch=4)
     read = rounds(taggers, maker(plain, **options), 1)
@@ -171,7 +196,11 @@ def test_nobody_sees_a_word_more_than_once(change: dict[str, float | None], says
     """Else one client would have all the weight, or end the round for everybody."""
     server = taggers.server_context(0)
     blank = public_of(server).blank().tensors()
-    odd = {n: t if n not in change else torch.full_like(t, change[n]) for n, t in blank.items() if change.get(n, 0) is not None}
+    odd = {
+        n: t if n not in change else torch.full_like(t, change[n])
+        for n, t in blank.items()
+        if change.get(n, 0) is not None
+    }
     assert checked("honest", Params.of(blank), server).finite()
     with pytest.raises(RunError, match=says):
         checked("a client", Params.of(odd), server)

@@ -15,7 +15,15 @@ from dataclasses import replace
 from typing import Literal
 
 from motet.algorithms.distillation import Distillation, Exchanged, Teaching
-from motet.algorithms.distillation_weights import BySize, Equal, Exponential, Importance, LocalImportance, Own, Reciprocal
+from motet.algorithms.distillation_weights import (
+    BySize,
+    Equal,
+    Exponential,
+    Importance,
+    LocalImportance,
+    Own,
+    Reciprocal,
+)
 from motet.algorithms.llm_weighting import Chat, Oracle
 from motet.algorithms.secure_distillation import SummedDistillation
 from motet.core.errors import ConfigError

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 
 from motet.core.messages import message
 from motet.core.params import Params
-from motet.core.program import Round, Start
+from motet.core.program import InitialModels, Round
 from motet.core.script import ClientId, Script
 from motet.learning.context import Context
-from motet.learning.jobs import Course, Momenta
+from motet.learning.jobs import LRHorizon, OptimizerState
 from motet.learning.solver import Solver
 
 
@@ -20,7 +20,7 @@ from motet.learning.solver import Solver
 @dataclass(frozen=True, eq=False)
 class CentralState:
     params: Params
-    momenta: Momenta | None
+    optimizer_state: OptimizerState | None
     steps: int
 
 
@@ -30,17 +30,22 @@ class Centralised:
     name: str = "centralised"
     personal: bool = False
 
-    def init(self, start: Start) -> CentralState:
+    def init(self, start: InitialModels) -> CentralState:
         return CentralState(start.central, None, 0)
 
     def round(self, state: CentralState, rnd: Round) -> Script[CentralState]:
         server: Context = rnd.server
         union = server.site.split("union")
-        course = Course(state.steps, rnd.rounds * self.solver.count(len(union)))
+        course = LRHorizon(state.steps, rnd.rounds * self.solver.count(len(union)))
         fitted = yield from server.fit(
-            state.params, self.solver, on=union, course=course, momenta=state.momenta, keep_momenta=True
+            state.params,
+            self.solver,
+            on=union,
+            course=course,
+            optimizer_state=state.optimizer_state,
+            keep_optimizer_state=True,
         )
-        return CentralState(fitted.params, fitted.momenta, state.steps + fitted.steps)
+        return CentralState(fitted.params, fitted.optimizer_state, state.steps + fitted.steps)
 
     def view(self, state: CentralState, client: ClientId) -> Params:
         return state.params

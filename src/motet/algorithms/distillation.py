@@ -36,13 +36,13 @@ from motet.algorithms.public_data import public_of
 from motet.core.errors import RunError
 from motet.core.messages import message
 from motet.core.params import Params
-from motet.core.program import Round, Start
-from motet.core.script import ClientId, Remark, Script, gather, to_all, total, work
+from motet.core.program import InitialModels, Round
+from motet.core.script import ClientId, Note, Script, gather, to_all, total, work
 from motet.core.weighted import Weighted
 from motet.core.work import Job, Work
 from motet.learning.context import Context
 from motet.learning.data.features import Examples, Ragged
-from motet.learning.jobs import Course
+from motet.learning.jobs import LRHorizon
 from motet.learning.objectives.distillation_losses import Divergence, SquaredDistance
 from motet.learning.objectives.supervised import IGNORED, Objective
 from motet.learning.solver import Solver
@@ -100,7 +100,11 @@ class Teaching:
             asks = ()
         opinions = yield from opinions_of(ctx, params)
         if not opinions.finite():
-            opinions, loss, params = Params(opinions.layout, torch.zeros_like(opinions.flat)), math.nan, own or ctx.fresh
+            opinions, loss, params = (
+                Params(opinions.layout, torch.zeros_like(opinions.flat)),
+                math.nan,
+                own or ctx.fresh,
+            )
         f1 = (yield from _f1(ctx, params)) if "f1" in asks and ctx.size else None
         counts = class_counts(ctx) if "counts" in asks else ()
         return Account(loss, ctx.size, entropy(_said(opinions)), f1, counts), opinions, params
@@ -139,7 +143,7 @@ class Teaching:
         if not self.fresh_epochs or solver.steps is not None:
             fitted = yield from ctx.fit(params, solver, objective=loss, on=on, purpose=purpose)
             return fitted.params, fitted.losses
-        course = Course(0, solver.count(len(ctx.site.split("train") if on is None else on)))
+        course = LRHorizon(0, solver.count(len(ctx.site.split("train") if on is None else on)))
         losses = []
         for epoch in range(solver.epochs):
             one, name = replace(solver, epochs=1), f"{purpose} {epoch}"
@@ -166,7 +170,7 @@ class Distillation:
     def solver(self) -> Solver:
         return self.teaching.solver
 
-    def init(self, start: Start) -> TaughtState:
+    def init(self, start: InitialModels) -> TaughtState:
         self.importance.ready()
         return TaughtState(start.central)
 
@@ -217,7 +221,7 @@ def weighed(importance: Importance, accounts: Mapping[ClientId, Account], rnd: R
     sound, left_out = told_apart(accounts)
     for client in left_out:
         why = f"its training loss is {accounts[client].loss:g}" if accounts[client].size else "it has no training texts"
-        yield Remark(f"round {rnd.index + 1}: {client} is left out of the pool: {why}.")
+        yield Note(f"round {rnd.index + 1}: {client} is left out of the pool: {why}.")
     if not sound:
         raise nothing_to_pool(rnd, len(accounts))
     weights, remark = importance.weights(sound)
@@ -226,10 +230,12 @@ def weighed(importance: Importance, accounts: Mapping[ClientId, Account], rnd: R
     found = dict(zip(sound, shares(weights), strict=True))
     first = max(found, key=lambda client: float(found[client].mean()))
     if len(found) > 1 and float(found[first].mean()) > ALONE:
-        yield Remark(f"round {rnd.index + 1}: {first} has {float(found[first].mean()):.2f} of the weight, and decides alone.")
+        yield Note(
+            f"round {rnd.index + 1}: {first} has {float(found[first].mean()):.2f} of the weight, and decides alone."
+        )
     for client, share in found.items():
         values = {"weight": float(share.mean()), "loss": sound[client].loss, "entropy": sound[client].entropy}
-        yield Remark(who=client, about="distillation", values=values)
+        yield Note(who=client, about="distillation", values=values)
     return found
 
 
@@ -243,7 +249,7 @@ def nothing_to_pool(rnd: Round, clients: int) -> RunError:
 def said_of(heard: Weighted, rnd: Round) -> Script[None]:
     failed = round(heard.weight * (1 - float(heard.value["heard"])))
     if failed:
-        yield Remark(
+        yield Note(
             f"round {rnd.index + 1}: {failed} clients could not learn from the server's opinions; they stay as they were."
         )
 

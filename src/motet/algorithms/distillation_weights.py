@@ -18,7 +18,7 @@ from torch import Tensor
 
 from motet.core.errors import ConfigError
 from motet.core.messages import message
-from motet.core.script import ClientId, Remark
+from motet.core.script import ClientId, Note
 
 
 @message
@@ -46,7 +46,7 @@ class Importance(Protocol):
     def asks(self) -> tuple[str, ...]:
         """What it needs of an account beyond loss and size: f1, counts."""
 
-    def weights(self, accounts: Mapping[ClientId, Account]) -> tuple[Tensor, Remark]: ...
+    def weights(self, accounts: Mapping[ClientId, Account]) -> tuple[Tensor, Note]: ...
 
     def ready(self) -> None:
         """What it needs beyond accounts and lacks is said before anybody trains."""
@@ -128,9 +128,9 @@ class Own:
     rule: LocalImportance
     asks: tuple[str, ...] = ()
 
-    def weights(self, accounts: Mapping[ClientId, Account]) -> tuple[Tensor, Remark]:
+    def weights(self, accounts: Mapping[ClientId, Account]) -> tuple[Tensor, Note]:
         found = torch.tensor([self.rule.log_weight(account) for account in accounts.values()], dtype=torch.float64)
-        return (found - found.max()).exp(), Remark()
+        return (found - found.max()).exp(), Note()
 
     def ready(self) -> None: ...
 
@@ -141,10 +141,10 @@ class ByClass:
 
     asks: tuple[str, ...] = ("counts",)
 
-    def weights(self, accounts: Mapping[ClientId, Account]) -> tuple[Tensor, Remark]:
+    def weights(self, accounts: Mapping[ClientId, Account]) -> tuple[Tensor, Note]:
         counts = torch.tensor([account.counts for account in accounts.values()], dtype=torch.float64)
         nobody = counts.sum(0) == 0
-        return torch.where(nobody, torch.ones_like(counts), counts), Remark()
+        return torch.where(nobody, torch.ones_like(counts), counts), Note()
 
     def ready(self) -> None: ...
 

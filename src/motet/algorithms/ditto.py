@@ -14,7 +14,7 @@ from motet.algorithms.fedavg import AvgState, Weighting, weight_of
 from motet.core.layers import Layers
 from motet.core.messages import message
 from motet.core.params import Params
-from motet.core.program import Round, Start
+from motet.core.program import InitialModels, Round
 from motet.core.script import ClientId, Script, to_all, total, work
 from motet.core.weighted import Weighted
 from motet.core.work import Work
@@ -45,7 +45,7 @@ class Ditto:
     def __post_init__(self) -> None:
         replace(self.solver, pull=self.lam)  # says what cannot be
 
-    def init(self, start: Start) -> AvgState:
+    def init(self, start: InitialModels) -> AvgState:
         params = start.shared.only(self.shared)
         return AvgState(params, self.server.init(params))
 

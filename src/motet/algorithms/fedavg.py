@@ -16,12 +16,12 @@ from motet.core.errors import ConfigError
 from motet.core.layers import Layers
 from motet.core.messages import message
 from motet.core.params import Params
-from motet.core.program import Round, Start
+from motet.core.program import InitialModels, Round
 from motet.core.script import ClientId, Script, to_all, total, work
 from motet.core.weighted import Weighted
 from motet.core.work import Work
 from motet.learning.context import Context
-from motet.learning.jobs import Fitted
+from motet.learning.jobs import FitResult
 from motet.learning.solver import Solver
 from motet.optim import Apply, ServerOptimizer
 
@@ -50,7 +50,7 @@ class FedAvg:
     def personal(self) -> bool:
         return self.shared != Layers.all()
 
-    def init(self, start: Start) -> AvgState:
+    def init(self, start: InitialModels) -> AvgState:
         layout = start.shared.layout
         if trained := layout.only(self.frozen).names:
             raise ConfigError(
@@ -88,7 +88,7 @@ class FedAvg:
         return ctx.fresh.with_(own, params)
 
 
-def weight_of(weighting: Weighting, ctx: Context, fitted: Fitted) -> float:
+def weight_of(weighting: Weighting, ctx: Context, fitted: FitResult) -> float:
     """How much a client's reply counts. A client that trained on nothing counts nothing."""
     match weighting:
         case "examples":

@@ -16,7 +16,7 @@ from motet.core.errors import ConfigError
 from motet.core.layers import Layers
 from motet.core.messages import message
 from motet.core.params import Params
-from motet.core.program import Round, Start
+from motet.core.program import InitialModels, Round
 from motet.core.script import ClientId, Script, work
 from motet.core.weighted import Weighted
 from motet.core.work import Work
@@ -48,12 +48,14 @@ class Grouped:
     def server(self) -> ServerOptimizer:
         return self.within.server
 
-    def init(self, start: Start) -> GroupStates:
+    def init(self, start: InitialModels) -> GroupStates:
         first: dict[str, ClientId] = {}
         for client in start.clients:
             first.setdefault(self.group_of(client), client)
         if idle := [name for name in self.groups if name not in first]:
-            raise ConfigError(f"{self.name}: no client is in group '{idle[0]}'; clients are called {start.clients[0]}, ….")
+            raise ConfigError(
+                f"{self.name}: no client is in group '{idle[0]}'; clients are called {start.clients[0]}, …."
+            )
         return GroupStates({n: self.within.init(replace(start, shared=start.of(c))) for n, c in first.items()})
 
     def round(self, state: GroupStates, rnd: Round) -> Script[GroupStates]:

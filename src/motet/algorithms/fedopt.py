@@ -11,7 +11,9 @@ from motet.learning.solver import Solver
 from motet.optim import Adagrad, Adam, Momentum, ServerOptimizer, Yogi
 
 
-def fedopt(solver: Solver = Solver(), server: ServerOptimizer = Momentum(), weighting: Weighting = "examples") -> FedAvg:
+def fedopt(
+    solver: Solver = Solver(), server: ServerOptimizer = Momentum(), weighting: Weighting = "examples"
+) -> FedAvg:
     """AdamW on clients, SGD with momentum on the server (Reddi et al. 2021, as FedNLP runs it)."""
     return FedAvg(solver, server, weighting=weighting, name="fedopt")
 
@@ -26,6 +28,8 @@ def fedyogi(solver: Solver = Solver(), server: ServerOptimizer = Yogi(), weighti
     return FedAvg(solver, server, weighting=weighting, name="fedyogi")
 
 
-def fedadagrad(solver: Solver = Solver(), server: ServerOptimizer = Adagrad(), weighting: Weighting = "examples") -> FedAvg:
+def fedadagrad(
+    solver: Solver = Solver(), server: ServerOptimizer = Adagrad(), weighting: Weighting = "examples"
+) -> FedAvg:
     """Adagrad on the server (Reddi et al. 2021)."""
     return FedAvg(solver, server, weighting=weighting, name="fedadagrad")

@@ -27,7 +27,9 @@ Embeddings = Literal["frozen", "local", "global"]
 def split(algorithm: FedAvg, c: Critical, embeddings: Embeddings = "frozen") -> FedAvg:
     """Any algorithm of FedAvg's family, of which only the lowest c layers leave the client."""
     if isinstance(c, int) and c < 0:
-        raise ConfigError(f"fedsplit: c is {c}; it is a number of layers from 0, where nothing is shared, or 'half' or 'all'.")
+        raise ConfigError(
+            f"fedsplit: c is {c}; it is a number of layers from 0, where nothing is shared, or 'half' or 'all'."
+        )
     frozen = Layers.of("embeddings") if embeddings == "frozen" else Layers.none()
     return replace(algorithm, shared=_shared(c, embeddings), frozen=frozen, name="fedsplit")
 

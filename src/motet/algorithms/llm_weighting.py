@@ -27,7 +27,7 @@ from torch import Tensor
 
 from motet.algorithms.distillation_weights import Account, Importance
 from motet.core.errors import ConfigError
-from motet.core.script import ClientId, Remark
+from motet.core.script import ClientId, Note
 
 HOME = "https://api.openai.com/v1"
 INSTRUCTION = (
@@ -85,10 +85,10 @@ class Oracle:
         if self.chat.model != "offline":
             service(self.chat.model)
 
-    def weights(self, accounts: Mapping[ClientId, Account]) -> tuple[Tensor, Remark]:
+    def weights(self, accounts: Mapping[ClientId, Account]) -> tuple[Tensor, Note]:
         told = list(accounts.values())
         if self.chat.model == "offline":
-            return by_rule(told), Remark("LLMWC without a language model (algorithm.llm.model=offline): weights by rule.")
+            return by_rule(told), Note("LLMWC without a language model (algorithm.llm.model=offline): weights by rule.")
         began, said, why = time.monotonic(), Said("", 0, 0), ""
         try:
             said = asked(self.chat, prompt(told))
@@ -102,7 +102,7 @@ class Oracle:
         text = f"{self.chat.model} gave no weights: {why}; ENWC's are used" if why else f"weights by {self.chat.model}"
         values = {"llm_used": float(not why), "llm_seconds": took, "llm_cost": cost}
         values |= {"llm_tokens_in": float(said.tokens_in), "llm_tokens_out": float(said.tokens_out)}
-        return weights, Remark(f"{text} ({bill}).", about="llm", values=values)
+        return weights, Note(f"{text} ({bill}).", about="llm", values=values)
 
 
 def by_rule(told: Sequence[Account]) -> Tensor:
@@ -156,7 +156,9 @@ def _answer(chat: Chat, question: str) -> Said:
     where, key = service(chat.model)
     headers = {"Content-Type": "application/json", **({"Authorization": f"Bearer {key}"} if key else {})}
     kind = http.client.HTTPSConnection if where.scheme == "https" else http.client.HTTPConnection
-    connection = kind(where.hostname or "", where.port, timeout=chat.timeout)  # no redirection, which could carry the key off
+    connection = kind(
+        where.hostname or "", where.port, timeout=chat.timeout
+    )  # no redirection, which could carry the key off
     end = threading.Timer(chat.timeout, _cut, (connection,))  # a socket's own time-out begins anew with every byte
     end.start()
     try:

@@ -89,7 +89,9 @@ def fedkd(
     teaching = Teaching(solver, distil, Pool(), loss, None, fresh_epochs=released, shots=1)
     if variant == "original":
         return (
-            summed("fedkd", teaching, None, "classes", None) if exchange == "sum" else _gathered("fedkd", teaching, ByClass())
+            summed("fedkd", teaching, None, "classes", None)
+            if exchange == "sum"
+            else _gathered("fedkd", teaching, ByClass())
         )
     return _made("fedkd", teaching, BySize(), exchange)
 

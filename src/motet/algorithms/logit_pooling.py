@@ -28,7 +28,9 @@ class Pool:
 
     def __post_init__(self) -> None:
         if self.sharpness is not None and not self.sharpness > 0:
-            raise ConfigError(f"algorithm.sharpness is {self.sharpness}; it is a number above 0, small for a sharp pool.")
+            raise ConfigError(
+                f"algorithm.sharpness is {self.sharpness}; it is a number above 0, small for a sharp pool."
+            )
 
     def before(self, logits: Tensor) -> Tensor:
         match self.kind:
@@ -112,7 +114,9 @@ def whole(opinion: Params | TopClasses) -> Params:
 
 def check_top(top: int | None) -> None:
     if top is not None and top < 1:
-        raise ConfigError(f"algorithm.top_classes is {top}; it is a number of classes of at least 1, or left out for all.")
+        raise ConfigError(
+            f"algorithm.top_classes is {top}; it is a number of classes of at least 1, or left out for all."
+        )
 
 
 def entropy(logits: Tensor) -> float:

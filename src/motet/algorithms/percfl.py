@@ -20,7 +20,7 @@ from motet.algorithms.update_similarity import cosines
 from motet.core.layers import Layers
 from motet.core.messages import message
 from motet.core.params import Params
-from motet.core.program import Round, Start
+from motet.core.program import InitialModels, Round
 from motet.core.script import ClientId, Script, gather, work
 from motet.core.weighted import RunningSum, Weighted
 from motet.core.work import Work
@@ -51,7 +51,7 @@ class Clustered:
     name: str = "percfl"
     personal: bool = True
 
-    def init(self, start: Start) -> Clusters:
+    def init(self, start: InitialModels) -> Clusters:
         layout = start.shared.layout
         self.shared.check(layout.names, layout.parts, f"{self.name}, the layers that are shared")
         return Clusters((Cluster(tuple(sorted(start.clients)), start.shared.only(self.shared)),))

@@ -13,7 +13,7 @@ from typing import Any
 from motet.core.errors import ConfigError
 from motet.core.messages import message
 from motet.core.params import Params
-from motet.core.program import Algorithm, Round, Start
+from motet.core.program import Algorithm, InitialModels, Round
 from motet.core.script import ClientId, Script, total, work
 from motet.core.weighted import Weighted
 from motet.learning.context import BEGINNING, Context
@@ -29,7 +29,9 @@ class Phase:
 
     def __post_init__(self) -> None:
         if not 0 <= self.share <= 1:
-            raise ConfigError(f"the share of {self.algorithm.name} is {self.share}; it is a share of the rounds, from 0 to 1.")
+            raise ConfigError(
+                f"the share of {self.algorithm.name} is {self.share}; it is a share of the rounds, from 0 to 1."
+            )
 
 
 @message
@@ -86,7 +88,7 @@ class Phases:
         found: Solver = self.phases[-1].algorithm.solver  # type: ignore[attr-defined]
         return found
 
-    def init(self, start: Start) -> PhaseState:
+    def init(self, start: InitialModels) -> PhaseState:
         return PhaseState(0, self.phases[0].algorithm.init(start), tuple(start.clients), start.shared)
 
     def round(self, state: PhaseState, rnd: Round) -> Script[PhaseState]:
@@ -111,7 +113,7 @@ class Phases:
         left = {client: self.view(state, client) for client in state.clients}
         yield from total(self.beginning.receive, left)
         own: dict[ClientId, Params] = {client: view.inner for client, view in left.items()}
-        start = Start(state.first.with_(_mean(own)), state.clients, own)
+        start = InitialModels(state.first.with_(_mean(own)), state.clients, own)
         return replace(state, index=state.index + 1, inner=self.phases[state.index + 1].algorithm.init(start))
 
     def view(self, state: PhaseState, client: ClientId) -> PhaseView:

@@ -12,8 +12,8 @@ from motet.algorithms.public_data import public_of
 from motet.core.errors import RunError
 from motet.core.messages import message
 from motet.core.params import Params
-from motet.core.program import Round, Start
-from motet.core.script import ClientId, Remark, Script, to_all, total, work
+from motet.core.program import InitialModels, Round
+from motet.core.script import ClientId, Note, Script, to_all, total, work
 from motet.core.weighted import Weighted
 from motet.core.work import Work
 from motet.learning.context import Context
@@ -55,7 +55,7 @@ class SummedDistillation:
     def weights_first(self) -> bool:
         return self.importance.largest is not None
 
-    def init(self, start: Start) -> TaughtState:
+    def init(self, start: InitialModels) -> TaughtState:
         return TaughtState(start.central)
 
     def round(self, state: TaughtState, rnd: Round) -> Script[TaughtState]:
@@ -77,7 +77,9 @@ class SummedDistillation:
     def opine(self, ctx: Context, _: None, own: Params | Learnt | None) -> Work[tuple[Weighted, Params | Learnt]]:
         """Train, and give one's opinions or, where weights come first, tell how much they are to weigh."""
         account, opinions, params = yield from self.teaching.learn(ctx, _model(own), ())
-        weight = math.exp(self.importance.log_weight(account) - (self.importance.largest or 0.0)) if account.sound else 0.0
+        weight = (
+            math.exp(self.importance.log_weight(account) - (self.importance.largest or 0.0)) if account.sound else 0.0
+        )
         if not self.weights_first:
             return self._weighted(opinions, weight), params
         told = Params.counts(weight=MOST * weight, sound=float(account.sound))
@@ -128,7 +130,7 @@ def _told(mean: Weighted, rnd: Round) -> Script[float]:
     if sound < 1:
         raise nothing_to_pool(rnd, there)
     if sound < there:
-        yield Remark(
+        yield Note(
             f"round {rnd.index + 1}: {there - sound} of {there} clients are left out of the pool: no training texts, or a loss "
             "that is not finite."
         )

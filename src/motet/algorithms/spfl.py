@@ -15,8 +15,8 @@ import numpy as np
 
 from motet.algorithms.update_similarity import cosines
 from motet.core.layers import Layers
-from motet.core.params import Params, common
-from motet.core.program import Round, Start
+from motet.core.params import Params, common_params
+from motet.core.program import InitialModels, Round
 from motet.core.script import ClientId, Script, gather, work
 from motet.core.weighted import RunningSum, Weighted
 from motet.core.work import Work
@@ -32,14 +32,14 @@ class SimilarPeers:
     name: str = "spfl_like"
     personal: bool = True
 
-    def init(self, start: Start) -> None:
+    def init(self, start: InitialModels) -> None:
         layout = start.shared.layout
         self.shared.check(layout.names, layout.parts, f"{self.name}, the layers that are shared")
 
     def round(self, state: None, rnd: Round) -> Script[None]:
         moves: dict[ClientId, Weighted] = yield from gather(self.train, dict.fromkeys(rnd.cohort))
         clients = sorted(moves)
-        layout = common([moves[c].value for c in clients]).layout  # tasks may differ in their heads
+        layout = common_params([moves[c].value for c in clients]).layout  # tasks may differ in their heads
         moves = {c: Weighted(move.value.narrowed(layout), move.weight) for c, move in moves.items()}
         alike = np.maximum(0, cosines([moves[c].value for c in clients])) ** self.gamma
         np.fill_diagonal(alike, 1.0)  # a client is like itself, even one that did not move
@@ -70,6 +70,8 @@ class SimilarPeers:
         return ctx.fresh if own is None else own
 
 
-def spfl_like(solver: Solver = Solver(optimizer="sgd"), gamma: float = 1.0, shared: tuple[str, ...] = ("all",)) -> SimilarPeers:
+def spfl_like(
+    solver: Solver = Solver(optimizer="sgd"), gamma: float = 1.0, shared: tuple[str, ...] = ("all",)
+) -> SimilarPeers:
     """Every client moves along the updates of those that move as it does (a working definition of SPFL)."""
     return SimilarPeers(solver, gamma, Layers.of(*shared))

@@ -120,7 +120,9 @@ def open_benchmark(asked: Asked, folder: Path) -> Benchmark:
 def load_benchmark(folder: Path, asked: Asked | None = None, suite: str = "suite.yaml") -> Benchmark:
     """A benchmark as it was begun, whatever has become of the suite since; or what else was `asked` of another suite there."""
     if not (folder / "asked.json").exists():
-        raise ConfigError(f"'{folder}' is no benchmark: there is no asked.json in it. Begin one with: motet bench SUITE")
+        raise ConfigError(
+            f"'{folder}' is no benchmark: there is no asked.json in it. Begin one with: motet bench SUITE"
+        )
     if asked is None:
         asked = fill(Asked, json.loads((folder / "asked.json").read_text("utf-8")), "asked.json")
     return Benchmark(folder, asked, suite_of(Path(asked.suite).stem, (folder / suite).read_text("utf-8")))
@@ -167,7 +169,9 @@ def page(benchmark: Benchmark, tables: Sequence[Told]) -> str:
     if benchmark.asked.quick:
         small = [(run.config.data.name or "own data", run.config.model.name) for run in benchmark.runs.values()]
         on = dict.fromkeys(f"{corpus} with {model}" for corpus, model in small)
-        said = f"A quick trial of the suite ({'; '.join(on)}): what it shows is that everything runs, not who is better."
+        said = (
+            f"A quick trial of the suite ({'; '.join(on)}): what it shows is that everything runs, not who is better."
+        )
         parts.insert(0, said)
     failed = [f"- {cell}: {shorten(why, 200)}" for cell, why in benchmark.failures().items()]
     tail = ["Runs that failed:", "\n".join(failed)] if failed else []
@@ -182,7 +186,10 @@ def command(benchmark: Benchmark) -> str:
 
 def machines(summaries: Sequence[dict[str, Any]]) -> list[str]:
     """What the runs ran on, each once."""
-    found = [s["machine"].get("gpu") or f"{s['machine'].get('processor', 'a CPU')}, {s['machine']['cores']}" for s in summaries]
+    found = [
+        s["machine"].get("gpu") or f"{s['machine'].get('processor', 'a CPU')}, {s['machine']['cores']}"
+        for s in summaries
+    ]
     return list(dict.fromkeys(found))
 
 

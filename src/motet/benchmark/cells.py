@@ -15,11 +15,18 @@ from motet.experiment.build.builders import build_algorithm, build_channel, buil
 from motet.experiment.build.partition_builder import strategy_of
 from motet.experiment.commands.run_folder import data_key
 from motet.experiment.recipe.recipe_files import merged
-from motet.experiment.recipe.run_config import Config
+from motet.experiment.recipe.run_config import RunConfig
 
 # What a suite's runs do differently from a person's: a grid has no use for hundreds of models.
 OURS: dict[str, Any] = {"checkpoint": {"seconds": 60, "last": False}, "evaluation": {"items": True}}
-_ELSEWHERE = ("recipe", "device", "transport", "checkpoint", "baselines", "track")  # where a run happens, not what it is
+_ELSEWHERE = (
+    "recipe",
+    "device",
+    "transport",
+    "checkpoint",
+    "baselines",
+    "track",
+)  # where a run happens, not what it is
 
 
 @dataclass(frozen=True)
@@ -27,7 +34,7 @@ class Run:
     """One training, named after what it is: the same run asked for twice has the same name."""
 
     name: str
-    config: Config
+    config: RunConfig
 
     @property
     def shares(self) -> str:
@@ -61,8 +68,16 @@ def cells_of(
                 path = (name, row, column)
                 if not chosen(path, only) or (quick and not chosen(path, suite.quick.only)):
                     continue
-                layers = [suite.base, table.base, table.column(column).set, change or {}, suite.quick.set if quick else {}]
-                found += [Cell(*path, seed, _run("/".join((suite.name, *path)), layers, seed, device)) for seed in seeds]
+                layers = [
+                    suite.base,
+                    table.base,
+                    table.column(column).set,
+                    change or {},
+                    suite.quick.set if quick else {},
+                ]
+                found += [
+                    Cell(*path, seed, _run("/".join((suite.name, *path)), layers, seed, device)) for seed in seeds
+                ]
     if not found:
         said = ", ".join(only) if only else "--quick"
         raise ConfigError(f"suite {suite.name}: no cell is left by {said}; tables are {', '.join(suite.tables)}.")
@@ -95,7 +110,7 @@ def _run(label: str, layers: Sequence[Mapping[str, Any]], seed: int, device: str
     for layer in (OURS, *layers, {"seed": seed, "device": device}):
         given = merged(given, layer)
     try:
-        config = Config.of(label, given)
+        config = RunConfig.of(label, given)
     except ConfigError as error:
         raise ConfigError(f"{label}: {error}") from None
     said = {k: v for k, v in config.plain().items() if k not in _ELSEWHERE}

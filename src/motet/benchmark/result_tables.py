@@ -99,7 +99,9 @@ def _table(suite: Suite, name: str, cells: Sequence[Cell], store: Store) -> Told
             here = [c for c in cells if (c.row, c.column) == (row, column)]
             for place, (shown, reading) in enumerate(_readings(table, column).items()):
                 entries[row][shown] = _entry(here, reading, store, _published(table, row, column, place))
-        whole = {m: parts for m, parts in table.average.items() if all(p in columns or p in entries[row] for p in parts)}
+        whole = {
+            m: parts for m, parts in table.average.items() if all(p in columns or p in entries[row] for p in parts)
+        }
         for mean, parts in whole.items():  # a mean over a part of the columns would stand beside the paper's over all
             entries[row][mean] = _average(table, entries[row], parts, _published(table, row, mean, 0))
     shows = tuple(next(iter(entries.values())))
@@ -141,7 +143,9 @@ def _entry(cells: Sequence[Cell], reading: Reading, store: Store, published: flo
             runs.append(cell.run.name)
         else:
             why = "not reached" if summary else store.failure(cell.run.name) or why
-    return Entry(tuple(values), tuple(runs), published, missing="" if len(values) == len(cells) else why, asked=len(cells))
+    return Entry(
+        tuple(values), tuple(runs), published, missing="" if len(values) == len(cells) else why, asked=len(cells)
+    )
 
 
 def _average(table: Table, row: Mapping[str, Entry], parts: Sequence[str], published: float | None) -> Entry:
@@ -162,7 +166,9 @@ def _rank(
 ) -> None:
     """Mark the best of the methods, and how sure the others are to be worse."""
     scored = {m: entries[m][column].mean for m in methods if entries[m][column].mean is not None}
-    if len(scored) < 2 or (reading is not None and reading.shows == "seconds"):  # of runs that share a machine, and warm it up
+    if len(scored) < 2 or (
+        reading is not None and reading.shows == "seconds"
+    ):  # of runs that share a machine, and warm it up
         return
     sign = -1 if reading is not None and reading.lower_is_better else 1
     best = max(scored, key=lambda m: sign * (scored[m] or 0.0))

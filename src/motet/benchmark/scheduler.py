@@ -22,7 +22,7 @@ from motet.benchmark.time_estimate import Estimate
 from motet.core.errors import MotetError
 from motet.experiment.build.builders import device_of
 from motet.experiment.commands.run_folder import carried_out
-from motet.learning.executors.memory_budget import take_share
+from motet.learning.executors.memory_budget import limit_device_memory
 from motet.learning.executors.process_executor import default_count
 from motet.report.benchmark_progress import GridWatch
 from motet.transport.spill_store import write_atomically
@@ -106,7 +106,7 @@ def share_out(device: str, jobs: int) -> None:
     if jobs > 1:
         torch.set_num_threads(max(1, default_count() // jobs))  # threads that wait for a core keep others from it
         for shared in {device_of(device), torch.device("cpu")}:
-            take_share(shared, 0.95 / jobs)
+            limit_device_memory(shared, 0.95 / jobs)
 
 
 def carry_out(
@@ -132,19 +132,23 @@ def carry_out(
 def _one(run: Run, store: Store, stock: Stock, watch: GridWatch) -> None:
     """Begin a run, or go on with it; a run that fails is written down and stops nobody else."""
     place = store.place(run.name)
-    write_atomically(place / "config.yaml", yaml.safe_dump(run.config.plain(), sort_keys=False, allow_unicode=True).encode())
+    write_atomically(
+        place / "config.yaml", yaml.safe_dump(run.config.plain(), sort_keys=False, allow_unicode=True).encode()
+    )
     try:
-        federation, bench = stock.federation(run), stock.bench(run)
-        carried_out(run.config, place, federation, bench, resume=True, watch=watch, keep_model=False)
+        federation, executor = stock.federation(run), stock.executor(run)
+        carried_out(run.config, place, federation, executor, resume=True, watch=watch, keep_model=False)
         store.tidy(run.name)
         return
     except MotetError as error:
         why = str(error)
-    except Exception as error:  # a fault of ours in one run does not end the others; where it happened is kept with the run
+    except (
+        Exception
+    ) as error:  # a fault of ours in one run does not end the others; where it happened is kept with the run
         why = f"(traceback in {place / TRACE}) {type(error).__name__}: {error}"
         (place / TRACE).write_text(traceback.format_exc(), "utf-8")
     store.fail(run.name, why)
-    stock.close_bench()  # jobs of the run may still be waiting there
+    stock.close_executor()  # jobs of the run may still be waiting there
 
 
 def run_beside(runs: Mapping[str, Run], store: Store, watch: GridWatch, parent: int) -> None:

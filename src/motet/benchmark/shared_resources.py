@@ -1,4 +1,4 @@
-"""What runs share: a corpus is read once, a federation built once, a bench opened once, however many runs stand on them."""
+"""What runs share: a corpus is read once, a federation built once, a executor opened once, however many runs stand on them."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from typing import Self, TypeVar
 
 from motet.benchmark.cells import Run
 from motet.core.rng import Seed
-from motet.core.work import Bench
+from motet.core.work import Executor
 from motet.datasets.corpus import Corpus
-from motet.datasets.load_corpus import DataChoice, read_corpus
-from motet.experiment.build.builders import build_bench, build_federation
+from motet.datasets.load_corpus import DataConfig, read_corpus
+from motet.experiment.build.builders import build_executor, build_federation
 from motet.experiment.build.federation import Federation
-from motet.learning.executors.serial_executor import Scratch
+from motet.learning.executors.serial_executor import PrefixCache
 
 T = TypeVar("T")
 
@@ -21,33 +21,33 @@ CORPORA, FEDERATIONS = 3, 4  # how many are kept
 
 
 class Stock:
-    """The least recently used goes first. The bench is that of the last run's federation."""
+    """The least recently used goes first. The executor is that of the last run's federation."""
 
     def __init__(self) -> None:
         self.corpora: OrderedDict[str, Corpus] = OrderedDict()
         self.federations: OrderedDict[str, Federation] = OrderedDict()
-        self.open: tuple[str, Bench, Scratch] | None = None
+        self.open: tuple[str, Executor, PrefixCache] | None = None
 
     def __enter__(self) -> Self:
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.close_bench()
+        self.close_executor()
 
     def federation(self, run: Run) -> Federation:
         if run.shares not in self.federations:
             self.federations[run.shares] = build_federation(run.config, self._corpus)
         return _recent(self.federations, run.shares, FEDERATIONS)
 
-    def bench(self, run: Run) -> Bench:
+    def executor(self, run: Run) -> Executor:
         key = f"{run.shares} {run.config.device} {run.config.transport}"
         if self.open is None or self.open[0] != key:
-            self.close_bench()
-            scratch = Scratch()
-            self.open = (key, build_bench([run.config], [self.federation(run)], scratch), scratch)
+            self.close_executor()
+            scratch = PrefixCache()
+            self.open = (key, build_executor([run.config], [self.federation(run)], scratch), scratch)
         return self.open[1]
 
-    def _corpus(self, choice: DataChoice, seed: Seed, task: str | None) -> Corpus:
+    def _corpus(self, choice: DataConfig, seed: Seed, task: str | None) -> Corpus:
         whole = replace(choice, limit=None, test_limit=None)
         key = repr((whole, task))
         if key not in self.corpora:
@@ -55,10 +55,10 @@ class Stock:
         corpus = _recent(self.corpora, key, CORPORA)
         return corpus.sample(choice.limit, choice.test_limit, seed.of("data").numpy())
 
-    def close_bench(self) -> None:
+    def close_executor(self) -> None:
         if self.open is not None:
-            (_, bench, scratch), self.open = self.open, None
-            bench.close()
+            (_, executor, scratch), self.open = self.open, None
+            executor.close()
             scratch.close()
 
 

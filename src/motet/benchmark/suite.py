@@ -13,7 +13,7 @@ import yaml
 
 from motet.benchmark.claims import Claim
 from motet.benchmark.table_metrics import metric_of
-from motet.core.errors import ConfigError, meant
+from motet.core.errors import ConfigError, did_you_mean
 from motet.experiment.recipe.config_parsing import fill
 from motet.experiment.recipe.recipe_files import shipped
 
@@ -114,7 +114,7 @@ def _known(said: str, kind: str, name: str, known: Sequence[str]) -> None:
     if name not in known:
         there = ", ".join(dict.fromkeys(known))
         raise ConfigError(
-            f"{said} names the {kind} {name!r}, which there is not; write one of {there}.{meant(str(name), known)}"
+            f"{said} names the {kind} {name!r}, which there is not; write one of {there}.{did_you_mean(str(name), known)}"
         )
 
 
@@ -134,7 +134,7 @@ def load_suite(name: str) -> Suite:
         return suite_of(path.stem, path.read_text("utf-8"))
     if name not in suites():
         raise ConfigError(
-            f"there is no suite '{name}'; there is {', '.join(suites())}, or give a .yaml file.{meant(name, suites())}"
+            f"there is no suite '{name}'; there is {', '.join(suites())}, or give a .yaml file.{did_you_mean(name, suites())}"
         )
     return suite_of(name, resources.files("motet.suites").joinpath(f"{name}.yaml").read_text("utf-8"))
 
@@ -159,4 +159,6 @@ def suite_of(name: str, text: str) -> Suite:
 def chosen(path: Sequence[str], patterns: Sequence[str]) -> bool:
     """Is the cell at table/row/column wanted? A pattern is the beginning of a path, one of its parts, or a glob over it."""
     whole = "/".join(path)
-    return not patterns or any(p in path or fnmatch(whole, p) or f"{whole}/".startswith(f"{p.rstrip('/')}/") for p in patterns)
+    return not patterns or any(
+        p in path or fnmatch(whole, p) or f"{whole}/".startswith(f"{p.rstrip('/')}/") for p in patterns
+    )

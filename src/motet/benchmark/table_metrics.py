@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motet.core.errors import ConfigError, meant
+from motet.core.errors import ConfigError, did_you_mean
 from motet.experiment.loop.metrics_log import (
     COMMON_ITEMS,
     DEV_ITEMS,
@@ -34,7 +34,7 @@ from motet.experiment.loop.metrics_log import (
     spread,
 )
 from motet.experiment.loop.scores import LOWER, by_round
-from motet.experiment.recipe.run_config import Config
+from motet.experiment.recipe.run_config import RunConfig
 from motet.tasks.sufficient_statistics import Metric, metric_of_tallies
 
 _AFTER = re.compile(r"(\S+) after (\d+)")
@@ -124,11 +124,13 @@ class Reading:
         best = min if self.lower_is_better else max
         return self.scale * (best(values) if kind == "best" else values[-1]) if values else None
 
-    def check(self, measures: Collection[str], config: Config) -> None:
+    def check(self, measures: Collection[str], config: RunConfig) -> None:
         """That a run of this configuration, whose task has these measures, will have the number."""
         metric = metric_of(self.shows)
         if metric is not None and metric not in (*measures, "headline", "loss", "epsilon"):
-            raise ConfigError(f"shows: '{self.shows}': this task has {', '.join(measures)}.{meant(metric, measures)}")
+            raise ConfigError(
+                f"shows: '{self.shows}': this task has {', '.join(measures)}.{did_you_mean(metric, measures)}"
+            )
         if found := _AFTER.fullmatch(self.shows):
             number, every = int(found[2]), config.evaluation.every
             if number > config.rounds or (number % every and number != config.rounds):

@@ -18,10 +18,10 @@ from motet.experiment.build.federation import Federation
 from motet.experiment.commands.dry_run import few_steps
 from motet.experiment.commands.run_folder import sound_plan
 from motet.experiment.loop.peak_memory import PeakMemory
-from motet.experiment.recipe.run_config import Config
-from motet.learning.executors.memory_budget import spare_on
+from motet.experiment.recipe.run_config import RunConfig
+from motet.learning.executors.memory_budget import free_memory
 from motet.learning.executors.process_executor import default_count
-from motet.learning.executors.serial_executor import Alone, one_thread
+from motet.learning.executors.serial_executor import SerialExecutor, one_thread
 from motet.learning.solver import Solver
 
 MOST_ON_A_GPU = 4
@@ -69,7 +69,9 @@ def estimated(
     tried: set[tuple[str, str]] = set()
     seconds = {}
     for run in runs.values():
-        kind = repr((run.config.data, run.config.model, run.config.task, run.config.groups, run.config.solver.get("batch")))
+        kind = repr(
+            (run.config.data, run.config.model, run.config.task, run.config.groups, run.config.solver.get("batch"))
+        )
         method = (kind, repr(run.config.algorithm))
         if method not in tried:
             tried.add(method)
@@ -96,20 +98,22 @@ def _said_of(run: Run) -> Iterator[None]:
 
 def _measures(federation: Federation) -> list[str]:
     """The metrics of a federation's task, or of all its tasks."""
-    return list(dict.fromkeys(m for task in (federation.task, *(g.task for g in federation.groups)) for m in task.measures))
+    return list(
+        dict.fromkeys(m for task in (federation.task, *(g.task for g in federation.groups)) for m in task.measures)
+    )
 
 
-def _pace(config: Config, federation: Federation) -> Pace:
+def _pace(config: RunConfig, federation: Federation) -> Pace:
     solver: Solver = getattr(build_algorithm(config), "solver", Solver())
     with PeakMemory(every=0.05) as memory, one_thread():
         # at a rate of 0: steps take as long, and a method that diverges is that run's failure, not the grid's
-        _, step = few_steps(federation.groups[0], Alone(device_of(config.device)), replace(solver, lr=0.0))
+        _, step = few_steps(federation.groups[0], SerialExecutor(device_of(config.device)), replace(solver, lr=0.0))
         corpus, dev = federation.corpus, federation.partition.dev
         looked_at = len(corpus) - corpus.train + (0 if dev is None else len(dev))
         return Pace(step, memory.look(), corpus.train, looked_at, len(federation.clients))
 
 
-def _seconds(config: Config, pace: Pace) -> float:
+def _seconds(config: RunConfig, pace: Pace) -> float:
     """Training, looking, and a little for beginning. All clients are taken to be of one size: it is an estimate."""
     algorithm = build_algorithm(config)
     solver: Solver = getattr(algorithm, "solver", Solver())
@@ -117,7 +121,9 @@ def _seconds(config: Config, pace: Pace) -> float:
     clients = 1 if central else int(config.partition.options.get("clients", pace.clients))
     steps = config.rounds * min(config.cohort.size or clients, clients) * solver.count(max(1, pace.train // clients))
     models = min(config.evaluation.clients or clients, clients) if algorithm.personal else 1
-    looks = (config.rounds // config.evaluation.every + 1) * models + 2  # the last two: clients' own test sets, item by item
+    looks = (
+        config.rounds // config.evaluation.every + 1
+    ) * models + 2  # the last two: clients' own test sets, item by item
     return 1.0 + pace.step * (steps + FORWARD * looks * pace.test / solver.batch)
 
 
@@ -130,7 +136,7 @@ def _jobs(runs: Mapping[str, Run], paces: list[Pace], wanted: int | None) -> int
         need, most = max(pace.memory for pace in paces), default_count()
     else:
         need, most = 2 * torch.cuda.max_memory_reserved(device), min(MOST_ON_A_GPU, _cores() // 4)
-    return max(1, min(most, int(0.7 * spare_on(device) / max(1, need)), len(runs)))
+    return max(1, min(most, int(0.7 * free_memory(device) / max(1, need)), len(runs)))
 
 
 def _cores() -> int:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from motet.cli import bench, data, deploy, identities, partition, runs
-from motet.cli import inspect as look
+from motet.cli import bench, data, deploy, identities, inspect, partition, runs
 from motet.cli.app import app
 
-COMMANDS = (runs, data, partition, bench, look, deploy, identities)  # in the order of the help page
+COMMANDS = (runs, data, partition, bench, inspect, deploy, identities)  # in the order of the help page
 _PLACES = {module.__name__: place for place, module in enumerate(COMMANDS)}
 app.registered_commands.sort(key=lambda command: _PLACES[command.callback.__module__ if command.callback else ""])
 

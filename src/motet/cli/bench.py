@@ -17,7 +17,9 @@ if TYPE_CHECKING:
 Only = Annotated[list[str] | None, typer.Option(help="Only these cells: a table, row or column, or table/row/column.")]
 Into = Annotated[
     Path | None,
-    typer.Option(help="Fill in this suite's places in a Markdown file (docs/papers.md); with --dry-run, of what is done."),
+    typer.Option(
+        help="Fill in this suite's places in a Markdown file (docs/papers.md); with --dry-run, of what is done."
+    ),
 ]
 
 
@@ -25,7 +27,9 @@ Into = Annotated[
 @guarded
 def bench(
     suite: Annotated[str, typer.Argument(help="A shipped suite's name (see: motet list suites) or a YAML file.")],
-    seeds: Annotated[int | None, typer.Option(help="How many seeds. Default: 3; with --quick what the suite says.")] = None,
+    seeds: Annotated[
+        int | None, typer.Option(help="How many seeds. Default: 3; with --quick what the suite says.")
+    ] = None,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:0.")] = "auto",
     quick: Annotated[bool, typer.Option("--quick", help="A small version: minutes on two cores.")] = False,
     only: Only = None,
@@ -33,7 +37,9 @@ def bench(
         bool, typer.Option("--resume", help="Go on with what was asked for in --out; try again what failed.")
     ] = False,
     out: Annotated[Path | None, typer.Option(help="Folder for the results. Default: runs/bench/<suite>.")] = None,
-    jobs: Annotated[int | None, typer.Option(min=1, help="How many runs side by side. Default: as many as fit.")] = None,
+    jobs: Annotated[
+        int | None, typer.Option(min=1, help="How many runs side by side. Default: as many as fit.")
+    ] = None,
     dry: Annotated[bool, typer.Option("--dry-run", help="Say what would be run and how long it would take.")] = False,
     into: Into = None,
     beside: Annotated[int | None, typer.Option(hidden=True, help="Help the process with this number.")] = None,

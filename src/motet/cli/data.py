@@ -22,7 +22,9 @@ def data_build(
         list[str] | None, typer.Argument(metavar="[data.key=value]...", help="As in a recipe: data.text=body")
     ] = None,
     source: Annotated[Path | None, typer.Option("--from", help="The folder with the corpus's original files.")] = None,
-    layout: Annotated[str, typer.Option(help="motet (columns; fast) or fednlp (as FedNLP publishes its data).")] = "motet",
+    layout: Annotated[
+        str, typer.Option(help="motet (columns; fast) or fednlp (as FedNLP publishes its data).")
+    ] = "motet",
 ) -> None:
     """Read a corpus once and keep it in one file that loads in seconds: data.path=FILE.h5."""
     from motet.experiment.commands.corpus_commands import build_store
@@ -32,7 +34,9 @@ def data_build(
 
 @data_app.command("show")
 @guarded
-def data_show(file: Annotated[Path, typer.Argument(help="A store, or any file a recipe's data.path may name.")]) -> None:
+def data_show(
+    file: Annotated[Path, typer.Argument(help="A store, or any file a recipe's data.path may name.")],
+) -> None:
     """What is in a corpus: task, rows, columns, labels, clients, a few examples."""
     from motet.experiment.commands.corpus_commands import described_corpus
 

@@ -60,9 +60,13 @@ def serve(
 @guarded
 def join(
     server: Annotated[str, typer.Option(help="Where the server listens, as host:port.")],
-    name: Annotated[list[str] | None, typer.Option(help="This client's name; several to play several of a recipe's.")] = None,
+    name: Annotated[
+        list[str] | None, typer.Option(help="This client's name; several to play several of a recipe's.")
+    ] = None,
     data: Annotated[Path | None, typer.Option(help="This client's own texts: any file or folder Motet reads.")] = None,
-    settings: Annotated[list[str] | None, typer.Argument(metavar="[data.key=value]...", help="Columns of --data.")] = None,
+    settings: Annotated[
+        list[str] | None, typer.Argument(metavar="[data.key=value]...", help="Columns of --data.")
+    ] = None,
     recipe: Annotated[str | None, typer.Option(help="Instead of --data: play clients of this recipe.")] = None,
     group: Annotated[str, typer.Option(help="Which of the recipe's groups the data are for, if it has groups.")] = "",
     transport: Annotated[str, typer.Option(help="grpc or mqtt.")] = "grpc",
@@ -71,8 +75,12 @@ def join(
     cert: Cert = None,
     ca: Annotated[Path | None, typer.Option(help="The certificate by which the server is known (PEM): TLS.")] = None,
     channel: Annotated[str | None, typer.Option(help="MQTT: the run's topic. Default: motet.")] = None,
-    user: Annotated[str | None, typer.Option(help="MQTT: the broker's user; password from MOTET_MQTT_PASSWORD.")] = None,
-    memory: Annotated[Path, typer.Option(help="Folder for what this client remembers between rounds.")] = Path(".motet"),
+    user: Annotated[
+        str | None, typer.Option(help="MQTT: the broker's user; password from MOTET_MQTT_PASSWORD.")
+    ] = None,
+    memory: Annotated[Path, typer.Option(help="Folder for what this client remembers between rounds.")] = Path(
+        ".motet"
+    ),
     give_up: Annotated[float, typer.Option(help="Seconds to try to reach the server.")] = 600.0,
     only_sums: Annotated[bool, typer.Option("--only-sums", help="Answer only inside secure sums.")] = False,
     device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:0.")] = "auto",
@@ -88,7 +96,9 @@ def join(
 
     names = names_of(name or [])
     config = None if recipe is None else load_recipe(recipe, settings or [])
-    own = Own(names, own_data(data, settings or []) if data else None, config, memory / names[0], device, only_sums, group)
+    own = Own(
+        names, own_data(data, settings or []) if data else None, config, memory / names[0], device, only_sums, group
+    )
 
     def told(text: str) -> None:
         if not quiet:

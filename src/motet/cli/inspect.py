@@ -16,7 +16,9 @@ def report(
     folders: Annotated[
         list[Path], typer.Argument(metavar="RUN... | SUITE", help="Runs' folders, a benchmark's, or a suite's name.")
     ],
-    out: Annotated[Path | None, typer.Option(help="The HTML file to write. Default: report.html in the first folder.")] = None,
+    out: Annotated[
+        Path | None, typer.Option(help="The HTML file to write. Default: report.html in the first folder.")
+    ] = None,
 ) -> None:
     """One self-contained HTML page: curves, bytes, fairness, divisions, configuration; opens anywhere, without network."""
     from motet.benchmark.benchmark_folder import default_folder, load_benchmark

@@ -15,7 +15,9 @@ if TYPE_CHECKING:
 partition_app = typer.Typer(help="Who has which examples: made, kept, looked at.", no_args_is_help=True)
 app.add_typer(partition_app, name="partition")
 
-CorpusName = Annotated[str, typer.Argument(help="A corpus (see: motet list datasets), or a file or folder of your own.")]
+CorpusName = Annotated[
+    str, typer.Argument(help="A corpus (see: motet list datasets), or a file or folder of your own.")
+]
 Folder = Annotated[Path | None, typer.Option("--from", help="The folder with the corpus's original files.")]
 Seed = Annotated[int, typer.Option(help="As a recipe's seed: the same one gives the same partition.")]
 Clients = Annotated[int | None, typer.Option(help="How many clients.")]
@@ -40,12 +42,12 @@ def partition_make(
     Further options of a strategy are given as in a recipe: partition.by=length partition.local_test=0.2 data.limit=1000
     """
     from motet.experiment.commands.partition_commands import Source, make_partition
-    from motet.experiment.recipe.run_config import Choice
+    from motet.experiment.recipe.run_config import ComponentConfig
 
     where = Source.of(corpus, source, settings or [], seed)
     named = {"clients": clients, "alpha": alpha, "beta": beta}
     options = {**where.settings.get("partition", {}), **{k: v for k, v in named.items() if v is not None}}
-    path, said = make_partition(where, Choice(str(options.pop("type", strategy)), options), to, layout)
+    path, said = make_partition(where, ComponentConfig(str(options.pop("type", strategy)), options), to, layout)
     typer.echo(said)
     typer.echo(f"Look at it: motet partition show {path}   Use it: partition.type=file partition.path={path}")
 
@@ -59,7 +61,9 @@ def partition_show(
     corpus: Annotated[str | None, typer.Option(help="The corpus, where the file does not say it.")] = None,
     source: Folder = None,
     seed: Seed = 42,
-    to: Annotated[Path | None, typer.Option(help="Folder for the pictures and the page. Default: beside the file.")] = None,
+    to: Annotated[
+        Path | None, typer.Option(help="Folder for the pictures and the page. Default: beside the file.")
+    ] = None,
 ) -> None:
     """Numbers, and pictures as PNG and in one HTML page: distances between clients, labels, sizes, texts."""
     from motet.experiment.commands.partition_commands import Source, opened_partition, told

@@ -22,7 +22,9 @@ def run(
     settings: Settings = None,
     out: Annotated[Path | None, typer.Option(help="Folder for the results. Default: runs/<recipe>-<number>.")] = None,
     resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
-    transport: Annotated[str | None, typer.Option(help="Short for transport.type=… (see: motet list transports).")] = None,
+    transport: Annotated[
+        str | None, typer.Option(help="Short for transport.type=… (see: motet list transports).")
+    ] = None,
 ) -> None:
     """Train as a recipe says; results, curves, checkpoint and model go to a folder."""
     from motet.experiment.commands.run_folder import load_config, new_folder

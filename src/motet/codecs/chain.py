@@ -68,7 +68,9 @@ class Chain:
 
     def __post_init__(self) -> None:
         if early := [c.name for c in self.codecs[:-1] if c.narrows]:
-            raise ConfigError(f"codec: {early[0]} must be the last of its chain, since what follows needs plain numbers.")
+            raise ConfigError(
+                f"codec: {early[0]} must be the last of its chain, since what follows needs plain numbers."
+            )
 
     @property
     def for_updates(self) -> tuple[str, ...]:
@@ -138,7 +140,9 @@ class Chain:
         if not isinstance(value, Coded):
             return value
         if len(value.beside) != len(self.codecs):
-            raise WireError(f"parameters came through {len(value.beside)} codecs; expected {len(self.codecs)}, as agreed.")
+            raise WireError(
+                f"parameters came through {len(value.beside)} codecs; expected {len(self.codecs)}, as agreed."
+            )
         body = value.body
         for (codec, rows), beside in reversed(list(zip(self._stages(value.layout), value.beside, strict=True))):
             body = codec.decode(body, beside, rows)

@@ -52,7 +52,9 @@ class FixedPoint:
         """How far one client's rounding can be off; a sum over n clients by less than n of these."""
         return self.range / self.base(clients, modulus)
 
-    def encode(self, numbers: torch.Tensor, factor: float, clients: int, modulus: int, rng: np.random.Generator) -> np.ndarray:
+    def encode(
+        self, numbers: torch.Tensor, factor: float, clients: int, modulus: int, rng: np.random.Generator
+    ) -> np.ndarray:
         """Words of factor·numbers (a factor is at most 1), as uint32: one a number; of double precision two, the high first."""
         self._check(numbers)
         flat = numbers.detach().cpu().numpy()

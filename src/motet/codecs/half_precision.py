@@ -46,7 +46,9 @@ class Half:
 
     def error(self, body: Tensor, rows: Rows) -> float:
         """|x − cast(x)| ≤ relative·|x| + tiny for each number."""
-        return self.relative * float(torch.linalg.vector_norm(body, dtype=torch.float64)) + self.tiny * math.sqrt(rows.size)
+        return self.relative * float(torch.linalg.vector_norm(body, dtype=torch.float64)) + self.tiny * math.sqrt(
+            rows.size
+        )
 
 
 def float16() -> Half:

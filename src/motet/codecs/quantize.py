@@ -39,7 +39,9 @@ class Grid:
     def encode(self, body: Tensor, rows: Rows, seed: Seed) -> tuple[Tensor, Tensor]:
         scales = rows.largest(body) / self.top
         if not torch.isfinite(scales).all():
-            raise RunError(f"{self.name} was given numbers that are not finite; lower solver.lr or set solver.clip=1.0.")
+            raise RunError(
+                f"{self.name} was given numbers that are not finite; lower solver.lr or set solver.clip=1.0."
+            )
         places = rows.over(body, torch.where(scales > 0, scales, 1.0))
         if self.rounding == "stochastic":
             places.add_(torch.rand(places.shape, generator=seed.torch(body.device), device=body.device)).floor_()
@@ -65,7 +67,9 @@ class Grid:
     def error(self, body: Tensor, rows: Rows) -> float:
         """Less than a step for each number of a row; half a step if rounded to the nearest."""
         steps = rows.largest(body).double().cpu() / self.top
-        bound = math.sqrt(float((steps.square() * rows.lengths()).sum())) + math.sqrt(rows.size) * 1e-44  # below: subnormal
+        bound = (
+            math.sqrt(float((steps.square() * rows.lengths()).sum())) + math.sqrt(rows.size) * 1e-44
+        )  # below: subnormal
         return bound * (1.0 if self.rounding == "stochastic" else 0.5) * (1 + 1e-4)  # arithmetic in single precision
 
 

@@ -56,6 +56,8 @@ class Rows:
         for many, long in self.blocks:
             if many * long:
                 place = slice(at, at + many * long)
-                change(vector[place].view(many, long), each[row : row + many, None], out=changed[place].view(many, long))
+                change(
+                    vector[place].view(many, long), each[row : row + many, None], out=changed[place].view(many, long)
+                )
                 at, row = at + many * long, row + many
         return changed

@@ -21,7 +21,9 @@ import torch
 from motet.codecs.fixed_point import BLOCK, centred
 from motet.core.errors import ConfigError, RunError
 
-FINEST = 2**18  # integers a clip: far finer than the noise; finer still, numpy's Poisson numbers would be drawn less exactly
+FINEST = (
+    2**18
+)  # integers a clip: far finer than the noise; finer still, numpy's Poisson numbers would be drawn less exactly
 COARSEST = 2**12  # what the accounting relies on, whoever takes part
 TAIL = 50.0
 SLACK = 6.0  # rounding lengthens a vector by more than it is given room for with probability e^(−SLACK²/2)

@@ -29,7 +29,9 @@ class TopK:
 
     def __post_init__(self) -> None:
         if not 0 < self.share <= 1:
-            raise ConfigError(f"top_k.share is {self.share}; it is the share of numbers that travel, above 0 and at most 1.")
+            raise ConfigError(
+                f"top_k.share is {self.share}; it is the share of numbers that travel, above 0 and at most 1."
+            )
 
     def kept(self, rows: Rows) -> int:
         return max(1, math.ceil(self.share * rows.size - 1e-9))
@@ -43,7 +45,9 @@ class TopK:
         values = expect(body, torch.float32, count, "top_k")
         places = expect(beside, torch.int32, count, "top_k, places").long()
         if int(places.min()) < 0 or int(places.max()) >= rows.size:
-            raise WireError(f"top_k: places {int(places.min())} to {int(places.max())} came; expected 0 to {rows.size - 1}.")
+            raise WireError(
+                f"top_k: places {int(places.min())} to {int(places.max())} came; expected 0 to {rows.size - 1}."
+            )
         return torch.zeros(rows.size, device=values.device).index_copy_(0, places, values)
 
     def after(self, rows: Rows) -> Rows:

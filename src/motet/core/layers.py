@@ -14,9 +14,7 @@ PLACES = ("embeddings", "layers", "final", "pooler", "head")
 _PART = re.compile(r"(?:(encoder|decoder)\.)?(embeddings|layers\.(\d+)|final|pooler|head)(?:\.(norm|adapter))?")
 _TERM = re.compile(r"(?:(encoder|decoder) )?(embeddings|layers?|final|pooler|head)(?: (\d+)(?:[-–](\d*))?)?")
 _LOWER = re.compile(r"lower (\d+|half)")
-_WORDS = (
-    "all, embeddings, layers 0-5, lower 6, lower half, pooler, head, final, encoder, decoder, norms, adapters, name:<pattern>"
-)
+_WORDS = "all, embeddings, layers 0-5, lower 6, lower half, pooler, head, final, encoder, decoder, norms, adapters, name:<pattern>"
 
 
 @dataclass(frozen=True)
@@ -55,14 +53,14 @@ class Layers:
         for term in self.terms:
             plain = Layers((term,)).within(parts)
             if not any(plain.chosen(n, p) for n, p in zip(names, parts, strict=True)):
-                raise LayoutError(f"{what}: '{term}' names nothing in this model, which has {described(parts)}.")
+                raise LayoutError(f"{what}: '{term}' names nothing in this model, which has {describe_roles(parts)}.")
 
     def __str__(self) -> str:
         said = ", ".join(self.terms) or "nothing"
         return f"all but {said}" if self.inverted else said
 
 
-def described(parts: Iterable[str]) -> str:
+def describe_roles(parts: Iterable[str]) -> str:
     """`embeddings, layers 0-5, pooler, head`."""
     places: dict[str, list[int]] = {}
     for part in parts:
@@ -74,7 +72,9 @@ def described(parts: Iterable[str]) -> str:
 def _parsed(part: str) -> tuple[str, str, int | None, str]:
     match = _PART.fullmatch(part)
     if match is None:
-        raise LayoutError(f"'{part}' is not a part of a model; expected one of {', '.join(PLACES)}, with side and mark.")
+        raise LayoutError(
+            f"'{part}' is not a part of a model; expected one of {', '.join(PLACES)}, with side and mark."
+        )
     side, place, index, mark = match.groups()
     return side or "", place.partition(".")[0], None if index is None else int(index), mark or ""
 
@@ -94,7 +94,9 @@ def _plain(term: str, parts: Iterable[str]) -> list[str]:
             terms.append(f"{side} layers 0-{min(left, depth[side]) - 1}".strip())
         left -= depth[side]
     if left > 0:
-        raise LayoutError(f"layers: '{term}' is asked of a model that has {sum(depth.values())} layers; choose at most those.")
+        raise LayoutError(
+            f"layers: '{term}' is asked of a model that has {sum(depth.values())} layers; choose at most those."
+        )
     return [*terms, "final", "pooler", "head"] if left == 0 else terms
 
 
@@ -133,7 +135,9 @@ class _Term:
             case "all":
                 return True
             case "lower":
-                raise LayoutError("layers: 'lower 6' depends on how many layers there are; ask for it `within` a model.")
+                raise LayoutError(
+                    "layers: 'lower 6' depends on how many layers there are; ask for it `within` a model."
+                )
             case "norms":
                 return mark == "norm"
             case "adapters":

@@ -15,5 +15,7 @@ def message(cls: C) -> C:
     if not dataclasses.is_dataclass(cls):
         raise TypeError(f"{cls.__name__} is no dataclass; put @message above @dataclass.")
     if MESSAGES.setdefault(cls.__name__, cls) is not cls:
-        raise TypeError(f"two messages are called {cls.__name__}: {MESSAGES[cls.__name__].__module__}, {cls.__module__}.")
+        raise TypeError(
+            f"two messages are called {cls.__name__}: {MESSAGES[cls.__name__].__module__}, {cls.__module__}."
+        )
     return cls

@@ -78,7 +78,9 @@ class Params:
     def __post_init__(self) -> None:
         if self.flat.dim() != 1 or self.flat.numel() != self.layout.size:
             shape = list(self.flat.shape)
-            raise LayoutError(f"a vector of shape {shape} cannot hold {self.layout.size} numbers; send one flat vector.")
+            raise LayoutError(
+                f"a vector of shape {shape} cannot hold {self.layout.size} numbers; send one flat vector."
+            )
 
     @staticmethod
     def of(tensors: Mapping[str, Tensor], parts: Mapping[str, str] | None = None) -> Params:
@@ -158,9 +160,13 @@ class Params:
         given = [other for other in others if other is not None and other.layout.names]
         for other in given:
             if foreign := [n for n in other.layout.names if n not in self.layout.spans]:
-                raise LayoutError(f"the model has no {', '.join(foreign[:3])}; it has {', '.join(self.layout.names[:3])}, ….")
+                raise LayoutError(
+                    f"the model has no {', '.join(foreign[:3])}; it has {', '.join(self.layout.names[:3])}, …."
+                )
             shapes = dict(zip(self.layout.names, self.layout.shapes, strict=True))
-            if odd := [n for n, shape in zip(other.layout.names, other.layout.shapes, strict=True) if shapes[n] != shape]:
+            if odd := [
+                n for n, shape in zip(other.layout.names, other.layout.shapes, strict=True) if shapes[n] != shape
+            ]:
                 raise LayoutError(f"{odd[0]} has another shape than in the model; both must come from the same model.")
         if not given:
             return self
@@ -172,7 +178,7 @@ class Params:
         return Params(self.layout, torch.cat([found.flat[found.layout.spans[n]] for n, found in source.items()]))
 
 
-def common(models: Sequence[Params]) -> Params:
+def common_params(models: Sequence[Params]) -> Params:
     """Of the first model, what all have by the same name and in the same shape: all that an average over them can be of."""
     shapes = [dict(zip(m.layout.names, m.layout.shapes, strict=True)) for m in models]
     layout = models[0].layout

@@ -23,7 +23,7 @@ class Round:
     shelve: Callable[[Params], Params] = lambda params: params  # the same value, on disk where it would fill the memory
 
 
-class Roster(Protocol):
+class ClientList(Protocol):
     """Who takes part, in order: names that are made when they are asked for, so that a million cost nothing."""
 
     def __len__(self) -> int: ...
@@ -32,14 +32,14 @@ class Roster(Protocol):
 
 
 @dataclass(frozen=True)
-class Start:
+class InitialModels:
     """Where an algorithm begins: what all models have in common, or what an earlier phase left each client.
 
     Where all clients have the same model, `shared` is all of it. `server` is the server's own model, if that is another.
     """
 
     shared: Params
-    clients: Roster
+    clients: ClientList
     own: Mapping[ClientId, Params] = field(default_factory=dict)
     server: Params | None = None
 
@@ -64,7 +64,7 @@ class Algorithm(Protocol):
     def name(self) -> str: ...
     @property
     def personal(self) -> bool: ...
-    def init(self, start: Start) -> Any: ...
+    def init(self, start: InitialModels) -> Any: ...
     def round(self, state: Any, rnd: Round) -> Script[Any]: ...
     def view(self, state: Any, client: ClientId) -> Any: ...
     def assemble(self, ctx: Any, view: Any, memory: Any) -> Params | None: ...  # None: this one cannot run it

@@ -35,7 +35,7 @@ class Seed:
 
 
 @contextmanager
-def own_randomness(number: int, device: torch.device) -> Iterator[None]:
+def seeded_torch(number: int, device: torch.device) -> Iterator[None]:
     """Dropout reads torch's global generators; here they hold `number`, and afterwards what they held before."""
     cuda = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=cuda):

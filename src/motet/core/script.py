@@ -1,4 +1,4 @@
-"""Scripts: the server half of a program, as a generator of exchanges with clients and of jobs for the server's own bench."""
+"""Scripts: the server half of a program, as a generator of exchanges with clients and of jobs for the server's own executor."""
 
 from __future__ import annotations
 
@@ -28,22 +28,26 @@ def work(*, reveals: Reveal) -> Callable[[F], F]:
     return mark
 
 
-def offers(program: object) -> dict[str, Reveal]:
+def client_methods(program: object) -> dict[str, Reveal]:
     """The methods a program runs on clients, and what each reveals."""
     found = ((n, getattr(getattr(type(program), n, None), "reveals", None)) for n in dir(type(program)))
     return {name: reveals for name, reveals in found if reveals is not None}
 
 
-def parts_of(program: Any) -> Iterator[Any]:
+def subprograms(program: Any) -> Iterator[Any]:
     """A program and those it is made of: phases, or a step that has messages of its own."""
     yield program
     for part in getattr(program, "parts", ()):
-        yield from parts_of(part)
+        yield from subprograms(part)
 
 
-def offered(program: object) -> dict[str, Reveal]:
+def all_client_methods(program: object) -> dict[str, Reveal]:
     """All that a program and its parts run on clients, by address."""
-    return {f"{part.name}.{method}": reveals for part in parts_of(program) for method, reveals in offers(part).items()}
+    return {
+        f"{part.name}.{method}": reveals
+        for part in subprograms(program)
+        for method, reveals in client_methods(part).items()
+    }
 
 
 class Collector(Protocol):
@@ -64,7 +68,7 @@ class Exchange:
 
 
 @dataclass(frozen=True)
-class Remark:
+class Note:
     """Something a script wants known: a sentence for whoever watches, values for the record. It changes nothing."""
 
     text: str = ""
@@ -73,7 +77,7 @@ class Remark:
     values: Mapping[str, Any] = field(default_factory=dict)
 
 
-Script = Generator[Exchange | Job | Remark, Any, T]
+Script = Generator[Exchange | Job | Note, Any, T]
 
 
 class _Replies:
@@ -109,7 +113,7 @@ def to_all(clients: Iterable[ClientId], payload: Q) -> dict[ClientId, Q]:
     return dict.fromkeys(clients, payload)
 
 
-def under(summation: Callable[[Exchange], Script[Weighted]], script: Script[T]) -> Script[T]:
+def rewrite_sums(summation: Callable[[Exchange], Script[Weighted]], script: Script[T]) -> Script[T]:
     """Rewrite every sum in a script into the summation's own exchanges; the script does not know."""
     answer: Any = None
     while True:
@@ -124,13 +128,13 @@ def under(summation: Callable[[Exchange], Script[Weighted]], script: Script[T]) 
             answer = yield step
 
 
-def play(
+def run_script(
     script: Script[T],
     ask: Callable[[Exchange], Any],
     do: Callable[[Job], Any],
-    note: Callable[[Remark], None] = lambda remark: None,
+    note: Callable[[Note], None] = lambda remark: None,
 ) -> T:
-    """Run a script: exchanges go to clients, jobs to the server's bench, remarks to the record."""
+    """Run a script: exchanges go to clients, jobs to the server's executor, remarks to the record."""
     answer: Any = None
     while True:
         try:
@@ -141,7 +145,7 @@ def play(
         match step:
             case Exchange():
                 answer = ask(step)
-            case Remark():
+            case Note():
                 note(step)
                 answer = None
             case _:

@@ -1,4 +1,4 @@
-"""Client work is a script too: it yields jobs to the bench that hosts it, and many clients' works are driven together."""
+"""Client work is a script too: it yields jobs to the executor that hosts it, and many clients' works are driven together."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ R = TypeVar("R")
 
 
 class Job(Protocol):
-    """Something a bench can do: train, or run a model over examples."""
+    """Something a executor can do: train, or run a model over examples."""
 
     @property
     def key(self) -> Hashable:
@@ -26,13 +26,13 @@ Work = Generator[Job, Any, R]
 
 
 @dataclass(frozen=True)
-class Failed:
+class JobFailure:
     """An answer that is an error a person can mend."""
 
     error: MotetError
 
 
-class Bench(Protocol):
+class Executor(Protocol):
     """Runs jobs, several at a time if it can."""
 
     @property
@@ -54,8 +54,8 @@ class Bench(Protocol):
     def close(self) -> None: ...
 
 
-def drive(works: Iterator[tuple[K, Callable[[], Any]]], bench: Bench) -> Iterator[tuple[K, Any]]:
-    """Advance many works together, at most `bench.room` at a time; each result, or `Failed`, as it comes.
+def drive(works: Iterator[tuple[K, Callable[[], Any]]], executor: Executor) -> Iterator[tuple[K, Any]]:
+    """Advance many works together, at most `bench.room` at a time; each result, or `JobFailure`, as it comes.
 
     A work is begun when there is room for it. One that needs no job may return its result directly.
     """
@@ -63,13 +63,13 @@ def drive(works: Iterator[tuple[K, Callable[[], Any]]], bench: Bench) -> Iterato
 
     def advance(key: K, step: Callable[[], Any]) -> Iterator[tuple[K, Any]]:
         try:
-            bench.submit(key, step())
+            executor.submit(key, step())
         except StopIteration as end:
             running.pop(key, None)
             yield key, end.value
         except MotetError as error:
             running.pop(key, None)
-            yield key, Failed(error)
+            yield key, JobFailure(error)
 
     def begin(key: K, start: Callable[[], Any]) -> Any:
         made = start()
@@ -80,16 +80,16 @@ def drive(works: Iterator[tuple[K, Callable[[], Any]]], bench: Bench) -> Iterato
 
     more = True
     while more or running:
-        while more and len(running) < bench.room:
+        while more and len(running) < executor.room:
             item = next(works, None)
             if item is None:
                 more = False
             else:
                 yield from advance(item[0], partial(begin, *item))
         if running:
-            for key, answer in bench.ready():
+            for key, answer in executor.ready():
                 yield from advance(key, partial(_resume, running[key], answer))  # type: ignore[index, arg-type]
 
 
 def _resume(work: Work[Any], answer: Any) -> Any:
-    return work.throw(answer.error) if isinstance(answer, Failed) else work.send(answer)
+    return work.throw(answer.error) if isinstance(answer, JobFailure) else work.send(answer)

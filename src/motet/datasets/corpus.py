@@ -22,7 +22,7 @@ from typing import Any
 
 import numpy as np
 
-from motet.core.errors import DataError, meant
+from motet.core.errors import DataError, did_you_mean
 from motet.core.rng import Seed
 from motet.datasets.columns import Categories, digest_of
 
@@ -51,7 +51,9 @@ class Corpus:
             self.column(needed)
         sizes = {name: len(column) for name, column in self.columns.items()}
         if len(set(sizes.values())) > 1:
-            raise DataError(f"{self.name}: columns have different lengths ({sizes}); each row needs a value in each column.")
+            raise DataError(
+                f"{self.name}: columns have different lengths ({sizes}); each row needs a value in each column."
+            )
         if not 0 < self.train <= len(self):
             raise DataError(f"{self.name}: {self.train} of {len(self)} rows are for training; at least one is needed.")
 
@@ -62,7 +64,7 @@ class Corpus:
         if name not in self.columns:
             has = ", ".join(self.columns)
             raise DataError(
-                f"{self.name}: there is no column '{name}'; it has {has}.{meant(name, self.columns)} "
+                f"{self.name}: there is no column '{name}'; it has {has}.{did_you_mean(name, self.columns)} "
                 f"Say which one it is with data.{name}=…"
             )
         return self.columns[name]
@@ -107,14 +109,21 @@ class Corpus:
         return self if sum(map(len, kept)) == len(self) else self.rows(np.concatenate(kept), len(kept[0]))
 
 
-def joined(name: str, task: str, train: Mapping[str, list[Any]], test: Mapping[str, list[Any]], source: str = "") -> Corpus:
+def joined(
+    name: str, task: str, train: Mapping[str, list[Any]], test: Mapping[str, list[Any]], source: str = ""
+) -> Corpus:
     """A corpus that came in two parts."""
     size = len(next(iter(train.values())))
     return Corpus(name, task, {key: train[key] + test[key] for key in train if key in test}, size, source)
 
 
 def split(
-    name: str, task: str, columns: Mapping[str, Sequence[Any]], share: float = 0.2, source: str = "", seed: Seed = Seed(0)
+    name: str,
+    task: str,
+    columns: Mapping[str, Sequence[Any]],
+    share: float = 0.2,
+    source: str = "",
+    seed: Seed = Seed(0),
 ) -> Corpus:
     """A corpus that came without a test set: a share of its rows becomes one, by default the same in every run."""
     size = len(next(iter(columns.values()), ()))

@@ -59,7 +59,9 @@ def read_fednlp(path: Path) -> Corpus:
 
 def write_fednlp(corpus: Corpus, path: Path) -> None:
     if corpus.task not in TASKS or "second" in corpus.columns:
-        raise DataError(f"{corpus.name}: FedNLP's layout has no place for {corpus.task} of this form; use Motet's own store.")
+        raise DataError(
+            f"{corpus.name}: FedNLP's layout has no place for {corpus.task} of this form; use Motet's own store."
+        )
     size = len(corpus)
     told: dict[str, Any] = {
         "index_list": list(range(size)),
@@ -96,7 +98,9 @@ def _groups(corpus: Corpus) -> Iterable[tuple[str, Iterable[Any]]]:
             return [("X", map(_words, column("words"))), ("Y", map(_words, column("tags")))]
         case "lm":
             return [("X", column("text"))]
-    spans = [(s[0], s[0] + len(a[0])) if a else (0, 0) for a, s in zip(column("answers"), column("starts"), strict=True)]
+    spans = [
+        (s[0], s[0] + len(a[0])) if a else (0, 0) for a, s in zip(column("answers"), column("starts"), strict=True)
+    ]
     texts = [a[0] if a else "" for a in column("answers")]
     ids = corpus.columns.get("id") or [str(i) for i in range(len(corpus))]
     return [

@@ -124,7 +124,9 @@ def _rows(name: str, path: Path, form: Form, left_out: Counter[str]) -> Rows:
                 left_out["rows without a gold label"] += 1
                 continue
             known = ", ".join(form.labels)
-            raise DataError(f"{path.name}, line {number}: label '{row['label']}' is none of {known}; give the original file.")
+            raise DataError(
+                f"{path.name}, line {number}: label '{row['label']}' is none of {known}; give the original file."
+            )
         value = form.labels[row["label"]] if form.labels else _score(path, number, row["score"])
         for ours, text in row.items():
             rows[ours].append(value if ours in ("label", "score") else SAME_GENRE.get(text, text))
@@ -147,4 +149,6 @@ def _score(path: Path, line: int, value: str) -> float:
     try:
         return float(value)
     except ValueError:
-        raise DataError(f"{path.name}, line {line}: score '{value}' is no number from 0 to 5; fetch the file again.") from None
+        raise DataError(
+            f"{path.name}, line {line}: score '{value}' is no number from 0 to 5; fetch the file again."
+        ) from None

@@ -61,7 +61,9 @@ def open_client(path: Path, client: str) -> Corpus:
         place = _found(names, client.encode())
         if place is None:
             last = names[-1].decode()
-            raise DataError(f"{path.name}: there is no client '{client}' among {len(names):,} ({names[0].decode()} to {last}).")
+            raise DataError(
+                f"{path.name}: there is no client '{client}' among {len(names):,} ({names[0].decode()} to {last})."
+            )
         first, end = (int(v) for v in offsets[place : place + 2])
         rows = np.asarray(file["clients/rows"][first:end])
     return open_rows(path, rows)
@@ -78,11 +80,15 @@ def _opened(path: Path) -> h5py.File:
     try:
         file = h5py.File(path, "r")
     except OSError as error:
-        raise DataError(f"data.path: '{path}' cannot be read as HDF5 ({error}); build it with: motet data build") from None
+        raise DataError(
+            f"data.path: '{path}' cannot be read as HDF5 ({error}); build it with: motet data build"
+        ) from None
     if file.attrs.get("motet_store") != VERSION:
         found = file.attrs.get("motet_store")
         file.close()
-        raise DataError(f"'{path}' is no store of version {VERSION} (found {found}); build it anew with: motet data build")
+        raise DataError(
+            f"'{path}' is no store of version {VERSION} (found {found}); build it anew with: motet data build"
+        )
     return file
 
 

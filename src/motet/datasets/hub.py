@@ -53,7 +53,9 @@ def _columns(name: str, table: Any, names: Mapping[str, str | None]) -> dict[str
             named = getattr(table.features.get(column), "names", None)  # classes are numbers with names beside them
             columns[ours] = [named[v] if named else v for v in table[column]]
         elif theirs is not None:
-            raise DataError(f"{name}: there is no column '{column}'; it has {', '.join(table.column_names)}. Set data.{ours}=…")
+            raise DataError(
+                f"{name}: there is no column '{column}'; it has {', '.join(table.column_names)}. Set data.{ours}=…"
+            )
     return columns
 
 

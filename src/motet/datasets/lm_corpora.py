@@ -36,7 +36,9 @@ def shakespeare(folder: Path) -> Corpus:
     """Speeches of Shakespeare's roles; client = role (blocks of 'ROLE:' and lines, as in the input.txt of char-rnn)."""
     path = found(home("shakespeare", folder), "input.txt", "shakespeare.txt", "shakespeare_input.txt")
     if path is None:
-        raise DataError(f"shakespeare: there is no file 'input.txt' in {folder}; expected blocks of a role, a colon and lines.")
+        raise DataError(
+            f"shakespeare: there is no file 'input.txt' in {folder}; expected blocks of a role, a colon and lines."
+        )
     left_out: Counter[str] = Counter()
     rows: Rows = {"text": [], "client": []}
     spelling: dict[str, str] = {}
@@ -98,7 +100,11 @@ def _authored(name: str, files: dict[str, list[Path]], read: Callable[[Path], Sa
     for part, paths in files.items():
         parts[part] = stacked(_written(read(path), left_out) for path in paths)
     return whole(
-        name, "lm", parts["train"], parts.get("test"), told([path for paths in files.values() for path in paths], left_out)
+        name,
+        "lm",
+        parts["train"],
+        parts.get("test"),
+        told([path for paths in files.values() for path in paths], left_out),
     )
 
 
@@ -143,7 +149,9 @@ def _leaf(path: Path) -> Said:
     for user, inner in users.items():
         texts = inner.get("x") if isinstance(inner, dict) else None
         if not isinstance(texts, list):
-            raise DataError(f"{path.name}: user '{user}' has no list 'x'; expected LEAF's form, {{x: [texts]}} for each user.")
+            raise DataError(
+                f"{path.name}: user '{user}' has no list 'x'; expected LEAF's form, {{x: [texts]}} for each user."
+            )
         for text in texts:
             yield user, _words(text)
 

@@ -7,14 +7,22 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from motet.core.errors import ConfigError, meant
+from motet.core.errors import ConfigError, did_you_mean
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus, split
 from motet.datasets.corpus_readers import READERS
 from motet.datasets.hub import from_hub
 from motet.datasets.local_files import FILES, own_corpus
 from motet.datasets.movie_reviews import movie_reviews
-from motet.datasets.toy_corpora import toy_classification, toy_lm, toy_pairs, toy_qa, toy_regression, toy_seq2seq, toy_tagging
+from motet.datasets.toy_corpora import (
+    toy_classification,
+    toy_lm,
+    toy_pairs,
+    toy_qa,
+    toy_regression,
+    toy_seq2seq,
+    toy_tagging,
+)
 
 # Corpora that need no files: made here, or carried by a package.
 DATASETS: dict[str, Callable[[], Corpus]] = {
@@ -27,11 +35,24 @@ DATASETS: dict[str, Callable[[], Corpus]] = {
     "toy-seq2seq": toy_seq2seq,
     "toy-lm": toy_lm,
 }
-OURS = ("text", "second", "label", "score", "words", "tags", "context", "question", "answers", "starts", "source", "target")
+OURS = (
+    "text",
+    "second",
+    "label",
+    "score",
+    "words",
+    "tags",
+    "context",
+    "question",
+    "answers",
+    "starts",
+    "source",
+    "target",
+)
 
 
 @dataclass(frozen=True)
-class DataChoice:
+class DataConfig:
     """Which corpus, what its columns are called, and how much of it.
 
     `name` alone: a corpus of ours, or of the hub. `name` with `path`: a published corpus, whose original files are in that
@@ -49,7 +70,9 @@ class DataChoice:
     resplit: bool = False  # forget which rows the corpus tests on: throw all together and cut off test_share anew
     limit: int | None = None
     test_limit: int | None = None
-    public_share: float = 0.0  # of every client's training rows: texts that all may read, without labels, for distillation
+    public_share: float = (
+        0.0  # of every client's training rows: texts that all may read, without labels, for distillation
+    )
     dev_share: float = 0.0  # of the training rows: put aside, to choose the best round by
 
     def __post_init__(self) -> None:
@@ -65,17 +88,21 @@ class DataChoice:
                 raise ConfigError(f"data.{name} is {value}; it is a share of the rows, 0 or more and below 1.")
         known = (*OURS, "domain", "client")
         if odd := next((c for c in self.columns if c not in known), None):
-            raise ConfigError(f"data.columns: Motet has no column '{odd}'; it has {', '.join(known)}.{meant(odd, known)}")
+            raise ConfigError(
+                f"data.columns: Motet has no column '{odd}'; it has {', '.join(known)}.{did_you_mean(odd, known)}"
+            )
 
 
-def load_corpus(choice: DataChoice, seed: Seed, task: str | None = None) -> Corpus:
+def load_corpus(choice: DataConfig, seed: Seed, task: str | None = None) -> Corpus:
     """The corpus a recipe names, or as much of it as it wants. `task` is the recipe's formulation, if it names one."""
     if choice.name is None and choice.path is None:
-        raise ConfigError("data: give data.name (a corpus by name), data.path (your own file), or both (a corpus's own files).")
+        raise ConfigError(
+            "data: give data.name (a corpus by name), data.path (your own file), or both (a corpus's own files)."
+        )
     return read_corpus(choice, task).sample(choice.limit, choice.test_limit, seed.of("data").numpy())
 
 
-def read_corpus(choice: DataChoice, task: str | None = None) -> Corpus:
+def read_corpus(choice: DataConfig, task: str | None = None) -> Corpus:
     """The whole corpus, however much of it a recipe wants."""
     corpus = _named(choice, task) if choice.name is not None else _own(choice, task)
     if choice.resplit:
@@ -83,13 +110,15 @@ def read_corpus(choice: DataChoice, task: str | None = None) -> Corpus:
     return corpus
 
 
-def _named(choice: DataChoice, task: str | None) -> Corpus:
+def _named(choice: DataConfig, task: str | None) -> Corpus:
     name = choice.name or ""
     if name in READERS:
         return READERS[name](_home(name, choice.path))
     known = [*DATASETS, *READERS]
-    if name not in DATASETS and meant(name, known) and "/" not in name and ":" not in name:
-        raise ConfigError(f"data.name: there is no corpus '{name}'.{meant(name, known)} See: motet list datasets")
+    if name not in DATASETS and did_you_mean(name, known) and "/" not in name and ":" not in name:
+        raise ConfigError(
+            f"data.name: there is no corpus '{name}'.{did_you_mean(name, known)} See: motet list datasets"
+        )
     if Path(name).suffix.lower() in FILES and name not in DATASETS:
         raise ConfigError(f"data.name is '{name}', a file; files of your own go into data.path (path=… in Python).")
     if choice.path is not None:
@@ -108,7 +137,10 @@ def _home(name: str, given: str | None) -> Path:
         return Path(given)
     base = name.partition("-")[0] if name.startswith("glue-") else name
     places = [
-        Path(p) / n for p in (os.environ.get("MOTET_DATA"), "data", ".data") if p for n in (name, base, base.replace("-", "_"))
+        Path(p) / n
+        for p in (os.environ.get("MOTET_DATA"), "data", ".data")
+        if p
+        for n in (name, base, base.replace("-", "_"))
     ]
     found = next((p for p in places if p.is_dir()), None)
     if found is None:
@@ -120,11 +152,11 @@ def _home(name: str, given: str | None) -> Path:
     return found
 
 
-def _own(choice: DataChoice, task: str | None) -> Corpus:
+def _own(choice: DataConfig, task: str | None) -> Corpus:
     test = None if choice.test is None else Path(choice.test)
     return own_corpus(Path(choice.path or ""), test, _names(choice), task, choice.test_share)
 
 
-def _names(choice: DataChoice) -> dict[str, str | None]:
+def _names(choice: DataConfig) -> dict[str, str | None]:
     given = {"text": choice.text, "label": choice.label, "client": choice.client, **choice.columns}
     return {ours: given.get(ours) for ours in (*OURS, "domain", "client")}

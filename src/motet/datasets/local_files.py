@@ -22,7 +22,9 @@ FILES = (*READERS, *TAGGED, ".json", ".txt", ".h5", ".hdf5")
 FORMS = f"{', '.join(READERS)}, {', '.join(TAGGED)} (words and tags), .json (SQuAD's), .txt (a text a line), .h5"
 
 
-def own_corpus(path: Path, test: Path | None, names: Mapping[str, str | None], task: str | None, share: float) -> Corpus:
+def own_corpus(
+    path: Path, test: Path | None, names: Mapping[str, str | None], task: str | None, share: float
+) -> Corpus:
     """A corpus from a file, from two (training and test), or from a folder. `task` is what the recipe says, if it does."""
     if not path.exists():
         raise DataError(f"data.path: there is no file or folder '{path}'; Motet reads {FORMS}, and folders of them.")
@@ -31,7 +33,9 @@ def own_corpus(path: Path, test: Path | None, names: Mapping[str, str | None], t
             return open_store(path)
         if is_fednlp(path):
             return read_fednlp(path)
-        raise DataError(f"data.path: '{path}' is neither a store of Motet's nor a file of FedNLP's; see: motet data build")
+        raise DataError(
+            f"data.path: '{path}' is neither a store of Motet's nor a file of FedNLP's; see: motet data build"
+        )
     train = _columns(path, names, task)
     kind = task or task_of(train)
     if kind is None:
@@ -77,10 +81,17 @@ def _folder(folder: Path, names: Mapping[str, str | None], task: str | None) -> 
     if folders and names.get("client") is None and task in (None, "classification"):
         texts = [(d.name, f) for d in folders for f in sorted(d.iterdir()) if f.suffix in (".txt", "") and f.is_file()]
         if texts:
-            return {"text": [f.read_text("utf-8", errors="replace") for _, f in texts], "label": [label for label, _ in texts]}
+            return {
+                "text": [f.read_text("utf-8", errors="replace") for _, f in texts],
+                "label": [label for label, _ in texts],
+            }
     parts = []
     for entry in folders or entries:
-        files = sorted(p for p in entry.iterdir() if p.is_file() and not p.name.startswith(".")) if entry.is_dir() else [entry]
+        files = (
+            sorted(p for p in entry.iterdir() if p.is_file() and not p.name.startswith("."))
+            if entry.is_dir()
+            else [entry]
+        )
         for file in files:
             part = _columns(file, {**names, "client": None}, task)
             size = len(next(iter(part.values())))

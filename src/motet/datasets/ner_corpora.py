@@ -40,11 +40,16 @@ def _two_files(name: str, folder: Path, train: tuple[str, ...], test: tuple[str,
 def wikiner(folder: Path) -> Corpus:
     """Wikipedia with persons, places, organisations and others (Nothman et al.: aij-wikiner-en-wp2, aij-wikiner-en-wp3)."""
     every = [
-        path for place in places(home("wikiner", folder)) for path in inside(place) if path.name.startswith("aij-wikiner-")
+        path
+        for place in places(home("wikiner", folder))
+        for path in inside(place)
+        if path.name.startswith("aij-wikiner-")
     ]
     files = [path for path in every if "-en-" in path.name] or every
     if not files:
-        raise DataError(f"wikiner: there is no file 'aij-wikiner-en-wp3' in {folder}; put it there, packed (.bz2) or not.")
+        raise DataError(
+            f"wikiner: there is no file 'aij-wikiner-en-wp3' in {folder}; put it there, packed (.bz2) or not."
+        )
     left_out: Counter[str] = Counter()
     rows = stacked(tagged(path, _bars(path, left_out)) for path in files)
     # The versions wp2 and wp3 share sentences; these must not be in both parts.
@@ -73,7 +78,9 @@ def _bars(path: Path, left_out: Counter[str]) -> list[Sentence]:
 
 def ploner(folder: Path) -> Corpus:
     """Persons, places, organisations in seven sub-corpora, each CoNLL columns; domain = sub-corpus (pfliu.com/InterpretNER)."""
-    return _domains("ploner", folder, "put a folder of CoNLL columns for each sub-corpus there, such as wnut16/train.txt")
+    return _domains(
+        "ploner", folder, "put a folder of CoNLL columns for each sub-corpus there, such as wnut16/train.txt"
+    )
 
 
 def crossner(folder: Path) -> Corpus:

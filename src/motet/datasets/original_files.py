@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, TextIO
 
-from motet.core.errors import DataError, meant
+from motet.core.errors import DataError, did_you_mean
 
 PACKED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 DEPTH = 3  # an archive unpacked in a folder of its own, with a folder for each part, is still found
@@ -83,7 +83,9 @@ def needed(corpus: str, folder: Path, *names: str, hint: str) -> Path:
 def opened(path: Path, encoding: str = "utf-8-sig", newline: str = "\n") -> Iterator[TextIO]:
     """A text file, unpacked on the way; one that cannot be read is an error a person can mend."""
     try:
-        with PACKED.get(path.suffix, open)(path, "rt", encoding=encoding, errors="motet-single-bytes", newline=newline) as file:
+        with PACKED.get(path.suffix, open)(
+            path, "rt", encoding=encoding, errors="motet-single-bytes", newline=newline
+        ) as file:
             yield file
     except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
         why = getattr(error, "strerror", None) or error
@@ -128,7 +130,7 @@ def table(
         if name not in header:
             raise DataError(
                 f"{corpus}: {path.name} has no column '{name}'; its first line names {', '.join(header) or 'nothing'}."
-                f"{meant(name, header)} Give the original file."
+                f"{did_you_mean(name, header)} Give the original file."
             )
     where = [header.index(name) for name in names]
     for number, row in rows:
@@ -153,7 +155,9 @@ def records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
         try:
             row = json.loads(line)
         except ValueError as error:
-            raise DataError(f"{path.name}, line {number}: this is no JSON ({error}); expected one object a line.") from None
+            raise DataError(
+                f"{path.name}, line {number}: this is no JSON ({error}); expected one object a line."
+            ) from None
         if not isinstance(row, dict):
             raise DataError(f"{path.name}, line {number}: expected a JSON object, found {type(row).__name__}.")
         yield number, row

@@ -56,7 +56,9 @@ def mrqa(folder: Path, train: int | None = 10_000, dev: int | None = 500, ascii_
             left_out["corpora without a training part"] += 1  # MRQA's out-of-domain sets
             continue
         rows = [
-            read_mrqa(path, left_out, most, ascii_only) for path, most in ((first, train), (second, dev)) if path is not None
+            read_mrqa(path, left_out, most, ascii_only)
+            for path, most in ((first, train), (second, dev))
+            if path is not None
         ]
         parts = rows if len(rows) == 2 else _halves(f"mrqa/{domain}", rows[0], domain)
         trains.append(with_column(parts[0], "domain", domain))
@@ -66,7 +68,9 @@ def mrqa(folder: Path, train: int | None = 10_000, dev: int | None = 500, ascii_
             f"mrqa: there is no .jsonl.gz file in {folder}; "
             "fetch those of mrqa.github.io, such as train/SQuAD.jsonl.gz and dev/SQuAD.jsonl.gz."
         )
-    return whole("mrqa", "qa", stacked(trains), stacked(tests), told([r["domain"][0] for r in trains if size(r)], left_out))
+    return whole(
+        "mrqa", "qa", stacked(trains), stacked(tests), told([r["domain"][0] for r in trains if size(r)], left_out)
+    )
 
 
 def _halves(name: str, rows: Rows, source: str) -> list[Rows]:
@@ -99,7 +103,9 @@ def squadshifts(folder: Path) -> Corpus:
     left_out: Counter[str] = Counter()
     parts: list[Rows] = []
     files = []
-    for path in (path for place in places(home("squadshifts", folder)) for path in inside(place) if path.suffix == ".json"):
+    for path in (
+        path for place in places(home("squadshifts", folder)) for path in inside(place) if path.suffix == ".json"
+    ):
         domain = next((shift for shift in SHIFTS if shift in path.name.lower()), None)
         if domain is not None:
             files.append(path)

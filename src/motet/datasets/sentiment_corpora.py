@@ -67,7 +67,9 @@ def imdb(folder: Path) -> Corpus:
     hint = "unpack aclImdb_v1.tar.gz there"
     train = needed("imdb", folder, "aclImdb/train", "train", hint=hint)
     test = needed("imdb", folder, "aclImdb/test", "test", hint=hint)
-    return whole("imdb", "classification", _reviews(train, hint), _reviews(test, hint), told(["aclImdb/train", "aclImdb/test"]))
+    return whole(
+        "imdb", "classification", _reviews(train, hint), _reviews(test, hint), told(["aclImdb/train", "aclImdb/test"])
+    )
 
 
 def _reviews(folder: Path, hint: str) -> Rows:
@@ -102,7 +104,9 @@ def _tweets(path: Path, left_out: Counter[str]) -> Rows:
             broken += bool(line.strip())
             continue
         if row[0] not in POLARITY:
-            raise DataError(f"{path.name}, line {number}: polarity '{row[0]}' is none of 0, 2, 4; give the original file.")
+            raise DataError(
+                f"{path.name}, line {number}: polarity '{row[0]}' is none of 0, 2, 4; give the original file."
+            )
         label = POLARITY[row[0]]
         if label is None:
             neutral += 1

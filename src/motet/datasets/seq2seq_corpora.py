@@ -11,7 +11,18 @@ from pathlib import Path
 
 from motet.core.errors import DataError
 from motet.datasets.corpus import Corpus
-from motet.datasets.original_files import MISSING, found, home, inside, lines_of, needed, places, records, table, text_of
+from motet.datasets.original_files import (
+    MISSING,
+    found,
+    home,
+    inside,
+    lines_of,
+    needed,
+    places,
+    records,
+    table,
+    text_of,
+)
 from motet.datasets.splits import Rows, split_by, stacked, told, whole, with_column
 
 EMPTY = "rows with an empty side"
@@ -56,7 +67,9 @@ def _line_files(name: str, folder: Path, train: Pairs, test: Pairs, hint: str) -
     there += [pair for pair in (_both(folder, names) for names in test) if pair and pair not in there][:1]
     left_out: Counter[str] = Counter()
     rows = [_beside(name, *pair, left_out) for pair in there]
-    return whole(name, "seq2seq", rows[0], rows[1] if rows[1:] else None, told([f for pair in there for f in pair], left_out))
+    return whole(
+        name, "seq2seq", rows[0], rows[1] if rows[1:] else None, told([f for pair in there for f in pair], left_out)
+    )
 
 
 def _both(folder: Path, names: tuple[str, str]) -> tuple[Path, Path] | None:
@@ -70,14 +83,20 @@ def gigaword(folder: Path) -> Corpus:
     train = [("train.article.txt", "train.title.txt")]
     test = [("test.article.txt", "test.title.txt"), ("input.txt", "task1_ref0.txt")]
     test += [(f"valid.article{middle}.txt", f"valid.title{middle}.txt") for middle in (".filter", "")]
-    return _line_files("gigaword", folder, train, test, "unpack summary.tar.gz of github.com/harvardnlp/sent-summary there")
+    return _line_files(
+        "gigaword", folder, train, test, "unpack summary.tar.gz of github.com/harvardnlp/sent-summary there"
+    )
 
 
 def msqg(folder: Path) -> Corpus:
     """Passages with a marked span and the questions people asked for it (MSQG of GLGE: train.src, train.tgt)."""
     inner = found(home("msqg", folder), "msqg_data/org_data", "org_data") or folder
-    test = [(f"{part}.src", f"{part}.tgt") for part in ("test", "dev", "valid")]  # GLGE keeps the questions of its test part
-    return _line_files("msqg", inner, [("train.src", "train.tgt")], test, "unpack msqg_data of github.com/microsoft/glge there")
+    test = [
+        (f"{part}.src", f"{part}.tgt") for part in ("test", "dev", "valid")
+    ]  # GLGE keeps the questions of its test part
+    return _line_files(
+        "msqg", inner, [("train.src", "train.tgt")], test, "unpack msqg_data of github.com/microsoft/glge there"
+    )
 
 
 def squad_qg(folder: Path) -> Corpus:
@@ -90,7 +109,10 @@ def squad_qg(folder: Path) -> Corpus:
 def cnn_dm(folder: Path) -> Corpus:
     """News and their highlights; domain = cnn or dailymail for stories (Hermann et al., 2015: .story files, jsonl or csv)."""
     left_out: Counter[str] = Counter()
-    tables = [_news_table(home("cnn-dm", folder), part) for part in (("train",), ("test", "validation", "valid", "val", "dev"))]
+    tables = [
+        _news_table(home("cnn-dm", folder), part)
+        for part in (("train",), ("test", "validation", "valid", "val", "dev"))
+    ]
     if tables[0] is not None:
         there = [path for path in tables if path is not None]
         rows = [_pairs(_articles(path, left_out), left_out) for path in there]
@@ -101,7 +123,9 @@ def cnn_dm(folder: Path) -> Corpus:
     lists = [found(folder, f"all_{part}.txt") for part in ("train", "test")]
     if None not in lists:
         parts = [_listed(folder, stories, path, left_out) for path in lists if path is not None]
-        return whole("cnn-dm", "seq2seq", parts[0], parts[1], told(["stories of all_train.txt, all_test.txt"], left_out))
+        return whole(
+            "cnn-dm", "seq2seq", parts[0], parts[1], told(["stories of all_train.txt, all_test.txt"], left_out)
+        )
     return whole("cnn-dm", "seq2seq", _stories(folder, stories, left_out), None, told(["stories"], left_out))
 
 
@@ -118,7 +142,9 @@ def _articles(path: Path, left_out: Counter[str]) -> Iterator[tuple[str, str]]:
     for number, row in records(path):
         text, summary = row.get("article"), row.get("highlights")
         if not isinstance(text, str) or not isinstance(summary, str | list):
-            raise DataError(f"{path.name}, line {number}: there is no article with highlights; it has {', '.join(row)}.")
+            raise DataError(
+                f"{path.name}, line {number}: there is no article with highlights; it has {', '.join(row)}."
+            )
         yield _flat(text), summary if isinstance(summary, str) else "\n".join(map(str, summary))
 
 

@@ -53,12 +53,20 @@ def whole(name: str, task: str, train: Rows, test: Rows | None, source: str) -> 
     """A corpus of a training part and, if it came with one, a test part; without one a share of the rows is kept for it."""
     for part, rows in (("training", train), ("test", test)):
         if rows is not None and not size(rows):
-            raise DataError(f"{name}: no {part} rows were found in {source}; give the folder that holds the original files.")
+            raise DataError(
+                f"{name}: no {part} rows were found in {source}; give the folder that holds the original files."
+            )
     return split(name, task, train, source=source) if test is None else joined(name, task, train, test, source)
 
 
 def split_by(
-    name: str, task: str, rows: Rows, groups: Sequence[Hashable], share: float = 0.2, source: str = "", seed: Seed = Seed(0)
+    name: str,
+    task: str,
+    rows: Rows,
+    groups: Sequence[Hashable],
+    share: float = 0.2,
+    source: str = "",
+    seed: Seed = Seed(0),
 ) -> Corpus:
     """As `split`, but rows of the same group stay together, so that nothing of a test text was seen in training."""
     if not size(rows):

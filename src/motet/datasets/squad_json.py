@@ -114,7 +114,9 @@ def _detected(
 def _list(path: Path, value: Any, name: str, where: str) -> list[dict[str, Any]]:
     found = value.get(name) if isinstance(value, dict) else None
     if not isinstance(found, list) or not all(isinstance(inner, dict) for inner in found):
-        raise DataError(f"{path.name}, {where}: there is no list of objects '{name}'; expected the form of SQuAD or MRQA.")
+        raise DataError(
+            f"{path.name}, {where}: there is no list of objects '{name}'; expected the form of SQuAD or MRQA."
+        )
     return found
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from motet.core.errors import ConfigError, DataError, first_line, meant
+from motet.core.errors import ConfigError, DataError, did_you_mean, first_line
 
 READERS = (".csv", ".tsv", ".jsonl", ".parquet")
 
@@ -27,7 +27,7 @@ def read_table(path: Path, names: Mapping[str, str | None]) -> dict[str, list[An
         column = theirs or ours
         if column not in has:
             raise DataError(
-                f"{path.name}: data.{ours} names column '{column}'; the file has {', '.join(has)}.{meant(column, has)}"
+                f"{path.name}: data.{ours} names column '{column}'; the file has {', '.join(has)}.{did_you_mean(column, has)}"
             )
         columns[ours] = [_value(path, line, row, column) for line, row in rows]
     if not columns:
@@ -76,7 +76,9 @@ def _separated(path: Path, delimiter: str) -> Iterator[tuple[int, dict[str, Any]
             for row in reader:
                 yield reader.line_num, {str(k): v for k, v in row.items() if k is not None}
         except (csv.Error, UnicodeDecodeError) as error:
-            raise DataError(f"{path.name}, line {reader.line_num + 1}: {error}; expected UTF-8 text in columns.") from None
+            raise DataError(
+                f"{path.name}, line {reader.line_num + 1}: {error}; expected UTF-8 text in columns."
+            ) from None
 
 
 def _jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -87,7 +89,9 @@ def _jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
             try:
                 row = json.loads(line)
             except ValueError as error:
-                raise DataError(f"{path.name}, line {number}: this is no JSON ({error}); expected one object a line.") from None
+                raise DataError(
+                    f"{path.name}, line {number}: this is no JSON ({error}); expected one object a line."
+                ) from None
             if not isinstance(row, dict):
                 raise DataError(f"{path.name}, line {number}: expected a JSON object, found {type(row).__name__}.")
             yield number, row
@@ -97,7 +101,9 @@ def _parquet(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     try:
         import pyarrow.parquet
     except ImportError:
-        raise ConfigError(f"data.path: '{path.name}' needs a package to be read; run: pip install 'motet[hub]'") from None
+        raise ConfigError(
+            f"data.path: '{path.name}' needs a package to be read; run: pip install 'motet[hub]'"
+        ) from None
     try:
         table = pyarrow.parquet.read_table(path)
     except (OSError, ValueError) as error:

@@ -15,10 +15,62 @@ from motet.core.rng import Seed
 from motet.datasets.corpus import COLUMNS, Corpus
 
 TOPICS = {
-    "weather": ["rain", "sun", "cloud", "storm", "wind", "snow", "fog", "heat", "frost", "breeze", "thunder", "drizzle"],
-    "sport": ["goal", "match", "team", "coach", "player", "score", "league", "referee", "race", "medal", "stadium", "training"],
-    "food": ["bread", "soup", "cheese", "apple", "pepper", "onion", "rice", "salad", "butter", "honey", "lemon", "garlic"],
-    "music": ["song", "choir", "violin", "melody", "rhythm", "drum", "opera", "piano", "chord", "concert", "singer", "tune"],
+    "weather": [
+        "rain",
+        "sun",
+        "cloud",
+        "storm",
+        "wind",
+        "snow",
+        "fog",
+        "heat",
+        "frost",
+        "breeze",
+        "thunder",
+        "drizzle",
+    ],
+    "sport": [
+        "goal",
+        "match",
+        "team",
+        "coach",
+        "player",
+        "score",
+        "league",
+        "referee",
+        "race",
+        "medal",
+        "stadium",
+        "training",
+    ],
+    "food": [
+        "bread",
+        "soup",
+        "cheese",
+        "apple",
+        "pepper",
+        "onion",
+        "rice",
+        "salad",
+        "butter",
+        "honey",
+        "lemon",
+        "garlic",
+    ],
+    "music": [
+        "song",
+        "choir",
+        "violin",
+        "melody",
+        "rhythm",
+        "drum",
+        "opera",
+        "piano",
+        "chord",
+        "concert",
+        "singer",
+        "tune",
+    ],
 }
 DOMAINS = {
     "news": ["today", "officials", "report", "said", "according", "city", "people", "yesterday", "announced", "public"],
@@ -26,7 +78,18 @@ DOMAINS = {
     "forum": ["lol", "think", "anyone", "really", "guys", "actually", "maybe", "stuff", "thread", "posted"],
 }
 COMMON = "the a of and to in is it that was for on with as at by this from they were".split()  # noqa: SIM905
-PEOPLE = ["Anna Berg", "Tom Okafor", "Mei Lin", "Juan Diaz", "Sara Cohen", "Ivan Petrov", "Lena", "Omar", "Ruth", "Kofi"]
+PEOPLE = [
+    "Anna Berg",
+    "Tom Okafor",
+    "Mei Lin",
+    "Juan Diaz",
+    "Sara Cohen",
+    "Ivan Petrov",
+    "Lena",
+    "Omar",
+    "Ruth",
+    "Kofi",
+]
 PLACES = ["Oslo", "Lagos", "New Delhi", "Quito", "Cape Town", "Kyoto", "Lima", "Tunis", "Riga", "Perth"]
 THINGS = {
     "colour": ["red", "green", "blue", "yellow", "purple", "orange"],
@@ -106,7 +169,11 @@ def toy_qa(train: int = 700, test: int = 150, authors: int = 20) -> Corpus:
 
     def example(rng: np.random.Generator, author: Author) -> dict[str, object]:
         answers = {kind: str(rng.choice(words)) for kind, words in THINGS.items()}
-        words = [*answers.values(), *rng.choice(COMMON, size=5).tolist(), *rng.choice(DOMAINS[author.domain], size=3).tolist()]
+        words = [
+            *answers.values(),
+            *rng.choice(COMMON, size=5).tolist(),
+            *rng.choice(DOMAINS[author.domain], size=3).tolist(),
+        ]
         rng.shuffle(words)
         context = " ".join(words)
         kind = str(rng.choice(list(THINGS)))

@@ -1,1 +1,1 @@
-"""The only place with a training loop: jobs, the benches that run them, and what a client may ask of its bench."""
+"""The only place with a training loop: jobs, the executors that run them, and what a client may ask of its executor."""

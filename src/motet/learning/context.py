@@ -1,4 +1,4 @@
-"""All a client method may see besides its message and its memory: its data, its model, and a bench to hand jobs to."""
+"""All a client method may see besides its message and its memory: its data, its model, and a executor to hand jobs to."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from motet.core.rng import Seed
 from motet.core.script import ClientId
 from motet.core.work import Job, Work
 from motet.learning.data.features import Examples
-from motet.learning.jobs import Beside, Course, Fit, Fitted, Infer, Momenta, Readings
+from motet.learning.jobs import ExtraExamples, Fit, FitResult, Infer, LRHorizon, OptimizerState, Readings
 from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import Readout
 from motet.learning.objectives.supervised import Objective
@@ -23,7 +23,7 @@ from motet.learning.solver import Solver
 BEGINNING = "beginning"  # the program under which a client remembers what an earlier phase left it
 
 
-class Task(Protocol):
+class TrainableTask(Protocol):
     """A formulation: what is learnt, what is read off the model, and how that is judged."""
 
     @property
@@ -45,27 +45,29 @@ class Task(Protocol):
         """One score an example, or a row that begins with it, by which two models are compared item by item."""
 
 
-class Judgement(NamedTuple):
+class EvaluationResult(NamedTuple):
     """A model on a test set: its metrics, and, if asked for, a row for every item: its score, then what is tallied in it."""
 
     scores: dict[str, float]
     items: np.ndarray | None
 
 
-def judged(task: Task, readings: Readings, examples: Examples, items: bool) -> Judgement:
+def evaluate_readings(task: TrainableTask, readings: Readings, examples: Examples, items: bool) -> EvaluationResult:
     """What a task makes of readings."""
     rows = task.items(readings, examples) if items else None
-    return Judgement(task.metrics(readings, examples), rows[:, None] if rows is not None and rows.ndim == 1 else rows)
+    return EvaluationResult(
+        task.metrics(readings, examples), rows[:, None] if rows is not None and rows.ndim == 1 else rows
+    )
 
 
 @dataclass(frozen=True)
-class Site:
+class Participant:
     """One participant: its task, its model, its data by split (train, test; for the server also global, union).
 
     `size` is the number of its training examples, which may have become more rows (windows) or fewer (grouped texts).
     """
 
-    task: Task
+    task: TrainableTask
     model: Model
     data: Mapping[str, Examples]
     size: int
@@ -78,11 +80,11 @@ class Site:
 
 @dataclass(frozen=True)
 class Context:
-    """`fit` and `infer` are generators: they yield a job to the bench that hosts this client, and return its answer."""
+    """`fit` and `infer` are generators: they yield a job to the executor that hosts this client, and return its answer."""
 
     client: ClientId
     round: int
-    site: Site
+    site: Participant
     seed: Seed
     perform: Callable[[str, Any], Work[Any]] | None = None  # run another offered method here, inside this one
     recall: Callable[[str], Any] = lambda program: None  # what another program remembers here
@@ -109,19 +111,32 @@ class Context:
         objective: Objective | None = None,
         on: Examples | None = None,
         anchor: Params | None = None,
-        course: Course | None = None,
-        momenta: Momenta | None = None,
-        keep_momenta: bool = False,
-        beside: Beside | None = None,
+        course: LRHorizon | None = None,
+        optimizer_state: OptimizerState | None = None,
+        keep_optimizer_state: bool = False,
+        beside: ExtraExamples | None = None,
         purpose: str = "fit",
-    ) -> Generator[Job, Any, Fitted]:
+    ) -> Generator[Job, Any, FitResult]:
         """Train. `purpose` tells two trainings of one client in one round apart, so that they draw different orders."""
         examples = self.site.split("train") if on is None else on
         seed = self.seed.of(purpose).number()
         how = objective or self.site.task.objective
         pace = self.pace.of(purpose).number() if self.pace and solver.bucket else None
-        job = Fit(self.model, start, examples, how, solver, seed, anchor, course, momenta, keep_momenta, beside, pace)
-        fitted: Fitted = yield from self._asked(job)
+        job = Fit(
+            self.model,
+            start,
+            examples,
+            how,
+            solver,
+            seed,
+            anchor,
+            course,
+            optimizer_state,
+            keep_optimizer_state,
+            beside,
+            pace,
+        )
+        fitted: FitResult = yield from self._asked(job)
         return fitted
 
     def infer(self, params: Params, on: Examples, readout: Readout | None = None) -> Generator[Job, Any, Readings]:
@@ -133,11 +148,11 @@ class Context:
         """The task's metrics on one of this site's splits."""
         return (yield from self.judge(params, split)).scores
 
-    def judge(self, params: Params, split: str, items: bool = False) -> Generator[Job, Any, Judgement]:
+    def judge(self, params: Params, split: str, items: bool = False) -> Generator[Job, Any, EvaluationResult]:
         """The task's metrics on one of this site's splits, and the score of every item if it is asked for."""
         examples, task = self.site.split(split), self.site.task
         readings = yield from self.infer(params, examples)
-        return judged(task, readings, examples, items)
+        return evaluate_readings(task, readings, examples, items)
 
     def _asked(self, job: Job) -> Generator[Job, Any, Any]:
         try:

@@ -11,12 +11,12 @@ from torch import Tensor
 
 from motet.core.errors import ConfigError, RunError
 from motet.core.params import Params
-from motet.core.program import Roster, Start
+from motet.core.program import ClientList, InitialModels
 from motet.core.rng import Seed
 from motet.core.script import ClientId
 from motet.core.work import Job, Work
-from motet.learning.context import BEGINNING, Judgement
-from motet.learning.jobs import Fitted
+from motet.learning.context import BEGINNING, EvaluationResult
+from motet.learning.jobs import FitResult
 from motet.learning.solver import Solver
 
 
@@ -30,25 +30,25 @@ class Trainer(Protocol):
 
 
 @dataclass(frozen=True)
-class OwnTask:
+class CustomTask:
     headline: str
     measures: tuple[str, ...]
     name: str = "own"
 
 
 @dataclass(frozen=True, eq=False)
-class OwnModel:
+class CustomModel:
     fresh: Params
 
 
 @dataclass(frozen=True, eq=False)
-class OwnContext:
+class CustomContext:
     """What an algorithm's client methods see of somebody else's trainer."""
 
     client: ClientId
     round: int
     trainer: Trainer
-    model: OwnModel
+    model: CustomModel
     data: Mapping[str, Any]
     seed: Seed
     perform: Callable[[str, Any], Work[Any]] | None = None
@@ -63,7 +63,7 @@ class OwnContext:
         return len(self.data["train"])
 
     @property
-    def site(self) -> OwnContext:
+    def site(self) -> CustomContext:
         return self
 
     def split(self, name: str) -> Any:
@@ -74,7 +74,7 @@ class OwnContext:
             )
         return self.data[name]
 
-    def fit(self, start: Params, solver: Solver, **options: Any) -> Generator[Job, Any, Fitted]:
+    def fit(self, start: Params, solver: Solver, **options: Any) -> Generator[Job, Any, FitResult]:
         if solver.pull:
             raise ConfigError(
                 "your own trainer owns its loss, so fedprox and ditto cannot add their term to it; use fedavg or fedopt."
@@ -83,38 +83,42 @@ class OwnContext:
         self.trainer.train(self.data["train"])
         end = Params(start.layout, Params.of(_floats(self.trainer.get_parameters())).flat)
         if not end.finite():
-            raise RunError(f"{self.client}, round {self.round}: the trainer left numbers that are not finite; lower its rate.")
-        return Fitted(end, torch.zeros(1), self.size)
-        yield  # a generator like the others, which just has no job for the bench
+            raise RunError(
+                f"{self.client}, round {self.round}: the trainer left numbers that are not finite; lower its rate."
+            )
+        return FitResult(end, torch.zeros(1), self.size)
+        yield  # a generator like the others, which just has no job for the executor
 
     def evaluate(self, params: Params, split: str) -> Generator[Job, Any, dict[str, float]]:
         return (yield from self.judge(params, split)).scores
 
-    def judge(self, params: Params, split: str, items: bool = False) -> Generator[Job, Any, Judgement]:
+    def judge(self, params: Params, split: str, items: bool = False) -> Generator[Job, Any, EvaluationResult]:
         self.trainer.set_parameters(params.tensors())
-        return Judgement({name: float(value) for name, value in self.trainer.test(self.data[split]).items()}, None)
+        return EvaluationResult(
+            {name: float(value) for name, value in self.trainer.test(self.data[split]).items()}, None
+        )
         yield
 
 
 @dataclass(frozen=True, eq=False)
-class OwnFederation:
+class CustomFederation:
     """Clients and their data, and one trainer that plays them in turn."""
 
     trainer: Trainer
     data: Mapping[ClientId, tuple[Any, Any]]  # training data and test data
     held_out: Any
-    task: OwnTask
+    task: CustomTask
     seed: Seed
-    clients: Roster
-    model: OwnModel
+    clients: ClientList
+    model: CustomModel
     name: str = "own"
 
-    def group_of(self, client: ClientId) -> OwnFederation:
+    def group_of(self, client: ClientId) -> CustomFederation:
         """All clients are alike."""
         return self
 
-    def start(self) -> Start:
-        return Start(self.model.fresh, self.clients)
+    def start(self) -> InitialModels:
+        return InitialModels(self.model.fresh, self.clients)
 
     def context(
         self,
@@ -123,20 +127,20 @@ class OwnFederation:
         address: str,
         perform: Callable[[str, Any], Work[Any]] | None = None,
         recall: Callable[[str], Any] = lambda program: None,
-    ) -> OwnContext:
+    ) -> CustomContext:
         train, test = self.data[client]
         splits = {"train": train, "test": test, "global": self.held_out}
         seed = self.seed.of("client", client, round, address.partition(".")[2])
-        return OwnContext(client, round, self.trainer, self.model, splits, seed, perform, recall)
+        return CustomContext(client, round, self.trainer, self.model, splits, seed, perform, recall)
 
-    def server_context(self, round: int) -> OwnContext:
+    def server_context(self, round: int) -> CustomContext:
         splits = {"train": (), "global": self.held_out}
-        return OwnContext("the server", round, self.trainer, self.model, splits, self.seed.of("server", round))
+        return CustomContext("the server", round, self.trainer, self.model, splits, self.seed.of("server", round))
 
 
-def own_federation(
+def custom_federation(
     trainer: Trainer, data: Mapping[ClientId, tuple[Any, Any]], held_out: Any, *, headline: str, seed: int = 42
-) -> OwnFederation:
+) -> CustomFederation:
     """Bring a model, data and a single-process trainer; distribution is ours.
 
     `data` maps each client to its training and test data, `held_out` is the global test set. The trainer's `test` must
@@ -147,9 +151,11 @@ def own_federation(
     fresh = Params.of(_floats(trainer.get_parameters()))
     scores = trainer.test(held_out)
     if headline not in scores:
-        raise ConfigError(f"own_federation: the trainer's test reports {', '.join(scores)}, not the headline '{headline}'.")
-    task = OwnTask(headline, tuple(scores))
-    return OwnFederation(trainer, data, held_out, task, Seed(seed), tuple(sorted(data)), OwnModel(fresh))
+        raise ConfigError(
+            f"own_federation: the trainer's test reports {', '.join(scores)}, not the headline '{headline}'."
+        )
+    task = CustomTask(headline, tuple(scores))
+    return CustomFederation(trainer, data, held_out, task, Seed(seed), tuple(sorted(data)), CustomModel(fresh))
 
 
 def _floats(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:

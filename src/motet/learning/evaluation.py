@@ -20,7 +20,7 @@ from motet.learning.context import Context
 
 @message
 @dataclass(frozen=True, eq=False)
-class Ask:
+class EvaluationRequest:
     """Judge what this view makes of your model, on that split."""
 
     view: Any
@@ -29,7 +29,7 @@ class Ask:
 
 @message
 @dataclass(frozen=True, eq=False)
-class Report:
+class EvaluationReport:
     """A client's metrics and a row for each of its items; both empty if it has nothing to say of this split."""
 
     scores: dict[str, float]
@@ -37,51 +37,53 @@ class Report:
 
 
 @dataclass(frozen=True)
-class Evaluate:
+class Evaluator:
     """Each client's own metrics on its own data, or, where clients reveal only sums, the mean over clients."""
 
     algorithm: Algorithm
     name: str = "evaluate"
 
     def each(self, state: Any, clients: Sequence[ClientId], split: str) -> Script[dict[ClientId, dict[str, float]]]:
-        asks = {c: Ask(self.algorithm.view(state, c), split) for c in clients}
+        asks = {c: EvaluationRequest(self.algorithm.view(state, c), split) for c in clients}
         reports: dict[ClientId, dict[str, float]] = yield from gather(self.report, asks)
         return {client: scores for client, scores in reports.items() if scores}
 
-    def items(self, state: Any, clients: Sequence[ClientId], split: str) -> Script[dict[ClientId, Report]]:
+    def items(self, state: Any, clients: Sequence[ClientId], split: str) -> Script[dict[ClientId, EvaluationReport]]:
         """Metrics and a row for every item: more than metrics reveal, for whoever compares methods in simulation."""
-        asks = {c: Ask(self.algorithm.view(state, c), split) for c in clients}
+        asks = {c: EvaluationRequest(self.algorithm.view(state, c), split) for c in clients}
         return (yield from gather(self.report_items, asks))
 
     def mean(self, state: Any, clients: Sequence[ClientId], split: str) -> Script[dict[str, float]]:
-        asks = {c: Ask(self.algorithm.view(state, c), split) for c in clients}
+        asks = {c: EvaluationRequest(self.algorithm.view(state, c), split) for c in clients}
         scores = yield from total(self.score, asks)
         return {name: float(value) for name, value in scores.value.tensors().items()}
 
     @work(reveals="each")
-    def report(self, ctx: Context, ask: Ask, memory: None) -> Work[tuple[dict[str, float], None]]:
+    def report(self, ctx: Context, ask: EvaluationRequest, memory: None) -> Work[tuple[dict[str, float], None]]:
         scores = yield from self._scores(ctx, ask)
         return scores, None
 
     @work(reveals="each")
-    def report_items(self, ctx: Context, ask: Ask, memory: None) -> Work[tuple[Report, None]]:
+    def report_items(self, ctx: Context, ask: EvaluationRequest, memory: None) -> Work[tuple[EvaluationReport, None]]:
         params = self._to_judge(ctx, ask)
         if params is None:
-            return Report({}, torch.zeros(0, 1)), None
+            return EvaluationReport({}, torch.zeros(0, 1)), None
         found = yield from ctx.judge(params, ask.split, items=True)
-        return Report(found.scores, torch.zeros(0, 1) if found.items is None else torch.from_numpy(found.items)), None
+        return EvaluationReport(
+            found.scores, torch.zeros(0, 1) if found.items is None else torch.from_numpy(found.items)
+        ), None
 
     @work(reveals="sum")
-    def score(self, ctx: Context, ask: Ask, memory: None) -> Work[tuple[Weighted, None]]:
+    def score(self, ctx: Context, ask: EvaluationRequest, memory: None) -> Work[tuple[Weighted, None]]:
         scores = yield from self._scores(ctx, ask)
         counts = Params.counts(**{name: scores.get(name, 0.0) for name in ctx.site.task.measures})
         return Weighted(counts, float(bool(scores))), None
 
-    def _scores(self, ctx: Context, ask: Ask) -> Work[dict[str, float]]:
+    def _scores(self, ctx: Context, ask: EvaluationRequest) -> Work[dict[str, float]]:
         params = self._to_judge(ctx, ask)
         return {} if params is None else (yield from ctx.evaluate(params, ask.split))
 
-    def _to_judge(self, ctx: Context, ask: Ask) -> Params | None:
+    def _to_judge(self, ctx: Context, ask: EvaluationRequest) -> Params | None:
         """What the client would deploy; None if it has no examples in this split, or cannot run what it is given."""
         if not len(ctx.site.split(ask.split)):
             return None

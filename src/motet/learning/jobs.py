@@ -1,4 +1,4 @@
-"""What a client asks of its bench: to train, or to run a model over examples."""
+"""What a client asks of its executor: to train, or to run a model over examples."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ CHUNK = 512  # rows of one piece of inference; fixed, so that results do not dep
 
 @message
 @dataclass(frozen=True)
-class Course:
+class LRHorizon:
     """A schedule that spans several fits: so many of its steps are done, so many there are."""
 
     done: int
@@ -31,7 +31,7 @@ class Course:
 
 @message
 @dataclass(frozen=True, eq=False)
-class Momenta:
+class OptimizerState:
     """What an optimiser remembers, for trainings that continue one another."""
 
     steps: int
@@ -40,7 +40,7 @@ class Momenta:
 
 @message
 @dataclass(frozen=True, eq=False)
-class Beside:
+class ExtraExamples:
     """Further examples, of which every step sees as many as its batch holds: drawn anew, or those with the batch's numbers.
 
     A batch holds their columns, and `paired`: 1 where there is such an example, 0 where the number is too high.
@@ -72,10 +72,10 @@ class Fit:
     solver: Solver
     seed: int
     anchor: Params | None = None  # what `solver.pull` pulls to; the start, if none is given
-    course: Course | None = None
-    momenta: Momenta | None = None
-    keep_momenta: bool = False
-    beside: Beside | None = None
+    course: LRHorizon | None = None
+    optimizer_state: OptimizerState | None = None
+    keep_optimizer_state: bool = False
+    beside: ExtraExamples | None = None
     pace: int | None = None
 
     @property
@@ -96,13 +96,13 @@ class Fit:
 
 @message
 @dataclass(frozen=True, eq=False)
-class Fitted:
+class FitResult:
     """A training's end: the parameters, and the loss of every step."""
 
     params: Params
     losses: Tensor
     processed: int
-    momenta: Momenta | None = None
+    optimizer_state: OptimizerState | None = None
 
     @property
     def steps(self) -> int:
@@ -124,7 +124,12 @@ class Infer:
     def alone(self) -> bool:
         """Whether it cannot stand beside others: its readout looks into the module, or its examples are of no corpus."""
         ragged = any(isinstance(column, Ragged) for column in self.examples.extra.values())
-        return ragged or self.examples.own_texts or self.examples.features is NOTHING or getattr(self.readout, "alone", False)
+        return (
+            ragged
+            or self.examples.own_texts
+            or self.examples.features is NOTHING
+            or getattr(self.readout, "alone", False)
+        )
 
     @property
     def whole(self) -> bool:

@@ -31,7 +31,9 @@ class Solver:
     clip: float = 1.0  # of the gradient's norm; 0 for none
     pull: float = 0.0  # ½·pull·‖w − anchor‖², FedProx's μ and Ditto's λ
     shuffle: bool = True
-    bucket: int = 0  # texts of like length in one batch, out of windows of so many batches; 0: batches drawn from all texts
+    bucket: int = (
+        0  # texts of like length in one batch, out of windows of so many batches; 0: batches drawn from all texts
+    )
 
     def __post_init__(self) -> None:
         for name, low in (("epochs", 1), ("batch", 1)):
@@ -47,7 +49,9 @@ class Solver:
                 "least 1, of shuffled texts (0 for none)."
             )
         if not (self.pull >= 0 and math.isfinite(self.pull)):
-            raise ConfigError(f"mu (or lam, of ditto) is {self.pull:g}; it is how strongly clients are held near, at least 0.")
+            raise ConfigError(
+                f"mu (or lam, of ditto) is {self.pull:g}; it is how strongly clients are held near, at least 0."
+            )
         if self.lr is not None and not (self.lr >= 0 and math.isfinite(self.lr)):
             raise ConfigError(f"solver.lr is {self.lr}; it must be a number of at least 0.")
 

@@ -19,7 +19,14 @@ class Recurrent(nn.Module):
         self, task: str, vocabulary: int, labels: int, pad: int, width: int = 64, hidden: int = 64, dropout: float = 0.1
     ) -> None:
         super().__init__()
-        self.settings = {"task": task, "vocabulary": vocabulary, "labels": labels, "pad": pad, "width": width, "hidden": hidden}
+        self.settings = {
+            "task": task,
+            "vocabulary": vocabulary,
+            "labels": labels,
+            "pad": pad,
+            "width": width,
+            "hidden": hidden,
+        }
         self.task = task
         both = task != "lm"
         self.embeddings = nn.Embedding(vocabulary, width, padding_idx=pad)
@@ -33,7 +40,9 @@ class Recurrent(nn.Module):
         from safetensors.torch import load_file
 
         settings = json.loads((Path(folder) / "config.json").read_text("utf-8"))
-        made = Recurrent(**{name: settings[name] for name in ("task", "vocabulary", "labels", "pad", "width", "hidden")})
+        made = Recurrent(
+            **{name: settings[name] for name in ("task", "vocabulary", "labels", "pad", "width", "hidden")}
+        )
         made.load_state_dict(load_file(str(Path(folder) / "model.safetensors")))
         return made.eval()
 
@@ -48,7 +57,9 @@ class Recurrent(nn.Module):
         if self.task in ("tagging", "lm"):
             each, _lengths = pad_packed_sequence(states, batch_first=True, total_length=input_ids.shape[1])
             return {"logits": self.head(self.dropout(each))}
-        return {"logits": self.head(self.dropout(torch.cat([last[0], last[1]], 1)))}  # after the last real word, each way
+        return {
+            "logits": self.head(self.dropout(torch.cat([last[0], last[1]], 1)))
+        }  # after the last real word, each way
 
     def anatomy(self) -> Anatomy:
         places = {"embeddings": "embeddings", "lstm": "layers.0", "head": "head"}

@@ -15,9 +15,9 @@ from typing import Any
 import torch
 from torch import nn
 
-from motet.core.errors import ConfigError, first_line, meant
+from motet.core.errors import ConfigError, did_you_mean, first_line
 from motet.core.layers import Layers
-from motet.core.rng import Seed, own_randomness
+from motet.core.rng import Seed, seeded_torch
 from motet.learning.modules.model import Model
 from motet.models.adapters import add_adapters
 from motet.models.bilstm import Recurrent
@@ -68,7 +68,7 @@ MODELS: dict[str, Packaged | str] = {
 
 
 @dataclass(frozen=True)
-class ModelChoice:
+class ModelConfig:
     """`config` changes the architecture's own settings (dropout, number of layers) where it is made."""
 
     name: str = "minilm"
@@ -80,9 +80,9 @@ class ModelChoice:
     config: Mapping[str, Any] = field(default_factory=dict)
 
 
-def load_model(choice: ModelChoice, task: str, labels: Sequence[str], texts: Texts, seed: Seed) -> Model:
+def load_model(choice: ModelConfig, task: str, labels: Sequence[str], texts: Texts, seed: Seed) -> Model:
     """The model with a fresh head for these labels. Everybody who loads it with the same seed has the same weights."""
-    with own_randomness(seed.of("model", choice.name).number(), torch.device("cpu")), quiet():
+    with seeded_torch(seed.of("model", choice.name).number(), torch.device("cpu")), quiet():
         module, tokenizer = _made(choice, task, labels, texts)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
@@ -92,7 +92,7 @@ def load_model(choice: ModelChoice, task: str, labels: Sequence[str], texts: Tex
     _check_length(choice, config)
     anatomy = module.anatomy() if isinstance(module, Recurrent | Mixed) else anatomy_of(module)
     if choice.lora:
-        with own_randomness(seed.of("adapters", choice.name).number(), torch.device("cpu")):
+        with seeded_torch(seed.of("adapters", choice.name).number(), torch.device("cpu")):
             anatomy = add_adapters(module, anatomy, choice.lora, choice.lora_alpha)
     said = repr((choice, task, tuple(labels), seed.root, len(tokenizer)))
     key = f"{choice.name}-{hashlib.sha256(said.encode()).hexdigest()[:16]}"
@@ -102,7 +102,7 @@ def load_model(choice: ModelChoice, task: str, labels: Sequence[str], texts: Tex
     return model
 
 
-def _made(choice: ModelChoice, task: str, labels: Sequence[str], texts: Texts) -> tuple[nn.Module, Any]:
+def _made(choice: ModelConfig, task: str, labels: Sequence[str], texts: Texts) -> tuple[nn.Module, Any]:
     import transformers
 
     if choice.name == "bilstm":
@@ -126,7 +126,7 @@ def _made(choice: ModelChoice, task: str, labels: Sequence[str], texts: Texts) -
     return _loaded(auto, where, "model", dtype=torch.float32, **named, **choice.config), tokenizer
 
 
-def _pair(choice: ModelChoice, texts: Texts) -> tuple[Any, Any]:
+def _pair(choice: ModelConfig, texts: Texts) -> tuple[Any, Any]:
     """An encoder and a decoder of one kind: pretrained, or with random weights (`tiny`, or `from_scratch`)."""
     import transformers
 
@@ -136,7 +136,9 @@ def _pair(choice: ModelChoice, texts: Texts) -> tuple[Any, Any]:
     where = _whence(choice.name)
     tokenizer = _loaded(transformers.AutoTokenizer, where, "tokenizer")
     if choice.from_scratch:
-        return from_nothing(_loaded(transformers.AutoConfig, where, "configuration", **choice.config), tokenizer), tokenizer
+        return from_nothing(
+            _loaded(transformers.AutoConfig, where, "configuration", **choice.config), tokenizer
+        ), tokenizer
     return bert2bert(where, tokenizer, choice.config), tokenizer
 
 
@@ -151,7 +153,9 @@ def _whence(name: str) -> str:
     homes = [home for home in (os.environ.get("MOTET_MODELS"), "models") if home]
     places = [Path(name), *(Path(home) / part for home in homes for part in (name, name.rpartition("/")[2]))]
     found = next((place for place in places if (place / "config.json").exists()), None)
-    if found is None and (near := difflib.get_close_matches(name, MODELS, n=1, cutoff=0.75)):  # before the hub is asked for it
+    if found is None and (
+        near := difflib.get_close_matches(name, MODELS, n=1, cutoff=0.75)
+    ):  # before the hub is asked for it
         raise ConfigError(f"model.name: there is no model '{name}'. Did you mean '{near[0]}'? See: motet list models")
     return str(found or name)
 
@@ -173,12 +177,14 @@ def _named(task: str, labels: Sequence[str]) -> dict[str, Any]:
     return {"num_labels": 1, "problem_type": "regression"} if task == "regression" else {}
 
 
-def _recurrent(choice: ModelChoice, task: str, labels: Sequence[str], texts: Texts) -> tuple[nn.Module, Any]:
+def _recurrent(choice: ModelConfig, task: str, labels: Sequence[str], texts: Texts) -> tuple[nn.Module, Any]:
     if task not in ("classification", "regression", "tagging", "lm"):
         raise ConfigError(f"model.name: bilstm is for classification, regression, tagging and lm, not for {task}.")
     takes = ("width", "hidden", "dropout")
     if odd := [name for name in choice.config if name not in takes]:
-        raise ConfigError(f"model.config: bilstm has no '{odd[0]}'; it takes {', '.join(takes)}.{meant(odd[0], takes)}")
+        raise ConfigError(
+            f"model.config: bilstm has no '{odd[0]}'; it takes {', '.join(takes)}.{did_you_mean(odd[0], takes)}"
+        )
     tokenizer = word_tokenizer(texts(), marked=task != "lm")
     return Recurrent(task, len(tokenizer), len(labels), tokenizer.pad_token_id, **choice.config), tokenizer
 
@@ -192,16 +198,22 @@ def _loaded(auto: Any, where: str, what: str, **options: Any) -> Any:
             help_ = f"the directory holds {held}. Save model and tokenizer there with save_pretrained, or name another."
         else:
             known = ", ".join(MODELS)
-            help_ = f"it is no directory here and could not be had from the hub. Give a directory, a hub name, or {known}."
-        raise ConfigError(f"model.name: no {what} could be loaded from '{where}' ({first_line(error)}); {help_}") from None
+            help_ = (
+                f"it is no directory here and could not be had from the hub. Give a directory, a hub name, or {known}."
+            )
+        raise ConfigError(
+            f"model.name: no {what} could be loaded from '{where}' ({first_line(error)}); {help_}"
+        ) from None
 
 
-def _check_length(choice: ModelChoice, config: Any) -> None:
+def _check_length(choice: ModelConfig, config: Any) -> None:
     longest = getattr(config, "max_position_embeddings", None)
     if choice.max_tokens < 4:
         raise ConfigError(f"model.max_tokens is {choice.max_tokens}; texts need at least 4 tokens.")
     if isinstance(longest, int) and longest > 0 and choice.max_tokens > longest:
-        raise ConfigError(f"model.max_tokens is {choice.max_tokens}, but {choice.name} has {longest} positions; lower it.")
+        raise ConfigError(
+            f"model.max_tokens is {choice.max_tokens}, but {choice.name} has {longest} positions; lower it."
+        )
 
 
 @contextmanager

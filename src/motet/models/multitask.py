@@ -60,7 +60,9 @@ class Mixed(nn.Module):
     def hidden(self, input_ids: Tensor, attention_mask: Tensor, *types: Tensor) -> Tensor:
         """The encoder's last states, [rows, tokens, width]."""
         other = {"token_type_ids": types[0]} if types else {}
-        states: Tensor = self.backbone.encoder(input_ids=input_ids, attention_mask=attention_mask, **other).last_hidden_state
+        states: Tensor = self.backbone.encoder(
+            input_ids=input_ids, attention_mask=attention_mask, **other
+        ).last_hidden_state
         return states
 
     def decoded(self, input_ids: Tensor, attention_mask: Tensor, decoder_input_ids: Tensor) -> Tensor:

@@ -32,7 +32,9 @@ class Anatomy:
 def anatomy_of(module: nn.Module) -> Anatomy:
     prefix = getattr(module, "base_model_prefix", "")
     root = prefix if prefix and hasattr(module, prefix) else ""
-    stacks = _outermost([p for p, m in module.named_modules() if isinstance(m, nn.ModuleList) and p.split(".")[-1] in STACKS])
+    stacks = _outermost(
+        [p for p, m in module.named_modules() if isinstance(m, nn.ModuleList) and p.split(".")[-1] in STACKS]
+    )
     sided = bool(getattr(getattr(module, "config", None), "is_encoder_decoder", False))
     norms = {p for p, m in module.named_modules() if "Norm" in type(m).__name__}
     family = getattr(getattr(module, "config", None), "model_type", "")

@@ -53,7 +53,9 @@ def drift(
 
     train, test = dealt(0, corpus.train, "train"), dealt(corpus.train, len(corpus), "test")
     made = {"clients": clients, "alpha": alpha, "phases": phases, "every": every, "course": course, **trait.told}
-    return Partition(train, test, {"type": "drift", **made, "seed": seed.root}, every=every, kinds=trait.unless_told(corpus))
+    return Partition(
+        train, test, {"type": "drift", **made, "seed": seed.root}, every=every, kinds=trait.unless_told(corpus)
+    )
 
 
 def _paths(prior: np.ndarray, alpha: float, clients: int, phases: int, course: str, seed: Seed) -> np.ndarray:

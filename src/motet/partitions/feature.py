@@ -29,7 +29,13 @@ def feature(
     check_positive("alpha", alpha, NEARLY_ONE)
     trait = cluster_trait(corpus, seed.of("trait"), clusters, encoder)
     train, test = shifted(corpus, seed.of("feature"), trait, clients, alpha, rounding, independent_test)
-    made = {"clients": clients, "alpha": alpha, **trait.told, "rounding": rounding, "independent_test": independent_test}
+    made = {
+        "clients": clients,
+        "alpha": alpha,
+        **trait.told,
+        "rounding": rounding,
+        "independent_test": independent_test,
+    }
     return Partition(train, test, {"type": "feature", **made, "seed": seed.root}, kinds=trait)
 
 
@@ -47,7 +53,9 @@ def cluster_trait(corpus: Corpus, seed: Seed, count: int = 10, encoder: str = "a
     from sklearn.cluster import KMeans
 
     if not 2 <= count <= corpus.train:
-        raise ConfigError(f"partition.clusters is {count}; expected 2 to {corpus.train:,}, the number of training rows.")
+        raise ConfigError(
+            f"partition.clusters is {count}; expected 2 to {corpus.train:,}, the number of training rows."
+        )
     chosen = encoder_for(encoder)
     vectors = encoded(list(texts_of(corpus)), chosen, seed)
     different = len(np.unique(vectors[: corpus.train], axis=0)) if corpus.train < 10 * count else count

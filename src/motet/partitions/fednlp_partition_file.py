@@ -7,7 +7,7 @@ from typing import Any
 
 import h5py
 
-from motet.core.errors import ConfigError, meant
+from motet.core.errors import ConfigError, did_you_mean
 from motet.datasets.corpus import Corpus
 from motet.partitions.partition import Partition, Shares
 
@@ -32,10 +32,12 @@ def read_fednlp_partition(path: Path, name: str | None, corpus: Corpus | None = 
         found = known[0] if name is None and len(known) == 1 else _same(name, known)
         if found is None:
             said = "partition.name is missing" if name is None else f"partition.name: there is no '{name}'"
-            raise ConfigError(f"{said} in {path.name}; it holds {', '.join(known)}.{meant(name or '', known)}")
+            raise ConfigError(f"{said} in {path.name}; it holds {', '.join(known)}.{did_you_mean(name or '', known)}")
         group = file[found]
         clients = sorted(group["partition_data"], key=int)  # HDF5 lists keys as text, so that 10 would come before 2
-        train, test = (Shares.of([group[f"partition_data/{c}/{side}"][()] for c in clients]) for side in ("train", "test"))
+        train, test = (
+            Shares.of([group[f"partition_data/{c}/{side}"][()] for c in clients]) for side in ("train", "test")
+        )
         told = {key: _plain(group[key][()]) for key in ("n_clients", "alpha", "beta") if key in group}
     _check_train(path, found, train, corpus)
     return Partition(train, test, {"type": "file", "fednlp": found, "path": path.name, **told})

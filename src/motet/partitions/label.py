@@ -23,5 +23,11 @@ def label(
     check_positive("alpha", alpha, NEARLY_ONE)
     trait = trait_of(corpus, by, seed)
     train, test = shifted(corpus, seed.of("label"), trait, clients, alpha, rounding, independent_test)
-    made = {"clients": clients, "alpha": alpha, **trait.told, "rounding": rounding, "independent_test": independent_test}
+    made = {
+        "clients": clients,
+        "alpha": alpha,
+        **trait.told,
+        "rounding": rounding,
+        "independent_test": independent_test,
+    }
     return Partition(train, test, {"type": "label", **made, "seed": seed.root}, kinds=trait.unless_told(corpus))

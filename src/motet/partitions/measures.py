@@ -34,7 +34,9 @@ class Measures:
         return {name: round(value, 4) for name, value in vars(self).items() if value is not None}
 
 
-def measured(partition: Partition, corpus: Corpus, trait: Trait | None, seed: Seed, *, at_random: bool = False) -> Measures:
+def measured(
+    partition: Partition, corpus: Corpus, trait: Trait | None, seed: Seed, *, at_random: bool = False
+) -> Measures:
     """The numbers of a partition; `at_random`: of rows shuffled over clients of the same sizes."""
     order = _shuffled(corpus, seed) if at_random else np.arange(len(corpus))
     distance = entropy = None
@@ -131,4 +133,8 @@ def vocabulary_overlap(partition: Partition, corpus: Corpus, order: np.ndarray, 
 def some_texts(corpus: Corpus, rows: np.ndarray) -> dict[int, str]:
     """All that is written in a few rows, in as much time as those few take."""
     few = {name: [column[int(i)] for i in rows] for name, column in corpus.columns.items()}
-    return dict(zip(rows.tolist(), written(Corpus(corpus.name, corpus.task, few, len(rows))), strict=True)) if len(rows) else {}
+    return (
+        dict(zip(rows.tolist(), written(Corpus(corpus.name, corpus.task, few, len(rows))), strict=True))
+        if len(rows)
+        else {}
+    )

@@ -53,7 +53,14 @@ def multi_domain(
     divided = Shares.of([private for _, private in parts]), Shares.of(test)
     held = None if global_alpha is None else sampled.elsewhere(divided, seen, kinds, global_alpha)
     drawn = {str(d): [round(float(x), 4) for x in row] for d, row in zip(domains, q, strict=True)}
-    made = {"column": column, "alpha": alpha, "public": public, "most": most, **trait.told, "global_alpha": global_alpha}
+    made = {
+        "column": column,
+        "alpha": alpha,
+        "public": public,
+        "most": most,
+        **trait.told,
+        "global_alpha": global_alpha,
+    }
     told = {**made, "labels": [str(n) for n in trait.names[:kinds]], "drawn": drawn, "seed": seed.root}
     return Partition(*divided, {"type": "multi_domain", **told}, Named(domains), seen, held)
 
@@ -72,7 +79,9 @@ class Sampled:
         here = first + np.flatnonzero(self.where[first:last] == domain)
         return matching(here, self.codes, q, self.seed.of(side, domain), most)
 
-    def elsewhere(self, divided: tuple[Shares, Shares], public: np.ndarray | None, kinds: int, alpha: float) -> np.ndarray:
+    def elsewhere(
+        self, divided: tuple[Shares, Shares], public: np.ndarray | None, kinds: int, alpha: float
+    ) -> np.ndarray:
         """Rows that nobody has, of each domain as many as its client is tested on."""
         check_positive("global_alpha", alpha, "0.8: the paper's")
         free = np.ones(len(self.corpus), bool)
@@ -84,7 +93,9 @@ class Sampled:
             rows = np.flatnonzero(free & (self.where == k) & (self.codes < kinds))
             found.append(matching(rows, self.codes, q[k], self.seed.of("global", k), int(wanted)))
         if not sum(map(len, found)):
-            raise ConfigError("partition.global_alpha: every row is somebody's, so that none is left for a global test set.")
+            raise ConfigError(
+                "partition.global_alpha: every row is somebody's, so that none is left for a global test set."
+            )
         return np.sort(np.concatenate(found))
 
 

@@ -18,7 +18,9 @@ def natural(corpus: Corpus, seed: Seed, column: str = "client", at_least: int | 
     there = int((counts > 0).sum())
     if there < 2:
         only = names[int(counts.argmax())]
-        raise ConfigError(f"partition.column: '{column}' has one value, '{only}'; a federation needs two clients or more.")
+        raise ConfigError(
+            f"partition.column: '{column}' has one value, '{only}'; a federation needs two clients or more."
+        )
     if at_least is None:
         _check_singletons(column, counts, corpus.train)
     kept = np.flatnonzero(counts >= max(1, at_least or 1))
@@ -29,7 +31,9 @@ def natural(corpus: Corpus, seed: Seed, column: str = "client", at_least: int | 
         )
     train, test, named = by_kind(corpus, Trait(names, codes), kept)
     left = {"left_out": there - len(kept)} if len(kept) < there else {}
-    return Partition(train, test, {"type": "natural", "column": column, "at_least": at_least, **left, "seed": seed.root}, named)
+    return Partition(
+        train, test, {"type": "natural", "column": column, "at_least": at_least, **left, "seed": seed.root}, named
+    )
 
 
 def by_kind(corpus: Corpus, trait: Trait, kept: np.ndarray | None = None) -> tuple[Shares, Shares, Named]:

@@ -16,7 +16,9 @@ def ordered(corpus: Corpus, seed: Seed, clients: int = 3, by: str = "score") -> 
     try:
         numbers = np.asarray(corpus.column(by), np.float64)
     except (TypeError, ValueError):
-        raise ConfigError(f"partition.by: column '{by}' of {corpus.name} holds no numbers; sorted needs a score.") from None
+        raise ConfigError(
+            f"partition.by: column '{by}' of {corpus.name} holds no numbers; sorted needs a score."
+        ) from None
     if len(np.unique(numbers[: corpus.train])) < 2:
         raise ConfigError(
             f"partition.by: column '{by}' has one value, {numbers[0]:g}, so there is nothing to sort; use uniform."

@@ -174,7 +174,9 @@ def check_clients(clients: int, examples: int) -> None:
     if clients < 1:
         raise ConfigError(f"partition.clients is {clients}; at least 1 is needed.")
     if clients > examples:
-        raise ConfigError(f"partition.clients is {clients}, but there are {examples} training examples; ask for at most that.")
+        raise ConfigError(
+            f"partition.clients is {clients}, but there are {examples} training examples; ask for at most that."
+        )
 
 
 def check_positive(name: str, value: float, meaning: str) -> None:

@@ -49,7 +49,9 @@ def check_corpus(of: Mapping[str, Any], corpus: Corpus, path: Path) -> None:
     if of["key"] != corpus.key:
         now = f"{corpus.name} with {corpus.train:,} training and {len(corpus) - corpus.train:,} test rows"
         then = f"{of['name']} with {of['train']:,} and {of['rows'] - of['train']:,}"
-        same = " The numbers agree, the texts do not." if (of["rows"], of["train"]) == (len(corpus), corpus.train) else ""
+        same = (
+            " The numbers agree, the texts do not." if (of["rows"], of["train"]) == (len(corpus), corpus.train) else ""
+        )
         raise ConfigError(
             f"partition.path: '{path}' divides {then}, and this run reads {now}.{same} Use the corpus it was made for "
             "(data.limit and the seed that samples it count too), or make one anew with: motet partition make"
@@ -68,7 +70,13 @@ def write_partition(partition: Partition, corpus: Corpus, path: Path, where: Map
         file.attrs["recipe"] = json.dumps(dict(partition.recipe), ensure_ascii=False)
         file.attrs["digest"] = partition.digest
         file.attrs["phases"], file.attrs["every"] = partition.train.phases, partition.every
-        of = {"name": corpus.name, "rows": len(corpus), "train": corpus.train, "key": corpus.key, "where": dict(where or {})}
+        of = {
+            "name": corpus.name,
+            "rows": len(corpus),
+            "train": corpus.train,
+            "key": corpus.key,
+            "where": dict(where or {}),
+        }
         file.attrs["corpus"] = json.dumps(of, ensure_ascii=False)
         for side, shares in (("train", partition.train), ("test", partition.test)):
             _put(file, f"{side}/rows", shares.rows)
@@ -94,7 +102,9 @@ def read_partition(path: Path) -> tuple[Partition, dict[str, Any]]:
                 "or to be one of FedNLP's partition files."
             )
         phases, every = int(file.attrs["phases"]), int(file.attrs["every"])
-        train, test = (Shares(file[f"{side}/rows"][:], file[f"{side}/offsets"][:], phases) for side in ("train", "test"))
+        train, test = (
+            Shares(file[f"{side}/rows"][:], file[f"{side}/offsets"][:], phases) for side in ("train", "test")
+        )
         public, held = (file[which][:] if which in file else None for which in ("public", "held"))
         named = Named(_texts(file["names"])) if "names" in file else None
         kinds = None

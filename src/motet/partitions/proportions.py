@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from motet.core.errors import ConfigError, meant
+from motet.core.errors import ConfigError, did_you_mean
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
 from motet.partitions.dirichlet import handed_out, largest_remainder
@@ -74,7 +74,9 @@ def proportions(
     return Partition(train, test, {"type": "proportions", **made, "seed": seed.root})
 
 
-def quotas(wanted: np.ndarray, available: np.ndarray, purpose: str = "train", names: tuple[str, ...] = ()) -> np.ndarray:
+def quotas(
+    wanted: np.ndarray, available: np.ndarray, purpose: str = "train", names: tuple[str, ...] = ()
+) -> np.ndarray:
     """How many of each label each client gets: the largest common size that all labels last for."""
     if not available.sum():
         return np.zeros(wanted.shape, np.int64)
@@ -104,15 +106,21 @@ def _published(corpus: str, clients: int) -> Table:
         )
     if clients not in PUBLISHED[name]:
         known = " or ".join(map(str, PUBLISHED[name]))
-        raise ConfigError(f"partition.clients is {clients}; for {corpus} there are published proportions for {known} clients.")
+        raise ConfigError(
+            f"partition.clients is {clients}; for {corpus} there are published proportions for {known} clients."
+        )
     return PUBLISHED[name][clients]
 
 
 def _check(table: Table, order: tuple[str, ...], clients: int | None, names: list[str]) -> None:
     if odd := next((name for name in order if name not in names), None):
-        raise ConfigError(f"partition.labels: there is no label '{odd}'; there is {', '.join(names)}.{meant(odd, names)}")
+        raise ConfigError(
+            f"partition.labels: there is no label '{odd}'; there is {', '.join(names)}.{did_you_mean(odd, names)}"
+        )
     if clients is not None and clients != len(table):
-        raise ConfigError(f"partition.clients is {clients}, but partition.table has {len(table)} rows; one row a client.")
+        raise ConfigError(
+            f"partition.clients is {clients}, but partition.table has {len(table)} rows; one row a client."
+        )
     for number, row in enumerate(table, 1):
         if len(row) != len(order) or min(row) < 0 or sum(row) <= 0:
             raise ConfigError(

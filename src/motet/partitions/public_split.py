@@ -18,7 +18,9 @@ def with_public(partition: Partition, share: float, seed: Seed) -> Partition:
             f"data.public_share is {share:g}, but partition {partition.recipe.get('type')} has a public part already; give one."
         )
     kept, given = [], []
-    for piece, rows in enumerate(partition.train.pieces()):  # a client's, or where they change in time one of its phases
+    for piece, rows in enumerate(
+        partition.train.pieces()
+    ):  # a client's, or where they change in time one of its phases
         open_ = np.zeros(len(rows), bool)
         open_[seed.of("public", piece).numpy().permutation(len(rows))[: round(share * len(rows))]] = True
         kept.append(rows[~open_])

@@ -11,12 +11,16 @@ from motet.partitions.partition import Partition, Shares, check_clients, check_p
 VERY_DIFFERENT = "1: very different sizes, 100: nearly equal"
 
 
-def quantity(corpus: Corpus, seed: Seed, clients: int = 10, beta: float = 1.0, independent_test: bool = False) -> Partition:
+def quantity(
+    corpus: Corpus, seed: Seed, clients: int = 10, beta: float = 1.0, independent_test: bool = False
+) -> Partition:
     """Clients have different numbers of examples, drawn from a Dirichlet; small beta, very different."""
     check_clients(clients, corpus.train)
     check_positive("beta", beta, VERY_DIFFERENT)
     z = size_shares(beta, clients, corpus.train, seed.of("quantity", "sizes").numpy())
-    z_test = size_shares(beta, clients, corpus.train, seed.of("quantity", "test sizes").numpy()) if independent_test else z
+    z_test = (
+        size_shares(beta, clients, corpus.train, seed.of("quantity", "test sizes").numpy()) if independent_test else z
+    )
 
     def dealt(first: int, last: int, purpose: str, z: np.ndarray) -> Shares:
         rows = first + seed.of("quantity", purpose).numpy().permutation(last - first)

@@ -75,7 +75,9 @@ def sentence_vectors(texts: Sequence[str], name: str) -> np.ndarray:
     with torch.inference_mode():
         for at in range(0, len(texts), BATCH):
             rows = order[at : at + BATCH]
-            batch = tokenizer([texts[i] for i in rows], padding=True, truncation=True, max_length=TOKENS, return_tensors="pt")
+            batch = tokenizer(
+                [texts[i] for i in rows], padding=True, truncation=True, max_length=TOKENS, return_tensors="pt"
+            )
             mask = batch["attention_mask"].unsqueeze(-1).float()
             means = (module(**batch).last_hidden_state * mask).sum(1) / mask.sum(1).clamp(min=1)
             if found is None:

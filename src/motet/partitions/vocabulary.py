@@ -32,11 +32,15 @@ def vocabulary_trait(corpus: Corpus, seed: Seed, topics: int = 10) -> Trait:
         raise ConfigError(f"partition.topics is {topics}; at least 2 are needed.")
     texts = list(texts_of(corpus))
     few = corpus.train < 100
-    words = TfidfVectorizer(max_features=5_000, min_df=1 if few else 2, max_df=0.5, stop_words="english", sublinear_tf=True)
+    words = TfidfVectorizer(
+        max_features=5_000, min_df=1 if few else 2, max_df=0.5, stop_words="english", sublinear_tf=True
+    )
     try:
         words.fit(texts[: corpus.train])
     except ValueError:
-        raise ConfigError(f"partition: no word of {corpus.name} occurs in some texts and not in others; use uniform.") from None
+        raise ConfigError(
+            f"partition: no word of {corpus.name} occurs in some texts and not in others; use uniform."
+        ) from None
     counts = words.transform(texts)
     most = min(topics, *counts[: corpus.train].shape)
     factors = NMF(most, init="nndsvda", max_iter=100, tol=1e-3, random_state=seed.of("nmf").number() % 2**32)

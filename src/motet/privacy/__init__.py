@@ -12,16 +12,16 @@ def none() -> None:
 
 def central(clip: float, noise: float, delta: float = 1e-5, budget: float | None = None, seeded: bool = False) -> Any:
     """Clients clip, the server adds Gaussian noise to the sum; the server is trusted with it (McMahan et al. 2018)."""
-    from motet.privacy.dp_sum import Private
+    from motet.privacy.dp_sum import PrivateSum
 
-    return Private("central", clip, noise, delta, budget, seeded)
+    return PrivateSum("central", clip, noise, delta, budget, seeded)
 
 
 def local(clip: float, noise: float, delta: float = 1e-5, budget: float | None = None, seeded: bool = False) -> Any:
     """Every client clips its reply and adds Gaussian noise to it; nobody is trusted."""
-    from motet.privacy.dp_sum import Private
+    from motet.privacy.dp_sum import PrivateSum
 
-    return Private("local", clip, noise, delta, budget, seeded)
+    return PrivateSum("local", clip, noise, delta, budget, seeded)
 
 
 def distributed(
@@ -33,9 +33,9 @@ def distributed(
     seeded: bool = False,
 ) -> Any:
     """Every client adds its part of the noise inside a secure sum, which has it all; the server is not trusted with it."""
-    from motet.privacy.dp_sum import Private
+    from motet.privacy.dp_sum import PrivateSum
 
-    return Private("distributed", clip, noise, delta, budget, seeded, colluders)
+    return PrivateSum("distributed", clip, noise, delta, budget, seeded, colluders)
 
 
 PRIVACY: dict[str, Callable[..., Any]] = {"none": none, "central": central, "local": local, "distributed": distributed}

@@ -22,15 +22,15 @@ from typing import Any
 
 from motet.core.errors import ConfigError
 from motet.core.script import ClientId
-from motet.privacy.dp_sum import Private
+from motet.privacy.dp_sum import PrivateSum
 from motet.privacy.renyi import ORDERS, skellam
 
 
 @dataclass
-class Ledger:
+class PrivacyAccountant:
     """Counts sums by client. `cohort` of `clients` take part in a round; `secret`: nobody can foretell which."""
 
-    private: Private
+    private: PrivateSum
     clients: int
     cohort: int
     secret: bool
@@ -67,7 +67,9 @@ class Ledger:
 
     def _inside(self, busiest: int) -> float:
         found = skellam(self.private.noise, clips=1)
-        epsilon, _ = self._accounting.rdp.compute_epsilon(ORDERS, [busiest * found(k) for k in ORDERS], self.private.delta)
+        epsilon, _ = self._accounting.rdp.compute_epsilon(
+            ORDERS, [busiest * found(k) for k in ORDERS], self.private.delta
+        )
         return float(epsilon)
 
     @cached_property

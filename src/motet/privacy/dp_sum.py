@@ -40,7 +40,7 @@ class Within:
 
 
 @dataclass(frozen=True)
-class Private:
+class PrivateSum:
     """`noise` is the multiplier z: the deviation of the noise, in units of `clip`."""
 
     where: Literal["central", "local", "distributed"]
@@ -60,7 +60,9 @@ class Private:
         if not 0 < self.delta < 1:
             raise ConfigError(f"privacy.delta is {self.delta}; it is a small probability, such as 1e-5.")
         if not 0 <= self.colluders < 1:
-            raise ConfigError(f"privacy.colluders is {self.colluders}; it is a share of the clients, at least 0 and below 1.")
+            raise ConfigError(
+                f"privacy.colluders is {self.colluders}; it is a share of the clients, at least 0 and below 1."
+            )
 
     def check_under(self, secure: bool, lacking: str = "there is none") -> None:
         """Noise inside a sum needs a secure one; `lacking` says where it was looked for."""
@@ -84,7 +86,9 @@ class Private:
         def summation(exchange: Exchange) -> Script[Weighted]:
             nonlocal made
             made += 1
-            found = yield from total(self.clipped, {c: Within(exchange.address, p) for c, p in exchange.payloads.items()})
+            found = yield from total(
+                self.clipped, {c: Within(exchange.address, p) for c, p in exchange.payloads.items()}
+            )
             spend(exchange.payloads)
             if self.where == "central":
                 return Weighted(self._noisy(found.value, 1 / found.weight, seed.of("noise", made)), found.weight)

@@ -74,7 +74,13 @@ def draw_relations(found: Relations, folder: Path) -> list[Path]:
     kinds = (
         ("clusters", found.clusters, "share of rounds in one cluster", 1.0, False),
         ("neighbours", found.neighbours, "share of rounds among the nearest (column near row)", 1.0, False),
-        ("places", found.places, "mean place among a client's neighbours (row's list)", float(len(found.clients) - 1), True),
+        (
+            "places",
+            found.places,
+            "mean place among a client's neighbours (row's list)",
+            float(len(found.clients) - 1),
+            True,
+        ),
     )
     drawn = []
     for name, table, said, most, small_is_near in kinds:
@@ -102,7 +108,13 @@ def _draw(table: np.ndarray, clients: Sequence[str], said: str, most: float, sma
             if not np.isnan(table[i, j]):
                 dark = bool(table[i, j] / most > 0.55) == small_is_near
                 axes.text(
-                    j, i, f"{table[i, j]:.2g}", ha="center", va="center", fontsize=6.5, color="white" if dark else "black"
+                    j,
+                    i,
+                    f"{table[i, j]:.2g}",
+                    ha="center",
+                    va="center",
+                    fontsize=6.5,
+                    color="white" if dark else "black",
                 )
     for place in _borders(clients):
         axes.axhline(place, color="white", linewidth=1.6)

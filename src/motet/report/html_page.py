@@ -42,7 +42,9 @@ class Table:
     rows: Sequence[Sequence[str]]
 
 
-def write_page(path: Path, title: str, lead: str, table: Table, pictures: Sequence[Picture], facts: Mapping[str, str]) -> None:
+def write_page(
+    path: Path, title: str, lead: str, table: Table, pictures: Sequence[Picture], facts: Mapping[str, str]
+) -> None:
     """All of it in one file."""
     seen = html.escape
     rows = "".join(f"<tr>{''.join(f'<td>{seen(cell)}</td>' for cell in row)}</tr>" for row in table.rows)

@@ -46,7 +46,9 @@ def labels(axes: Axes, ratios: np.ndarray, names: Sequence[str], title: str = ""
     return shown
 
 
-def sizes(axes: Axes, groups: Mapping[str, np.ndarray], title: str = "", what: str = "training examples of a client") -> None:
+def sizes(
+    axes: Axes, groups: Mapping[str, np.ndarray], title: str = "", what: str = "training examples of a client"
+) -> None:
     """A smoothed density a group, with a tick for each client below where there are few."""
     every = np.concatenate([np.asarray(g, np.float64) for g in groups.values()])
     grid = np.linspace(0, 1.25 * float(every.max()) + 1, 600)  # from zero, so that nearly equal sizes look nearly equal
@@ -75,7 +77,9 @@ def bars(axes: Axes, values: np.ndarray, names: Sequence[str], what: str = "trai
 
 def density(values: np.ndarray, grid: np.ndarray) -> np.ndarray:
     """Gaussian kernels of Silverman's width; sizes are not below zero, so what would fall there is folded back."""
-    spread = min(float(values.std()), float(np.subtract(*np.quantile(values, [0.75, 0.25]))) / 1.34 or float(values.std()))
+    spread = min(
+        float(values.std()), float(np.subtract(*np.quantile(values, [0.75, 0.25]))) / 1.34 or float(values.std())
+    )
     width = max(0.9 * spread * len(values) ** -0.2, (grid[-1] - grid[0]) / 150)
     found = np.zeros_like(grid)
     different, times = np.unique(values, return_counts=True)  # a million clients have few different sizes
@@ -97,7 +101,9 @@ def scatter(axes: Axes, points: np.ndarray, groups: np.ndarray, names: Sequence[
     axes.scatter(*points[coloured].T, s=9, c=colours[groups[coloured] % FEW], alpha=0.55, linewidths=0)
     for k, name in enumerate(names):
         centre = np.median(points[groups == k], axis=0)[None] if (groups == k).any() else np.zeros((0, 2))
-        axes.scatter(*centre.T, s=90, color=colours[k % FEW], edgecolors="white", linewidths=1.6, label=_short(name, 22))
+        axes.scatter(
+            *centre.T, s=90, color=colours[k % FEW], edgecolors="white", linewidths=1.6, label=_short(name, 22)
+        )
     if len(points):  # a few far away would press all others together
         low, high = np.quantile(points, [0.005, 0.995], axis=0)
         pad = 0.06 * (high - low) + 1e-9
@@ -109,7 +115,9 @@ def scatter(axes: Axes, points: np.ndarray, groups: np.ndarray, names: Sequence[
     axes.legend(frameon=False, fontsize=8, loc="center left", bbox_to_anchor=(1.0, 0.5), handletextpad=0.2)
 
 
-def draw(path: Path, paint: Callable[[Axes], Any], bar: str | None = None, width: float = 5.6, height: float = 4.6) -> None:
+def draw(
+    path: Path, paint: Callable[[Axes], Any], bar: str | None = None, width: float = 5.6, height: float = 4.6
+) -> None:
     """One picture; `bar` is what its colours mean."""
     figure, (axes,) = new_figure(width=width, height=height)
     shown = paint(axes)

@@ -12,7 +12,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from motet.transport.mailbox import Traffic
 
 
-class Watch(Protocol):
+class RunCallback(Protocol):
     """Told what happens; must not change anything."""
 
     def begin(self, name: str, rounds: int, done: int) -> None: ...
@@ -23,7 +23,7 @@ class Watch(Protocol):
     def end(self) -> None: ...
 
 
-class Silent:
+class SilentProgress:
     def begin(self, name: str, rounds: int, done: int) -> None: ...
     def cohort(self, round: int, clients: int) -> None: ...
     def client(self, seen: int, asked: int) -> None: ...
@@ -103,5 +103,5 @@ def megabytes(count: float) -> str:
     return f"{count / 1e6:.1f}" if count >= 1e6 else f"{count / 1e6:.3g}"
 
 
-def watch_for(console: Console) -> Watch:
+def watch_for(console: Console) -> RunCallback:
     return Live(console) if console.is_terminal else Lines(console)

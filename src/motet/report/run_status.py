@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from motet.core.errors import ConfigError, RunError
-from motet.report.progress import Watch, megabytes
+from motet.report.progress import RunCallback, megabytes
 from motet.transport.mailbox import Traffic
 from motet.transport.spill_store import write_atomically
 
@@ -18,7 +18,7 @@ from motet.transport.spill_store import write_atomically
 class Status:
     """A watch that remembers what it was told, and tells another. `clients` says who is there and who is waited for."""
 
-    def __init__(self, watch: Watch, clients: Callable[[], Mapping[str, Any]], file: Path | None = None) -> None:
+    def __init__(self, watch: RunCallback, clients: Callable[[], Mapping[str, Any]], file: Path | None = None) -> None:
         self.watch, self.clients, self.file = watch, clients, file
         self.facts: dict[str, Any] = {"state": "waiting for clients"}
         self.lock, self.written = threading.Lock(), 0.0
@@ -88,15 +88,21 @@ def read_status(where: str, token: str = "") -> dict[str, Any]:
         from urllib.error import URLError
         from urllib.request import Request, urlopen
 
-        request = Request(where.rstrip("/") + "/status.json", headers={"Authorization": f"Bearer {token}"} if token else {})
+        request = Request(
+            where.rstrip("/") + "/status.json", headers={"Authorization": f"Bearer {token}"} if token else {}
+        )
         try:
             with urlopen(request, timeout=10) as answer:
                 found: dict[str, Any] = json.loads(answer.read(2**20))
                 return found
         except (URLError, OSError, ValueError) as error:
-            raise RunError(f"{where} does not say how the run is ({error}); is the address right, and the token?") from None
+            raise RunError(
+                f"{where} does not say how the run is ({error}); is the address right, and the token?"
+            ) from None
     path = Path(where) / "status.json"
     if not path.exists():
-        raise ConfigError(f"'{where}' has no status.json; give the folder of a run that is served, or the URL of its page.")
+        raise ConfigError(
+            f"'{where}' has no status.json; give the folder of a run that is served, or the URL of its page."
+        )
     kept: dict[str, Any] = json.loads(path.read_text("utf-8"))
     return kept

@@ -48,7 +48,9 @@ def paired_bootstrap(
     """
     one, two = np.asarray(first, np.float64), np.asarray(second, np.float64)
     if one.shape != two.shape or not len(one):
-        raise ConfigError(f"a paired comparison needs the same items on both sides; there are {one.shape} and {two.shape}.")
+        raise ConfigError(
+            f"a paired comparison needs the same items on both sides; there are {one.shape} and {two.shape}."
+        )
     rng = np.random.Generator(np.random.Philox(seed))
     groups = _groups(np.zeros(len(one), np.int64) if strata is None else np.asarray(strata))
     rows = (one - two).reshape(len(one), -1) if statistic is None else np.concatenate([one, two], axis=1)

@@ -60,7 +60,9 @@ def serve_page(bind: str, now: Callable[[], Mapping[str, Any]], token: str) -> t
     """Show the status at `bind` (host:port); its address, and what ends it. Beyond this machine a token is asked for."""
     host, _, port = bind.rpartition(":")
     if host not in LOOPBACK and not token:
-        raise ConfigError(f"transport.status is {bind}, which others can see; set MOTET_STATUS_TOKEN, or use 127.0.0.1.")
+        raise ConfigError(
+            f"transport.status is {bind}, which others can see; set MOTET_STATUS_TOKEN, or use 127.0.0.1."
+        )
     visit = type("Visit", (_Page,), {"now": staticmethod(now), "token": token})
     try:
         server = ThreadingHTTPServer((host.strip("[]"), int(port)), visit)
@@ -85,7 +87,9 @@ class _Page(BaseHTTPRequestHandler):
 
     def do_GET(self) -> None:
         place = urlsplit(self.path)
-        given = self.headers.get("Authorization", "").removeprefix("Bearer ") or parse_qs(place.query).get("token", [""])[0]
+        given = (
+            self.headers.get("Authorization", "").removeprefix("Bearer ") or parse_qs(place.query).get("token", [""])[0]
+        )
         if self.token and not hmac.compare_digest(given.encode(), self.token.encode()):
             self._say(401, "text/plain", b"a token is needed: Authorization: Bearer ..., or ?token=...\n")
         elif place.path == "/status.json":

@@ -13,7 +13,7 @@ from motet.core.errors import PrivacyError
 from motet.core.params import Layout
 from motet.core.script import ClientId
 from motet.secure.crypto import AgreementKey, Box, Signer, signed, unseal
-from motet.secure.participants import Circle, Hello
+from motet.secure.participants import Hello, SumParticipants
 
 STAGES = ("advertise", "share", "upload", "confirm", "reveal")
 
@@ -56,7 +56,7 @@ class Session:
     hello: Hello
     secrets: Secrets | None
     stage: str = "advertise"
-    circle: Circle = Circle(0, "", {})
+    circle: SumParticipants = SumParticipants(0, "", {})
     held: dict[ClientId, Held] = field(default_factory=dict)  # whose → the share of its secrets that lies here
     vector: Vector | None = None
     survivors: tuple[ClientId, ...] = ()
@@ -75,7 +75,9 @@ class Session:
     def still(self, secrets: Secrets) -> None:
         """While it worked, a server may have begun another sum with this client; the peers to mask with are then forgotten."""
         if self.secrets is not secrets:
-            raise PrivacyError("another sum was begun while this client worked for this one; nothing is uploaded to it.")
+            raise PrivacyError(
+                "another sum was begun while this client worked for this one; nothing is uploaded to it."
+            )
 
     def share_of(self, client: ClientId) -> Iterator[memoryview]:
         """Open the share that this client holds of another's secrets, in blocks, or refuse what that one did not write."""
@@ -94,7 +96,7 @@ class Demands:
 
     minimum: int = 3
 
-    def circle(self, circle: Circle, session: Session, known: Mapping[ClientId, bytes] | None) -> None:
+    def circle(self, circle: SumParticipants, session: Session, known: Mapping[ClientId, bytes] | None) -> None:
         """Enough clients, each with keys of its own, this one's among them, and each who it says it is."""
         hellos = circle.hellos
         if len(hellos) < self.minimum:
@@ -103,10 +105,14 @@ class Demands:
                 f"{self.minimum}; ask more clients at a time."
             )
         if hellos.get(session.client) != session.hello:
-            raise PrivacyError("this client's own keys are not among those it was shown; somebody changed them. It stops here.")
+            raise PrivacyError(
+                "this client's own keys are not among those it was shown; somebody changed them. It stops here."
+            )
         for kind in ("box", "mask", "signer"):
             if len({getattr(h, kind) for h in hellos.values()}) < len(hellos):
-                raise PrivacyError(f"two clients were shown with the same {kind} key; one of them is not real. It stops here.")
+                raise PrivacyError(
+                    f"two clients were shown with the same {kind} key; one of them is not real. It stops here."
+                )
         if known is None:
             return  # a signature by an unknown key proves nothing
         for client, hello in hellos.items():
@@ -117,14 +123,22 @@ class Demands:
 
     def mail(self, held: Collection[ClientId], holders: Collection[ClientId], needed: int) -> None:
         if strangers := set(held) - set(holders):
-            raise PrivacyError(f"shares came from {', '.join(sorted(strangers)[:3])}, whose shares do not lie here; refused.")
+            raise PrivacyError(
+                f"shares came from {', '.join(sorted(strangers)[:3])}, whose shares do not lie here; refused."
+            )
         if len(held) < needed:
-            raise PrivacyError(f"shares of {len(held)} clients came and {needed} are needed before anything is uploaded.")
+            raise PrivacyError(
+                f"shares of {len(held)} clients came and {needed} are needed before anything is uploaded."
+            )
 
-    def survivors(self, names: tuple[ClientId, ...], session: Session, holders: tuple[ClientId, ...], needed: int) -> None:
+    def survivors(
+        self, names: tuple[ClientId, ...], session: Session, holders: tuple[ClientId, ...], needed: int
+    ) -> None:
         alive = set(names)
         if len(alive) < len(names) or session.client not in alive or not alive <= set(session.circle.members):
-            raise PrivacyError("the list of survivors names somebody twice, or a stranger, or leaves this client out; refused.")
+            raise PrivacyError(
+                "the list of survivors names somebody twice, or a stranger, or leaves this client out; refused."
+            )
         if unknown := (alive & set(holders)) - set(session.held):
             raise PrivacyError(f"{', '.join(sorted(unknown)[:3])} never sent shares and cannot have survived; refused.")
         if len(alive) < self.minimum or len(alive & set(holders)) < needed:
@@ -133,7 +147,9 @@ class Demands:
                 f"{max(self.minimum, needed)} are needed. It stays closed."
             )
 
-    def signatures(self, found: Mapping[ClientId, bytes], session: Session, holders: tuple[ClientId, ...], needed: int) -> None:
+    def signatures(
+        self, found: Mapping[ClientId, bytes], session: Session, holders: tuple[ClientId, ...], needed: int
+    ) -> None:
         text = session.circle.statement(session.survivors)
         sound = (c for c in holders if c in found and signed(session.circle.hellos[c].signer, text, found[c]))
         agreeing = len(list(islice(sound, needed)))

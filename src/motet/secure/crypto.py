@@ -54,7 +54,9 @@ class AgreementKey:
         try:
             shared = self.private.exchange(X25519PublicKey.from_public_bytes(public))
         except ValueError:
-            raise PrivacyError(f"a public key of {len(public)} bytes came that X25519 cannot agree with; refused.") from None
+            raise PrivacyError(
+                f"a public key of {len(public)} bytes came that X25519 cannot agree with; refused."
+            ) from None
         return HKDF(hashes.SHA256(), KEY, salt=None, info=purpose.encode()).derive(shared)
 
 
@@ -98,7 +100,9 @@ def unseal(key: bytes, box: Box, about: bytes, sender: str) -> Iterator[memoryvi
             yield memoryview(room)[: cipher.update_into(text[at : at + BLOCK], room)]
         cipher.finalize()
     except (InvalidTag, ValueError):
-        raise PrivacyError(f"what came as a share from {sender} was not written by it for this sum; it is refused.") from None
+        raise PrivacyError(
+            f"what came as a share from {sender} was not written by it for this sum; it is refused."
+        ) from None
 
 
 def stream_of(key: bytes, block: int = 0) -> CipherContext:

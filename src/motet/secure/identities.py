@@ -33,14 +33,18 @@ class Identities:
         secret.parent.mkdir(parents=True, exist_ok=True)
         signer = Signer(draw(KEY))
         if secret.exists():
-            raise ConfigError(f"{secret} is there already; a new identity would shut {client} out. Remove it if that is meant.")
+            raise ConfigError(
+                f"{secret} is there already; a new identity would shut {client} out. Remove it if that is meant."
+            )
         secret.touch(mode=0o600)
         secret.write_text(signer.secret.hex() + "\n")
         self._path(client, "pub").write_text(signer.public.hex() + "\n")
 
     def _path(self, client: ClientId, ending: str) -> Path:
         if not client or Path(client).name != client:
-            raise ConfigError(f"'{client}' cannot be the name of a file, so it can have no identity there; rename the client.")
+            raise ConfigError(
+                f"'{client}' cannot be the name of a file, so it can have no identity there; rename the client."
+            )
         return Path(self.folder or "") / f"{client}.{ending}"
 
 

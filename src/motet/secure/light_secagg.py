@@ -19,7 +19,7 @@ from motet.core.errors import ConfigError, RunError
 from motet.core.script import ClientId
 from motet.secure.crypto import KEY, AgreementKey, Buffer, Draw
 from motet.secure.masks import FieldMask, add_field_mask
-from motet.secure.participants import Circle
+from motet.secure.participants import SumParticipants
 from motet.secure.prime_field import COLUMNS, FIELD, Elements, Field, Times, one_thread
 
 _UNLIKE = "shares of different lengths came, so the clients' vectors differ in size; use one model for all."
@@ -41,7 +41,9 @@ class Light:
                 "and more must finish than may collude: 0 < privacy < threshold < 1."
             )
         if self.threshold < 0.5:
-            raise ConfigError(f"secure.threshold is {self.threshold:g}; below 0.5 a server could open two sums of one round.")
+            raise ConfigError(
+                f"secure.threshold is {self.threshold:g}; below 0.5 a server could open two sums of one round."
+            )
 
     def colluders(self, clients: int) -> int:
         return max(1, math.floor(self.privacy * clients + 1e-9))
@@ -53,10 +55,10 @@ class Light:
     def fewest(self, clients: int) -> int:
         return self.needed(clients)
 
-    def holders(self, circle: Circle, client: ClientId) -> tuple[ClientId, ...]:
+    def holders(self, circle: SumParticipants, client: ClientId) -> tuple[ClientId, ...]:
         return circle.members
 
-    def holds_together(self, circle: Circle, survivors: Collection[ClientId]) -> bool:
+    def holds_together(self, circle: SumParticipants, survivors: Collection[ClientId]) -> bool:
         return True
 
     def _pieces(self, clients: int, size: int) -> tuple[int, int]:
@@ -65,7 +67,7 @@ class Light:
         return count, -(-size // count)
 
     def shares(
-        self, seed: bytes, key: AgreementKey, circle: Circle, me: ClientId, size: int, draw: Draw
+        self, seed: bytes, key: AgreementKey, circle: SumParticipants, me: ClientId, size: int, draw: Draw
     ) -> dict[ClientId, Buffer]:
         clients = len(circle.members)
         count, length = self._pieces(clients, size)
@@ -75,13 +77,21 @@ class Light:
         return {member: share.data.cast("B") for member, share in zip(circle.members, coded, strict=True)}
 
     def mask(
-        self, words: np.ndarray, seed: bytes, key: AgreementKey, circle: Circle, me: ClientId, peers: Collection[ClientId]
+        self,
+        words: np.ndarray,
+        seed: bytes,
+        key: AgreementKey,
+        circle: SumParticipants,
+        me: ClientId,
+        peers: Collection[ClientId],
     ) -> None:
         add_field_mask(words, seed)
 
     def add(self, total: np.ndarray, words: np.ndarray) -> None:
         if words.size and int(words.max()) >= self.modulus:
-            raise RunError("a masked upload holds words that are no elements of the field; the client speaks another protocol.")
+            raise RunError(
+                "a masked upload holds words that are no elements of the field; the client speaks another protocol."
+            )
         FIELD.add(total, words)
 
     def opens(self, clients: int, size: int, answer: Any) -> bool:
@@ -89,7 +99,10 @@ class Light:
         return isinstance(answer, torch.Tensor) and answer.dtype == torch.int32 and answer.shape == (length,)
 
     def answer(
-        self, held: Collection[ClientId], share_of: Callable[[ClientId], Iterable[memoryview]], survivors: Collection[ClientId]
+        self,
+        held: Collection[ClientId],
+        share_of: Callable[[ClientId], Iterable[memoryview]],
+        survivors: Collection[ClientId],
     ) -> torch.Tensor:
         first, *rest = survivors
         summed = bytearray()
@@ -110,7 +123,7 @@ class Light:
     def unmask(
         self,
         total: np.ndarray,
-        circle: Circle,
+        circle: SumParticipants,
         shared: Sequence[ClientId],
         alive: Collection[ClientId],
         answers: Mapping[ClientId, torch.Tensor],
@@ -137,7 +150,10 @@ def _elements(buffer: bytearray | memoryview) -> Elements:
 def encoded(field: Field, pieces: Sequence[Callable[[Elements], None]], length: int, clients: int) -> list[Elements]:
     """Every client's share. A piece is called for its next elements, so that none of them is ever there as a whole."""
     coded = [np.empty(length, np.uint32) for _ in range(clients)]
-    code, some = Times(field, encoding(field, len(pieces), clients), length), np.empty((len(pieces), COLUMNS), np.uint32)
+    code, some = (
+        Times(field, encoding(field, len(pieces), clients), length),
+        np.empty((len(pieces), COLUMNS), np.uint32),
+    )
     with one_thread():
         for at in range(0, length, COLUMNS):
             columns = slice(at, min(length, at + COLUMNS))

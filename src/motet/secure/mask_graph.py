@@ -13,7 +13,7 @@ from functools import cache
 
 from motet.core.errors import ConfigError
 from motet.core.script import ClientId
-from motet.secure.participants import Circle
+from motet.secure.participants import SumParticipants
 
 FAILURE = 1e-5  # how probable it may be that a round with that many drop-outs cannot be opened
 
@@ -22,7 +22,7 @@ FAILURE = 1e-5  # how probable it may be that a round with that many drop-outs c
 class Complete:
     """Everybody is everybody's neighbour."""
 
-    def holders(self, circle: Circle, client: ClientId) -> tuple[ClientId, ...]:
+    def holders(self, circle: SumParticipants, client: ClientId) -> tuple[ClientId, ...]:
         """Who holds shares of this client's secrets, itself among them."""
         return circle.members
 
@@ -40,7 +40,9 @@ class Ring:
 
     def __post_init__(self) -> None:
         if self.neighbours is not None and (self.neighbours < 2 or self.neighbours % 2):
-            raise ConfigError(f"secure.neighbours is {self.neighbours}; it is an even number of at least 2, or left out.")
+            raise ConfigError(
+                f"secure.neighbours is {self.neighbours}; it is an even number of at least 2, or left out."
+            )
         if not 0 <= self.dropouts < 1 - self.threshold:
             raise ConfigError(
                 f"secure.dropouts is {self.dropouts:g}; with secure.threshold={self.threshold:g} it must be below "
@@ -51,7 +53,7 @@ class Ring:
         """A client's neighbours do not see how many are left elsewhere, so what the ring is made to stand is the measure."""
         return clients - _lost(clients, self.dropouts)
 
-    def holders(self, circle: Circle, client: ClientId) -> tuple[ClientId, ...]:
+    def holders(self, circle: SumParticipants, client: ClientId) -> tuple[ClientId, ...]:
         order = circle.seats
         count = len(order)
         degree = self.neighbours or degree_for(count, self.dropouts, self.threshold)
@@ -79,13 +81,15 @@ def degree_for(clients: int, dropouts: float, threshold: float) -> int:
         size = degree + 1
         # of one neighbourhood more are lost than it can spare; over all of them by the union bound
         spare = size - needed(size, threshold)
-        ways = sum(math.comb(lost, k) * math.comb(clients - lost, size - k) for k in range(spare + 1, min(lost, size) + 1))
+        ways = sum(
+            math.comb(lost, k) * math.comb(clients - lost, size - k) for k in range(spare + 1, min(lost, size) + 1)
+        )
         if clients * ways / math.comb(clients, size) <= FAILURE:
             return degree
     return clients - 1
 
 
-def connected(graph: Complete | Ring, circle: Circle, alive: Collection[ClientId]) -> bool:
+def connected(graph: Complete | Ring, circle: SumParticipants, alive: Collection[ClientId]) -> bool:
     """Whether those left share masks in one piece; in two pieces, the server would learn two sums."""
     left, edge = set(alive), [next(iter(alive))] if alive else []
     left -= set(edge)

@@ -24,7 +24,7 @@ class Hello:
 
 
 @dataclass(frozen=True, eq=False)
-class Circle:
+class SumParticipants:
     """The sum's round and work, and the keys of all who announced themselves for it."""
 
     round: int

@@ -17,7 +17,9 @@ import torch
 EXACT = 2**53  # integers up to here are exact in a float64
 MOST_TERMS = 2**11
 BLOCK = 2**16  # elements at a time, so that temporaries stay small
-COLUMNS = 4000  # of a product at a time: they fit the cache; rows a power of two apart would contend for the same lines of it
+COLUMNS = (
+    4000  # of a product at a time: they fit the cache; rows a power of two apart would contend for the same lines of it
+)
 
 Elements = np.ndarray  # of uint32
 
@@ -59,7 +61,9 @@ class Field:
         prime, room = np.uint32(self.prime), np.empty(min(BLOCK, total.size), np.uint32)
         for at in range(0, total.size, BLOCK):
             piece = total[at : at + BLOCK]
-            piece -= other[at : at + BLOCK]  # what is below zero wraps to a large number, and by the prime back to a small one
+            piece -= other[
+                at : at + BLOCK
+            ]  # what is below zero wraps to a large number, and by the prime back to a small one
             np.minimum(piece, np.add(piece, prime, out=room[: piece.size]), out=piece)
 
     def powers(self, points: Sequence[int], count: int) -> Elements:
@@ -105,7 +109,9 @@ class Times:
         self.prime, word = field.prime, field.prime.bit_length()
         self.limbs = next(n for n in range(1, word + 1) if n * self.terms << (word + -(-word // n)) <= EXACT)
         self.bits = -(-word // self.limbs)
-        wide = [left.astype(np.uint64) * pow(2, self.bits * limb, self.prime) % self.prime for limb in range(self.limbs)]
+        wide = [
+            left.astype(np.uint64) * pow(2, self.bits * limb, self.prime) % self.prime for limb in range(self.limbs)
+        ]
         self.left = torch.from_numpy(np.concatenate(wide, 1).astype(np.float64))
         self.cut = np.empty((self.terms, columns), np.uint32)
         self.right = np.empty((self.terms * self.limbs, columns))
@@ -119,10 +125,14 @@ class Times:
         cut, limbs, sums, whole, rest, other = (room[:, :columns] for room in rooms)
         for limb in range(self.limbs):
             np.right_shift(right, np.uint32(self.bits * limb), out=cut)
-            limbs[limb * self.terms : (limb + 1) * self.terms] = np.bitwise_and(cut, np.uint32(2**self.bits - 1), out=cut)
+            limbs[limb * self.terms : (limb + 1) * self.terms] = np.bitwise_and(
+                cut, np.uint32(2**self.bits - 1), out=cut
+            )
         torch.mm(self.left, torch.from_numpy(limbs), out=torch.from_numpy(sums))
         np.rint(np.multiply(sums, 1 / self.prime, out=whole), out=whole)
-        sums -= np.multiply(whole, float(self.prime), out=whole)  # exact, as whole·p is below 2⁵³ too; at most p/2 from zero
+        sums -= np.multiply(
+            whole, float(self.prime), out=whole
+        )  # exact, as whole·p is below 2⁵³ too; at most p/2 from zero
         rest[...] = sums
         least = rest.view(np.uint32)  # what is below zero is a large number here, and plus p the right one
         np.add(least, np.uint32(self.prime), out=other)

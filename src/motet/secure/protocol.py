@@ -33,7 +33,7 @@ from motet.core.work import Job, Work
 from motet.secure.client_session import Demands, Held, Secrets, Session, Vector
 from motet.secure.crypto import KEY, AgreementKey, Box, Buffer, Draw, agreeable, entropy, is_box, seal
 from motet.secure.identities import Identities
-from motet.secure.participants import Circle, Hello, introduction
+from motet.secure.participants import Hello, SumParticipants, introduction
 
 ShareOf = Callable[[ClientId], Iterable[memoryview]]
 
@@ -75,17 +75,23 @@ class Masking(Protocol):
     def early(self) -> bool:
         """Whether shares depend on the size of the vector, so that the work comes before them."""
 
-    def holders(self, circle: Circle, client: ClientId) -> tuple[ClientId, ...]: ...
+    def holders(self, circle: SumParticipants, client: ClientId) -> tuple[ClientId, ...]: ...
     def needed(self, holders: int, /) -> int: ...
     def fewest(self, clients: int) -> int:
         """How many of so many clients may be all that are in a sum, where noise must suffice."""
 
-    def holds_together(self, circle: Circle, survivors: Collection[ClientId]) -> bool: ...
+    def holds_together(self, circle: SumParticipants, survivors: Collection[ClientId]) -> bool: ...
     def shares(
-        self, seed: bytes, key: AgreementKey, circle: Circle, me: ClientId, size: int, draw: Draw
+        self, seed: bytes, key: AgreementKey, circle: SumParticipants, me: ClientId, size: int, draw: Draw
     ) -> dict[ClientId, Buffer]: ...
     def mask(
-        self, words: np.ndarray, seed: bytes, key: AgreementKey, circle: Circle, me: ClientId, peers: Collection[ClientId]
+        self,
+        words: np.ndarray,
+        seed: bytes,
+        key: AgreementKey,
+        circle: SumParticipants,
+        me: ClientId,
+        peers: Collection[ClientId],
     ) -> None: ...
     def add(self, total: np.ndarray, words: np.ndarray) -> None: ...
     def opens(self, clients: int, size: int, answer: Any) -> bool:
@@ -95,7 +101,7 @@ class Masking(Protocol):
     def unmask(
         self,
         total: np.ndarray,
-        circle: Circle,
+        circle: SumParticipants,
         shared: Sequence[ClientId],
         alive: Collection[ClientId],
         answers: Mapping[ClientId, Any],
@@ -140,7 +146,9 @@ class MaskedSum:
         _expect(reply, Masked)
         count = reply.layout.size * (2 if reply.double and not self.single else 1) + 2
         if reply.words.dtype != torch.int32 or reply.words.shape != (count,):
-            raise RunError(f"{client}'s masked reply is not {count} words of 32 bits, as its layout says; it is left out.")
+            raise RunError(
+                f"{client}'s masked reply is not {count} words of 32 bits, as its layout says; it is left out."
+            )
         words = reply.words.numpy().view(np.uint32)
         if self.first is None:
             self.first, self.total = reply, np.zeros_like(words)
@@ -192,9 +200,11 @@ class SecureSum:
     def __call__(self, exchange: Exchange) -> Script[Weighted]:
         early, asked = self.masking.early, exchange.payloads
         topic = topic_of(exchange)
-        hellos: dict[ClientId, Hello] = yield self._ask(self.advertise, to_all(asked, topic), lambda _, reply: usable(reply))
+        hellos: dict[ClientId, Hello] = yield self._ask(
+            self.advertise, to_all(asked, topic), lambda _, reply: usable(reply)
+        )
         self._enough(len(hellos), self.demands.minimum, "announced themselves")
-        circle = Circle(0, topic, hellos)
+        circle = SumParticipants(0, topic, hellos)
         introduce = {c: Introduce(hellos, asked[c] if early else None) for c in hellos}
         parcels = yield self._ask(self.share, introduce, partial(self._addressed, circle))
         self._enough(len(parcels), self.demands.minimum, "sent shares")
@@ -215,7 +225,7 @@ class SecureSum:
     def _ask(self, stage: Any, payloads: Mapping[ClientId, Any], sound: Callable[[ClientId, Any], bool]) -> Exchange:
         return Exchange(address_of(stage), payloads, "each", partial(Sound, sound))
 
-    def _addressed(self, circle: Circle, client: ClientId, boxes: Any) -> bool:
+    def _addressed(self, circle: SumParticipants, client: ClientId, boxes: Any) -> bool:
         """Whether these are a box for each who is to hold a share: who leaves one out would keep all others from finishing."""
         holders = {*self.masking.holders(circle, client)} - {client}
         return isinstance(boxes, dict) and boxes.keys() == holders and all(map(is_box, boxes.values()))
@@ -224,7 +234,9 @@ class SecureSum:
         if count < needed:
             raise RunError(f"{count} clients {what} and a secure sum is over at least {needed}; nothing is revealed.")
 
-    def _opened(self, summed: Uploads, circle: Circle, shared: Sequence[ClientId], answers: Mapping[ClientId, Any]) -> Weighted:
+    def _opened(
+        self, summed: Uploads, circle: SumParticipants, shared: Sequence[ClientId], answers: Mapping[ClientId, Any]
+    ) -> Weighted:
         words = summed.words.numpy().view(np.uint32).copy()
         self.masking.unmask(words, circle, shared, set(summed.members), answers)
         clients, layout, double = len(circle.hellos), summed.layout, summed.double
@@ -263,7 +275,7 @@ class SecureSum:
         session = _begun(own)
         secrets = session.enter("share", ctx.round)
         _expect(ask, Introduce)
-        session.circle = circle = Circle(session.round, session.address, ask.hellos)
+        session.circle = circle = SumParticipants(session.round, session.address, ask.hellos)
         self.demands.circle(circle, session, self.identities.known(circle.members))
         size = 0
         if self.masking.early:
@@ -290,7 +302,9 @@ class SecureSum:
         self.demands.mail({*ask.parcels, me}, holders, self.masking.needed(len(holders)))
         for sender in ask.parcels.keys() - {me}:
             session.held[sender] = Held(ask.parcels[sender], _sealing(session, secrets, sender, sender, me))
-            deque(session.share_of(sender), 0)  # looked through: what is not genuine is refused before anything is uploaded
+            deque(
+                session.share_of(sender), 0
+            )  # looked through: what is not genuine is refused before anything is uploaded
         vector = session.vector or (yield from self._vector(ctx, session, ask.payload))
         session.still(secrets)
         session.vector = None

@@ -20,7 +20,7 @@ from motet.core.script import ClientId
 from motet.secure.crypto import AgreementKey, Buffer, Draw
 from motet.secure.mask_graph import Complete, Ring, connected, needed
 from motet.secure.masks import add_mask, subtract_mask
-from motet.secure.participants import Circle
+from motet.secure.participants import SumParticipants
 from motet.secure.shamir import LIMBS, join, split
 
 Answer = dict[ClientId, bytes]  # whose secret → this holder's share of it
@@ -40,7 +40,7 @@ class Pairwise:
                 "or a server could open two sums of one round, and below 1."
             )
 
-    def holders(self, circle: Circle, client: ClientId) -> tuple[ClientId, ...]:
+    def holders(self, circle: SumParticipants, client: ClientId) -> tuple[ClientId, ...]:
         return self.graph.holders(circle, client)
 
     def needed(self, holders: int) -> int:
@@ -49,18 +49,24 @@ class Pairwise:
     def fewest(self, clients: int) -> int:
         return self.graph.fewest(clients, self.threshold)
 
-    def holds_together(self, circle: Circle, survivors: Collection[ClientId]) -> bool:
+    def holds_together(self, circle: SumParticipants, survivors: Collection[ClientId]) -> bool:
         return connected(self.graph, circle, survivors)
 
     def shares(
-        self, seed: bytes, key: AgreementKey, circle: Circle, me: ClientId, size: int, draw: Draw
+        self, seed: bytes, key: AgreementKey, circle: SumParticipants, me: ClientId, size: int, draw: Draw
     ) -> dict[ClientId, Buffer]:
         holders = self.holders(circle, me)
         values = split([seed, key.secret], len(holders), self.needed(len(holders)), draw)
         return {holder: values[k].tobytes() for k, holder in enumerate(holders)}
 
     def mask(
-        self, words: np.ndarray, seed: bytes, key: AgreementKey, circle: Circle, me: ClientId, peers: Collection[ClientId]
+        self,
+        words: np.ndarray,
+        seed: bytes,
+        key: AgreementKey,
+        circle: SumParticipants,
+        me: ClientId,
+        peers: Collection[ClientId],
     ) -> None:
         add_mask(words, seed)
         for peer in peers:
@@ -75,7 +81,10 @@ class Pairwise:
         return isinstance(answer, dict) and all(isinstance(share, bytes) for share in answer.values())
 
     def answer(
-        self, held: Collection[ClientId], share_of: Callable[[ClientId], Iterable[memoryview]], survivors: Collection[ClientId]
+        self,
+        held: Collection[ClientId],
+        share_of: Callable[[ClientId], Iterable[memoryview]],
+        survivors: Collection[ClientId],
     ) -> Answer:
         of_seed, of_key = slice(4 * LIMBS), slice(4 * LIMBS, None)
         return {v: b"".join(map(bytes, share_of(v)))[of_seed if v in survivors else of_key] for v in held}
@@ -83,7 +92,7 @@ class Pairwise:
     def unmask(
         self,
         total: np.ndarray,
-        circle: Circle,
+        circle: SumParticipants,
         shared: Sequence[ClientId],
         alive: Collection[ClientId],
         answers: Mapping[ClientId, Answer],
@@ -104,7 +113,7 @@ class Pairwise:
                     pad = subtract_mask if u > v else add_mask
                     pad(total, key.agreed(circle.hellos[u].mask, f"mask {circle.digest}"))
 
-    def _secret(self, circle: Circle, client: ClientId, answers: Mapping[ClientId, Answer]) -> bytes:
+    def _secret(self, circle: SumParticipants, client: ClientId, answers: Mapping[ClientId, Answer]) -> bytes:
         holders = self.holders(circle, client)
         shares = {
             k: np.frombuffer(answers[h][client], np.uint32)

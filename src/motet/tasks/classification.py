@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from motet.core.errors import ConfigError, DataError, meant
+from motet.core.errors import ConfigError, DataError, did_you_mean
 from motet.datasets.corpus import Corpus
 from motet.learning.data.features import Column, Examples, Features, Ragged
 from motet.learning.jobs import Readings
@@ -53,7 +53,7 @@ class Classification:
             row, value = unknown
             raise DataError(
                 f"{corpus.name}, row {row}: label '{value}' is none of the model's {len(known)} labels "
-                f"({', '.join(self.labels[:10])}).{meant(str(value), self.labels)} Mend the row, or train with its label."
+                f"({', '.join(self.labels[:10])}).{did_you_mean(str(value), self.labels)} Mend the row, or train with its label."
             )
         return np.fromiter((known[v] for v in column), np.int64, count=len(column))
 
@@ -61,7 +61,9 @@ class Classification:
         """Right or wrong; with tallies."""
         truth, said = _truth(examples), readings["logits"].argmax(-1).numpy()
         count = len(self.labels)
-        asked = self.labels.index(self.positive) if self.positive is not None else 0  # F1 is about it, so it comes first
+        asked = (
+            self.labels.index(self.positive) if self.positive is not None else 0
+        )  # F1 is about it, so it comes first
         return with_tallies(truth == said, by_class((truth - asked) % count, (said - asked) % count, count))
 
     def metrics(self, readings: Readings, examples: Examples) -> dict[str, float]:
@@ -96,9 +98,13 @@ def classification(corpus: Corpus, attention_mask: bool = True, positive: str | 
     """One text, or a pair of texts (column second), one label: accuracy, F1, Matthews' correlation."""
     labels = corpus.labels
     if len(labels) < 2:
-        raise DataError(f"{corpus.name}: the training rows have one label, '{labels[0]}'; to learn to tell, two are needed.")
+        raise DataError(
+            f"{corpus.name}: the training rows have one label, '{labels[0]}'; to learn to tell, two are needed."
+        )
     if positive is not None and positive not in labels:
-        raise ConfigError(f"task.positive is '{positive}'; the labels are {', '.join(labels)}.{meant(positive, labels)}")
+        raise ConfigError(
+            f"task.positive is '{positive}'; the labels are {', '.join(labels)}.{did_you_mean(positive, labels)}"
+        )
     if positive is None and len(labels) == 2:
         negative = ("not_", "un", "neg", "no", "0", "false")
         positive = next((v for v in reversed(labels) if not v.lower().startswith(negative)), labels[-1])

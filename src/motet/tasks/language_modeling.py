@@ -44,7 +44,9 @@ class LanguageModel:
             for row in tokenizer(list(texts[at : at + BATCH]), add_special_tokens=False, verbose=False)["input_ids"]:
                 ids = [*row, *end]
                 cut = [ids[i : i + max_tokens] for i in range(0, max(1, len(ids)), max_tokens)]
-                cut = [c for c in cut if len(c) > 1] or [[*ids[:1], tokenizer.pad_token_id]]  # one token predicts nothing
+                cut = [c for c in cut if len(c) > 1] or [
+                    [*ids[:1], tokenizer.pad_token_id]
+                ]  # one token predicts nothing
                 pieces += cut
                 counts.append(len(cut))
         ids_ = Ragged.of(pieces, tokenizer.pad_token_id)

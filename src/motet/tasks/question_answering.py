@@ -61,7 +61,11 @@ class SpanExtraction:
         for at in range(0, len(corpus), BATCH):
             some = slice(at, at + BATCH)
             questions = tokenizer(list(corpus.column("question")[some]), add_special_tokens=False)["input_ids"]
-            how = {"add_special_tokens": False, "return_offsets_mapping": True, "verbose": False}  # long ones are cut below
+            how = {
+                "add_special_tokens": False,
+                "return_offsets_mapping": True,
+                "verbose": False,
+            }  # long ones are cut below
             coded = tokenizer(list(corpus.column("context")[some]), **how)
             answers = zip(corpus.column("answers")[some], corpus.column("starts")[some], strict=True)
             parts = zip(questions, coded["input_ids"], coded["offset_mapping"], answers, strict=True)
@@ -114,7 +118,9 @@ class SpanExtraction:
             return {e: text for e, (_, text) in best.items()}
         return {e: "" if null[e] - score > self.null_threshold else text for e, (score, text) in best.items()}
 
-    def _window(self, features: Features, row: int, example: int, start: np.ndarray, end: np.ndarray) -> tuple[float, str]:
+    def _window(
+        self, features: Features, row: int, example: int, start: np.ndarray, end: np.ndarray
+    ) -> tuple[float, str]:
         """n-best: the likeliest beginnings with the likeliest ends, inside the passage, in order and not too long."""
         firsts, lasts = features.side["first"], features.side["last"]
         assert isinstance(firsts, Ragged)
@@ -147,7 +153,9 @@ class _Windows:
         self.ends: list[int] = []
         self.counts: list[int] = []
 
-    def add(self, question: list[int], passage: list[int], places: Sequence[Any], answer: tuple[int, int] | None) -> None:
+    def add(
+        self, question: list[int], passage: list[int], places: Sequence[Any], answer: tuple[int, int] | None
+    ) -> None:
         before, between, behind, types = self.frame
         lead = [*before, *question, *between]
         room = self.max_tokens - len(lead) - len(behind)
@@ -198,7 +206,9 @@ def frame_of(tokenizer: Any) -> Frame:
     question = [i for i, o in enumerate(owners) if o == 0]
     passage = [i for i, o in enumerate(owners) if o == 1]
     if not question or not passage or question[0] > passage[0]:
-        raise DataError(f"{type(tokenizer).__name__} does not put a question before its passage; another model is needed.")
+        raise DataError(
+            f"{type(tokenizer).__name__} does not put a question before its passage; another model is needed."
+        )
     kinds = coded.get("token_type_ids")
     types = (kinds[question[0]], kinds[passage[0]]) if kinds is not None and any(kinds) else None
     return Frame(ids[: question[0]], ids[question[-1] + 1 : passage[0]], ids[passage[-1] + 1 :], types)

@@ -74,7 +74,9 @@ def _scores(corpus: Corpus) -> np.ndarray:
     found = np.array(values, np.float32)
     if not np.isfinite(found).all():
         row = int(np.flatnonzero(~np.isfinite(found))[0])
-        raise DataError(f"{corpus.name}, row {row}: score {values[row]} is not finite; every row needs a finite number.")
+        raise DataError(
+            f"{corpus.name}, row {row}: score {values[row]} is not finite; every row needs a finite number."
+        )
     return found
 
 

@@ -23,7 +23,9 @@ Metric = Callable[[np.ndarray], np.ndarray]  # of the tallies' means, in the las
 
 def with_tallies(scores: np.ndarray, *tallies: np.ndarray) -> np.ndarray:
     """The rows of examples: the score, then the tallies."""
-    return np.concatenate([np.asarray(part, np.float32).reshape(len(scores), -1) for part in (scores, *tallies)], axis=1)
+    return np.concatenate(
+        [np.asarray(part, np.float32).reshape(len(scores), -1) for part in (scores, *tallies)], axis=1
+    )
 
 
 def by_class(truth: np.ndarray, said: np.ndarray, classes: int) -> np.ndarray:

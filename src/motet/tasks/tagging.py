@@ -33,7 +33,9 @@ class Tagging:
     def features(self, corpus: Corpus, model: Model, max_tokens: int) -> Features:
         tokenizer = model.tokenizer
         if not getattr(tokenizer, "is_fast", False):
-            raise DataError(f"tagging needs to know which token is of which word; {type(tokenizer).__name__} cannot tell.")
+            raise DataError(
+                f"tagging needs to know which token is of which word; {type(tokenizer).__name__} cannot tell."
+            )
         known = {tag: i for i, tag in enumerate(self.labels)}
         ids: list[list[int]] = []
         tags: list[list[int]] = []
@@ -98,9 +100,13 @@ class Tagging:
         for place, row in enumerate(examples.rows):
             given = examples.features.texts["tags"][int(row)]
             labelled = table[place][: len(words[row])] != IGNORED
-            seen = dict(zip(words[row][labelled].tolist(), table[place][: len(words[row])][labelled].tolist(), strict=True))
+            seen = dict(
+                zip(words[row][labelled].tolist(), table[place][: len(words[row])][labelled].tolist(), strict=True)
+            )
             last = max(seen, default=-1)
-            kept = [w for w in range(len(given)) if w in seen or w > last]  # a word of no tokens is dropped with its tag
+            kept = [
+                w for w in range(len(given)) if w in seen or w > last
+            ]  # a word of no tokens is dropped with its tag
             truth.append([given[w] for w in kept])
             said.append([self.labels[seen[w]] if w in seen else "O" for w in kept])
         return truth, said
@@ -111,7 +117,9 @@ def tagging(corpus: Corpus, attention_mask: bool = True) -> Tagging:
     tags = {tag for row in corpus.column("tags")[: corpus.train] for tag in row}
     for row, (words, given) in enumerate(zip(corpus.column("words"), corpus.column("tags"), strict=True)):
         if len(words) != len(given):
-            raise DataError(f"{corpus.name}, row {row}: {len(words)} words have {len(given)} tags; each word needs one.")
+            raise DataError(
+                f"{corpus.name}, row {row}: {len(words)} words have {len(given)} tags; each word needs one."
+            )
     odd = sorted(t for t in tags if t != "O" and t[:2] not in ("B-", "I-"))
     if odd:
         raise DataError(f"{corpus.name}: '{odd[0]}' is no tag of the form B-X, I-X or O; convert the tags first.")

@@ -20,7 +20,7 @@ _NAME = re.compile(r"[\w.@+-]{1,80}")
 
 @message
 @dataclass(frozen=True)
-class Knock:
+class JoinRequest:
     """A client's first words. `digest` is of its own recipe, or empty if it takes the server's; `group` is the one it
     belongs to, where clients are not all alike."""
 
@@ -78,7 +78,7 @@ def new_token() -> str:
 
 
 @dataclass
-class Door:
+class Admission:
     """`expected` are the clients' names; with `room` anybody may come in until so many have. `tokens` are hashes by name.
 
     `fingerprint` is that of everybody's model, or where clients bring their own data and are not all alike, `groups` has one a
@@ -91,13 +91,17 @@ class Door:
     expected: Collection[ClientId] = ()
     room: int = 0
     tokens: Mapping[ClientId, str] = field(default_factory=dict)
-    known: Callable[[ClientId, str], None] = lambda client, group: None  # told of a newcomer before anything is asked of him
+    known: Callable[[ClientId, str], None] = lambda client, group: (
+        None
+    )  # told of a newcomer before anything is asked of him
     groups: Mapping[str, str] = field(default_factory=dict)
     members: dict[ClientId, str] = field(default_factory=dict)
     claimed: dict[ClientId, str] = field(default_factory=dict)
-    guard: threading.Lock = field(default_factory=threading.Lock, repr=False)  # networks have a thread for each who knocks
+    guard: threading.Lock = field(
+        default_factory=threading.Lock, repr=False
+    )  # networks have a thread for each who knocks
 
-    def refusal(self, hello: Knock, certified: str | None = None) -> str | None:
+    def refusal(self, hello: JoinRequest, certified: str | None = None) -> str | None:
         """Why this client is not let in; None if it is. `certified` is the name in its certificate, if it showed one."""
         if hello.protocol != PROTOCOL:
             return f"the server speaks protocol {PROTOCOL}, you speak {hello.protocol}; use the same version of Motet."
@@ -131,11 +135,15 @@ class Door:
 
     def _misplaced(self, client: ClientId, group: str) -> str | None:
         if self.groups and group not in self.groups:
-            return f"the clients of this run are not alike; say which you are: --group {' or --group '.join(self.groups)}."
+            return (
+                f"the clients of this run are not alike; say which you are: --group {' or --group '.join(self.groups)}."
+            )
         if not self.groups and group:
             return f"the clients of this run are all alike, there is no group '{group}'; leave --group out."
         if self.members.get(client, group) != group:
-            return f"'{client}' has been in group '{self.members[client]}' and cannot change to '{group}'; check --group."
+            return (
+                f"'{client}' has been in group '{self.members[client]}' and cannot change to '{group}'; check --group."
+            )
         return None
 
     def _stranger(self, client: ClientId, token: str, certified: str | None) -> str | None:

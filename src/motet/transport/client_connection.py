@@ -11,8 +11,8 @@ from typing import Any, NamedTuple, Protocol
 
 from motet.core.errors import ConfigError, RunError, WireError
 from motet.core.script import ClientId
-from motet.transport.admission import Farewell, Knock, Ready, Refusal, Welcome
-from motet.transport.client_runtime import Host
+from motet.transport.admission import Farewell, JoinRequest, Ready, Refusal, Welcome
+from motet.transport.client_runtime import ClientRuntime
 from motet.transport.framing import Parcel
 from motet.transport.journal import Journal
 from motet.transport.requests import Reply, Request
@@ -35,12 +35,12 @@ class Line(Protocol):
 class Side(NamedTuple):
     """What a client has built from the server's welcome."""
 
-    host: Host
+    host: ClientRuntime
     journal: Journal
     fingerprint: str
 
 
-class Member:
+class ClientConnection:
     """Keeps a line to the server in a thread of its own, so that it is mended even while this client is at work.
 
     `dial` connects; `prepare` builds this side from the server's welcome.
@@ -49,7 +49,7 @@ class Member:
     def __init__(
         self,
         dial: Callable[[], Line],
-        hello: Knock,
+        hello: JoinRequest,
         prepare: Callable[[Welcome], Side],
         give_up: float = 600.0,
         told: Callable[[str], None] = lambda text: None,
@@ -142,7 +142,9 @@ class Member:
                 if self.line is not None:  # until now it stood, however long nothing was said
                     self.heard = time.monotonic()
                 if time.monotonic() - self.heard > self.give_up:
-                    self.inbox.put(RunError(f"the server cannot be reached ({error}); it was tried for {self.give_up:g} s."))
+                    self.inbox.put(
+                        RunError(f"the server cannot be reached ({error}); it was tried for {self.give_up:g} s.")
+                    )
                     return
                 if not self.closed.is_set():
                     self.told(f"no link to the server ({error}); trying again")

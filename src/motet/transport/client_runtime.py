@@ -9,8 +9,8 @@ from typing import Any, Protocol
 
 from motet.codecs.chain import Channel
 from motet.core.errors import MotetError, PrivacyError, RunError
-from motet.core.script import ClientId, offers, parts_of
-from motet.core.work import Bench, Failed, Work, drive
+from motet.core.script import ClientId, client_methods, subprograms
+from motet.core.work import Executor, JobFailure, Work, drive
 from motet.transport.client_state import Secrets
 from motet.transport.requests import Reply, Request
 
@@ -25,8 +25,8 @@ class Remembering(Protocol):
     def put(self, program: str, client: ClientId, value: Any) -> None: ...
 
 
-class Host:
-    """One client, or in a simulation many: works of all that are asked are driven together on one bench.
+class ClientRuntime:
+    """One client, or in a simulation many: works of all that are asked are driven together on one executor.
 
     A `steady` host answers whatever goes wrong with a sentence, as it must that is asked by strangers; in a simulation a bug
     shows itself.
@@ -36,15 +36,15 @@ class Host:
         self,
         programs: Sequence[Any],
         context_of: ContextOf,
-        bench: Bench,
+        executor: Executor,
         memories: Remembering,
         channel: Channel = Channel(),
         only_sums: bool = False,
         behind: Mapping[str, frozenset[str]] = {},
         steady: bool = False,
     ) -> None:
-        self.programs = {part.name: part for p in programs for part in parts_of(p)}
-        self.context_of, self.bench, self.memories, self.channel = context_of, bench, memories, channel
+        self.programs = {part.name: part for p in programs for part in subprograms(p)}
+        self.context_of, self.executor, self.memories, self.channel = context_of, executor, memories, channel
         self.behind, self.secrets = behind, Secrets()  # behind: which programs a program may only be reached through
         self.only_sums, self.steady = only_sums, steady
 
@@ -57,9 +57,9 @@ class Host:
                 asked[request.id] = request
                 yield request.id, partial(self._answer, request)
 
-        for number, value in drive(works(), self.bench):
+        for number, value in drive(works(), self.executor):
             request = asked.pop(number)
-            if isinstance(value, Failed):
+            if isinstance(value, JobFailure):
                 yield Reply(number, request.client, error=str(value.error))
             else:
                 yield Reply(number, request.client, value)
@@ -67,7 +67,9 @@ class Host:
     def _answer(self, request: Request) -> Work[Any]:
         try:
             if self.only_sums and self._offered(request.address).reveals == "sum":
-                raise PrivacyError(f"{request.address} is given out only inside a secure sum; set secure.type on the server.")
+                raise PrivacyError(
+                    f"{request.address} is given out only inside a secure sum; set secure.type on the server."
+                )
             payload = self.channel.down.decode(request.payload)
             value = yield from self._perform(request.client, request.round, request.address, payload)
             return self._coded(request, value)
@@ -110,13 +112,15 @@ class Host:
     def _inside(self, client: ClientId, round: int, through: frozenset[str], address: str, payload: Any) -> Work[Any]:
         """Work done within other work: only what reveals sums, or a secure sum's own stages could be nested in each other."""
         if self._offered(address).reveals != "sum":
-            raise PrivacyError(f"{address} does not reveal a sum, and only what does can be performed inside other work.")
+            raise PrivacyError(
+                f"{address} does not reveal a sum, and only what does can be performed inside other work."
+            )
         return (yield from self._perform(client, round, address, payload, through))
 
     def _offered(self, address: str) -> Any:
         name, _, method = address.partition(".")
         program = self.programs.get(name)
-        if program is None or method not in offers(program):
-            known = ", ".join(f"{p.name}.{m}" for p in self.programs.values() for m in offers(p))
+        if program is None or method not in client_methods(program):
+            known = ", ".join(f"{p.name}.{m}" for p in self.programs.values() for m in client_methods(p))
             raise PrivacyError(f"'{address}' is not offered to the server; this client offers {known}.")
         return getattr(program, method)

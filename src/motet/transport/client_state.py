@@ -7,13 +7,13 @@ from pathlib import Path
 from typing import Any
 
 from motet.core.script import ClientId
-from motet.transport.spill_store import Pages
+from motet.transport.spill_store import SpillStore
 from motet.wire import measure
 
 Key = tuple[str, ClientId]
 
 
-class Memories:
+class ClientStates:
     """Changes made in a round count only once the round is settled, so that a checkpoint never holds half a round.
 
     So many bytes as `budget` says stay as they are, on the device where they were made; the rest is packed, in the host's
@@ -21,7 +21,7 @@ class Memories:
     """
 
     def __init__(self, folder: Path | None = None, budget: int = 2**30, room: int = 0) -> None:
-        self.pages, self.budget = None if folder is None else Pages(folder, room), budget
+        self.pages, self.budget = None if folder is None else SpillStore(folder, room), budget
         self.values: OrderedDict[Key, Any] = OrderedDict()  # in memory, the least recently used first
         self.sizes: dict[Key, int] = {}
         self.paged: dict[Key, str] = {}  # in a page, and not changed since
@@ -103,7 +103,7 @@ class Memories:
         return sum(self.sizes[k] for k in self.values)
 
     @property
-    def _pages(self) -> Pages:
+    def _pages(self) -> SpillStore:
         if self.pages is None:
             raise RuntimeError("memories without a folder cannot be packed")
         return self.pages

@@ -11,9 +11,9 @@ from typing import Any, Protocol
 
 from motet.core.errors import WireError
 from motet.core.script import ClientId
-from motet.transport.admission import Door, Farewell, Knock, Ready, Refusal
+from motet.transport.admission import Admission, Farewell, JoinRequest, Ready, Refusal
 from motet.transport.framing import SMALL, Parcel
-from motet.transport.receive_buffers import Room
+from motet.transport.receive_buffers import ReceiveBuffers
 from motet.transport.requests import Reply, Request
 from motet.wire import unpack
 from motet.wire.format import HEAD_LIMIT
@@ -36,16 +36,18 @@ class Link(Protocol):
     def close(self) -> None: ...
 
 
-class Links:
+class Connections:
     """A transport over connections that come and go: a client that comes back is asked again what it has not answered.
 
     At most one question is open a client; a new one takes the place of the old. A client that is away for longer than
     `absence` seconds while an answer is due has failed, and the mailbox decides what that means.
     """
 
-    def __init__(self, door: Door, absence: float = 60.0, limit: int = 2**36, room: Room | None = None) -> None:
+    def __init__(
+        self, door: Admission, absence: float = 60.0, limit: int = 2**36, room: ReceiveBuffers | None = None
+    ) -> None:
         self.door, self.absence, self.limit = door, absence, limit
-        self.room = room or Room()
+        self.room = room or ReceiveBuffers()
         self.news = threading.Condition()
         self.inbox: deque[Reply] = deque()
         self.links: dict[ClientId, Link] = {}
@@ -148,7 +150,7 @@ class Links:
 
     def _understand(self, link: Link, value: Any) -> None:
         match value:
-            case Knock() if link not in self.names:
+            case JoinRequest() if link not in self.names:
                 self._greet(link, value)
             case Ready() if link in self.names:
                 self._begin(link, value)
@@ -157,7 +159,7 @@ class Links:
             case _:
                 raise WireError(f"a {type(value).__name__} is not expected here.")
 
-    def _greet(self, link: Link, hello: Knock) -> None:
+    def _greet(self, link: Link, hello: JoinRequest) -> None:
         if self.over is not None:
             link.push(Parcel.of(self.over))
             return

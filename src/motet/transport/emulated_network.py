@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from motet.core.errors import ConfigError
-from motet.core.program import Roster
+from motet.core.program import ClientList
 from motet.core.script import ClientId
 from motet.transport.requests import Reply, Request, Transport
 from motet.wire import measure
@@ -74,7 +74,9 @@ class Network:
     def __post_init__(self) -> None:
         for name in ("down", "up"):
             if any(not rate > 0 for rate in getattr(self, name)) or not getattr(self, name):
-                raise ConfigError(f"network.{name} is {list(getattr(self, name))}; expected megabits a second, above 0.")
+                raise ConfigError(
+                    f"network.{name} is {list(getattr(self, name))}; expected megabits a second, above 0."
+                )
         for name in ("latency", "work"):
             if any(not seconds >= 0 for seconds in getattr(self, name)) or not getattr(self, name):
                 raise ConfigError(f"network.{name} is {list(getattr(self, name))}; expected seconds of at least 0.")
@@ -98,15 +100,21 @@ def _turn(items: Sequence[T], index: int) -> T:
 def read_trace(path: Path) -> tuple[Rate, Rate]:
     """The rates down and up that a csv file tells."""
     if not path.exists():
-        raise ConfigError(f"network.traces: there is no file '{path}'; expected a csv file with columns seconds, down, up.")
+        raise ConfigError(
+            f"network.traces: there is no file '{path}'; expected a csv file with columns seconds, down, up."
+        )
     try:
         with path.open(newline="", encoding="utf-8") as file:
             rows = [(float(r["seconds"]), float(r["down"]), float(r["up"])) for r in csv.DictReader(file)]
     except (KeyError, TypeError, ValueError) as error:
-        raise ConfigError(f"network.traces: {path} cannot be read ({error}); expected numbers: seconds, down, up.") from None
+        raise ConfigError(
+            f"network.traces: {path} cannot be read ({error}); expected numbers: seconds, down, up."
+        ) from None
     starts = tuple(row[0] for row in rows)
     if not rows or starts[0] != 0 or any(b <= a for a, b in pairwise(starts)):
-        raise ConfigError(f"network.traces: seconds in {path} are {list(starts[:4])}…; they must begin with 0 and grow.")
+        raise ConfigError(
+            f"network.traces: seconds in {path} are {list(starts[:4])}…; they must begin with 0 and grow."
+        )
     for name, column in (("down", 1), ("up", 2)):
         if min(row[column] for row in rows) < 0 or not max(row[column] for row in rows) > 0:
             raise ConfigError(f"network.traces: '{name}' in {path} must be at least 0, and above 0 at some time.")
@@ -116,7 +124,7 @@ def read_trace(path: Path) -> tuple[Rate, Rate]:
 class Emulated:
     """Another transport, and a clock that says how long its messages would have taken."""
 
-    def __init__(self, transport: Transport, network: Network, clients: Roster) -> None:
+    def __init__(self, transport: Transport, network: Network, clients: ClientList) -> None:
         self.transport, self.network = transport, network
         self.places = {client: index for index, client in enumerate(clients)}
         network.line(0)  # a trace that cannot be read is said before anything trains

@@ -7,11 +7,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from motet.core.errors import WireError
-from motet.transport.receive_buffers import ENDLESS, Room, Store
+from motet.transport.receive_buffers import ENDLESS, ReceiveBuffers, Store
 from motet.wire import frame
 from motet.wire.format import raw
 
-_LEAD = struct.Struct("<IIQ")  # the message's number on this link, the chunk's in the message, bytes of the whole message
+_LEAD = struct.Struct(
+    "<IIQ"
+)  # the message's number on this link, the chunk's in the message, bytes of the whole message
 LEAD = _LEAD.size
 SMALL = 2**18  # bytes of a message from somebody who has not been let in yet
 
@@ -53,7 +55,7 @@ class Assembly:
     """Chunks of one sender, in order, back into messages. A chunk that comes twice is left out; one that is missing spoils
     its message."""
 
-    def __init__(self, limit: int = SMALL, room: Room = ENDLESS) -> None:
+    def __init__(self, limit: int = SMALL, room: ReceiveBuffers = ENDLESS) -> None:
         self.limit, self.room = limit, room
         self.message, self.index, self.filled, self.total = -1, 0, 0, 0
         self.store: Store | None = None
@@ -85,7 +87,9 @@ class Assembly:
     def _begin(self, message: int, total: int) -> None:
         self.forget()
         if total > self.limit:
-            raise WireError(f"a message of {total} bytes was announced; at most {self.limit} are taken (transport.limit).")
+            raise WireError(
+                f"a message of {total} bytes was announced; at most {self.limit} are taken (transport.limit)."
+            )
         self.message, self.total, self.store = message, total, self.room.store(total)
 
     def forget(self) -> None:

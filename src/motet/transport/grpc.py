@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from motet.core.errors import ConfigError, RunError, WireError
-from motet.transport.connections import Links, unkept
+from motet.transport.connections import Connections, unkept
 from motet.transport.framing import LEAD, Assembly, Parcel
-from motet.transport.receive_queue import Arrivals
+from motet.transport.receive_queue import ReceiveQueue
 
 try:
     import grpc
@@ -32,7 +32,10 @@ _OPTIONS = [
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
-    ("grpc.http2.bdp_probe", 0),  # a window of a fixed size: by itself gRPC reads far ahead of us, and that for every link
+    (
+        "grpc.http2.bdp_probe",
+        0,
+    ),  # a window of a fixed size: by itself gRPC reads far ahead of us, and that for every link
     ("grpc.http2.lookahead_bytes", 2 * CHUNK),
 ]
 _SERVER = [("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000), ("grpc.so_reuseport", 0)]
@@ -85,7 +88,7 @@ class _Stream:
 class _Ear:
     """What gRPC calls for each stream: it tells `links` what is heard, and sends what they push."""
 
-    def __init__(self, links: Links) -> None:
+    def __init__(self, links: Connections) -> None:
         self.links = links
 
     def talk(self, incoming: Iterator[bytes], context: Any) -> Iterator[bytes]:
@@ -123,7 +126,7 @@ class _Ear:
             link.close()
 
 
-def serve_grpc(links: Links, bind: str, security: Security | None = None) -> str:
+def serve_grpc(links: Connections, bind: str, security: Security | None = None) -> str:
     """Listen on `bind` (host:port; port 0 for a free one) and tell `links` what is heard; the address it has become."""
     pool = ThreadPoolExecutor(MOST_LINKS, "motet-link")
     server = grpc.server(pool, options=[*_OPTIONS, *_SERVER], maximum_concurrent_rpcs=MOST_LINKS)
@@ -131,7 +134,9 @@ def serve_grpc(links: Links, bind: str, security: Security | None = None) -> str
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: method}),))
     host, _, wanted = bind.rpartition(":")
     try:
-        port = server.add_insecure_port(bind) if security is None else server.add_secure_port(bind, _server_side(security))
+        port = (
+            server.add_insecure_port(bind) if security is None else server.add_secure_port(bind, _server_side(security))
+        )
     except RuntimeError:
         port = 0
     if not port:
@@ -145,7 +150,9 @@ def _server_side(security: Security) -> Any:
     if security.key is None or security.certificate is None:
         raise ConfigError("TLS needs a key and a certificate; give --key and --cert.")
     pair = [(_read(security.key), _read(security.certificate))]
-    return grpc.ssl_server_credentials(pair, _read(security.authority), require_client_auth=security.authority is not None)
+    return grpc.ssl_server_credentials(
+        pair, _read(security.authority), require_client_auth=security.authority is not None
+    )
 
 
 # ---- a client ---------------------------------------------------------------------------------------------------------
@@ -157,7 +164,7 @@ class GrpcLine:
     def __init__(self, server: str, security: Security | None = None, limit: int = 2**36) -> None:
         self.channel = grpc.insecure_channel(server, _OPTIONS) if security is None else _secure(server, security)
         self.outbox: queue.Queue[bytes | None] = queue.Queue(4)  # chunks: a client holds its reply once
-        self.arrivals = Arrivals()
+        self.arrivals = ReceiveQueue()
         self.assembly, self.sent = Assembly(limit), 0
         self.broken = threading.Event()
         self.sending = threading.Lock()

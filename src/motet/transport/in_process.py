@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 
-from motet.transport.client_runtime import Host
+from motet.transport.client_runtime import ClientRuntime
 from motet.transport.requests import Reply, Request
 
 
 class InProcess:
-    def __init__(self, host: Host) -> None:
+    def __init__(self, host: ClientRuntime) -> None:
         self.host = host
         self.waiting: deque[Request] = deque()
         self.working: Iterator[Reply] = iter(())

@@ -12,7 +12,9 @@ from motet.core.errors import ConfigError, RunError
 try:
     from amqtt.broker import Broker
 except ImportError:  # pragma: no cover
-    raise ConfigError("a broker of our own needs amqtt; run: pip install 'motet[mqtt]', or give transport.broker") from None
+    raise ConfigError(
+        "a broker of our own needs amqtt; run: pip install 'motet[mqtt]', or give transport.broker"
+    ) from None
 
 
 class OwnBroker:

@@ -14,10 +14,10 @@ from motet.core.errors import MotetError, RunError
 from motet.core.messages import message
 from motet.core.script import ClientId, Exchange
 from motet.core.weighted import RunningSum, Weighted
-from motet.transport.reorder_buffer import Waiting
+from motet.transport.reorder_buffer import ReorderBuffer
 from motet.transport.reply_validation import check_finite, check_sum
 from motet.transport.requests import Reply, Request, Transport
-from motet.transport.wait_policy import Patience
+from motet.transport.wait_policy import WaitPolicy
 from motet.wire import measure
 
 
@@ -50,7 +50,7 @@ class Mailbox:
     """Replies are folded in the order of the clients' names, whatever order they come in: the sum is the same to the bit."""
 
     transport: Transport
-    patience: Patience = Patience()
+    patience: WaitPolicy = WaitPolicy()
     channel: Channel = Channel()
     traffic: Traffic = field(default_factory=Traffic)
     round: int = 0
@@ -154,7 +154,9 @@ class Mailbox:
                 self.refused[reply.client] += 1
                 error = f"{reply.client}: {wrong}"
         if self.patience.on_error == "fail":
-            raise RunError(f"{error} (in {asking.exchange.address}; to go on without such clients: patience.on_error=drop)")
+            raise RunError(
+                f"{error} (in {asking.exchange.address}; to go on without such clients: patience.on_error=drop)"
+            )
         self.lost.append((self.round, reply.client, error))
 
     def _give_up(self, asking: _Asking) -> None:
@@ -177,7 +179,7 @@ class _Asking:
     def __init__(self, exchange: Exchange, enough: int) -> None:
         self.exchange, self.enough = exchange, enough
         self.collector = exchange.collector()
-        self.waiting = Waiting()
+        self.waiting = ReorderBuffer()
         self.places: dict[int, ClientId] = {}
         self.turns: list[ClientId] = []
         self.folded = self.answered = self.good = 0

@@ -21,10 +21,10 @@ from pathlib import Path
 from typing import Any
 
 from motet.core.errors import ConfigError, RunError, WireError
-from motet.transport.connections import Links, unkept
+from motet.transport.connections import Connections, unkept
 from motet.transport.framing import Assembly, Parcel
-from motet.transport.receive_buffers import Room
-from motet.transport.receive_queue import Arrivals
+from motet.transport.receive_buffers import ReceiveBuffers
+from motet.transport.receive_queue import ReceiveQueue
 
 try:
     from paho.mqtt.client import Client
@@ -131,7 +131,7 @@ class _Route:
 
     certified = None
 
-    def __init__(self, flow: _Flow, name: str, room: Room) -> None:
+    def __init__(self, flow: _Flow, name: str, room: ReceiveBuffers) -> None:
         self.peer, self.flow = f"mqtt:{name[:8]}", flow
         self.assembly = Assembly(room=room)
         self.outbox: queue.SimpleQueue[Parcel | None] = queue.SimpleQueue()
@@ -156,7 +156,7 @@ class _Route:
 class _Desk:
     """The server at the broker: makes a link of every newcomer, and tells the links what is heard."""
 
-    def __init__(self, links: Links, broker: Broker) -> None:
+    def __init__(self, links: Connections, broker: Broker) -> None:
         self.links, self.broker = links, broker
         self.routes: dict[str, _Route] = {}
         self.here, self.refused = threading.Event(), ""
@@ -226,13 +226,15 @@ class _Desk:
         self.client.loop_stop()
 
 
-def serve_mqtt(links: Links, broker: Broker) -> str:
+def serve_mqtt(links: Connections, broker: Broker) -> str:
     """Take a place at the broker and tell `links` what is heard; the address clients use."""
     desk = _Desk(links, broker)
     try:
         broker.connect(desk.client)
     except ConnectionError as error:
-        raise RunError(f"{error}; start one (mosquitto -p 1883), or leave transport.broker out for one of our own.") from None
+        raise RunError(
+            f"{error}; start one (mosquitto -p 1883), or leave transport.broker out for one of our own."
+        ) from None
     desk.client.loop_start()
     if not desk.here.wait(20) or desk.refused:
         desk.client.loop_stop()
@@ -251,7 +253,7 @@ class MqttLine:
 
     def __init__(self, broker: Broker, limit: int = 2**36) -> None:
         self.broker, self.name = broker, secrets.token_hex(16)
-        self.arrivals = Arrivals()
+        self.arrivals = ReceiveQueue()
         self.assembly, self.broken = Assembly(limit), threading.Event()
         self.server: bytes | None = None
         self.there, self.sending = threading.Event(), threading.Lock()

@@ -20,7 +20,7 @@ class Store(Protocol):
     def whole(self) -> memoryview: ...
 
 
-class Room:
+class ReceiveBuffers:
     """Clients that all answer at once take no more memory than a few do. Nobody has to wait, so nobody can make others wait."""
 
     def __init__(self, budget: float = 2**29) -> None:
@@ -41,7 +41,7 @@ class Room:
             self.used -= size
 
 
-ENDLESS = Room(math.inf)
+ENDLESS = ReceiveBuffers(math.inf)
 
 
 class _Held:

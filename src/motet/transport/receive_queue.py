@@ -5,7 +5,7 @@ from __future__ import annotations
 import queue
 
 
-class Arrivals:
+class ReceiveQueue:
     def __init__(self) -> None:
         self.waiting: queue.SimpleQueue[memoryview | Exception] = queue.SimpleQueue()
 

@@ -12,7 +12,7 @@ from motet.wire.value_files import mapped, spill
 Place = Any  # whatever orders them
 
 
-class Waiting:
+class ReorderBuffer:
     """However many clients answer before their turn, the server's memory stays within `budget` bytes."""
 
     def __init__(self, budget: int = 2**28) -> None:

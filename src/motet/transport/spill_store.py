@@ -14,7 +14,7 @@ from motet.wire.value_files import load
 Piece = bytes | bytearray | memoryview
 
 
-class Pages:
+class SpillStore:
     """A page never changes: what is put is a new one. Files stay until they are swept, since a checkpoint may name them."""
 
     def __init__(self, folder: Path, room: int = 0) -> None:

@@ -9,7 +9,7 @@ from motet.core.errors import ConfigError
 
 
 @dataclass(frozen=True)
-class Patience:
+class WaitPolicy:
     """By default everybody is waited for. Over-selection is a larger cohort with a smaller quorum, eagerly.
 
     `worth` makes rounds asynchronous, as in FedBuff (Nguyen et al. 2022): whoever is late is not asked again before he

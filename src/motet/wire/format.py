@@ -90,7 +90,9 @@ def unpack(data: bytes | bytearray | memoryview, head_limit: int = HEAD_LIMIT) -
     def tensor(dtype: torch.dtype, shape: tuple[int, ...], size: int) -> Tensor:
         nonlocal end
         if size > len(view) - end:
-            raise WireError(f"a tensor of {size} bytes was announced and {len(view) - end} are left; the message is cut off.")
+            raise WireError(
+                f"a tensor of {size} bytes was announced and {len(view) - end} are left; the message is cut off."
+            )
         piece, end = view[end : end + size], end + size
         return from_buffer(piece, dtype, shape)
 
@@ -113,12 +115,18 @@ def split(view: memoryview, limit: int = HEAD_LIMIT) -> tuple[bytes, int]:
         raise WireError(f"{len(view)} bytes are no message; expected at least {_LEAD.size}.")
     magic, version, flags, length = _LEAD.unpack_from(view)
     if magic != MAGIC:
-        raise WireError(f"the message begins with {bytes(magic)!r}, not with {MAGIC!r}; the sender does not speak Motet.")
+        raise WireError(
+            f"the message begins with {bytes(magic)!r}, not with {MAGIC!r}; the sender does not speak Motet."
+        )
     if version != VERSION:
-        raise WireError(f"the message has version {version}, this is version {VERSION}; use the same Motet on both sides.")
+        raise WireError(
+            f"the message has version {version}, this is version {VERSION}; use the same Motet on both sides."
+        )
     end = _LEAD.size + length
     if length > limit or end > len(view):
-        raise WireError(f"a head of {length} bytes was announced in a message of {len(view)}; it is cut off or damaged.")
+        raise WireError(
+            f"a head of {length} bytes was announced in a message of {len(view)}; it is cut off or damaged."
+        )
     head = bytes(view[_LEAD.size : end])
     if flags & COMPRESSED:
         opener = zlib.decompressobj()
@@ -138,7 +146,9 @@ def unframe(head: bytes, tensor: Opener, resolve: Callable[[str], Any] | None = 
     try:
         return _build(json.loads(head), tensor, resolve, 0)
     except MotetError as error:
-        raise (error if isinstance(error, WireError) else WireError(f"the message does not hold together: {error}")) from None
+        raise (
+            error if isinstance(error, WireError) else WireError(f"the message does not hold together: {error}")
+        ) from None
     except (ValueError, TypeError, KeyError, IndexError, RecursionError, OverflowError, AttributeError) as error:
         raise WireError(f"the message's head makes no sense ({type(error).__name__}: {str(error)[:120]}).") from None
 
@@ -218,7 +228,9 @@ def _build(node: Any, tensor: Opener, resolve: Callable[[str], Any] | None, dept
             return {inside(k): inside(v) for k, v in node["items"]}
         case "known":
             if resolve is None:
-                raise WireError("the message names something that is not in it; that is allowed only within one machine.")
+                raise WireError(
+                    "the message names something that is not in it; that is allowed only within one machine."
+                )
             return resolve(node["key"])
     return _message(kind, [inside(v) for v in node["fields"]])
 

@@ -45,4 +45,6 @@ def fits(value: Any, kind: Any) -> bool:
         return True  # what it can do is seen when it is asked
     if not isinstance(kind, type):
         return True
-    return isinstance(value, kind) or getattr(type(value), "stands_for", None) is kind  # as coded parameters do for plain ones
+    return (
+        isinstance(value, kind) or getattr(type(value), "stands_for", None) is kind
+    )  # as coded parameters do for plain ones

@@ -22,14 +22,14 @@ from motet.algorithms.update_similarity import clustered, mean_of
 from motet.core.layers import Layers
 from motet.core.messages import message
 from motet.core.params import Params
-from motet.core.program import Round, Start
-from motet.core.script import ClientId, Remark, Script, gather, work
+from motet.core.program import InitialModels, Round
+from motet.core.script import ClientId, Note, Script, gather, work
 from motet.core.weighted import Weighted
 from motet.core.work import Work
 from motet.learning.context import Context
 from motet.learning.data.denoising import Marks, masked, noised
 from motet.learning.data.features import Examples
-from motet.learning.jobs import Course
+from motet.learning.jobs import LRHorizon
 from motet.learning.objectives.atc_objectives import MaskedWords, Reconstruction
 from motet.learning.objectives.supervised import Objective
 from motet.learning.solver import Solver
@@ -63,7 +63,7 @@ class Assign:
     name: str = "assign"
     personal: bool = True
 
-    def init(self, start: Start) -> AssignState:
+    def init(self, start: InitialModels) -> AssignState:
         return AssignState(backbones(start, BACKBONE))
 
     def round(self, state: AssignState, rnd: Round) -> Script[AssignState]:
@@ -74,7 +74,7 @@ class Assign:
         learnt = {c: reply for c, reply in replies.items() if reply.weight > 0}
         group = clustered({c: reply.value for c, reply in learnt.items()}, self.clusters)
         step = {g: mean_of(learnt, [c for c in learnt if group[c] == g]) for g in sorted(set(group.values()))}
-        yield Remark(values={"lesson": lesson, "clusters": group})
+        yield Note(values={"lesson": lesson, "clusters": group})
         moved = {c: state.models[c].with_(asks[c].params + step[group[c]]) for c in learnt}
         return AssignState({**state.models, **{c: rnd.shelve(model) for c, model in moved.items()}})
 
@@ -93,13 +93,15 @@ class Assign:
         rows = np.concatenate(self.solver.order(len(texts), rng))
         drawn = Examples(texts.features, texts.rows[rows])
         exercise = _MAKERS[ask.lesson](drawn, Marks.of(ctx.model.tokenizer), rng)
-        course = Course(ask.round * steps, ask.rounds * steps)
+        course = LRHorizon(ask.round * steps, ask.rounds * steps)
         fitted = yield from ctx.fit(
             before, replace(self.solver, steps=steps), objective=_OBJECTIVES[ask.lesson], on=exercise, course=course,
-            momenta=moments_taken(own, before), keep_momenta=True,
+            optimizer_state=moments_taken(own, before), keep_optimizer_state=True,
         )  # fmt: skip
         update = (fitted.params - before).only(trains)
-        return Weighted(update, float(ctx.size)), Own(None, moments_kept(own, fitted.momenta, before, trains, BACKBONE))
+        return Weighted(update, float(ctx.size)), Own(
+            None, moments_kept(own, fitted.optimizer_state, before, trains, BACKBONE)
+        )
 
     def view(self, state: AssignState, client: ClientId) -> Params:
         return state.models[client] if client in state.models else next(iter(state.models.values()))

@@ -13,15 +13,15 @@ from motet.core.errors import ConfigError
 from motet.core.layers import Layers
 from motet.core.messages import message
 from motet.core.params import Params
-from motet.core.program import Start
+from motet.core.program import InitialModels
 from motet.core.script import ClientId
-from motet.learning.jobs import Momenta
+from motet.learning.jobs import OptimizerState
 
 ENCODER, NAMING, DECODER = Layers.of("encoder"), Layers.of("encoder head"), Layers.of("decoder")
 BACKBONE = Layers.of("encoder", "encoder head", "decoder")
 
 
-def backbones(start: Start, layers: Layers) -> dict[ClientId, Params]:
+def backbones(start: InitialModels, layers: Layers) -> dict[ClientId, Params]:
     """These layers of each client's model; one value for all who have nothing of their own yet."""
     if any(not start.shared.only(part).layout.names for part in (ENCODER, NAMING, DECODER)):
         raise ConfigError(
@@ -36,29 +36,33 @@ def backbones(start: Start, layers: Layers) -> dict[ClientId, Params]:
 @dataclass(frozen=True, eq=False)
 class Own:
     params: Params | None
-    momenta: Momenta | None
+    optimizer_state: OptimizerState | None
 
 
-def moments_taken(own: Own | None, model: Params) -> Momenta | None:
+def moments_taken(own: Own | None, model: Params) -> OptimizerState | None:
     """The moments for the whole model; zero where none were kept.
 
     They stay where they were kept, which may be the host's memory: all clients of a round ask at once, and twice the size of
     all their models is much for a device that trains a few at a time.
     """
-    if own is None or own.momenta is None:
+    if own is None or own.optimizer_state is None:
         return None
-    return Momenta(own.momenta.steps, tuple(_none_on(m.flat.device, model).with_(m) for m in own.momenta.moments))
+    return OptimizerState(
+        own.optimizer_state.steps, tuple(_none_on(m.flat.device, model).with_(m) for m in own.optimizer_state.moments)
+    )
 
 
 def _none_on(device: torch.device, model: Params) -> Params:
     return Params(model.layout, torch.zeros(model.layout.size, device=device))
 
 
-def moments_kept(own: Own | None, now: Momenta | None, model: Params, trained: Layers, kept: Layers) -> Momenta | None:
+def moments_kept(
+    own: Own | None, now: OptimizerState | None, model: Params, trained: Layers, kept: Layers
+) -> OptimizerState | None:
     """The moments of what was trained, and of the rest what they were before; nothing of layers that are not kept."""
     if now is None:
         return None
     before = moments_taken(own, model)
     old = before.moments if before is not None else tuple(model.zeros() for _ in now.moments)
     whole = tuple(o.with_(n.only(trained)) for o, n in zip(old, now.moments, strict=True))
-    return Momenta(now.steps, tuple(m.only(kept) for m in whole))
+    return OptimizerState(now.steps, tuple(m.only(kept) for m in whole))

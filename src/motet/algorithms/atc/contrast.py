@@ -29,13 +29,13 @@ from motet.core.errors import ConfigError, RunError
 from motet.core.layers import Layers
 from motet.core.messages import message
 from motet.core.params import Params
-from motet.core.program import Round, Start
-from motet.core.script import ClientId, Remark, Script, gather, to_all, work
+from motet.core.program import InitialModels, Round
+from motet.core.script import ClientId, Note, Script, gather, to_all, work
 from motet.core.weighted import Weighted
 from motet.core.work import Work
 from motet.learning.context import Context
 from motet.learning.data.features import Examples
-from motet.learning.jobs import Beside, Course
+from motet.learning.jobs import ExtraExamples, LRHorizon
 from motet.learning.objectives.atc_objectives import Contrasted, Represented
 from motet.learning.solver import Solver
 
@@ -81,7 +81,7 @@ class Contrast:
     def parts(self) -> tuple[Between]:
         return (self.between,)
 
-    def init(self, start: Start) -> ContrastState:
+    def init(self, start: InitialModels) -> ContrastState:
         return ContrastState(backbones(start, ENCODER), {}, start.shared.only(NAMING))
 
     def round(self, state: ContrastState, rnd: Round) -> Script[ContrastState]:
@@ -93,7 +93,7 @@ class Contrast:
         replies = yield from gather(self.learn, {c: self._peers(c, state, seen, rnd) for c in rnd.cohort})
         learnt = {c: reply for c, reply in replies.items() if reply.weight > 0}
         ranking = ranked({c: reply.value for c, reply in learnt.items()})
-        yield Remark(values={"neighbours": {c: list(order[:NOTED]) for c, order in ranking.items()}})
+        yield Note(values={"neighbours": {c: list(order[:NOTED]) for c, order in ranking.items()}})
         moved = {c: state.models[c] + mean_of(learnt, order[: self.neighbours]) for c, order in ranking.items()}
         models = {**state.models, **{c: rnd.shelve(model) for c, model in moved.items()}}
         return ContrastState(models, {**state.ranking, **ranking}, None)
@@ -124,18 +124,22 @@ class Contrast:
         objective, beside = ctx.site.task.objective, None
         if peers.near is not None and peers.far is not None:
             objective = Contrasted(objective, self.temperature)
-            beside = Beside(self._synthetic(ctx, near=peers.near, far=peers.far), self.pairing == "by_index")
+            beside = ExtraExamples(self._synthetic(ctx, near=peers.near, far=peers.far), self.pairing == "by_index")
         fitted = yield from ctx.fit(
-            before, self.solver, objective=objective, beside=beside, course=Course(peers.round * steps, peers.rounds * steps),
-            momenta=moments_taken(own, before), keep_momenta=True,
+            before, self.solver, objective=objective, beside=beside, course=LRHorizon(peers.round * steps, peers.rounds * steps),
+            optimizer_state=moments_taken(own, before), keep_optimizer_state=True,
         )  # fmt: skip
-        momenta = moments_kept(own, fitted.momenta, before, Layers.all(), ~NAMING)
-        return Weighted((fitted.params - before).only(ENCODER), float(ctx.size)), Own(fitted.params.except_(ENCODER), momenta)
+        optimizer_state = moments_kept(own, fitted.optimizer_state, before, Layers.all(), ~NAMING)
+        return Weighted((fitted.params - before).only(ENCODER), float(ctx.size)), Own(
+            fitted.params.except_(ENCODER), optimizer_state
+        )
 
     def _synthetic(self, ctx: Context, **columns: Tensor) -> Examples:
         made: Synthetic | None = ctx.recall(self.between.name)
         if made is None:
-            raise RunError(f"{ctx.client} was not there when the synthetic instances were sent, and cannot be compared.")
+            raise RunError(
+                f"{ctx.client} was not there when the synthetic instances were sent, and cannot be compared."
+            )
         return Examples.of(states=made.states, tokens=made.tokens, **columns)
 
     def view(self, state: ContrastState, client: ClientId) -> Params:

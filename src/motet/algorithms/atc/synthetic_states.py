@@ -86,7 +86,9 @@ class Between:
     @work(reveals="each")
     def show(self, ctx: Context, _: None, own: Synthetic | None) -> Work[tuple[Tensor, None]]:
         if self.weighting == "client":
-            raise PrivacyError("between.show: this client gives its states only weighted, for a sum (atc.weighting=client).")
+            raise PrivacyError(
+                "between.show: this client gives its states only weighted, for a sum (atc.weighting=client)."
+            )
         return (yield from self._states(ctx, self.half)), None
 
     @work(reveals="sum")
@@ -106,6 +108,8 @@ class Between:
             return torch.zeros(self.instances, self.tokens, config.encoder.hidden_size).to(
                 torch.float16 if half else torch.float32
             )
-        order = Seed(ctx.seed.root, ("instances", ctx.client)).numpy().permutation(len(texts))  # whoever does the weighing
+        order = (
+            Seed(ctx.seed.root, ("instances", ctx.client)).numpy().permutation(len(texts))
+        )  # whoever does the weighing
         found = yield from ctx.infer(ctx.fresh, texts.part(np.resize(order, self.instances)), States(self.tokens, half))
         return found["states"]

@@ -19,22 +19,22 @@ from motet.core.errors import ConfigError, DataError, PrivacyError
 from motet.core.layers import Layers
 from motet.core.program import Algorithm
 from motet.core.rng import Seed
-from motet.core.script import offered
-from motet.core.work import Bench
+from motet.core.script import all_client_methods
+from motet.core.work import Executor
 from motet.datasets.corpus import COLUMNS, Corpus
-from motet.datasets.load_corpus import DataChoice, load_corpus
-from motet.experiment.recipe.run_config import Choice, Config, GroupChoice
+from motet.datasets.load_corpus import DataConfig, load_corpus
+from motet.experiment.recipe.run_config import ComponentConfig, RunConfig, GroupConfig
 from motet.experiment.build.partition_builder import divided
 from motet.experiment.build.feature_cache import cached_features
 from motet.experiment.build.federation import Federation, Group, Members, arranged
 from motet.experiment.recipe.config_parsing import choose, fill, options_of
 from motet.learning.data.features import Features
-from motet.learning.executors.packed_executor import Together
-from motet.learning.executors.process_executor import Workers, default_count
-from motet.learning.executors.serial_executor import Alone, Scratch
+from motet.learning.executors.packed_executor import PackedExecutor
+from motet.learning.executors.process_executor import ProcessExecutor, default_count
+from motet.learning.executors.serial_executor import SerialExecutor, PrefixCache
 from motet.learning.modules.model import Model
 from motet.learning.solver import Solver
-from motet.models.load_model import ModelChoice, load_model
+from motet.models.load_model import ModelConfig, load_model
 from motet.optim import SERVER_OPTIMIZERS
 from motet.partitions import Partition
 from motet.partitions.dev_split import with_dev
@@ -45,7 +45,7 @@ from motet.tasks import TASKS, Task
 from motet.transport.fault_injection import Faults
 
 if TYPE_CHECKING:
-    from motet.privacy.dp_sum import Private
+    from motet.privacy.dp_sum import PrivateSum
     from motet.secure.protocol import SecureSum
 
 TRANSPORTS = {
@@ -81,13 +81,13 @@ class Population:
     partition: Partition
 
 
-CorpusOf = Callable[[DataChoice, Seed, str | None], Corpus]
+CorpusOf = Callable[[DataConfig, Seed, str | None], Corpus]
 
 
-def build_federation(config: Config, corpus_of: CorpusOf = load_corpus) -> Federation:
+def build_federation(config: RunConfig, corpus_of: CorpusOf = load_corpus) -> Federation:
     """Groups of the same data, task and partition divide one population among them, in order."""
     seed, groups = Seed(config.seed), config.everybody
-    together: dict[str, list[GroupChoice]] = {}
+    together: dict[str, list[GroupConfig]] = {}
     for group in groups:
         together.setdefault(_source(group), []).append(group)
     populations = {key: _population(same, seed, corpus_of) for key, same in together.items()}
@@ -104,11 +104,11 @@ def build_federation(config: Config, corpus_of: CorpusOf = load_corpus) -> Feder
 
 
 def make_federation(
-    model: ModelChoice,
+    model: ModelConfig,
     corpus: Corpus,
-    partition: Choice,
+    partition: ComponentConfig,
     seed: Seed,
-    task_choice: Choice = Choice("auto"),
+    task_choice: ComponentConfig = ComponentConfig("auto"),
     public: float = 0.0,
     dev: float = 0.0,
 ) -> Federation:
@@ -118,13 +118,13 @@ def make_federation(
     return _gathered([(corpus.name, whole, members, model)], model, seed)
 
 
-def _gathered(parts: Sequence[tuple[str, Population, Members, ModelChoice]], server: ModelChoice, seed: Seed) -> Federation:
+def _gathered(parts: Sequence[tuple[str, Population, Members, ModelConfig]], server: ModelConfig, seed: Seed) -> Federation:
     """Models of the same choice are loaded once, texts read by the same model tokenised once."""
     corpora = list({id(whole.corpus): whole.corpus for _, whole, _, _ in parts}.values())
     models: dict[tuple[str, ...], Model] = {}
     read: dict[tuple[int, str], Features] = {}
 
-    def group(name: str, whole: Population, members: Members, choice: ModelChoice) -> Group:
+    def group(name: str, whole: Population, members: Members, choice: ModelConfig) -> Group:
         said = (repr(choice), whole.task.name, *whole.task.labels)
         if said not in models:  # a vocabulary is made from all corpora: embeddings that are averaged must mean the same words
             texts = partial(chain.from_iterable, map(vocabulary_texts, corpora))
@@ -140,22 +140,22 @@ def _gathered(parts: Sequence[tuple[str, Population, Members, ModelChoice]], ser
     return Federation(groups, group("server", first, Members(first.partition.clients, 0, len(first.partition)), server), seed)
 
 
-def _source(group: GroupChoice) -> str:
+def _source(group: GroupConfig) -> str:
     division = (group.partition.type, sorted((k, str(v)) for k, v in group.partition.options.items() if k != "clients"))
     return repr((group.data, group.task, division))
 
 
-def _population(same: Sequence[GroupChoice], seed: Seed, corpus_of: CorpusOf) -> Population:
+def _population(same: Sequence[GroupConfig], seed: Seed, corpus_of: CorpusOf) -> Population:
     one = same[0]
     corpus = corpus_of(one.data, seed, None if one.task.type == "auto" else one.task.type)
     counts = [group.clients for group in same]
     partition = one.partition
     if None not in counts:
-        partition = Choice(partition.type, {**partition.options, "clients": sum(n or 0 for n in counts)})
+        partition = ComponentConfig(partition.type, {**partition.options, "clients": sum(n or 0 for n in counts)})
     return _divided_over(corpus, one.task, partition, seed, one.data.public_share, one.data.dev_share)
 
 
-def _divided_over(corpus: Corpus, task: Choice, partition: Choice, seed: Seed, public: float, dev: float) -> Population:
+def _divided_over(corpus: Corpus, task: ComponentConfig, partition: ComponentConfig, seed: Seed, public: float, dev: float) -> Population:
     if len(corpus) == corpus.train:
         raise DataError(f"{corpus.name}: there are no test rows, so nothing could be judged; set data.test or data.test_share.")
     made = divided(partition, corpus, seed)
@@ -169,7 +169,7 @@ def _divided_over(corpus: Corpus, task: Choice, partition: Choice, seed: Seed, p
     return Population(corpus, build_task(task, corpus), with_public(made, public, seed.of("partition")) if public else made)
 
 
-def _names(groups: Sequence[GroupChoice], populations: Mapping[str, Population]) -> list[str]:
+def _names(groups: Sequence[GroupConfig], populations: Mapping[str, Population]) -> list[str]:
     """The group's own name, or its corpus's where corpora differ, else its model's; numbered where another has it too."""
     found: list[str] = []
     for group in groups:
@@ -180,7 +180,7 @@ def _names(groups: Sequence[GroupChoice], populations: Mapping[str, Population])
     return found
 
 
-def _counts(same: Sequence[GroupChoice], whole: Population) -> list[int]:
+def _counts(same: Sequence[GroupConfig], whole: Population) -> list[int]:
     """How many clients of a population each of its groups has; one group may take all that the others leave."""
     there, said = len(whole.partition), [group.clients for group in same]
     rest = there - sum(n or 0 for n in said)
@@ -193,7 +193,7 @@ def _counts(same: Sequence[GroupChoice], whole: Population) -> list[int]:
     return [rest if n is None else n for n in said]
 
 
-def build_task(choice: Choice, corpus: Corpus) -> Task:
+def build_task(choice: ComponentConfig, corpus: Corpus) -> Task:
     """The formulation that the recipe names, or the one the corpus is for."""
     name = corpus.task if choice.type == "auto" else choice.type
     maker = choose(TASKS, name, "task.type")
@@ -211,7 +211,7 @@ def vocabulary_texts(corpus: Corpus) -> Iterator[str]:
             yield value if isinstance(value, str) else " ".join(value)
 
 
-def build_algorithm(config: Config) -> Algorithm:
+def build_algorithm(config: RunConfig) -> Algorithm:
     """The algorithm with its own defaults, changed where the recipe says so."""
     name = config.algorithm.type
     maker = choose(ALGORITHMS, name, "algorithm.type")
@@ -224,7 +224,7 @@ def build_algorithm(config: Config) -> Algorithm:
     return fill(maker, config.algorithm.options, name, fixed)
 
 
-def solver_of(config: Config, parameter: inspect.Parameter) -> Solver:
+def solver_of(config: RunConfig, parameter: inspect.Parameter) -> Solver:
     default = parameter.default
     kept = dataclasses.asdict(default)
     given = dict(config.solver)
@@ -233,7 +233,7 @@ def solver_of(config: Config, parameter: inspect.Parameter) -> Solver:
     return fill(Solver, {**kept, **given}, "solver")
 
 
-def _server(config: Config, parameter: inspect.Parameter) -> Any:
+def _server(config: RunConfig, parameter: inspect.Parameter) -> Any:
     default: Any = parameter.default
     given = dict(config.server)
     name = given.pop("type", None)
@@ -242,7 +242,7 @@ def _server(config: Config, parameter: inspect.Parameter) -> Any:
     return fill(kind, {**kept, **given}, "server")
 
 
-def resolved(config: Config) -> Config:
+def resolved(config: RunConfig) -> RunConfig:
     """The same run with nothing left to an algorithm's own defaults."""
     algorithm: Any = build_algorithm(config)
     solver = {**dataclasses.asdict(algorithm.solver), "lr": algorithm.solver.rate}
@@ -256,7 +256,7 @@ def resolved(config: Config) -> Config:
     return dataclasses.replace(config, solver=solver, server=server, model=model)
 
 
-def build_channel(config: Config) -> Channel:
+def build_channel(config: RunConfig) -> Channel:
     """The codecs of both ways. Weights cannot bear all of them, and weights are what goes down."""
     up, down = (
         Chain(tuple(fill(choose(CODECS, c.type, "codec"), c.options, f"codec {c.type}") for c in choices))
@@ -274,14 +274,14 @@ def build_channel(config: Config) -> Channel:
     return Channel(up, down, Seed(config.seed).of("codec"))
 
 
-def build_secure(config: Config, algorithm: Algorithm) -> SecureSum | None:
+def build_secure(config: RunConfig, algorithm: Algorithm) -> SecureSum | None:
     """What stands in for the server's sums, if anything does; what it could not hide is refused here."""
     maker = choose(SECURE, config.secure.type, "secure.type")
     chain = build_channel(config).up
     secure: SecureSum | None = fill(maker, config.secure.options, "secure", {"codecs": chain})
     if secure is None:
         return None
-    loud = [name for name, reveals in offered(algorithm).items() if reveals == "each"]
+    loud = [name for name, reveals in all_client_methods(algorithm).items() if reveals == "each"]
     if loud:
         raise PrivacyError(
             f"{algorithm.name} reads single clients' replies ({', '.join(loud)}), and secure.type={config.secure.type} "
@@ -299,11 +299,11 @@ def build_secure(config: Config, algorithm: Algorithm) -> SecureSum | None:
     return secure
 
 
-def build_privacy(config: Config, algorithm: Algorithm) -> Private | None:
+def build_privacy(config: RunConfig, algorithm: Algorithm) -> PrivateSum | None:
     """The noise that stands between clients and the server, if there is to be any."""
     maker = choose(PRIVACY, config.privacy.type, "privacy.type")
-    private: Private | None = fill(maker, config.privacy.options, "privacy")
-    if private is not None and (loud := [name for name, reveals in offered(algorithm).items() if reveals == "each"]):
+    private: PrivateSum | None = fill(maker, config.privacy.options, "privacy")
+    if private is not None and (loud := [name for name, reveals in all_client_methods(algorithm).items() if reveals == "each"]):
         raise PrivacyError(
             f"{algorithm.name} reads single clients' replies ({', '.join(loud)}), and privacy.type={config.privacy.type} "
             "adds noise to sums; choose another algorithm, or privacy.type=none."
@@ -318,23 +318,23 @@ def build_privacy(config: Config, algorithm: Algorithm) -> Private | None:
     return private
 
 
-def build_bench(configs: Sequence[Config], federations: list[Federation], scratch: Scratch) -> Bench:
+def build_executor(configs: Sequence[RunConfig], federations: list[Federation], scratch: PrefixCache) -> Executor:
     """Where the clients' jobs of a run and its baselines are done: one process a core on CPU, this process on a GPU; with
     Ray its actors."""
     config = configs[0]
     choose(TRANSPORTS, config.transport.type, "transport.type")
     if config.transport.type == "ray":
-        from motet.experiment.deploy.ray_executor import RayOptions, ray_bench
+        from motet.experiment.deploy.ray_executor import RayOptions, ray_executor
 
-        here = make_bench(device_of(config.device), InProcessOptions(0), federations, scratch)
-        return ray_bench(fill(RayOptions, config.transport.options, "transport"), here, configs)
+        here = make_executor(device_of(config.device), InProcessOptions(0), federations, scratch)
+        return ray_executor(fill(RayOptions, config.transport.options, "transport"), here, configs)
     if config.transport.type != "in_process":  # clients train elsewhere; processes may not be forked beside a network's threads
-        return make_bench(device_of(config.device), InProcessOptions(0), federations, scratch)
+        return make_executor(device_of(config.device), InProcessOptions(0), federations, scratch)
     options = fill(InProcessOptions, config.transport.options, "transport")
-    return make_bench(device_of(config.device), options, federations, scratch)
+    return make_executor(device_of(config.device), options, federations, scratch)
 
 
-def make_bench(device: torch.device, options: InProcessOptions, federations: list[Federation], scratch: Scratch) -> Bench:
+def make_executor(device: torch.device, options: InProcessOptions, federations: list[Federation], scratch: PrefixCache) -> Executor:
     readings = [reading for federation in federations for reading in federation.readings]
     for model, features in readings:
         if device.type == "cpu":
@@ -342,12 +342,12 @@ def make_bench(device: torch.device, options: InProcessOptions, federations: lis
         else:
             model.move(device)
     if device.type != "cpu":
-        return Together(device, options.width, options.precision != "float32", options.record)
+        return PackedExecutor(device, options.width, options.precision != "float32", options.record)
     count = default_count() if options.workers is None else options.workers
     if count == 0:
-        return Alone(device, scratch)
+        return SerialExecutor(device, scratch)
     models, read = {m.key: m for m, _ in readings}, {f.key: f for _, f in readings}
-    return Workers(count, models, read, scratch)
+    return ProcessExecutor(count, models, read, scratch)
 
 
 def device_of(name: str) -> torch.device:

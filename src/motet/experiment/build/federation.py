@@ -10,13 +10,13 @@ from typing import Any
 import numpy as np
 
 from motet.core.errors import ConfigError
-from motet.core.params import common
-from motet.core.program import Start
+from motet.core.params import common_params
+from motet.core.program import InitialModels
 from motet.core.rng import Seed
 from motet.core.script import ClientId
 from motet.core.work import Work
 from motet.datasets.corpus import Corpus
-from motet.learning.context import Context, Site
+from motet.learning.context import Context, Participant
 from motet.learning.data.features import Examples, Features, Ragged
 from motet.learning.modules.model import Model
 from motet.partitions.partition import Named, Numbered, Partition, Shares
@@ -107,17 +107,17 @@ class Group:
         sizes: np.ndarray = self.partition.train.sizes[self.members.first : self.members.last]
         return sizes
 
-    def site(self, place: int, round: int = 0) -> Site:
+    def site(self, place: int, round: int = 0) -> Participant:
         """Who a client is in a round; what it has may change with the rounds."""
         phase = self.partition.phase(round)
         own = {side: Examples(self.features, s.at(place, phase)) for side, s in (("train", self.train), ("test", self.test))}
-        return Site(self.task, self.model, {**own, **self.everywhere}, len(self.partition.train.at(place, phase)))
+        return Participant(self.task, self.model, {**own, **self.everywhere}, len(self.partition.train.at(place, phase)))
 
     @cached_property
-    def union(self) -> Site:
+    def union(self) -> Participant:
         """All of the corpus in one place: the server of a simulation, for comparison."""
         union = Examples(self.features, np.sort(self.train.rows))
-        return Site(self.task, self.model, {"train": union, "union": union, **self.everywhere}, len(self.partition.train.rows))
+        return Participant(self.task, self.model, {"train": union, "union": union, **self.everywhere}, len(self.partition.train.rows))
 
 
 @dataclass(frozen=True)
@@ -175,7 +175,7 @@ class Federation:
     def group_of(self, client: ClientId) -> Group:
         return self._found(client)[0]
 
-    def site(self, client: ClientId, round: int = 0) -> Site:
+    def site(self, client: ClientId, round: int = 0) -> Participant:
         group, place = self._found(client)
         return group.site(place, round)
 
@@ -188,15 +188,15 @@ class Federation:
         raise ConfigError(f"there is no client '{client}'; there are {len(self.clients)}, {first} to {last}.")
 
     @cached_property
-    def server_site(self) -> Site:
+    def server_site(self) -> Participant:
         whole = self.server.union
         if len({id(group.corpus) for group in self.groups}) == 1:
             return whole
-        return Site(whole.task, whole.model, self.server.everywhere, 0)  # no model can be trained on all tasks at once
+        return Participant(whole.task, whole.model, self.server.everywhere, 0)  # no model can be trained on all tasks at once
 
-    def start(self) -> Start:
+    def start(self) -> InitialModels:
         everybody = [group.model.fresh for group in self.groups]
-        return Start(common([self.model.fresh, *everybody]), self.clients, server=self.model.fresh)
+        return InitialModels(common_params([self.model.fresh, *everybody]), self.clients, server=self.model.fresh)
 
     def context(
         self,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.experiment.recipe.run_config import Choice
+from motet.experiment.recipe.run_config import ComponentConfig
 from motet.experiment.recipe.config_parsing import choose, coerced, fill, options_of, readied
 from motet.partitions import PARTITIONS, Partition
 from motet.partitions.local_test import merged, with_local_tests
@@ -25,7 +25,7 @@ class Strategy(NamedTuple):
     whole: bool
 
 
-def strategy_of(choice: Choice) -> Strategy:
+def strategy_of(choice: ComponentConfig) -> Strategy:
     """What cannot be meant is refused."""
     maker = choose(PARTITIONS, choice.type, "partition.type")
     given = dict(choice.options)
@@ -42,7 +42,7 @@ def strategy_of(choice: Choice) -> Strategy:
     return Strategy(maker, wanted, share, whole)
 
 
-def divided(choice: Choice, corpus: Corpus, seed: Seed) -> Partition:
+def divided(choice: ComponentConfig, corpus: Corpus, seed: Seed) -> Partition:
     """As the strategy says.
 
     Two options go with every strategy: `local_test`, a share of each client's rows for tests of its own, and `merge`, which

@@ -6,20 +6,20 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, Protocol
 
 from motet.codecs.chain import Channel
-from motet.core.errors import ConfigError, meant
-from motet.core.program import Algorithm, Roster, Start
+from motet.core.errors import ConfigError, did_you_mean
+from motet.core.program import Algorithm, ClientList, InitialModels
 from motet.core.rng import Seed
-from motet.core.script import ClientId, parts_of
+from motet.core.script import ClientId, subprograms
 from motet.experiment.build.builders import build_algorithm, build_channel, build_privacy, build_secure
-from motet.experiment.recipe.run_config import Checkpointing, CohortChoice, Config, Evaluation
-from motet.learning.evaluation import Evaluate
+from motet.experiment.recipe.run_config import CheckpointConfig, CohortConfig, RunConfig, EvaluationConfig
+from motet.learning.evaluation import Evaluator
 from motet.transport.client_runtime import ContextOf
 from motet.transport.emulated_network import Network
-from motet.transport.wait_policy import Patience
+from motet.transport.wait_policy import WaitPolicy
 
 if TYPE_CHECKING:
-    from motet.privacy.accountant import Ledger
-    from motet.privacy.dp_sum import Private
+    from motet.privacy.accountant import PrivacyAccountant
+    from motet.privacy.dp_sum import PrivateSum
     from motet.secure.protocol import SecureSum
 
 
@@ -27,7 +27,7 @@ class Participants(Protocol):
     """Who takes part, with what: a corpus over clients (`Federation`), or somebody's own trainer (`OwnFederation`)."""
 
     @property
-    def clients(self) -> Roster: ...
+    def clients(self) -> ClientList: ...
     @property
     def seed(self) -> Seed: ...
     @property
@@ -35,7 +35,7 @@ class Participants(Protocol):
     @property
     def context(self) -> ContextOf: ...
     def group_of(self, client: ClientId) -> Alike: ...
-    def start(self) -> Start: ...
+    def start(self) -> InitialModels: ...
     def server_context(self, round: int) -> Any: ...
 
 
@@ -56,22 +56,22 @@ class Judged(Protocol):
 
 
 @dataclass(frozen=True, eq=False)
-class Plan:
+class RunPlan:
     """Everything a run needs, put together; `check` says whether it fits."""
 
     federation: Participants
     algorithm: Algorithm
     rounds: int
-    cohort: CohortChoice = CohortChoice()
-    evaluation: Evaluation = Evaluation()
-    patience: Patience = Patience()
+    cohort: CohortConfig = CohortConfig()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    patience: WaitPolicy = WaitPolicy()
     channel: Channel = Channel()
-    checkpoint: Checkpointing = Checkpointing()
+    checkpoint: CheckpointConfig = CheckpointConfig()
     name: str = ""
     digest: str = ""
     network: Network | None = None
     secure: SecureSum | None = None  # what stands in for sums
-    private: Private | None = None
+    private: PrivateSum | None = None
 
     def __post_init__(self) -> None:
         """The noise goes inside the secure sum's integers here, so that no plan can count ε and forget the noise; how much each
@@ -90,7 +90,7 @@ class Plan:
         if self.chooses not in self.federation.task.measures:
             raise ConfigError(
                 f"evaluation.choose is '{self.chooses}'; this task has {', '.join(self.federation.task.measures)}."
-                f"{meant(self.chooses, self.federation.task.measures)}"
+                f"{did_you_mean(self.chooses, self.federation.task.measures)}"
             )
         if self.secure:
             asked = min(self.cohort.size or there, there)
@@ -107,42 +107,42 @@ class Plan:
         """Through which programs alone a client may be asked for the work of another."""
         secure = frozenset({self.secure.name} if self.secure else ())
         private = frozenset({self.private.name} if self.private else ())
-        return {**{p.name: secure | private for p in parts_of(self.algorithm)}, "evaluate": secure, "private": secure}
+        return {**{p.name: secure | private for p in subprograms(self.algorithm)}, "evaluate": secure, "private": secure}
 
     @property
     def programs(self) -> list[Any]:
         """All that a client offers in this run."""
         veils = [veil for veil in (self.secure, self.private) if veil is not None]
-        return [self.algorithm, Evaluate(self.algorithm), *veils]
+        return [self.algorithm, Evaluator(self.algorithm), *veils]
 
 
-def plan_of(config: Config, federation: Participants) -> Plan:
+def plan_of(config: RunConfig, federation: Participants) -> RunPlan:
     """For those who run it: checked against everybody who takes part."""
     plan = part_of(config, federation)
     plan.check()
     return plan
 
 
-def part_of(config: Config, federation: Participants) -> Plan:
+def part_of(config: RunConfig, federation: Participants) -> RunPlan:
     """For those who take part in what others run, and may know of nobody else."""
     algorithm = build_algorithm(config)
     secure, private = build_secure(config, algorithm), build_privacy(config, algorithm)
-    return Plan(
+    return RunPlan(
         federation, algorithm, config.rounds, config.cohort, config.evaluation, config.patience,
         build_channel(config), config.checkpoint, config.recipe, config.digest, config.network, secure, private,
     )  # fmt: skip
 
 
-def ledger_of(plan: Plan, apart: bool = False) -> Ledger | None:
+def ledger_of(plan: RunPlan, apart: bool = False) -> PrivacyAccountant | None:
     """What counts the privacy spent, if there is noise to spend it under. Clients who are `apart` are told the run's seed, so
     that cohorts drawn from it are no secret."""
     if plan.private is None:
         return None
-    from motet.privacy.accountant import Ledger
+    from motet.privacy.accountant import PrivacyAccountant
 
     clients = len(plan.federation.clients)
     secret = plan.cohort.sampler == "seeded" and not apart
-    ledger = Ledger(plan.private, clients, min(plan.cohort.size or clients, clients), secret)
+    ledger = PrivacyAccountant(plan.private, clients, min(plan.cohort.size or clients, clients), secret)
     cost, budget = ledger.epsilon(("anybody",)), plan.private.budget
     if budget is not None and cost > budget:
         raise ConfigError(

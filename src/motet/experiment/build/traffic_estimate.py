@@ -14,7 +14,7 @@ from motet.codecs.chain import Channel
 from motet.core.layers import Layers
 from motet.core.params import Layout, Params
 from motet.core.weighted import Weighted
-from motet.experiment.build.run_plan import Plan
+from motet.experiment.build.run_plan import RunPlan
 from motet.optim import Adam, Yogi
 from motet.wire import measure
 
@@ -34,7 +34,7 @@ class Moved(NamedTuple):
     down: int
 
 
-def moved_in_a_round(plan: Plan) -> Moved:
+def moved_in_a_round(plan: RunPlan) -> Moved:
     """An estimate before anything has travelled: of letters as long as the true ones will be."""
     federation, channel = plan.federation, plan.channel
     letters = getattr(plan.algorithm, "letters", None)

@@ -34,13 +34,19 @@ def compared(first: Path, second: Path) -> Compared:
 def _ended(folder: Path) -> dict[str, float]:
     """The numbers with which a run ended."""
     summary = _summary(folder)
-    found: dict[str, float] = {name: value for name, value in summary["final"].items() if isinstance(value, int | float)}
+    found: dict[str, float] = {
+        name: value for name, value in summary["final"].items() if isinstance(value, int | float)
+    }
     found |= {f"best {summary['headline']}": summary["best"][summary["headline"]]} if summary["best"] else {}
     if summary["headline"] in (summary.get("dev_best") or {}).get("test", {}):
         found[f"{summary['headline']} of the best round on dev"] = summary["dev_best"]["test"][summary["headline"]]
     found |= {f"clients' own, {name.replace('_', ' ')}": value for name, value in summary["clients_final"].items()}
     moved = summary["bytes"]
-    return found | {"MB up": moved["payload_up"] / 1e6, "MB down": moved["payload_down"] / 1e6, "seconds": summary["seconds"]}
+    return found | {
+        "MB up": moved["payload_up"] / 1e6,
+        "MB down": moved["payload_down"] / 1e6,
+        "seconds": summary["seconds"],
+    }
 
 
 def _summary(folder: Path) -> dict[str, Any]:
@@ -54,15 +60,15 @@ def _verdict(first: Path, second: Path) -> str:
     """Item by item, where both were judged on the same items."""
     headlines, keys = zip(*((s["headline"], s.get("items")) for s in map(_summary, (first, second))), strict=True)
     if headlines[0] != headlines[1] or keys[0] != keys[1] or keys[0] is None:
-        return (
-            "They were judged on different test items or by different metrics, so the numbers cannot be compared item by item."
-        )
+        return "They were judged on different test items or by different metrics, so the numbers cannot be compared item by item."
     items = [read_items(folder) for folder in (first, second)]
     lengths = [{owner: len(rows) for owner, rows in found.items() if len(rows)} for found in items]
     shared = [owner for owner, length in lengths[0].items() if lengths[1].get(owner) == length]
     whole = [""] if "" in shared else shared
     if not whole:
-        return "No scores of single test items are kept for both (set evaluation.items=true for clients' own test sets)."
+        return (
+            "No scores of single test items are kept for both (set evaluation.items=true for clients' own test sets)."
+        )
     strata = np.concatenate([np.full(len(items[0][owner]), i) for i, owner in enumerate(whole)])
     statistic = _statistic(headlines[0], [found[owner] for found in items for owner in whole])
     columns = slice(1, None) if statistic else slice(0, 1)

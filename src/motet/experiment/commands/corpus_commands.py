@@ -15,7 +15,7 @@ from motet.datasets.corpus import Corpus
 from motet.datasets.corpus_readers import READERS
 from motet.datasets.fednlp_data_file import write_fednlp
 from motet.datasets.hdf5_store import write_store
-from motet.datasets.load_corpus import DATASETS, DataChoice, load_corpus
+from motet.datasets.load_corpus import DATASETS, DataConfig, load_corpus
 from motet.experiment.recipe.config_parsing import choose, fill
 from motet.experiment.recipe.recipe_files import changes
 
@@ -34,7 +34,7 @@ def build_store(name: str, source: Path | None, to: Path, layout: str, settings:
     where = {"name": name} if known or not Path(name).exists() else {"path": name}
     if source is not None:
         where["path"] = str(source)
-    choice = fill(DataChoice, {**given.get("data", {}), **where}, "data")
+    choice = fill(DataConfig, {**given.get("data", {}), **where}, "data")
     corpus = load_corpus(choice, Seed(0), given.get("task", {}).get("type"))
     to.parent.mkdir(parents=True, exist_ok=True)
     write(corpus, to)
@@ -43,7 +43,7 @@ def build_store(name: str, source: Path | None, to: Path, layout: str, settings:
 
 
 def described_corpus(path: Path) -> str:
-    corpus = load_corpus(DataChoice(path=str(path)), Seed(0))
+    corpus = load_corpus(DataConfig(path=str(path)), Seed(0))
     lines = [f"{corpus.name} ({corpus.source})", f"task     {corpus.task}"]
     lines.append(f"rows     {corpus.train:,} to train, {len(corpus) - corpus.train:,} to test")
     lines += [f"{name:8} {_column(corpus, name)}" for name in corpus.columns]
@@ -63,9 +63,7 @@ def _column(corpus: Corpus, name: str) -> str:
             most = ", ".join(f"{v} {n:,}" for v, n in counts.most_common(6))
             return f"{len(counts):,} different: {most}{', …' if len(counts) > 6 else ''}"
         lengths = np.array([len(v) for v in values])
-        return (
-            f"text, {lengths.mean():.0f} characters on average, {lengths.max():,} at most, {int((lengths == 0).sum()):,} empty"
-        )
+        return f"text, {lengths.mean():.0f} characters on average, {lengths.max():,} at most, {int((lengths == 0).sum()):,} empty"
     if isinstance(first, list):
         sizes = np.array([len(v) for v in values])
         return f"lists of {sizes.mean():.1f} on average, {sizes.max():,} at most"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from motet.core.errors import RunError
-from motet.core.layers import described
+from motet.core.layers import describe_roles
 from motet.core.rng import Seed
 from motet.experiment.build.builders import device_of
 from motet.experiment.build.federation import Federation, Group
@@ -17,10 +17,10 @@ from motet.experiment.build.traffic_estimate import moved_in_a_round
 from motet.experiment.commands.partition_commands import facts_of
 from motet.experiment.commands.run_folder import sound_plan
 from motet.experiment.loop.peak_memory import PeakMemory
-from motet.experiment.recipe.run_config import Config, GroupChoice
+from motet.experiment.recipe.run_config import GroupConfig, RunConfig
 from motet.learning.executors.process_executor import default_count
-from motet.learning.executors.serial_executor import Alone, Scratch, one_thread
-from motet.learning.jobs import Fit, Fitted
+from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor, one_thread
+from motet.learning.jobs import Fit, FitResult
 from motet.learning.solver import Solver
 from motet.tasks.classification import Classification
 
@@ -33,18 +33,18 @@ class Rehearsal:
     warnings: list[str]
 
 
-def rehearse(config: Config, federation: Federation) -> Rehearsal:
+def rehearse(config: RunConfig, federation: Federation) -> Rehearsal:
     plan = sound_plan(config, federation)
     solver: Solver = plan.algorithm.solver  # type: ignore[attr-defined]
     sizes = np.concatenate([group.sizes for group in federation.groups])
     cohort = min(config.cohort.size or len(sizes), len(sizes))
     device = device_of(config.device)
-    scratch = Scratch()
+    scratch = PrefixCache()
     try:
         for model, features in federation.readings if device.type == "cpu" else ():
             scratch.prepare(model, features)
         with PeakMemory(every=0.05) as memory, one_thread():
-            tried = [few_steps(group, Alone(device, scratch), solver) for group in federation.groups]
+            tried = [few_steps(group, SerialExecutor(device, scratch), solver) for group in federation.groups]
             peak = memory.look()
     finally:
         scratch.close()
@@ -62,10 +62,12 @@ def rehearse(config: Config, federation: Federation) -> Rehearsal:
         "memory": f"about {(peak + (at_once - 1) * _one_pack(largest)) / 1e9:.1f} GB",
         "time": f"about {seconds:.0f} s of training for {config.rounds} rounds",
     }
-    return Rehearsal(facts, [w for g, c in zip(federation.groups, config.everybody, strict=True) for w in _warnings(g, c)])
+    return Rehearsal(
+        facts, [w for g, c in zip(federation.groups, config.everybody, strict=True) for w in _warnings(g, c)]
+    )
 
 
-def _told(config: Config, federation: Federation) -> dict[str, str]:
+def _told(config: RunConfig, federation: Federation) -> dict[str, str]:
     """Task, data and model of the federation or, where it has several groups, of each."""
     groups = list(zip(federation.groups, config.everybody, strict=True))
     if len(groups) == 1:
@@ -73,11 +75,11 @@ def _told(config: Config, federation: Federation) -> dict[str, str]:
     facts = {f"{group.name}: {n}": fact for group, choice in groups for n, fact in _facts(group, choice).items()}
     shared = federation.start().shared.layout
     facts["server: model"] = _model(federation.server, config.model.name)
-    facts["in common"] = f"{shared.size:,} parameters of all models: {described(shared.parts)}"
+    facts["in common"] = f"{shared.size:,} parameters of all models: {describe_roles(shared.parts)}"
     return facts
 
 
-def _facts(group: Group, choice: GroupChoice) -> dict[str, str]:
+def _facts(group: Group, choice: GroupConfig) -> dict[str, str]:
     task, corpus, lengths = group.task, group.corpus, group.features.lengths
     labels = f", {len(task.labels)} labels: {', '.join(task.labels[:8])}" if task.labels else ""
     return {
@@ -99,16 +101,18 @@ def _unevenness(group: Group) -> str:
     return ", ".join(f"{name.replace('_', ' ')} {value:.2f}" for name, value in said.items())
 
 
-def few_steps(group: Group, bench: Alone, solver: Solver, steps: int = 3) -> tuple[float, float]:
+def few_steps(group: Group, executor: SerialExecutor, solver: Solver, steps: int = 3) -> tuple[float, float]:
     """Forward and backward on the largest client's texts; the loss of the first batch, and seconds a step."""
     site = group.site(group.members.first + int(np.argmax(group.sizes)))
     short = replace(solver, steps=steps, pull=0.0)
     job = Fit(site.model, site.model.fresh, site.split("train"), site.task.objective, short, Seed(0).number())
-    bench.run(replace(job, solver=replace(short, steps=1)))  # the first pass allocates, and fills the prefix
+    executor.run(replace(job, solver=replace(short, steps=1)))  # the first pass allocates, and fills the prefix
     began = time.perf_counter()
-    fitted: Fitted = bench.run(job)
+    fitted: FitResult = executor.run(job)
     if not fitted.losses.isfinite().all():
-        raise RunError(f"the first losses are {fitted.losses.tolist()}; expected finite numbers. Check the data and the model.")
+        raise RunError(
+            f"the first losses are {fitted.losses.tolist()}; expected finite numbers. Check the data and the model."
+        )
     return float(fitted.losses[0]), (time.perf_counter() - began) / steps
 
 
@@ -121,7 +125,7 @@ def _one_pack(parameters: int) -> int:
     return 4 * parameters * 5  # weights, gradient, two moments, the answer
 
 
-def _warnings(group: Group, choice: GroupChoice) -> list[str]:
+def _warnings(group: Group, choice: GroupConfig) -> list[str]:
     found = []
     empty = int((group.sizes == 0).sum())
     if empty:
@@ -132,5 +136,7 @@ def _warnings(group: Group, choice: GroupChoice) -> list[str]:
     if isinstance(group.task, Classification):
         counts = np.bincount(group.task.label_ids(group.corpus)[: group.corpus.train])
         if counts.max() > 10 * max(1, counts.min()):
-            found.append(f"labels are uneven: the rarest has {counts.min()} training examples, the commonest {counts.max()}.")
+            found.append(
+                f"labels are uneven: the rarest has {counts.min()} training examples, the commonest {counts.max()}."
+            )
     return found

@@ -6,13 +6,13 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from motet.core.errors import ConfigError, meant
+from motet.core.errors import ConfigError, did_you_mean
 
 
 def catalogue(what: str) -> dict[str, str]:
     """Names and one sentence each."""
     if what not in TABLES:
-        raise ConfigError(f"list: there is no '{what}'; there is {', '.join(TABLES)}.{meant(what, TABLES)}")
+        raise ConfigError(f"list: there is no '{what}'; there is {', '.join(TABLES)}.{did_you_mean(what, TABLES)}")
     return {name: _said(entry) for name, entry in TABLES[what]().items()}
 
 
@@ -45,7 +45,9 @@ def _datasets() -> Mapping[str, Any]:
 def _models() -> Mapping[str, Any]:
     from motet.models.load_model import MODELS, Packaged
 
-    said = {n: f"weights that the package {m.install} carries" if isinstance(m, Packaged) else m for n, m in MODELS.items()}
+    said = {
+        n: f"weights that the package {m.install} carries" if isinstance(m, Packaged) else m for n, m in MODELS.items()
+    }
     return {
         **said,
         "<directory>": "any Hugging Face model directory",

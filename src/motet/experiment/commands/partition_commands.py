@@ -11,11 +11,11 @@ from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
 from motet.datasets.corpus_readers import READERS
-from motet.datasets.load_corpus import DATASETS, DataChoice, load_corpus
+from motet.datasets.load_corpus import DATASETS, DataConfig, load_corpus
 from motet.experiment.build.partition_builder import divided
 from motet.experiment.recipe.config_parsing import choose, fill
 from motet.experiment.recipe.recipe_files import changes
-from motet.experiment.recipe.run_config import Choice
+from motet.experiment.recipe.run_config import ComponentConfig
 from motet.partitions import Partition
 from motet.partitions.fednlp_partition_file import holds_partitions, read_fednlp_partition, write_fednlp_partition
 from motet.partitions.measures import Measures, measured
@@ -41,7 +41,9 @@ class Source:
     def of(corpus: str, path: Path | None, settings: Sequence[str], seed: int) -> Source:
         given = changes(settings)
         if odd := next((section for section in given if section not in SECTIONS), None):
-            raise ConfigError(f"'{odd}' has no part in dividing a corpus; {', '.join(f'{s}.…' for s in SECTIONS)} have.")
+            raise ConfigError(
+                f"'{odd}' has no part in dividing a corpus; {', '.join(f'{s}.…' for s in SECTIONS)} have."
+            )
         return Source(corpus, path, given, seed)
 
     @property
@@ -58,10 +60,10 @@ class Source:
 
 
 def corpus_at(where: Mapping[str, Any]) -> Corpus:
-    return load_corpus(fill(DataChoice, where["data"], "data"), Seed(int(where["seed"])), where.get("task"))
+    return load_corpus(fill(DataConfig, where["data"], "data"), Seed(int(where["seed"])), where.get("task"))
 
 
-def make_partition(source: Source, choice: Choice, to: Path | None, layout: str) -> tuple[Path, str]:
+def make_partition(source: Source, choice: ComponentConfig, to: Path | None, layout: str) -> tuple[Path, str]:
     """Divide a corpus as a run with the same seed would, and keep it in a file; where, and what it is in a sentence."""
     choose(dict.fromkeys(LAYOUTS), layout, "--layout")
     corpus = source.load()
@@ -90,7 +92,9 @@ def opened_partition(path: Path, name: str | None, source: Source | None) -> tup
     """A partition file and the corpus it divides, which is where the file says or where the person does."""
     if holds_partitions(path):
         if source is None:
-            raise ConfigError(f"'{path}' is FedNLP's and does not say which corpus it divides; add --corpus (its data file).")
+            raise ConfigError(
+                f"'{path}' is FedNLP's and does not say which corpus it divides; add --corpus (its data file)."
+            )
         corpus = source.load()
         return read_fednlp_partition(path, name, corpus), corpus
     made, of = read_partition(path)

@@ -14,7 +14,7 @@ from motet.datasets.corpus import Corpus
 from motet.experiment.build.partition_builder import divided
 from motet.experiment.commands.partition_report import DISTANCE, SHARE, plane, ratios_and_distances
 from motet.experiment.recipe.config_parsing import choose
-from motet.experiment.recipe.run_config import Choice
+from motet.experiment.recipe.run_config import ComponentConfig
 from motet.partitions import natural, quantity
 from motet.partitions.measures import mean_distance
 from motet.partitions.traits import Trait
@@ -84,7 +84,7 @@ def domains(corpus: Corpus, seed: Seed, clients: int, to: Path) -> str:
 def _shifts(corpus: Corpus, seed: Seed, clients: int) -> Iterator[tuple[float, np.ndarray, np.ndarray, Trait]]:
     trait = trait_of(corpus, "label", seed)
     for alpha in ALPHAS:
-        made = divided(Choice("label", {"clients": clients, "alpha": alpha}), corpus, seed)
+        made = divided(ComponentConfig("label", {"clients": clients, "alpha": alpha}), corpus, seed)
         ratios, matrix, _ = ratios_and_distances(made, trait)
         yield alpha, ratios, matrix, trait
 

@@ -123,7 +123,9 @@ def _in_time(partition: Partition, kinds: Trait, folder: Path) -> Picture:
     pieces = [(k, p) for k in some for p in range(phases)]
     counts = [np.bincount(kinds.codes[partition.train.at(k, p)], minlength=len(kinds.names)) for k, p in pieces]
     rows = [f"{partition.clients[k]}, phase {p + 1}" for k, p in pieces]
-    painted = partial(draw.labels, ratios=ratios_of(np.stack(counts)), names=[str(n) for n in kinds.names], clients=rows)
+    painted = partial(
+        draw.labels, ratios=ratios_of(np.stack(counts)), names=[str(n) for n in kinds.names], clients=rows
+    )
     draw.draw(folder / "phases.png", painted, SHARE, height=5.2)
     says = (
         f"How {len(some)} of {len(partition):,} clients change: a row a phase of {partition.every} rounds, the earliest first, "
@@ -136,7 +138,9 @@ def _sizes(partition: Partition, folder: Path) -> Picture:
     sizes = partition.train.sizes
     few = len(sizes) <= draw.FEW
     painted = (
-        partial(draw.bars, values=sizes, names=list(partition.clients)) if few else partial(draw.sizes, groups={"": sizes})
+        partial(draw.bars, values=sizes, names=list(partition.clients))
+        if few
+        else partial(draw.sizes, groups={"": sizes})
     )
     draw.draw(folder / "sizes.png", painted, height=3.6)
     says = (
@@ -156,7 +160,9 @@ def _texts(partition: Partition, corpus: Corpus, folder: Path) -> Picture | None
         return None
     draw.draw(folder / "texts.png", painted, width=6.4)
     few = (
-        "" if len(shown) == len(able) else f" The {len(shown)} largest of {len(able):,} clients are coloured, the others grey."
+        ""
+        if len(shown) == len(able)
+        else f" The {len(shown)} largest of {len(able):,} clients are coloured, the others grey."
     )
     says = (
         "Texts by their words: TF-IDF, laid out along its two principal components. Texts near each other use the same words; "
@@ -165,7 +171,9 @@ def _texts(partition: Partition, corpus: Corpus, folder: Path) -> Picture | None
     return Picture("Texts of clients", folder / "texts.png", says)
 
 
-def plane(partition: Partition, corpus: Corpus, shown: np.ndarray, title: str = "") -> Callable[[draw.Axes], None] | None:
+def plane(
+    partition: Partition, corpus: Corpus, shown: np.ndarray, title: str = ""
+) -> Callable[[draw.Axes], None] | None:
     """A sample of texts, as many of each client shown, on two principal components of TF-IDF."""
     from sklearn.decomposition import PCA
 
@@ -184,6 +192,8 @@ def plane(partition: Partition, corpus: Corpus, shown: np.ndarray, title: str = 
         return None
     if min(counts.shape) < 3:
         return None
-    points = PCA(2, svd_solver="randomized", random_state=SEED.of("pca").number() % 2**32).fit_transform(counts.toarray())
+    points = PCA(2, svd_solver="randomized", random_state=SEED.of("pca").number() % 2**32).fit_transform(
+        counts.toarray()
+    )
     names = [partition.clients[int(k)] for k in shown]
     return partial(draw.scatter, points=points, groups=owner, names=names, title=title)

@@ -16,16 +16,16 @@ from motet.core.errors import ConfigError
 from motet.core.params import Params
 from motet.core.work import Job
 from motet.experiment.build.builders import build_federation, device_of
-from motet.experiment.build.run_plan import Plan, plan_of
+from motet.experiment.build.run_plan import RunPlan, plan_of
 from motet.experiment.commands.run_folder import load_config
 from motet.experiment.loop.checkpoint import load_checkpoint
 from motet.experiment.loop.client_sampling import pick
 from motet.experiment.loop.run_loop import Running
 from motet.learning.context import Context
-from motet.learning.executors.serial_executor import Alone
-from motet.learning.jobs import Fitted
+from motet.learning.executors.serial_executor import SerialExecutor
+from motet.learning.jobs import FitResult
 from motet.learning.solver import Solver
-from motet.report.progress import Silent
+from motet.report.progress import SilentProgress
 
 
 @dataclass(frozen=True)
@@ -35,7 +35,7 @@ class Heard:
     client: str
     examples: int
     solver: Solver
-    fitted: Fitted
+    fitted: FitResult
     update: Params
 
 
@@ -49,7 +49,7 @@ class Overheard:
     def __getattr__(self, name: str) -> Any:
         return getattr(self.context, name)
 
-    def fit(self, start: Params, solver: Solver, **more: Any) -> Generator[Job, Any, Fitted]:
+    def fit(self, start: Params, solver: Solver, **more: Any) -> Generator[Job, Any, FitResult]:
         fitted = yield from self.context.fit(start, solver, **more)
         on = more.get("on") or self.context.site.split("train")
         self.heard.append(Heard(self.context.client, len(on), solver, fitted, fitted.params - start))
@@ -89,18 +89,20 @@ def replayed(folder: Path, round: int, client: str) -> Iterator[str]:
     yield from _told(listening.heard, client)
 
 
-def _begun(plan: Plan, folder: Path, round: int, scratch: Path, device: torch.device) -> Running:
+def _begun(plan: RunPlan, folder: Path, round: int, scratch: Path, device: torch.device) -> Running:
     """From the checkpoint if it is of before that round, else from the beginning; the run's own folder is not touched."""
     plan = replace(
-        plan, evaluation=replace(plan.evaluation, every=plan.rounds + 1), checkpoint=replace(plan.checkpoint, last=False)
+        plan,
+        evaluation=replace(plan.evaluation, every=plan.rounds + 1),
+        checkpoint=replace(plan.checkpoint, last=False),
     )
     found = load_checkpoint(folder / "checkpoint", plan.digest)
     if found is not None and found.rounds < round:
         shutil.copytree(folder / "checkpoint", scratch / "checkpoint")
-        running = Running(plan, Alone(device), scratch, Silent())
+        running = Running(plan, SerialExecutor(device), scratch, SilentProgress())
         running.resume()
         return running
-    return Running(plan, Alone(device), None, Silent())
+    return Running(plan, SerialExecutor(device), None, SilentProgress())
 
 
 def _told(heard: list[Heard], client: str) -> Iterator[str]:

@@ -48,12 +48,16 @@ def story_of(folder: Path, method: str | None = None, setting: str = "") -> Stor
         "folder": str(folder),
         "finished": bool(summary),
         "headline": headline,
-        "summary": {k: summary.get(k) for k in ("task", "dataset", "model", "clients", "rounds", "seconds", "bytes", "lost")},
+        "summary": {
+            k: summary.get(k) for k in ("task", "dataset", "model", "clients", "rounds", "seconds", "bytes", "lost")
+        },
         "final": summary.get("final") or {},
         "dev_best": summary.get("dev_best"),
         "spread": summary.get("clients_final") or {},
         "curves": _curves(rows),
-        "own": {r["who"]: r["value"] for r in rows if r["split"] == "test" and r["name"] == headline and of_one_client(r)},
+        "own": {
+            r["who"]: r["value"] for r in rows if r["split"] == "test" and r["name"] == headline and of_one_client(r)
+        },
         "notes": _notes(rows),
         "partition": _read(folder / "partition.json"),
         "config": yaml.safe_dump(plain, sort_keys=False, allow_unicode=True),

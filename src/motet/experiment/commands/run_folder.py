@@ -13,10 +13,10 @@ import yaml
 
 from motet.algorithms.fedavg import FedAvg
 from motet.core.errors import ConfigError
-from motet.core.work import Bench
+from motet.core.work import Executor
 from motet.experiment.build.builders import (
     build_algorithm,
-    build_bench,
+    build_executor,
     build_federation,
     build_privacy,
     build_secure,
@@ -24,7 +24,7 @@ from motet.experiment.build.builders import (
     resolved,
 )
 from motet.experiment.build.federation import Federation, Group
-from motet.experiment.build.run_plan import Plan, plan_of
+from motet.experiment.build.run_plan import RunPlan, plan_of
 from motet.experiment.build.traffic_estimate import moved_in_a_round, round_cost
 from motet.experiment.commands.model_export import folder_name, save_model
 from motet.experiment.commands.partition_commands import facts_of
@@ -44,12 +44,12 @@ from motet.experiment.loop.peak_memory import PeakMemory
 from motet.experiment.loop.run_loop import Result, Running, run
 from motet.experiment.loop.tracking import tracked, trackers_of
 from motet.experiment.recipe.recipe_files import baseline_of
-from motet.experiment.recipe.run_config import Config, GroupChoice
-from motet.learning.executors.serial_executor import Alone, Scratch
+from motet.experiment.recipe.run_config import GroupConfig, RunConfig
+from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
 from motet.learning.modules.model import Model
 from motet.report.cluster_plots import draw_relations, relations
 from motet.report.curves import draw_costs, draw_curves
-from motet.report.progress import Silent, Watch
+from motet.report.progress import RunCallback, SilentProgress
 from motet.report.weight_plots import draw_weights
 from motet.transport.spill_store import write_atomically
 
@@ -72,9 +72,9 @@ def new_folder(recipe: str, under: Path = Path("runs")) -> Path:
     return under / f"{recipe}-{number}"
 
 
-def perform(config: Config, folder: Path, *, resume: bool = False, watch: Watch | None = None) -> Finished:
+def perform(config: RunConfig, folder: Path, *, resume: bool = False, watch: RunCallback | None = None) -> Finished:
     """Run a recipe and its baselines. What is already done in the folder is not done again."""
-    watch = watch or Silent()
+    watch = watch or SilentProgress()
     configs = _configs(config, folder, resume)
     for each in configs.values():
         build_privacy(each, algorithm := build_algorithm(each))
@@ -85,8 +85,8 @@ def perform(config: Config, folder: Path, *, resume: bool = False, watch: Watch 
     federations = federations_of(configs)
     for name, each in configs.items():
         sound_plan(each, federations[name])
-    scratch = Scratch()
-    bench = build_bench([*configs.values()], list({id(f): f for f in federations.values()}.values()), scratch)
+    scratch = PrefixCache()
+    executor = build_executor([*configs.values()], list({id(f): f for f in federations.values()}.values()), scratch)
     found: dict[str, dict[str, Any]] = {}
     try:
         if not resume:
@@ -95,16 +95,16 @@ def perform(config: Config, folder: Path, *, resume: bool = False, watch: Watch 
             place = folder / "baselines" / name if name else folder
             done = load_summary(place)
             if done is None:
-                done = carried_out(each, place, federations[name], bench, resume=resume, watch=watch)
+                done = carried_out(each, place, federations[name], executor, resume=resume, watch=watch)
             found[name] = done
     finally:
-        bench.close()
+        executor.close()
         scratch.close()
     summary = found.pop("")
     return Finished(folder, summary, found)
 
 
-def sound_plan(config: Config, federation: Federation) -> Plan:
+def sound_plan(config: RunConfig, federation: Federation) -> RunPlan:
     """A plan whose algorithm can begin on its models and texts. A mistake in the last baseline is said before the first round,
     and before there is a folder."""
     plan = plan_of(config, federation)
@@ -114,25 +114,29 @@ def sound_plan(config: Config, federation: Federation) -> Plan:
 
 
 def carried_out(
-    config: Config,
+    config: RunConfig,
     place: Path,
     federation: Federation,
-    bench: Bench,
+    executor: Executor,
     *,
     resume: bool = False,
-    watch: Watch | None = None,
+    watch: RunCallback | None = None,
     keep_model: bool = True,
 ) -> dict[str, Any]:
-    """One run, on a federation and a bench that may serve others too; what it leaves in its folder, and its summary."""
+    """One run, on a federation and a executor that may serve others too; what it leaves in its folder, and its summary."""
     plan = plan_of(config, federation)
-    with PeakMemory() as memory, tracked(config, place, watch or Silent()) as told, venue(config, federation, place) as where:
-        result, running = run(plan, bench, folder=place, resume=resume, watch=told, **where._asdict())
+    with (
+        PeakMemory() as memory,
+        tracked(config, place, watch or SilentProgress()) as told,
+        venue(config, federation, place) as where,
+    ):
+        result, running = run(plan, executor, folder=place, resume=resume, watch=told, **where._asdict())
     return finish(place, config, federation, result, running, memory.peak, keep_model)
 
 
 def finish(
     place: Path,
-    config: Config,
+    config: RunConfig,
     federation: Federation,
     result: Result,
     running: Running,
@@ -150,13 +154,13 @@ def finish(
     return summary
 
 
-def load_config(folder: Path) -> Config:
+def load_config(folder: Path) -> RunConfig:
     """The configuration a run was begun with."""
     path = folder / "config.yaml"
     if not path.exists():
         raise ConfigError(f"'{folder}' is no run: there is no config.yaml in it. Runs lie in runs/<recipe>-<number>.")
     given = yaml.safe_load(path.read_text("utf-8"))
-    return Config.of(str(given.pop("recipe", folder.name)), given)
+    return RunConfig.of(str(given.pop("recipe", folder.name)), given)
 
 
 def load_summary(folder: Path) -> dict[str, Any] | None:
@@ -167,7 +171,7 @@ def load_summary(folder: Path) -> dict[str, Any] | None:
     return found
 
 
-def _configs(config: Config, folder: Path, resume: bool) -> dict[str, Config]:
+def _configs(config: RunConfig, folder: Path, resume: bool) -> dict[str, RunConfig]:
     """The run's configuration under "", and its baselines' under their names; a run that goes on has them written down."""
     if resume:
         return {"": config, **{name: load_config(folder / "baselines" / name) for name in config.baselines}}
@@ -180,7 +184,7 @@ def must_be_empty(folder: Path) -> None:
         raise ConfigError(f"'{folder}' is not an empty folder; name a new one, so that nothing is lost.{resume}")
 
 
-def open_folder(folder: Path, configs: Mapping[str, Config]) -> None:
+def open_folder(folder: Path, configs: Mapping[str, RunConfig]) -> None:
     """A new run's folder, with its configuration in it."""
     for name, config in reversed(list(configs.items())):  # the run's own last: where it stands, all stand
         place = folder / "baselines" / name if name else folder
@@ -189,7 +193,7 @@ def open_folder(folder: Path, configs: Mapping[str, Config]) -> None:
         write_atomically(place / "config.yaml", text.encode())
 
 
-def federations_of(configs: Mapping[str, Config]) -> dict[str, Federation]:
+def federations_of(configs: Mapping[str, RunConfig]) -> dict[str, Federation]:
     """Runs on the same data share one federation, so that texts are tokenised once."""
     made: dict[str, Federation] = {}
     found = {}
@@ -201,12 +205,12 @@ def federations_of(configs: Mapping[str, Config]) -> dict[str, Federation]:
     return found
 
 
-def data_key(config: Config) -> str:
+def data_key(config: RunConfig) -> str:
     """Equal for two runs that can share a federation."""
     return json.dumps({k: v for k, v in config.plain().items() if k in _DATA}, sort_keys=True)
 
 
-def _summary(config: Config, federation: Federation, result: Result, running: Running, peak: int) -> dict[str, Any]:
+def _summary(config: RunConfig, federation: Federation, result: Result, running: Running, peak: int) -> dict[str, Any]:
     return {
         "recipe": config.recipe,
         "algorithm": config.algorithm.type,
@@ -228,7 +232,9 @@ def _summary(config: Config, federation: Federation, result: Result, running: Ru
         "dev_best": result.chosen._asdict() if result.chosen else None,
         "clients_final": result.clients_final,
         "clients_judged": len(running.judged()),
-        "groups": [_group(*each, running.plan, result) for each in zip(config.everybody, federation.groups, strict=True)],
+        "groups": [
+            _group(*each, running.plan, result) for each in zip(config.everybody, federation.groups, strict=True)
+        ],
         "local_test": result.local_test,
         "bytes": traffic_of(result.traffic),
         "bytes_a_round": _round_cost(running.plan, federation.model, config),
@@ -246,7 +252,7 @@ def _summary(config: Config, federation: Federation, result: Result, running: Ru
     }
 
 
-def _group(choice: GroupChoice, group: Group, plan: Plan, result: Result) -> dict[str, Any]:
+def _group(choice: GroupConfig, group: Group, plan: RunPlan, result: Result) -> dict[str, Any]:
     """What a summary says of one group: what it has, and how it fares."""
     people, members = plan.federation, [*group.members]
     if not isinstance(people, Federation):  # silos, who are not those that the server's own texts are divided over
@@ -264,7 +270,7 @@ def _group(choice: GroupChoice, group: Group, plan: Plan, result: Result) -> dic
     }
 
 
-def _round_cost(plan: Plan, model: Model, config: Config) -> dict[str, int] | None:
+def _round_cost(plan: RunPlan, model: Model, config: RunConfig) -> dict[str, int] | None:
     """Of algorithms of FedAvg's family, whose rounds all cost the same."""
     if not isinstance(plan.algorithm, FedAvg):
         return None
@@ -280,15 +286,19 @@ def export_models(folder: Path, to: Path, client: str | None = None, every: bool
     plan = plan_of(config, federation)
     if client is not None:
         federation.group_of(client)
-    running = Running(plan, Alone(torch.device("cpu")), folder, Silent())
+    running = Running(plan, SerialExecutor(torch.device("cpu")), folder, SilentProgress())
     if client is None and running.personal and not every:
         first = federation.clients[0]
-        raise ConfigError(f"{plan.algorithm.name} leaves every client its own model; say whose: --client {first}, or --all")
+        raise ConfigError(
+            f"{plan.algorithm.name} leaves every client its own model; say whose: --client {first}, or --all"
+        )
     if running.restore() is None:
         raise ConfigError(f"'{folder}' has no checkpoint yet, so there is no model to export.")
     places = {c: to / folder_name(c) for c in federation.clients} if every else {client: to}
     for whose, place in places.items():
-        save_model(federation.server if whose is None else federation.group_of(whose), running.model_params(whose), place)
+        save_model(
+            federation.server if whose is None else federation.group_of(whose), running.model_params(whose), place
+        )
     return list(places.values())
 
 

@@ -16,7 +16,7 @@ from motet.experiment.deploy.mpi_launch import ranks
 from motet.experiment.deploy.server import NetworkOptions, Office, open_office
 from motet.experiment.loop.run_loop import Connect
 from motet.experiment.recipe.config_parsing import fill
-from motet.experiment.recipe.run_config import Config
+from motet.experiment.recipe.run_config import RunConfig
 from motet.transport.fault_injection import Faulty
 from motet.transport.in_process import InProcess
 
@@ -29,7 +29,7 @@ class Venue(NamedTuple):
 
 
 @contextmanager
-def venue(config: Config, federation: Federation, place: Path) -> Iterator[Venue]:
+def venue(config: RunConfig, federation: Federation, place: Path) -> Iterator[Venue]:
     """The clients of a simulation, for as long as a run needs them. `place` holds the run's config.yaml."""
     match config.transport.type:
         case "grpc" | "mqtt":
@@ -47,7 +47,7 @@ def venue(config: Config, federation: Federation, place: Path) -> Iterator[Venue
 
 
 @contextmanager
-def _processes(config: Config, federation: Federation, place: Path) -> Iterator[Office]:
+def _processes(config: RunConfig, federation: Federation, place: Path) -> Iterator[Office]:
     """A network of this machine's own: as many processes as `transport.processes`, each playing its share of the clients."""
     options = fill(NetworkOptions, config.transport.options, "transport")
     if options.clients is not None or options.allow is not None:
@@ -68,17 +68,30 @@ def _processes(config: Config, federation: Federation, place: Path) -> Iterator[
             child.wait()
 
 
-def _command(config: Config, options: NetworkOptions, address: str, place: Path, names: list[str]) -> list[str]:
+def _command(config: RunConfig, options: NetworkOptions, address: str, place: Path, names: list[str]) -> list[str]:
     named = [word for name in names for word in ("--name", name)]
     where = ["--server", address, "--transport", config.transport.type, "--device", config.device]
     if config.transport.type == "mqtt":
         where += ["--channel", options.channel, *(["--user", options.user] if options.user else [])]
         where += ["--ca", options.ca] if options.ca else []
     memory = ["--memory", str(place / "checkpoint" / "silos")]
-    return [sys.executable, "-m", "motet", "join", "--recipe", str(place / "config.yaml"), "--quiet", *where, *memory, *named]
+    return [
+        sys.executable,
+        "-m",
+        "motet",
+        "join",
+        "--recipe",
+        str(place / "config.yaml"),
+        "--quiet",
+        *where,
+        *memory,
+        *named,
+    ]
 
 
 def _alive(children: list[subprocess.Popen[bytes]]) -> None:
     dead = next((c for c in children if c.poll() is not None), None)
     if dead is not None:
-        raise RunError(f"a client's process ended with status {dead.returncode} before the run began; see what it said above.")
+        raise RunError(
+            f"a client's process ended with status {dead.returncode} before the run began; see what it said above."
+        )

@@ -16,7 +16,7 @@ from motet.experiment.build.federation import Federation
 from motet.experiment.deploy.remote_client import Builder, Own, fingerprint_of, welcome_of
 from motet.experiment.deploy.server import Book
 from motet.experiment.recipe.config_parsing import fill
-from motet.experiment.recipe.run_config import Config
+from motet.experiment.recipe.run_config import RunConfig
 from motet.transport.admission import Farewell, Ready, Refusal, Welcome
 from motet.transport.client_connection import Side
 from motet.transport.framing import Parcel
@@ -34,7 +34,7 @@ class MpiOptions:
     devices_key: str | None = None  # which entry of the map; None: its first
 
 
-def helped(config: Config) -> bool:
+def helped(config: RunConfig) -> bool:
     """In a rank other than 0: do a worker's part of the run, to its end. Elsewhere there is nothing to do."""
     if config.transport.type != "mpi":
         return False
@@ -51,7 +51,7 @@ def helped(config: Config) -> bool:
 
 
 @contextmanager
-def ranks(config: Config, federation: Federation, place: Path) -> Iterator[Transport]:
+def ranks(config: RunConfig, federation: Federation, place: Path) -> Iterator[Transport]:
     """The cluster's workers, ready for this run."""
     from motet.transport.mpi import Port, Ranks
 
@@ -68,7 +68,9 @@ def ranks(config: Config, federation: Federation, place: Path) -> Iterator[Trans
         if isinstance(found, Refusal):
             raise RunError(f"rank {sender}: {found.why}")
         if not isinstance(found, Ready) or found.fingerprint != wanted:
-            raise RunError(f"rank {sender} has another model than rank 0; use the same files and versions on all nodes.")
+            raise RunError(
+                f"rank {sender} has another model than rank 0; use the same files and versions on all nodes."
+            )
     places = {client: 1 + index % len(workers) for index, client in enumerate(federation.clients)}
     yield Ranks(port, places.__getitem__)
 
@@ -107,7 +109,7 @@ def _work(port: Port, options: MpiOptions) -> None:
 
 def _built(port: Port, welcome: Welcome, memory: Path, options: MpiOptions) -> tuple[Builder | None, Side | None]:
     try:
-        config = Config.of("cluster", welcome.config)
+        config = RunConfig.of("cluster", welcome.config)
         device = device_for(port.rank, port.size, options, config.device)
         builder = Builder(Own((), None, config, memory, device))
         side = builder(welcome)
@@ -125,7 +127,9 @@ def device_for(rank: int, size: int, options: MpiOptions, given: str) -> str:
     try:
         maps = yaml.safe_load(Path(options.devices).read_text("utf-8"))
         hosts = maps[options.devices_key] if options.devices_key else next(iter(maps.values()))
-        devices = [f"cuda:{gpu}" for counts in hosts.values() for gpu, count in enumerate(counts) for _ in range(int(count))]
+        devices = [
+            f"cuda:{gpu}" for counts in hosts.values() for gpu, count in enumerate(counts) for _ in range(int(count))
+        ]
     except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError, StopIteration) as error:
         raise ConfigError(
             f"transport.devices: '{options.devices}' is no device map ({type(error).__name__}: {error}); "

@@ -1,4 +1,4 @@
-"""Jobs on Ray's actors: a bench whose workers are on as many machines as the cluster has.
+"""Jobs on Ray's actors: a executor whose workers are on as many machines as the cluster has.
 
 Clients, their memories and the mailbox stay here, so a run repeats to the bit and resumes as any simulation does; what
 travels are jobs, which are pure: one whose actor died is done again by another and gives the same answer. Ray moves objects
@@ -21,11 +21,11 @@ from torch import Tensor
 
 from motet.core import errors
 from motet.core.errors import ConfigError, RunError, first_line
-from motet.core.work import Bench, Failed, Job
-from motet.experiment.recipe.run_config import Config
+from motet.core.work import Executor, Job, JobFailure
+from motet.experiment.recipe.run_config import RunConfig
 from motet.learning.data.features import Features
-from motet.learning.executors.serial_executor import Scratch
-from motet.learning.jobs import Fitted
+from motet.learning.executors.serial_executor import PrefixCache
+from motet.learning.jobs import FitResult
 from motet.learning.modules.model import Model
 from motet.wire.format import Bulk, frame, from_buffer, raw, split, unframe
 
@@ -50,30 +50,30 @@ class RayOptions:
 
 
 class Actor:
-    """A device, and a bench on it. It builds models and texts itself, from the runs' configurations."""
+    """A device, and a executor on it. It builds models and texts itself, from the runs' configurations."""
 
     def __init__(self, configs: list[dict[str, Any]], device: str) -> None:
-        from motet.experiment.build.builders import InProcessOptions, device_of, make_bench
+        from motet.experiment.build.builders import InProcessOptions, device_of, make_executor
         from motet.experiment.commands.run_folder import federations_of
 
         torch.set_num_threads(1)
-        runs = {str(i): Config.of("actor", config) for i, config in enumerate(configs)}
+        runs = {str(i): RunConfig.of("actor", config) for i, config in enumerate(configs)}
         federations = list(federations_of(runs).values())
-        self.bench = make_bench(device_of(device), InProcessOptions(0), federations, Scratch())
+        self.executor = make_executor(device_of(device), InProcessOptions(0), federations, PrefixCache())
         self.known: dict[str, Model | Features] = {}
         for federation in federations:
             self.known |= {federation.model.key: federation.model, federation.features.key: federation.features}
 
     def room(self) -> int:
-        return self.bench.room
+        return self.executor.room
 
     def work(self, orders: list[Order]) -> list[Answer]:
-        """Several jobs at once, so that the bench may run them as one."""
+        """Several jobs at once, so that the executor may run them as one."""
         for number, head, tensors in orders:
-            self.bench.submit(number, _opened(head, ray.get(tensors), self.known.__getitem__))
+            self.executor.submit(number, _opened(head, ray.get(tensors), self.known.__getitem__))
         done: list[Answer] = []
         while len(done) < len(orders):
-            done += [_told(number, answer) for number, answer in self.bench.ready()]
+            done += [_told(number, answer) for number, answer in self.executor.ready()]
         return done
 
 
@@ -88,16 +88,16 @@ def _opened(head: bytes, tensors: list[np.ndarray], resolve: Callable[[str], Any
 
 
 def _told(number: Any, answer: Any) -> Answer:
-    if isinstance(answer, Failed):
+    if isinstance(answer, JobFailure):
         return number, type(answer.error).__name__, str(answer.error).encode(), []
     head, tensors = frame(answer)
     return number, "answer", head, [np.frombuffer(raw(t), np.uint8) for t in tensors]
 
 
-class RayBench:
+class RayExecutor:
     """Gives jobs to whichever actor is free. `here` does the server's own jobs."""
 
-    def __init__(self, actors: list[Any], room: int, here: Bench, restarts: int) -> None:
+    def __init__(self, actors: list[Any], room: int, here: Executor, restarts: int) -> None:
         self.actors, self.here, self.share, self.restarts = actors, here, room, restarts
         self.room = 2 * room * len(actors)
         self.waiting: deque[tuple[int, Job]] = deque()
@@ -127,7 +127,7 @@ class RayBench:
             answers = [(number, self._read(kind, head, tensors)) for number, kind, head, tensors in ray.get(promise)]
         except ray.exceptions.RayActorError as error:
             lost = RunError(f"an actor died {1 + self.restarts} times over the same work: {first_line(error)}")
-            answers = [(number, Failed(lost)) for number in numbers]
+            answers = [(number, JobFailure(lost)) for number in numbers]
         if not self.working and not self.waiting:
             self.stored.clear()
         return [(self.keys.pop(number), answer) for number, answer in answers]
@@ -156,16 +156,18 @@ class RayBench:
 
     def _read(self, kind: str, head: bytes, tensors: list[np.ndarray]) -> Any:
         if kind != "answer":
-            return Failed(getattr(errors, kind)(head.decode()))
+            return JobFailure(getattr(errors, kind)(head.decode()))
         answer = _opened(head, tensors)
-        self.shared_out += answer.processed if isinstance(answer, Fitted) else 0
+        self.shared_out += answer.processed if isinstance(answer, FitResult) else 0
         return answer
 
 
-def ray_bench(options: RayOptions, here: Bench, configs: Sequence[Config]) -> RayBench:
-    """Join the cluster, or make one of this machine, and put a bench on each of its devices."""
+def ray_executor(options: RayOptions, here: Executor, configs: Sequence[RunConfig]) -> RayExecutor:
+    """Join the cluster, or make one of this machine, and put a executor on each of its devices."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    source = str(Path(__file__).parents[2])  # on this machine actors run this very source; a cluster has Motet installed
+    source = str(
+        Path(__file__).parents[2]
+    )  # on this machine actors run this very source; a cluster has Motet installed
     local = {"env_vars": {"PYTHONPATH": source}} if options.address is None else None
     try:
         ray.init(options.address, runtime_env=local, include_dashboard=False if options.address is None else None,
@@ -180,4 +182,4 @@ def ray_bench(options: RayOptions, here: Bench, configs: Sequence[Config]) -> Ra
     made = remote.options(max_restarts=options.restarts, max_task_retries=options.restarts, **needs)
     plain = [config.plain() for config in configs]
     actors = [made.remote(plain, "cuda" if gpus else "cpu") for _ in range(count)]
-    return RayBench(actors, ray.get(actors[0].room.remote()), here, options.restarts)
+    return RayExecutor(actors, ray.get(actors[0].room.remote()), here, options.restarts)

@@ -14,37 +14,39 @@ import numpy as np
 
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
-from motet.core.script import ClientId, offered
-from motet.datasets.load_corpus import DataChoice, load_corpus
-from motet.experiment.build.builders import InProcessOptions, build_federation, device_of, make_bench, resolved
+from motet.core.script import ClientId, all_client_methods
+from motet.datasets.load_corpus import DataConfig, load_corpus
+from motet.experiment.build.builders import InProcessOptions, build_federation, device_of, make_executor, resolved
 from motet.experiment.build.feature_cache import cached_features
 from motet.experiment.build.federation import Federation, Group, Members, arranged
 from motet.experiment.build.run_plan import part_of
 from motet.experiment.recipe.config_parsing import choose, fill
 from motet.experiment.recipe.recipe_files import changes
-from motet.experiment.recipe.run_config import Config, GroupChoice
-from motet.learning.executors.serial_executor import Scratch
+from motet.experiment.recipe.run_config import GroupConfig, RunConfig
+from motet.learning.executors.serial_executor import PrefixCache
 from motet.learning.modules.model import Model
 from motet.models.load_model import load_model
 from motet.partitions.partition import Named, Partition, Shares
 from motet.tasks import TASKS, Task
 from motet.transport.admission import Welcome
 from motet.transport.client_connection import Side
-from motet.transport.client_runtime import Host
+from motet.transport.client_runtime import ClientRuntime
 from motet.transport.journal import Journal
 
 FROM_WORDS = ("tiny", "bilstm")  # models whose vocabulary is the corpus's own; the server's words are sent along
 
 
-def welcome_of(config: Config, federation: Federation, run: str, session: str) -> Welcome:
+def welcome_of(config: RunConfig, federation: Federation, run: str, session: str) -> Welcome:
     """What the server tells a client. The config's `data`, which say where the server's own texts are, travel with the rest:
     the digest is of all of it. A client with its own data opens nothing that they name."""
-    said = {name: value for name, value in config.plain().items() if name not in ("transport", "checkpoint", "baselines")}
+    said = {
+        name: value for name, value in config.plain().items() if name not in ("transport", "checkpoint", "baselines")
+    }
     pairs = zip(config.everybody, federation.groups, strict=True)
     return Welcome(run, session, config.digest, said, {group.name: _told(choice, group) for choice, group in pairs})
 
 
-def _told(choice: GroupChoice, group: Group) -> dict[str, Any]:
+def _told(choice: GroupConfig, group: Group) -> dict[str, Any]:
     task: Any = group.task
     words = group.model.tokenizer.backend_tokenizer.to_str() if choice.model.name in FROM_WORDS else ""
     return {"task": {f.name: getattr(task, f.name) for f in dataclasses.fields(task)}, "words": words}
@@ -66,8 +68,8 @@ class Own:
     `group` is the one of the recipe's groups that its own data are for."""
 
     names: tuple[ClientId, ...]
-    data: DataChoice | None
-    config: Config | None
+    data: DataConfig | None
+    config: RunConfig | None
     memory: Path
     device: str = "auto"
     only_sums: bool = False
@@ -79,7 +81,7 @@ class Builder:
 
     def __init__(self, own: Own, told: Callable[[str], None] = lambda text: None) -> None:
         self.own, self.told = own, told
-        self.scratch = Scratch()
+        self.scratch = PrefixCache()
         self.built: tuple[str, Side] | None = None
 
     def __call__(self, welcome: Welcome) -> Side:
@@ -90,14 +92,16 @@ class Builder:
 
     def close(self) -> None:
         if self.built is not None:
-            self.built[1].host.bench.close()
+            self.built[1].host.executor.close()
         self.scratch.close()
 
     def _side(self, welcome: Welcome) -> Side:
         own = self.own
         if not re.fullmatch(r"[0-9a-f]{8,64}", welcome.run):
-            raise ConfigError("the server's name for the run is not made of digits a client would use in a file's name.")
-        config = resolved(own.config) if own.config is not None else resolved(Config.of("server", welcome.config))
+            raise ConfigError(
+                "the server's name for the run is not made of digits a client would use in a file's name."
+            )
+        config = resolved(own.config) if own.config is not None else resolved(RunConfig.of("server", welcome.config))
         if config.digest != welcome.digest:
             raise ConfigError(
                 f"what the server says of the run has digest {config.digest}, not {welcome.digest} as it claims; "
@@ -106,25 +110,31 @@ class Builder:
         federation = build_federation(config) if own.data is None else own_federation(config, welcome, own)
         plan = part_of(config, federation)
         journal = Journal(own.memory / welcome.run)
-        bench = make_bench(device_of(own.device), InProcessOptions(0), [federation], self.scratch)
-        told = ", ".join(f"{address} ({reveals})" for program in plan.programs for address, reveals in offered(program).items())
+        executor = make_executor(device_of(own.device), InProcessOptions(0), [federation], self.scratch)
+        told = ", ".join(
+            f"{address} ({reveals})"
+            for program in plan.programs
+            for address, reveals in all_client_methods(program).items()
+        )
         for name in own.names[:3]:
             self.told(f"{name} has {federation.site(name).size} examples")
         self.told(f"offered to the server: {told}")
         options: dict[str, Any] = {"only_sums": own.only_sums, "behind": plan.behind, "steady": True}
-        host = Host(plan.programs, federation.context, bench, journal, plan.channel, **options)
+        host = ClientRuntime(plan.programs, federation.context, executor, journal, plan.channel, **options)
         return Side(host, journal, fingerprint_of(federation.model))
 
 
-def own_data(path: Path, settings: Iterable[str]) -> DataChoice:
+def own_data(path: Path, settings: Iterable[str]) -> DataConfig:
     """A client's own file; of its settings only those of the data are its to give, the others are the server's."""
     given = changes(settings)
     if odd := [name for name in given if name != "data"]:
-        raise ConfigError(f"join: '{odd[0]}' is the server's to say; with --data you may give data.text=…, data.label=… alone.")
-    return fill(DataChoice, {**given.get("data", {}), "path": str(path)}, "data")
+        raise ConfigError(
+            f"join: '{odd[0]}' is the server's to say; with --data you may give data.text=…, data.label=… alone."
+        )
+    return fill(DataConfig, {**given.get("data", {}), "path": str(path)}, "data")
 
 
-def own_federation(config: Config, welcome: Welcome, own: Own) -> Federation:
+def own_federation(config: RunConfig, welcome: Welcome, own: Own) -> Federation:
     """One client, with its own texts. Labels, tokenizer and model are those of its group at the server."""
     if own.data is None:
         raise ConfigError("join: give --data with your own texts.")
@@ -142,10 +152,12 @@ def own_federation(config: Config, welcome: Welcome, own: Own) -> Federation:
     return Federation((group,), group, seed)
 
 
-def group_of(config: Config, welcome: Welcome, wanted: str) -> tuple[str, GroupChoice]:
+def group_of(config: RunConfig, welcome: Welcome, wanted: str) -> tuple[str, GroupConfig]:
     """The group a client belongs to, by its name; where all are alike, there is one and nobody need name it."""
     if len(welcome.groups) != len(config.everybody):
-        raise ConfigError(f"the server speaks of {len(welcome.groups)} groups and its recipe has {len(config.everybody)}.")
+        raise ConfigError(
+            f"the server speaks of {len(welcome.groups)} groups and its recipe has {len(config.everybody)}."
+        )
     known = dict(zip(welcome.groups, config.everybody, strict=True))
     if len(known) == 1 and not wanted:
         return next(iter(known.items()))
@@ -163,5 +175,7 @@ def task_of(told: Mapping[str, Any]) -> Task:
     try:
         task: Task = kind(**fields)
     except TypeError as error:
-        raise ConfigError(f"the server's task cannot be read ({error}); use the same version of Motet on both sides.") from None
+        raise ConfigError(
+            f"the server's task cannot be read ({error}); use the same version of Motet on both sides."
+        ) from None
     return task

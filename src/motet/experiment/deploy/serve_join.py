@@ -16,7 +16,7 @@ from motet.experiment.build.builders import (
     build_privacy,
     build_secure,
     device_of,
-    make_bench,
+    make_executor,
     resolved,
 )
 from motet.experiment.build.run_plan import plan_of
@@ -26,20 +26,20 @@ from motet.experiment.deploy.server import NetworkOptions, check_silos, open_off
 from motet.experiment.loop.peak_memory import PeakMemory
 from motet.experiment.loop.run_loop import run
 from motet.experiment.recipe.config_parsing import fill
-from motet.experiment.recipe.run_config import Checkpointing, Config
-from motet.learning.executors.serial_executor import Scratch
-from motet.report.progress import Silent, Watch
+from motet.experiment.recipe.run_config import CheckpointConfig, RunConfig
+from motet.learning.executors.serial_executor import PrefixCache
+from motet.report.progress import RunCallback, SilentProgress
 from motet.report.run_status import Status
 from motet.report.status_server import serve_page
-from motet.transport.admission import PROTOCOL, Knock
-from motet.transport.client_connection import Line, Member
-from motet.transport.connections import Links
+from motet.transport.admission import PROTOCOL, JoinRequest
+from motet.transport.client_connection import ClientConnection, Line
+from motet.transport.connections import Connections
 from motet.transport.traffic_meter import Metered
 
 Told = Callable[[str], None]
 
 
-def serve(config: Config, folder: Path, *, resume: bool, told: Told, watch: Watch | None = None) -> Finished:
+def serve(config: RunConfig, folder: Path, *, resume: bool, told: Told, watch: RunCallback | None = None) -> Finished:
     """Run a recipe with clients who come over a network. Baselines are a simulation's, and are left out."""
     config = config if resume else resolved(replace(config, baselines={}))
     build_privacy(config, algorithm := build_algorithm(config))
@@ -50,17 +50,19 @@ def serve(config: Config, folder: Path, *, resume: bool, told: Told, watch: Watc
         must_be_empty(folder)
         open_folder(folder, {"": config})
     office = open_office(config, folder, options)
-    told(f"listening on {office.address}; clients join with: motet join --server {office.address} --name NAME --data FILE")
+    told(
+        f"listening on {office.address}; clients join with: motet join --server {office.address} --name NAME --data FILE"
+    )
     metered = Metered(office.links)
-    status = Status(watch or Silent(), lambda: standing(office.links, metered), folder / "status.json")
-    scratch, hide = Scratch(), _shown(options, status, told)
-    bench = make_bench(device_of(config.device), InProcessOptions(0), [office.here], scratch)
+    status = Status(watch or SilentProgress(), lambda: standing(office.links, metered), folder / "status.json")
+    scratch, hide = PrefixCache(), _shown(options, status, told)
+    executor = make_executor(device_of(config.device), InProcessOptions(0), [office.here], scratch)
     try:
         office.wait(config.patience.quorum, told)
-        plan = replace(plan_of(config, office.participants()), checkpoint=Checkpointing(0.0))
+        plan = replace(plan_of(config, office.participants()), checkpoint=CheckpointConfig(0.0))
         with PeakMemory() as memory:
             result, running = run(
-                plan, bench, folder=folder, resume=resume, watch=status, connect=lambda host: metered, apart=True
+                plan, executor, folder=folder, resume=resume, watch=status, connect=lambda host: metered, apart=True
             )
         changes: dict[str, Any] = {"partition": {"type": "silos"}} if office.silos else {}
         changes["refused"] = dict(office.links.refused + running.mailbox.refused)
@@ -71,12 +73,12 @@ def serve(config: Config, folder: Path, *, resume: bool, told: Told, watch: Watc
         raise
     finally:
         hide()
-        bench.close()
+        executor.close()
         scratch.close()
     return Finished(folder, summary, {})
 
 
-def standing(links: Links, metered: Metered) -> dict[str, Any]:
+def standing(links: Connections, metered: Metered) -> dict[str, Any]:
     """Who is there, who is waited for, whose messages were refused."""
     here = links.present()
     return {
@@ -105,7 +107,9 @@ def join(own: Own, dial: Callable[[], Line], token: str, give_up: float, told: T
     digest = resolved(own.config).digest if own.config is not None else ""
     builder = Builder(own, told)
     try:
-        return Member(dial, Knock(PROTOCOL, own.names, digest, token, own.group), builder, give_up, told).attend()
+        return ClientConnection(
+            dial, JoinRequest(PROTOCOL, own.names, digest, token, own.group), builder, give_up, told
+        ).attend()
     finally:
         builder.close()
 

@@ -14,16 +14,16 @@ from typing import Any
 import yaml
 
 from motet.core.errors import ConfigError, RunError
-from motet.core.program import Roster, Start
+from motet.core.program import ClientList, InitialModels
 from motet.core.rng import Seed
 from motet.core.script import ClientId
 from motet.experiment.build.builders import build_federation
 from motet.experiment.build.federation import Federation, Group, Medley
 from motet.experiment.deploy.remote_client import fingerprint_of, welcome_of
-from motet.experiment.recipe.run_config import Choice, Config
+from motet.experiment.recipe.run_config import ComponentConfig, RunConfig
 from motet.tasks import Task
-from motet.transport.admission import Door
-from motet.transport.connections import Links
+from motet.transport.admission import Admission
+from motet.transport.connections import Connections
 from motet.transport.spill_store import write_atomically
 
 GIB = 2**30
@@ -74,7 +74,7 @@ class Silos:
     """Clients who have their own data, of which the server knows nothing but their names and their groups."""
 
     here: Federation  # the server's own texts: labels, vocabulary, the global test set
-    clients: Roster
+    clients: ClientList
     groups: Mapping[ClientId, str]
 
     @property
@@ -89,7 +89,7 @@ class Silos:
         wanted = self.groups.get(client, "")
         return next((group for group in self.here.groups if group.name == wanted), self.here.groups[0])
 
-    def start(self) -> Start:
+    def start(self) -> InitialModels:
         return replace(self.here.start(), clients=self.clients)
 
     def server_context(self, round: int) -> Any:
@@ -145,7 +145,7 @@ def load_allowed(path: str) -> dict[ClientId, str]:
 class Office:
     """Where a served run's clients are met: the links to them, and what the run knows of them."""
 
-    links: Links
+    links: Connections
     address: str
     book: Book
     here: Federation
@@ -157,7 +157,11 @@ class Office:
 
     def wait(self, quorum: float, told: Callable[[str], None]) -> None:
         """Until as many are here as a round needs; silos that have no list must all have come once, to be known."""
-        needed = self.expected if self.silos and len(self.book.clients) < self.expected else math.ceil(quorum * self.expected)
+        needed = (
+            self.expected
+            if self.silos and len(self.book.clients) < self.expected
+            else math.ceil(quorum * self.expected)
+        )
 
         def say(here: Sequence[ClientId]) -> None:
             told(f"waiting for clients: {len(here)} of {needed} are here{': ' if here else ''}{', '.join(here[:10])}")
@@ -165,7 +169,7 @@ class Office:
         self.links.wait_for(needed, say)
 
 
-def open_office(config: Config, folder: Path, options: NetworkOptions, here: Federation | None = None) -> Office:
+def open_office(config: RunConfig, folder: Path, options: NetworkOptions, here: Federation | None = None) -> Office:
     """Listen for clients as the recipe says. `here` is the federation, if somebody has made it already."""
     here = here or server_federation(config, options)
     book = Book.open(folder)
@@ -179,8 +183,8 @@ def open_office(config: Config, folder: Path, options: NetworkOptions, here: Fed
     prints = {group.name: fingerprint_of(group.model) for group in here.groups} if silos else {}
     # silos hold their group's model; whoever plays the recipe's clients has all models, and compares the server's
     everybody = prints.popitem()[1] if len(prints) == 1 else fingerprint_of(here.model)
-    door = Door(welcome, everybody, tuple(names), options.clients or 0, tokens, book.meet, prints, {**book.groups})
-    links = Links(door, config.patience.absence, int(options.limit * GIB))
+    door = Admission(welcome, everybody, tuple(names), options.clients or 0, tokens, book.meet, prints, {**book.groups})
+    links = Connections(door, config.patience.absence, int(options.limit * GIB))
     try:
         address = listen(config.transport.type, links, options)
     except BaseException:
@@ -189,7 +193,7 @@ def open_office(config: Config, folder: Path, options: NetworkOptions, here: Fed
     return Office(links, address, book, here, options.clients or len(names), silos)
 
 
-def check_silos(config: Config, options: NetworkOptions) -> None:
+def check_silos(config: RunConfig, options: NetworkOptions) -> None:
     """What is asked of a corpus that lies in one place, and cannot be of silos."""
     share = max(group.data.dev_share for group in config.everybody)
     if options.of_silos and share:
@@ -199,16 +203,16 @@ def check_silos(config: Config, options: NetworkOptions) -> None:
         )
 
 
-def server_federation(config: Config, options: NetworkOptions) -> Federation:
+def server_federation(config: RunConfig, options: NetworkOptions) -> Federation:
     """Of silos the server divides nothing: its own texts stay together."""
     if not options.of_silos:
         return build_federation(config)
-    one = Choice("uniform", {"clients": 1})
+    one = ComponentConfig("uniform", {"clients": 1})
     groups = tuple(replace(group, clients=1, partition=one) for group in config.groups)
     return build_federation(replace(config, partition=one, groups=groups))
 
 
-def listen(network: str, links: Links, options: NetworkOptions) -> str:
+def listen(network: str, links: Connections, options: NetworkOptions) -> str:
     """Start the network; the address at which clients find it."""
     if network == "grpc":
         from motet.transport.grpc import Security, serve_grpc
@@ -225,7 +229,7 @@ def listen(network: str, links: Links, options: NetworkOptions) -> str:
     raise ConfigError(f"transport.type is {network}, whose clients are not served; use grpc or mqtt.")
 
 
-def _at_broker(links: Links, options: NetworkOptions) -> str:
+def _at_broker(links: Connections, options: NetworkOptions) -> str:
     from motet.transport.mqtt import serve_mqtt
 
     if options.broker is not None:

@@ -9,7 +9,7 @@ from typing import Any
 from motet.core.errors import RunError, WireError
 from motet.core.messages import message
 from motet.core.script import ClientId
-from motet.transport.client_state import Key, Memories
+from motet.transport.client_state import ClientStates, Key
 from motet.transport.mailbox import Traffic
 from motet.transport.spill_store import write_pieces
 from motet.wire import packed
@@ -33,7 +33,7 @@ class Checkpoint:
     spent: dict[ClientId, int]
 
 
-def save_checkpoint(folder: Path, checkpoint: Checkpoint, memories: Memories) -> None:
+def save_checkpoint(folder: Path, checkpoint: Checkpoint, memories: ClientStates) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     write_pieces(folder / "state", packed(checkpoint))
     memories.sweep()  # only now: until the new state stands, the old one needs its files
@@ -48,7 +48,9 @@ def load_checkpoint(folder: Path, digest: str) -> Checkpoint | None:
     except WireError as error:
         raise RunError(f"{path} cannot be read: {error} Remove the folder to begin the run again.") from None
     if not isinstance(found, Checkpoint):
-        raise RunError(f"{path} holds a {type(found).__name__}, not a checkpoint; remove the folder to begin the run again.")
+        raise RunError(
+            f"{path} holds a {type(found).__name__}, not a checkpoint; remove the folder to begin the run again."
+        )
     if found.digest != digest:
         raise RunError(
             f"{path} belongs to a run with other settings (digest {found.digest}, this is {digest}); "

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import numpy as np
 
-from motet.core.program import Roster
+from motet.core.program import ClientList
 from motet.core.rng import Seed
 from motet.core.script import ClientId
-from motet.experiment.recipe.run_config import CohortChoice
+from motet.experiment.recipe.run_config import CohortConfig
 
 
-def pick(choice: CohortChoice, clients: Roster, round: int, seed: Seed) -> tuple[ClientId, ...]:
+def pick(choice: CohortConfig, clients: ClientList, round: int, seed: Seed) -> tuple[ClientId, ...]:
     """A uniform draw without replacement from a generator of its own; everybody, in order, if all take part.
 
     FedNLP seeds numpy with the round's number and draws, so that every algorithm meets the same clients in the same round.

@@ -15,7 +15,7 @@ from motet.wire import packed
 from motet.wire.value_files import load
 
 
-class Interim:
+class ExchangeLog:
     """An answer is written down when the script goes on to another exchange; the last of a round is in its checkpoint.
 
     Only for clients who keep their own memories: a simulation's are settled with the round, and a round is played whole.

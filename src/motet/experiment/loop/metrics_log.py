@@ -30,7 +30,7 @@ def of_one_client(row: Row) -> bool:
     return row["who"] not in ("server", "clients")
 
 
-class Record:
+class MetricsLog:
     """Rows in memory and, if there is a folder, appended to metrics.jsonl as they come."""
 
     def __init__(self, folder: Path | None) -> None:
@@ -79,7 +79,7 @@ class Record:
         return [(r["bytes"], r["value"]) for r in kept]
 
 
-def reached(record: Record, headline: str, thresholds: Sequence[float]) -> dict[str, dict[str, Row | None]]:
+def reached(record: MetricsLog, headline: str, thresholds: Sequence[float]) -> dict[str, dict[str, Row | None]]:
     """What it took to reach each value, on the global test set and in the clients' own tests; None where it was not reached.
 
     Bytes are those of tensors since the beginning, up to the first look at which the value was there.
@@ -97,9 +97,9 @@ def _cost(row: Row) -> Row:
     return {"round": row["round"], "payload_up": row["bytes_up"], "payload_down": down, "network_seconds": seconds}
 
 
-def read_record(folder: Path) -> Record:
+def read_record(folder: Path) -> MetricsLog:
     """The rows a run has written."""
-    record = Record(folder)
+    record = MetricsLog(folder)
     if record.path is not None and record.path.exists():
         record.rows = [json.loads(line) for line in record.path.read_text("utf-8").splitlines()]
     return record
@@ -186,7 +186,9 @@ def read_items(folder: Path, name: str = ITEMS) -> dict[str, np.ndarray]:
         tallies = np.split(found["tallies"] if "tallies" in found else np.zeros(0), np.cumsum(sizes * widths)[:-1])
         scores = np.split(found["scores"], np.cumsum(sizes)[:-1])
         parts = zip(scores, tallies, widths, strict=True)
-        rows = [np.concatenate([score[:, None], tally.reshape(len(score), width)], axis=1) for score, tally, width in parts]
+        rows = [
+            np.concatenate([score[:, None], tally.reshape(len(score), width)], axis=1) for score, tally, width in parts
+        ]
         return dict(zip(found["owners"].tolist(), rows, strict=True))
 
 

@@ -15,7 +15,7 @@ SMALL = 32 * 2**20  # bytes; what is smaller stays where it is
 
 
 @dataclass(frozen=True)
-class Shelf:
+class ParamOffload:
     """Where personal models lie. A file has no name once it is mapped, so it goes when the last who looks at it does."""
 
     folder: Path | None = None

@@ -17,23 +17,31 @@ from motet.core.errors import ConfigError, RunError
 from motet.core.params import Params
 from motet.core.program import Round
 from motet.core.rng import Seed
-from motet.core.script import ClientId, Exchange, Remark, Script, play, under
-from motet.core.work import Bench
+from motet.core.script import ClientId, Exchange, Note, Script, rewrite_sums, run_script
+from motet.core.work import Executor
 from motet.experiment.build.federation import Federation
-from motet.experiment.build.run_plan import Plan, ledger_of
+from motet.experiment.build.run_plan import RunPlan, ledger_of
 from motet.experiment.loop.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from motet.experiment.loop.client_sampling import pick
-from motet.experiment.loop.exchange_log import Interim
-from motet.experiment.loop.metrics_log import COMMON_ITEMS, DEV_ITEMS, Record, means, spread, write_items
-from motet.experiment.loop.param_offload import Shelf
+from motet.experiment.loop.exchange_log import ExchangeLog
+from motet.experiment.loop.metrics_log import COMMON_ITEMS, DEV_ITEMS, MetricsLog, means, spread, write_items
+from motet.experiment.loop.param_offload import ParamOffload
 from motet.experiment.loop.per_client_eval import by_client
-from motet.experiment.loop.scores import Chosen, best_round, by_round, chosen_by_dev, final_and_best, group_means, overall
-from motet.learning.context import Judgement
-from motet.learning.evaluation import Evaluate, Report
-from motet.learning.executors.memory_budget import MEMORIES, spare_on
-from motet.report.progress import Silent, Watch
-from motet.transport.client_runtime import Host
-from motet.transport.client_state import Memories
+from motet.experiment.loop.scores import (
+    Chosen,
+    best_round,
+    by_round,
+    chosen_by_dev,
+    final_and_best,
+    group_means,
+    overall,
+)
+from motet.learning.context import EvaluationResult
+from motet.learning.evaluation import EvaluationReport, Evaluator
+from motet.learning.executors.memory_budget import MEMORIES, free_memory
+from motet.report.progress import RunCallback, SilentProgress
+from motet.transport.client_runtime import ClientRuntime
+from motet.transport.client_state import ClientStates
 from motet.transport.emulated_network import Emulated
 from motet.transport.in_process import InProcess
 from motet.transport.mailbox import Mailbox, Traffic
@@ -48,9 +56,9 @@ class Result:
 
     state: Any
     params: Params  # what somebody would deploy who has no memory of his own
-    record: Record
+    record: MetricsLog
     traffic: Traffic
-    memories: Memories
+    memories: ClientStates
     final: dict[str, float]
     best: dict[str, float]
     chosen: Chosen | None
@@ -69,32 +77,42 @@ class Result:
         return means(self.clients.values())
 
 
-Connect = Callable[[Host], Transport]  # how the clients are reached; those who live here are the host's
+Connect = Callable[[ClientRuntime], Transport]  # how the clients are reached; those who live here are the host's
 
 
 class Running:
     """A run under way. With `apart` the clients keep their own memories, and the checkpoint holds none."""
 
     def __init__(
-        self, plan: Plan, bench: Bench, folder: Path | None, watch: Watch, connect: Connect = InProcess, apart: bool = False
+        self,
+        plan: RunPlan,
+        executor: Executor,
+        folder: Path | None,
+        watch: RunCallback,
+        connect: Connect = InProcess,
+        apart: bool = False,
     ) -> None:
         plan.check()
-        self.plan, self.bench, self.watch = plan, bench, watch
+        self.plan, self.executor, self.watch = plan, executor, watch
         self.place, self.folder = folder, folder / "checkpoint" if folder else None
-        self.judge = Evaluate(plan.algorithm)
-        at_hand, room = _at_hand(plan.checkpoint.memory, bench)
-        self.shelf = Shelf(self.folder, room // (2 * max(1, len(plan.federation.clients))))  # a round has old ones and new
-        self.memories = Memories(self.folder / "memories" if self.folder else None, at_hand, room)
-        self.host = Host(plan.programs, plan.federation.context, bench, self.memories, plan.channel, behind=plan.behind)
+        self.judge = Evaluator(plan.algorithm)
+        at_hand, room = _at_hand(plan.checkpoint.memory, executor)
+        self.shelf = ParamOffload(
+            self.folder, room // (2 * max(1, len(plan.federation.clients)))
+        )  # a round has old ones and new
+        self.memories = ClientStates(self.folder / "memories" if self.folder else None, at_hand, room)
+        self.host = ClientRuntime(
+            plan.programs, plan.federation.context, executor, self.memories, plan.channel, behind=plan.behind
+        )
         self.ledger = ledger_of(plan, apart)
         self.transport = connect(self.host)
         self.emulated = Emulated(self.transport, plan.network, plan.federation.clients) if plan.network else None
         self.mailbox = Mailbox(self.emulated or self.transport, plan.patience, plan.channel)
         self.mailbox.watch = lambda address, client, seen, asked: watch.client(seen, asked)
         self.survey = self.mailbox.beside()  # evaluation's traffic is not the algorithm's
-        interim = Interim(self.folder / "exchanges", self.mailbox) if self.folder and apart else self.mailbox
+        interim = ExchangeLog(self.folder / "exchanges", self.mailbox) if self.folder and apart else self.mailbox
         self.ask: Callable[[Exchange], Any] = interim.ask
-        self.record = Record(folder)
+        self.record = MetricsLog(folder)
         self.state: Any = plan.algorithm.init(plan.federation.start())
         self.done, self.processed_before = 0, 0
         self.settled = Traffic()  # as it stood after the last finished round
@@ -214,7 +232,7 @@ class Running:
     def _noisy(self, script: Script[Any], seed: Seed) -> Script[Any]:
         if self.plan.private is None or self.ledger is None:
             return script
-        return under(self.plan.private.sums(seed, self.ledger.spend), script)
+        return rewrite_sums(self.plan.private.sums(seed, self.ledger.spend), script)
 
     def look(self, split: str = "global") -> dict[str, float]:
         """The global model on the global test set, or on the development set. Where every client has its own model: the mean
@@ -233,7 +251,7 @@ class Running:
             return overall(federation.task, groups)
         server = federation.server_context(self.done)
         items = split == "global" and (self.last() or self.chosen())
-        found: Judgement = self._play(server.judge(self.model_params(), split, items=items))
+        found: EvaluationResult = self._play(server.judge(self.model_params(), split, items=items))
         self.items = found.items
         if self.plan.evaluation.by_client and isinstance(federation, Federation) and split == "global" and new:
             self.look_at_domains(federation)
@@ -241,7 +259,9 @@ class Running:
 
     def look_at_domains(self, federation: Federation) -> None:
         """The common model on each client's own test set."""
-        found: dict[str, Judgement] = self._play(by_client(federation, self.model_params(), self.done, items=self.last()))
+        found: dict[str, EvaluationResult] = self._play(
+            by_client(federation, self.model_params(), self.done, items=self.last())
+        )
         if self.place and self.last():
             kept = {client: domain.items for client, domain in found.items() if domain.items is not None}
             write_items(self.place, kept, COMMON_ITEMS)
@@ -253,7 +273,9 @@ class Running:
         if self.plan.secure:
             return {}
         self.survey.round = self.done
-        found: dict[ClientId, dict[str, float]] = self._play(self.judge.each(self.state, self.judged(), "test"), self.survey)
+        found: dict[ClientId, dict[str, float]] = self._play(
+            self.judge.each(self.state, self.judged(), "test"), self.survey
+        )
         return found
 
     def look_at_mean(self, split: str) -> dict[str, float]:
@@ -268,7 +290,9 @@ class Running:
         if not self.plan.evaluation.items or self.plan.secure:
             return self.look_at_clients(), items
         self.survey.round = self.done
-        found: dict[ClientId, Report] = self._play(self.judge.items(self.state, self.judged(), "test"), self.survey)
+        found: dict[ClientId, EvaluationReport] = self._play(
+            self.judge.items(self.state, self.judged(), "test"), self.survey
+        )
         own = {client: report.items.numpy() for client, report in found.items() if len(report.items)}
         return {client: report.scores for client, report in found.items() if report.scores}, items | own
 
@@ -282,10 +306,14 @@ class Running:
         if client is None:
             found = algorithm.assemble(federation.server_context(self.done), algorithm.view(self.state, ""), None)
         else:
-            context = federation.context(client, self.done, "", _no_work, lambda program: self.memories.get(program, client))
+            context = federation.context(
+                client, self.done, "", _no_work, lambda program: self.memories.get(program, client)
+            )
             found = algorithm.assemble(context, algorithm.view(self.state, client), context.recall(algorithm.name))
         if found is None:
-            raise ConfigError(f"{algorithm.name} has one model, of another architecture than {client}'s; ask for no client's.")
+            raise ConfigError(
+                f"{algorithm.name} has one model, of another architecture than {client}'s; ask for no client's."
+            )
         return found
 
     def save(self) -> None:
@@ -295,7 +323,7 @@ class Running:
         began = time.monotonic()
         self.memories.forget_round()
         files = self.memories.save()
-        processed = self.processed_before + self.bench.processed
+        processed = self.processed_before + self.executor.processed
         found = Checkpoint(
             self.done, self.state, files, self.settled, self.written, self.record.seconds, processed, self.plan.digest,
             *self.books,
@@ -308,34 +336,34 @@ class Running:
     def _play(self, script: Script[Any], mailbox: Mailbox | None = None) -> Any:
         mailbox, ask = (self.mailbox, self.ask) if mailbox is None else (mailbox, mailbox.ask)
         if self.plan.secure:
-            script = under(self.plan.secure, script)
+            script = rewrite_sums(self.plan.secure, script)
         try:
-            return play(script, ask, self.bench.run, self._note)
+            return run_script(script, ask, self.executor.run, self._note)
         except RunError as error:  # of those who were lost on the way, a script that gives up does not know why
             why = next((f" First failure: {c}: {why}" for r, c, why in mailbox.lost if r == mailbox.round), "")
             raise error if why in str(error) else RunError(f"{error}{why}") from None
 
-    def _note(self, remark: Remark) -> None:
+    def _note(self, remark: Note) -> None:
         if remark.text:
             self.watch.note(remark.text)
         self.record.add(self.done + 1, remark.who, remark.about, remark.values, self.mailbox.traffic)
 
 
 def run(
-    plan: Plan,
-    bench: Bench,
+    plan: RunPlan,
+    executor: Executor,
     *,
     folder: Path | None = None,
     resume: bool = False,
-    watch: Watch | None = None,
+    watch: RunCallback | None = None,
     connect: Connect = InProcess,
     apart: bool = False,
 ) -> tuple[Result, Running]:
     """Run a plan to its end. With a folder, whatever ends it early leaves a checkpoint from which it goes on."""
-    running = Running(plan, bench, folder, watch or Silent(), connect, apart)
+    running = Running(plan, executor, folder, watch or SilentProgress(), connect, apart)
     if resume:
         running.resume()
-    before = bench.processed
+    before = executor.processed
     running.watch.begin(plan.name or plan.algorithm.name, plan.rounds, running.done)
     if (plan.cohort.size or 0) > (there := len(plan.federation.clients)):
         running.watch.note(
@@ -353,7 +381,7 @@ def run(
         raise
     finally:
         running.watch.end()
-    return _result(running, bench.processed - before, *seen), running
+    return _result(running, executor.processed - before, *seen), running
 
 
 def _result(
@@ -375,16 +403,16 @@ def _result(
     )  # fmt: skip
 
 
-def _at_hand(memory: float | None, bench: Bench) -> tuple[int, int]:
+def _at_hand(memory: float | None, executor: Executor) -> tuple[int, int]:
     """Bytes of clients' memories that stay where their models are, and as much again of what a round under way has changed. Of
     the rest an eighth of the host's memory is filled, by them and by personal models of the server each; what is over lies on
     disk."""
     if memory is not None:
         return int(memory * 2**30), 0
     host = torch.device("cpu")
-    device: torch.device = getattr(bench, "device", host)
-    there = int(MEMORIES * spare_on(device)) if device.type == "cuda" else max(2**30, spare_on(host) // 16)
-    return there, spare_on(host) // 8
+    device: torch.device = getattr(executor, "device", host)
+    there = int(MEMORIES * free_memory(device)) if device.type == "cuda" else max(2**30, free_memory(host) // 16)
+    return there, free_memory(host) // 8
 
 
 def _no_work(address: str, _: Any) -> Any:

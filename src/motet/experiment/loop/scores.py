@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 from motet.core.script import ClientId
 from motet.experiment.build.run_plan import Judged, Participants
-from motet.experiment.loop.metrics_log import Record, Row
+from motet.experiment.loop.metrics_log import MetricsLog, Row
 
 
 def group_means(federation: Participants, reports: Mapping[ClientId, dict[str, float]]) -> dict[str, dict[str, float]]:
@@ -38,13 +38,13 @@ class Chosen(NamedTuple):
     test: dict[str, float]
 
 
-def final_and_best(record: Record, headline: str) -> tuple[dict[str, float], dict[str, float]]:
+def final_and_best(record: MetricsLog, headline: str) -> tuple[dict[str, float], dict[str, float]]:
     """What the server saw last, and in the round that was best by the headline."""
     seen = by_round(record.rows, "global")
     return (seen[max(seen)], seen[best_round(seen, headline)]) if seen else ({}, {})
 
 
-def chosen_by_dev(record: Record, by: str) -> Chosen | None:
+def chosen_by_dev(record: MetricsLog, by: str) -> Chosen | None:
     """None where there is no development set."""
     dev, test = (by_round(record.rows, split) for split in ("dev", "global"))
     if not dev:

@@ -10,8 +10,8 @@ from typing import Any
 
 from motet.core.errors import first_line
 from motet.experiment.recipe.config_parsing import choose
-from motet.experiment.recipe.run_config import Config
-from motet.report.progress import Watch
+from motet.experiment.recipe.run_config import RunConfig
+from motet.report.progress import RunCallback
 from motet.report.trackers import Tracker, mlflow, tensorboard, wandb
 from motet.transport.mailbox import Traffic
 
@@ -26,7 +26,7 @@ TRACKERS: dict[str, Callable[[str, Path, Mapping[str, Any]], Tracker]] = {
 class Told:
     """A watch, and trackers that are told of every round besides. One that fails is told no more; the run goes on."""
 
-    watch: Watch
+    watch: RunCallback
     trackers: dict[str, Tracker]
 
     def begin(self, name: str, rounds: int, done: int) -> None:
@@ -55,12 +55,12 @@ class Told:
         self.watch.end()
 
 
-def trackers_of(config: Config) -> dict[str, Callable[[str, Path, Mapping[str, Any]], Tracker]]:
+def trackers_of(config: RunConfig) -> dict[str, Callable[[str, Path, Mapping[str, Any]], Tracker]]:
     return {name: choose(TRACKERS, name, "track") for name in config.track}
 
 
 @contextmanager
-def tracked(config: Config, folder: Path, watch: Watch) -> Iterator[Watch]:
+def tracked(config: RunConfig, folder: Path, watch: RunCallback) -> Iterator[RunCallback]:
     """The watch of a run that is tracked as its recipe says; trackers are closed whatever happens."""
     makers = trackers_of(config)
     told = Told(watch, {})

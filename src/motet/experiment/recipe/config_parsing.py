@@ -8,7 +8,7 @@ import types
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from motet.core.errors import ConfigError, meant
+from motet.core.errors import ConfigError, did_you_mean
 
 T = TypeVar("T")
 
@@ -24,15 +24,21 @@ def fill(maker: Callable[..., T], given: Mapping[str, Any], where: str, fixed: M
     return maker(**readied(maker, given, where, fixed), **{k: v for k, v in fixed.items() if k in options_of(maker)})
 
 
-def readied(maker: Callable[..., Any], given: Mapping[str, Any], where: str, fixed: Collection[str] = ()) -> dict[str, Any]:
+def readied(
+    maker: Callable[..., Any], given: Mapping[str, Any], where: str, fixed: Collection[str] = ()
+) -> dict[str, Any]:
     """The given options as `maker` takes them; what is wrong with them is said without calling it."""
     taken = {name: p for name, p in options_of(maker).items() if name not in fixed}
     if not isinstance(given, Mapping):
-        raise ConfigError(f"{where} is {given!r}; expected options, such as {where}.{next(iter(taken), 'name')}={given}.")
+        raise ConfigError(
+            f"{where} is {given!r}; expected options, such as {where}.{next(iter(taken), 'name')}={given}."
+        )
     for name in given:
         if name not in taken:
             takes = ", ".join(taken) or "no options"
-            raise ConfigError(f"{where or 'recipe'}: unknown option '{name}'; it takes {takes}.{meant(name, [*taken, 'type'])}")
+            raise ConfigError(
+                f"{where or 'recipe'}: unknown option '{name}'; it takes {takes}.{did_you_mean(name, [*taken, 'type'])}"
+            )
     hints = get_type_hints(maker.__init__ if inspect.isclass(maker) else maker)
     ready = {name: coerced(value, hints.get(name, Any), f"{where}.{name}".lstrip(".")) for name, value in given.items()}
     missing = [n for n, p in taken.items() if p.default is inspect.Parameter.empty and n not in ready]
@@ -43,7 +49,7 @@ def readied(maker: Callable[..., Any], given: Mapping[str, Any], where: str, fix
 
 def choose(table: Mapping[str, T], name: Any, what: str) -> T:
     if name not in table:
-        raise ConfigError(f"{what}: there is no '{name}'; there is {', '.join(table)}.{meant(str(name), table)}")
+        raise ConfigError(f"{what}: there is no '{name}'; there is {', '.join(table)}.{did_you_mean(str(name), table)}")
     return table[name]
 
 
@@ -57,7 +63,9 @@ def coerced(value: Any, kind: Any, where: str) -> Any:
     if origin is Literal:
         if value in inner:
             return value
-        raise ConfigError(f"{where} is '{value}'; it must be one of {', '.join(map(str, inner))}.{meant(str(value), inner)}")
+        raise ConfigError(
+            f"{where} is '{value}'; it must be one of {', '.join(map(str, inner))}.{did_you_mean(str(value), inner)}"
+        )
     if origin is tuple:
         items = value if isinstance(value, list | tuple) else [value]
         return tuple(coerced(v, inner[0], where) for v in items)

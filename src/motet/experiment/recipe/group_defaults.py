@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from motet.core.errors import ConfigError, meant
+from motet.core.errors import ConfigError, did_you_mean
 
 # By what an entry is known, and what is kept of the top level's section where a group names another entry.
 NAMED = {"data": ("name", "path"), "model": ("name",), "task": ("type",), "partition": ("type",)}
@@ -21,13 +21,17 @@ TAKEN = ("name", "clients", "corpus", *NAMED)
 def spelt_out(top: Mapping[str, Any], given: Any) -> list[dict[str, Any]]:
     """Each group with all its sections, as nested options."""
     if not isinstance(given, Sequence) or isinstance(given, str) or not all(isinstance(g, Mapping) for g in given):
-        raise ConfigError(f"groups is {given!r}; expected a list, such as [{{clients: 2, model: tiny}}, {{clients: 3}}].")
+        raise ConfigError(
+            f"groups is {given!r}; expected a list, such as [{{clients: 2, model: tiny}}, {{clients: 3}}]."
+        )
     return [_spelt_out(top, group, f"groups[{i}]") for i, group in enumerate(given)]
 
 
 def _spelt_out(top: Mapping[str, Any], group: Mapping[str, Any], where: str) -> dict[str, Any]:
     if odd := next((name for name in group if name not in TAKEN), None):
-        raise ConfigError(f"{where}: unknown option '{odd}'; it takes {', '.join(TAKEN)}.{meant(str(odd), TAKEN)}")
+        raise ConfigError(
+            f"{where}: unknown option '{odd}'; it takes {', '.join(TAKEN)}.{did_you_mean(str(odd), TAKEN)}"
+        )
     said = dict(group)
     if "corpus" in said:  # {corpus: agnews} for {data: {name: agnews}}
         said["data"] = {"name": said.pop("corpus"), **_section("data", said.get("data"), where)}

@@ -9,8 +9,8 @@ from typing import Any
 
 import yaml
 
-from motet.core.errors import ConfigError, meant
-from motet.experiment.recipe.run_config import Choice, Config
+from motet.core.errors import ConfigError, did_you_mean
+from motet.experiment.recipe.run_config import ComponentConfig, RunConfig
 
 
 def recipes() -> dict[str, str]:
@@ -28,14 +28,14 @@ def shipped(package: str) -> dict[str, str]:
     return found
 
 
-def load_recipe(name: str, overrides: Iterable[str] = ()) -> Config:
+def load_recipe(name: str, overrides: Iterable[str] = ()) -> RunConfig:
     label, text = _text(name)
     given = merged(_parsed(text, label), changes(overrides))
     given.pop("recipe", None)
-    return Config.of(label, given)
+    return RunConfig.of(label, given)
 
 
-def baseline_of(config: Config, name: str) -> Config:
+def baseline_of(config: RunConfig, name: str) -> RunConfig:
     """The same run with the few changes that make it a baseline."""
     given = {k: v for k, v in config.plain().items() if k not in ("recipe", "baselines")}
     change = config.baselines[name] or {}
@@ -43,11 +43,11 @@ def baseline_of(config: Config, name: str) -> Config:
         raise ConfigError(f"baselines.{name} is {change!r}; expected options, such as algorithm: {name}.")
     if "algorithm" in change:
         given["algorithm"] = {}
-        if Choice.of(change["algorithm"], "", "algorithm").type != config.algorithm.type:
+        if ComponentConfig.of(change["algorithm"], "", "algorithm").type != config.algorithm.type:
             # another algorithm has its own solver and server; what the recipe says of them is not meant
             kept = {k: v for k, v in config.solver.items() if k in ("batch", "epochs", "steps")}
             given |= {"solver": kept, "server": {}}
-    return Config.of(f"{config.recipe}/{name}", merged(given, change))
+    return RunConfig.of(f"{config.recipe}/{name}", merged(given, change))
 
 
 def changes(overrides: Iterable[str]) -> dict[str, Any]:
@@ -93,7 +93,7 @@ def _text(name: str) -> tuple[str, str]:
         return path.stem, path.read_text("utf-8")
     if name not in recipes():
         raise ConfigError(
-            f"there is no recipe '{name}'; there is {', '.join(recipes())}, or give a .yaml file.{meant(name, recipes())}"
+            f"there is no recipe '{name}'; there is {', '.join(recipes())}, or give a .yaml file.{did_you_mean(name, recipes())}"
         )
     return name, resources.files("motet.recipes").joinpath(f"{name}.yaml").read_text("utf-8")
 
@@ -104,5 +104,7 @@ def _parsed(text: str, label: str) -> dict[str, Any]:
     except yaml.YAMLError as error:
         raise ConfigError(f"recipe '{label}' is no YAML: {' '.join(str(error).split())}") from None
     if not isinstance(given, dict):
-        raise ConfigError(f"recipe '{label}' is a {type(given).__name__}; expected sections such as 'model:' and 'data:'.")
+        raise ConfigError(
+            f"recipe '{label}' is a {type(given).__name__}; expected sections such as 'model:' and 'data:'."
+        )
     return given

@@ -10,45 +10,45 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from motet.core.errors import ConfigError
-from motet.datasets.load_corpus import DataChoice
+from motet.datasets.load_corpus import DataConfig
 from motet.experiment.recipe.config_parsing import fill
 from motet.experiment.recipe.group_defaults import spelt_out
-from motet.models.load_model import ModelChoice
+from motet.models.load_model import ModelConfig
 from motet.transport.emulated_network import Network
-from motet.transport.wait_policy import Patience
+from motet.transport.wait_policy import WaitPolicy
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Choice:
+class ComponentConfig:
     """An entry of one of the tables, and its own options."""
 
     type: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @staticmethod
-    def of(given: Any, default: str, where: str) -> Choice:
+    def of(given: Any, default: str, where: str) -> ComponentConfig:
         if given is None:
-            return Choice(default)
+            return ComponentConfig(default)
         if isinstance(given, str):
-            return Choice(given)
+            return ComponentConfig(given)
         if not isinstance(given, Mapping):
             raise ConfigError(f"{where} is {given!r}; expected a name, or a section with type and options.")
         options = dict(given)
-        return Choice(str(options.pop("type", default)), options)
+        return ComponentConfig(str(options.pop("type", default)), options)
 
 
 @dataclass(frozen=True)
-class GroupChoice:
+class GroupConfig:
     """Some of the clients, alike in task, model and corpus. Groups of the same data and partition divide it among them."""
 
     name: str | None = None  # None: the corpus's or the model's, whichever tells groups apart
     clients: int | None = None  # None: all that the partition has left
-    task: Choice = Choice("auto")
-    model: ModelChoice = ModelChoice()
-    data: DataChoice = DataChoice()
-    partition: Choice = Choice("uniform")
+    task: ComponentConfig = ComponentConfig("auto")
+    model: ModelConfig = ModelConfig()
+    data: DataConfig = DataConfig()
+    partition: ComponentConfig = ComponentConfig("uniform")
 
     def __post_init__(self) -> None:
         if self.clients is not None and self.clients < 1:
@@ -56,55 +56,57 @@ class GroupChoice:
 
 
 @dataclass(frozen=True)
-class CodecChoice:
+class CodecConfig:
     """Which codecs stand in line, up and down: names, or names with options. One list is for both ways."""
 
-    up: tuple[Choice, ...] = ()
-    down: tuple[Choice, ...] = ()
+    up: tuple[ComponentConfig, ...] = ()
+    down: tuple[ComponentConfig, ...] = ()
 
     @staticmethod
-    def of(given: Any) -> CodecChoice:
+    def of(given: Any) -> CodecConfig:
         if isinstance(given, Mapping) and given and set(given) <= {"up", "down"}:
-            return CodecChoice(_in_line(given.get("up")), _in_line(given.get("down")))
-        return CodecChoice(_in_line(given), _in_line(given))
+            return CodecConfig(_in_line(given.get("up")), _in_line(given.get("down")))
+        return CodecConfig(_in_line(given), _in_line(given))
 
 
-def _in_line(given: Any) -> tuple[Choice, ...]:
+def _in_line(given: Any) -> tuple[ComponentConfig, ...]:
     """`int8`, `[top_k: {share: 0.01}, int8]`, `[{type: top_k, share: 0.01}]`."""
     found = []
     for entry in given if isinstance(given, list | tuple) else [] if given is None else [given]:
         if isinstance(entry, Mapping) and len(entry) == 1 and "type" not in entry:
             name, options = next(iter(entry.items()))
             entry = {"type": name, **(options or {})}  # noqa: PLW2901
-        found.append(Choice.of(entry, "", "codec"))
+        found.append(ComponentConfig.of(entry, "", "codec"))
     return tuple(found)
 
 
 @dataclass(frozen=True)
-class CohortChoice:
+class CohortConfig:
     """How many clients take part in a round, and how they are drawn."""
 
     size: int | None = None  # None: all
-    sampler: str = (
-        "round"  # round: the same cohorts whatever the seed, as FedNLP draws them; seeded: other cohorts for other seeds
-    )
+    sampler: str = "round"  # round: the same cohorts whatever the seed, as FedNLP draws them; seeded: other cohorts for other seeds
 
     def __post_init__(self) -> None:
         if self.size is not None and self.size < 1:
-            raise ConfigError(f"cohort.size is {self.size}; at least one client must take part, or leave it out for all.")
+            raise ConfigError(
+                f"cohort.size is {self.size}; at least one client must take part, or leave it out for all."
+            )
         if self.sampler not in ("round", "seeded"):
             raise ConfigError(f"cohort.sampler is '{self.sampler}'; it is 'round' or 'seeded'.")
 
 
 @dataclass(frozen=True)
-class Evaluation:
+class EvaluationConfig:
     """When the global test set is looked at, and for how many clients the personal models are."""
 
     every: int = 1
     clients: int | None = None  # at most so many clients' own models and test sets; None: all
     by_client: bool = False  # the common model on each client's test set too, whenever the global one is looked at
     local: bool = False  # look at the clients' own test sets each time, and not only at the end
-    choose: str | None = None  # the metric by which a development set (data.dev_share) chooses the round; None: the headline
+    choose: str | None = (
+        None  # the metric by which a development set (data.dev_share) chooses the round; None: the headline
+    )
     reach: tuple[float, ...] = ()  # values of the headline; the summary says what it took to reach each
     items: bool = False  # keep the score of every item of the clients' own test sets too, for significance
 
@@ -114,7 +116,7 @@ class Evaluation:
 
 
 @dataclass(frozen=True)
-class Checkpointing:
+class CheckpointConfig:
     seconds: float = 20.0  # not more often than this, nor a twentieth of the time; 0: after every round
     last: bool = True  # also after the last round: what export and replay begin from
     memory: float | None = None  # GiB of clients' memories that need not lie on disk; None: as what is free allows
@@ -125,28 +127,28 @@ class Checkpointing:
 
 
 @dataclass(frozen=True)
-class Config:
+class RunConfig:
     recipe: str
     seed: int = 42
     rounds: int = 10
     device: str = "auto"
-    task: Choice = Choice("auto")  # the formulation the corpus is for
-    model: ModelChoice = ModelChoice()
-    data: DataChoice = DataChoice()
-    partition: Choice = Choice("uniform")
-    groups: tuple[GroupChoice, ...] = ()  # none: all clients are alike, as the sections above say
-    cohort: CohortChoice = CohortChoice()
-    algorithm: Choice = Choice("fedavg")
+    task: ComponentConfig = ComponentConfig("auto")  # the formulation the corpus is for
+    model: ModelConfig = ModelConfig()
+    data: DataConfig = DataConfig()
+    partition: ComponentConfig = ComponentConfig("uniform")
+    groups: tuple[GroupConfig, ...] = ()  # none: all clients are alike, as the sections above say
+    cohort: CohortConfig = CohortConfig()
+    algorithm: ComponentConfig = ComponentConfig("fedavg")
     solver: Mapping[str, Any] = field(default_factory=dict)  # what differs from the algorithm's own
     server: Mapping[str, Any] = field(default_factory=dict)
-    codec: CodecChoice = CodecChoice()
-    secure: Choice = Choice("none")
-    privacy: Choice = Choice("none")
-    patience: Patience = Patience()
-    transport: Choice = Choice("in_process")
+    codec: CodecConfig = CodecConfig()
+    secure: ComponentConfig = ComponentConfig("none")
+    privacy: ComponentConfig = ComponentConfig("none")
+    patience: WaitPolicy = WaitPolicy()
+    transport: ComponentConfig = ComponentConfig("in_process")
     network: Network | None = None  # emulated: how long a simulation's messages would have taken
-    evaluation: Evaluation = Evaluation()
-    checkpoint: Checkpointing = Checkpointing()
+    evaluation: EvaluationConfig = EvaluationConfig()
+    checkpoint: CheckpointConfig = CheckpointConfig()
     baselines: Mapping[str, Any] = field(default_factory=dict)
     track: tuple[str, ...] = ()  # who else is told of every round: tensorboard, wandb, mlflow
 
@@ -155,18 +157,18 @@ class Config:
             raise ConfigError(f"rounds is {self.rounds}; at least 1 is needed.")
 
     @staticmethod
-    def of(recipe: str, given: Mapping[str, Any]) -> Config:
+    def of(recipe: str, given: Mapping[str, Any]) -> RunConfig:
         """From nested options, as YAML gives them."""
         sections = dict(given)
         groups = spelt_out(sections, sections.pop("groups", None) or ())
-        sections["groups"] = tuple(_chosen(GroupChoice, group, f"groups[{i}]") for i, group in enumerate(groups))
-        sections["codec"] = CodecChoice.of(sections.get("codec"))
-        return _chosen(Config, {"recipe": recipe, **sections}, "")
+        sections["groups"] = tuple(_chosen(GroupConfig, group, f"groups[{i}]") for i, group in enumerate(groups))
+        sections["codec"] = CodecConfig.of(sections.get("codec"))
+        return _chosen(RunConfig, {"recipe": recipe, **sections}, "")
 
     @property
-    def everybody(self) -> tuple[GroupChoice, ...]:
+    def everybody(self) -> tuple[GroupConfig, ...]:
         """The groups; where none are named, the one that all clients are."""
-        alike = GroupChoice(task=self.task, model=self.model, data=self.data, partition=self.partition)
+        alike = GroupConfig(task=self.task, model=self.model, data=self.data, partition=self.partition)
         return self.groups or (alike,)
 
     def plain(self) -> dict[str, Any]:
@@ -186,13 +188,13 @@ def _chosen(kind: type[T], given: Mapping[str, Any], where: str) -> T:
     """Fill a dataclass some of whose fields are choices."""
     sections = dict(given)
     for f in dataclasses.fields(kind):  # type: ignore[arg-type]
-        if isinstance(f.default, Choice) and f.name in sections:
-            sections[f.name] = Choice.of(sections[f.name], f.default.type, f"{where}.{f.name}".lstrip("."))
+        if isinstance(f.default, ComponentConfig) and f.name in sections:
+            sections[f.name] = ComponentConfig.of(sections[f.name], f.default.type, f"{where}.{f.name}".lstrip("."))
     return fill(kind, sections, where)
 
 
 def _plain(value: Any) -> Any:
-    if isinstance(value, Choice):
+    if isinstance(value, ComponentConfig):
         return {"type": value.type, **{k: _plain(v) for k, v in value.options.items()}}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
         return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}

@@ -41,7 +41,12 @@ class Marks:
 
 
 def masked(
-    examples: Examples, marks: Marks, rng: np.random.Generator, share: float = 0.15, kept: float = 0.1, random: float = 0.1
+    examples: Examples,
+    marks: Marks,
+    rng: np.random.Generator,
+    share: float = 0.15,
+    kept: float = 0.1,
+    random: float = 0.1,
 ) -> Examples:
     """BERT's lesson (Devlin et al. 2019): name some of the words; most of them hidden, some replaced, some left as they are."""
     ids, real = _beside(_framed(passages(examples, marks), marks), marks.pad)
@@ -59,7 +64,9 @@ def masked(
     return Examples(examples.features, examples.rows, columns)
 
 
-def noised(examples: Examples, marks: Marks, rng: np.random.Generator, share: float = 0.3, length: float = 3.0) -> Examples:
+def noised(
+    examples: Examples, marks: Marks, rng: np.random.Generator, share: float = 0.3, length: float = 3.0
+) -> Examples:
     """BART's lesson (Lewis et al. 2020): sentences in another order, spans of words under one mask each; write the original."""
     clean = passages(examples, marks)
     garbled = [infilled(permuted(text, marks.stops, rng), marks.mask, rng, share, length) for text in clean]

@@ -64,7 +64,9 @@ class Ragged:
         places = np.arange(width) - gap
         real = (places >= 0) & (places < (last - first)[:, None])
         where = np.where(real, first[:, None] + places, 0)
-        return np.where(real, self.values[where], self.pad) if len(self.values) else np.zeros(where.shape, np.int32), real
+        return np.where(real, self.values[where], self.pad) if len(self.values) else np.zeros(
+            where.shape, np.int32
+        ), real
 
     def part(self, rows: np.ndarray) -> Ragged:
         return Ragged.joined([self[row] for row in rows], self.pad)
@@ -153,7 +155,9 @@ class Examples:
     @property
     def shapes(self) -> tuple[object, ...]:
         """Of the extra columns: examples side by side have the same."""
-        kinds = ((n, ("ragged", c.pad) if isinstance(c, Ragged) else (*c.shape[1:], c.dtype)) for n, c in self.extra.items())
+        kinds = (
+            (n, ("ragged", c.pad) if isinstance(c, Ragged) else (*c.shape[1:], c.dtype)) for n, c in self.extra.items()
+        )
         return tuple(kinds)
 
     @property

@@ -11,7 +11,7 @@ MEMORIES = 1 / 8  # of it: what clients remember, and as much again of what a ro
 _SHARES: dict[str, float] = {}  # by kind of device
 
 
-def take_share(device: torch.device, share: float) -> None:
+def limit_device_memory(device: torch.device, share: float) -> None:
     """Of the device's memory this process takes at most so much: those beside it count on the rest."""
     _SHARES[device.type] = share
     if device.type == "cuda":
@@ -19,7 +19,7 @@ def take_share(device: torch.device, share: float) -> None:
         torch.cuda.set_per_process_memory_fraction(share, index)
 
 
-def spare_on(device: torch.device) -> int:
+def free_memory(device: torch.device) -> int:
     """Bytes of the device's memory that this process could still fill; on CPU those of the machine."""
     if device.type != "cuda":
         return int(_beside() * _SHARES.get(device.type, 1.0))

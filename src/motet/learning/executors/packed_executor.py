@@ -1,4 +1,4 @@
-"""A bench that runs the jobs of many clients as one: what stands on a GPU."""
+"""A executor that runs the jobs of many clients as one: what stands on a GPU."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ import numpy as np
 import torch
 
 from motet.core.errors import RunError
-from motet.core.work import Failed, Job
+from motet.core.work import Job, JobFailure
 from motet.learning.data.features import Examples, Features
-from motet.learning.executors.memory_budget import PACKS, spare_on
-from motet.learning.jobs import Fit, Fitted, Infer
-from motet.learning.modules.frozen_prefix import Prefix, prefix_of
+from motet.learning.executors.memory_budget import PACKS, free_memory
+from motet.learning.jobs import Fit, FitResult, Infer
+from motet.learning.modules.frozen_prefix import FrozenPrefix, prefix_of
 from motet.learning.modules.model import Model
-from motet.learning.packed.cuda_graphs import Tape
-from motet.learning.packed.device_dataset import Resident
-from motet.learning.packed.packed_model import Pack
-from motet.learning.packed.packing_mode import Found, best_way, probe_of
+from motet.learning.packed.cuda_graphs import CudaGraphs
+from motet.learning.packed.device_dataset import DeviceDataset
+from motet.learning.packed.packed_model import PackedModel
+from motet.learning.packed.packing_mode import PackingChoice, choose_packing_mode, probe_of
 from motet.learning.training.fit import fit
 from motet.learning.training.inference import infer, infer_together, joined
 
@@ -30,7 +30,7 @@ _TOKENS, _FEWEST = 2**17, 2**8  # of one batch of inference, and of the last tha
 Answer = tuple[Hashable, Any]
 
 
-class Together:
+class PackedExecutor:
     """Compatible jobs run side by side, as many as memory allows; how many that is, is measured at the first pack.
 
     Results depend on the width in the last bits (and with dropout in its masks): give `width` to fix it across machines.
@@ -40,12 +40,12 @@ class Together:
 
     def __init__(self, device: torch.device, width: int | None = None, half: bool = True, record: bool = True) -> None:
         self.device, self.half, self.limit = device, half, width
-        self.tape = Tape(device) if record and device.type == "cuda" else None
+        self.tape = CudaGraphs(device) if record and device.type == "cuda" else None
         self.waiting: dict[Hashable, Job] = {}
-        self.ways: dict[tuple[str, bool], Found] = {}
-        self.packs: dict[tuple[str, bool, bool], Pack] = {}
-        self.prefixes: dict[str, Prefix | None] = {}
-        self.residents: dict[tuple[str, str, bool], Resident] = {}
+        self.ways: dict[tuple[str, bool], PackingChoice] = {}
+        self.packs: dict[tuple[str, bool, bool], PackedModel] = {}
+        self.prefixes: dict[str, FrozenPrefix | None] = {}
+        self.residents: dict[tuple[str, str, bool], DeviceDataset] = {}
         self.widths: dict[Hashable, int] = {}
         self.tokens: dict[Hashable, int] = {}  # of a batch of inference, where memory was short
         self.texts: dict[Hashable, int] = {}  # the same of jobs that stand alone
@@ -65,14 +65,16 @@ class Together:
         chosen.sort(key=lambda key: _order(self.waiting[key]))
         answers = self._answers([self.waiting[key] for key in chosen])
         found = dict(zip(chosen, answers, strict=False))
-        done = [(key, found[key]) for key in self.waiting if key in found]  # as they were asked for: sums fold them at once
+        done = [
+            (key, found[key]) for key in self.waiting if key in found
+        ]  # as they were asked for: sums fold them at once
         for key in found:
             del self.waiting[key]
         return done
 
     def run(self, job: Job) -> Any:
         (answer,) = self._answers([job])
-        if isinstance(answer, Failed):
+        if isinstance(answer, JobFailure):
             raise answer.error
         return answer
 
@@ -85,11 +87,11 @@ class Together:
                 why = str(error).split(".")[0]
             self._make_room(jobs, why)  # not while the error is at hand: it holds on to what there was no room for
 
-    def _fits(self, jobs: list[Fit]) -> list[Fitted | Failed]:
+    def _fits(self, jobs: list[Fit]) -> list[FitResult | JobFailure]:
         first = jobs[0]
         if first.alone:
             ends = fit([first], self._whole(first), Examples.batch, None, self.half)
-            self.processed += sum(end.processed for end in ends if isinstance(end, Fitted))
+            self.processed += sum(end.processed for end in ends if isinstance(end, FitResult))
             return ends
         resident = self._resident(first)
         if first.key not in self.widths and len(jobs) > 1:
@@ -99,7 +101,7 @@ class Together:
         pack = self._pack(first, resident, packed=len(some) > 1)
         tape = self.tape if pack.way != "vmap" else None
         ends = fit(some, pack, resident, tape, self.half)
-        self.processed += sum(end.processed for end in ends if isinstance(end, Fitted))
+        self.processed += sum(end.processed for end in ends if isinstance(end, FitResult))
         return ends
 
     def _infers(self, jobs: list[Infer]) -> list[Any]:
@@ -118,17 +120,17 @@ class Together:
 
     # ---- what jobs need -----------------------------------------------------------------------------------------
 
-    def _resident(self, job: Fit | Infer) -> Resident:
+    def _resident(self, job: Fit | Infer) -> DeviceDataset:
         model, features = job.model, job.examples.features
         mark = (model.key, features.key, job.whole)
         if mark not in self.residents:
             prefix = self._prefix(model, features)
-            self.residents[mark] = found = Resident(features, self.device, None if job.whole else prefix)
+            self.residents[mark] = found = DeviceDataset(features, self.device, None if job.whole else prefix)
             if prefix is None:  # one for both kinds of jobs
                 self.residents[model.key, features.key, not job.whole] = found
         return self.residents[mark]
 
-    def _prefix(self, model: Model, features: Features) -> Prefix | None:
+    def _prefix(self, model: Model, features: Features) -> FrozenPrefix | None:
         """The frozen layers below, if they can be cut off and their states of these texts take little of the memory."""
         if model.key not in self.prefixes:
             probe = features.batch(np.arange(min(3, len(features))))
@@ -136,33 +138,33 @@ class Together:
         width = getattr(getattr(model.module, "config", None), "hidden_size", 0)
         return self.prefixes[model.key] if 4 * width * int(features.lengths.sum()) < self._free() // 4 else None
 
-    def _pack(self, job: Fit | Infer, resident: Resident, packed: bool) -> Pack:
+    def _pack(self, job: Fit | Infer, resident: DeviceDataset, packed: bool) -> PackedModel:
         cut = resident.prefix is not None
         mark = (job.model.key, cut, packed)
         if mark not in self.packs:
             way = self._way(job, resident).way if packed else "plain"
-            self.packs[mark] = Pack(*self._module(job, resident), self.device, way, self.half)
+            self.packs[mark] = PackedModel(*self._module(job, resident), self.device, way, self.half)
         return self.packs[mark]
 
-    def _whole(self, job: Fit | Infer) -> Pack:
+    def _whole(self, job: Fit | Infer) -> PackedModel:
         """For one client, whose batches the host makes."""
         mark = (job.model.key, False, False)
         if mark not in self.packs:
-            self.packs[mark] = Pack(job.model, job.model.module, self.device)
+            self.packs[mark] = PackedModel(job.model, job.model.module, self.device)
         return self.packs[mark]
 
-    def _module(self, job: Fit | Infer, resident: Resident) -> tuple[Model, torch.nn.Module]:
+    def _module(self, job: Fit | Infer, resident: DeviceDataset) -> tuple[Model, torch.nn.Module]:
         prefix = resident.prefix
         return (job.model, job.model.module) if prefix is None else (prefix.model, prefix.upper)
 
-    def _way(self, job: Fit | Infer, resident: Resident) -> Found:
+    def _way(self, job: Fit | Infer, resident: DeviceDataset) -> PackingChoice:
         mark = (job.model.key, resident.prefix is not None)
         if mark not in self.ways:
             rows = probe_of(job.examples.features)
             resident.fill(rows)
             widths = resident.widths_of(rows)
             probe = resident.batch(torch.from_numpy(rows).to(self.device), widths)
-            self.ways[mark] = found = best_way(*self._module(job, resident), probe, self.device)
+            self.ways[mark] = found = choose_packing_mode(*self._module(job, resident), probe, self.device)
             if found.way == "plain":
                 logging.getLogger("motet").warning(
                     "clients are trained one by one, since they cannot be packed (%s)", found.why
@@ -171,15 +173,18 @@ class Together:
 
     # ---- memory -------------------------------------------------------------------------------------------------
 
-    def _planned(self, jobs: list[Fit], resident: Resident) -> int:
+    def _planned(self, jobs: list[Fit], resident: DeviceDataset) -> int:
         """How many clients fit side by side: measured on two of them with their longest texts."""
         way = self._way(jobs[0], resident).way
-        if way == "plain" or (way == "vmap" and jobs[0].whole):  # only a forward pass is vectorised, no other part of a module
+        if way == "plain" or (
+            way == "vmap" and jobs[0].whole
+        ):  # only a forward pass is vectorised, no other part of a module
             return 1
         if self.limit is not None or self.device.type != "cuda":
             return self.limit or _MOST
         longest = [
-            replace(job, examples=job.examples.part(_longest(job)), solver=replace(job.solver, steps=1)) for job in jobs[:2]
+            replace(job, examples=job.examples.part(_longest(job)), solver=replace(job.solver, steps=1))
+            for job in jobs[:2]
         ]
         resident.fill(np.concatenate([job.examples.rows for job in longest]))
         torch.cuda.reset_peak_memory_stats(self.device)
@@ -189,7 +194,7 @@ class Together:
         return max(1, min(_MOST, int(PACKS * self._free() / max(each, 1))))
 
     def _free(self) -> int:
-        return spare_on(self.device) if self.device.type == "cuda" else 2**40
+        return free_memory(self.device) if self.device.type == "cuda" else 2**40
 
     def _texts(self, job: Infer) -> int:
         """How many texts at a time one that stands alone is given."""

@@ -25,11 +25,11 @@ from torch import Tensor
 
 from motet.core import errors
 from motet.core.errors import MotetError, RunError
-from motet.core.work import Failed, Job
+from motet.core.work import Job, JobFailure
 from motet.learning.data.features import NOTHING, Features
-from motet.learning.executors.serial_executor import Alone, Scratch
-from motet.learning.executors.shared_memory import Arena
-from motet.learning.jobs import Fit, Fitted, Infer
+from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
+from motet.learning.executors.shared_memory import SharedArena
+from motet.learning.jobs import Fit, FitResult, Infer
 from motet.learning.modules.model import Model
 from motet.learning.training.inference import joined
 from motet.wire.format import Bulk, frame, from_buffer, pack, raw, split, unframe, unpack
@@ -56,13 +56,15 @@ class _Pieces:
     missing: int = field(default=0)
 
 
-class Workers:
-    """A bench of `count` processes. Jobs may be about these models and features, which are forked along with the workers."""
+class ProcessExecutor:
+    """A executor of `count` processes. Jobs may be about these models and features, which are forked along with the workers."""
 
-    def __init__(self, count: int, models: Mapping[str, Model], features: Mapping[str, Features], scratch: Scratch) -> None:
+    def __init__(
+        self, count: int, models: Mapping[str, Model], features: Mapping[str, Features], scratch: PrefixCache
+    ) -> None:
         self.count, self.room = count, 2 * count
         self.known: dict[str, Model | Features] = {NOTHING.key: NOTHING, **models, **features}
-        self.scratch, self.here = scratch, Alone(torch.device("cpu"), scratch)
+        self.scratch, self.here = scratch, SerialExecutor(torch.device("cpu"), scratch)
         self.threads = torch.get_num_threads()
         self.processes: list[BaseProcess] = []
         self.open: dict[int, _Open] = {}
@@ -97,7 +99,7 @@ class Workers:
         answer = None
         while answer is None:
             answer = dict(self.ready()).get("server")
-        if isinstance(answer, Failed):
+        if isinstance(answer, JobFailure):
             raise answer.error
         return answer
 
@@ -168,12 +170,12 @@ class Workers:
         if kind == "bug":
             raise RuntimeError(f"a worker failed:\n{head.decode()}")
         if kind != "answer":
-            answer: Any = Failed(getattr(errors, kind)(head.decode()))
+            answer: Any = JobFailure(getattr(errors, kind)(head.decode()))
             if room >= 0:
                 self.arena.give(room)
         else:
             answer = self._answer(head, places, blobs, room)
-            self.shared_out += answer.processed if isinstance(answer, Fitted) else 0
+            self.shared_out += answer.processed if isinstance(answer, FitResult) else 0
         return self._joined(job, answer)
 
     def _answer(self, head: bytes, places: tuple[int, ...], blobs: list[bytes], room: int) -> Any:
@@ -202,7 +204,7 @@ class Workers:
         if whole.missing:
             return []
         del self.pieces[job.key]
-        failed = [p for p in whole.parts if isinstance(p, Failed)]
+        failed = [p for p in whole.parts if isinstance(p, JobFailure)]
         return [(job.key, failed[0] if failed else joined(whole.parts, np.arange(whole.rows)))]
 
     def _name(self, value: object) -> str | None:
@@ -214,7 +216,7 @@ class Workers:
 
     def _fork(self) -> None:
         largest = max((m.layout.size for m in self.known.values() if isinstance(m, Model)), default=0)
-        self.arena = Arena(4 * largest * (6 * self.room + 4) + 2**27)
+        self.arena = SharedArena(4 * largest * (6 * self.room + 4) + 2**27)
         context = multiprocessing.get_context("fork")
         take, self.orders = context.Pipe(duplex=False)
         lock = context.Lock()
@@ -261,18 +263,18 @@ class Workers:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
         self.orders.close()
         torch.set_num_threads(1)
-        bench = Alone(torch.device("cpu"), self.scratch)
+        executor = SerialExecutor(torch.device("cpu"), self.scratch)
         while True:
             try:
                 with lock:
                     number, at, size = _ORDER.unpack(orders.recv_bytes())
                 if number == _STOP:
                     return
-                answers.send_bytes(self._done(bench, number, at, size))
+                answers.send_bytes(self._done(executor, number, at, size))
             except (EOFError, BrokenPipeError):  # the parent is gone
                 os._exit(0)
 
-    def _done(self, bench: Alone, number: int, at: int, size: int) -> bytes:
+    def _done(self, executor: SerialExecutor, number: int, at: int, size: int) -> bytes:
         try:
             head, places, blobs, room, space = unpack(self.arena.window(at, size))
             spots, inline = iter(places), iter(blobs)
@@ -283,7 +285,7 @@ class Workers:
                     return from_buffer(bytearray(next(inline)), dtype, shape)
                 return self.arena.tensor(place, dtype, shape, span)
 
-            answer = bench.run(unframe(split(memoryview(head))[0], tensor, self.known.__getitem__))
+            answer = executor.run(unframe(split(memoryview(head))[0], tensor, self.known.__getitem__))
         except MotetError as error:
             return pack((number, type(error).__name__, str(error).encode(), (), []))
         except Exception:

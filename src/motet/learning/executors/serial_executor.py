@@ -1,4 +1,4 @@
-"""A bench that runs one job after another in this process."""
+"""A executor that runs one job after another in this process."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ import numpy as np
 import torch
 
 from motet.core.errors import MotetError
-from motet.core.work import Failed, Job
+from motet.core.work import Job, JobFailure
 from motet.learning.data.features import Examples, Features
 from motet.learning.jobs import Fit, Infer
-from motet.learning.modules.frozen_prefix import HiddenStates, Prefix, prefix_of
+from motet.learning.modules.frozen_prefix import FrozenPrefix, HiddenStates, prefix_of
 from motet.learning.modules.model import Model
-from motet.learning.packed.packed_model import Pack
+from motet.learning.packed.packed_model import PackedModel
 from motet.learning.training.fit import fit
 from motet.learning.training.inference import infer, joined
 from motet.learning.training.step_schedule import Read
@@ -26,12 +26,12 @@ from motet.learning.training.step_schedule import Read
 PREFIX_BYTES = 4 * 2**30  # of disk for the states of one corpus
 
 
-class Scratch:
+class PrefixCache:
     """Frozen prefixes and their hidden states, made before workers are forked so that all share them."""
 
     def __init__(self) -> None:
         self.folder = tempfile.TemporaryDirectory(prefix="motet-")
-        self.prefixes: dict[str, Prefix | None] = {}
+        self.prefixes: dict[str, FrozenPrefix | None] = {}
         self.states: dict[tuple[str, str], HiddenStates] = {}
 
     def prepare(self, model: Model, features: Features) -> None:
@@ -65,15 +65,15 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-class Alone:
+class SerialExecutor:
     """One job after another. Also what runs inside each worker process."""
 
     room = 1
 
-    def __init__(self, device: torch.device, scratch: Scratch | None = None) -> None:
+    def __init__(self, device: torch.device, scratch: PrefixCache | None = None) -> None:
         self.device, self.scratch = device, scratch
         self.waiting: deque[tuple[Hashable, Job]] = deque()
-        self.packs: dict[tuple[str, bool], Pack] = {}
+        self.packs: dict[tuple[str, bool], PackedModel] = {}
         self.processed = 0
 
     def submit(self, key: Hashable, job: Job) -> None:
@@ -85,26 +85,28 @@ class Alone:
             with one_thread():
                 return [(key, self.run(job))]
         except MotetError as error:
-            return [(key, Failed(error))]
+            return [(key, JobFailure(error))]
 
     def run(self, job: Job) -> Any:
         match job:
             case Fit():
                 pack, read = self._ready_for(job.model, job)
                 (fitted,) = fit([job], pack, read)
-                if isinstance(fitted, Failed):
+                if isinstance(fitted, JobFailure):
                     raise fitted.error
                 self.processed += fitted.processed
                 return fitted
             case Infer():
                 pieces = list(job.pieces())
                 pack, read = self._ready_for(job.model, job)
-                with one_thread():  # as worker processes do it, so that the server reads the same bits with and without them
+                with (
+                    one_thread()
+                ):  # as worker processes do it, so that the server reads the same bits with and without them
                     found = [infer(piece, pack, read) for piece in pieces]
                 return joined(found, np.arange(len(job.examples)))
-        raise TypeError(f"a bench cannot run {type(job).__name__}")
+        raise TypeError(f"a executor cannot run {type(job).__name__}")
 
-    def _ready_for(self, model: Model, job: Fit | Infer) -> tuple[Pack, Read]:
+    def _ready_for(self, model: Model, job: Fit | Infer) -> tuple[PackedModel, Read]:
         known = self.scratch.states if self.scratch and not job.whole else {}
         states = known.get((model.key, job.examples.features.key))
         if states is not None:
@@ -112,9 +114,9 @@ class Alone:
         cut = states is not None
         if (model.key, cut) not in self.packs:
             if states is None:
-                self.packs[model.key, cut] = Pack(model, model.module, self.device)
+                self.packs[model.key, cut] = PackedModel(model, model.module, self.device)
             else:  # the cut module is over the tensors of the model it was cut from, which is this one by another object
-                self.packs[model.key, cut] = Pack(states.prefix.model, states.prefix.upper, self.device)
+                self.packs[model.key, cut] = PackedModel(states.prefix.model, states.prefix.upper, self.device)
         return self.packs[model.key, cut], states.read if states else Examples.batch
 
     def close(self) -> None:

@@ -32,7 +32,7 @@ class _Feed(nn.Module):
         return next(t for t in given if t.dim() == 3)
 
 
-class Prefix:
+class FrozenPrefix:
     """A model cut into the layers that are frozen from the bottom up, and the rest."""
 
     def __init__(self, model: Model) -> None:
@@ -68,15 +68,17 @@ class Prefix:
         return seen
 
 
-def prefix_of(model: Model, probe: Mapping[str, Tensor]) -> Prefix | None:
+def prefix_of(model: Model, probe: Mapping[str, Tensor]) -> FrozenPrefix | None:
     """The cut model, if the family can be cut: decided by comparing outputs on a small batch, not by a list of names."""
     if not model.frozen_layers or not model.stem:
         return None
     try:
-        prefix = Prefix(model)
+        prefix = FrozenPrefix(model)
         with torch.no_grad():
             whole = over_same_tensors(model.module).eval()(**inputs_of(probe))["logits"]
-            cut = prefix.upper.eval()(inputs_embeds=prefix.hidden(probe), attention_mask=probe["attention_mask"])["logits"]
+            cut = prefix.upper.eval()(inputs_embeds=prefix.hidden(probe), attention_mask=probe["attention_mask"])[
+                "logits"
+            ]
     except (RuntimeError, TypeError, ValueError, AttributeError, KeyError, StopIteration):
         return None
     gap = float((whole - cut).norm() / (whole.norm() + 1e-9))
@@ -86,7 +88,7 @@ def prefix_of(model: Model, probe: Mapping[str, Tensor]) -> Prefix | None:
 class HiddenStates:
     """The prefix's output for every row of some features, filled in as rows are first needed. Shared between processes."""
 
-    def __init__(self, prefix: Prefix, features: Features, width: int, folder: Path) -> None:
+    def __init__(self, prefix: FrozenPrefix, features: Features, width: int, folder: Path) -> None:
         self.prefix, self.features = prefix, features
         offsets = np.zeros(len(features) + 1, np.int64)
         np.cumsum(features.lengths, out=offsets[1:])

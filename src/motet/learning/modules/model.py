@@ -58,7 +58,7 @@ class Model:
         return Params(self.layout, Params.of(pieces).flat)
 
     def move(self, device: torch.device) -> None:
-        """A model lives where its bench is; what is made from its parameters then lives there too."""
+        """A model lives where its executor is; what is made from its parameters then lives there too."""
         self.module.to(device)
         self.__dict__.pop("fresh", None)
 
@@ -80,7 +80,9 @@ class Model:
             if layers.chosen(name, self.parts[name]):
                 parameter.requires_grad_(False)
         if not any(p.requires_grad for p in self.module.parameters()):
-            raise ConfigError(f"model.freeze: '{layers}' freezes the whole model and leaves nothing to train; leave a part.")
+            raise ConfigError(
+                f"model.freeze: '{layers}' freezes the whole model and leaves nothing to train; leave a part."
+            )
 
     def with_params(self, params: Params) -> nn.Module:
         """A copy of the module that holds these parameters, to export or to use elsewhere."""

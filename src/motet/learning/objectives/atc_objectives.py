@@ -107,7 +107,9 @@ class States:
 
     def read(self, forward: Forward, batch: Batch) -> dict[str, Tensor]:
         names = ("input_ids", "attention_mask", "token_type_ids")
-        states = parts_of(forward)("hidden", *(batch[n] for n in names if n in batch)) * batch["attention_mask"].unsqueeze(-1)
+        states = parts_of(forward)("hidden", *(batch[n] for n in names if n in batch)) * batch[
+            "attention_mask"
+        ].unsqueeze(-1)
         states = F.pad(states, (0, 0, 0, max(0, self.length - states.shape[1])))[:, : self.length]
         return {"states": states.half() if self.half else states.float()}
 
@@ -135,7 +137,9 @@ class Represented:
         return {"represented": found.float()}
 
 
-def _where_asked(states: Tensor, batch: Batch, places: Tensor, score: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor]:
+def _where_asked(
+    states: Tensor, batch: Batch, places: Tensor, score: Callable[[Tensor], Tensor]
+) -> tuple[Tensor, Tensor]:
     """The mean loss over the labelled positions of each row, and how many there are.
 
     `places` says of each label where in its row of states it belongs. `asked`, [clients, words], are the places of labels in a
@@ -143,11 +147,19 @@ def _where_asked(states: Tensor, batch: Batch, places: Tensor, score: Callable[[
     """
     asked, labels = batch["asked"], batch["labels"]
     clients, known, at = len(asked), asked >= 0, asked.clamp(min=0)
-    place = at // max(1, labels.shape[1]) * states.shape[1] + places[:, : labels.shape[1]].reshape(clients, -1).gather(1, at)
-    chosen = states.reshape(clients, -1, states.shape[-1]).gather(1, place.unsqueeze(-1).expand(-1, -1, states.shape[-1]))
+    place = at // max(1, labels.shape[1]) * states.shape[1] + places[:, : labels.shape[1]].reshape(clients, -1).gather(
+        1, at
+    )
+    chosen = states.reshape(clients, -1, states.shape[-1]).gather(
+        1, place.unsqueeze(-1).expand(-1, -1, states.shape[-1])
+    )
     wanted = labels.reshape(clients, -1).gather(1, at).masked_fill(~known, IGNORED)
-    each = F.cross_entropy(score(chosen).float().flatten(0, 1), wanted.flatten(), reduction="none", ignore_index=IGNORED)
-    table = each.new_zeros(clients, labels.numel() // clients + 1)  # the last is for what is none: no two words meet in a sum
+    each = F.cross_entropy(
+        score(chosen).float().flatten(0, 1), wanted.flatten(), reduction="none", ignore_index=IGNORED
+    )
+    table = each.new_zeros(
+        clients, labels.numel() // clients + 1
+    )  # the last is for what is none: no two words meet in a sum
     table = table.scatter(1, torch.where(known, asked, table.shape[1] - 1), each.view_as(wanted))
     count = (labels != IGNORED).sum(1)
     return table[:, :-1].reshape(labels.shape).sum(1) / count.clamp(min=1), count.float()

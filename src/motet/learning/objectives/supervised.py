@@ -93,5 +93,7 @@ class SpanCrossEntropy:
     def losses(self, forward: Forward, batch: Batch) -> tuple[Tensor, Tensor]:
         output, hidden = forward(batch), batch["attention_mask"] == 0
         ends = [output[k].float().masked_fill(hidden, -1e9) for k in ("start_logits", "end_logits")]
-        first, last = (F.cross_entropy(x, batch[y], reduction="none") for x, y in zip(ends, ("starts", "ends"), strict=True))
+        first, last = (
+            F.cross_entropy(x, batch[y], reduction="none") for x, y in zip(ends, ("starts", "ends"), strict=True)
+        )
         return (first + last) / 2, torch.ones_like(first)

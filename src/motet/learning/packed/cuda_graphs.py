@@ -11,10 +11,12 @@ import torch
 
 from motet.core.errors import first_line
 
-_EAGER = 3  # a shape that comes up this often is recorded; until then its steps are ordinary ones, and warm everything up
+_EAGER = (
+    3  # a shape that comes up this often is recorded; until then its steps are ordinary ones, and warm everything up
+)
 
 
-class Tape:
+class CudaGraphs:
     """CUDA graphs by the shapes of a step. All share one pool of memory, since only one step runs at a time."""
 
     def __init__(self, device: torch.device) -> None:
@@ -37,7 +39,9 @@ class Tape:
 
     def _record(self, key: Hashable, kind: Hashable, step: Callable[[], None]) -> bool:
         graph, before = torch.cuda.CUDAGraph(), torch.cuda.current_stream(self.device)
-        shared = next((known.pool() for known in self.graphs.values()), None)  # a pool goes with the last recording in it
+        shared = next(
+            (known.pool() for known in self.graphs.values()), None
+        )  # a pool goes with the last recording in it
         pool: Any = torch.cuda.graph_pool_handle() if shared is None else shared
         try:
             with torch.cuda.graph(graph, pool=pool, stream=self.stream, capture_error_mode="thread_local"):
@@ -47,7 +51,9 @@ class Tape:
             if isinstance(_cause(error), torch.OutOfMemoryError):
                 raise _cause(error) from None
             self.spoilt.add(kind)  # something in this model's step waits for the host
-            logging.getLogger("motet").warning("steps are not recorded, and take longer (%s)", first_line(_cause(error)))
+            logging.getLogger("motet").warning(
+                "steps are not recorded, and take longer (%s)", first_line(_cause(error))
+            )
             return False
         self.graphs[key] = graph
         return True

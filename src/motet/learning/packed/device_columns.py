@@ -10,20 +10,26 @@ from torch import Tensor
 
 from motet.learning.data.features import Examples, Ragged
 from motet.learning.packed.device_dataset import Widths, rectangle, step_up
-from motet.learning.packed.packed_model import Pack
+from motet.learning.packed.packed_model import PackedModel
 
 _NO_LIMIT = 2**30
 TOGETHER = "asked"  # the width of all labels of a client in one row
 
 
-class Columns:
+class DeviceColumns:
     """Each column of all clients in one table, client after client; what is the same for several stands there once.
 
     The tables are the pack's own and stay where they are, so that a recorded step finds the next fit's in them.
     """
 
     def __init__(
-        self, pack: Pack, name: str, many: Sequence[Examples], numbers: np.ndarray, counts: np.ndarray, read: np.ndarray
+        self,
+        pack: PackedModel,
+        name: str,
+        many: Sequence[Examples],
+        numbers: np.ndarray,
+        counts: np.ndarray,
+        read: np.ndarray,
     ) -> None:
         """`numbers` [steps, clients, rows] are the examples of each step; those that count 0 only fill a short batch. `read`
         [steps, clients]: whose are read at all."""
@@ -54,7 +60,9 @@ class Columns:
     def _put_ragged(self, column: str, each: Sequence[Ragged]) -> None:
         ends = np.cumsum([0, *(len(c.values) for c in each)])
         offsets = np.concatenate([[0], *(c.offsets[1:] + end for c, end in zip(each, ends, strict=False))])
-        values = np.concatenate([c.values for c in each]) if ends[-1] else np.zeros(1)  # there is always something to read
+        values = (
+            np.concatenate([c.values for c in each]) if ends[-1] else np.zeros(1)
+        )  # there is always something to read
         whole = torch.from_numpy(values.astype(np.int32, copy=False))
         self.values[column] = self.pack.keep_joined(f"{self.name} {column}", [whole])
         self.offsets[column] = self.pack.keep_joined(f"{self.name} {column} offsets", [torch.from_numpy(offsets)])
@@ -104,7 +112,9 @@ def _widths(
     name: str, each: Sequence[Ragged], numbers: np.ndarray, counts: np.ndarray, read: np.ndarray, limit: int
 ) -> list[dict[str, int]]:
     """How wide a ragged column must be at each step, in a few sizes that recur; of labels also how many a client has."""
-    lengths = np.stack([c.lengths[numbers[:, i]] if len(c) else np.zeros_like(numbers[:, i]) for i, c in enumerate(each)], 1)
+    lengths = np.stack(
+        [c.lengths[numbers[:, i]] if len(c) else np.zeros_like(numbers[:, i]) for i, c in enumerate(each)], 1
+    )
     longest, most = (lengths * read[:, :, None]).max(axis=(1, 2)), (lengths * (counts > 0)).sum(2).max(1)
     found = [{name: min(step_up(int(wide)), max(int(wide), limit))} for wide in longest]
     if name == "labels":

@@ -7,15 +7,15 @@ import torch
 from torch import Tensor
 
 from motet.learning.data.features import Features, Ragged
-from motet.learning.modules.frozen_prefix import Prefix
+from motet.learning.modules.frozen_prefix import FrozenPrefix
 
 Widths = tuple[tuple[str, int], ...]  # of the ragged columns of one batch
 
 
-class Resident:
+class DeviceDataset:
     """The columns of some features; with a frozen `prefix` its states instead of the token ids, as rows are first needed."""
 
-    def __init__(self, features: Features, device: torch.device, prefix: Prefix | None = None) -> None:
+    def __init__(self, features: Features, device: torch.device, prefix: FrozenPrefix | None = None) -> None:
         self.features, self.device, self.prefix = features, device, prefix
         self.states: Tensor | None = None
         self.known = np.zeros(len(features), bool)
@@ -25,21 +25,27 @@ class Resident:
         for name, column in features.columns.items():
             if isinstance(column, Ragged):
                 values = column.values if len(column.values) else np.zeros(1, np.int32)
-                self.flat[name] = torch.from_numpy(np.array(values)).to(device)  # a copy: a mapped file may not be written to
+                self.flat[name] = torch.from_numpy(np.array(values)).to(
+                    device
+                )  # a copy: a mapped file may not be written to
                 self.first[name] = torch.from_numpy(np.array(column.offsets)).to(device)
             else:
                 self.whole[name] = torch.from_numpy(np.array(column)).to(device)
 
     @property
     def bytes(self) -> int:
-        return sum(t.numel() * t.element_size() for t in (*self.flat.values(), *self.first.values(), *self.whole.values()))
+        return sum(
+            t.numel() * t.element_size() for t in (*self.flat.values(), *self.first.values(), *self.whole.values())
+        )
 
     def batch(self, rows: Tensor, widths: dict[str, int]) -> dict[str, Tensor]:
         tensors = {name: column[rows] for name, column in self.whole.items()}
         for name, values in self.flat.items():
             column = self.features.columns[name]
             pad = column.pad if isinstance(column, Ragged) else 0
-            tensors[name], real, where = rectangle(values, self.first[name], rows, widths[name], pad, self.features.left)
+            tensors[name], real, where = rectangle(
+                values, self.first[name], rows, widths[name], pad, self.features.left
+            )
             if name == "input_ids":
                 tensors["attention_mask"] = real.long()
                 if self.states is not None:
@@ -58,7 +64,7 @@ class Resident:
             some, missing = missing[-count:], missing[:-count]
             self._keep(some, self.prefix)
 
-    def _keep(self, rows: np.ndarray, prefix: Prefix) -> None:
+    def _keep(self, rows: np.ndarray, prefix: FrozenPrefix) -> None:
         states, self.states = self.states, None  # a batch of the texts themselves
         index = torch.from_numpy(rows).to(self.device)
         batch = self.batch(index, self.widths_of(rows))

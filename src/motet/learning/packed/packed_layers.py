@@ -26,12 +26,14 @@ class NotPackable(TypeError):  # noqa: N818 - no error for a user: the model is 
 
 
 @dataclass
-class Crowd:
+class ClientAxis:
     """How many clients stand side by side, and how many rows each brings; shared by all twins of a pack."""
 
     clients: int = 1
     rows: int = 1
-    last_rounded: tuple[Tensor, int, Tensor] | None = None  # for a product: what it was, its version, and what it became
+    last_rounded: tuple[Tensor, int, Tensor] | None = (
+        None  # for a product: what it was, its version, and what it became
+    )
 
     def split(self, x: Tensor, what: str) -> Tensor:
         """[clients·rows, …] → [clients, rows, …]; a [1, …] input belongs to every row. Other sizes are not guessed at."""
@@ -40,7 +42,9 @@ class Crowd:
             return x.reshape(self.clients, self.rows, *x.shape[1:])
         if x.dim() >= 2 and x.shape[0] == 1:
             return x.expand(self.clients, *x.shape).contiguous()
-        raise NotPackable(f"{what} was given {tuple(x.shape)}; expected {n} rows ({self.clients} clients × {self.rows}) or 1")
+        raise NotPackable(
+            f"{what} was given {tuple(x.shape)}; expected {n} rows ({self.clients} clients × {self.rows}) or 1"
+        )
 
     def join(self, y: Tensor) -> Tensor:
         """[clients, rows or 1, …] → [clients·rows, …]."""
@@ -74,7 +78,9 @@ class _Products(torch.autograd.Function):
         if bias is None:
             return torch.bmm(x, w)
         fused = kernels_for(x)
-        return torch.baddbmm(bias.unsqueeze(1), x, w) if fused is None else fused.filled(bias, x.shape[1]).baddbmm_(x, w)
+        return (
+            torch.baddbmm(bias.unsqueeze(1), x, w) if fused is None else fused.filled(bias, x.shape[1]).baddbmm_(x, w)
+        )
 
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor | None, Tensor | None, Tensor | None, None]:
@@ -137,7 +143,7 @@ def row_sums(x: Tensor) -> Tensor:
 
 
 class PackedLinear(nn.Linear):
-    crowd: Crowd
+    crowd: ClientAxis
 
     def forward(self, x: Tensor) -> Tensor:
         if self.weight.dim() == 2:  # a frozen weight under a trained bias: one product for all, a bias a client
@@ -149,7 +155,7 @@ class PackedLinear(nn.Linear):
 class PackedConv1D(nn.Module):
     """Stands before transformers' Conv1D, whose weight is the transpose of a Linear's."""
 
-    crowd: Crowd
+    crowd: ClientAxis
     weight: nn.Parameter
     bias: nn.Parameter
 
@@ -161,15 +167,17 @@ class PackedConv1D(nn.Module):
 
 
 class PackedEmbedding(nn.Embedding):
-    crowd: Crowd
+    crowd: ClientAxis
 
     def forward(self, ids: Tensor) -> Tensor:
         ids = self.crowd.split(ids, "Embedding")
-        return self.crowd.join(read_tables(self.weight, ids, None if self.padding_idx is None else ids == self.padding_idx))
+        return self.crowd.join(
+            read_tables(self.weight, ids, None if self.padding_idx is None else ids == self.padding_idx)
+        )
 
 
 class PackedLayerNorm(nn.LayerNorm):
-    crowd: Crowd
+    crowd: ClientAxis
 
     def forward(self, x: Tensor) -> Tensor:
         clients, width = self.crowd.clients, self.normalized_shape[-1]
@@ -185,7 +193,9 @@ class PackedLayerNorm(nn.LayerNorm):
         half = torch.is_autocast_enabled(x.device.type) and torch.get_autocast_dtype(x.device.type) == torch.bfloat16
         y, rounded = fused.Norms.apply(flat, weight, bias, self.eps, half)
         joined = self.crowd.join(y.view(split.shape))
-        if rounded is not None and rounded.numel() == joined.numel():  # one row that stands for all is rounded when it is read
+        if (
+            rounded is not None and rounded.numel() == joined.numel()
+        ):  # one row that stands for all is rounded when it is read
             self.crowd.last_rounded = (joined, joined._version, rounded)
         return joined
 
@@ -193,7 +203,7 @@ class PackedLayerNorm(nn.LayerNorm):
 class PackedScale(nn.Module):
     """Stands before any norm whose one parameter scales the last axis (T5, Llama): its own code, a row a client."""
 
-    crowd: Crowd
+    crowd: ClientAxis
 
     @property
     def weight(self) -> Tensor:
@@ -225,7 +235,7 @@ TWINS: dict[type[nn.Module], type[nn.Module]] = {
 }
 
 
-def set_twins(module: nn.Module, crowd: Crowd, leaves: Mapping[int, nn.Parameter]) -> None:
+def install_packed_layers(module: nn.Module, crowd: ClientAxis, leaves: Mapping[int, nn.Parameter]) -> None:
     """Give every leaf its twin and its stacked parameters. `leaves`: by the identity of the tensor they replace, since
     a tied tensor has several names."""
     covered: set[int] = set()
@@ -239,7 +249,9 @@ def set_twins(module: nn.Module, crowd: Crowd, leaves: Mapping[int, nn.Parameter
                 part.__class__ = _twin_class(part, own)
                 part.crowd = crowd
                 covered |= {id(p) for p in own.values()}
-            except NotPackable as why:  # harmless if the same tensor also lives in a leaf (BERT's bias of the vocabulary)
+            except (
+                NotPackable
+            ) as why:  # harmless if the same tensor also lives in a leaf (BERT's bias of the vocabulary)
                 bare |= {id(p): f"{path}: {why}" for p in own.values()}
         for name, p in own.items():
             part._parameters[name] = leaves[id(p)]
@@ -265,7 +277,7 @@ def read_tables(tables: Tensor, ids: Tensor, padding: Tensor | None) -> Tensor:
     return y if padding is None else torch.where(padding.unsqueeze(-1), y.detach(), y)
 
 
-def _set_bias(part: nn.Module, crowd: Crowd, leaves: Mapping[int, nn.Parameter]) -> set[int]:
+def _set_bias(part: nn.Module, crowd: ClientAxis, leaves: Mapping[int, nn.Parameter]) -> set[int]:
     method, table = BIASES.get(type(part).__name__), getattr(part, "relative_attention_bias", None)
     if method is None or not isinstance(table, nn.Embedding) or id(table.weight) not in leaves:
         return set()
@@ -275,7 +287,7 @@ def _set_bias(part: nn.Module, crowd: Crowd, leaves: Mapping[int, nn.Parameter])
     return {tensor}
 
 
-def _rows_of_bias(method: Callable[..., Tensor], crowd: Crowd, *args: Any, **options: Any) -> Tensor:
+def _rows_of_bias(method: Callable[..., Tensor], crowd: ClientAxis, *args: Any, **options: Any) -> Tensor:
     """[1, clients·heads, q, k] → [clients·rows, heads, q, k]."""
     args = tuple(a[:1] if isinstance(a, Tensor) and a.dim() == 3 else a for a in args)  # MPNet expands to its rows
     sides = method(*args, **options)[0]
@@ -296,7 +308,7 @@ def _twin_class(leaf: nn.Module, own: Mapping[str, nn.Parameter]) -> type[nn.Mod
     raise NotPackable(f"{kind.__name__} holds parameters {sorted(own)} and has no twin")
 
 
-def _affine(crowd: Crowd, x: Tensor, weight: Tensor, bias: Tensor | None, turned: bool) -> Tensor:
+def _affine(crowd: ClientAxis, x: Tensor, weight: Tensor, bias: Tensor | None, turned: bool) -> Tensor:
     if bias is not None and bias.dim() == 1:
         bias = bias.expand(crowd.clients, -1)  # a frozen bias beside a trained weight
     split = crowd.split(x, "a product")

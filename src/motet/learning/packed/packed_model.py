@@ -15,7 +15,7 @@ from motet.core.params import Params
 from motet.learning.modules.model import Model, inputs_of, over_same_tensors
 from motet.learning.objectives.supervised import Batch
 from motet.learning.packed.attention_workarounds import masked_attention
-from motet.learning.packed.packed_layers import Crowd, in_products_only, set_twins
+from motet.learning.packed.packed_layers import ClientAxis, in_products_only, install_packed_layers
 from motet.learning.packed.sparse_embedding import table_of
 
 # plain: one client, the model as it is. twins: leaf layers become batched kernels. vmap: the whole forward is vectorised,
@@ -25,7 +25,7 @@ _ALIGN = 64  # numbers; products of rows that begin elsewhere take kernels of ha
 _ROUND = 512  # words; tables of a pack are as long as its longest, rounded up so that shapes recur
 
 
-class Pack:
+class PackedModel:
     """Row i of `flat` is client i's vector, row i of `grad` its gradient.
 
     So clipping, proximal terms and optimisers are operations on whole vectors, however many tensors the model has, and
@@ -34,14 +34,16 @@ class Pack:
     the table is most of a small model.
     """
 
-    def __init__(self, model: Model, module: nn.Module, device: torch.device, way: Way = "plain", half: bool = False) -> None:
+    def __init__(
+        self, model: Model, module: nn.Module, device: torch.device, way: Way = "plain", half: bool = False
+    ) -> None:
         """`module` is the model's own, or the upper part of it when its frozen prefix has been cut off.
 
         `half`: products are computed in half precision, from weights that are rounded once a step.
         """
         self.model, self.device, self.way = model, device, way
         self.whole = module is model.module
-        self.crowd = Crowd()
+        self.crowd = ClientAxis()
         self.buffers: dict[str, Tensor] = {}
         self.kept: dict[object, Any] = {}  # what others derive from this pack and want to find again: masks, optimisers
         self.generation = 0  # rises when vectors move in memory
@@ -64,7 +66,9 @@ class Pack:
 
     def _adopt(self, original: nn.Module, by_tensor: Mapping[int, str]) -> None:
         if self.way == "twins":
-            set_twins(self.module, self.crowd, {mark: self.leaves[name] for mark, name in by_tensor.items()})
+            install_packed_layers(
+                self.module, self.crowd, {mark: self.leaves[name] for mark, name in by_tensor.items()}
+            )
         elif self.way == "plain":
             for part, before in zip(self.module.modules(), original.modules(), strict=True):
                 for name, parameter in list(before._parameters.items()):
@@ -72,7 +76,9 @@ class Pack:
                         part._parameters[name] = self.leaves[by_tensor[id(parameter)]]
         bound = {id(p) for p in self.module.parameters()}
         if self.way != "vmap" and (loose := [name for name, leaf in self.leaves.items() if id(leaf) not in bound]):
-            raise RuntimeError(f"the module does not hold the model's {', '.join(loose[:3])}, so it would not be trained")
+            raise RuntimeError(
+                f"the module does not hold the model's {', '.join(loose[:3])}, so it would not be trained"
+            )
 
     # ---- vectors ------------------------------------------------------------------------------------------------
 

@@ -13,22 +13,24 @@ from torch import Tensor, nn
 
 from motet.core.errors import first_line
 from motet.core.params import Params
-from motet.core.rng import Seed, own_randomness
+from motet.core.rng import Seed, seeded_torch
 from motet.learning.data.features import Features
 from motet.learning.modules.model import Model
 from motet.learning.packed.packed_layers import NotPackable
-from motet.learning.packed.packed_model import Pack, Way
+from motet.learning.packed.packed_model import PackedModel, Way
 
 TOLERANCE = 1e-3  # relative, of outputs and gradients in float32; a wrong axis is off by far more, rounding by far less
 _CLIENTS = 3
 
 
-class Found(NamedTuple):
+class PackingChoice(NamedTuple):
     way: Way
     why: str  # each faster way was refused; empty if none was
 
 
-def best_way(model: Model, module: nn.Module, probe: Mapping[str, Tensor], device: torch.device) -> Found:
+def choose_packing_mode(
+    model: Model, module: nn.Module, probe: Mapping[str, Tensor], device: torch.device
+) -> PackingChoice:
     """The fastest way that gives the outputs and the gradients of the plain model, and trains without an error."""
     reasons: list[str] = []
     noise = 0.02 * torch.randn(model.layout.size, generator=Seed(0, ("probe",)).torch()).to(model.fresh.flat.device)
@@ -40,11 +42,19 @@ def best_way(model: Model, module: nn.Module, probe: Mapping[str, Tensor], devic
                 warnings.simplefilter("ignore")  # about what is slow here; it is the way that counts
                 gap = _gap(model, module, clients, probe, device, way)
             if gap < TOLERANCE:
-                return Found(way, "; ".join(reasons))
+                return PackingChoice(way, "; ".join(reasons))
             reasons.append(f"{way}: differs by {gap:.1e}")
-        except (NotPackable, RuntimeError, TypeError, ValueError, AttributeError, IndexError, NotImplementedError) as why:
+        except (
+            NotPackable,
+            RuntimeError,
+            TypeError,
+            ValueError,
+            AttributeError,
+            IndexError,
+            NotImplementedError,
+        ) as why:
             reasons.append(f"{way}: {first_line(why)}")
-    return Found("plain", "; ".join(reasons))
+    return PackingChoice("plain", "; ".join(reasons))
 
 
 def probe_of(features: Features) -> np.ndarray:
@@ -60,7 +70,7 @@ def _gap(
     model: Model, module: nn.Module, clients: list[Params], probe: Mapping[str, Tensor], device: torch.device, way: Way
 ) -> float:
     beside = {k: torch.cat([v.roll(i, 0) for i in range(len(clients))]).to(device) for k, v in probe.items()}
-    pack, solo = Pack(model, module, device, way), Pack(model, module, device)
+    pack, solo = PackedModel(model, module, device, way), PackedModel(model, module, device)
     pack.module.eval()
     solo.module.eval()
     pack.seat(clients)
@@ -69,16 +79,18 @@ def _gap(
     for i, client in enumerate(clients):
         solo.seat([client])
         want = _squares(solo, {k: v.roll(i, 0).to(device) for k, v in probe.items()})
-        pairs = [(out[k][i * rows : (i + 1) * rows], want[k]) for k in want] + [(pack.grad[i, : solo.used], solo.grad[0])]
+        pairs = [(out[k][i * rows : (i + 1) * rows], want[k]) for k in want] + [
+            (pack.grad[i, : solo.used], solo.grad[0])
+        ]
         gaps = [float((a - b).norm() / (b.norm() + 1e-12)) for a, b in pairs]
         worst = max([worst, *(float("inf") if math.isnan(g) else g for g in gaps)])  # max() would lose a NaN
     pack.module.train()  # training has code of its own: a layer drop throws a coin, which vmap cannot
-    with torch.no_grad(), own_randomness(0, device):
+    with torch.no_grad(), seeded_torch(0, device):
         pack(beside)
     return worst
 
 
-def _squares(pack: Pack, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _squares(pack: PackedModel, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
     """The outputs, and in `pack.grad` the gradient of the sum of their squares."""
     pack.refresh()
     output = pack(batch)

@@ -9,16 +9,16 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from motet.learning.packed.packed_layers import Crowd, read_tables
+from motet.learning.packed.packed_layers import ClientAxis, read_tables
 
 _NOWHERE = 2**40  # a word that was not announced is an error, not a wrong row
 WORTH_IT = 1000  # words; a smaller table is not worth taking rows out of
 
 
-class Words(nn.Embedding):
+class SparseEmbedding(nn.Embedding):
     """`places` says for each client where each word's row is. Also its own twin: the weight may have a leading axis."""
 
-    crowd: Crowd
+    crowd: ClientAxis
     table: Tensor | None  # where `places` lies while some rows are held; it stays, since recorded steps read it
     places: Tensor | None
     pad_place: int | None
@@ -55,7 +55,7 @@ class Words(nn.Embedding):
         return moved or self.pad_place != padded
 
 
-def table_of(module: nn.Module, crowd: Crowd, trained: Mapping[int, str]) -> Words | None:
+def table_of(module: nn.Module, crowd: ClientAxis, trained: Mapping[int, str]) -> SparseEmbedding | None:
     """The module's trained table of word embeddings, made to hold some of its rows, if it is a plain one of its own.
 
     An output layer may be tied to it, and a decoder may look up other words in it than the encoder does.
@@ -68,6 +68,6 @@ def table_of(module: nn.Module, crowd: Crowd, trained: Mapping[int, str]) -> Wor
     if sum(p is table.weight for part in module.modules() for p in part._parameters.values()) > 1:
         return None
     words: Any = table
-    words.__class__ = Words
+    words.__class__ = SparseEmbedding
     words.crowd, words.table, words.places, words.pad_place = crowd, None, None, None
     return table  # type: ignore[return-value]

@@ -49,7 +49,12 @@ def _unnorm(  # type: ignore[no-untyped-def]
     first, second, x, mean, scale, weight, to_x, sums, rows, width,
     one: tl.constexpr, other: tl.constexpr, tiles: tl.constexpr, tall: tl.constexpr, wide: tl.constexpr,
 ):  # fmt: skip
-    part, parts, client, clients = tl.program_id(0), tl.num_programs(0), tl.program_id(1).to(tl.int64), tl.num_programs(1)
+    part, parts, client, clients = (
+        tl.program_id(0),
+        tl.num_programs(0),
+        tl.program_id(1).to(tl.int64),
+        tl.num_programs(1),
+    )
     column = tl.arange(0, wide)
     times = tl.load(weight + client * width + column, mask=column < width, other=0.0)
     to_weight = tl.zeros((tall, wide), tl.float32)
@@ -89,14 +94,16 @@ def _fill(y, bias, rows, width, tall: tl.constexpr, wide: tl.constexpr):  # type
     tl.store(y + at, tl.broadcast_to(values[None, :], (tall, wide)), mask=there)
 
 
-class Norms(torch.autograd.Function):
+class FusedLayerNorm(torch.autograd.Function):
     """Rows brought to mean 0 and deviation 1, then scaled and moved as each client says: [clients, rows, width].
 
     With `half` also rounded, for the products that read them; the gradients of both are summed on the way back.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float, half: bool) -> tuple[Tensor, Tensor | None]:
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float, half: bool
+    ) -> tuple[Tensor, Tensor | None]:
         (clients, rows, width), x = x.shape, x.contiguous()
         weight, bias = weight.contiguous(), bias.contiguous()
         y = torch.empty_like(x, dtype=weight.dtype)
@@ -118,7 +125,9 @@ class Norms(torch.autograd.Function):
             return None, None, None, None, None
         clients, rows, width = x.shape
         tall, wide = _tile(width)
-        tiles = triton.next_power_of_2(triton.cdiv(rows * clients, tall * _PROGRAMS))  # few numbers: each is compiled for
+        tiles = triton.next_power_of_2(
+            triton.cdiv(rows * clients, tall * _PROGRAMS)
+        )  # few numbers: each is compiled for
         parts = triton.cdiv(rows, tall * tiles)
         to_x = torch.empty_like(x)
         sums = x.new_empty((2, clients, parts, width), dtype=torch.float32)
@@ -145,7 +154,7 @@ def try_out(device: torch.device) -> None:
     """Compile and run everything once; what is missing for that raises an error."""
     weight = torch.ones(1, 8, device=device, requires_grad=True)
     with torch.enable_grad():
-        y, rounded = Norms.apply(filled(weight.detach(), 2), weight, weight, 1e-5, True)  # type: ignore[no-untyped-call]
+        y, rounded = FusedLayerNorm.apply(filled(weight.detach(), 2), weight, weight, 1e-5, True)  # type: ignore[no-untyped-call]
         (y.sum() + rounded.sum()).backward()
 
 

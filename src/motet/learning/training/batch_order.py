@@ -26,7 +26,9 @@ def order_of(job: Fit) -> list[np.ndarray]:
     return bucketed(job.solver, job.examples.lengths, rng, common)
 
 
-def bucketed(solver: Solver, lengths: np.ndarray, rng: np.random.Generator, common: np.random.Generator) -> list[np.ndarray]:
+def bucketed(
+    solver: Solver, lengths: np.ndarray, rng: np.random.Generator, common: np.random.Generator
+) -> list[np.ndarray]:
     steps, batches = solver.count(len(lengths)), list[np.ndarray]()
     epoch_steps = -(-len(lengths) // solver.batch)
     tempo = common.random(steps + epoch_steps)  # by step, not by epoch: clients begin their epochs at different steps

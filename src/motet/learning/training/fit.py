@@ -11,39 +11,47 @@ import torch
 from torch import Tensor
 
 from motet.core.errors import RunError
-from motet.core.rng import Seed, own_randomness
-from motet.core.work import Failed
-from motet.learning.jobs import Fit, Fitted
+from motet.core.rng import Seed, seeded_torch
+from motet.core.work import JobFailure
+from motet.learning.jobs import Fit, FitResult
 from motet.learning.objectives.supervised import Batch
-from motet.learning.packed.cuda_graphs import Tape
-from motet.learning.packed.device_dataset import Resident
-from motet.learning.packed.packed_model import Pack
+from motet.learning.packed.cuda_graphs import CudaGraphs
+from motet.learning.packed.device_dataset import DeviceDataset
+from motet.learning.packed.packed_model import PackedModel
 from motet.learning.training.batch_order import order_of
-from motet.learning.training.optimizer import optimiser_for
-from motet.learning.training.step_schedule import DeviceSlate, HostSlate, Read, Slate
+from motet.learning.training.optimizer import optimizer_for
+from motet.learning.training.step_schedule import DeviceSchedule, HostSchedule, Read, StepSchedule
 
 _RUNGS = 8  # finished clients are kept in a recorded step, at rate 0, until an eighth of the pack can leave
 
 
 def fit(
-    jobs: Sequence[Fit], pack: Pack, source: Read | Resident, tape: Tape | None = None, half: bool = False
-) -> list[Fitted | Failed]:
+    jobs: Sequence[Fit],
+    pack: PackedModel,
+    source: Read | DeviceDataset,
+    tape: CudaGraphs | None = None,
+    half: bool = False,
+) -> list[FitResult | JobFailure]:
     """The jobs agree in model, objective and optimiser, and stand in the order of their steps, longest first."""
     orders = [order_of(job) for job in jobs]
     pack.seat([job.start for job in jobs], _words(jobs))
     pack.train()
-    keeps = any(job.keep_momenta for job in jobs)  # at rate 0 moments would still fade, and steps be counted
+    keeps = any(job.keep_optimizer_state for job in jobs)  # at rate 0 moments would still fade, and steps be counted
     rung = 1 if tape is None or keeps else -(-len(jobs) // _RUNGS)
-    slate: Slate = (
-        DeviceSlate(jobs, orders, pack, source, rung) if isinstance(source, Resident) else HostSlate(jobs, orders, pack, source)
+    slate: StepSchedule = (
+        DeviceSchedule(jobs, orders, pack, source, rung)
+        if isinstance(source, DeviceDataset)
+        else HostSchedule(jobs, orders, pack, source)
     )
     training = Training(jobs, pack, slate, half)
     if tape is not None:
         tape.drop(lambda key: key[0][0] == id(pack) and key[1] != pack.generation)  # what has moved is not played again
     steps = len(orders[0])
     seed = Seed(jobs[0].seed) if len(jobs) == 1 else Seed(0, tuple(job.seed for job in jobs))
-    with own_randomness(seed.of("dropout").number(), pack.device), warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message="grad and param do not obey")  # rows of a matrix are far apart; it is meant
+    with seeded_torch(seed.of("dropout").number(), pack.device), warnings.catch_warnings():
+        warnings.filterwarnings(
+            "ignore", message="grad and param do not obey"
+        )  # rows of a matrix are far apart; it is meant
         training.prepare(bool(steps))
         for at in range(steps):
             training.step(at, tape)
@@ -51,23 +59,29 @@ def fit(
 
 
 class Training:
-    def __init__(self, jobs: Sequence[Fit], pack: Pack, slate: Slate, half: bool) -> None:
+    def __init__(self, jobs: Sequence[Fit], pack: PackedModel, slate: StepSchedule, half: bool) -> None:
         self.jobs, self.pack, self.slate, self.half = jobs, pack, slate, half
         self.objective = jobs[0].objective
         self.clips = (
-            self._each("clips", [j.solver.clip or float("inf") for j in jobs]) if any(j.solver.clip for j in jobs) else None
+            self._each("clips", [j.solver.clip or float("inf") for j in jobs])
+            if any(j.solver.clip for j in jobs)
+            else None
         )
         self.pulls = self._each("pulls", [j.solver.pull for j in jobs]) if any(j.solver.pull for j in jobs) else None
         if self.pulls is not None:
             self.anchors = pack.taken([j.anchor or j.start for j in jobs], pack.vectors("anchor"))
-        self.optimiser = optimiser_for(pack, jobs)  # the last that needs a place of the pack's own: what moves makes it anew
+        self.optimiser = optimizer_for(
+            pack, jobs
+        )  # the last that needs a place of the pack's own: what moves makes it anew
         decays = [j.solver.weight_decay for j in jobs]
         self.decays = self._each("decays", decays) if any(decays) else None
         self.acts: Tensor | None = None
 
     def _each(self, name: str, values: list[float]) -> Tensor:
         """One number a client, as a column that stays where it is."""
-        kept: Tensor = self.pack.kept.setdefault((name, len(values)), torch.zeros(len(values), 1, device=self.pack.device))
+        kept: Tensor = self.pack.kept.setdefault(
+            (name, len(values)), torch.zeros(len(values), 1, device=self.pack.device)
+        )
         kept.copy_(torch.tensor(values).unsqueeze(1))
         return kept
 
@@ -75,7 +89,7 @@ class Training:
         if self.decays is not None and some:
             self.acts = self._decayed()
 
-    def step(self, at: int, tape: Tape | None) -> None:
+    def step(self, at: int, tape: CudaGraphs | None) -> None:
         clients = self.slate.active(at)
         if clients != self.pack.crowd.clients:
             self.pack.narrow(clients)
@@ -124,7 +138,7 @@ class Training:
             mask = torch.zeros(1, pack.size, device=pack.device)
             self.slate.turn(0)
             pack.refresh()
-            with own_randomness(0, pack.device), self._precision():
+            with seeded_torch(0, pack.device), self._precision():
                 losses, _ = self.objective.losses(pack, self.slate.batch(pack.clients))
                 losses.sum().backward()  # type: ignore[no-untyped-call]
             for name, acts in pack.windows(mask):
@@ -134,23 +148,25 @@ class Training:
         kept: Tensor = pack.kept[mark]
         return kept
 
-    def end(self, processed: Sequence[int]) -> list[Fitted | Failed]:
+    def end(self, processed: Sequence[int]) -> list[FitResult | JobFailure]:
         losses = self.slate.losses()
         finite = torch.isfinite(self.pack.flat).all(dim=1).tolist()
-        ends: list[Fitted | Failed] = []
+        ends: list[FitResult | JobFailure] = []
         for i, job in enumerate(self.jobs):
             if finite[i] and bool(torch.isfinite(losses[i]).all()):
-                momenta = self.optimiser.momenta(i, job) if job.keep_momenta else None
-                ends.append(Fitted(self.pack.given(i, job.start), losses[i], processed[i], momenta))
+                optimizer_state = self.optimiser.optimizer_state(i, job) if job.keep_optimizer_state else None
+                ends.append(FitResult(self.pack.given(i, job.start), losses[i], processed[i], optimizer_state))
             else:
-                ends.append(Failed(_diverged(job, losses[i])))
+                ends.append(JobFailure(_diverged(job, losses[i])))
         return ends
 
 
 def _words(jobs: Sequence[Fit]) -> list[np.ndarray] | None:
     """The words of the examples, where training moves the embeddings of no others; None where it may."""
     for job in jobs:
-        spread = job.solver.weight_decay or job.momenta or job.keep_momenta or job.whole  # such a job reads other words too
+        spread = (
+            job.solver.weight_decay or job.optimizer_state or job.keep_optimizer_state or job.whole
+        )  # such a job reads other words too
         if spread or (job.solver.pull and job.anchor is not None) or not len(job.examples):
             return None
     return [job.examples.words() for job in jobs]

@@ -10,23 +10,27 @@ import torch
 from torch import Tensor, nn
 
 from motet.learning.jobs import Infer, Readings
-from motet.learning.packed.device_dataset import Resident, step_up
-from motet.learning.packed.packed_model import Pack
+from motet.learning.packed.device_dataset import DeviceDataset, step_up
+from motet.learning.packed.packed_model import PackedModel
 from motet.learning.training.step_schedule import Read
 
 
-def infer(job: Infer, pack: Pack, read: Read, half: bool = False) -> Readings:
+def infer(job: Infer, pack: PackedModel, read: Read, half: bool = False) -> Readings:
     """Texts of like length stand together, so little is padded; the answer is in the examples' order."""
     pack.seat([job.params])
     pack.module.eval()
     by_length = np.argsort(job.examples.lengths, kind="stable")
     places = [by_length[at : at + job.batch] for at in range(0, len(by_length), job.batch)]
     with torch.no_grad(), torch.autocast(pack.device.type, torch.bfloat16, enabled=half):
-        found = [job.readout.read(pack, {n: t.to(pack.device) for n, t in read(job.examples, p).items()}) for p in places]
+        found = [
+            job.readout.read(pack, {n: t.to(pack.device) for n, t in read(job.examples, p).items()}) for p in places
+        ]
     return joined(found, np.concatenate(places) if places else np.zeros(0, np.int64))
 
 
-def infer_together(jobs: Sequence[Infer], pack: Pack, resident: Resident, tokens: int, half: bool) -> list[Readings]:
+def infer_together(
+    jobs: Sequence[Infer], pack: PackedModel, resident: DeviceDataset, tokens: int, half: bool
+) -> list[Readings]:
     """Jobs of one model and readout, at most as many different parameters as the pack may hold; `tokens` at a time.
 
     Jobs with the very same parameters are one longer job: a model that all clients share goes over all their texts at once.
@@ -67,19 +71,23 @@ class _Line:
         return [{n: t[a:b] for n, t in whole.items()} for a, b in pairwise(cuts)]
 
 
-def _go(lines: Sequence[_Line], job: Infer, pack: Pack, resident: Resident, tokens: int) -> None:
+def _go(lines: Sequence[_Line], job: Infer, pack: PackedModel, resident: DeviceDataset, tokens: int) -> None:
     """Longest line first; those that are through leave at the end."""
     while active := [line for line in lines if line.done < len(line.rows)]:
         k = len(active)
         if k != pack.crowd.clients:
             pack.narrow(k)
         longest = max(int(line.lengths[min(len(line.rows), line.done + 8) - 1]) for line in active)
-        count = max(1, min(tokens // (k * step_up(max(1, longest))), max(len(line.rows) - line.done for line in active)))
+        count = max(
+            1, min(tokens // (k * step_up(max(1, longest))), max(len(line.rows) - line.done for line in active))
+        )
         index = np.stack([line.rows[np.minimum(line.done + np.arange(count), len(line.rows) - 1)] for line in active])
         widths = resident.widths_of(index)
         batch = resident.batch(torch.from_numpy(index.reshape(-1)).to(pack.device), widths)
         for name in active[0].extra:
-            columns = [line.extra[name][np.minimum(line.done + np.arange(count), len(line.rows) - 1)] for line in active]
+            columns = [
+                line.extra[name][np.minimum(line.done + np.arange(count), len(line.rows) - 1)] for line in active
+            ]
             batch[name] = torch.cat(columns).to(pack.device)
         found = {n: t.view(k, count, *t.shape[1:]).cpu() for n, t in job.readout.read(pack, batch).items()}
         for i, line in enumerate(active):

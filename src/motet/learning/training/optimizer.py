@@ -9,36 +9,36 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from motet.learning.jobs import Fit, Momenta
-from motet.learning.packed.packed_model import Pack
+from motet.learning.jobs import Fit, OptimizerState
+from motet.learning.packed.packed_model import PackedModel
 
 _NUMBERS = count(1)  # no two optimisers have one, so that a recorded step never moves the tensors of one that is gone
 _MOMENTS = {"sgd": ("momentum_buffer",), "adamw": ("exp_avg", "exp_avg_sq")}
 
 
-def optimiser_for(pack: Pack, jobs: Sequence[Fit]) -> Optimiser:
+def optimizer_for(pack: PackedModel, jobs: Sequence[Fit]) -> PackedOptimizer:
     """The pack's own of this kind, with the moments that the jobs bring, or none."""
     solver = jobs[0].solver
     for name in ("flat", "grad", *_MOMENTS[solver.optimizer]):
         pack.vectors(name)  # so that all of them have their places before the optimiser is given windows on them
     pack.grad[:, pack.used :].zero_()
-    for old in [m for m, o in pack.kept.items() if isinstance(o, Optimiser) and o.generation != pack.generation]:
+    for old in [m for m, o in pack.kept.items() if isinstance(o, PackedOptimizer) and o.generation != pack.generation]:
         del pack.kept[old]  # it holds on to vectors that have moved
     mark = ("optimiser", solver.optimizer, solver.momentum, pack.clients, pack.size)
-    found: Optimiser | None = pack.kept.get(mark)
+    found: PackedOptimizer | None = pack.kept.get(mark)
     if found is None:
-        pack.kept[mark] = found = Optimiser(pack, solver.optimizer, solver.momentum)
+        pack.kept[mark] = found = PackedOptimizer(pack, solver.optimizer, solver.momentum)
     found.begin(jobs)
     return found
 
 
-class Optimiser:
+class PackedOptimizer:
     """Any element-wise optimiser will do, since each client's parameters are one vector.
 
     Weight decay is not its business: it acts on matrices only, and one vector has one decay.
     """
 
-    def __init__(self, pack: Pack, kind: str, momentum: float) -> None:
+    def __init__(self, pack: PackedModel, kind: str, momentum: float) -> None:
         self.pack, self.generation, self.number = pack, pack.generation, next(_NUMBERS)
         self.names = () if kind == "sgd" and not momentum else _MOMENTS[kind]
         self.moments = {name: pack.vectors(name) for name in self.names}
@@ -49,7 +49,9 @@ class Optimiser:
         self.rates = torch.zeros(len(self.vectors), device=pack.device) if on_device else None
         groups: list[dict[str, Any]] = [{"params": [vector]} for vector in self.vectors]
         if kind == "adamw":
-            self.torch: torch.optim.Optimizer = torch.optim.AdamW(groups, weight_decay=0.0, fused=True, capturable=on_device)
+            self.torch: torch.optim.Optimizer = torch.optim.AdamW(
+                groups, weight_decay=0.0, fused=True, capturable=on_device
+            )
         else:
             self.torch = torch.optim.SGD(groups, momentum=momentum, fused=True)
         self.groups = self.torch.param_groups
@@ -63,12 +65,12 @@ class Optimiser:
                 self.groups[i]["lr"] = self.rates[i]
 
     def begin(self, jobs: Sequence[Fit]) -> None:
-        self.steps.copy_(torch.tensor([float(j.momenta.steps) if j.momenta else 0.0 for j in jobs]))
+        self.steps.copy_(torch.tensor([float(j.optimizer_state.steps) if j.optimizer_state else 0.0 for j in jobs]))
         for place, rows in enumerate(self.moments.values()):
             rows.zero_()
             for i, job in enumerate(jobs):
-                if job.momenta is not None and job.momenta.moments:
-                    self.pack.taken([job.momenta.moments[place]], rows[i : i + 1])
+                if job.optimizer_state is not None and job.optimizer_state.moments:
+                    self.pack.taken([job.optimizer_state.moments[place]], rows[i : i + 1])
 
     def step(self, rates: Sequence[float] | Tensor, clients: int) -> None:
         """Move the first clients. On a device every rate is a window on one tensor, so that a recorded step can change it."""
@@ -80,6 +82,6 @@ class Optimiser:
         self.torch.param_groups = self.groups[:clients]
         self.torch.step()
 
-    def momenta(self, i: int, job: Fit) -> Momenta:
+    def optimizer_state(self, i: int, job: Fit) -> OptimizerState:
         moments = tuple(self.pack.given(i, job.start, rows) for rows in self.moments.values())
-        return Momenta(int(self.steps[i]) if moments else 0, moments)
+        return OptimizerState(int(self.steps[i]) if moments else 0, moments)

@@ -15,17 +15,17 @@ from torch import Tensor
 
 from motet.core.rng import Seed
 from motet.learning.data.features import Examples
-from motet.learning.jobs import Course, Fit
+from motet.learning.jobs import Fit, LRHorizon
 from motet.learning.objectives.supervised import Batch
-from motet.learning.packed.device_columns import Columns
-from motet.learning.packed.device_dataset import Resident
-from motet.learning.packed.packed_model import Pack
+from motet.learning.packed.device_columns import DeviceColumns
+from motet.learning.packed.device_dataset import DeviceDataset
+from motet.learning.packed.packed_model import PackedModel
 
 Read = Callable[[Examples, np.ndarray], Mapping[str, Tensor]]
 Orders = Sequence[Sequence[np.ndarray]]  # by client, by step: the examples' places
 
 
-class Slate(Protocol):
+class StepSchedule(Protocol):
     """The clients are in the order of their steps, longest first; at step `at` the first `active(at)` are computed."""
 
     def active(self, at: int) -> int: ...
@@ -44,14 +44,14 @@ class Slate(Protocol):
 
 
 def rates_of(job: Fit, steps: int) -> list[float]:
-    course = job.course or Course(0, steps)
+    course = job.course or LRHorizon(0, steps)
     return [job.solver.rate_at(course.done + step, course.steps) for step in range(steps)]
 
 
-class HostSlate:
+class HostSchedule:
     """One client, whose batches are made by the host."""
 
-    def __init__(self, jobs: Sequence[Fit], orders: Orders, pack: Pack, read: Read) -> None:
+    def __init__(self, jobs: Sequence[Fit], orders: Orders, pack: PackedModel, read: Read) -> None:
         (self.job,), (self.order,) = jobs, orders
         self.read, self.at, self.device = read, 0, pack.device
         self.beside = chosen_beside(self.job, self.order)
@@ -91,10 +91,12 @@ def chosen_beside(job: Fit, order: Sequence[np.ndarray]) -> list[tuple[np.ndarra
     return [job.beside.chosen(places, rng) for places in order] if job.beside is not None else []
 
 
-class DeviceSlate:
+class DeviceSchedule:
     """Many clients, on a device. Its tensors stay where they are from fit to fit, so that recorded steps can be replayed."""
 
-    def __init__(self, jobs: Sequence[Fit], orders: Orders, pack: Pack, resident: Resident, rung: int = 1) -> None:
+    def __init__(
+        self, jobs: Sequence[Fit], orders: Orders, pack: PackedModel, resident: DeviceDataset, rung: int = 1
+    ) -> None:
         """So many clients at a time leave when they have finished; until then they read their shortest text, at rate 0."""
         self.pack, self.resident, self.own_texts = pack, resident, jobs[0].examples.own_texts
         self.steps = [len(order) for order in orders]
@@ -118,17 +120,19 @@ class DeviceSlate:
         rows = [job.examples.rows[places[:, i]] if len(job.examples) else places[:, i] for i, job in enumerate(jobs)]
         index = np.stack(rows, 1)
         self.widths = [()] * longest if self.own_texts else resident.widths(index, read)
-        self.index, self.count, self.rate = (self._put(n, v) for n, v in (("index", index), ("count", counts), ("rate", rates)))
+        self.index, self.count, self.rate = (
+            self._put(n, v) for n, v in (("index", index), ("count", counts), ("rate", rates))
+        )
         self.seen = self._put("seen", np.zeros((longest, clients), np.float32))
         self.at = self._put("at", np.zeros(1, np.int64))
 
     def _columns(
         self, jobs: Sequence[Fit], orders: Orders, places: np.ndarray, counts: np.ndarray, read: np.ndarray
-    ) -> list[Columns]:
+    ) -> list[DeviceColumns]:
         """What the examples bring themselves, and those that stand beside them."""
-        found: list[Columns] = []
+        found: list[DeviceColumns] = []
         if jobs[0].examples.extra:
-            found.append(Columns(self.pack, "own", [job.examples for job in jobs], places, counts, read))
+            found.append(DeviceColumns(self.pack, "own", [job.examples for job in jobs], places, counts, read))
         besides = [job.beside.examples for job in jobs if job.beside is not None]
         if besides:
             numbers, paired = np.zeros_like(places), np.zeros_like(counts)
@@ -136,7 +140,7 @@ class DeviceSlate:
                 for at, (some, there) in enumerate(chosen_beside(job, order)):
                     numbers[at, i, : len(some)], paired[at, i, : len(some)] = some, there
             self.paired = self._put("paired", paired)
-            found.append(Columns(self.pack, "beside", besides, numbers, counts, read))
+            found.append(DeviceColumns(self.pack, "beside", besides, numbers, counts, read))
         return found
 
     def _put(self, name: str, values: np.ndarray) -> Tensor:
@@ -150,7 +154,13 @@ class DeviceSlate:
         self.now, self.sizes = self.widths[at], [columns.widths[at] for columns in self.columns]
         texts = None if self.own_texts else id(self.resident)
         kinds = tuple((columns.name, columns.kind) for columns in self.columns)
-        return texts, self.rows, self.now, kinds, tuple(self.sizes)  # a recording reads these, from tables of such shapes
+        return (
+            texts,
+            self.rows,
+            self.now,
+            kinds,
+            tuple(self.sizes),
+        )  # a recording reads these, from tables of such shapes
 
     def batch(self, clients: int) -> Batch:
         batch: dict[str, Tensor] = {}

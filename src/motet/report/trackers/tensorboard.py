@@ -28,7 +28,9 @@ def open_tracker(name: str, folder: Path, settings: Mapping[str, Any]) -> Tracke
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
-        raise ConfigError("track: tensorboard is not installed; run: pip install 'motet[track]', or leave it out.") from None
+        raise ConfigError(
+            "track: tensorboard is not installed; run: pip install 'motet[track]', or leave it out."
+        ) from None
     writer = SummaryWriter(str(folder / "tensorboard"))
     writer.add_text(name, "\n".join(f"    {section}: {value}" for section, value in settings.items()))
     return TensorBoard(writer)

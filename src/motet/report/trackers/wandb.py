@@ -29,6 +29,11 @@ def open_tracker(name: str, folder: Path, settings: Mapping[str, Any]) -> Tracke
         raise ConfigError("track: wandb is not installed; run: pip install 'motet[track]', or leave it out.") from None
     # The same id for the same folder: a run that is resumed goes on in the same line.
     run = wandb.init(
-        project="motet", name=f"{name} {folder.name}", id=folder.name, resume="allow", dir=str(folder), config=dict(settings)
+        project="motet",
+        name=f"{name} {folder.name}",
+        id=folder.name,
+        resume="allow",
+        dir=str(folder),
+        config=dict(settings),
     )
     return WeightsAndBiases(run)

@@ -12,7 +12,9 @@ from typing import Any
 from motet.core.errors import ConfigError
 
 
-def write_page(path: Path, title: str, runs: Sequence[Mapping[str, Any]], benchmark: Mapping[str, Any] | None = None) -> None:
+def write_page(
+    path: Path, title: str, runs: Sequence[Mapping[str, Any]], benchmark: Mapping[str, Any] | None = None
+) -> None:
     """Everything in one file: plotly, our style and script, and the numbers as JSON."""
     told = {"title": title, "runs": list(runs), "benchmark": benchmark}
     parts = {
@@ -38,6 +40,8 @@ def _plotly() -> str:
     try:
         from plotly.offline import get_plotlyjs
     except ImportError:
-        raise ConfigError("the page is drawn by plotly, which is not installed; run: pip install 'motet[report]'") from None
+        raise ConfigError(
+            "the page is drawn by plotly, which is not installed; run: pip install 'motet[report]'"
+        ) from None
     found: str = get_plotlyjs()
     return found
