@@ -53,7 +53,7 @@ def layer(clients: int, rows: int, width: int) -> tuple[Tensor, Tensor, Tensor, 
 @pytest.mark.parametrize("shape", SHAPES)
 def test_norms_are_torchs_with_each_clients_own_scale(kernels: ModuleType, shape: tuple[int, int, int]) -> None:
     x, weight, bias, expected = layer(*shape)
-    found, rounded = kernels.Norms.apply(x, weight, bias, 1e-5, False)
+    found, rounded = kernels.FusedLayerNorm.apply(x, weight, bias, 1e-5, False)
     assert rounded is None
     torch.testing.assert_close(found, expected, atol=1e-5, rtol=1e-5)
     gradient = torch.randn_like(x)
@@ -66,7 +66,7 @@ def test_norms_are_torchs_with_each_clients_own_scale(kernels: ModuleType, shape
 @pytest.mark.parametrize("both", [True, False])
 def test_gradients_of_the_rounded_rows_count_too(kernels: ModuleType, shape: tuple[int, int, int], both: bool) -> None:
     x, weight, bias, expected = layer(*shape)
-    found, rounded = kernels.Norms.apply(x, weight, bias, 1e-5, True)
+    found, rounded = kernels.FusedLayerNorm.apply(x, weight, bias, 1e-5, True)
     torch.testing.assert_close(rounded.float(), expected, rtol=2**-7, atol=1e-5)
     half = torch.randn_like(x).bfloat16()
     gradient = torch.randn_like(x) if both else torch.zeros_like(x)

@@ -191,7 +191,7 @@ class PackedLayerNorm(nn.LayerNorm):
             y: Tensor = _Norms.apply(flat.to(weight.dtype), weight, bias, self.eps)  # type: ignore[no-untyped-call]
             return self.crowd.join(y.view(split.shape))
         half = torch.is_autocast_enabled(x.device.type) and torch.get_autocast_dtype(x.device.type) == torch.bfloat16
-        y, rounded = fused.Norms.apply(flat, weight, bias, self.eps, half)
+        y, rounded = fused.FusedLayerNorm.apply(flat, weight, bias, self.eps, half)
         joined = self.crowd.join(y.view(split.shape))
         if (
             rounded is not None and rounded.numel() == joined.numel()
