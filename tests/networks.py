@@ -165,11 +165,11 @@ def played(
     federation: Federation,
     algorithm: Algorithm,
     count: int = 2,
-    patience: WaitPolicy = WaitPolicy(),
+    wait_policy: WaitPolicy = WaitPolicy(),
     **options: Any,
 ) -> Running:
     """Some rounds with clients on the other side of the links, as the fixture `rounds` plays them in process."""
-    plan = RunPlan(federation, algorithm, count, patience=patience, **options)
+    plan = RunPlan(federation, algorithm, count, wait_policy=wait_policy, **options)
     running = Running(plan, SerialExecutor(torch.device("cpu")), None, SilentProgress(), lambda host: links, apart=True)
     for index in range(count):
         rnd = Round(

@@ -19,7 +19,7 @@ from motet.experiment.commands.run_folder import perform
 from motet.experiment.recipe.recipe_files import load_recipe
 from motet.report.run_status import read_status
 
-SETTINGS = ["rounds=5", "data.limit=300", "data.test_limit=40", "partition.clients=4", "patience.absence=300"]
+SETTINGS = ["rounds=5", "data.limit=300", "data.test_limit=40", "partition.clients=4", "wait_policy.absence=300"]
 
 
 class Processes:
@@ -125,7 +125,7 @@ def test_silos_learn_together_from_their_own_files_and_strangers_stay_out(motet:
 
     (tmp_path / "recipe.yaml").write_text(
         "rounds: 40\nmodel: {name: tiny, max_tokens: 16}\nalgorithm: fedavg\nsolver: {lr: 0.1, batch: 8}\n"
-        f"patience: {{absence: 300}}\ndata: {{path: {tmp_path}/public.csv, text: body, label: verdict}}\n"
+        f"wait_policy: {{absence: 300}}\ndata: {{path: {tmp_path}/public.csv, text: body, label: verdict}}\n"
     )
     at = f"127.0.0.1:{port}"
     server = motet("serve", str(tmp_path / "recipe.yaml"), "--bind", at, "--allow", str(allowed), "--out", str(run))
@@ -143,7 +143,7 @@ def test_silos_learn_together_from_their_own_files_and_strangers_stay_out(motet:
 
     stranger, north, south = (joined(*who) for who in (("south", tokens["north"]), *tokens.items()))
     until(lambda: rounds(run) >= 1, server, north, south)
-    killed(south)  # it is waited for, as patience.absence says, and comes back
+    killed(south)  # it is waited for, as wait_policy.absence says, and comes back
     assert rounds(run) < 40
     said, _ = stranger.communicate(timeout=180)
     assert stranger.returncode == 2

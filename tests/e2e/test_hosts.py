@@ -22,7 +22,7 @@ SETTINGS = [
     "data.limit=300",
     "data.test_limit=40",
     "partition.clients=4",
-    "patience.absence=300",
+    "wait_policy.absence=300",
     "device=cpu",
 ]
 HOSTS = {"server": "10.77.31.1", "north": "10.77.31.2", "south": "10.77.31.3"}

@@ -246,13 +246,13 @@ def test_a_client_that_stays_away_has_failed_or_is_left_out(federation: Federati
         links, crew = Connections(door(*names), absence=0.2), Crew()
         crew.add(lambda links=links: Ends(links), tuple(names[1:]), side(federation, algorithm))  # type: ignore[misc]
         links.wait_for(len(names) - 1, lambda here: None)
-        patience = WaitPolicy(quorum=0.5, on_error=policy)  # type: ignore[arg-type]
+        wait_policy = WaitPolicy(quorum=0.5, on_error=policy)  # type: ignore[arg-type]
         if policy == "drop":
-            running = played(links, federation, algorithm, 1, patience)
+            running = played(links, federation, algorithm, 1, wait_policy)
             assert running.mailbox.lost == [(0, names[0], f"{names[0]} has been away for 0.2 s")]
         else:
             with pytest.raises(RunError, match=f"{names[0]} has been away"):
-                played(links, federation, algorithm, 1, patience)
+                played(links, federation, algorithm, 1, wait_policy)
         links.close(over=True)
 
 

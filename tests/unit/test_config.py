@@ -112,7 +112,7 @@ def test_what_is_wrong_is_said_with_what_was_expected(settings: list[str], says:
         (["rounds"], "'rounds' is no setting; write section.key=value"),
         (["cohort.size=0"], "cohort.size is 0"),
         (["cohort.sampler=dice"], "cohort.sampler is 'dice'"),
-        (["patience.quorum=2"], "patience.quorum is 2.0"),
+        (["wait_policy.quorum=2"], "wait_policy.quorum is 2.0"),
         (["moodel.name=x"], "recipe: unknown option 'moodel'"),
         (["model.nam=x"], "model: unknown option 'nam'; it takes name, max_tokens"),
         (["evaluation.every=0"], "evaluation.every is 0"),

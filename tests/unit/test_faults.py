@@ -26,8 +26,8 @@ from motet.wire import format as pack
 SOLVER = Solver(optimizer="adamw", lr=0.01, batch=8)
 
 
-def run(federation: Federation, faults: Faults, patience: WaitPolicy = WaitPolicy(), seed: int = 1) -> Running:
-    plan = RunPlan(federation, fedavg(SOLVER), 3, patience=patience)
+def run(federation: Federation, faults: Faults, wait_policy: WaitPolicy = WaitPolicy(), seed: int = 1) -> Running:
+    plan = RunPlan(federation, fedavg(SOLVER), 3, wait_policy=wait_policy)
     executor = SerialExecutor(torch.device("cpu"))
     running = Running(plan, executor, None, SilentProgress(), lambda host: Faulty(InProcess(host), faults, Seed(seed)))
     running.play_rounds()
@@ -42,11 +42,11 @@ def test_repeated_and_shuffled_replies_change_nothing(federation: Federation, ro
 
 
 def test_lost_messages_are_lost_clients_and_the_same_ones_every_time(federation: Federation) -> None:
-    patience = WaitPolicy(quorum=0.25)
-    first, second = (run(federation, Faults(loss=0.2), patience) for _ in range(2))
+    wait_policy = WaitPolicy(quorum=0.25)
+    first, second = (run(federation, Faults(loss=0.2), wait_policy) for _ in range(2))
     assert first.mailbox.lost == second.mailbox.lost != []
     assert pack(first.state) == pack(second.state)
-    other = run(federation, Faults(loss=0.2), patience, seed=3)
+    other = run(federation, Faults(loss=0.2), wait_policy, seed=3)
     assert other.mailbox.lost != first.mailbox.lost
 
 

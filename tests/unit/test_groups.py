@@ -25,7 +25,7 @@ from motet.experiment.recipe.run_config import EvaluationConfig, RunConfig
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
 from motet.report.progress import SilentProgress
-from motet.wire import format as pack
+from motet.wire import pack
 
 SOLVER = Solver(lr=0.01, batch=8)
 TINY = {"name": "tiny", "max_tokens": 24, "config": SMALL}

@@ -44,9 +44,9 @@ def vectors(count: int = 5) -> dict[str, Weighted]:
 
 
 def asked(
-    answers: dict[str, Any], order: list[str], patience: WaitPolicy = WaitPolicy(), reads: str = "sum"
+    answers: dict[str, Any], order: list[str], wait_policy: WaitPolicy = WaitPolicy(), reads: str = "sum"
 ) -> tuple[Any, Mailbox]:
-    mailbox = Mailbox(Post(answers, order), patience)
+    mailbox = Mailbox(Post(answers, order), wait_policy)
     collector: Any = RunningSum if reads == "sum" else _Replies
     exchange = Exchange("p.m", dict.fromkeys(answers, None), reads, collector)  # type: ignore[arg-type]
     return mailbox.ask(exchange), mailbox
@@ -67,7 +67,7 @@ def test_gathered_replies_are_in_the_order_of_the_clients() -> None:
 
 def test_a_client_that_fails_ends_the_question_with_its_sentence() -> None:
     answers = {**vectors(3), "c1": "client c1 has no data"}
-    with pytest.raises(RunError, match=r"client c1 has no data .* patience.on_error=drop"):
+    with pytest.raises(RunError, match=r"client c1 has no data .* wait_policy.on_error=drop"):
         asked(answers, ["c0", "c1", "c2"])
 
 
@@ -99,9 +99,9 @@ def test_traffic_is_counted_to_the_byte() -> None:
 
 
 def test_patience_that_makes_no_sense_is_refused() -> None:
-    with pytest.raises(ConfigError, match=r"patience\.quorum is 0"):
+    with pytest.raises(ConfigError, match=r"wait_policy\.quorum is 0"):
         WaitPolicy(quorum=0)
-    with pytest.raises(ConfigError, match=r"patience\.timeout is -1"):
+    with pytest.raises(ConfigError, match=r"wait_policy\.timeout is -1"):
         WaitPolicy(timeout=-1)
 
 
@@ -211,7 +211,7 @@ def test_an_eager_mailbox_goes_on_with_the_first_that_answer() -> None:
 def test_who_is_late_is_not_asked_again_and_counts_less_when_it_comes() -> None:
     answers = vectors(4)
     post = Prompt(answers, [["c0", "c1", "c2"], ["c3", "c0", "c1"]])
-    mailbox = Mailbox(post, WaitPolicy(quorum=0.75, eager=True, worth=0.5))
+    mailbox = Mailbox(post, WaitPolicy(quorum=0.75, eager=True, staleness_exponent=0.5))
     assert mailbox.ask(question(answers)).weight == 1 + 2 + 3
     mailbox.round = 1
     late = mailbox.ask(question(answers))
@@ -235,7 +235,7 @@ def test_a_late_reply_counts_nothing_where_nothing_was_said_of_it() -> None:
 def test_what_is_late_for_one_mailbox_is_not_lost_to_another_on_the_same_transport() -> None:
     answers = vectors(2)
     post = Prompt(answers, [["c0"], ["late c1", "c0"], []])
-    mailbox = Mailbox(post, WaitPolicy(quorum=0.5, eager=True, worth=1.0))
+    mailbox = Mailbox(post, WaitPolicy(quorum=0.5, eager=True, staleness_exponent=1.0))
     survey = mailbox.beside()
     mailbox.ask(question(answers))
     post.late = post.says("c1", answers["c1"])

@@ -44,11 +44,11 @@ class Lying(Line):
         return reply
 
 
-def opened(secure: SecureSum, stage: str, lie: Lie, patience: WaitPolicy = PATIENT) -> tuple[Weighted, Mailbox]:
+def opened(secure: SecureSum, stage: str, lie: Lie, wait_policy: WaitPolicy = PATIENT) -> tuple[Weighted, Mailbox]:
     program = Plainly(vectors(5))
     line = Lying(host_for([program, secure], behind={"plainly": frozenset({"secure"})}))
     line.stage, line.lie = stage, lie
-    mailbox = Mailbox(line, patience)
+    mailbox = Mailbox(line, wait_policy)
     return run_script(rewrite_sums(secure, program.round()), mailbox.ask, lambda job: None), mailbox
 
 

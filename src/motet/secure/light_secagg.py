@@ -133,7 +133,7 @@ class Light:
         if len(answers) < enough:
             raise RunError(
                 f"{len(answers)} of {clients} clients stayed to the end and {enough} are needed; the sum stays hidden. Raise "
-                f"patience.timeout, or lower secure.threshold ({self.threshold:g})."
+                f"wait_policy.timeout, or lower secure.threshold ({self.threshold:g})."
             )
         count, _ = self._pieces(clients, total.size)
         used = sorted(answers, key=circle.places.__getitem__)[:enough]

@@ -124,6 +124,6 @@ class Pairwise:
         if len(shares) < enough:
             raise RunError(
                 f"{len(shares)} of the {len(holders)} holders of {client}'s shares stayed to the end and {enough} are needed; "
-                "the sum stays hidden. Raise patience.timeout, or lower secure.threshold (at least 0.5)."
+                "the sum stays hidden. Raise wait_policy.timeout, or lower secure.threshold (at least 0.5)."
             )
         return join(shares, enough)[0]

@@ -50,7 +50,7 @@ class Mailbox:
     """Replies are folded in the order of the clients' names, whatever order they come in: the sum is the same to the bit."""
 
     transport: Transport
-    patience: WaitPolicy = WaitPolicy()
+    wait_policy: WaitPolicy = WaitPolicy()
     channel: Channel = Channel()
     traffic: Traffic = field(default_factory=Traffic)
     round: int = 0
@@ -64,12 +64,14 @@ class Mailbox:
 
     def beside(self) -> Mailbox:
         """Another mailbox on the same transport, with its own traffic: it takes in what is late for this one."""
-        patience = replace(self.patience, worth=None)
-        return Mailbox(self.transport, patience, step=-self.step, lost=self.lost, open=self.open, late=self.late)
+        wait_policy = replace(self.wait_policy, staleness_exponent=None)
+        return Mailbox(self.transport, wait_policy, step=-self.step, lost=self.lost, open=self.open, late=self.late)
 
     def ask(self, exchange: Exchange) -> Any:
-        asking = _Asking(exchange, math.ceil(self.patience.quorum * len(exchange.payloads) - 1e-9))
-        busy = {asked.client for asked in self.open.values()} if self.patience.worth is not None else set()
+        asking = _Asking(exchange, math.ceil(self.wait_policy.quorum * len(exchange.payloads) - 1e-9))
+        busy = (
+            {asked.client for asked in self.open.values()} if self.wait_policy.staleness_exponent is not None else set()
+        )
         self._send_all(exchange, asking, [client for client in sorted(exchange.payloads) if client not in busy])
         for reply in self._coming(asking):
             self._take(asking, reply)
@@ -80,7 +82,7 @@ class Mailbox:
             raise RunError(
                 f"{exchange.address}, round {self.round}: {asking.good} of {len(exchange.payloads)} clients answered and "
                 f"{asking.enough} are needed. {self._reasons()}"
-                f"Lower patience.quorum, or raise patience.timeout ({self.patience.timeout:g} s)."
+                f"Lower wait_policy.quorum, or raise wait_policy.timeout ({self.wait_policy.timeout:g} s)."
             )
         return asking.collector.value()
 
@@ -103,15 +105,15 @@ class Mailbox:
         asking.turns = order
 
     def _coming(self, asking: _Asking) -> Iterator[Reply]:
-        """Replies, until all have come that are waited for, or patience is at its end."""
-        until = math.inf if self.patience.deadline is None else time.monotonic() + self.patience.deadline
-        while not (self.patience.eager and asking.answered >= asking.enough):
+        """Replies, until all have come that are waited for, or the wait policy gives up."""
+        until = math.inf if self.wait_policy.deadline is None else time.monotonic() + self.wait_policy.deadline
+        while not (self.wait_policy.eager and asking.answered >= asking.enough):
             if not asking.places and (asking.answered >= asking.enough or not self._owed(asking)):
                 return
             if self.late and self.step > 0:
                 yield self.late.pop(0)
                 continue
-            left = min(self.patience.timeout, until - time.monotonic())
+            left = min(self.wait_policy.timeout, until - time.monotonic())
             reply = self.transport.receive(left) if left > 0 else None
             if reply is None:
                 return
@@ -138,13 +140,13 @@ class Mailbox:
         asking.answered += reply.error is None
         asking.waiting.put(place, reply, size.payload)
         self.watch(asking.exchange.address, reply.client, len(asking.turns) - len(asking.places), len(asking.turns))
-        while not self.patience.eager and (turn := asking.turn) is not None and turn in asking.waiting:
+        while not self.wait_policy.eager and (turn := asking.turn) is not None and turn in asking.waiting:
             asking.folded += 1
             self._fold(asking, asking.waiting.take(turn), turn)
 
     def _fold(self, asking: _Asking, reply: Reply, place: tuple[ClientId, int]) -> None:
         asked = self.open.pop(place[1], None)
-        worth = 1.0 if asked is None else self.patience.counts(self.round - asked.round)
+        worth = 1.0 if asked is None else self.wait_policy.counts(self.round - asked.round)
         error = reply.error
         if error is None:
             try:
@@ -153,15 +155,15 @@ class Mailbox:
             except (MotetError, ArithmeticError, RuntimeError, TypeError, AttributeError) as wrong:
                 self.refused[reply.client] += 1
                 error = f"{reply.client}: {wrong}"
-        if self.patience.on_error == "fail":
+        if self.wait_policy.on_error == "fail":
             raise RunError(
-                f"{error} (in {asking.exchange.address}; to go on without such clients: patience.on_error=drop)"
+                f"{error} (in {asking.exchange.address}; to go on without such clients: wait_policy.on_error=drop)"
             )
         self.lost.append((self.round, reply.client, error))
 
     def _give_up(self, asking: _Asking) -> None:
         """Who has not answered is late, if that is still worth something, or lost."""
-        hope = self.patience.worth is not None and asking.exchange.reads == "sum"
+        hope = self.wait_policy.staleness_exponent is not None and asking.exchange.reads == "sum"
         for number, client in asking.places.items():
             if hope:
                 self.open[number] = Asked(client, self.round, asking.exchange.address)

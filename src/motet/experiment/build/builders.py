@@ -23,15 +23,15 @@ from motet.core.script import all_client_methods
 from motet.core.work import Executor
 from motet.datasets.corpus import COLUMNS, Corpus
 from motet.datasets.load_corpus import DataConfig, load_corpus
-from motet.experiment.recipe.run_config import ComponentConfig, RunConfig, GroupConfig
-from motet.experiment.build.partition_builder import divided
 from motet.experiment.build.feature_cache import cached_features
 from motet.experiment.build.federation import Federation, Group, Members, arranged
+from motet.experiment.build.partition_builder import divided
 from motet.experiment.recipe.config_parsing import choose, fill, options_of
+from motet.experiment.recipe.run_config import ComponentConfig, GroupConfig, RunConfig
 from motet.learning.data.features import Features
 from motet.learning.executors.packed_executor import PackedExecutor
 from motet.learning.executors.process_executor import ProcessExecutor, default_count
-from motet.learning.executors.serial_executor import SerialExecutor, PrefixCache
+from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
 from motet.learning.modules.model import Model
 from motet.learning.solver import Solver
 from motet.models.load_model import ModelConfig, load_model
@@ -118,7 +118,9 @@ def make_federation(
     return _gathered([(corpus.name, whole, members, model)], model, seed)
 
 
-def _gathered(parts: Sequence[tuple[str, Population, Members, ModelConfig]], server: ModelConfig, seed: Seed) -> Federation:
+def _gathered(
+    parts: Sequence[tuple[str, Population, Members, ModelConfig]], server: ModelConfig, seed: Seed
+) -> Federation:
     """Models of the same choice are loaded once, texts read by the same model tokenised once."""
     corpora = list({id(whole.corpus): whole.corpus for _, whole, _, _ in parts}.values())
     models: dict[tuple[str, ...], Model] = {}
@@ -126,7 +128,9 @@ def _gathered(parts: Sequence[tuple[str, Population, Members, ModelConfig]], ser
 
     def group(name: str, whole: Population, members: Members, choice: ModelConfig) -> Group:
         said = (repr(choice), whole.task.name, *whole.task.labels)
-        if said not in models:  # a vocabulary is made from all corpora: embeddings that are averaged must mean the same words
+        if (
+            said not in models
+        ):  # a vocabulary is made from all corpora: embeddings that are averaged must mean the same words
             texts = partial(chain.from_iterable, map(vocabulary_texts, corpora))
             models[said] = load_model(choice, whole.task.name, whole.task.labels, texts, seed)
         model, corpus = models[said], whole.corpus
@@ -137,7 +141,9 @@ def _gathered(parts: Sequence[tuple[str, Population, Members, ModelConfig]], ser
 
     groups = tuple(group(*part) for part in parts)
     _, first, _, _ = parts[0]
-    return Federation(groups, group("server", first, Members(first.partition.clients, 0, len(first.partition)), server), seed)
+    return Federation(
+        groups, group("server", first, Members(first.partition.clients, 0, len(first.partition)), server), seed
+    )
 
 
 def _source(group: GroupConfig) -> str:
@@ -155,9 +161,13 @@ def _population(same: Sequence[GroupConfig], seed: Seed, corpus_of: CorpusOf) ->
     return _divided_over(corpus, one.task, partition, seed, one.data.public_share, one.data.dev_share)
 
 
-def _divided_over(corpus: Corpus, task: ComponentConfig, partition: ComponentConfig, seed: Seed, public: float, dev: float) -> Population:
+def _divided_over(
+    corpus: Corpus, task: ComponentConfig, partition: ComponentConfig, seed: Seed, public: float, dev: float
+) -> Population:
     if len(corpus) == corpus.train:
-        raise DataError(f"{corpus.name}: there are no test rows, so nothing could be judged; set data.test or data.test_share.")
+        raise DataError(
+            f"{corpus.name}: there are no test rows, so nothing could be judged; set data.test or data.test_share."
+        )
     made = divided(partition, corpus, seed)
     if dev:
         made = with_dev(made, dev, seed.of("partition"))
@@ -166,7 +176,9 @@ def _divided_over(corpus: Corpus, task: ComponentConfig, partition: ComponentCon
                 f"data.dev_share is {dev:g}, but no client has more than one training row, so that none can be put aside; "
                 "divide the corpus over fewer clients, or leave it out."
             )
-    return Population(corpus, build_task(task, corpus), with_public(made, public, seed.of("partition")) if public else made)
+    return Population(
+        corpus, build_task(task, corpus), with_public(made, public, seed.of("partition")) if public else made
+    )
 
 
 def _names(groups: Sequence[GroupConfig], populations: Mapping[str, Population]) -> list[str]:
@@ -200,7 +212,9 @@ def build_task(choice: ComponentConfig, corpus: Corpus) -> Task:
     if COLUMNS[name] != COLUMNS[corpus.task]:
         needs = ", ".join(c for c in COLUMNS[name] if c not in corpus.columns)
         if needs:
-            raise ConfigError(f"task.type is {name}, but {corpus.name} is a corpus for {corpus.task}: it has no {needs}.")
+            raise ConfigError(
+                f"task.type is {name}, but {corpus.name} is a corpus for {corpus.task}: it has no {needs}."
+            )
     return fill(maker, choice.options, "task", {"corpus": corpus})
 
 
@@ -220,7 +234,9 @@ def build_algorithm(config: RunConfig) -> Algorithm:
     if "server" in taken:
         fixed["server"] = _server(config, taken["server"])
     elif config.server:
-        raise ConfigError(f"{name} has no server optimiser, so server.{next(iter(config.server))} means nothing; remove it.")
+        raise ConfigError(
+            f"{name} has no server optimiser, so server.{next(iter(config.server))} means nothing; remove it."
+        )
     return fill(maker, config.algorithm.options, name, fixed)
 
 
@@ -292,10 +308,15 @@ def build_secure(config: RunConfig, algorithm: Algorithm) -> SecureSum | None:
             f"codec {bent[0]} is not additive, so that masks over it would not cancel under secure.type={config.secure.type}; "
             "leave it out (masked numbers take 32 bits as they are), or set secure.type=none."
         )
-    fewest, asked = secure.demands.minimum, {"cohort.size": config.cohort.size, "evaluation.clients": config.evaluation.clients}
+    fewest, asked = (
+        secure.demands.minimum,
+        {"cohort.size": config.cohort.size, "evaluation.clients": config.evaluation.clients},
+    )
     for where, count in asked.items():
         if count is not None and count < fewest:
-            raise ConfigError(f"{where} is {count}, and a secure sum is over at least {fewest} clients (secure.minimum).")
+            raise ConfigError(
+                f"{where} is {count}, and a secure sum is over at least {fewest} clients (secure.minimum)."
+            )
     return secure
 
 
@@ -303,7 +324,9 @@ def build_privacy(config: RunConfig, algorithm: Algorithm) -> PrivateSum | None:
     """The noise that stands between clients and the server, if there is to be any."""
     maker = choose(PRIVACY, config.privacy.type, "privacy.type")
     private: PrivateSum | None = fill(maker, config.privacy.options, "privacy")
-    if private is not None and (loud := [name for name, reveals in all_client_methods(algorithm).items() if reveals == "each"]):
+    if private is not None and (
+        loud := [name for name, reveals in all_client_methods(algorithm).items() if reveals == "each"]
+    ):
         raise PrivacyError(
             f"{algorithm.name} reads single clients' replies ({', '.join(loud)}), and privacy.type={config.privacy.type} "
             "adds noise to sums; choose another algorithm, or privacy.type=none."
@@ -328,13 +351,17 @@ def build_executor(configs: Sequence[RunConfig], federations: list[Federation], 
 
         here = make_executor(device_of(config.device), InProcessOptions(0), federations, scratch)
         return ray_executor(fill(RayOptions, config.transport.options, "transport"), here, configs)
-    if config.transport.type != "in_process":  # clients train elsewhere; processes may not be forked beside a network's threads
+    if (
+        config.transport.type != "in_process"
+    ):  # clients train elsewhere; processes may not be forked beside a network's threads
         return make_executor(device_of(config.device), InProcessOptions(0), federations, scratch)
     options = fill(InProcessOptions, config.transport.options, "transport")
     return make_executor(device_of(config.device), options, federations, scratch)
 
 
-def make_executor(device: torch.device, options: InProcessOptions, federations: list[Federation], scratch: PrefixCache) -> Executor:
+def make_executor(
+    device: torch.device, options: InProcessOptions, federations: list[Federation], scratch: PrefixCache
+) -> Executor:
     readings = [reading for federation in federations for reading in federation.readings]
     for model, features in readings:
         if device.type == "cpu":

@@ -110,14 +110,21 @@ class Group:
     def site(self, place: int, round: int = 0) -> Participant:
         """Who a client is in a round; what it has may change with the rounds."""
         phase = self.partition.phase(round)
-        own = {side: Examples(self.features, s.at(place, phase)) for side, s in (("train", self.train), ("test", self.test))}
-        return Participant(self.task, self.model, {**own, **self.everywhere}, len(self.partition.train.at(place, phase)))
+        own = {
+            side: Examples(self.features, s.at(place, phase))
+            for side, s in (("train", self.train), ("test", self.test))
+        }
+        return Participant(
+            self.task, self.model, {**own, **self.everywhere}, len(self.partition.train.at(place, phase))
+        )
 
     @cached_property
     def union(self) -> Participant:
         """All of the corpus in one place: the server of a simulation, for comparison."""
         union = Examples(self.features, np.sort(self.train.rows))
-        return Participant(self.task, self.model, {"train": union, "union": union, **self.everywhere}, len(self.partition.train.rows))
+        return Participant(
+            self.task, self.model, {"train": union, "union": union, **self.everywhere}, len(self.partition.train.rows)
+        )
 
 
 @dataclass(frozen=True)
@@ -192,7 +199,9 @@ class Federation:
         whole = self.server.union
         if len({id(group.corpus) for group in self.groups}) == 1:
             return whole
-        return Participant(whole.task, whole.model, self.server.everywhere, 0)  # no model can be trained on all tasks at once
+        return Participant(
+            whole.task, whole.model, self.server.everywhere, 0
+        )  # no model can be trained on all tasks at once
 
     def start(self) -> InitialModels:
         everybody = [group.model.fresh for group in self.groups]
@@ -245,7 +254,9 @@ def arranged(
     shares = (train, test, Shares.of(apart[:1]), Shares.of(apart[1:]))
     pieces, ends = regrouped(ids, [rows for s in shares for rows in s.pieces()], max_tokens)
     labels = Ragged(pieces.values, pieces.offsets, -100)
-    grouped = Features(f"{features.key}-{partition.digest}", {"input_ids": pieces, "labels": labels}, texts=features.texts)
+    grouped = Features(
+        f"{features.key}-{partition.digest}", {"input_ids": pieces, "labels": labels}, texts=features.texts
+    )
     own, (a, b, c) = np.arange(ends[-1]), np.cumsum([len(s.offsets) - 1 for s in shares[:3]])
     divided = Shares(own, ends[: a + 1], train.phases), Shares(own, ends[a : b + 1], test.phases)
     seen = None if public is None else own[ends[b] : ends[c]]

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.experiment.recipe.run_config import ComponentConfig
 from motet.experiment.recipe.config_parsing import choose, coerced, fill, options_of, readied
+from motet.experiment.recipe.run_config import ComponentConfig
 from motet.partitions import PARTITIONS, Partition
 from motet.partitions.local_test import merged, with_local_tests
 
@@ -36,7 +36,9 @@ def strategy_of(choice: ComponentConfig) -> Strategy:
             "partition.merge leaves no test rows; say what share of its rows a client keeps: partition.local_test=0.2"
         )
     if share is not None and choice.type == "file":
-        raise ConfigError("partition.local_test: a file says itself who is tested on what; give it to: motet partition make")
+        raise ConfigError(
+            "partition.local_test: a file says itself who is tested on what; give it to: motet partition make"
+        )
     wanted = {k: v for k, v in given.items() if k != "clients" or "clients" in options_of(maker)}
     readied(maker, wanted, f"partition {choice.type}", _FIXED)
     return Strategy(maker, wanted, share, whole)

@@ -11,7 +11,7 @@ from motet.core.program import Algorithm, ClientList, InitialModels
 from motet.core.rng import Seed
 from motet.core.script import ClientId, subprograms
 from motet.experiment.build.builders import build_algorithm, build_channel, build_privacy, build_secure
-from motet.experiment.recipe.run_config import CheckpointConfig, CohortConfig, RunConfig, EvaluationConfig
+from motet.experiment.recipe.run_config import CheckpointConfig, CohortConfig, EvaluationConfig, RunConfig
 from motet.learning.evaluation import Evaluator
 from motet.transport.client_runtime import ContextOf
 from motet.transport.emulated_network import Network
@@ -64,7 +64,7 @@ class RunPlan:
     rounds: int
     cohort: CohortConfig = CohortConfig()
     evaluation: EvaluationConfig = EvaluationConfig()
-    patience: WaitPolicy = WaitPolicy()
+    wait_policy: WaitPolicy = WaitPolicy()
     channel: Channel = Channel()
     checkpoint: CheckpointConfig = CheckpointConfig()
     name: str = ""
@@ -86,7 +86,9 @@ class RunPlan:
         there = len(self.federation.clients)
         fewest = self.secure.demands.minimum if self.secure else 1
         if there < fewest:
-            raise ConfigError(f"there are {there} clients, and a secure sum is over at least {fewest} (secure.minimum).")
+            raise ConfigError(
+                f"there are {there} clients, and a secure sum is over at least {fewest} (secure.minimum)."
+            )
         if self.chooses not in self.federation.task.measures:
             raise ConfigError(
                 f"evaluation.choose is '{self.chooses}'; this task has {', '.join(self.federation.task.measures)}."
@@ -107,7 +109,11 @@ class RunPlan:
         """Through which programs alone a client may be asked for the work of another."""
         secure = frozenset({self.secure.name} if self.secure else ())
         private = frozenset({self.private.name} if self.private else ())
-        return {**{p.name: secure | private for p in subprograms(self.algorithm)}, "evaluate": secure, "private": secure}
+        return {
+            **{p.name: secure | private for p in subprograms(self.algorithm)},
+            "evaluate": secure,
+            "private": secure,
+        }
 
     @property
     def programs(self) -> list[Any]:
@@ -128,7 +134,7 @@ def part_of(config: RunConfig, federation: Participants) -> RunPlan:
     algorithm = build_algorithm(config)
     secure, private = build_secure(config, algorithm), build_privacy(config, algorithm)
     return RunPlan(
-        federation, algorithm, config.rounds, config.cohort, config.evaluation, config.patience,
+        federation, algorithm, config.rounds, config.cohort, config.evaluation, config.wait_policy,
         build_channel(config), config.checkpoint, config.recipe, config.digest, config.network, secure, private,
     )  # fmt: skip
 

@@ -43,7 +43,9 @@ def moved_in_a_round(plan: RunPlan) -> Moved:
     else:
         view = plan.algorithm.view(plan.algorithm.init(federation.start()), federation.clients[0])
         down, up = [view], [Weighted(view, 1.0) if isinstance(view, Params) else view]
-    return Moved(*(sum(measure(way.encode(m)).payload for m in sent) for way, sent in ((channel.up, up), (channel.down, down))))
+    return Moved(
+        *(sum(measure(way.encode(m)).payload for m in sent) for way, sent in ((channel.up, up), (channel.down, down)))
+    )
 
 
 def round_cost(algorithm: FedAvg, layout: Layout, clients: int, channel: Channel = Channel()) -> RoundCost:

@@ -58,7 +58,7 @@ def serve(config: RunConfig, folder: Path, *, resume: bool, told: Told, watch: R
     scratch, hide = PrefixCache(), _shown(options, status, told)
     executor = make_executor(device_of(config.device), InProcessOptions(0), [office.here], scratch)
     try:
-        office.wait(config.patience.quorum, told)
+        office.wait(config.wait_policy.quorum, told)
         plan = replace(plan_of(config, office.participants()), checkpoint=CheckpointConfig(0.0))
         with PeakMemory() as memory:
             result, running = run(

@@ -184,7 +184,7 @@ def open_office(config: RunConfig, folder: Path, options: NetworkOptions, here: 
     # silos hold their group's model; whoever plays the recipe's clients has all models, and compares the server's
     everybody = prints.popitem()[1] if len(prints) == 1 else fingerprint_of(here.model)
     door = Admission(welcome, everybody, tuple(names), options.clients or 0, tokens, book.meet, prints, {**book.groups})
-    links = Connections(door, config.patience.absence, int(options.limit * GIB))
+    links = Connections(door, config.wait_policy.absence, int(options.limit * GIB))
     try:
         address = listen(config.transport.type, links, options)
     except BaseException:

@@ -107,7 +107,7 @@ class Running:
         self.ledger = ledger_of(plan, apart)
         self.transport = connect(self.host)
         self.emulated = Emulated(self.transport, plan.network, plan.federation.clients) if plan.network else None
-        self.mailbox = Mailbox(self.emulated or self.transport, plan.patience, plan.channel)
+        self.mailbox = Mailbox(self.emulated or self.transport, plan.wait_policy, plan.channel)
         self.mailbox.watch = lambda address, client, seen, asked: watch.client(seen, asked)
         self.survey = self.mailbox.beside()  # evaluation's traffic is not the algorithm's
         interim = ExchangeLog(self.folder / "exchanges", self.mailbox) if self.folder and apart else self.mailbox

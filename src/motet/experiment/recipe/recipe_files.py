@@ -10,6 +10,7 @@ from typing import Any
 import yaml
 
 from motet.core.errors import ConfigError, did_you_mean
+from motet.experiment.recipe.renamed_keys import update_names
 from motet.experiment.recipe.run_config import ComponentConfig, RunConfig
 
 
@@ -62,12 +63,16 @@ def changes(overrides: Iterable[str]) -> dict[str, Any]:
             parsed = value
         for key in reversed(path.split(".")):
             parsed = {key: parsed}
-        given = merged(given, parsed)
-    return given
+        given = _merged(given, parsed)
+    return update_names(given)
 
 
 def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     """`above` wins. A section given by name alone (algorithm: fedavg) is a section with that type."""
+    return _merged(update_names(below), update_names(above))
+
+
+def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
     result = dict(below)
     for key, value in above.items():
         old = result.get(key)
@@ -75,7 +80,7 @@ def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]
             base = {"type": old} if isinstance(old, str) else old
             if isinstance(base, Mapping) and "type" in value and value["type"] != base.get("type"):
                 base = {}  # another entry of the table has other options
-            result[key] = merged(base if isinstance(base, Mapping) else {}, value)
+            result[key] = _merged(base if isinstance(base, Mapping) else {}, value)
         elif isinstance(value, str) and isinstance(old, Mapping) and "type" in old:
             result[key] = old if old["type"] == value else {"type": value}
         else:

@@ -13,6 +13,7 @@ from motet.core.errors import ConfigError
 from motet.datasets.load_corpus import DataConfig
 from motet.experiment.recipe.config_parsing import fill
 from motet.experiment.recipe.group_defaults import spelt_out
+from motet.experiment.recipe.renamed_keys import update_names
 from motet.models.load_model import ModelConfig
 from motet.transport.emulated_network import Network
 from motet.transport.wait_policy import WaitPolicy
@@ -144,7 +145,7 @@ class RunConfig:
     codec: CodecConfig = CodecConfig()
     secure: ComponentConfig = ComponentConfig("none")
     privacy: ComponentConfig = ComponentConfig("none")
-    patience: WaitPolicy = WaitPolicy()
+    wait_policy: WaitPolicy = WaitPolicy()
     transport: ComponentConfig = ComponentConfig("in_process")
     network: Network | None = None  # emulated: how long a simulation's messages would have taken
     evaluation: EvaluationConfig = EvaluationConfig()
@@ -159,7 +160,7 @@ class RunConfig:
     @staticmethod
     def of(recipe: str, given: Mapping[str, Any]) -> RunConfig:
         """From nested options, as YAML gives them."""
-        sections = dict(given)
+        sections = update_names(given)
         groups = spelt_out(sections, sections.pop("groups", None) or ())
         sections["groups"] = tuple(_chosen(GroupConfig, group, f"groups[{i}]") for i, group in enumerate(groups))
         sections["codec"] = CodecConfig.of(sections.get("codec"))

@@ -1,0 +1,1 @@
+"""Build everything a run needs from its configuration."""

@@ -1,0 +1,87 @@
+"""Old names of recipe keys and values. They work for one more release, with a note that shows the new name.
+
+To rename a key, add its full path to `RENAMED_KEYS`. A key stays in its section; a section may be renamed too:
+
+    "patience": "wait_policy",
+    "patience.worth": "wait_policy.staleness_exponent",
+
+To rename a value, add it to `RENAMED_VALUES` under the new path of its key:
+
+    "algorithm.type": {"centralised": "centralized"},
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Mapping
+from functools import cache
+from typing import Any
+
+from motet.core.errors import ConfigError
+
+RENAMED_KEYS: dict[str, str] = {
+    "patience": "wait_policy",
+    "patience.worth": "wait_policy.staleness_exponent",
+}
+RENAMED_VALUES: dict[str, dict[str, str]] = {}
+NAME_KEYS = ("type", "name")  # `algorithm: fedavg` means algorithm.type, `model: tiny` in a group means model.name
+
+
+def update_names(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Return nested recipe settings with old keys and values replaced by the new ones, also in groups and baselines."""
+    updated = _update_section(settings, "")
+    groups, baselines = updated.get("groups"), updated.get("baselines")
+    if isinstance(groups, list | tuple):
+        updated["groups"] = [update_names(group) if isinstance(group, Mapping) else group for group in groups]
+    if isinstance(baselines, Mapping):
+        updated["baselines"] = {
+            name: update_names(change) if isinstance(change, Mapping) else change for name, change in baselines.items()
+        }
+    return updated
+
+
+def _update_section(section: Mapping[str, Any], path: str) -> dict[str, Any]:
+    """`path` is the section's new path, "" for the top level."""
+    updated: dict[str, Any] = {}
+    new_names = _new_names(path)
+    for key, value in section.items():
+        name = new_names.get(key, key)
+        if name != key:
+            if name in section:
+                raise ConfigError(
+                    f"recipe keys '{_join(path, key)}' and '{_join(path, name)}' are two names for the same setting; "
+                    f"expected one. Remove '{_join(path, key)}', the old name."
+                )
+            _print_once(f"recipe key '{_join(path, key)}' is now '{_join(path, name)}'")
+        updated[name] = _update_value(value, _join(path, str(name)))
+    return updated
+
+
+def _update_value(value: Any, path: str) -> Any:
+    if isinstance(value, Mapping):
+        return _update_section(value, path)
+    if isinstance(value, list | tuple):
+        return [_update_value(item, path) if isinstance(item, str) else item for item in value]
+    if not isinstance(value, str):
+        return value
+    for key in (path, *(f"{path}.{name}" for name in NAME_KEYS)):
+        if value in RENAMED_VALUES.get(key, {}):
+            new_value = RENAMED_VALUES[key][value]
+            _print_once(f"recipe value '{key}={value}' is now '{key}={new_value}'")
+            return new_value
+    return value
+
+
+def _new_names(section: str) -> dict[Any, str]:
+    """Old key -> new key, for the keys of one section, given by its new path."""
+    pairs = [(old.rpartition("."), new.rpartition(".")) for old, new in RENAMED_KEYS.items()]
+    return {old: new for (_, _, old), (parent, _, new) in pairs if parent == section}
+
+
+def _join(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key
+
+
+@cache
+def _print_once(change: str) -> None:
+    print(f"motet: {change}; the old name will stop working in the next release.", file=sys.stderr)
