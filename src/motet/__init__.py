@@ -50,7 +50,7 @@ _HOMES = {
     ),
     "motet.api": ("load", "federation", "run", "export"),
     "motet.core.errors": ("MotetError",),
-    "motet.learning.custom_trainer": ("Trainer", "own_federation"),
+    "motet.learning.custom_trainer": ("Trainer", "custom_federation"),
     "motet.learning.solver": ("Solver",),
 }  # fmt: skip
 _WHERE = {name: home for home, names in _HOMES.items() for name in names}

@@ -147,12 +147,12 @@ def custom_federation(
     report `headline`.
     """
     if not data:
-        raise ConfigError("own_federation: data has no clients; give at least one, as {name: (train, test)}.")
+        raise ConfigError("custom_federation: data has no clients; give at least one, as {name: (train, test)}.")
     fresh = Params.of(_floats(trainer.get_parameters()))
     scores = trainer.test(held_out)
     if headline not in scores:
         raise ConfigError(
-            f"own_federation: the trainer's test reports {', '.join(scores)}, not the headline '{headline}'."
+            f"custom_federation: the trainer's test reports {', '.join(scores)}, not the headline '{headline}'."
         )
     task = CustomTask(headline, tuple(scores))
     return CustomFederation(trainer, data, held_out, task, Seed(seed), tuple(sorted(data)), CustomModel(fresh))
