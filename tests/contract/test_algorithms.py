@@ -29,7 +29,7 @@ from motet.transport.client_runtime import ClientRuntime
 from motet.transport.client_state import ClientStates
 from motet.transport.mailbox import Mailbox
 from motet.transport.requests import Reply, Request
-from motet.wire import format as pack
+from motet.wire import pack
 from motet.wire import unpack
 
 # A client of 24 texts is held back by a strong pull, or by much distillation of what a server learnt from 16 texts.

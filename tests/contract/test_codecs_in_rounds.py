@@ -18,7 +18,7 @@ from motet.experiment.loop.run_loop import Running, run
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
 from motet.report.progress import SilentProgress
-from motet.wire import format as pack
+from motet.wire import pack
 
 SOLVER = Solver(optimizer="adamw", lr=0.01, batch=8)
 SPARSE = Channel(Chain((top_k(0.1), int8())), Chain((int8(),)), Seed(5))

@@ -22,7 +22,7 @@ from motet.experiment.recipe.run_config import CheckpointConfig
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
 from motet.report.progress import SilentProgress
-from motet.wire import format as pack
+from motet.wire import pack
 
 SOLVER = Solver(lr=0.01, batch=8)
 RunRounds = Callable[..., Running]

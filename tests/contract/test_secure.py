@@ -25,7 +25,7 @@ from motet.learning.solver import Solver
 from motet.privacy import central, distributed
 from motet.report.progress import SilentProgress
 from motet.secure import SECURE, light_secagg, secagg
-from motet.wire import format as pack
+from motet.wire import pack
 
 SOLVER = Solver(optimizer="sgd", lr=0.1, batch=8)
 PROTOCOLS = [name for name in SECURE if name != "none"]

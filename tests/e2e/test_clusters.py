@@ -23,7 +23,7 @@ from motet.experiment.recipe.recipe_files import load_recipe
 from motet.experiment.recipe.run_config import RunConfig
 from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
 from motet.report.progress import SilentProgress
-from motet.wire import format as pack
+from motet.wire import pack
 
 SETTINGS = ["rounds=2", "data.limit=200", "data.test_limit=40", "partition.clients=4", "device=cpu"]
 

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from motet.experiment.loop.checkpoint import Checkpoint
-from motet.wire import format as pack
+from motet.wire import pack
 from motet.wire import unpack
 
 ROUNDS = 6

@@ -14,7 +14,7 @@ from motet.transport.admission import Farewell, Ready, Refusal, Welcome, hashed
 from motet.transport.connections import Connections
 from motet.transport.framing import Assembly, Parcel
 from motet.transport.requests import Reply, Request
-from motet.wire import format as pack
+from motet.wire import pack
 from motet.wire import unpack
 from tests.networks import Ends, door, hello
 

@@ -32,7 +32,7 @@ from motet.transport.mqtt import Broker, MqttLine, serve_mqtt
 from motet.transport.receive_buffers import ReceiveBuffers
 from motet.transport.requests import Reply, Request
 from motet.transport.wait_policy import WaitPolicy
-from motet.wire import format as pack
+from motet.wire import pack
 from motet.wire import unpack
 
 SOLVER = Solver(optimizer="adamw", lr=0.01, batch=8)

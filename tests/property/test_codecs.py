@@ -16,7 +16,7 @@ from motet.core.errors import ConfigError, RunError, WireError
 from motet.core.params import Params
 from motet.core.rng import Seed
 from motet.core.weighted import Weighted
-from motet.wire import format as pack
+from motet.wire import pack
 from motet.wire import measure, unpack
 
 CHAINS = {

@@ -19,7 +19,7 @@ from motet.transport.admission import Farewell, Ready, Refusal, Welcome, hashed
 from motet.transport.connections import RUBBISH, Connections
 from motet.transport.framing import SMALL, Assembly, Parcel
 from motet.transport.requests import Reply, Request
-from motet.wire import format as pack
+from motet.wire import pack
 from motet.wire import unpack
 
 TOKENS = {"a": "", "b": "known to b alone"}

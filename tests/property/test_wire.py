@@ -14,7 +14,7 @@ from motet.core.errors import WireError
 from motet.core.params import Params
 from motet.core.weighted import Weighted
 from motet.transport.requests import Reply, Request
-from motet.wire import format as pack
+from motet.wire import pack
 from motet.wire import frame, measure, unpack
 from motet.wire.format import raw
 

@@ -46,7 +46,7 @@ from motet.report.weight_plots import draw_weights
 from motet.secure import SECURE
 from motet.transport.mailbox import Mailbox, Patience
 from motet.transport.requests import Request
-from motet.wire import format as pack
+from motet.wire import pack
 from motet.wire import unpack
 
 SOLVER = Solver(lr=0.01, batch=16, epochs=2)

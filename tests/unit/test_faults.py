@@ -21,7 +21,7 @@ from motet.transport.fault_injection import Faults, Faulty
 from motet.transport.in_process import InProcess
 from motet.transport.traffic_meter import Metered
 from motet.transport.wait_policy import WaitPolicy
-from motet.wire import format as pack
+from motet.wire import pack
 
 SOLVER = Solver(optimizer="adamw", lr=0.01, batch=8)
 

@@ -17,7 +17,7 @@ from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
 from motet.transport.emulated_network import Emulated, Network, Rate, read_trace
 from motet.transport.requests import Reply, Request
-from motet.wire import format as pack
+from motet.wire import pack
 from motet.wire import measure
 
 SOLVER = Solver(optimizer="adamw", lr=0.01, batch=8)

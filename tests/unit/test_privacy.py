@@ -32,7 +32,7 @@ from motet.report.progress import SilentProgress
 from motet.secure import secagg
 from motet.transport.mailbox import Mailbox
 from motet.transport.requests import Request
-from motet.wire import format as pack
+from motet.wire import pack
 
 SOLVER = Solver(optimizer="sgd", lr=0.1, batch=8)
 

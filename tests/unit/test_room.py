@@ -16,7 +16,7 @@ from motet.transport.connections import Connections
 from motet.transport.framing import Assembly, Parcel
 from motet.transport.receive_buffers import ReceiveBuffers
 from motet.transport.requests import Reply, Request
-from motet.wire import format as pack
+from motet.wire import pack
 from motet.wire import unpack
 from motet.wire.value_files import load, mapped, spill
 
