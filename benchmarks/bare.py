@@ -23,9 +23,9 @@ def train(
 ) -> None:
     """The local training of one client: the plain loop that everybody writes, with what PyTorch has to make it fast."""
     if solver.optimizer == "sgd":
-        optimiser: torch.optim.Optimizer = torch.optim.SGD(own, lr=solver.rate, fused=True)
+        optimiser: torch.optim.Optimizer = torch.optim.SGD(own, lr=solver.learning_rate, fused=True)
     else:
-        optimiser = torch.optim.AdamW(own, lr=solver.rate, fused=True, weight_decay=0.0)
+        optimiser = torch.optim.AdamW(own, lr=solver.learning_rate, fused=True, weight_decay=0.0)
     for step, places in enumerate(order):
         rows = torch.from_numpy(places).to(ids.device)
         texts = ids[rows]
@@ -35,7 +35,7 @@ def train(
         loss.backward()
         torch.nn.utils.clip_grad_norm_(own, solver.clip)
         for group in optimiser.param_groups:
-            group["lr"] = solver.rate_at(step, len(order))
+            group["lr"] = solver.learning_rate_at(step, len(order))
         optimiser.step()
 
 

@@ -104,7 +104,7 @@ def main() -> None:
     print(f"{'window':>7} {'alone':>8} {'side by side':>13} {'own pace':>9} {'s alone':>9} {'s side by side':>15}")
     for window in WINDOWS:
         own = [replace(job, solver=replace(job.solver, bucket=window)) for job in jobs]
-        shared = [replace(job, pace=1) for job in own]
+        shared = [replace(job, shuffle_seed=1) for job in own]
         ratios = [count / real for count in (alone(shared), side_by_side(shared), side_by_side(own))]
         times = [seconds(shared, device, packed) for packed in (False, True)]
         print(f"{window:>7} {ratios[0]:>8.2f} {ratios[1]:>13.2f} {ratios[2]:>9.2f} {times[0]:>9.2f} {times[1]:>15.2f}")

@@ -17,7 +17,7 @@ from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.jobs import Fit
 from motet.learning.solver import Solver
 
-SOLVER = Solver(optimizer="sgd", lr=0.1, batch=4, epochs=6, pull=0.1)
+SOLVER = Solver(optimizer="sgd", lr=0.1, batch=4, epochs=6, proximal_mu=0.1)
 
 
 def tried(case: Case, device: torch.device, record: bool) -> tuple[str, int, float]:

@@ -72,7 +72,7 @@ class Pfl:
         self.training = NNTrainHyperParams(
             local_batch_size=solver.batch,
             local_num_epochs=1,
-            local_learning_rate=solver.rate,
+            local_learning_rate=solver.learning_rate,
             local_max_grad_norm=solver.clip,
         )
 
@@ -105,8 +105,8 @@ class Pfl:
         else:
             made = torch.optim.AdamW(own, lr=lr, fused=True, weight_decay=0.0)
         rates = iter(
-            self.solver.rate_at(step, steps)
-            for steps in [self.solver.count(self.workload.examples)]
+            self.solver.learning_rate_at(step, steps)
+            for steps in [self.solver.num_steps(self.workload.examples)]
             for step in range(steps)
         )
 

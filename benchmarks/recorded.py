@@ -52,8 +52,8 @@ TEXTS: dict[str, Sequence[Kind]] = {
     "adamw": [Kind(ADAM)],
     "adamw with decay": [Kind(replace(ADAM, weight_decay=0.1))],
     "momentum": [Kind(replace(SGD, momentum=0.9))],
-    "a pull to the round's start": [Kind(replace(ADAM, pull=0.5))],
-    "a pull elsewhere": [Kind(replace(SGD, pull=0.5), anchored=True)],
+    "a pull to the round's start": [Kind(replace(ADAM, proximal_mu=0.5))],
+    "a pull elsewhere": [Kind(replace(SGD, proximal_mu=0.5), anchored=True)],
     "two corpora": [Kind(ADAM), Kind(ADAM, corpus=1)],
     "two batch sizes": [Kind(ADAM), Kind(replace(ADAM, batch=6))],
     "few examples": [Kind(ADAM), Kind(ADAM, sizes=(3, 2, 1, 1))],
@@ -72,7 +72,7 @@ def of_texts(kinds: Sequence[Kind]) -> Story:
         )
         anchor = model.fresh if kind.anchored else None
         return [
-            Fit(model, start, e, CASE.objective, kind.solver, 100 * number + i, anchor=anchor)
+            Fit(model, start, e, CASE.objective, kind.solver, 100 * number + i, proximal_anchor=anchor)
             for i, e in enumerate(shares(features, kind.sizes))
         ]
 
@@ -148,7 +148,7 @@ def told(story: Story, device: torch.device, recorded: bool | None) -> tuple[lis
 
 def judged(executor: SerialExecutor | PackedExecutor, jobs: Sequence[Fit], ends: Sequence[FitResult]) -> None:
     """Every client's model on its examples, and one on all of them: packs are seated anew between two trainings."""
-    if jobs[0].whole:
+    if jobs[0].needs_full_model:
         return
     for some in (ends, ends[:1] * len(ends)):
         asked = [

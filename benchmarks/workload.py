@@ -42,7 +42,7 @@ class Workload:
         """The rows of each step of one client in one round: Motet's own order, so that every system does the same batches."""
         name = f"client-{client:0{len(str(self.clients - 1))}d}"
         seed = Seed(0).of("client", name, index, "train", "fit").number()
-        order = solver.order(self.examples, Seed(seed).of("order").numpy())
+        order = solver.draw_batches(self.examples, Seed(seed).of("order").numpy())
         return [client * self.examples + places for places in order]
 
     def module(self, freeze: int = 0) -> Any:

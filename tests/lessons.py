@@ -58,7 +58,7 @@ def contrasts(by_number: bool) -> Make:
         for i, part in enumerate(shares(readers)):
             near, far = torch.randn(8, wide, generator=rng), torch.randn(8, 3, wide, generator=rng)
             beside = ExtraExamples(Examples.of(states=states, tokens=tokens, near=near, far=far), by_number)
-            jobs.append(Fit(model, model.fresh, part, objective, solver, 5 + i + 10 * turn, beside=beside))
+            jobs.append(Fit(model, model.fresh, part, objective, solver, 5 + i + 10 * turn, extra_examples=beside))
         return jobs
 
     return made

@@ -107,7 +107,7 @@ def test_fedsplit_says_what_does_not_fit(federation: Federation) -> None:
 
 def test_any_of_the_family_can_be_split(federation: Federation) -> None:
     made = split(fedprox(SOLVER, mu=0.5), 1, "global")
-    assert (made.solver.pull, str(made.shared)) == (0.5, "lower 1, embeddings")
+    assert (made.solver.proximal_mu, str(made.shared)) == (0.5, "lower 1, embeddings")
     assert made.personal
 
 

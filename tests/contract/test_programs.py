@@ -69,7 +69,7 @@ class Parley:
     def listen(self, ctx: Context, advice: Advice, own: Params) -> Work[tuple[float, Params]]:
         common = ctx.site.split("global")
         lessons = Examples(common.features, common.rows, {"labels": advice.logits.argmax(-1)})
-        fitted = yield from ctx.fit(own, self.solver, on=lessons, purpose="listen")
+        fitted = yield from ctx.fit(own, self.solver, examples=lessons, purpose="listen")
         return float(advice.rank), fitted.params
 
     def view(self, state: None, client: ClientId) -> None:

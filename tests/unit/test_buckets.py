@@ -50,7 +50,7 @@ def skewed(count: int, seed: int = 0) -> np.ndarray:
 def test_every_text_is_seen_once_an_epoch_and_steps_are_as_many_as_before(count: int) -> None:
     lengths = skewed(count)
     order = drawn(SOLVER, lengths)
-    assert len(order) == SOLVER.count(count)
+    assert len(order) == SOLVER.num_steps(count)
     for epoch in (order[: len(order) // 2], order[len(order) // 2 :]):
         assert sorted(np.concatenate([np.zeros(0, np.int64), *epoch]).tolist()) == list(range(count))
         assert sum(len(batch) < SOLVER.batch for batch in epoch) == bool(count % SOLVER.batch)
@@ -59,7 +59,7 @@ def test_every_text_is_seen_once_an_epoch_and_steps_are_as_many_as_before(count:
 
 def test_the_wider_the_window_the_less_padding() -> None:
     lengths = skewed(2000)
-    plain = Solver(batch=16).order(2000, np.random.default_rng(0))
+    plain = Solver(batch=16).draw_batches(2000, np.random.default_rng(0))
     spent = [padded(plain, lengths)] + [
         padded(drawn(Solver(batch=16, bucket=b), lengths), lengths) for b in (1, 4, 16, 125)
     ]
@@ -162,7 +162,7 @@ def test_one_by_one_in_workers_and_side_by_side_it_is_the_same_training(algorith
 def test_clients_of_a_round_share_the_pace_and_rounds_do_not(uneven: Federation) -> None:
     executor = Listening()
     ended(uneven, executor, fedavg(SOLVER))
-    paces = [{job.pace for job in executor.jobs[at : at + 4]} for at in (0, 4)]
+    paces = [{job.shuffle_seed for job in executor.jobs[at : at + 4]} for at in (0, 4)]
     assert [len(p) for p in paces] == [1, 1]
     assert paces[0] != paces[1]
     assert len({job.seed for job in executor.jobs}) == 8
@@ -172,6 +172,6 @@ def test_without_buckets_nothing_changes(uneven: Federation) -> None:
     executor = Listening()
     ended(uneven, executor, fedavg(replace(SOLVER, bucket=0)))
     for job in executor.jobs:
-        assert job.pace is None
-        plain = job.solver.order(len(job.examples), Seed(job.seed).of("order").numpy())
+        assert job.shuffle_seed is None
+        plain = job.solver.draw_batches(len(job.examples), Seed(job.seed).of("order").numpy())
         assert [b.tolist() for b in order_of(job)] == [b.tolist() for b in plain]

@@ -39,7 +39,7 @@ def test_numbers_that_yaml_reads_as_text_are_numbers() -> None:
 def test_an_algorithm_keeps_its_own_defaults_where_nothing_is_said() -> None:
     config = RunConfig.of("t", {"algorithm": "fedavg"})
     solver = build_algorithm(config).solver  # type: ignore[attr-defined]
-    assert (solver.optimizer, solver.rate, solver.clip, solver.warmup) == ("sgd", 0.1, 1.0, 0.06)
+    assert (solver.optimizer, solver.learning_rate, solver.clip, solver.warmup) == ("sgd", 0.1, 1.0, 0.06)
     fedopt = build_algorithm(RunConfig.of("t", {"algorithm": "fedopt"}))
     assert fedopt.server == Momentum(lr=1.0, momentum=0.9)  # type: ignore[attr-defined]
     assert fedopt.solver.optimizer == "adamw"  # type: ignore[attr-defined]
@@ -47,7 +47,9 @@ def test_an_algorithm_keeps_its_own_defaults_where_nothing_is_said() -> None:
 
 def test_changing_the_client_optimiser_takes_its_own_rate() -> None:
     assert (
-        build_algorithm(RunConfig.of("t", {"algorithm": "fedavg", "solver": {"optimizer": "adamw"}})).solver.rate
+        build_algorithm(
+            RunConfig.of("t", {"algorithm": "fedavg", "solver": {"optimizer": "adamw"}})
+        ).solver.learning_rate
         == 5e-5
     )  # type: ignore[attr-defined]
 

@@ -566,8 +566,8 @@ def test_the_released_code_begins_every_epoch_anew(federation: Federation) -> No
         )
     )
     fits = [job for job in executor.jobs if isinstance(job, Fit) and np.array_equal(job.examples.rows, rows)]
-    steps = SOLVER.count(len(rows)) // SOLVER.epochs
-    assert [(fit.solver.epochs, fit.course) for fit in fits] == [(1, LRHorizon(0, 3 * steps))] * 3
+    steps = SOLVER.num_steps(len(rows)) // SOLVER.epochs
+    assert [(fit.solver.epochs, fit.lr_horizon) for fit in fits] == [(1, LRHorizon(0, 3 * steps))] * 3
 
 
 def test_one_shot_is_one_shot(federation: Federation) -> None:

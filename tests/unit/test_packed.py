@@ -34,7 +34,7 @@ from motet.learning.training.optimizer import PackedOptimizer
 from motet.models.load_model import ModelConfig
 
 CPU = torch.device("cpu")
-SGD = Solver(optimizer="sgd", lr=0.1, batch=4, epochs=2, clip=1.0, warmup=0.1, pull=0.1)
+SGD = Solver(optimizer="sgd", lr=0.1, batch=4, epochs=2, clip=1.0, warmup=0.1, proximal_mu=0.1)
 BY_VMAP = {"XLNet SequenceClassification", "XLNet TokenClassification", "DebertaV2 SequenceClassification"}
 
 
@@ -48,8 +48,8 @@ def alone(job: Fit) -> torch.Tensor:
     solver = job.solver
     make: Any = torch.optim.SGD if solver.optimizer == "sgd" else torch.optim.AdamW
     options = {} if solver.optimizer == "sgd" else {"weight_decay": 0.0}
-    optimiser = make(list(own.values()), lr=solver.rate, **options)
-    order = solver.order(len(job.examples), Seed(job.seed).of("order").numpy())
+    optimiser = make(list(own.values()), lr=solver.learning_rate, **options)
+    order = solver.draw_batches(len(job.examples), Seed(job.seed).of("order").numpy())
 
     class Calls:
         def __init__(self) -> None:
@@ -61,11 +61,11 @@ def alone(job: Fit) -> torch.Tensor:
     for step, places in enumerate(order):
         losses, worth = job.objective.losses(Calls(), job.examples.batch(places))
         loss = (losses * worth).sum() / worth.sum()
-        loss = loss + solver.pull / 2 * sum((p - held[n]).pow(2).sum() for n, p in own.items())
+        loss = loss + solver.proximal_mu / 2 * sum((p - held[n]).pow(2).sum() for n, p in own.items())
         optimiser.zero_grad()
         loss.backward()
         nn.utils.clip_grad_norm_(own.values(), solver.clip)
-        optimiser.param_groups[0]["lr"] = solver.rate_at(step, len(order))
+        optimiser.param_groups[0]["lr"] = solver.learning_rate_at(step, len(order))
         optimiser.step()
     return Params.of(own).flat
 
@@ -110,7 +110,9 @@ def test_a_model_without_twins_runs_one_by_one_and_says_so_once(
         ModelConfig("bilstm", 24, config={"dropout": 0.0}), corpus, ComponentConfig("uniform", {"clients": 3}), Seed(7)
     )
     sites = [federation.site(client) for client in federation.clients]
-    jobs = [Fit(s.model, s.model.fresh, s.split("train"), s.task.objective, replace(SGD, pull=0.0), 5) for s in sites]
+    jobs = [
+        Fit(s.model, s.model.fresh, s.split("train"), s.task.objective, replace(SGD, proximal_mu=0.0), 5) for s in sites
+    ]
     found, executor = together(jobs)
     assert next(iter(executor.ways.values())).way == "plain"
     (said,) = [r.getMessage() for r in caplog.records if "one by one" in r.getMessage()]
@@ -128,7 +130,10 @@ def test_adamw_packs_too() -> None:
 
 def test_rates_clips_and_pulls_may_differ_within_a_pack() -> None:
     jobs = jobs_of(CASES["Bert SequenceClassification"])
-    jobs = [replace(j, solver=replace(SGD, lr=0.05 * (i + 1), clip=1.0 + i, pull=0.1 * i)) for i, j in enumerate(jobs)]
+    jobs = [
+        replace(j, solver=replace(SGD, lr=0.05 * (i + 1), clip=1.0 + i, proximal_mu=0.1 * i))
+        for i, j in enumerate(jobs)
+    ]
     found, _ = together(jobs)
     for i, job in enumerate(jobs):
         assert gap(found[i].params.flat, alone(job), job.start.flat) < 2e-5
@@ -154,7 +159,7 @@ def test_a_client_without_examples_stays_where_it_was() -> None:
 
 def test_a_diverging_client_fails_alone() -> None:
     jobs = jobs_of(CASES["Bert SequenceClassification"])
-    jobs[2] = replace(jobs[2], solver=replace(SGD, lr=1e30, clip=0.0, pull=0.0))
+    jobs[2] = replace(jobs[2], solver=replace(SGD, lr=1e30, clip=0.0, proximal_mu=0.0))
     found, _ = together(jobs)
     assert isinstance(found[2], JobFailure)
     assert "lower solver.lr" in str(found[2].error)
@@ -288,8 +293,8 @@ class Writes:
     """A readout that runs the module itself, as generation does, on a device that holds so many texts."""
 
     room: int
-    alone: ClassVar[bool] = True
-    at_once: ClassVar[int] = 512
+    must_run_alone: ClassVar[bool] = True
+    device_batch_size: ClassVar[int] = 512
     tried: list[int] = field(default_factory=list, hash=False)
 
     def read(self, forward: Any, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
@@ -419,7 +424,7 @@ def test_the_same_steps_are_recorded_once_and_another_optimiser_s_apart() -> Non
         parts = enumerate(shares(features, (8, 8)))
         return keys_of(executor, [Fit(model, model.fresh, part, case.objective, solver, 5 + i) for i, part in parts])
 
-    plain = recorded(replace(SGD, pull=0.0))
+    plain = recorded(replace(SGD, proximal_mu=0.0))
     pulled = [recorded(SGD) for _ in range(3)]
     assert pulled[0] == pulled[1] == pulled[2]
     assert not pulled[2] & plain

@@ -63,7 +63,7 @@ def test_side_by_side_they_teach_what_they_teach_alone(kind: str, solver: Solver
                         job,
                         start=end.params,
                         optimizer_state=end.optimizer_state,
-                        course=LRHorizon(end.steps, 2 * end.steps),
+                        lr_horizon=LRHorizon(end.steps, 2 * end.steps),
                     )
                     for job, end in zip(jobs, done, strict=True)
                 ]
@@ -93,9 +93,9 @@ def test_all_of_them_stand_in_one_pack(kind: str, readers: Federation) -> None:
 def test_clients_compared_with_more_others_stand_in_another_pack(readers: Federation) -> None:
     first, second, *_ = contrasts(False)(readers, SGD, 0)
     assert first.key == second.key
-    assert second.beside is not None
-    extra = {**second.beside.examples.extra, "far": torch.zeros(8, 2, SMALL["hidden_size"])}
-    assert first.key != replace(second, beside=ExtraExamples(Examples.of(**extra))).key  # type: ignore[arg-type]
+    assert second.extra_examples is not None
+    extra = {**second.extra_examples.examples.extra, "far": torch.zeros(8, 2, SMALL["hidden_size"])}
+    assert first.key != replace(second, extra_examples=ExtraExamples(Examples.of(**extra))).key  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", KINDS)

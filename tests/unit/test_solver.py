@@ -11,7 +11,7 @@ from motet.learning.solver import Solver
 
 
 def test_an_epoch_sees_every_example_once_and_keeps_the_short_batch() -> None:
-    order = Solver(batch=4, epochs=2).order(10, np.random.default_rng(0))
+    order = Solver(batch=4, epochs=2).draw_batches(10, np.random.default_rng(0))
     assert [len(b) for b in order] == [4, 4, 2, 4, 4, 2]
     assert sorted(np.concatenate(order[:3]).tolist()) == list(range(10))
     assert np.concatenate(order[:3]).tolist() != np.concatenate(order[3:]).tolist()
@@ -19,21 +19,21 @@ def test_an_epoch_sees_every_example_once_and_keeps_the_short_batch() -> None:
 
 def test_steps_go_round_the_data_as_often_as_needed() -> None:
     solver = Solver(batch=4, steps=5)
-    order = solver.order(6, np.random.default_rng(0))
+    order = solver.draw_batches(6, np.random.default_rng(0))
     assert [len(b) for b in order] == [4, 2, 4, 2, 4]
-    assert solver.count(6) == 5
-    assert solver.count(0) == 0
-    assert solver.order(0, np.random.default_rng(0)) == []
+    assert solver.num_steps(6) == 5
+    assert solver.num_steps(0) == 0
+    assert solver.draw_batches(0, np.random.default_rng(0)) == []
 
 
 def test_without_shuffling_the_order_is_that_of_the_data() -> None:
-    order = Solver(batch=3, shuffle=False).order(7, np.random.default_rng(0))
+    order = Solver(batch=3, shuffle=False).draw_batches(7, np.random.default_rng(0))
     assert np.concatenate(order).tolist() == list(range(7))
 
 
 def test_the_rate_rises_over_the_warm_up_and_falls_to_the_end() -> None:
     solver = Solver(lr=1.0, warmup=0.06)
-    rates = [solver.rate_at(s, 100) for s in range(100)]
+    rates = [solver.learning_rate_at(s, 100) for s in range(100)]
     peak = math.ceil(0.06 * 100) - 1
     assert rates[peak] == 1.0
     assert rates[0] == pytest.approx(1 / 6)
@@ -44,11 +44,15 @@ def test_the_rate_rises_over_the_warm_up_and_falls_to_the_end() -> None:
 
 @pytest.mark.parametrize("steps", [1, 2, 3])
 def test_no_step_of_a_short_training_is_wasted(steps: int) -> None:
-    assert all(Solver(lr=1.0).rate_at(s, steps) > 0 for s in range(steps))
+    assert all(Solver(lr=1.0).learning_rate_at(s, steps) > 0 for s in range(steps))
 
 
 def test_the_rate_follows_the_optimiser_unless_it_is_given() -> None:
-    assert (Solver(optimizer="sgd").rate, Solver(optimizer="adamw").rate, Solver(lr=3.0).rate) == (0.1, 5e-5, 3.0)
+    assert (
+        Solver(optimizer="sgd").learning_rate,
+        Solver(optimizer="adamw").learning_rate,
+        Solver(lr=3.0).learning_rate,
+    ) == (0.1, 5e-5, 3.0)
 
 
 @pytest.mark.parametrize(

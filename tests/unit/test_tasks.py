@@ -256,7 +256,7 @@ def test_windows_cover_the_whole_passage_and_a_stride_beyond_them_skips(wordpiec
 
 
 def sure(features: Features, spans: dict[int, tuple[int, int]]) -> dict[str, torch.Tensor]:
-    """Readings of a model that is sure of one span in each row."""
+    """Predictions of a model that is sure of one span in each row."""
     width = int(features.lengths.max())
     start, end = torch.zeros(len(features), width), torch.zeros(len(features), width)
     for row, (a, b) in spans.items():

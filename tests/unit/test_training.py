@@ -47,19 +47,19 @@ def reference(job: Fit) -> torch.Tensor:
     s = job.solver
     groups = [{"params": square, "weight_decay": s.weight_decay}, {"params": flat, "weight_decay": 0.0}]
     make: Any = torch.optim.AdamW if s.optimizer == "adamw" else torch.optim.SGD
-    optimiser = make(groups, lr=s.rate)
-    order = s.order(len(job.examples), Seed(job.seed).of("order").numpy())
+    optimiser = make(groups, lr=s.learning_rate)
+    order = s.draw_batches(len(job.examples), Seed(job.seed).of("order").numpy())
     for step, places in enumerate(order):
         batch = job.examples.batch(places)
         loss = module(**batch).loss
-        if s.pull:
-            loss = loss + s.pull / 2 * sum((p - held[n]).pow(2).sum() for n, p in own.items())
+        if s.proximal_mu:
+            loss = loss + s.proximal_mu / 2 * sum((p - held[n]).pow(2).sum() for n, p in own.items())
         optimiser.zero_grad()
         loss.backward()
         if s.clip:
             nn.utils.clip_grad_norm_(own.values(), s.clip)
         for group in optimiser.param_groups:
-            group["lr"] = s.rate_at(step, len(order))
+            group["lr"] = s.learning_rate_at(step, len(order))
         optimiser.step()
     return Params.of(own).flat
 
@@ -69,7 +69,7 @@ SOLVERS = {
     "sgd": SGD,
     "sgd, no clipping": replace(SGD, clip=0.0, lr=0.05),
     "sgd, constant rate, short batches": replace(SGD, schedule="constant", batch=7),
-    "proximal": replace(SGD, pull=0.5),
+    "proximal": replace(SGD, proximal_mu=0.5),
     "adamw": Solver(lr=1e-3, batch=8),
     "adamw with decay": Solver(lr=1e-3, batch=8, weight_decay=0.1),
 }
@@ -94,11 +94,13 @@ def test_frozen_layers_do_not_move_and_are_not_in_the_parameters(frozen_federati
 def test_a_training_in_two_sittings_is_the_one_training(federation: Federation) -> None:
     whole = job_of(federation, replace(Solver(lr=1e-3, batch=8, shuffle=False), epochs=2))
     half = replace(whole, solver=replace(whole.solver, epochs=1), keep_optimizer_state=True)
-    steps = whole.solver.count(len(whole.examples))
+    steps = whole.solver.num_steps(len(whole.examples))
     executor = SerialExecutor(CPU)
-    first = executor.run(replace(half, course=LRHorizon(0, steps)))
+    first = executor.run(replace(half, lr_horizon=LRHorizon(0, steps)))
     second = executor.run(
-        replace(half, start=first.params, course=LRHorizon(first.steps, steps), optimizer_state=first.optimizer_state)
+        replace(
+            half, start=first.params, lr_horizon=LRHorizon(first.steps, steps), optimizer_state=first.optimizer_state
+        )
     )
     assert torch.allclose(second.params.flat, executor.run(whole).params.flat, atol=1e-7)
 
@@ -124,7 +126,7 @@ def test_a_client_without_examples_comes_back_unchanged(federation: Federation) 
     empty = replace(job, examples=Examples(job.examples.features, np.zeros(0, np.int64)))
     fitted = SerialExecutor(CPU).run(empty)
     assert torch.equal(fitted.params.flat, job.start.flat)
-    assert (fitted.steps, fitted.processed) == (0, 0)
+    assert (fitted.steps, fitted.examples_processed) == (0, 0)
 
 
 def test_a_loss_that_is_not_finite_is_said_with_the_step_and_the_rate(federation: Federation) -> None:
@@ -137,7 +139,7 @@ def test_inference_gives_each_row_what_it_gets_alone(federation: Federation) -> 
     site = federation.server_site
     test = site.split("global")
     executor = SerialExecutor(CPU)
-    whole = executor.run(Infer(site.model, site.model.fresh, test, site.task.readout, batch=7))
+    whole = executor.run(Infer(site.model, site.model.fresh, test, site.task.readout, batch_size=7))
     for row in (0, 5, len(test) - 1):
         one = executor.run(Infer(site.model, site.model.fresh, test.part(np.array([row])), site.task.readout))
         assert torch.allclose(one["logits"][0], whole["logits"][row], atol=1e-5)

@@ -36,12 +36,12 @@ class Centralised:
     def round(self, state: CentralState, rnd: Round) -> Script[CentralState]:
         server: Context = rnd.server
         union = server.site.split("union")
-        course = LRHorizon(state.steps, rnd.rounds * self.solver.count(len(union)))
+        course = LRHorizon(state.steps, rnd.rounds * self.solver.num_steps(len(union)))
         fitted = yield from server.fit(
             state.params,
             self.solver,
-            on=union,
-            course=course,
+            examples=union,
+            lr_horizon=course,
             optimizer_state=state.optimizer_state,
             keep_optimizer_state=True,
         )

@@ -141,13 +141,13 @@ class Teaching:
         purpose: str = "fit",
     ) -> Generator[Job, Any, tuple[Params, Tensor]]:  # fmt: skip
         if not self.fresh_epochs or solver.steps is not None:
-            fitted = yield from ctx.fit(params, solver, objective=loss, on=on, purpose=purpose)
+            fitted = yield from ctx.fit(params, solver, objective=loss, examples=on, purpose=purpose)
             return fitted.params, fitted.losses
-        course = LRHorizon(0, solver.count(len(ctx.site.split("train") if on is None else on)))
+        course = LRHorizon(0, solver.num_steps(len(ctx.site.split("train") if on is None else on)))
         losses = []
         for epoch in range(solver.epochs):
             one, name = replace(solver, epochs=1), f"{purpose} {epoch}"
-            fitted = yield from ctx.fit(params, one, objective=loss, on=on, course=course, purpose=name)
+            fitted = yield from ctx.fit(params, one, objective=loss, examples=on, lr_horizon=course, purpose=name)
             params = fitted.params
             losses.append(fitted.losses)
         return params, torch.cat(losses)

@@ -43,7 +43,7 @@ class Ditto:
     personal: bool = True
 
     def __post_init__(self) -> None:
-        replace(self.solver, pull=self.lam)  # says what cannot be
+        replace(self.solver, proximal_mu=self.lam)  # says what cannot be
 
     def init(self, start: InitialModels) -> AvgState:
         params = start.shared.only(self.shared)
@@ -55,9 +55,9 @@ class Ditto:
 
     @work(reveals="sum")
     def train(self, ctx: Context, params: Params, own: Twofold | None) -> Work[tuple[Weighted, Twofold]]:
-        held = replace(self.solver, pull=self.lam)
+        held = replace(self.solver, proximal_mu=self.lam)
         before = ctx.fresh.with_(own.rest if own else None, params)
-        mine = yield from ctx.fit(self.assemble(ctx, params, own), held, anchor=before)
+        mine = yield from ctx.fit(self.assemble(ctx, params, own), held, proximal_anchor=before)
         ours = yield from ctx.fit(before, self.solver)
         update = (ours.params - before).narrowed(params.layout)
         kept = Twofold(mine.params, ours.params.without(params.layout))

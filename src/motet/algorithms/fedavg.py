@@ -96,7 +96,7 @@ def weight_of(weighting: Weighting, ctx: Context, fitted: FitResult) -> float:
         case "batches":
             return float(fitted.steps)
         case "processed":
-            return float(fitted.processed)
+            return float(fitted.examples_processed)
         case "uniform":
             return float(fitted.steps > 0)
 

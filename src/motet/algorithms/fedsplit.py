@@ -51,4 +51,4 @@ def fedsplit(
     sends: Sends = "updates",
 ) -> FedAvg:
     """Lower layers learnt together, upper ones one's own (FedSplitBERT); mu makes it FedProx, server FedAdam or FedYogi."""
-    return split(FedAvg(replace(solver, pull=mu), server, weighting=weighting, sends=sends), c, embeddings)
+    return split(FedAvg(replace(solver, proximal_mu=mu), server, weighting=weighting, sends=sends), c, embeddings)

@@ -19,7 +19,7 @@ from torch import Tensor
 from motet.core.errors import ConfigError
 from motet.core.params import Params
 from motet.learning.data.features import Examples, Ragged
-from motet.learning.jobs import Readings
+from motet.learning.jobs import Predictions
 from motet.learning.objectives.readouts import FlatScores, Readout, Scores
 
 
@@ -34,7 +34,7 @@ class Public(Protocol):
     def count(self) -> int: ...
     @property
     def readout(self) -> Readout: ...
-    def opinions(self, readings: Readings) -> Params:
+    def opinions(self, readings: Predictions) -> Params:
         """`logits` [count, classes] and, where not everything may be seen, `seen` [count]."""
 
     def blank(self) -> Params:
@@ -56,7 +56,7 @@ class Texts:
     def count(self) -> int:
         return len(self.examples)
 
-    def opinions(self, readings: Readings) -> Params:
+    def opinions(self, readings: Predictions) -> Params:
         return Params.of({"logits": readings["logits"]}) if self.count else self.blank()
 
     def blank(self) -> Params:
@@ -96,7 +96,7 @@ class WordsOfTexts:
         first = np.concatenate([[0], self.ends[:-1]])
         return torch.from_numpy(text), torch.from_numpy(token), torch.from_numpy(first[text] + table[text, token])
 
-    def opinions(self, readings: Readings) -> Params:
+    def opinions(self, readings: Predictions) -> Params:
         text, token, word = self.places
         found = self.blank()
         if len(word):

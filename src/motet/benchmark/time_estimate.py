@@ -119,7 +119,9 @@ def _seconds(config: RunConfig, pace: Pace) -> float:
     solver: Solver = getattr(algorithm, "solver", Solver())
     central = config.algorithm.type == "centralised"
     clients = 1 if central else int(config.partition.options.get("clients", pace.clients))
-    steps = config.rounds * min(config.cohort.size or clients, clients) * solver.count(max(1, pace.train // clients))
+    steps = (
+        config.rounds * min(config.cohort.size or clients, clients) * solver.num_steps(max(1, pace.train // clients))
+    )
     models = min(config.evaluation.clients or clients, clients) if algorithm.personal else 1
     looks = (
         config.rounds // config.evaluation.every + 1

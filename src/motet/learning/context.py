@@ -14,7 +14,7 @@ from motet.core.rng import Seed
 from motet.core.script import ClientId
 from motet.core.work import Job, Work
 from motet.learning.data.features import Examples
-from motet.learning.jobs import ExtraExamples, Fit, FitResult, Infer, LRHorizon, OptimizerState, Readings
+from motet.learning.jobs import ExtraExamples, Fit, FitResult, Infer, LRHorizon, OptimizerState, Predictions
 from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import Readout
 from motet.learning.objectives.supervised import Objective
@@ -40,8 +40,8 @@ class TrainableTask(Protocol):
     def objective(self) -> Objective: ...
     @property
     def readout(self) -> Readout: ...
-    def metrics(self, readings: Readings, examples: Examples) -> dict[str, float]: ...
-    def items(self, readings: Readings, examples: Examples) -> np.ndarray:
+    def metrics(self, readings: Predictions, examples: Examples) -> dict[str, float]: ...
+    def items(self, readings: Predictions, examples: Examples) -> np.ndarray:
         """One score an example, or a row that begins with it, by which two models are compared item by item."""
 
 
@@ -52,7 +52,7 @@ class EvaluationResult(NamedTuple):
     items: np.ndarray | None
 
 
-def evaluate_readings(task: TrainableTask, readings: Readings, examples: Examples, items: bool) -> EvaluationResult:
+def evaluate_readings(task: TrainableTask, readings: Predictions, examples: Examples, items: bool) -> EvaluationResult:
     """What a task makes of readings."""
     rows = task.items(readings, examples) if items else None
     return EvaluationResult(
@@ -88,7 +88,7 @@ class Context:
     seed: Seed
     perform: Callable[[str, Any], Work[Any]] | None = None  # run another offered method here, inside this one
     recall: Callable[[str], Any] = lambda program: None  # what another program remembers here
-    pace: Seed | None = None  # of all clients that do the same in this round
+    shuffle_seed: Seed | None = None  # of all clients that do the same in this round
 
     @property
     def model(self) -> Model:
@@ -109,40 +109,40 @@ class Context:
         solver: Solver,
         *,
         objective: Objective | None = None,
-        on: Examples | None = None,
-        anchor: Params | None = None,
-        course: LRHorizon | None = None,
+        examples: Examples | None = None,
+        proximal_anchor: Params | None = None,
+        lr_horizon: LRHorizon | None = None,
         optimizer_state: OptimizerState | None = None,
         keep_optimizer_state: bool = False,
-        beside: ExtraExamples | None = None,
+        extra_examples: ExtraExamples | None = None,
         purpose: str = "fit",
     ) -> Generator[Job, Any, FitResult]:
         """Train. `purpose` tells two trainings of one client in one round apart, so that they draw different orders."""
-        examples = self.site.split("train") if on is None else on
-        seed = self.seed.of(purpose).number()
-        how = objective or self.site.task.objective
-        pace = self.pace.of(purpose).number() if self.pace and solver.bucket else None
+        shuffle_seed = self.shuffle_seed.of(purpose).number() if self.shuffle_seed and solver.bucket else None
         job = Fit(
-            self.model,
-            start,
-            examples,
-            how,
-            solver,
-            seed,
-            anchor,
-            course,
-            optimizer_state,
-            keep_optimizer_state,
-            beside,
-            pace,
+            model=self.model,
+            start=start,
+            examples=self.site.split("train") if examples is None else examples,
+            objective=objective or self.site.task.objective,
+            solver=solver,
+            seed=self.seed.of(purpose).number(),
+            proximal_anchor=proximal_anchor,
+            lr_horizon=lr_horizon,
+            optimizer_state=optimizer_state,
+            keep_optimizer_state=keep_optimizer_state,
+            extra_examples=extra_examples,
+            shuffle_seed=shuffle_seed,
         )
-        fitted: FitResult = yield from self._asked(job)
-        return fitted
+        result: FitResult = yield from self._submit(job)
+        return result
 
-    def infer(self, params: Params, on: Examples, readout: Readout | None = None) -> Generator[Job, Any, Readings]:
-        """What the model says of each example."""
-        readings: Readings = yield from self._asked(Infer(self.model, params, on, readout or self.site.task.readout))
-        return readings
+    def infer(
+        self, params: Params, examples: Examples, readout: Readout | None = None
+    ) -> Generator[Job, Any, Predictions]:
+        """Return the model's predictions for each example."""
+        job = Infer(self.model, params, examples, readout or self.site.task.readout)
+        predictions: Predictions = yield from self._submit(job)
+        return predictions
 
     def evaluate(self, params: Params, split: str) -> Generator[Job, Any, dict[str, float]]:
         """The task's metrics on one of this site's splits."""
@@ -154,7 +154,7 @@ class Context:
         readings = yield from self.infer(params, examples)
         return evaluate_readings(task, readings, examples, items)
 
-    def _asked(self, job: Job) -> Generator[Job, Any, Any]:
+    def _submit(self, job: Job) -> Generator[Job, Any, Any]:
         try:
             return (yield job)
         except MotetError as error:

@@ -75,7 +75,7 @@ class CustomContext:
         return self.data[name]
 
     def fit(self, start: Params, solver: Solver, **options: Any) -> Generator[Job, Any, FitResult]:
-        if solver.pull:
+        if solver.proximal_mu:
             raise ConfigError(
                 "your own trainer owns its loss, so fedprox and ditto cannot add their term to it; use fedavg or fedopt."
             )

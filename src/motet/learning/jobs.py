@@ -25,8 +25,8 @@ CHUNK = 512  # rows of one piece of inference; fixed, so that results do not dep
 class LRHorizon:
     """A schedule that spans several fits: so many of its steps are done, so many there are."""
 
-    done: int
-    steps: int
+    done_steps: int
+    total_steps: int
 
 
 @message
@@ -47,12 +47,12 @@ class ExtraExamples:
     """
 
     examples: Examples
-    by_number: bool = False
+    by_index: bool = False
 
-    def chosen(self, places: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+    def draw(self, places: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
         """The numbers of those beside a batch, and `paired`."""
         count = len(self.examples)
-        drawn = places if self.by_number else rng.integers(count, size=len(places))
+        drawn = places if self.by_index else rng.integers(count, size=len(places))
         return np.minimum(drawn, count - 1), (drawn < count).astype(np.float32)
 
     def batch(self, numbers: np.ndarray, paired: np.ndarray) -> dict[str, Tensor]:
@@ -62,8 +62,8 @@ class ExtraExamples:
 @message
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """Train from `start` on `examples`. All randomness (order, dropout) follows from `seed`; `pace` is what the clients of a
-    round share, so that their long batches meet."""
+    """Train from `start` on `examples`. All randomness (order, dropout) follows from `seed`; `shuffle_seed` is shared by
+    the clients of a round, so that their long batches coincide."""
 
     model: Model
     start: Params
@@ -71,27 +71,31 @@ class Fit:
     objective: Objective
     solver: Solver
     seed: int
-    anchor: Params | None = None  # what `solver.pull` pulls to; the start, if none is given
-    course: LRHorizon | None = None
+    proximal_anchor: Params | None = None  # center of the proximal term; None: `start`
+    lr_horizon: LRHorizon | None = None
     optimizer_state: OptimizerState | None = None
     keep_optimizer_state: bool = False
-    beside: ExtraExamples | None = None
-    pace: int | None = None
+    extra_examples: ExtraExamples | None = None
+    shuffle_seed: int | None = None
 
     @property
     def key(self) -> Hashable:
-        own = (self.examples.features.key, self.examples.shapes, self.beside and self.beside.examples.shapes)
+        own = (
+            self.examples.features.key,
+            self.examples.shapes,
+            self.extra_examples and self.extra_examples.examples.shapes,
+        )
         return ("fit", self.model.key, self.objective, self.solver.optimizer, self.solver.momentum, own)
 
     @property
-    def alone(self) -> bool:
+    def must_run_alone(self) -> bool:
         """Whether it cannot stand beside others: its examples are of no corpus."""
         return self.examples.features is NOTHING
 
     @property
-    def whole(self) -> bool:
+    def needs_full_model(self) -> bool:
         """Whether it needs the whole module, and not just what stands above a frozen prefix."""
-        return self.examples.own_texts or getattr(self.objective, "whole", False)
+        return self.examples.own_texts or getattr(self.objective, "needs_full_model", False)
 
 
 @message
@@ -101,7 +105,7 @@ class FitResult:
 
     params: Params
     losses: Tensor
-    processed: int
+    examples_processed: int
     optimizer_state: OptimizerState | None = None
 
     @property
@@ -118,31 +122,31 @@ class Infer:
     params: Params
     examples: Examples
     readout: Readout
-    batch: int = 64
+    batch_size: int = 64
 
     @property
-    def alone(self) -> bool:
+    def must_run_alone(self) -> bool:
         """Whether it cannot stand beside others: its readout looks into the module, or its examples are of no corpus."""
         ragged = any(isinstance(column, Ragged) for column in self.examples.extra.values())
         return (
             ragged
             or self.examples.own_texts
             or self.examples.features is NOTHING
-            or getattr(self.readout, "alone", False)
+            or getattr(self.readout, "must_run_alone", False)
         )
 
     @property
-    def whole(self) -> bool:
-        return self.alone
+    def needs_full_model(self) -> bool:
+        return self.must_run_alone
 
     @property
     def key(self) -> Hashable:
         return ("infer", self.model.key, self.readout, self.examples.features.key, self.examples.shapes)
 
-    def pieces(self) -> Iterator[Infer]:
+    def chunks(self) -> Iterator[Infer]:
         for at in range(0, len(self.examples), CHUNK):
             places = np.arange(at, min(at + CHUNK, len(self.examples)))
-            yield Infer(self.model, self.params, self.examples.part(places), self.readout, self.batch)
+            yield Infer(self.model, self.params, self.examples.part(places), self.readout, self.batch_size)
 
 
-Readings = dict[str, Tensor]
+Predictions = dict[str, Tensor]

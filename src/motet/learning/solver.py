@@ -29,7 +29,7 @@ class Solver:
     schedule: Literal["linear", "constant"] = "linear"
     warmup: float = 0.06  # the share of the steps over which the rate rises
     clip: float = 1.0  # of the gradient's norm; 0 for none
-    pull: float = 0.0  # ½·pull·‖w − anchor‖², FedProx's μ and Ditto's λ
+    proximal_mu: float = 0.0  # ½·pull·‖w − anchor‖², FedProx's μ and Ditto's λ
     shuffle: bool = True
     bucket: int = (
         0  # texts of like length in one batch, out of windows of so many batches; 0: batches drawn from all texts
@@ -48,38 +48,38 @@ class Solver:
                 f"solver.bucket is {self.bucket} and solver.shuffle {self.shuffle}; buckets are windows of so many batches, at "
                 "least 1, of shuffled texts (0 for none)."
             )
-        if not (self.pull >= 0 and math.isfinite(self.pull)):
+        if not (self.proximal_mu >= 0 and math.isfinite(self.proximal_mu)):
             raise ConfigError(
-                f"mu (or lam, of ditto) is {self.pull:g}; it is how strongly clients are held near, at least 0."
+                f"mu (or lam, of ditto) is {self.proximal_mu:g}; it is how strongly clients are held near, at least 0."
             )
         if self.lr is not None and not (self.lr >= 0 and math.isfinite(self.lr)):
             raise ConfigError(f"solver.lr is {self.lr}; it must be a number of at least 0.")
 
     @property
-    def rate(self) -> float:
+    def learning_rate(self) -> float:
         return RATES[self.optimizer] if self.lr is None else self.lr
 
-    def rate_at(self, step: int, steps: int) -> float:
+    def learning_rate_at(self, step: int, steps: int) -> float:
         """Linear warm-up over ⌈warmup·steps⌉ steps, then linear decay.
 
         transformers' scheduler gives the first step rate 0, which would waste a step of every local training. Here the
         first step has 1/⌈…⌉ of the rate and the last one a small one, so that every step of a short training counts.
         """
         if self.schedule == "constant":
-            return self.rate
+            return self.learning_rate
         rising = max(1, math.ceil(self.warmup * steps))
-        return self.rate * min((step + 1) / rising, (steps - step) / max(1, steps - rising + 1))
+        return self.learning_rate * min((step + 1) / rising, (steps - step) / max(1, steps - rising + 1))
 
-    def count(self, examples: int) -> int:
+    def num_steps(self, examples: int) -> int:
         """The number of steps for so many examples."""
         if not examples:
             return 0
         return self.steps if self.steps is not None else self.epochs * math.ceil(examples / self.batch)
 
-    def order(self, examples: int, rng: np.random.Generator) -> list[np.ndarray]:
+    def draw_batches(self, examples: int, rng: np.random.Generator) -> list[np.ndarray]:
         """The examples of each step; the last batch of an epoch may be short and is kept."""
         batches: list[np.ndarray] = []
-        steps = self.count(examples)
+        steps = self.num_steps(examples)
         while len(batches) < steps:
             row = rng.permutation(examples) if self.shuffle else np.arange(examples)
             batches += [row[at : at + self.batch] for at in range(0, examples, self.batch)]

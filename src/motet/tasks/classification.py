@@ -11,7 +11,7 @@ import numpy as np
 from motet.core.errors import ConfigError, DataError, did_you_mean
 from motet.datasets.corpus import Corpus
 from motet.learning.data.features import Column, Examples, Features, Ragged
-from motet.learning.jobs import Readings
+from motet.learning.jobs import Predictions
 from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import Logits
 from motet.learning.objectives.supervised import CrossEntropy
@@ -57,7 +57,7 @@ class Classification:
             )
         return np.fromiter((known[v] for v in column), np.int64, count=len(column))
 
-    def items(self, readings: Readings, examples: Examples) -> np.ndarray:
+    def items(self, readings: Predictions, examples: Examples) -> np.ndarray:
         """Right or wrong; with tallies."""
         truth, said = _truth(examples), readings["logits"].argmax(-1).numpy()
         count = len(self.labels)
@@ -66,7 +66,7 @@ class Classification:
         )  # F1 is about it, so it comes first
         return with_tallies(truth == said, by_class((truth - asked) % count, (said - asked) % count, count))
 
-    def metrics(self, readings: Readings, examples: Examples) -> dict[str, float]:
+    def metrics(self, readings: Predictions, examples: Examples) -> dict[str, float]:
         from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef
 
         truth, said = _truth(examples), readings["logits"].argmax(-1).numpy()

@@ -11,7 +11,7 @@ import numpy as np
 from motet.core.errors import ConfigError
 from motet.datasets.corpus import Corpus
 from motet.learning.data.features import Examples, Features, Ragged
-from motet.learning.jobs import Readings
+from motet.learning.jobs import Predictions
 from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import NextTokens
 from motet.learning.objectives.supervised import IGNORED, TokenCrossEntropy
@@ -56,12 +56,12 @@ class LanguageModel:
     def texts(self, corpus: Corpus) -> Sequence[str]:
         return corpus.column("text")
 
-    def items(self, readings: Readings, examples: Examples) -> np.ndarray:
+    def items(self, readings: Predictions, examples: Examples) -> np.ndarray:
         """The share of next tokens that are right, a piece of text; with tallies."""
         right, count = readings["right"].numpy(), readings["count"].numpy()
         return with_tallies(right / np.maximum(count, 1), np.stack([right, count, count], axis=1))
 
-    def metrics(self, readings: Readings, examples: Examples) -> dict[str, float]:
+    def metrics(self, readings: Predictions, examples: Examples) -> dict[str, float]:
         count = max(1, int(readings["count"].sum()))
         loss = float(readings["loss"].double().sum()) / count
         accuracy = float(readings["right"].sum()) / count

@@ -15,7 +15,7 @@ import numpy as np
 from motet.core.errors import ConfigError, DataError
 from motet.datasets.corpus import Corpus
 from motet.learning.data.features import Examples, Features, Ragged
-from motet.learning.jobs import Readings
+from motet.learning.jobs import Predictions
 from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import Spans
 from motet.learning.objectives.supervised import SpanCrossEntropy
@@ -79,14 +79,14 @@ class SpanExtraction:
         columns = zip(corpus.column("question"), corpus.column("answers"), strict=True)
         return [f"{question} {answers[0] if answers else ''}" for question, answers in columns]
 
-    def items(self, readings: Readings, examples: Examples) -> np.ndarray:
+    def items(self, readings: Predictions, examples: Examples) -> np.ndarray:
         """F1 with the best of the answers, a question; with tallies."""
         gold = examples.features.texts["answers"]
         said = [(text, list(gold[example]) or [""]) for example, text in self.answers(readings, examples).items()]
         scores, right = ([max(score(text, a) for a in answers) for text, answers in said] for score in (overlap, exact))
         return with_tallies(np.array(scores), np.array(right))
 
-    def metrics(self, readings: Readings, examples: Examples) -> dict[str, float]:
+    def metrics(self, readings: Predictions, examples: Examples) -> dict[str, float]:
         """EM and F1 as SQuAD's evaluation (the best of the answers), and averaged over pairs of question and answer."""
         said = self.answers(readings, examples)
         gold = examples.features.texts["answers"]
@@ -102,7 +102,7 @@ class SpanExtraction:
         means |= {f"{name}_pairs": float(np.mean(v)) if v else 0.0 for name, v in pairs.items()}
         return {**means, "loss": float(readings["loss"].double().mean())}
 
-    def answers(self, readings: Readings, examples: Examples) -> dict[int, str]:
+    def answers(self, readings: Predictions, examples: Examples) -> dict[int, str]:
         """The likeliest span of each example's windows; nothing, where that is likelier and there are such questions."""
         starts, ends = readings["start"].numpy(), readings["end"].numpy()
         best: dict[int, tuple[float, str]] = {}

@@ -11,7 +11,7 @@ import numpy as np
 from motet.core.errors import DataError
 from motet.datasets.corpus import Corpus
 from motet.learning.data.features import Column, Examples, Features, Ragged
-from motet.learning.jobs import Readings
+from motet.learning.jobs import Predictions
 from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import Numbers
 from motet.learning.objectives.supervised import SquaredError
@@ -38,11 +38,11 @@ class Regression:
             return corpus.column("text")
         return [f"{a} {b}" for a, b in zip(corpus.column("text"), corpus.column("second"), strict=True)]
 
-    def items(self, readings: Readings, examples: Examples) -> np.ndarray:
+    def items(self, readings: Predictions, examples: Examples) -> np.ndarray:
         """The squared error, as a score: less is worse. With tallies."""
         return with_tallies(-readings["loss"].numpy(), moments(*_both(readings, examples)))
 
-    def metrics(self, readings: Readings, examples: Examples) -> dict[str, float]:
+    def metrics(self, readings: Predictions, examples: Examples) -> dict[str, float]:
         """Correlations of a constant are not defined; 0 stands for them."""
         from scipy.stats import pearsonr, spearmanr
 
@@ -56,7 +56,7 @@ class Regression:
         return scores
 
 
-def _both(readings: Readings, examples: Examples) -> tuple[np.ndarray, np.ndarray]:
+def _both(readings: Predictions, examples: Examples) -> tuple[np.ndarray, np.ndarray]:
     """The true and the predicted numbers."""
     labels = examples.features.columns["labels"]
     if isinstance(labels, Ragged):

@@ -10,7 +10,7 @@ import numpy as np
 from motet.core.errors import ConfigError
 from motet.datasets.corpus import Corpus
 from motet.learning.data.features import Examples, Features, Ragged
-from motet.learning.jobs import Readings
+from motet.learning.jobs import Predictions
 from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import Generated
 from motet.learning.objectives.supervised import IGNORED, TokenCrossEntropy
@@ -57,17 +57,17 @@ class Seq2Seq:
         """The targets: by them FedNLP tells examples alike."""
         return corpus.column("target")
 
-    def items(self, readings: Readings, examples: Examples) -> np.ndarray:
+    def items(self, readings: Predictions, examples: Examples) -> np.ndarray:
         """ROUGE-L of each text; with tallies."""
         return written_rows(*_written(readings, examples))
 
-    def metrics(self, readings: Readings, examples: Examples) -> dict[str, float]:
+    def metrics(self, readings: Predictions, examples: Examples) -> dict[str, float]:
         scores = generation_scores(*_written(readings, examples))
         count = int(readings["count"].sum())
         return {**scores, "loss": float(readings["loss"].double().sum()) / max(1, count)}
 
 
-def _written(readings: Readings, examples: Examples) -> tuple[list[str], list[str]]:
+def _written(readings: Predictions, examples: Examples) -> tuple[list[str], list[str]]:
     """What the model wrote, and what it should have written."""
     texts, tokenizer = examples.features.texts, examples.features.tokenizer
     table = readings["said"].numpy()

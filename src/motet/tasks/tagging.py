@@ -10,7 +10,7 @@ import numpy as np
 from motet.core.errors import DataError
 from motet.datasets.corpus import Corpus
 from motet.learning.data.features import Examples, Features, Ragged
-from motet.learning.jobs import Readings
+from motet.learning.jobs import Predictions
 from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import Tokens
 from motet.learning.objectives.supervised import IGNORED, TokenCrossEntropy
@@ -68,7 +68,7 @@ class Tagging:
     def texts(self, corpus: Corpus) -> Sequence[str]:
         return [" ".join(words) for words in corpus.column("words")]
 
-    def metrics(self, readings: Readings, examples: Examples) -> dict[str, float]:
+    def metrics(self, readings: Predictions, examples: Examples) -> dict[str, float]:
         """Words that were cut off count as untagged: a model that does not see an entity does not find it."""
         from seqeval.metrics import accuracy_score, f1_score, precision_score, recall_score
 
@@ -82,7 +82,7 @@ class Tagging:
             "loss": float(readings["loss"].double().sum()) / max(1, count),
         }
 
-    def items(self, readings: Readings, examples: Examples) -> np.ndarray:
+    def items(self, readings: Predictions, examples: Examples) -> np.ndarray:
         """F1 of each sentence's entities; a sentence that has none, and in which none is found, is right. With tallies."""
         from seqeval.metrics.sequence_labeling import get_entities
 
@@ -93,7 +93,7 @@ class Tagging:
             counts.append((len(gold & mine), len(mine), len(gold)))
         return with_tallies(np.array(scores), np.array(counts))
 
-    def tags(self, readings: Readings, examples: Examples) -> tuple[list[list[str]], list[list[str]]]:
+    def tags(self, readings: Predictions, examples: Examples) -> tuple[list[list[str]], list[list[str]]]:
         """The true and the predicted tags of every sentence."""
         table, words = readings["said"].numpy(), examples.features.side["word"]
         truth, said = [], []

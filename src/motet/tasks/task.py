@@ -9,7 +9,7 @@ import numpy as np
 
 from motet.datasets.corpus import Corpus
 from motet.learning.data.features import Examples, Features
-from motet.learning.jobs import Readings
+from motet.learning.jobs import Predictions
 from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import Readout
 from motet.learning.objectives.supervised import Objective
@@ -34,7 +34,7 @@ class Task(Protocol):
     def texts(self, corpus: Corpus) -> Sequence[str]:
         """What a vocabulary is made from, and texts are told alike by: one string an example."""
 
-    def metrics(self, readings: Readings, examples: Examples) -> dict[str, float]: ...
-    def items(self, readings: Readings, examples: Examples) -> np.ndarray:
+    def metrics(self, readings: Predictions, examples: Examples) -> dict[str, float]: ...
+    def items(self, readings: Predictions, examples: Examples) -> np.ndarray:
         """One score an example, the more the better, by which two models are compared item by item; or a row that begins
         with it and goes on with tallies, for metrics that are no means of scores (tasks/sufficient_statistics.py)."""

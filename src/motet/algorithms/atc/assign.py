@@ -89,13 +89,13 @@ class Assign:
         before = ctx.fresh.with_(ask.params)
         if not len(texts):
             return Weighted(ask.params.zeros(), 0.0), own
-        steps, rng = self.solver.count(len(texts)), ctx.seed.of("lesson").numpy()
-        rows = np.concatenate(self.solver.order(len(texts), rng))
+        steps, rng = self.solver.num_steps(len(texts)), ctx.seed.of("lesson").numpy()
+        rows = np.concatenate(self.solver.draw_batches(len(texts), rng))
         drawn = Examples(texts.features, texts.rows[rows])
         exercise = _MAKERS[ask.lesson](drawn, Marks.of(ctx.model.tokenizer), rng)
         course = LRHorizon(ask.round * steps, ask.rounds * steps)
         fitted = yield from ctx.fit(
-            before, replace(self.solver, steps=steps), objective=_OBJECTIVES[ask.lesson], on=exercise, course=course,
+            before, replace(self.solver, steps=steps), objective=_OBJECTIVES[ask.lesson], examples=exercise, lr_horizon=course,
             optimizer_state=moments_taken(own, before), keep_optimizer_state=True,
         )  # fmt: skip
         update = (fitted.params - before).only(trains)

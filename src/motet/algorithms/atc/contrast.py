@@ -117,7 +117,7 @@ class Contrast:
 
     @work(reveals="each")
     def learn(self, ctx: Context, peers: Peers, own: Own | None) -> Work[tuple[Weighted, Own | None]]:
-        steps = self.solver.count(len(ctx.site.split("train")))
+        steps = self.solver.num_steps(len(ctx.site.split("train")))
         if not steps:
             return Weighted(peers.encoder.zeros(), 0.0), own
         before = self.assemble(ctx, peers.encoder, own)
@@ -126,7 +126,7 @@ class Contrast:
             objective = Contrasted(objective, self.temperature)
             beside = ExtraExamples(self._synthetic(ctx, near=peers.near, far=peers.far), self.pairing == "by_index")
         fitted = yield from ctx.fit(
-            before, self.solver, objective=objective, beside=beside, course=LRHorizon(peers.round * steps, peers.rounds * steps),
+            before, self.solver, objective=objective, extra_examples=beside, lr_horizon=LRHorizon(peers.round * steps, peers.rounds * steps),
             optimizer_state=moments_taken(own, before), keep_optimizer_state=True,
         )  # fmt: skip
         optimizer_state = moments_kept(own, fitted.optimizer_state, before, Layers.all(), ~NAMING)

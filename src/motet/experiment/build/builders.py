@@ -261,8 +261,8 @@ def _server(config: RunConfig, parameter: inspect.Parameter) -> Any:
 def resolved(config: RunConfig) -> RunConfig:
     """The same run with nothing left to an algorithm's own defaults."""
     algorithm: Any = build_algorithm(config)
-    solver = {**dataclasses.asdict(algorithm.solver), "lr": algorithm.solver.rate}
-    del solver["pull"]  # the algorithm's to set
+    solver = {**dataclasses.asdict(algorithm.solver), "lr": algorithm.solver.learning_rate}
+    del solver["proximal_mu"]  # set by the algorithm
     server: dict[str, Any] = {}
     if "server" in options_of(ALGORITHMS[config.algorithm.type]):
         name = next(n for n, kind in SERVER_OPTIMIZERS.items() if isinstance(algorithm.server, kind))

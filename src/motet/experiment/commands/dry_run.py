@@ -49,7 +49,9 @@ def rehearse(config: RunConfig, federation: Federation) -> Rehearsal:
     finally:
         scratch.close()
     at_once = min(cohort, default_count()) if device.type == "cpu" else 1
-    work = sum(s * solver.count(int(n)) for (_, s), g in zip(tried, federation.groups, strict=True) for n in g.sizes)
+    work = sum(
+        s * solver.num_steps(int(n)) for (_, s), g in zip(tried, federation.groups, strict=True) for n in g.sizes
+    )
     seconds = config.rounds * work * cohort / len(sizes) / at_once
     moved = moved_in_a_round(plan)
     largest = max(model.layout.size for model, _ in federation.readings)
@@ -104,7 +106,7 @@ def _unevenness(group: Group) -> str:
 def few_steps(group: Group, executor: SerialExecutor, solver: Solver, steps: int = 3) -> tuple[float, float]:
     """Forward and backward on the largest client's texts; the loss of the first batch, and seconds a step."""
     site = group.site(group.members.first + int(np.argmax(group.sizes)))
-    short = replace(solver, steps=steps, pull=0.0)
+    short = replace(solver, steps=steps, proximal_mu=0.0)
     job = Fit(site.model, site.model.fresh, site.split("train"), site.task.objective, short, Seed(0).number())
     executor.run(replace(job, solver=replace(short, steps=1)))  # the first pass allocates, and fills the prefix
     began = time.perf_counter()

@@ -111,7 +111,7 @@ def _told(heard: list[Heard], client: str) -> Iterator[str]:
         yield "It trained nothing in this round."
     for one in mine:
         losses, s = one.fitted.losses, one.solver
-        how = f"{one.fitted.steps} steps of {s.optimizer}, rate {s.rate:g}, batches of {s.batch}"
+        how = f"{one.fitted.steps} steps of {s.optimizer}, rate {s.learning_rate:g}, batches of {s.batch}"
         yield f"training on {one.examples} examples: {how}"
         if len(losses):
             yield f"  loss {losses[0]:.4f} → {losses[-1]:.4f}, highest {losses.max():.4f} at step {int(losses.argmax()) + 1}"

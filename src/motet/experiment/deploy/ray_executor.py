@@ -158,7 +158,7 @@ class RayExecutor:
         if kind != "answer":
             return JobFailure(getattr(errors, kind)(head.decode()))
         answer = _opened(head, tensors)
-        self.shared_out += answer.processed if isinstance(answer, FitResult) else 0
+        self.shared_out += answer.examples_processed if isinstance(answer, FitResult) else 0
         return answer
 
 

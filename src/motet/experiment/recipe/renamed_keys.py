@@ -22,6 +22,7 @@ from motet.core.errors import ConfigError
 RENAMED_KEYS: dict[str, str] = {
     "patience": "wait_policy",
     "patience.worth": "wait_policy.staleness_exponent",
+    "solver.pull": "solver.proximal_mu",
 }
 RENAMED_VALUES: dict[str, dict[str, str]] = {}
 NAME_KEYS = ("type", "name")  # `algorithm: fedavg` means algorithm.type, `model: tiny` in a group means model.name

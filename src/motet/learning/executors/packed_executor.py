@@ -89,9 +89,9 @@ class PackedExecutor:
 
     def _fits(self, jobs: list[Fit]) -> list[FitResult | JobFailure]:
         first = jobs[0]
-        if first.alone:
+        if first.must_run_alone:
             ends = fit([first], self._whole(first), Examples.batch, None, self.half)
-            self.processed += sum(end.processed for end in ends if isinstance(end, FitResult))
+            self.processed += sum(end.examples_processed for end in ends if isinstance(end, FitResult))
             return ends
         resident = self._resident(first)
         if first.key not in self.widths and len(jobs) > 1:
@@ -101,13 +101,13 @@ class PackedExecutor:
         pack = self._pack(first, resident, packed=len(some) > 1)
         tape = self.tape if pack.way != "vmap" else None
         ends = fit(some, pack, resident, tape, self.half)
-        self.processed += sum(end.processed for end in ends if isinstance(end, FitResult))
+        self.processed += sum(end.examples_processed for end in ends if isinstance(end, FitResult))
         return ends
 
     def _infers(self, jobs: list[Infer]) -> list[Any]:
         first = jobs[0]
-        if first.alone:
-            pieces = [replace(piece, batch=self._texts(first)) for piece in first.pieces()]
+        if first.must_run_alone:
+            pieces = [replace(piece, batch_size=self._texts(first)) for piece in first.chunks()]
             found = [infer(piece, self._whole(first), Examples.batch, self.half) for piece in pieces]
             return [joined(found, np.arange(len(first.examples)))]
         resident = self._resident(first)
@@ -122,12 +122,14 @@ class PackedExecutor:
 
     def _resident(self, job: Fit | Infer) -> DeviceDataset:
         model, features = job.model, job.examples.features
-        mark = (model.key, features.key, job.whole)
+        mark = (model.key, features.key, job.needs_full_model)
         if mark not in self.residents:
             prefix = self._prefix(model, features)
-            self.residents[mark] = found = DeviceDataset(features, self.device, None if job.whole else prefix)
+            self.residents[mark] = found = DeviceDataset(
+                features, self.device, None if job.needs_full_model else prefix
+            )
             if prefix is None:  # one for both kinds of jobs
-                self.residents[model.key, features.key, not job.whole] = found
+                self.residents[model.key, features.key, not job.needs_full_model] = found
         return self.residents[mark]
 
     def _prefix(self, model: Model, features: Features) -> FrozenPrefix | None:
@@ -177,7 +179,7 @@ class PackedExecutor:
         """How many clients fit side by side: measured on two of them with their longest texts."""
         way = self._way(jobs[0], resident).way
         if way == "plain" or (
-            way == "vmap" and jobs[0].whole
+            way == "vmap" and jobs[0].needs_full_model
         ):  # only a forward pass is vectorised, no other part of a module
             return 1
         if self.limit is not None or self.device.type != "cuda":
@@ -198,7 +200,7 @@ class PackedExecutor:
 
     def _texts(self, job: Infer) -> int:
         """How many texts at a time one that stands alone is given."""
-        return self.texts.get(job.key, getattr(job.readout, "at_once", job.batch))
+        return self.texts.get(job.key, getattr(job.readout, "device_batch_size", job.batch_size))
 
     def _make_room(self, jobs: Sequence[Fit] | Sequence[Infer], why: str) -> None:
         """Half as much at a time as was tried; packs and recordings, which can be made again, are let go."""
@@ -207,7 +209,7 @@ class PackedExecutor:
             one, lower = "client", "solver.batch or model.max_tokens"
             tried = min(self.widths.get(job.key, 2), max(2, len(jobs)))
             self.widths[job.key], spent = max(1, tried // 2), tried <= 1
-        elif job.alone:
+        elif job.must_run_alone:
             tried = min(self._texts(job), len(job.examples))
             self.texts[job.key], spent = tried // 2, tried <= 1
         else:
@@ -233,7 +235,7 @@ class PackedExecutor:
 
 def _order(job: Any) -> tuple[int, int]:
     """Longest first, and one order whatever order the jobs came in."""
-    return (-job.solver.count(len(job.examples)), job.seed) if isinstance(job, Fit) else (-len(job.examples), 0)
+    return (-job.solver.num_steps(len(job.examples)), job.seed) if isinstance(job, Fit) else (-len(job.examples), 0)
 
 
 def _with_models(jobs: list[Infer], most: int) -> int:

@@ -80,7 +80,7 @@ class ProcessExecutor:
 
     def submit(self, key: Hashable, job: Job) -> None:
         if isinstance(job, Infer):
-            parts = list(job.pieces())
+            parts = list(job.chunks())
             self.pieces[key] = _Pieces([None] * len(parts), len(job.examples), len(parts))
             for i, part in enumerate(parts):
                 self._send(key, i, part)
@@ -175,7 +175,7 @@ class ProcessExecutor:
                 self.arena.give(room)
         else:
             answer = self._answer(head, places, blobs, room)
-            self.shared_out += answer.processed if isinstance(answer, FitResult) else 0
+            self.shared_out += answer.examples_processed if isinstance(answer, FitResult) else 0
         return self._joined(job, answer)
 
     def _answer(self, head: bytes, places: tuple[int, ...], blobs: list[bytes], room: int) -> Any:

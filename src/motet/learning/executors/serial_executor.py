@@ -94,10 +94,10 @@ class SerialExecutor:
                 (fitted,) = fit([job], pack, read)
                 if isinstance(fitted, JobFailure):
                     raise fitted.error
-                self.processed += fitted.processed
+                self.processed += fitted.examples_processed
                 return fitted
             case Infer():
-                pieces = list(job.pieces())
+                pieces = list(job.chunks())
                 pack, read = self._ready_for(job.model, job)
                 with (
                     one_thread()
@@ -107,7 +107,7 @@ class SerialExecutor:
         raise TypeError(f"a executor cannot run {type(job).__name__}")
 
     def _ready_for(self, model: Model, job: Fit | Infer) -> tuple[PackedModel, Read]:
-        known = self.scratch.states if self.scratch and not job.whole else {}
+        known = self.scratch.states if self.scratch and not job.needs_full_model else {}
         states = known.get((model.key, job.examples.features.key))
         if states is not None:
             states.fill(job.examples.rows)

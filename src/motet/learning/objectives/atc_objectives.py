@@ -45,7 +45,7 @@ def parts_of(forward: Forward) -> Callable[..., Tensor]:
 class MaskedWords:
     """Name the words that were hidden, replaced or just asked for (`corruption.masked`)."""
 
-    whole: ClassVar[bool] = True
+    needs_full_model: ClassVar[bool] = True
 
     def losses(self, forward: Forward, batch: Batch) -> tuple[Tensor, Tensor]:
         ask = parts_of(forward)
@@ -58,7 +58,7 @@ class MaskedWords:
 class Reconstruction:
     """Write the text as it was before it was garbled (`corruption.noised`)."""
 
-    whole: ClassVar[bool] = True
+    needs_full_model: ClassVar[bool] = True
 
     def losses(self, forward: Forward, batch: Batch) -> tuple[Tensor, Tensor]:
         ask = parts_of(forward)
@@ -80,7 +80,7 @@ class Contrasted:
     task: Objective
     temperature: float = 1.0
 
-    whole: ClassVar[bool] = True
+    needs_full_model: ClassVar[bool] = True
 
     def losses(self, forward: Forward, batch: Batch) -> tuple[Tensor, Tensor]:
         losses, worth = self.task.losses(forward, batch)
@@ -103,7 +103,7 @@ class States:
     length: int
     half: bool = False
 
-    alone: ClassVar[bool] = True
+    must_run_alone: ClassVar[bool] = True
 
     def read(self, forward: Forward, batch: Batch) -> dict[str, Tensor]:
         names = ("input_ids", "attention_mask", "token_type_ids")
@@ -119,7 +119,7 @@ class States:
 class WordsOf:
     """The likeliest word at each of some given states."""
 
-    alone: ClassVar[bool] = True
+    must_run_alone: ClassVar[bool] = True
 
     def read(self, forward: Forward, batch: Batch) -> dict[str, Tensor]:
         return {"tokens": parts_of(forward)("named", batch["states"].float()).argmax(-1).int()}
@@ -130,7 +130,7 @@ class WordsOf:
 class Represented:
     """What a client makes of given states and words: one vector each."""
 
-    alone: ClassVar[bool] = True
+    must_run_alone: ClassVar[bool] = True
 
     def read(self, forward: Forward, batch: Batch) -> dict[str, Tensor]:
         found = parts_of(forward)("represented", batch["tokens"].long(), batch["states"].float())

@@ -81,8 +81,8 @@ class Spans:
 class Generated:
     """What the model writes, by beam search, as token ids."""
 
-    alone: ClassVar[bool] = True  # generation runs the module itself, which then holds one client's parameters
-    at_once: ClassVar[int] = 512  # texts, on a device: fewer and larger steps
+    must_run_alone: ClassVar[bool] = True  # generation runs the module itself, which then holds one client's parameters
+    device_batch_size: ClassVar[int] = 512  # texts, on a device: fewer and larger steps
     beams: int = 4
     tokens: int = 64
     shortest: int = 0

@@ -21,15 +21,15 @@ def order_of(job: Fit) -> list[np.ndarray]:
     """The places of the examples of each step."""
     rng = Seed(job.seed).of("order").numpy()
     if not job.solver.bucket:
-        return job.solver.order(len(job.examples), rng)
-    common = Seed(job.seed if job.pace is None else job.pace).of("pace").numpy()
+        return job.solver.draw_batches(len(job.examples), rng)
+    common = Seed(job.seed if job.shuffle_seed is None else job.shuffle_seed).of("pace").numpy()
     return bucketed(job.solver, job.examples.lengths, rng, common)
 
 
 def bucketed(
     solver: Solver, lengths: np.ndarray, rng: np.random.Generator, common: np.random.Generator
 ) -> list[np.ndarray]:
-    steps, batches = solver.count(len(lengths)), list[np.ndarray]()
+    steps, batches = solver.num_steps(len(lengths)), list[np.ndarray]()
     epoch_steps = -(-len(lengths) // solver.batch)
     tempo = common.random(steps + epoch_steps)  # by step, not by epoch: clients begin their epochs at different steps
     while len(batches) < steps:

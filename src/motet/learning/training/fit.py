@@ -67,9 +67,13 @@ class Training:
             if any(j.solver.clip for j in jobs)
             else None
         )
-        self.pulls = self._each("pulls", [j.solver.pull for j in jobs]) if any(j.solver.pull for j in jobs) else None
+        self.pulls = (
+            self._each("pulls", [j.solver.proximal_mu for j in jobs])
+            if any(j.solver.proximal_mu for j in jobs)
+            else None
+        )
         if self.pulls is not None:
-            self.anchors = pack.taken([j.anchor or j.start for j in jobs], pack.vectors("anchor"))
+            self.anchors = pack.taken([j.proximal_anchor or j.start for j in jobs], pack.vectors("anchor"))
         self.optimiser = optimizer_for(
             pack, jobs
         )  # the last that needs a place of the pack's own: what moves makes it anew
@@ -165,9 +169,9 @@ def _words(jobs: Sequence[Fit]) -> list[np.ndarray] | None:
     """The words of the examples, where training moves the embeddings of no others; None where it may."""
     for job in jobs:
         spread = (
-            job.solver.weight_decay or job.optimizer_state or job.keep_optimizer_state or job.whole
+            job.solver.weight_decay or job.optimizer_state or job.keep_optimizer_state or job.needs_full_model
         )  # such a job reads other words too
-        if spread or (job.solver.pull and job.anchor is not None) or not len(job.examples):
+        if spread or (job.solver.proximal_mu and job.proximal_anchor is not None) or not len(job.examples):
             return None
     return [job.examples.words() for job in jobs]
 
@@ -178,6 +182,6 @@ def _diverged(job: Fit, losses: Tensor) -> RunError:
     value = "an update that is not finite" if not len(wrong) else f"a loss of {float(losses[step]):g}"
     clip = f"clip {job.solver.clip:g}" if job.solver.clip else "no clipping"
     return RunError(
-        f"training gave {value} at step {step + 1} of {len(losses)} ({job.solver.optimizer}, lr {job.solver.rate:g}, "
+        f"training gave {value} at step {step + 1} of {len(losses)} ({job.solver.optimizer}, lr {job.solver.learning_rate:g}, "
         f"{clip}), where finite numbers were expected; lower solver.lr or set solver.clip=1.0."
     )

@@ -9,18 +9,18 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from motet.learning.jobs import Infer, Readings
+from motet.learning.jobs import Infer, Predictions
 from motet.learning.packed.device_dataset import DeviceDataset, step_up
 from motet.learning.packed.packed_model import PackedModel
 from motet.learning.training.step_schedule import Read
 
 
-def infer(job: Infer, pack: PackedModel, read: Read, half: bool = False) -> Readings:
+def infer(job: Infer, pack: PackedModel, read: Read, half: bool = False) -> Predictions:
     """Texts of like length stand together, so little is padded; the answer is in the examples' order."""
     pack.seat([job.params])
     pack.module.eval()
     by_length = np.argsort(job.examples.lengths, kind="stable")
-    places = [by_length[at : at + job.batch] for at in range(0, len(by_length), job.batch)]
+    places = [by_length[at : at + job.batch_size] for at in range(0, len(by_length), job.batch_size)]
     with torch.no_grad(), torch.autocast(pack.device.type, torch.bfloat16, enabled=half):
         found = [
             job.readout.read(pack, {n: t.to(pack.device) for n, t in read(job.examples, p).items()}) for p in places
@@ -30,7 +30,7 @@ def infer(job: Infer, pack: PackedModel, read: Read, half: bool = False) -> Read
 
 def infer_together(
     jobs: Sequence[Infer], pack: PackedModel, resident: DeviceDataset, tokens: int, half: bool
-) -> list[Readings]:
+) -> list[Predictions]:
     """Jobs of one model and readout, at most as many different parameters as the pack may hold; `tokens` at a time.
 
     Jobs with the very same parameters are one longer job: a model that all clients share goes over all their texts at once.
@@ -45,7 +45,7 @@ def infer_together(
     lines = [_Line([jobs[i] for i in group]) for group in groups]
     with torch.no_grad(), torch.autocast(pack.device.type, torch.bfloat16, enabled=half):
         _go(lines, jobs[0], pack, resident, tokens)
-    answers: dict[int, Readings] = {}
+    answers: dict[int, Predictions] = {}
     for group, line in zip(groups, lines, strict=True):
         answers |= dict(zip(group, line.answers(), strict=True))
     return [answers[i] for i in range(len(jobs))]
@@ -63,9 +63,9 @@ class _Line:
         names = jobs[0].examples.extra
         each = {name: [job.examples.extra[name] for job in jobs] for name in names}
         self.extra = {n: torch.cat([c for c in own if isinstance(c, Tensor)])[self.places] for n, own in each.items()}
-        self.parts: list[Readings] = []
+        self.parts: list[Predictions] = []
 
-    def answers(self) -> list[Readings]:
+    def answers(self) -> list[Predictions]:
         whole = joined(self.parts, self.places)
         cuts = [0, *self.ends.tolist()]
         return [{n: t[a:b] for n, t in whole.items()} for a, b in pairwise(cuts)]
@@ -96,9 +96,9 @@ def _go(lines: Sequence[_Line], job: Infer, pack: PackedModel, resident: DeviceD
             line.done += real
 
 
-def joined(parts: list[Readings], places: np.ndarray) -> Readings:
-    """Readings of batches as one table; rows of different widths are filled with −100."""
-    table: Readings = {}
+def joined(parts: list[Predictions], places: np.ndarray) -> Predictions:
+    """Predictions of batches as one table; rows of different widths are filled with −100."""
+    table: Predictions = {}
     for name in parts[0] if parts else ():
         columns: list[Tensor] = [part[name].cpu() for part in parts]
         width = max(c.shape[1] for c in columns) if columns[0].dim() > 1 else 0

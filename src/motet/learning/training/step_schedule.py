@@ -44,8 +44,8 @@ class StepSchedule(Protocol):
 
 
 def rates_of(job: Fit, steps: int) -> list[float]:
-    course = job.course or LRHorizon(0, steps)
-    return [job.solver.rate_at(course.done + step, course.steps) for step in range(steps)]
+    course = job.lr_horizon or LRHorizon(0, steps)
+    return [job.solver.learning_rate_at(course.done_steps + step, course.total_steps) for step in range(steps)]
 
 
 class HostSchedule:
@@ -66,8 +66,8 @@ class HostSchedule:
 
     def batch(self, clients: int) -> Batch:
         batch = self.read(self.job.examples, self.order[self.at])
-        if self.job.beside is not None:
-            batch = {**batch, **self.job.beside.batch(*self.beside[self.at])}
+        if self.job.extra_examples is not None:
+            batch = {**batch, **self.job.extra_examples.batch(*self.beside[self.at])}
         return batch if self.device.type == "cpu" else {n: t.to(self.device) for n, t in batch.items()}
 
     def counts(self, clients: int) -> Tensor | None:
@@ -88,7 +88,7 @@ def chosen_beside(job: Fit, order: Sequence[np.ndarray]) -> list[tuple[np.ndarra
     """Of each step the numbers of the examples beside its batch, and which of them there are; drawn before the first, so that
     it does not matter how often a batch is looked at."""
     rng = Seed(job.seed).of("beside").numpy()
-    return [job.beside.chosen(places, rng) for places in order] if job.beside is not None else []
+    return [job.extra_examples.draw(places, rng) for places in order] if job.extra_examples is not None else []
 
 
 class DeviceSchedule:
@@ -133,7 +133,7 @@ class DeviceSchedule:
         found: list[DeviceColumns] = []
         if jobs[0].examples.extra:
             found.append(DeviceColumns(self.pack, "own", [job.examples for job in jobs], places, counts, read))
-        besides = [job.beside.examples for job in jobs if job.beside is not None]
+        besides = [job.extra_examples.examples for job in jobs if job.extra_examples is not None]
         if besides:
             numbers, paired = np.zeros_like(places), np.zeros_like(counts)
             for i, (job, order) in enumerate(zip(jobs, orders, strict=True)):
