@@ -29,12 +29,12 @@ from motet.core.script import Script, run_script, to_all, total, work
 from motet.core.weighted import Weighted
 from motet.core.work import Executor, Job, Work
 from motet.learning.executors.serial_executor import SerialExecutor
-from motet.transport.admission import PROTOCOL, Admission, JoinRequest, Welcome
-from motet.transport.client_connection import ClientConnection, Side
+from motet.transport.admission import PROTOCOL_VERSION, Admission, JoinAccepted, JoinRequest
+from motet.transport.client_connection import ClientConnection, ClientSetup
 from motet.transport.client_runtime import ClientRuntime
 from motet.transport.connections import Connections
-from motet.transport.framing import Parcel
-from motet.transport.in_process import InProcess
+from motet.transport.framing import OutgoingMessage
+from motet.transport.in_process import InProcessTransport
 from motet.transport.journal import Journal
 from motet.transport.mailbox import Mailbox
 from motet.transport.requests import Request, Transport
@@ -121,15 +121,17 @@ def layers(millions: float, tensors: int) -> Params:
 def attend(network: str, address: str, names: tuple[str, ...]) -> None:
     def dial() -> Any:
         if network == "grpc":
-            from motet.transport.grpc import GrpcLine
+            from motet.transport.grpc import GrpcServerLink
 
-            return GrpcLine(address)
-        from motet.transport.mqtt import Broker, MqttLine
+            return GrpcServerLink(address)
+        from motet.transport.mqtt import BrokerConfig, MqttServerLink
 
-        return MqttLine(Broker(address))
+        return MqttServerLink(BrokerConfig(address))
 
     torch.set_num_threads(1)
-    ClientConnection(dial, JoinRequest(PROTOCOL, names, "", ""), lambda _: Side(host(), Journal(), "print")).attend()
+    ClientConnection(
+        dial, JoinRequest(PROTOCOL_VERSION, names, "", ""), lambda _: ClientSetup(host(), Journal(), "print")
+    ).attend()
 
 
 def attend_rank(port: Any) -> None:
@@ -141,7 +143,7 @@ def attend_rank(port: Any) -> None:
             port.flush()
             return
         for reply in mine.replies(iter([asked])):
-            port.push(0, Parcel.of(reply))
+            port.push(0, OutgoingMessage.of(reply))
 
 
 def echo_by_socket(address: tuple[str, int], size: int, count: int) -> None:
@@ -194,9 +196,9 @@ def over(network: str, names: tuple[str, ...], workers: int) -> Iterator[tuple[A
     with ExitStack() as stack:
         match network:
             case "in_process":
-                yield Echo(), InProcess(host())
+                yield Echo(), InProcessTransport(host())
             case "ray":
-                yield EchoByJob(), InProcess(host(EchoByJob(), stack.enter_context(actors(workers))))
+                yield EchoByJob(), InProcessTransport(host(EchoByJob(), stack.enter_context(actors(workers))))
             case "mpi":
                 yield Echo(), stack.enter_context(ranks(names))
             case _:
@@ -206,16 +208,16 @@ def over(network: str, names: tuple[str, ...], workers: int) -> Iterator[tuple[A
 @contextmanager
 def linked(network: str, names: tuple[str, ...], workers: int) -> Iterator[Connections]:
     with ExitStack() as stack:
-        links = Connections(Admission(Welcome("0123abcd", "s", "", {}, {}), "print", names))
+        links = Connections(Admission(JoinAccepted("0123abcd", "s", "", {}, {}), "print", names))
         if network == "grpc":
             from motet.transport.grpc import serve_grpc
 
             address = serve_grpc(links, "127.0.0.1:0")
         else:
-            from motet.transport.mqtt import Broker, serve_mqtt
+            from motet.transport.mqtt import BrokerConfig, serve_mqtt
 
             address = stack.enter_context(mosquitto())
-            serve_mqtt(links, Broker(address))
+            serve_mqtt(links, BrokerConfig(address))
         shares = [names[k::workers] for k in range(min(workers, len(names)))]
         stack.enter_context(processes([(attend, (network, address, share)) for share in shares]))
         links.wait_for(len(names), lambda here: None)
@@ -225,12 +227,12 @@ def linked(network: str, names: tuple[str, ...], workers: int) -> Iterator[Conne
 
 @contextmanager
 def ranks(names: tuple[str, ...]) -> Iterator[Transport]:
-    from motet.transport.mpi import Port, Ranks
+    from motet.transport.mpi import MpiEndpoint, MpiTransport
 
-    port = Port()
-    yield Ranks(port, {name: 1 + k % (port.size - 1) for k, name in enumerate(names)}.__getitem__)
+    port = MpiEndpoint()
+    yield MpiTransport(port, {name: 1 + k % (port.size - 1) for k, name in enumerate(names)}.__getitem__)
     for rank in range(1, port.size):
-        port.push(rank, Parcel.of(None))
+        port.push(rank, OutgoingMessage.of(None))
     port.flush()
 
 

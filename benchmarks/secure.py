@@ -36,9 +36,10 @@ from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
 from motet.secure import SECURE
 from motet.transport.client_runtime import ClientRuntime
 from motet.transport.client_state import ClientStates
-from motet.transport.mailbox import Mailbox, Patience
+from motet.transport.mailbox import Mailbox
 from motet.transport.requests import Reply, Request
-from motet.wire import measure
+from motet.transport.wait_policy import WaitPolicy
+from motet.wire import measure_size
 
 STAGES = ("advertise", "share", "upload", "confirm", "reveal")
 
@@ -79,7 +80,7 @@ class Meter:
     last: float = 0.0
 
     def send(self, request: Request) -> None:
-        self.down[_stage(request.address)] += measure(request).wire
+        self.down[_stage(request.address)] += measure_size(request).wire
         self.waiting.append(request)
 
     def receive(self, timeout: float) -> Reply | None:
@@ -89,7 +90,7 @@ class Meter:
             reply = next(self.host.replies(iter([request])))
             stage = _stage(request.address)
             self.seconds[stage] += time.process_time() - began
-            self.up[stage] += measure(reply).wire
+            self.up[stage] += measure_size(reply).wire
             self.last = time.process_time()
             if reply.error:
                 raise RuntimeError(reply.error)
@@ -116,7 +117,7 @@ def measured(protocol: str, size: int, clients: int, dropouts: float) -> dict[st
     host = ClientRuntime(programs, context_of, SerialExecutor(torch.device("cpu")), ClientStates())
     lost = set(names[:: max(1, round(1 / dropouts))][: int(dropouts * clients)]) if dropouts else set()
     meter = Meter(host, lost)
-    mailbox = Mailbox(meter, Patience(quorum=0.01))
+    mailbox = Mailbox(meter, WaitPolicy(quorum=0.01))
     script = program.round(names)
     began = time.process_time()
     found = run_script(rewrite_sums(secure, script) if secure else script, mailbox.ask, lambda job: None)
@@ -136,7 +137,7 @@ def room_for(protocol: str, size: int, clients: int) -> float:
     if protocol != "light_secagg":
         return 24 * size / 1e9
     masking = SECURE[protocol]().masking
-    pieces = masking.needed(clients) - masking.colluders(clients)
+    pieces = masking.threshold_count(clients) - masking.colluders(clients)
     return 1.25 * 4 * size * clients * (1 + clients / pieces) / 1e9
 
 

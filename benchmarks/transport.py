@@ -146,9 +146,9 @@ def asked() -> argparse.Namespace:
 
 def one(given: argparse.Namespace) -> None:
     if given.over[0] == "mpi":
-        from motet.transport.mpi import Port
+        from motet.transport.mpi import MpiEndpoint
 
-        if (port := Port()).rank:
+        if (port := MpiEndpoint()).rank:
             attend_rank(port)
             return
     seconds, peak = measured(given.over[0], given.params[0], given.clients[0], given)

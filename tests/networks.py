@@ -22,16 +22,16 @@ from motet.experiment.build.run_plan import RunPlan
 from motet.experiment.loop.run_loop import Running
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.report.progress import SilentProgress
-from motet.transport.admission import PROTOCOL, Admission, JoinRequest, Welcome
-from motet.transport.client_connection import ClientConnection, Line, Side
+from motet.transport.admission import PROTOCOL_VERSION, Admission, JoinAccepted, JoinRequest
+from motet.transport.client_connection import ClientConnection, ClientSetup, ServerLink
 from motet.transport.client_runtime import ClientRuntime
 from motet.transport.connections import Connections
-from motet.transport.framing import Assembly, Parcel
+from motet.transport.framing import MessageAssembler, OutgoingMessage
 from motet.transport.journal import Journal
 from motet.transport.wait_policy import WaitPolicy
 
 MOSQUITTO = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")
-Dial = Callable[[], Line]
+Dial = Callable[[], ServerLink]
 
 
 class Ends:
@@ -41,18 +41,18 @@ class Ends:
 
     def __init__(self, links: Connections, peer: str = "memory") -> None:
         self.links, self.peer, self.gone = links, peer, False
-        self.up, self.down = Assembly(room=links.room), Assembly(2**30)
+        self.up, self.down = MessageAssembler(room=links.room), MessageAssembler(2**30)
         self.inbox: queue.SimpleQueue[memoryview | Exception] = queue.SimpleQueue()
         self.sent = self.pushed = 0
 
-    def push(self, parcel: Parcel) -> None:  # the server's end
+    def push(self, parcel: OutgoingMessage) -> None:  # the server's end
         self.pushed += 1
         for chunk in parcel.chunks(self.pushed, 1000):
             whole = self.down.add(chunk)
             if whole is not None and not self.gone:
                 self.inbox.put(whole)
 
-    def send(self, parcel: Parcel) -> None:  # the client's end
+    def send(self, parcel: OutgoingMessage) -> None:  # the client's end
         if self.gone:
             raise ConnectionError("cut")
         self.sent += 1
@@ -114,22 +114,22 @@ def mosquitto(folder: Path, *lines: str) -> Iterator[str]:
 
 
 def door(*clients: str, session: str = "one", **options: Any) -> Admission:
-    return Admission(Welcome("0123abcd", session, "digest", {}, {}), "print", clients, **options)
+    return Admission(JoinAccepted("0123abcd", session, "digest", {}, {}), "print", clients, **options)
 
 
 def hello(*clients: str, **changes: Any) -> JoinRequest:
-    given = {"protocol": PROTOCOL, "clients": clients, "digest": "digest", "token": ""}
+    given = {"protocol": PROTOCOL_VERSION, "clients": clients, "digest": "digest", "token": ""}
     return JoinRequest(**{**given, **changes})
 
 
-def side(federation: Federation, algorithm: Algorithm, memory: Path | None = None, **options: Any) -> Side:
+def side(federation: Federation, algorithm: Algorithm, memory: Path | None = None, **options: Any) -> ClientSetup:
     executor, journal, plan = (
         SerialExecutor(torch.device("cpu")),
         Journal(memory),
         RunPlan(federation, algorithm, 1, **options),
     )
     host = ClientRuntime(plan.programs, federation.context, executor, journal, behind=plan.behind, steady=True)
-    return Side(host, journal, "print")
+    return ClientSetup(host, journal, "print")
 
 
 class Crew:
@@ -140,7 +140,7 @@ class Crew:
         self.threads: list[threading.Thread] = []
         self.ends: list[str | Exception] = []
 
-    def add(self, dial: Dial, names: tuple[str, ...], made: Side, give_up: float = 60.0) -> ClientConnection:
+    def add(self, dial: Dial, names: tuple[str, ...], made: ClientSetup, give_up: float = 60.0) -> ClientConnection:
         member = ClientConnection(dial, hello(*names), lambda welcome: made, give_up)
         thread = threading.Thread(target=self._attend, args=(member,), daemon=True)
         self.members.append(member)

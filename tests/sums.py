@@ -15,10 +15,11 @@ from motet.core.weighted import Weighted
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.transport.client_runtime import ClientRuntime
 from motet.transport.client_state import ClientStates
-from motet.transport.mailbox import Mailbox, Patience
+from motet.transport.mailbox import Mailbox
 from motet.transport.requests import Reply, Request
+from motet.transport.wait_policy import WaitPolicy
 
-PATIENT = Patience(quorum=0.01, on_error="drop")
+PATIENT = WaitPolicy(quorum=0.01, on_error="drop")
 
 
 @dataclass(frozen=True)

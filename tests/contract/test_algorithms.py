@@ -29,8 +29,7 @@ from motet.transport.client_runtime import ClientRuntime
 from motet.transport.client_state import ClientStates
 from motet.transport.mailbox import Mailbox
 from motet.transport.requests import Reply, Request
-from motet.wire import pack
-from motet.wire import unpack
+from motet.wire import deserialize, serialize
 
 # A client of 24 texts is held back by a strong pull, or by much distillation of what a server learnt from 16 texts.
 GENTLE: dict[str, dict[str, Any]] = {
@@ -44,7 +43,7 @@ every = pytest.mark.parametrize("name", ALGORITHMS)
 @every
 def test_the_same_seed_gives_the_same_state(name: str, federation: Federation, rounds: RunRounds) -> None:
     first, second = (rounds(federation, made(name)) for _ in range(2))
-    assert pack(first.state) == pack(second.state)
+    assert serialize(first.state) == serialize(second.state)
 
 
 @every
@@ -59,7 +58,7 @@ def test_the_order_of_the_cohort_does_not_matter(name: str, federation: Federati
         states.append(
             run_script(running.plan.algorithm.round(running.state, rnd), running.mailbox.ask, running.executor.run)
         )
-    assert pack(states[0]) == pack(states[1])
+    assert serialize(states[0]) == serialize(states[1])
 
 
 class ByBytes:
@@ -69,13 +68,13 @@ class ByBytes:
         self.host, self.sent = host, list[bytes]()
 
     def send(self, request: Request) -> None:
-        self.sent.append(pack(request))
+        self.sent.append(serialize(request))
 
     def receive(self, timeout: float) -> Reply | None:
         if not self.sent:
             return None
-        request = unpack(self.sent.pop())
-        reply: Reply = unpack(pack(next(self.host.replies(iter([request])))))
+        request = deserialize(self.sent.pop())
+        reply: Reply = deserialize(serialize(next(self.host.replies(iter([request])))))
         return reply
 
     def close(self) -> None: ...
@@ -92,7 +91,7 @@ def test_everything_survives_the_wire(name: str, federation: Federation, rounds:
         rnd = Round(index, 2, cohort, federation.seed.of("round", index), federation.server_context(index))
         mailbox.round = index
         running.state = run_script(algorithm.round(running.state, rnd), mailbox.ask, running.executor.run)
-    assert pack(running.state) == pack(plain.state)
+    assert serialize(running.state) == serialize(plain.state)
     assert mailbox.traffic == plain.mailbox.traffic
 
 
@@ -108,9 +107,11 @@ def test_a_state_that_was_stored_goes_on_as_if_it_had_not_been(
             index, 3, tuple(federation.clients), federation.seed.of("round", index), federation.server_context(index)
         )
         running.mailbox.round = index
-        state = run_script(algorithm.round(unpack(pack(running.state)), rnd), running.mailbox.ask, running.executor.run)
+        state = run_script(
+            algorithm.round(deserialize(serialize(running.state)), rnd), running.mailbox.ask, running.executor.run
+        )
         running.state = state
-    assert pack(running.state) == pack(whole.state)
+    assert serialize(running.state) == serialize(whole.state)
 
 
 @every
@@ -126,10 +127,10 @@ def test_a_client_that_never_took_part_can_be_judged(name: str, federation: Fede
 def test_nothing_passed_in_is_changed(name: str, federation: Federation, rounds: RunRounds) -> None:
     fresh = federation.model.fresh.flat.clone()
     running = rounds(federation, made(name), 1)
-    before = pack(running.state)
+    before = serialize(running.state)
     rnd = Round(1, 2, tuple(federation.clients), federation.seed.of("round", 1), federation.server_context(1))
     run_script(running.plan.algorithm.round(running.state, rnd), running.mailbox.ask, running.executor.run)
-    assert pack(running.state) == before
+    assert serialize(running.state) == before
     assert torch.equal(federation.model.fresh.flat, fresh)
 
 
@@ -185,7 +186,7 @@ def test_sums_can_be_rewritten_without_the_algorithm_knowing(
     state = run_script(
         rewrite_sums(veil, algorithm.round(running.state, rnd)), running.mailbox.ask, running.executor.run
     )
-    assert pack(state) == pack(plain.state)
+    assert serialize(state) == serialize(plain.state)
 
 
 def test_a_method_that_reveals_sums_cannot_be_gathered() -> None:

@@ -22,7 +22,7 @@ from motet.experiment.recipe.run_config import CheckpointConfig
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
 from motet.report.progress import SilentProgress
-from motet.wire import pack
+from motet.wire import serialize
 
 SOLVER = Solver(lr=0.01, batch=8)
 RunRounds = Callable[..., Running]
@@ -117,7 +117,7 @@ def test_a_run_that_breaks_off_in_any_phase_goes_on_as_if_it_had_not(
     with pytest.raises(KeyboardInterrupt):
         run(in_phases, Stumbles(jobs), folder=tmp_path)
     again, _ = run(in_phases, SerialExecutor(torch.device("cpu")), folder=tmp_path, resume=True)
-    assert pack(again.state) == pack(whole.state)
+    assert serialize(again.state) == serialize(whole.state)
     assert again.clients == whole.clients
     said = [
         [{k: r[k] for k in ("round", "who", "name", "value")} for r in result.record.rows] for result in (whole, again)

@@ -23,7 +23,7 @@ from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
 from motet.transport.client_runtime import ClientRuntime
 from motet.transport.client_state import ClientStates
-from motet.transport.in_process import InProcess
+from motet.transport.in_process import InProcessTransport
 from motet.transport.mailbox import Mailbox
 
 
@@ -94,7 +94,7 @@ def test_clients_with_models_of_different_shapes_teach_each_other(mixed: Federat
     algorithm = Parley(Solver(lr=0.02, batch=8, epochs=2))
     memories = ClientStates()
     host = ClientRuntime([algorithm], mixed.context, SerialExecutor(torch.device("cpu")), memories)
-    mailbox = Mailbox(InProcess(host))
+    mailbox = Mailbox(InProcessTransport(host))
     cohort = tuple(mixed.clients)
     ranks = run_script(algorithm.round(None, Round(0, 1, cohort, Seed(0), None)), mailbox.ask, lambda job: None)
     assert sorted(ranks.values()) == [0, 1, 2, 3]  # every client got the message meant for it
@@ -111,7 +111,7 @@ def test_two_exchanges_of_a_round_see_what_the_first_one_left(mixed: Federation)
     memories = ClientStates()
     client = mixed.clients[0]
     host = ClientRuntime([algorithm], mixed.context, SerialExecutor(torch.device("cpu")), memories)
-    mailbox = Mailbox(InProcess(host))
+    mailbox = Mailbox(InProcessTransport(host))
     script = algorithm.round(None, Round(0, 1, (client,), Seed(0), None))
     first = mailbox.ask(next(script))  # type: ignore[arg-type]
     after_first = memories.get("parley", client).flat.clone()

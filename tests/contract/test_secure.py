@@ -25,7 +25,7 @@ from motet.learning.solver import Solver
 from motet.privacy import central, distributed
 from motet.report.progress import SilentProgress
 from motet.secure import SECURE, light_secagg, secagg
-from motet.wire import pack
+from motet.wire import serialize
 
 SOLVER = Solver(optimizer="sgd", lr=0.1, batch=8)
 PROTOCOLS = [name for name in SECURE if name != "none"]
@@ -132,7 +132,7 @@ def test_a_run_that_goes_on_ends_in_the_same_bits_though_its_masks_are_new(
     with pytest.raises(KeyboardInterrupt):
         run(plan(), executor(), folder=tmp_path / "cut", watch=Interrupted(2))
     cut, _ = run(plan(), executor(), folder=tmp_path / "cut", resume=True)
-    assert pack(cut.state) == pack(whole.state)
+    assert serialize(cut.state) == serialize(whole.state)
     assert (cut.final, cut.clients_final, cut.traffic) == (whole.final, whole.clients_final, whole.traffic)
     kept = [p.name for p in (tmp_path / "whole" / "checkpoint" / "memories").iterdir()]
     assert len(kept) == 4  # the clients' own layers, and no secret

@@ -23,7 +23,7 @@ from motet.experiment.recipe.recipe_files import load_recipe
 from motet.experiment.recipe.run_config import RunConfig
 from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
 from motet.report.progress import SilentProgress
-from motet.wire import pack
+from motet.wire import serialize
 
 SETTINGS = ["rounds=2", "data.limit=200", "data.test_limit=40", "partition.clients=4", "device=cpu"]
 
@@ -113,7 +113,7 @@ def test_ray_gives_the_same_bits_also_when_an_actor_dies(on_ray: Running, plain:
     before = executor.processed
     ray.kill(executor.actors[0], no_restart=False)
     on_ray.play_rounds()
-    assert pack(on_ray.state) == pack(plain.state)
+    assert serialize(on_ray.state) == serialize(plain.state)
     assert executor.processed - before == plain.executor.processed
     assert not on_ray.mailbox.lost
 
@@ -137,5 +137,5 @@ def test_ray_does_again_what_an_actor_had_begun_when_it_died(
     monkeypatch.setattr(executor, "ready", ready)
     on_ray.play_rounds()
     assert killed
-    assert pack(on_ray.state) == pack(plain.state)
+    assert serialize(on_ray.state) == serialize(plain.state)
     assert not on_ray.mailbox.lost

@@ -12,8 +12,7 @@ from pathlib import Path
 import pytest
 
 from motet.experiment.loop.checkpoint import Checkpoint
-from motet.wire import pack
-from motet.wire import unpack
+from motet.wire import deserialize, serialize
 
 ROUNDS = 6
 RUN = ["run", "toy-classification", f"rounds={ROUNDS}", "data.limit=300", "data.test_limit=40", "checkpoint.seconds=0"]
@@ -45,11 +44,11 @@ def wait_for_rounds(folder: Path, rounds: int, process: subprocess.Popen[str]) -
 
 def left_behind(folder: Path) -> tuple[bytes, list[bytes], list[object]]:
     """The server's state, the clients' memories, the result: all that must not depend on an interruption."""
-    found = unpack(bytearray((folder / "checkpoint" / "state").read_bytes()))
+    found = deserialize(bytearray((folder / "checkpoint" / "state").read_bytes()))
     assert isinstance(found, Checkpoint)
     memories = [(folder / "checkpoint" / "memories" / name).read_bytes() for _, name in sorted(found.memories.items())]
     summary = json.loads((folder / "summary.json").read_text())
-    return pack((found.state, found.traffic)), memories, [summary["final"], summary["dev_best"]]
+    return serialize((found.state, found.traffic)), memories, [summary["final"], summary["dev_best"]]
 
 
 @pytest.fixture(scope="module")
@@ -102,7 +101,7 @@ def test_ctrl_c_ends_with_130_says_how_to_go_on_and_loses_nothing(whole: Path, t
     assert process.returncode == 130
     assert f"motet resume {folder}" in err
     assert "Traceback" not in err
-    found = unpack(bytearray((folder / "checkpoint" / "state").read_bytes()))
+    found = deserialize(bytearray((folder / "checkpoint" / "state").read_bytes()))
     assert isinstance(found, Checkpoint)
     assert 2 <= found.rounds < ROUNDS
     assert finished("resume", str(folder))[0] == 0

@@ -10,12 +10,12 @@ import torch
 from motet.core.errors import WireError
 from motet.core.params import Params
 from motet.core.weighted import Weighted
-from motet.transport.admission import Farewell, Ready, Refusal, Welcome, hashed
+from motet.transport.admission import ClientReady, JoinAccepted, Rejection, RunFinished, hash_token
 from motet.transport.connections import Connections
-from motet.transport.framing import Assembly, Parcel
+from motet.transport.framing import MessageAssembler, OutgoingMessage
 from motet.transport.requests import Reply, Request
-from motet.wire import pack
-from motet.wire import unpack
+from motet.wire import deserialize, serialize
+from motet.wire.format import MAGIC, WIRE_VERSION
 from tests.networks import Ends, door, hello
 
 VALUE = Weighted(Params.of({"w": torch.ones(6), "b": torch.ones(2)}), 2.0)
@@ -28,11 +28,11 @@ KNOWN = [
     hello("a", token="right"),
     hello("b"),
     hello("a" * 200),
-    Ready("print"),
-    Ready("another"),
-    Refusal("go away"),
-    Farewell("over"),
-    Welcome("0123abcd", "s", "d", {"rounds": 3}, {"toy": {"words": "a b"}}),
+    ClientReady("print"),
+    ClientReady("another"),
+    Rejection("go away"),
+    RunFinished("over"),
+    JoinAccepted("0123abcd", "s", "d", {"rounds": 3}, {"toy": {"words": "a b"}}),
     {"deep": [[(1, 2.5, None, True, float("inf"), b"raw")]], 3: torch.zeros(2, 3, dtype=torch.bool)},
 ]
 LEAD = struct.Struct("<4sHHI")
@@ -47,19 +47,19 @@ def decoder(data: bytes) -> None:
     if not data:
         return
     body = data[1:]
-    message = body if data[0] == 0 else LEAD.pack(b"MTET", 1, 0, len(body)) + body + bytes(8 * (data[0] - 1))
+    message = body if data[0] == 0 else LEAD.pack(MAGIC, WIRE_VERSION, 0, len(body)) + body + bytes(8 * (data[0] - 1))
     try:
-        value = unpack(message)
+        value = deserialize(message)
     except WireError:
         return
-    again = pack(value)
-    if pack(unpack(again)) != again:
+    again = serialize(value)
+    if serialize(deserialize(again)) != again:
         raise AssertionError("what was read is written as something else")
 
 
 def assembly(data: bytes) -> None:
     """Pieces of any kind make messages no longer than allowed, or WireErrors. A piece is a byte of length and its bytes."""
-    made = Assembly(limit=4096)
+    made = MessageAssembler(limit=4096)
     for piece in pieces(data):
         try:
             whole = made.add(piece)
@@ -74,17 +74,19 @@ def doorstep(data: bytes) -> None:
 
     A piece is said as it is, or stands for a known message if it is a single byte.
     """
-    links = Connections(door("a", "b", tokens={"a": hashed("right"), "b": hashed("known to b alone")}), absence=1e9)
+    links = Connections(
+        door("a", "b", tokens={"a": hash_token("right"), "b": hash_token("known to b alone")}), absence=1e9
+    )
     sender, honest = Ends(links, "stranger"), Ends(links, "honest")
-    honest.send(Parcel.of(hello("b", token="known to b alone")))
-    honest.send(Parcel.of(Ready("print")))
+    honest.send(OutgoingMessage.of(hello("b", token="known to b alone")))
+    honest.send(OutgoingMessage.of(ClientReady("print")))
     for number, client in ((7, "a"), (8, "b")):
         links.send(Request(number, client, 0, "p.m", None))
     for piece in pieces(data):
         if sender.gone:
             break
-        links.heard(sender, pack(KNOWN[piece[0] % len(KNOWN)]) if len(piece) == 1 else piece)
-    honest.send(Parcel.of(Reply(8, "b", VALUE)))
+        links.heard(sender, serialize(KNOWN[piece[0] % len(KNOWN)]) if len(piece) == 1 else piece)
+    honest.send(OutgoingMessage.of(Reply(8, "b", VALUE)))
     due = {(reply.id, reply.client) for reply in links.inbox}
     if not due <= {(7, "a"), (8, "b")} or len(links.inbox) > len(due) or (8, "b") not in due:
         raise AssertionError(f"the mailbox has {sorted(due)}")
@@ -105,10 +107,10 @@ def seeds(target: str) -> list[bytes]:
     """Where a fuzzer begins: messages as they really are."""
     match target:
         case "decoder":
-            heads = [pack(value) for value in KNOWN]
+            heads = [serialize(value) for value in KNOWN]
             return [b"\0" + head for head in heads] + [b"\5" + head[LEAD.size :] for head in heads if not head[6]]
         case "assembly":
-            chunks = [*Parcel((memoryview(bytes(range(256))),)).chunks(3, 100)]
+            chunks = [*OutgoingMessage((memoryview(bytes(range(256))),)).chunks(3, 100)]
             return [b"".join(bytes([len(c)]) + c for c in order) for order in (chunks, chunks[::-1], chunks * 2)]
         case _:
             return [bytes([1, 5, 1, 8, 1, k]) for k in range(len(KNOWN))] + [bytes([1, k]) for k in range(len(KNOWN))]

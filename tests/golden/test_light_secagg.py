@@ -7,10 +7,10 @@ from itertools import islice
 
 import numpy as np
 
-from motet.secure.light_secagg import encoded, recovered
-from motet.secure.prime_field import Field
+from motet.secure.coded_masking import encode_shares, recover_pieces
+from motet.secure.prime_field import PrimeField
 
-FIELD = Field(97)
+FIELD = PrimeField(97)
 MASKS = [(1, 2, 3, 4), (10, 20, 30, 40), (5, 6, 7, 8), (90, 91, 92, 93)]
 HIDING = [(11, 12), (13, 14), (15, 16), (17, 18)]
 INPUTS = [(1, -1, 2, 0), (3, 3, 3, 3), (0, 1, 0, -2), (2, 2, 2, 2)]
@@ -37,7 +37,7 @@ def test_the_encoding_is_the_lagrange_basis_at_five_six_seven() -> None:
 
 def test_the_sum_over_those_who_are_left_is_recovered_in_one_step() -> None:
     shares = [
-        encoded(FIELD, [read_out(piece) for piece in words(mask[:2], mask[2:], hiding)], 2, 4)
+        encode_shares(FIELD, [read_out(piece) for piece in words(mask[:2], mask[2:], hiding)], 2, 4)
         for mask, hiding in zip(MASKS, HIDING, strict=True)
     ]
     total, answers = np.zeros(4, np.uint32), {}
@@ -50,7 +50,7 @@ def test_the_sum_over_those_who_are_left_is_recovered_in_one_step() -> None:
             FIELD.add(answers[user], shares[other][user])
     assert total.tolist() == [10, 20, 35, 45]
     assert {u: a.tolist() for u, a in answers.items()} == {0: [89, 11], 1: [60, 18], 3: [66, 69]}
-    mask = recovered(FIELD, answers, 4, 2)
+    mask = recover_pieces(FIELD, answers, 4, 2)
     assert mask.tolist() == [4, 16, 28, 40]
     FIELD.subtract(total, mask)
     assert total.tolist() == [6, 4, 7, 5]

@@ -8,7 +8,7 @@ import transformers as hf
 
 from motet.algorithms import fedadam, fedavg, fedprox, fedsplit
 from motet.algorithms.fedavg import FedAvg
-from motet.codecs import CODECS, Chain, Channel
+from motet.codecs import CODECS, Channel, CodecChain
 from motet.core.layers import Layers
 from motet.core.params import Layout
 from motet.experiment.build.traffic_estimate import round_cost
@@ -16,7 +16,7 @@ from motet.learning.modules.model import Model
 from motet.models.parameter_roles import anatomy_of
 
 LAYER, POOLER, HEAD, EMBEDDINGS = 7_087_872, 590_592, 1_538, 23_837_184
-HALF = Channel(*[Chain((CODECS["float16"](),))] * 2)
+HALF = Channel(*[CodecChain((CODECS["float16"](),))] * 2)
 
 
 @pytest.fixture(scope="module")

@@ -20,19 +20,19 @@ from motet.core.params import Params
 from motet.core.weighted import Weighted
 from motet.report.status_server import serve_page
 from motet.transport import grpc as over_grpc
-from motet.transport.admission import Ready, Refusal, Welcome, hashed
+from motet.transport.admission import ClientReady, JoinAccepted, Rejection, hash_token
 from motet.transport.connections import Connections
-from motet.transport.framing import SMALL, Parcel
-from motet.transport.grpc import METHOD, SERVICE, GrpcLine, serve_grpc
+from motet.transport.framing import UNADMITTED_LIMIT, OutgoingMessage
+from motet.transport.grpc import METHOD, SERVICE, GrpcServerLink, serve_grpc
 from motet.transport.requests import Reply, Request
-from motet.wire import unpack
+from motet.wire import deserialize
 
 VALUE = Weighted(Params.of({"w": torch.arange(400_000.0)}), 2.0)
 
 
 @pytest.fixture
 def links() -> Iterator[Connections]:
-    tokens = {"a": hashed("token of a"), "b": hashed("token of b")}
+    tokens = {"a": hash_token("token of a"), "b": hash_token("token of b")}
     made = Connections(door("a", "b", tokens=tokens), absence=600.0)
     yield made
     made.stop()
@@ -43,17 +43,17 @@ def address(links: Connections) -> str:
     return serve_grpc(links, "127.0.0.1:0")
 
 
-def heard(line: GrpcLine) -> Any:
+def heard(line: GrpcServerLink) -> Any:
     data = line.receive(30.0)
     assert data is not None, "the server said nothing"
-    return unpack(data)
+    return deserialize(data)
 
 
-def member(address: str, name: str) -> GrpcLine:
-    line = GrpcLine(address)
-    line.send(Parcel.of(hello(name, token=f"token of {name}")))
-    assert isinstance(heard(line), Welcome)
-    line.send(Parcel.of(Ready("print")))
+def member(address: str, name: str) -> GrpcServerLink:
+    line = GrpcServerLink(address)
+    line.send(OutgoingMessage.of(hello(name, token=f"token of {name}")))
+    assert isinstance(heard(line), JoinAccepted)
+    line.send(OutgoingMessage.of(ClientReady("print")))
     return line
 
 
@@ -74,7 +74,7 @@ def served(links: Connections, address: str, name: str, number: int = 8) -> None
     links.send(Request(number, name, 0, "p.m", VALUE))
     asked = heard(line)
     assert isinstance(asked, Request) and torch.equal(asked.payload.value.flat, VALUE.value.flat)
-    line.send(Parcel.of(Reply(number, name, VALUE)))
+    line.send(OutgoingMessage.of(Reply(number, name, VALUE)))
     reply = links.receive(30.0)
     assert reply is not None and (reply.id, reply.client) == (number, name)
     line.close()
@@ -82,10 +82,10 @@ def served(links: Connections, address: str, name: str, number: int = 8) -> None
 
 def test_another_version_is_told_so_and_sent_away(links: Connections, address: str) -> None:
     for wrong in (replace(hello("a", token="token of a"), protocol=99), Reply(1, "a"), None):
-        line = GrpcLine(address)
-        line.send(Parcel.of(wrong))
+        line = GrpcServerLink(address)
+        line.send(OutgoingMessage.of(wrong))
         answer = heard(line)
-        assert isinstance(answer, Refusal)
+        assert isinstance(answer, Rejection)
         assert wrong is None or "protocol" in answer.why or "not expected here" in answer.why
         line.close()
     assert links.names == {}
@@ -97,12 +97,12 @@ def test_an_answer_that_is_said_again_counts_once(links: Connections, address: s
     links.send(Request(7, "a", 0, "p.m", None))
     assert isinstance(heard(line), Request)
     for number in (7, 7, 7, 6):
-        line.send(Parcel.of(Reply(number, "a", VALUE)))
+        line.send(OutgoingMessage.of(Reply(number, "a", VALUE)))
     until(lambda: links.stale["a"] == 3)
     assert [reply.id for reply in links.inbox] == [7]
     stolen = Reply(8, "b", VALUE)
     links.send(Request(8, "b", 0, "p.m", None))
-    line.send(Parcel.of(stolen))
+    line.send(OutgoingMessage.of(stolen))
     until(lambda: links.refused["a"] == 1)
     assert len(links.inbox) == 1
     line.close()
@@ -115,7 +115,7 @@ def test_those_who_say_nothing_are_sent_away_and_others_are_served(
     monkeypatch.setattr(over_grpc, "SILENCE", 2.0)
     monkeypatch.setattr(over_grpc, "MOST_LINKS", 8)
     address = serve_grpc(links, "127.0.0.1:0")
-    flood = [GrpcLine(address) for _ in range(8)]
+    flood = [GrpcServerLink(address) for _ in range(8)]
     for line in flood:
         with pytest.raises(ConnectionError):
             while True:
@@ -130,7 +130,7 @@ def test_a_message_that_trickles_in_keeps_nobody_waiting(links: Connections, add
     slow = member(address, "a")
     links.send(Request(7, "a", 0, "p.m", None))
     assert isinstance(heard(slow), Request)
-    first, *_ = Parcel.of(Reply(7, "a", VALUE)).chunks(slow.sent, 1000)
+    first, *_ = OutgoingMessage.of(Reply(7, "a", VALUE)).chunks(slow.sent, 1000)
     slow.outbox.put(first)
     until(lambda: links.room.used > 0)
     served(links, address, "b")
@@ -143,12 +143,12 @@ def test_a_message_that_trickles_in_keeps_nobody_waiting(links: Connections, add
 
 
 def test_a_stranger_cannot_announce_much(links: Connections, address: str) -> None:
-    line = GrpcLine(address)
-    first, *_ = Parcel((memoryview(bytes(SMALL + 1)),)).chunks(0, 1000)
+    line = GrpcServerLink(address)
+    first, *_ = OutgoingMessage((memoryview(bytes(UNADMITTED_LIMIT + 1)),)).chunks(0, 1000)
     line.outbox.put(first)
     answer = heard(line)
-    assert isinstance(answer, Refusal)
-    assert f"at most {SMALL} are taken" in answer.why
+    assert isinstance(answer, Rejection)
+    assert f"at most {UNADMITTED_LIMIT} are taken" in answer.why
     line.close()
     assert links.room.used == 0
 
@@ -163,9 +163,9 @@ def test_a_disk_that_is_full_is_said_to_the_client(
     links.send(Request(7, "a", 0, "p.m", None))
     assert isinstance(heard(line), Request)
     monkeypatch.setattr(links.room, "store", full)
-    line.send(Parcel.of(Reply(7, "a", VALUE)))
+    line.send(OutgoingMessage.of(Reply(7, "a", VALUE)))
     answer = heard(line)
-    assert isinstance(answer, Refusal)
+    assert isinstance(answer, Rejection)
     assert "the server cannot keep your message (No space left on device)" in answer.why
     monkeypatch.undo()
     served(links, address, "b")

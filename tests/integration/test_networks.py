@@ -22,22 +22,21 @@ from motet.learning.solver import Solver
 from motet.privacy import distributed
 from motet.secure import SECURE
 from motet.transport import grpc as over_grpc
-from motet.transport.admission import Ready, hashed
-from motet.transport.client_connection import ClientConnection, Line
+from motet.transport.admission import ClientReady, hash_token
+from motet.transport.client_connection import ClientConnection, ServerLink
 from motet.transport.connections import Connections
-from motet.transport.framing import LEAD, Parcel
-from motet.transport.grpc import GrpcLine, Security, serve_grpc
-from motet.transport.local_broker import OwnBroker
-from motet.transport.mqtt import Broker, MqttLine, serve_mqtt
+from motet.transport.framing import CHUNK_HEADER_BYTES, OutgoingMessage
+from motet.transport.grpc import GrpcServerLink, TlsFiles, serve_grpc
+from motet.transport.local_broker import LocalBroker
+from motet.transport.mqtt import BrokerConfig, MqttServerLink, serve_mqtt
 from motet.transport.receive_buffers import ReceiveBuffers
 from motet.transport.requests import Reply, Request
 from motet.transport.wait_policy import WaitPolicy
-from motet.wire import pack
-from motet.wire import unpack
+from motet.wire import deserialize, serialize
 
 SOLVER = Solver(optimizer="adamw", lr=0.01, batch=8)
 RunRounds = Callable[..., Running]
-Open = Callable[[Connections], Callable[[], Line]]
+Open = Callable[[Connections], Callable[[], ServerLink]]
 
 
 @pytest.fixture(params=["memory", "grpc", "mqtt over mosquitto", "mqtt over our own broker"])
@@ -45,14 +44,14 @@ def network(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
     """Make links listen; what it gives is how a client dials."""
     opened: list[Connections] = []
 
-    def grpc(links: Connections) -> Callable[[], Line]:
+    def grpc(links: Connections) -> Callable[[], ServerLink]:
         address = serve_grpc(links, "127.0.0.1:0")
-        return lambda: GrpcLine(address)
+        return lambda: GrpcServerLink(address)
 
-    def mqtt(broker: Broker) -> Open:
-        def listen(links: Connections) -> Callable[[], Line]:
+    def mqtt(broker: BrokerConfig) -> Open:
+        def listen(links: Connections) -> Callable[[], ServerLink]:
             serve_mqtt(links, broker)
-            return lambda: MqttLine(broker)
+            return lambda: MqttServerLink(broker)
 
         return listen
 
@@ -68,12 +67,12 @@ def network(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
             if MOSQUITTO is None:
                 pytest.skip("mosquitto is not installed (apt install mosquitto)")
             with mosquitto(tmp_path) as address:
-                yield kept(mqtt(Broker(address, chunk=20_000)))
+                yield kept(mqtt(BrokerConfig(address, chunk=20_000)))
                 for links in opened:
                     links.stop()
         case _:
-            broker = OwnBroker("127.0.0.1:0")
-            yield kept(mqtt(Broker(broker.address, chunk=20_000)))
+            broker = LocalBroker("127.0.0.1:0")
+            yield kept(mqtt(BrokerConfig(broker.address, chunk=20_000)))
             for links in opened:
                 links.stop()
             broker.stop()
@@ -91,7 +90,7 @@ def test_rounds_over_a_network_end_in_the_same_bits(network: Open, federation: F
         crew.add(dial, tuple(share), side(federation, algorithm))
     links.wait_for(len(names), lambda here: None)
     over, here = played(links, federation, algorithm), rounds(federation, algorithm)
-    assert pack(over.state) == pack(here.state)
+    assert serialize(over.state) == serialize(here.state)
     assert over.mailbox.traffic == here.mailbox.traffic
     assert over.look_at_clients() == here.look_at_clients()
     links.close("all is done", over=True)
@@ -113,7 +112,7 @@ def test_secure_sums_over_a_network_open_to_the_same_bits(
         crew.add(dial, (name,), side(federation, algorithm, **veils))
     links.wait_for(len(federation.clients), lambda here: None)
     over = played(links, federation, algorithm, 1, **veils)
-    assert pack(over.state) == pack(rounds(federation, algorithm, 1, **veils).state)
+    assert serialize(over.state) == serialize(rounds(federation, algorithm, 1, **veils).state)
     links.close("all is done", over=True)
     crew.join()
     assert crew.ends == ["all is done"] * len(federation.clients)
@@ -147,7 +146,7 @@ class Brittle:
     def __init__(self, links: Connections, *lives: int) -> None:
         self.links, self.lives, self.made = links, [*lives], 0
 
-    def __call__(self) -> Line:
+    def __call__(self) -> ServerLink:
         self.made += 1
         ends = Ends(self.links)
         life = self.lives.pop(0) if self.lives else 10**9
@@ -277,7 +276,7 @@ def papers(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def ended(dial: Callable[[], Line], links: Connections, **greeting: Any) -> str | Exception:
+def ended(dial: Callable[[], ServerLink], links: Connections, **greeting: Any) -> str | Exception:
     """How a client's attempt to join ends: let in (and sent home at once), or refused."""
     found: list[str | Exception] = []
 
@@ -302,14 +301,14 @@ def ended(dial: Callable[[], Line], links: Connections, **greeting: Any) -> str 
 def test_grpc_over_tls_lets_in_only_whom_the_authority_signed(papers: Path) -> None:
     links = Connections(door("client-0", "client-1"))
     address = serve_grpc(
-        links, "127.0.0.1:0", Security(papers / "localhost.key", papers / "localhost.pem", papers / "ca.pem")
+        links, "127.0.0.1:0", TlsFiles(papers / "localhost.key", papers / "localhost.pem", papers / "ca.pem")
     )
-    mine = Security(papers / "client-0.key", papers / "client-0.pem", papers / "ca.pem")
-    assert ended(lambda: GrpcLine(address, mine), links) == "let in"
-    stolen = ended(lambda: GrpcLine(address, mine), links, names=("client-1",))
+    mine = TlsFiles(papers / "client-0.key", papers / "client-0.pem", papers / "ca.pem")
+    assert ended(lambda: GrpcServerLink(address, mine), links) == "let in"
+    stolen = ended(lambda: GrpcServerLink(address, mine), links, names=("client-1",))
     assert "your certificate is for 'client-0', not for 'client-1'" in str(stolen)
-    for nobody in (Security(authority=papers / "ca.pem"), None):
-        assert isinstance(ended(lambda nobody=nobody: GrpcLine(address, nobody), links), RunError)  # type: ignore[misc]
+    for nobody in (TlsFiles(authority=papers / "ca.pem"), None):
+        assert isinstance(ended(lambda nobody=nobody: GrpcServerLink(address, nobody), links), RunError)  # type: ignore[misc]
     links.stop()
 
 
@@ -323,18 +322,18 @@ def test_mqtt_over_tls_with_a_password(papers: Path, tmp_path: Path) -> None:
                 f"keyfile {papers / 'localhost.key'}")  # fmt: skip
     with mosquitto(tmp_path, *settings) as address:
         links = Connections(door("client-0"))
-        known = Broker(address, user="motet", password="secret", authority=papers / "ca.pem")
+        known = BrokerConfig(address, user="motet", password="secret", authority=papers / "ca.pem")
         serve_mqtt(links, known)
-        assert ended(lambda: MqttLine(known), links) == "let in"
-        wrong = Broker(address, user="motet", password="guess", authority=papers / "ca.pem")
-        assert isinstance(ended(lambda: MqttLine(wrong), links), RunError)
+        assert ended(lambda: MqttServerLink(known), links) == "let in"
+        wrong = BrokerConfig(address, user="motet", password="guess", authority=papers / "ca.pem")
+        assert isinstance(ended(lambda: MqttServerLink(wrong), links), RunError)
         with pytest.raises(RunError, match="did not let us in"):
             serve_mqtt(Connections(door("client-0")), wrong)
         links.stop()
 
 
 def test_who_has_no_token_is_not_let_in() -> None:
-    links = Connections(door("client-0", tokens={"client-0": hashed("right")}))
+    links = Connections(door("client-0", tokens={"client-0": hash_token("right")}))
     assert ended(lambda: Ends(links), links, token="right") == "let in"
     for names, token in ((("client-0",), "wrong"), (("client-0",), ""), (("client-9",), "right")):
         refused = ended(lambda: Ends(links, "stranger"), links, names=names, token=token)
@@ -355,7 +354,7 @@ def test_a_long_silence_is_no_reason_to_give_up(federation: Federation) -> None:
     links = Connections(door(*federation.clients))
     made: list[Ends | None] = []
 
-    def dial() -> Line:
+    def dial() -> ServerLink:
         made.append(None if len(made) == 1 else Ends(links))
         if made[-1] is None:
             raise ConnectionError("nobody there")
@@ -382,37 +381,39 @@ def test_a_broker_that_can_hold_little_is_not_told_more(
     algorithm = fedavg(SOLVER)
     names = tuple(federation.clients)
     with mosquitto(tmp_path, "allow_anonymous true", "max_queued_messages 40", "max_inflight_messages 5") as address:
-        broker = Broker(address, chunk=200)
+        broker = BrokerConfig(address, chunk=200)
         links, crew = Connections(door(*names)), Crew()
         serve_mqtt(links, broker)
         for name in names:
-            crew.add(lambda: MqttLine(broker), (name,), side(federation, algorithm))
+            crew.add(lambda: MqttServerLink(broker), (name,), side(federation, algorithm))
         links.wait_for(len(names), lambda here: None)
         over = played(links, federation, algorithm, 1)
         links.close(over=True)
         crew.join()
-    assert pack(over.state) == pack(rounds(federation, algorithm, 1).state)
+    assert serialize(over.state) == serialize(rounds(federation, algorithm, 1).state)
     assert not links.refused
 
 
 def test_a_message_far_above_the_networks_limit_passes(monkeypatch: pytest.MonkeyPatch) -> None:
     """As one above 2 GB does, which no network takes in one piece; what does not fit into memory lies in a file meanwhile."""
-    small = [(name, 4096 + LEAD if "message_length" in name else value) for name, value in over_grpc._OPTIONS]
+    small = [
+        (name, 4096 + CHUNK_HEADER_BYTES if "message_length" in name else value) for name, value in over_grpc._OPTIONS
+    ]
     monkeypatch.setattr(over_grpc, "CHUNK", 4096)
     monkeypatch.setattr(over_grpc, "_OPTIONS", small)
     value = Weighted(Params.of({"w": torch.arange(500_000.0)}), 2.0)
     links = Connections(door("client-0"), room=ReceiveBuffers(budget=100_000))
-    line = GrpcLine(serve_grpc(links, "127.0.0.1:0"))
-    line.send(Parcel.of(hello("client-0")))
+    line = GrpcServerLink(serve_grpc(links, "127.0.0.1:0"))
+    line.send(OutgoingMessage.of(hello("client-0")))
     line.receive(30.0)
-    line.send(Parcel.of(Ready("print")))
+    line.send(OutgoingMessage.of(ClientReady("print")))
     links.send(Request(1, "client-0", 0, "p.m", value))
-    asked = unpack(line.receive(30.0) or b"")
-    line.send(Parcel.of(Reply(1, "client-0", asked.payload)))
+    asked = deserialize(line.receive(30.0) or b"")
+    line.send(OutgoingMessage.of(Reply(1, "client-0", asked.payload)))
     reply = links.receive(30.0)
     assert reply is not None
-    assert pack(reply.value) == pack(value)
-    assert Parcel.of(reply).size > 400 * 4096
+    assert serialize(reply.value) == serialize(value)
+    assert OutgoingMessage.of(reply).size > 400 * 4096
     assert links.room.used < 100_000
     line.close()
     links.stop()

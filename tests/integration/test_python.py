@@ -25,14 +25,14 @@ def test_ten_lines_of_python_train_and_export(tmp_path: Path) -> None:
 
 
 def test_personal_models_are_trained_coded_and_exported_from_python(tmp_path: Path) -> None:
-    from motet.codecs import Chain, Channel, int8, top_k
+    from motet.codecs import Channel, CodecChain, int8, top_k
 
     corpus = motet.load("toy-classification", limit=160, test_limit=60)
     clients = motet.federation(
         corpus, model="tiny", max_tokens=24, partition="label", clients=3, alpha=0.5, freeze=["embeddings"]
     )
     algorithm = motet.fedsplit(motet.Solver(lr=0.003, batch=8), c=1)
-    channel = Channel(up=Chain((top_k(0.2), int8())))
+    channel = Channel(up=CodecChain((top_k(0.2), int8())))
     result = motet.run(clients, algorithm, rounds=2, workers=0, channel=channel)
     assert result.traffic.payload_up < 0.3 * result.traffic.payload_down
     assert result.local_test["accuracy"] == pytest.approx(result.clients_final["mean"])

@@ -15,16 +15,16 @@ from tests.networks import Ends, door, hello
 from motet.core.errors import WireError
 from motet.core.params import Params
 from motet.core.weighted import Weighted
-from motet.transport.admission import Farewell, Ready, Refusal, Welcome, hashed
-from motet.transport.connections import RUBBISH, Connections
-from motet.transport.framing import SMALL, Assembly, Parcel
+from motet.transport.admission import ClientReady, JoinAccepted, Rejection, RunFinished, hash_token
+from motet.transport.connections import MAX_INVALID_MESSAGES, Connections
+from motet.transport.framing import UNADMITTED_LIMIT, MessageAssembler, OutgoingMessage
 from motet.transport.requests import Reply, Request
-from motet.wire import pack
-from motet.wire import unpack
+from motet.wire import deserialize, serialize
+from motet.wire.format import MAGIC, WIRE_VERSION
 
 TOKENS = {"a": "", "b": "known to b alone"}
 VALUE = Weighted(Params.of({"w": torch.ones(40)}), 2.0)
-GOOD = pack(Reply(7, "a", VALUE))
+GOOD = serialize(Reply(7, "a", VALUE))
 MESSAGES = [
     Reply(7, "a", VALUE),
     Reply(7, "b", VALUE),  # somebody else's answer
@@ -37,11 +37,11 @@ MESSAGES = [
     hello("a", "b", "c", "d"),
     hello("a" * 200),
     hello("../../etc/passwd"),
-    Ready("print"),
-    Ready("another"),
-    Refusal("go away"),
-    Farewell("over"),
-    Welcome("0123abcd", "s", "d", {}, {}),
+    ClientReady("print"),
+    ClientReady("another"),
+    Rejection("go away"),
+    RunFinished("over"),
+    JoinAccepted("0123abcd", "s", "d", {}, {}),
     VALUE,
     None,
     {"deep": [[[1]]]},
@@ -51,7 +51,7 @@ MESSAGES = [
 @st.composite
 def rubbish(draw: st.DrawFn) -> bytes:
     """Random bytes; a message; a message with bytes changed, cut off, or joined to another."""
-    data = bytearray(pack(draw(st.sampled_from(MESSAGES))))
+    data = bytearray(serialize(draw(st.sampled_from(MESSAGES))))
     match draw(st.sampled_from(["random", "whole", "changed", "cut", "joined"])):
         case "random":
             return draw(st.binary(max_size=300))
@@ -61,21 +61,21 @@ def rubbish(draw: st.DrawFn) -> bytes:
         case "cut":
             return bytes(data[: draw(st.integers(0, len(data) - 1))])
         case "joined":
-            return bytes(data) + pack(draw(st.sampled_from(MESSAGES)))
+            return bytes(data) + serialize(draw(st.sampled_from(MESSAGES)))
     return bytes(data)
 
 
 def member(links: Connections, *clients: str) -> Ends:
     ends = Ends(links, "peer of " + "".join(clients))
-    ends.send(Parcel.of(hello(*clients, token=TOKENS[clients[0]])))
-    ends.send(Parcel.of(Ready("print")))
+    ends.send(OutgoingMessage.of(hello(*clients, token=TOKENS[clients[0]])))
+    ends.send(OutgoingMessage.of(ClientReady("print")))
     return ends
 
 
-@given(st.lists(rubbish(), max_size=2 * RUBBISH), st.booleans())
+@given(st.lists(rubbish(), max_size=2 * MAX_INVALID_MESSAGES), st.booleans())
 @settings(max_examples=300, deadline=None)
 def test_a_server_takes_in_nothing_but_an_answer_that_is_due(letters: list[bytes], known: bool) -> None:
-    tokens = {client: hashed(token) for client, token in TOKENS.items()}
+    tokens = {client: hash_token(token) for client, token in TOKENS.items()}
     links = Connections(door("a", "b", tokens=tokens), absence=1e9)
     honest = member(links, "b")
     sender = member(links, "a") if known else Ends(links, "stranger")
@@ -88,12 +88,12 @@ def test_a_server_takes_in_nothing_but_an_answer_that_is_due(letters: list[bytes
         assert (reply.id, reply.client) == (7, "a")
     assert len(links.inbox) <= 1
     assert set(links.refused) <= {"a", "stranger"}
-    honest.send(Parcel.of(Reply(8, "b", VALUE)))  # the others are still heard
+    honest.send(OutgoingMessage.of(Reply(8, "b", VALUE)))  # the others are still heard
     assert links.inbox[-1].client == "b"
     assert links.refused["b"] == 0
 
 
-@given(st.lists(rubbish(), max_size=RUBBISH))
+@given(st.lists(rubbish(), max_size=MAX_INVALID_MESSAGES))
 @settings(max_examples=100, deadline=None)
 def test_whoever_was_not_let_in_is_sent_away_at_the_first_wrong_word(letters: list[bytes]) -> None:
     links = Connections(door("a"))
@@ -110,8 +110,8 @@ def test_whoever_was_not_let_in_is_sent_away_at_the_first_wrong_word(letters: li
 @settings(max_examples=300, deadline=None)
 def test_chunks_make_the_message_or_none(parts: list[bytes | int], size: int) -> None:
     """True chunks in order, with others' bytes and repetitions between them."""
-    true = [*Parcel((memoryview(GOOD),)).chunks(3, size)]
-    assembly = Assembly()
+    true = [*OutgoingMessage((memoryview(GOOD),)).chunks(3, size)]
+    assembly = MessageAssembler()
     made: list[bytes] = []
 
     def feed(chunk: bytes) -> None:
@@ -128,25 +128,25 @@ def test_chunks_make_the_message_or_none(parts: list[bytes | int], size: int) ->
     for chunk in true:
         feed(chunk)
     assert GOOD in made or made == []
-    fresh = Assembly()
+    fresh = MessageAssembler()
     found = [whole for chunk in true for _ in range(2) if (whole := fresh.add(chunk)) is not None]
     assert [bytes(whole) for whole in found] == [GOOD]  # each chunk came twice
 
 
 def test_an_announcement_takes_no_memory() -> None:
-    for total in (SMALL + 1, 2**40, 2**63):
-        assembly = Assembly()
+    for total in (UNADMITTED_LIMIT + 1, 2**40, 2**63):
+        assembly = MessageAssembler()
         try:
             assembly.add(struct.pack("<IIQ", 0, 0, total) + b"x")
             raise AssertionError("it was believed")
         except WireError as error:
             assert "at most" in str(error)
-    assert Assembly(2**36).add(struct.pack("<IIQ", 0, 0, 2**34) + b"x") is None  # allowed, and not yet there
+    assert MessageAssembler(2**36).add(struct.pack("<IIQ", 0, 0, 2**34) + b"x") is None  # allowed, and not yet there
 
 
 def refused(value: Any) -> bool:
     try:
-        unpack(value)
+        deserialize(value)
     except WireError:
         return True
     return False
@@ -156,24 +156,24 @@ def refused(value: Any) -> bool:
 @settings(max_examples=100, deadline=None)
 def test_a_tensor_that_is_announced_and_not_sent_is_refused(size: int, dtype: str) -> None:
     head = b'{"!":"tensor","dtype":"%s","shape":[%d,1]}' % (dtype.encode(), size)
-    message = struct.pack("<4sHHI", b"MTET", 1, 0, len(head)) + head
+    message = struct.pack("<4sHHI", MAGIC, WIRE_VERSION, 0, len(head)) + head
     assert refused(message) == (size > 0)
 
 
 def compressed(head: bytes) -> bytes:
     small = zlib.compress(head, 9)
-    return struct.pack("<4sHHI", b"MTET", 1, 1, len(small)) + small
+    return struct.pack("<4sHHI", MAGIC, WIRE_VERSION, 1, len(small)) + small
 
 
 def test_a_strangers_small_message_does_not_unfold_to_a_large_one() -> None:
     """A kilobyte can be a megabyte of JSON, which takes far longer to read than to send."""
     bomb = compressed(b"[" + b"0," * 2_000_000 + b"0]")
-    assert len(bomb) < SMALL
+    assert len(bomb) < UNADMITTED_LIMIT
     links = Connections(door("a"))
     stranger = Ends(links, "stranger")
     links.heard(stranger, bomb)
     assert stranger.gone
-    assert "is larger than" in unpack(stranger.inbox.get(timeout=5)).why  # type: ignore[arg-type]
+    assert "is larger than" in deserialize(stranger.inbox.get(timeout=5)).why  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("shape", ["9" * 4000, ",".join(["9" * 4000] * 2000), ",".join("1" * 65), "true", "1.0", "-1"])
@@ -181,4 +181,4 @@ def test_a_shape_is_a_few_numbers_of_a_size_that_can_be(shape: str) -> None:
     """The product of thousands of huge numbers would take hours."""
     head = b'{"!":"tensor","dtype":"float32","shape":[%s]}' % shape.encode()
     with pytest.raises(WireError, match=r"of shape \["):
-        unpack(compressed(head))
+        deserialize(compressed(head))

@@ -53,7 +53,7 @@ def played(
 def expected(clients: Iterable[ClientId], lost: Mapping[ClientId, str], secure: SecureSum) -> set[ClientId] | None:
     """Who must be in the sum, where all are neighbours; None if too few were left after any stage."""
     left = [c for c in clients if lost.get(c) != "advertise"]
-    needed, members = max(3, secure.masking.needed(max(1, len(left)))), set[ClientId]()
+    needed, members = max(3, secure.masking.threshold_count(max(1, len(left)))), set[ClientId]()
     for stage in STAGES:
         left = [c for c in left if lost.get(c) != stage]
         if len(left) < needed:

@@ -14,9 +14,8 @@ from motet.core.errors import WireError
 from motet.core.params import Params
 from motet.core.weighted import Weighted
 from motet.transport.requests import Reply, Request
-from motet.wire import pack
-from motet.wire import frame, measure, unpack
-from motet.wire.format import raw
+from motet.wire import deserialize, encode_header, measure_size, serialize
+from motet.wire.format import buffer_bytes
 
 DTYPES = [
     torch.float32,
@@ -69,27 +68,29 @@ def same(a: Any, b: Any) -> bool:
 @given(values)
 @settings(max_examples=200, deadline=None)
 def test_a_value_survives_the_wire(value: Any) -> None:
-    data = pack(value)
-    assert same(unpack(data), value)
-    assert measure(value).wire == len(data)
+    data = serialize(value)
+    assert same(deserialize(data), value)
+    assert measure_size(value).wire == len(data)
 
 
 def test_neither_bytes_nor_tensors_are_copied_before_they_are_sent() -> None:
     box, numbers = bytes(range(256)), torch.arange(5)
-    head, bulks = frame([box, numbers])
+    head, bulks = encode_header([box, numbers])
     assert bulks[0] is box
     assert bulks[1] is numbers
-    assert b"".join([head, *map(raw, bulks)]) == pack([box, numbers])
+    assert b"".join([head, *map(buffer_bytes, bulks)]) == serialize([box, numbers])
 
 
 @given(st.binary(max_size=200))
 @settings(max_examples=300, deadline=None)
 def test_random_bytes_are_refused(data: bytes) -> None:
     with pytest.raises(WireError):
-        unpack(data)
+        deserialize(data)
 
 
-MESSAGE = pack(Request(1, "a", 2, "fedavg.train", Weighted(Params.of({"w": torch.ones(3), "b": torch.ones(2)}), 2.0)))
+MESSAGE = serialize(
+    Request(1, "a", 2, "fedavg.train", Weighted(Params.of({"w": torch.ones(3), "b": torch.ones(2)}), 2.0))
+)
 
 
 @given(st.integers(0, len(MESSAGE) - 1), st.integers(1, 255))
@@ -98,7 +99,7 @@ def test_a_damaged_message_is_refused_or_still_a_message(place: int, change: int
     damaged = bytearray(MESSAGE)
     damaged[place] ^= change
     try:
-        value = unpack(damaged)
+        value = deserialize(damaged)
     except WireError:
         return
     assert isinstance(value, Request | Reply) or value is not None
@@ -108,30 +109,30 @@ def test_a_damaged_message_is_refused_or_still_a_message(place: int, change: int
 @settings(max_examples=100, deadline=None)
 def test_a_message_that_is_cut_off_is_refused(length: int) -> None:
     with pytest.raises(WireError):
-        unpack(MESSAGE[:length])
+        deserialize(MESSAGE[:length])
 
 
 def test_bytes_after_the_end_are_refused() -> None:
     with pytest.raises(WireError, match="3 bytes stand after"):
-        unpack(MESSAGE + b"abc")
+        deserialize(MESSAGE + b"abc")
 
 
 def test_another_version_is_refused_with_a_word() -> None:
     with pytest.raises(WireError, match="use the same Motet on both sides"):
-        unpack(MESSAGE[:4] + b"\x09\x00" + MESSAGE[6:])
+        deserialize(MESSAGE[:4] + b"\x09\x00" + MESSAGE[6:])
 
 
 def test_what_is_no_message_cannot_be_sent() -> None:
     with pytest.raises(WireError, match="mark it with @message"):
-        pack({"f": test_bytes_after_the_end_are_refused})
+        serialize({"f": test_bytes_after_the_end_are_refused})
 
 
 def test_a_field_of_the_wrong_type_is_refused() -> None:
-    head = pack(Reply(1, "a"))
-    wrong = pack(Reply(1, "a").__class__("one", "a"))  # type: ignore[arg-type]
-    assert unpack(head).id == 1
+    head = serialize(Reply(1, "a"))
+    wrong = serialize(Reply(1, "a").__class__("one", "a"))  # type: ignore[arg-type]
+    assert deserialize(head).id == 1
     with pytest.raises(WireError, match=r"Reply.id came as str"):
-        unpack(wrong)
+        deserialize(wrong)
 
 
 def test_a_vector_that_does_not_fit_its_layout_is_refused() -> None:
@@ -140,4 +141,4 @@ def test_a_vector_that_does_not_fit_its_layout_is_refused() -> None:
     object.__setattr__(bad, "layout", good.layout)
     object.__setattr__(bad, "flat", torch.ones(5))
     with pytest.raises(WireError, match="cannot hold 3 numbers"):
-        unpack(pack(bad))
+        deserialize(serialize(bad))

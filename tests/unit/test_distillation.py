@@ -20,7 +20,7 @@ from motet.algorithms.public_data import public_of
 from motet.algorithms.secure_distillation import Learnt, SummedDistillation
 from motet.benchmark.table_metrics import Reading
 from motet.codecs import float16, int8
-from motet.codecs.chain import Chain, Channel
+from motet.codecs.chain import Channel, CodecChain
 from motet.core.errors import ConfigError, PrivacyError, RunError
 from motet.core.params import Params
 from motet.core.program import Algorithm, Round
@@ -44,10 +44,10 @@ from motet.partitions.partition import Shares
 from motet.report.progress import SilentProgress
 from motet.report.weight_plots import draw_weights
 from motet.secure import SECURE
-from motet.transport.mailbox import Mailbox, Patience
+from motet.transport.mailbox import Mailbox
 from motet.transport.requests import Request
-from motet.wire import pack
-from motet.wire import unpack
+from motet.transport.wait_policy import WaitPolicy
+from motet.wire import deserialize, serialize
 
 SOLVER = Solver(lr=0.01, batch=16, epochs=2)
 WIDE = {"hidden_size": 32, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 32, **CALM}
@@ -271,7 +271,7 @@ def test_what_a_sum_cannot_do_is_said(maker: Any, options: dict[str, Any], said:
 
 def test_the_best_classes_of_each_text_are_kept_and_the_others_share_their_mean() -> None:
     logits = torch.randn(7, 10, generator=torch.Generator().manual_seed(0))
-    short = unpack(pack(shortened(Params.of({"logits": logits}), 3)))
+    short = deserialize(serialize(shortened(Params.of({"logits": logits}), 3)))
     assert isinstance(short, TopClasses)
     back = whole(short)["logits"]
     assert torch.equal(back.topk(3).indices, logits.topk(3).indices)
@@ -288,7 +288,7 @@ def test_shorter_opinions_cost_fewer_bytes(federation: Federation) -> None:
     rows, clients = 16, 4
     short = played(begun(federation, adafd(SOLVER, top_classes=1))).mailbox.traffic
     assert short.payload_up == clients * (rows * (2 * 4 + 1) + 8)
-    half = Channel(up=Chain((float16(),)), down=Chain((float16(),)))
+    half = Channel(up=CodecChain((float16(),)), down=CodecChain((float16(),)))
     halved = played(begun(federation, adafd(SOLVER), channel=half)).mailbox.traffic
     assert halved.payload_up == clients * (rows * 4 * 2 + 8)
     assert halved.payload_down == clients * rows * 4 * 2
@@ -305,7 +305,7 @@ def test_shorter_opinions_cost_fewer_bytes(federation: Federation) -> None:
 )  # fmt: skip
 @pytest.mark.parametrize("codecs", [(), (float16(),), (int8(),)], ids=["plain", "float16", "int8"])
 def test_what_a_round_will_cost_is_what_it_costs(maker: Any, options: Any, codecs: Any, federation: Federation) -> None:
-    channel = Channel(up=Chain(codecs), down=Chain(codecs))
+    channel = Channel(up=CodecChain(codecs), down=CodecChain(codecs))
     running = begun(federation, maker(SOLVER, **options), channel=channel)
     said = moved_in_a_round(running.plan)
     traffic = played(running).mailbox.traffic
@@ -484,7 +484,7 @@ class Forgetful:
 def test_a_client_that_drops_out_between_the_exchanges_keeps_what_it_learnt_itself(federation: Federation) -> None:
     gone = federation.clients[3]
     running = begun(federation, adafd(SOLVER))
-    mailbox = Mailbox(Forgetful(running.transport, "adafd.study", gone), Patience(quorum=0.5, timeout=1.0))
+    mailbox = Mailbox(Forgetful(running.transport, "adafd.study", gone), WaitPolicy(quorum=0.5, timeout=1.0))
     played(running, mailbox=mailbox)
     assert mailbox.lost == [(0, gone, "did not answer")]
     alone = begun(federation, fedkd(SOLVER))  # trains, opines, and never studies
@@ -497,7 +497,7 @@ def test_a_client_that_drops_out_between_the_exchanges_keeps_what_it_learnt_itse
 def test_a_client_that_never_says_its_opinions_is_not_pooled(exchange: Any, federation: Federation) -> None:
     gone, rest = federation.clients[0], [c for c in federation.clients if c != federation.clients[0]]
     running = begun(federation, adafd(SOLVER, exchange=exchange))
-    mailbox = Mailbox(Forgetful(running.transport, "adafd.opine", gone), Patience(quorum=0.5, timeout=1.0))
+    mailbox = Mailbox(Forgetful(running.transport, "adafd.opine", gone), WaitPolicy(quorum=0.5, timeout=1.0))
     played(running, mailbox=mailbox)
     assert (0, gone, "did not answer") in mailbox.lost
     without = begun(federation, adafd(SOLVER, exchange=exchange))
@@ -572,9 +572,9 @@ def test_the_released_code_begins_every_epoch_anew(federation: Federation) -> No
 
 def test_one_shot_is_one_shot(federation: Federation) -> None:
     running = played(begun(federation, fedkd(SOLVER)))
-    state, up = pack(running.state), running.mailbox.traffic.payload_up
+    state, up = serialize(running.state), running.mailbox.traffic.payload_up
     played(running, index=1)
-    assert pack(running.state) == state
+    assert serialize(running.state) == state
     assert running.mailbox.traffic.payload_up == up
     assert running.mailbox.traffic.payload_down == 0
 

@@ -14,7 +14,7 @@ from scipy.special import ive
 from tests.sums import PATIENT, Line, Plainly, host_for
 
 from motet.algorithms import fedavg
-from motet.codecs.skellam import COARSEST, FINEST, TAIL, Skellam
+from motet.codecs.skellam import MAX_RESOLUTION, MIN_RESOLUTION, TAIL_EXPONENT, SkellamNoise
 from motet.core.errors import ConfigError, RunError
 from motet.core.params import Params
 from motet.core.rng import Seed
@@ -29,7 +29,7 @@ from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
 from motet.privacy import central, distributed
 from motet.privacy.accountant import PrivacyAccountant
-from motet.privacy.renyi import skellam
+from motet.privacy.renyi import skellam_divergence
 from motet.report.progress import SilentProgress
 from motet.secure import SECURE, light_secagg, secagg, secagg_plus
 from motet.secure.prime_field import FIELD
@@ -82,12 +82,12 @@ def test_what_is_said_comes_through_the_noise_unbiased(name: str) -> None:
 
 
 def test_noise_of_clients_that_may_collude_is_added_by_the_others() -> None:
-    noise = Skellam(1.0, 2.0, colluders=0.2)
-    assert [noise.sharers(10, 7), Skellam(1.0, 2.0).sharers(10, 7)] == [5, 7]
+    noise = SkellamNoise(1.0, 2.0, colluders=0.2)
+    assert [noise.sharers(10, 7), SkellamNoise(1.0, 2.0).sharers(10, 7)] == [5, 7]
     words = noise.encode(torch.zeros(100_000), 10, 7, 2**32, np.random.default_rng(0)).view(np.int32).astype(float)
     assert words.var() == pytest.approx((2.0 * noise.grain(10, 7, 2**32)) ** 2 / 5, rel=0.03)
     with pytest.raises(ConfigError, match="none would be left whose noise counts"):
-        Skellam(1.0, 2.0, colluders=0.7).sharers(10, 7)
+        SkellamNoise(1.0, 2.0, colluders=0.7).sharers(10, 7)
 
 
 def test_noise_is_new_every_time_unless_it_is_seeded() -> None:
@@ -98,7 +98,7 @@ def test_noise_is_new_every_time_unless_it_is_seeded() -> None:
 
 
 def test_two_clients_with_the_same_reply_add_different_noise() -> None:
-    words = [Skellam(1.0, 1.0).encode(torch.zeros(50), 5, 3, 2**32, np.random.default_rng(0)) for _ in range(2)]
+    words = [SkellamNoise(1.0, 1.0).encode(torch.zeros(50), 5, 3, 2**32, np.random.default_rng(0)) for _ in range(2)]
     assert (words[0] != words[1]).mean() > 0.9
 
 
@@ -108,7 +108,7 @@ def test_two_clients_with_the_same_reply_add_different_noise() -> None:
 @pytest.mark.parametrize("size", [1, 1000, 300_000])
 @pytest.mark.parametrize("length", [0.0, 0.5, 1.0, 100.0])
 def test_no_reply_is_longer_in_integers_than_the_clip(size: int, length: float) -> None:
-    noise, grain = Skellam(1.0, 1.0), COARSEST
+    noise, grain = SkellamNoise(1.0, 1.0), MIN_RESOLUTION
     given = torch.randn(size, generator=torch.Generator().manual_seed(1))
     given *= length / given.norm()
     whole = noise._rounded(given, grain, np.random.default_rng(0)).astype(float)
@@ -130,13 +130,13 @@ def test_an_unlucky_rounding_is_drawn_again() -> None:
 
     rng = Unlucky()
     given = torch.full((60_000,), 1.0)
-    whole = Skellam(1.0, 1.0)._rounded(given, COARSEST, rng).astype(float)  # type: ignore[arg-type]
+    whole = SkellamNoise(1.0, 1.0)._rounded(given, MIN_RESOLUTION, rng).astype(float)  # type: ignore[arg-type]
     assert rng.times == 2
-    assert whole @ whole <= COARSEST**2
+    assert whole @ whole <= MIN_RESOLUTION**2
 
 
 def test_steps_too_coarse_for_so_many_numbers_are_refused_and_so_is_what_is_not_finite() -> None:
-    noise = Skellam(1.0, 1.0)
+    noise = SkellamNoise(1.0, 1.0)
     with pytest.raises(ConfigError, match="longer by their rounding"):
         noise._rounded(torch.zeros(1000), 16, np.random.default_rng(0))
     with pytest.raises(RunError, match="not finite"):
@@ -150,30 +150,30 @@ def test_the_largest_sum_and_its_noise_stay_on_their_side_of_half_the_modulus(
     clients: int, noise: float, modulus: int
 ) -> None:
     fewest = clients // 2 + 1
-    mechanism = Skellam(1.0, noise)
+    mechanism = SkellamNoise(1.0, noise)
     grain = mechanism.grain(clients, fewest, modulus)
-    assert COARSEST <= grain <= FINEST
+    assert MIN_RESOLUTION <= grain <= MAX_RESOLUTION
     variance = (noise * grain) ** 2 * clients / fewest
     tail = modulus // 2 - clients * grain  # what is left for noise
     exponent = variance - math.hypot(variance, tail) + tail * math.asinh(tail / variance)  # Chernoff's, exactly
-    assert exponent >= 0.99 * TAIL
+    assert exponent >= 0.99 * TAIL_EXPONENT
 
 
 def test_a_cohort_too_large_for_its_words_is_refused() -> None:
     with pytest.raises(ConfigError, match="ask fewer clients at a time"):
-        Skellam(1.0, 1.0).grain(2**20, 2**19 + 1, FIELD.prime)
+        SkellamNoise(1.0, 1.0).grain(2**20, 2**19 + 1, FIELD.prime)
 
 
 @pytest.mark.parametrize(("variance", "apart"), [(4.0, 1), (50.0, 3), (400.0, 20), (1e4, 64)])
 def test_the_published_bound_lies_above_the_exact_divergence_of_skellam_noise(variance: float, apart: int) -> None:
-    """At the scale of `skellam`, and term by term at scales so small that the discreteness matters."""
+    """At the scale of `skellam_divergence`, and term by term at scales so small that the discreteness matters."""
     for order in (2, 3, 8, 24):
         exact = divergence(variance, apart, order)
         bound = apart**2 * (order / (2 * variance) + (2 * order + 5) / (4 * variance**2))
         assert exact <= bound
     noise = 1.0
-    exact = divergence(COARSEST**2, COARSEST, 4)
-    assert exact <= skellam(noise, 1)(4) <= 1.001 * exact
+    exact = divergence(MIN_RESOLUTION**2, MIN_RESOLUTION, 4)
+    assert exact <= skellam_divergence(noise, 1)(4) <= 1.001 * exact
 
 
 def divergence(variance: float, apart: int, order: int) -> float:
@@ -257,7 +257,7 @@ def test_without_a_secure_sum_it_is_refused_and_with_any_it_is_not(protocol: str
     private, secure = build_privacy(config, fedavg()), build_secure(config, fedavg())
     made = RunPlan(federation, fedavg(SOLVER), 1, private=private, secure=secure).secure
     assert made is not None
-    assert made.noise == {"private.clipped": Skellam(1.0, 1.0)}
+    assert made.noise == {"private.clipped": SkellamNoise(1.0, 1.0)}
 
 
 def test_more_colluders_than_a_sum_can_bear_are_refused_before_anything_runs(federation: Federation) -> None:

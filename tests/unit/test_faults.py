@@ -17,11 +17,11 @@ from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
 from motet.report.progress import SilentProgress
 from motet.transport.client_runtime import ClientRuntime
-from motet.transport.fault_injection import Faults, Faulty
-from motet.transport.in_process import InProcess
-from motet.transport.traffic_meter import Metered
+from motet.transport.fault_injection import Faults, FaultyTransport
+from motet.transport.in_process import InProcessTransport
+from motet.transport.traffic_meter import MeteredTransport
 from motet.transport.wait_policy import WaitPolicy
-from motet.wire import pack
+from motet.wire import serialize
 
 SOLVER = Solver(optimizer="adamw", lr=0.01, batch=8)
 
@@ -29,7 +29,13 @@ SOLVER = Solver(optimizer="adamw", lr=0.01, batch=8)
 def run(federation: Federation, faults: Faults, wait_policy: WaitPolicy = WaitPolicy(), seed: int = 1) -> Running:
     plan = RunPlan(federation, fedavg(SOLVER), 3, wait_policy=wait_policy)
     executor = SerialExecutor(torch.device("cpu"))
-    running = Running(plan, executor, None, SilentProgress(), lambda host: Faulty(InProcess(host), faults, Seed(seed)))
+    running = Running(
+        plan,
+        executor,
+        None,
+        SilentProgress(),
+        lambda host: FaultyTransport(InProcessTransport(host), faults, Seed(seed)),
+    )
     running.play_rounds()
     return running
 
@@ -37,7 +43,7 @@ def run(federation: Federation, faults: Faults, wait_policy: WaitPolicy = WaitPo
 def test_repeated_and_shuffled_replies_change_nothing(federation: Federation, rounds: Callable[..., Running]) -> None:
     spoilt = run(federation, Faults(duplicates=0.7, shuffled=0.7))
     plain = rounds(federation, fedavg(SOLVER), 3)
-    assert pack(spoilt.state) == pack(plain.state)
+    assert serialize(spoilt.state) == serialize(plain.state)
     assert spoilt.mailbox.traffic == plain.mailbox.traffic
 
 
@@ -45,17 +51,17 @@ def test_lost_messages_are_lost_clients_and_the_same_ones_every_time(federation:
     wait_policy = WaitPolicy(quorum=0.25)
     first, second = (run(federation, Faults(loss=0.2), wait_policy) for _ in range(2))
     assert first.mailbox.lost == second.mailbox.lost != []
-    assert pack(first.state) == pack(second.state)
+    assert serialize(first.state) == serialize(second.state)
     other = run(federation, Faults(loss=0.2), wait_policy, seed=3)
     assert other.mailbox.lost != first.mailbox.lost
 
 
 def test_a_meter_counts_what_the_mailbox_counts(federation: Federation) -> None:
-    meters: list[Metered] = []
+    meters: list[MeteredTransport] = []
     plan = RunPlan(federation, fedavg(SOLVER), 2)
 
-    def connect(host: ClientRuntime) -> Metered:
-        meters.append(Metered(InProcess(host)))
+    def connect(host: ClientRuntime) -> MeteredTransport:
+        meters.append(MeteredTransport(InProcessTransport(host)))
         return meters[0]
 
     running = Running(plan, SerialExecutor(torch.device("cpu")), None, SilentProgress(), connect)

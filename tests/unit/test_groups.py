@@ -25,7 +25,7 @@ from motet.experiment.recipe.run_config import EvaluationConfig, RunConfig
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
 from motet.report.progress import SilentProgress
-from motet.wire import pack
+from motet.wire import serialize
 
 SOLVER = Solver(lr=0.01, batch=8)
 TINY = {"name": "tiny", "max_tokens": 24, "config": SMALL}
@@ -249,7 +249,7 @@ def test_a_mixed_run_goes_on_as_if_it_had_not_stopped(tasks: RunConfig, tmp_path
     assert second.resume()
     assert second.done == 1
     second.play_rounds()
-    assert pack(second.state) == pack(whole.state)
+    assert serialize(second.state) == serialize(whole.state)
     for client in federation.clients:
         own, other = (r.memories.get("fedavg", client) for r in (second, whole))
-        assert pack(own) == pack(other)
+        assert serialize(own) == serialize(other)

@@ -7,7 +7,7 @@ import os
 
 import pytest
 
-from motet.transport.connections import unkept
+from motet.transport.connections import describe_storage_error
 
 
 @pytest.mark.parametrize(
@@ -20,11 +20,11 @@ from motet.transport.connections import unkept
     ],
 )
 def test_what_to_do_is_said_where_it_is_known(number: int, says: str) -> None:
-    said = unkept(OSError(number, os.strerror(number)))
+    said = describe_storage_error(OSError(number, os.strerror(number)))
     assert os.strerror(number) in said
     assert says in said
     assert ("TMPDIR" in said) == ("TMPDIR" in says)
 
 
 def test_an_error_without_a_number_is_said_in_its_own_words() -> None:
-    assert unkept(OSError("it is gone")) == "the server cannot keep your message (it is gone)."
+    assert describe_storage_error(OSError("it is gone")) == "the server cannot keep your message (it is gone)."

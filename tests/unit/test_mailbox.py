@@ -13,7 +13,7 @@ from motet.transport.mailbox import Mailbox
 from motet.transport.reorder_buffer import ReorderBuffer
 from motet.transport.requests import Reply, Request
 from motet.transport.wait_policy import WaitPolicy
-from motet.wire import measure
+from motet.wire import measure_size
 
 
 class Post:
@@ -95,7 +95,9 @@ def test_traffic_is_counted_to_the_byte() -> None:
     _, mailbox = asked(answers, list(answers))
     assert mailbox.traffic.payload_up == 3 * 50 * 4
     assert mailbox.traffic.payload_down == 0
-    assert mailbox.traffic.wire_up == sum(measure(Reply(i + 1, c, v)).wire for i, (c, v) in enumerate(answers.items()))
+    assert mailbox.traffic.wire_up == sum(
+        measure_size(Reply(i + 1, c, v)).wire for i, (c, v) in enumerate(answers.items())
+    )
 
 
 def test_patience_that_makes_no_sense_is_refused() -> None:

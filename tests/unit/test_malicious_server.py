@@ -12,14 +12,14 @@ import pytest
 import torch
 from tests.sums import Plainly, host_for, vectors
 
-from motet.codecs.skellam import Skellam
+from motet.codecs.skellam import SkellamNoise
 from motet.core.script import ClientId, work
 from motet.core.weighted import Weighted
 from motet.secure import SECURE, secagg, secagg_plus
-from motet.secure.crypto import AgreementKey, Signer
+from motet.secure.crypto import AgreementKey, SigningKey
 from motet.secure.identities import Identities
-from motet.secure.participants import Hello, introduction
-from motet.secure.protocol import Deliver, Introduce, SecureSum, topic_for
+from motet.secure.participants import PublicKeys, key_statement
+from motet.secure.protocol import SecureSum, ShareRequest, UploadRequest, make_topic
 from motet.transport.requests import Reply, Request
 
 
@@ -78,17 +78,17 @@ class Server:
         assert reply.value is None
         assert because in str(reply.error), reply.error
 
-    def hellos(self) -> dict[ClientId, Hello]:
+    def hellos(self) -> dict[ClientId, PublicKeys]:
         return {c: self.value(c, "advertise", "plainly.give") for c in self.names}
 
     def mail(self) -> dict[ClientId, dict[ClientId, bytes]]:
         hellos = self.hellos()
-        boxes = {c: self.value(c, "share", Introduce(hellos)) for c in self.names}
+        boxes = {c: self.value(c, "share", ShareRequest(hellos)) for c in self.names}
         return {c: {s: box[c] for s, box in boxes.items() if c in box} for c in self.names}
 
     def uploaded(self) -> tuple[ClientId, ...]:
         for client, parcels in self.mail().items():
-            self.value(client, "upload", Deliver(parcels))
+            self.value(client, "upload", UploadRequest(parcels))
         return tuple(self.names)
 
 
@@ -155,23 +155,23 @@ def test_clients_in_league_with_a_server_that_lies_open_two_lists_from_2t_minus_
 def test_a_number_is_the_same_for_all_or_nothing_is_uploaded(server: Server) -> None:
     """Told that the weights of all are huge, everybody but one would count for nothing, and the sum be that one's reply."""
     victim, told = server.names[0], dict.fromkeys(server.names, 1e30) | {server.names[0]: 1.0}
-    hellos = {c: server.value(c, "advertise", topic_for("plainly.give", told[c])) for c in server.names}
+    hellos = {c: server.value(c, "advertise", make_topic("plainly.give", told[c])) for c in server.names}
     boxes = {}
     for client in server.names:
-        reply = server.ask(client, "share", Introduce(hellos, told[client] if server.early else None))
+        reply = server.ask(client, "share", ShareRequest(hellos, told[client] if server.early else None))
         boxes[client] = reply.value or {}
     for client in server.names:
         mail = {s: box[client] for s, box in boxes.items() if client in box}
-        reply = server.ask(client, "upload", Deliver(mail, None if server.early else told[client]))
+        reply = server.ask(client, "upload", UploadRequest(mail, None if server.early else told[client]))
         assert reply.error is not None
     server = Server(server.secure)
-    hellos = {c: server.value(c, "advertise", topic_for("plainly.give", 1e30)) for c in server.names}
+    hellos = {c: server.value(c, "advertise", make_topic("plainly.give", 1e30)) for c in server.names}
     if server.early:
-        server.refused(victim, "share", Introduce(hellos, 1.0), "another number than was announced")
+        server.refused(victim, "share", ShareRequest(hellos, 1.0), "another number than was announced")
         return
-    boxes = {c: server.value(c, "share", Introduce(hellos)) for c in server.names}
+    boxes = {c: server.value(c, "share", ShareRequest(hellos)) for c in server.names}
     mail = {s: box[victim] for s, box in boxes.items() if victim in box}
-    server.refused(victim, "upload", Deliver(mail, 1.0), "another number than was announced")
+    server.refused(victim, "upload", UploadRequest(mail, 1.0), "another number than was announced")
 
 
 def test_a_list_of_survivors_is_signed_once(server: Server) -> None:
@@ -189,25 +189,25 @@ def test_signatures_of_others_must_be_real(server: Server) -> None:
 
 def test_no_stage_comes_out_of_order(server: Server) -> None:
     client = server.names[0]
-    for stage, payload in (("share", Introduce({})), ("upload", Deliver({})), ("confirm", ()), ("reveal", {})):
+    for stage, payload in (("share", ShareRequest({})), ("upload", UploadRequest({})), ("confirm", ()), ("reveal", {})):
         server.refused(client, stage, payload, "no sum was begun")
     server.hellos()
-    for stage, payload in (("upload", Deliver({})), ("confirm", tuple(server.names)), ("reveal", {})):
+    for stage, payload in (("upload", UploadRequest({})), ("confirm", tuple(server.names)), ("reveal", {})):
         server.refused(client, stage, payload, "every stage comes once and in order")
 
 
 def test_no_stage_comes_twice(server: Server) -> None:
     mail = server.mail()
     client = server.names[0]
-    server.value(client, "upload", Deliver(mail[client]))
-    server.refused(client, "upload", Deliver(mail[client]), "every stage comes once")
-    server.refused(client, "share", Introduce({}), "every stage comes once")
+    server.value(client, "upload", UploadRequest(mail[client]))
+    server.refused(client, "upload", UploadRequest(mail[client]), "every stage comes once")
+    server.refused(client, "share", ShareRequest({}), "every stage comes once")
 
 
 def test_two_uploads_asked_for_at_once_do_not_share_a_mask(server: Server) -> None:
     mail = server.mail()
     client = server.names[0]
-    both = [server.request(client, "upload", Deliver(mail[client])) for _ in range(2)]
+    both = [server.request(client, "upload", UploadRequest(mail[client])) for _ in range(2)]
     server.host.programs["plainly"] = Slowly(server.given)
     server.host.executor = TwoAtOnce()
     replies = list(server.host.replies(iter(both)))
@@ -221,11 +221,11 @@ def test_a_sum_begun_while_a_client_works_for_another_does_not_strip_its_upload_
     client, hellos = server.names[0], server.hellos()
     server.host.programs["plainly"] = Slowly(server.given)
     if server.early:
-        working = server.request(client, "share", Introduce(hellos))
+        working = server.request(client, "share", ShareRequest(hellos))
     else:
-        boxes = {c: server.value(c, "share", Introduce(hellos)) for c in server.names}
+        boxes = {c: server.value(c, "share", ShareRequest(hellos)) for c in server.names}
         parcels = {s: box[client] for s, box in boxes.items() if client in box}
-        working = server.request(client, "upload", Deliver(parcels))
+        working = server.request(client, "upload", UploadRequest(parcels))
     server.host.executor = TwoAtOnce()
     begun = server.request(client, "advertise", "plainly.give")
     found = {r.id: r for r in server.host.replies(iter([working, begun]))}
@@ -238,13 +238,13 @@ def test_a_stage_that_failed_is_not_tried_again_under_the_same_masks(server: Ser
     mail = server.mail()
     client = server.names[0]
     broken = {sender: torch.cat([box[:-1], box[-1:] ^ 1]) for sender, box in mail[client].items()}
-    server.refused(client, "upload", Deliver(broken), "was not written by it")
-    server.refused(client, "upload", Deliver(mail[client]), "every stage comes once")
+    server.refused(client, "upload", UploadRequest(broken), "was not written by it")
+    server.refused(client, "upload", UploadRequest(mail[client]), "every stage comes once")
 
 
 def test_a_stage_of_another_round_is_refused(server: Server) -> None:
     mail = server.mail()
-    server.refused(server.names[0], "upload", Deliver(mail[server.names[0]]), "round 7", round=7)
+    server.refused(server.names[0], "upload", UploadRequest(mail[server.names[0]]), "round 7", round=7)
 
 
 def test_a_survivor_list_below_the_threshold_stays_closed(server: Server) -> None:
@@ -262,12 +262,12 @@ def test_a_survivor_list_that_cannot_be_true_is_refused(server: Server, change: 
 def test_a_cohort_smaller_than_the_minimum_is_refused(server: Server) -> None:
     hellos = server.hellos()
     two = {c: hellos[c] for c in server.names[:2]}
-    server.refused(server.names[0], "share", Introduce(two), "takes part in sums of at least 3")
+    server.refused(server.names[0], "share", ShareRequest(two), "takes part in sums of at least 3")
 
 
 def test_the_minimum_is_the_clients_own() -> None:
     server = Server(secagg(minimum=6))
-    server.refused(server.names[0], "share", Introduce(server.hellos()), "sums of at least 6")
+    server.refused(server.names[0], "share", ShareRequest(server.hellos()), "sums of at least 6")
 
 
 def test_nothing_is_given_out_outside_a_secure_sum(server: Server) -> None:
@@ -279,10 +279,10 @@ def test_nothing_is_given_out_outside_a_secure_sum(server: Server) -> None:
 def test_only_sums_are_performed_inside_a_sum(server: Server, address: str) -> None:
     names = server.names
     hellos = {c: server.value(c, "advertise", address) for c in names}
-    asked = {c: server.ask(c, "share", Introduce(hellos)) for c in names}
+    asked = {c: server.ask(c, "share", ShareRequest(hellos)) for c in names}
     if not server.early:
         mail = {s: asked[s].value[names[0]] for s in names[1:]}
-        asked[names[0]] = server.ask(names[0], "upload", Deliver(mail))
+        asked[names[0]] = server.ask(names[0], "upload", UploadRequest(mail))
     assert asked[names[0]].value is None
     assert "only what does can be performed" in str(asked[names[0]].error) or "not offered" in str(
         asked[names[0]].error
@@ -294,9 +294,9 @@ def test_a_client_shown_other_keys_than_its_own_stops(server: Server) -> None:
     first, second, *_ = server.names
     other = AgreementKey(os.urandom(32)).public
     changed = {**hellos, first: replace(hellos[first], mask=other)}
-    server.refused(first, "share", Introduce(changed), "own keys are not among")
+    server.refused(first, "share", ShareRequest(changed), "own keys are not among")
     missing = {c: h for c, h in hellos.items() if c != second}
-    server.refused(second, "share", Introduce(missing), "own keys are not among")
+    server.refused(second, "share", ShareRequest(missing), "own keys are not among")
 
 
 @pytest.mark.parametrize("kind", ["box", "mask", "signer"])
@@ -304,20 +304,20 @@ def test_one_key_shown_for_two_clients_is_refused(server: Server, kind: str) -> 
     hellos = server.hellos()
     first, second, third, *_ = server.names
     doubled = {**hellos, third: replace(hellos[third], **{kind: getattr(hellos[second], kind)})}
-    server.refused(first, "share", Introduce(doubled), "same")
+    server.refused(first, "share", ShareRequest(doubled), "same")
 
 
 def test_too_few_parcels_keep_a_client_from_uploading(server: Server) -> None:
     mail = server.mail()
     client, peer = server.names[:2]
-    server.refused(client, "upload", Deliver({peer: mail[client][peer]}), "before anything is uploaded")
+    server.refused(client, "upload", UploadRequest({peer: mail[client][peer]}), "before anything is uploaded")
 
 
 def test_a_share_meant_for_another_cannot_be_delivered(server: Server) -> None:
     mail = server.mail()
     client, peer = server.names[:2]
     swapped = {**mail[client], peer: mail[server.names[2]][peer]}
-    server.refused(client, "upload", Deliver(swapped), f"share from {peer} was not written")
+    server.refused(client, "upload", UploadRequest(swapped), f"share from {peer} was not written")
 
 
 @pytest.mark.parametrize("payload", [None, 3, "x", {"a": 1}])
@@ -349,7 +349,7 @@ def test_survivors_that_share_no_masks_in_one_piece_are_refused() -> None:
 def test_a_sum_whose_noise_would_not_suffice_stays_closed() -> None:
     """On a ring nobody's neighbours count all survivors; where noise rests on their number, everybody does."""
     secure = secagg_plus(neighbours=4, dropouts=0.1)
-    for noise, because in (({}, ""), ({"plainly.give": Skellam(1.0, 1.0)}, "the noise in it suffices from 10 on")):
+    for noise, because in (({}, ""), ({"plainly.give": SkellamNoise(1.0, 1.0)}, "the noise in it suffices from 10 on")):
         server = Server(replace(secure, noise=noise), clients=12)
         server.uploaded()
         session = server.host.secrets.get("secure", server.names[0])
@@ -386,10 +386,10 @@ def test_a_made_up_client_is_found_out(tmp_path: Path) -> None:
     server = identified(tmp_path)
     hellos = server.hellos()
     first, second, *_ = server.names
-    box, mask, signer = AgreementKey(os.urandom(32)), AgreementKey(os.urandom(32)), Signer(os.urandom(32))
-    text = introduction(0, "plainly.give", second, box.public, mask.public)
-    fake = Hello(box.public, mask.public, signer.public, signer.sign(text))
-    server.refused(first, "share", Introduce({**hellos, second: fake}), "not the one on file")
+    box, mask, signer = AgreementKey(os.urandom(32)), AgreementKey(os.urandom(32)), SigningKey(os.urandom(32))
+    text = key_statement(0, "plainly.give", second, box.public, mask.public)
+    fake = PublicKeys(box.public, mask.public, signer.public, signer.sign(text))
+    server.refused(first, "share", ShareRequest({**hellos, second: fake}), "not the one on file")
 
 
 def test_keys_changed_on_the_way_or_kept_from_an_earlier_round_are_found_out(tmp_path: Path) -> None:
@@ -397,7 +397,7 @@ def test_keys_changed_on_the_way_or_kept_from_an_earlier_round_are_found_out(tmp
     earlier, hellos = server.hellos(), server.hellos()
     first, second, third, _ = server.names
     swapped = replace(hellos[second], box=AgreementKey(os.urandom(32)).public)
-    server.refused(first, "share", Introduce({**hellos, second: swapped}), "not signed by it for this sum")
+    server.refused(first, "share", ShareRequest({**hellos, second: swapped}), "not signed by it for this sum")
     later = {c: server.ask(c, "advertise", "plainly.give", round=1).value for c in server.names}
     stale = {**later, second: earlier[second]}
-    server.refused(third, "share", Introduce(stale), "not signed by it for this sum", round=1)
+    server.refused(third, "share", ShareRequest(stale), "not signed by it for this sum", round=1)

@@ -111,7 +111,7 @@ def test_memories_and_packs_share_a_device_and_leave_some_of_it(monkeypatch: pyt
     from motet.experiment.loop import run_loop as run
 
     free = {"cuda": 32 * 2**30, "cpu": 64 * 2**30}
-    monkeypatch.setattr(run, "spare_on", lambda device: free[device.type])
+    monkeypatch.setattr(run, "free_memory", lambda device: free[device.type])
     on_device, beside = run._at_hand(None, SimpleNamespace(device=torch.device("cuda")))  # type: ignore[arg-type]
     assert 2 * on_device + PACKS * free["cuda"] <= 0.95 * free["cuda"]  # what a round has changed is held twice
     assert on_device == 4 * 2**30

@@ -15,22 +15,21 @@ from motet.experiment.build.run_plan import RunPlan
 from motet.experiment.loop.run_loop import Running, run
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
-from motet.transport.emulated_network import Emulated, Network, Rate, read_trace
+from motet.transport.emulated_network import Bandwidth, EmulatedTransport, Network, read_trace
 from motet.transport.requests import Reply, Request
-from motet.wire import pack
-from motet.wire import measure
+from motet.wire import measure_size, serialize
 
 SOLVER = Solver(optimizer="adamw", lr=0.01, batch=8)
 RunRounds = Callable[..., Running]
 
 
 def test_bytes_take_their_time() -> None:
-    assert Rate((0.0,), (8.0,)).through(3.0, 1_000_000) == pytest.approx(4.0)  # a megabyte a second
-    assert Rate((0.0,), (8.0,)).through(3.0, 0) == 3.0
+    assert Bandwidth((0.0,), (8.0,)).through(3.0, 1_000_000) == pytest.approx(4.0)  # a megabyte a second
+    assert Bandwidth((0.0,), (8.0,)).through(3.0, 0) == 3.0
 
 
 def test_a_rate_that_changes_is_followed_over_and_over() -> None:
-    rate = Rate((0.0, 10.0), (8.0, 0.0))  # ten seconds of a megabyte a second, ten of nothing
+    rate = Bandwidth((0.0, 10.0), (8.0, 0.0))  # ten seconds of a megabyte a second, ten of nothing
     assert rate.through(0.0, 4_000_000) == pytest.approx(4.0)
     assert rate.through(0.0, 12_000_000) == pytest.approx(22.0)
     assert rate.through(8.0, 4_000_000) == pytest.approx(22.0)
@@ -58,12 +57,12 @@ class Echo:
 
 def test_a_question_takes_as_long_as_its_slowest_client() -> None:
     network = Network(down=(8.0, 80.0), up=(4.0,), latency=(0.5, 0.0), work=(10.0,))
-    emulated = Emulated(Echo(), network, ("a", "b", "c"))
+    emulated = EmulatedTransport(Echo(), network, ("a", "b", "c"))
     requests = [Request(i, name, 0, "p.m", torch.zeros(500_000)) for i, name in enumerate("abc")]
     for request in requests:
         emulated.send(request)
     replies = [emulated.receive(1.0) for _ in requests]
-    down, up = (8 * measure(m).wire / 1e6 for m in (requests[0], replies[0]))
+    down, up = (8 * measure_size(m).wire / 1e6 for m in (requests[0], replies[0]))
     slowest = 0.5 + down / 8 + 10 + 0.5 + up / 4
     assert emulated.seconds == pytest.approx(slowest, abs=1e-3)
     emulated.send(Request(7, "b", 1, "p.m", None))
@@ -80,7 +79,7 @@ def test_the_clock_changes_nothing_and_less_traffic_takes_less_time(federation: 
 
     plain = rounds(federation, fedavg(SOLVER))
     timed = rounds(federation, fedavg(SOLVER), network=Network())
-    assert pack(plain.state) == pack(timed.state)
+    assert serialize(plain.state) == serialize(timed.state)
     whole, split = seconds(fedavg(SOLVER)), seconds(fedsplit(SOLVER, c=1, embeddings="local"))
     assert 0 < split < 0.8 * whole
     assert seconds(spfl_like(SOLVER)) > whole  # two questions a round
@@ -101,8 +100,8 @@ def test_traces_are_read_and_dealt_out(tmp_path: Path) -> None:
     (tmp_path / "bus.csv").write_text("seconds,down,up\n0,8,1\n5,0,0\n")
     (tmp_path / "home.csv").write_text("seconds,down,up\n0,100,50\n")
     network = Network(traces=(str(tmp_path / "bus.csv"), str(tmp_path / "home.csv")))
-    assert network.line(0).down == network.line(2).down == Rate((0.0, 5.0), (8.0, 0.0))
-    assert network.line(1).up == Rate((0.0,), (50.0,))
+    assert network.line(0).down == network.line(2).down == Bandwidth((0.0, 5.0), (8.0, 0.0))
+    assert network.line(1).up == Bandwidth((0.0,), (50.0,))
 
 
 @pytest.mark.parametrize(

@@ -33,7 +33,7 @@ from motet.learning.training.fit import Training
 from motet.learning.training.step_schedule import DeviceSchedule
 from motet.models.encoder_decoder import from_nothing
 from motet.models.multitask import Mixed
-from motet.wire.format import frame, from_buffer, raw, split, unframe
+from motet.wire.format import buffer_bytes, decode_header, encode_header, read_header, tensor_from_bytes
 
 CPU = torch.device("cpu")
 SGD = Solver(optimizer="sgd", lr=0.1, momentum=0.9, batch=4, epochs=2, warmup=0.1)
@@ -198,9 +198,11 @@ def test_a_lesson_passes_to_worker_processes(readers: Federation) -> None:
 
 def test_a_ragged_column_is_the_same_behind_a_wire() -> None:
     column = Ragged.of([[4, 5], [], [6]], IGNORED)
-    head, tensors = frame(column)
-    pieces = iter([bytearray(raw(t)) for t in tensors])
-    again = unframe(split(memoryview(head))[0], lambda dtype, shape, _: from_buffer(next(pieces), dtype, shape))
+    head, tensors = encode_header(column)
+    pieces = iter([bytearray(buffer_bytes(t)) for t in tensors])
+    again = decode_header(
+        read_header(memoryview(head))[0], lambda dtype, shape, _: tensor_from_bytes(next(pieces), dtype, shape)
+    )
     assert again.pad == IGNORED
     assert [again[i].tolist() for i in range(3)] == [[4, 5], [], [6]]
     assert again.part(np.array([2, 0])).beside(np.arange(2))[0].tolist() == [[6, IGNORED], [4, 5]]

@@ -27,12 +27,12 @@ from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
 from motet.privacy import central, local
 from motet.privacy.accountant import PrivacyAccountant
-from motet.privacy.dp_sum import PrivateSum, Within
+from motet.privacy.dp_sum import ClipRequest, PrivateSum
 from motet.report.progress import SilentProgress
 from motet.secure import secagg
 from motet.transport.mailbox import Mailbox
 from motet.transport.requests import Request
-from motet.wire import pack
+from motet.wire import serialize
 
 SOLVER = Solver(optimizer="sgd", lr=0.1, batch=8)
 
@@ -152,7 +152,7 @@ def test_what_was_spent_survives_a_restart(federation: Federation, tmp_path: Pat
     whole, _ = run(plan(federation, 3), SerialExecutor(torch.device("cpu")), folder=tmp_path / "whole")
     run(plan(federation, 2), SerialExecutor(torch.device("cpu")), folder=tmp_path / "cut")
     rest, running = run(plan(federation, 3), SerialExecutor(torch.device("cpu")), folder=tmp_path / "cut", resume=True)
-    assert pack(rest.state) == pack(whole.state)
+    assert serialize(rest.state) == serialize(whole.state)
     assert running.ledger is not None
     assert running.ledger.epsilon() == pytest.approx(after(3, central(1.0, 2.0)))
 
@@ -161,7 +161,7 @@ def test_a_client_gives_out_nothing_that_was_not_clipped(federation: Federation)
     running = Running(plan(federation, 1), SerialExecutor(torch.device("cpu")), None, SilentProgress())
     for address, payload in (
         ("fedavg.train", None),
-        ("private.clipped", Within("fedavg.train", None)),
+        ("private.clipped", ClipRequest("fedavg.train", None)),
         ("evaluate.report", None),
     ):
         reply = next(running.host.replies(iter([Request(1, federation.clients[0], 0, address, payload)])))

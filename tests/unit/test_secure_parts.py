@@ -12,18 +12,27 @@ import pytest
 import torch
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 
-from motet.codecs.fixed_point import COUNTS, FixedPoint, centred
+from motet.codecs.fixed_point import DOUBLE_RANGE, FixedPoint, center_residues
 from motet.core.errors import ConfigError, PrivacyError, RunError
 from motet.core.rng import Seed
-from motet.secure import keys, masks
-from motet.secure.crypto import AgreementKey, Signer, agreeable, entropy, seal, signed, unseal
+from motet.secure import crypto as keys
+from motet.secure import masks
+from motet.secure.coded_masking import CodedMasking
+from motet.secure.crypto import (
+    AgreementKey,
+    SigningKey,
+    decrypt_blocks,
+    encrypt,
+    is_valid_public_key,
+    random_source,
+    verify_signature,
+)
 from motet.secure.identities import Identities
-from motet.secure.light_secagg import Light
-from motet.secure.mask_graph import Complete, Ring, connected, degree_for, needed
+from motet.secure.mask_graph import CompleteGraph, RingGraph, choose_degree, is_connected, threshold_count
 from motet.secure.masks import BLOCK, FieldMask, add_field_mask, add_mask, subtract_mask
-from motet.secure.participants import Hello, SumParticipants
-from motet.secure.prime_field import COLUMNS, FIELD, Field
-from motet.secure.shamir import join, split
+from motet.secure.participants import PublicKeys, SumParticipants
+from motet.secure.prime_field import BLOCK_COLUMNS, FIELD, PrimeField
+from motet.secure.shamir import recover_secrets, split_secrets
 
 PRIME = FIELD.prime
 
@@ -40,7 +49,7 @@ def test_products_are_those_of_exact_integers(prime: int) -> None:
     left, right = drawn(5, 40, below=prime), drawn(40, 9, below=prime)
     left[0, :], right[:, 0] = prime - 1, prime - 1  # the largest there are
     exact = (left.astype(object) @ right.astype(object)) % prime
-    assert (Field(prime).product(left, right) == exact).all()
+    assert (PrimeField(prime).product(left, right) == exact).all()
 
 
 @pytest.mark.parametrize("terms", [1, 2, 31, 32, 33, 64, 681, 682, 683, 2047, 2048])
@@ -52,13 +61,13 @@ def test_the_largest_product_is_exact_however_it_is_cut_into_limbs(terms: int) -
 
 
 @pytest.mark.parametrize("prime", [2, 3, 97, 65_521, 2**31 - 19, PRIME])
-@pytest.mark.parametrize("columns", [1, COLUMNS - 1, COLUMNS, COLUMNS + 1])
+@pytest.mark.parametrize("columns", [1, BLOCK_COLUMNS - 1, BLOCK_COLUMNS, BLOCK_COLUMNS + 1])
 def test_products_at_the_edges_are_those_of_pythons_integers(prime: int, columns: int) -> None:
     """All pairs of the smallest, middle and largest elements there are, in blocks that are full and not."""
     edges = sorted({k % prime for k in (0, 1, 2, prime // 2, prime // 2 + 1, -2, -1)})
     rows = list(itertools.product(edges, repeat=2))
     right = [[edges[(at + k) % len(edges)] for at in range(columns)] for k in range(2)]
-    found = Field(prime).product(np.array(rows, np.uint32), [np.array(row, np.uint32) for row in right])
+    found = PrimeField(prime).product(np.array(rows, np.uint32), [np.array(row, np.uint32) for row in right])
     wanted = [[(a * x + b * y) % prime for x, y in zip(*right, strict=True)] for a, b in rows]
     assert found.tolist() == wanted
 
@@ -73,8 +82,8 @@ def test_adding_and_subtracting_are_exact_for_every_pair_of_edges(prime: int) ->
     edges = sorted({0, 1, prime // 2, prime - 1})
     first, second = np.array(list(itertools.product(edges, repeat=2)), np.uint32).T.copy()
     total, rest = first.copy(), first.copy()
-    Field(prime).add(total, second)
-    Field(prime).subtract(rest, second)
+    PrimeField(prime).add(total, second)
+    PrimeField(prime).subtract(rest, second)
     pairs = list(zip(first.tolist(), second.tolist(), strict=True))
     assert total.tolist() == [(a + b) % prime for a, b in pairs]
     assert rest.tolist() == [(a - b) % prime for a, b in pairs]
@@ -107,15 +116,15 @@ def test_random_elements_are_below_the_prime_even_when_the_bytes_are_not() -> No
 @pytest.mark.parametrize(("holders", "threshold"), [(1, 1), (3, 2), (5, 3), (5, 5)])
 def test_any_enough_shares_give_the_secrets_back(holders: int, threshold: int) -> None:
     secrets = [os.urandom(32), bytes(32), b"\xff" * 32]
-    shares = split(secrets, holders, threshold, os.urandom)
+    shares = split_secrets(secrets, holders, threshold, os.urandom)
     for some in itertools.combinations(range(holders), threshold):
-        assert join({k: shares[k] for k in some}, threshold) == secrets
+        assert recover_secrets({k: shares[k] for k in some}, threshold) == secrets
 
 
 def test_too_few_shares_are_refused_and_fit_every_secret_equally_well() -> None:
-    shares = split([bytes(32)], 5, 3, os.urandom)
+    shares = split_secrets([bytes(32)], 5, 3, os.urandom)
     with pytest.raises(ValueError, match="cannot give back"):
-        join({k: shares[k] for k in range(2)}, 3)
+        recover_secrets({k: shares[k] for k in range(2)}, 3)
     # with two shares of three, a third that leads to any other secret exists: here it is
     known = {0: shares[0].reshape(1, -1), 1: shares[1].reshape(1, -1)}
     secret = np.arange(9, dtype=np.uint32).reshape(1, -1)
@@ -125,7 +134,7 @@ def test_too_few_shares_are_refused_and_fit_every_secret_equally_well() -> None:
 
 
 def test_a_share_of_the_same_secret_is_another_every_time() -> None:
-    first, second = (split([bytes(32)], 3, 2, os.urandom) for _ in range(2))
+    first, second = (split_secrets([bytes(32)], 3, 2, os.urandom) for _ in range(2))
     assert (first != second).all()
 
 
@@ -158,8 +167,8 @@ SMALL_ORDER = [
 def test_a_public_key_that_is_none_is_refused(public: bytes) -> None:
     with pytest.raises(PrivacyError, match="cannot agree"):
         AgreementKey(os.urandom(32)).agreed(public, "a")
-    assert not agreeable(public)
-    assert agreeable(AgreementKey(os.urandom(32)).public)
+    assert not is_valid_public_key(public)
+    assert is_valid_public_key(AgreementKey(os.urandom(32)).public)
 
 
 def test_a_public_key_says_nothing_of_the_secret_one() -> None:
@@ -168,13 +177,13 @@ def test_a_public_key_says_nothing_of_the_secret_one() -> None:
 
 
 def opened(*box: Any) -> bytes:
-    return b"".join(map(bytes, unseal(*box)))
+    return b"".join(map(bytes, decrypt_blocks(*box)))
 
 
 @pytest.mark.parametrize("size", [0, 5, keys.BLOCK - 1, keys.BLOCK, 2 * keys.BLOCK + 3])
 def test_what_was_sealed_opens_for_the_right_key_and_matter_only(size: int) -> None:
     key, text = os.urandom(32), os.urandom(size)
-    sealed = seal(key, text, b"sum 1")
+    sealed = encrypt(key, text, b"sum 1")
     assert opened(key, sealed, b"sum 1", "anna") == text
     assert AESGCM(key).decrypt(bytes(12), bytes(sealed.numpy()), b"sum 1") == text
     for wrong in (
@@ -194,18 +203,18 @@ def test_what_was_sealed_opens_for_the_right_key_and_matter_only(size: int) -> N
 
 
 def test_signatures_hold_for_what_was_signed_only() -> None:
-    signer = Signer(os.urandom(32))
-    assert signed(signer.public, b"list", signer.sign(b"list"))
-    assert not signed(signer.public, b"another", signer.sign(b"list"))
-    assert not signed(b"none", b"list", b"none")
+    signer = SigningKey(os.urandom(32))
+    assert verify_signature(signer.public, b"list", signer.sign(b"list"))
+    assert not verify_signature(signer.public, b"another", signer.sign(b"list"))
+    assert not verify_signature(b"none", b"list", b"none")
 
 
 def test_secrets_come_from_the_system_unless_a_simulation_is_seeded() -> None:
-    assert entropy(None) is os.urandom
+    assert random_source(None) is os.urandom
     seed = Seed(3).of("anna")
-    assert entropy(seed)(32) == entropy(seed)(32)
-    assert entropy(seed)(32) != entropy(Seed(3).of("ben"))(32)
-    assert entropy(seed)(32) != entropy(Seed(4).of("anna"))(32)
+    assert random_source(seed)(32) == random_source(seed)(32)
+    assert random_source(seed)(32) != random_source(Seed(3).of("ben"))(32)
+    assert random_source(seed)(32) != random_source(Seed(4).of("anna"))(32)
 
 
 @pytest.mark.parametrize("size", [0, 1, BLOCK // 4 - 1, BLOCK // 4, BLOCK // 2 + 7])
@@ -238,7 +247,7 @@ def field_mask(key: bytes, *sizes: int, place: int = 0) -> np.ndarray:
 def test_a_mask_in_the_field_is_the_same_in_whatever_pieces_and_uniform(
     prime: int, block: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(masks, "FIELD", Field(prime))
+    monkeypatch.setattr(masks, "FIELD", PrimeField(prime))
     monkeypatch.setattr(masks, "BLOCK", block)
     key, size = os.urandom(32), 2 * block // 4 + 11
     whole = field_mask(key, size)
@@ -286,10 +295,10 @@ def test_the_largest_sum_there_can_be_does_not_wrap(clients: int, modulus: int) 
         total = (words * clients % modulus).astype(np.uint32)
         assert numbers.decode(total, False, clients, modulus).tolist() == [sign * 4.0 * clients] * 5
     whole = numbers.encode(
-        torch.full((3,), COUNTS, dtype=torch.float64), 1.0, clients, modulus, np.random.default_rng(0)
+        torch.full((3,), DOUBLE_RANGE, dtype=torch.float64), 1.0, clients, modulus, np.random.default_rng(0)
     )
     total = (whole.astype(object) * clients % modulus).astype(np.uint32)
-    assert numbers.decode(total, True, clients, modulus).tolist() == [COUNTS * clients] * 3
+    assert numbers.decode(total, True, clients, modulus).tolist() == [DOUBLE_RANGE * clients] * 3
 
 
 @pytest.mark.parametrize("modulus", [2**32, PRIME])
@@ -303,7 +312,7 @@ def test_words_are_the_residues_of_whole_numbers_on_both_sides_of_zero(clients: 
     assert words.tolist() == [w % modulus for w in whole]
     assert numbers.decode(words, False, clients, modulus).tolist() == ends
     edges = [0, 1, modulus // 2 - 1, modulus // 2 + 1, modulus - 1]
-    assert centred(np.array(edges, np.uint32), modulus).tolist() == [
+    assert center_residues(np.array(edges, np.uint32), modulus).tolist() == [
         e if e < modulus / 2 else e - modulus for e in edges
     ]
 
@@ -363,52 +372,52 @@ def test_bits_that_leave_no_room_for_the_sum_are_refused() -> None:
 
 def circle_of(count: int) -> SumParticipants:
     names = [f"c{k:03d}" for k in range(count)]
-    return SumParticipants(0, "a.b", {n: Hello(n.encode(), n.encode(), n.encode(), b"") for n in names})
+    return SumParticipants(0, "a.b", {n: PublicKeys(n.encode(), n.encode(), n.encode(), b"") for n in names})
 
 
 def test_neighbours_are_mutual_and_everybody_has_as_many() -> None:
-    ring, circle = Ring(6, 0.0, 0.5), circle_of(20)
+    ring, circle = RingGraph(6, 0.0, 0.5), circle_of(20)
     near = {c: set(ring.holders(circle, c)) for c in circle.members}
     assert all(len(n) == 7 and c in n for c, n in near.items())
     assert all(c in near[other] for c, n in near.items() for other in n)
-    assert connected(ring, circle, circle.members)
+    assert is_connected(ring, circle, circle.members)
 
 
 def test_two_wide_gaps_in_the_ring_are_seen() -> None:
-    ring, circle = Ring(4, 0.0, 0.5), circle_of(20)
+    ring, circle = RingGraph(4, 0.0, 0.5), circle_of(20)
     seats = {seat: client for client, seat in circle.seats.items()}
     one_gap = [seats[k] for k in range(20) if k not in (3, 4)]
     two_gaps = [seats[k] for k in range(20) if k not in (3, 4, 11, 12)]
-    assert connected(ring, circle, one_gap)
-    assert not connected(ring, circle, two_gaps)
-    assert connected(Complete(), circle, two_gaps)
+    assert is_connected(ring, circle, one_gap)
+    assert not is_connected(ring, circle, two_gaps)
+    assert is_connected(CompleteGraph(), circle, two_gaps)
 
 
 def test_a_small_cohort_is_everybodys_neighbour() -> None:
     circle = circle_of(5)
-    assert set(Ring(None, 0.3, 0.5).holders(circle, "c001")) == set(circle.members)
+    assert set(RingGraph(None, 0.3, 0.5).holders(circle, "c001")) == set(circle.members)
 
 
 def test_the_order_of_the_ring_is_nobodys_choice() -> None:
     circle = circle_of(30)
-    other = SumParticipants(0, "a.b", {**circle.hellos, "c000": Hello(b"new", b"new", b"new", b"")})
+    other = SumParticipants(0, "a.b", {**circle.hellos, "c000": PublicKeys(b"new", b"new", b"new", b"")})
     assert list(circle.seats) != sorted(circle.seats)
     assert list(circle.seats) != list(other.seats)
 
 
 def test_the_degree_stands_the_drop_outs_it_is_chosen_for() -> None:
     clients, dropouts = 200, 0.3
-    degree = degree_for(clients, dropouts, 0.5)
+    degree = choose_degree(clients, dropouts, 0.5)
     assert degree % 2 == 0
     assert degree < clients / 2
-    assert degree > degree_for(clients, 0.1, 0.5) > 2
+    assert degree > choose_degree(clients, 0.1, 0.5) > 2
     rng, seen = np.random.default_rng(0), Counter[bool]()
     size = degree + 1
     for _ in range(300):
         left = np.ones(clients, bool)
         left[rng.choice(clients, int(dropouts * clients), replace=False)] = False
         around = sum(np.roll(left, k).astype(int) for k in range(-(degree // 2), degree // 2 + 1))
-        seen[bool((around >= needed(size, 0.5)).all())] += 1
+        seen[bool((around >= threshold_count(size, 0.5)).all())] += 1
     assert seen[True] == 300
 
 
@@ -416,7 +425,7 @@ def test_the_degree_stands_the_drop_outs_it_is_chosen_for() -> None:
     ("holders", "threshold", "expected"), [(5, 0.5, 3), (6, 0.5, 4), (10, 2 / 3, 7), (3, 2 / 3, 3), (1, 0.5, 1)]
 )
 def test_more_than_the_share_is_needed(holders: int, threshold: float, expected: int) -> None:
-    assert needed(holders, threshold) == expected
+    assert threshold_count(holders, threshold) == expected
 
 
 # ---- identities ---------------------------------------------------------------------------------------------------------
@@ -441,4 +450,4 @@ def test_identities_lie_in_files_of_which_the_secret_half_is_the_owners_alone(tm
 def test_shares_that_are_not_as_long_as_one_another_are_refused_in_a_sentence(lengths: tuple[int, int]) -> None:
     shares = {name: bytes(length) for name, length in zip("ab", lengths, strict=True)}
     with pytest.raises(RunError, match="differ in size"):
-        Light(0.5, 0.7).answer(shares, lambda name: [memoryview(shares[name])], tuple(shares))
+        CodedMasking(0.5, 0.7).answer(shares, lambda name: [memoryview(shares[name])], tuple(shares))

@@ -120,12 +120,12 @@ def allow(
     import yaml
 
     from motet.experiment.deploy.server import load_allowed
-    from motet.transport.admission import hashed, new_token
+    from motet.transport.admission import generate_token, hash_token
 
     allowed = load_allowed(str(file)) if file.exists() else {}
     for name in names:
-        token = new_token()
-        allowed[name] = hashed(token)
+        token = generate_token()
+        allowed[name] = hash_token(token)
         typer.echo(f"{name}: {token}")
     file.write_text(yaml.safe_dump(allowed), "utf-8")
 

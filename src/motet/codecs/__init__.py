@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from motet.codecs.chain import Chain, Channel, Codec
+from motet.codecs.chain import Channel, Codec, CodecChain
 from motet.codecs.clip import clip
 from motet.codecs.half_precision import bfloat16, float16
 from motet.codecs.quantize import int4, int8
@@ -19,4 +19,4 @@ CODECS: dict[str, Callable[..., Codec]] = {
     "clip": clip,
 }
 
-__all__ = ["CODECS", "Chain", "Channel", "Codec", "bfloat16", "clip", "float16", "int4", "int8", "top_k"]
+__all__ = ["CODECS", "Channel", "Codec", "CodecChain", "bfloat16", "clip", "float16", "int4", "int8", "top_k"]

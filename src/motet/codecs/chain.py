@@ -10,7 +10,7 @@ from typing import Any, ClassVar, NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from motet.codecs.row_layout import Rows
+from motet.codecs.row_layout import RowLayout
 from motet.core.errors import ConfigError, WireError
 from motet.core.messages import MESSAGES, message
 from motet.core.params import Layout, Params
@@ -19,7 +19,7 @@ from motet.core.rng import Seed
 
 @message
 @dataclass(frozen=True, eq=False)
-class Coded:
+class EncodedParams:
     """Parameters on their way: the layout they had, what the codecs made of them, and what each codec put beside that."""
 
     stands_for: ClassVar[type] = Params
@@ -29,7 +29,7 @@ class Coded:
     beside: tuple[Tensor | None, ...]
 
 
-class Bytes(NamedTuple):
+class EncodedSize(NamedTuple):
     """What a codec makes travel: of the numbers themselves, and beside them (scales, places)."""
 
     body: int
@@ -51,17 +51,17 @@ class Codec(Protocol):
     def narrows(self) -> bool: ...
     @property
     def for_updates(self) -> bool: ...
-    def encode(self, body: Tensor, rows: Rows, seed: Seed) -> tuple[Tensor, Tensor | None]: ...
-    def decode(self, body: Tensor, beside: Tensor | None, rows: Rows) -> Tensor: ...
-    def after(self, rows: Rows) -> Rows:
+    def encode(self, body: Tensor, rows: RowLayout, seed: Seed) -> tuple[Tensor, Tensor | None]: ...
+    def decode(self, body: Tensor, beside: Tensor | None, rows: RowLayout) -> Tensor: ...
+    def after(self, rows: RowLayout) -> RowLayout:
         """How what is handed on falls into rows."""
 
-    def size(self, rows: Rows) -> Bytes: ...
-    def error(self, body: Tensor, rows: Rows) -> float: ...
+    def size(self, rows: RowLayout) -> EncodedSize: ...
+    def error(self, body: Tensor, rows: RowLayout) -> float: ...
 
 
 @dataclass(frozen=True)
-class Chain:
+class CodecChain:
     """Codecs in order: forwards where a message is sent, backwards where it is read. They see nothing but parameters."""
 
     codecs: tuple[Codec, ...] = ()
@@ -123,21 +123,21 @@ class Chain:
             body, _ = codec.encode(body, rows, seed.of(0, number))
         return bound
 
-    def _stages(self, layout: Layout) -> Iterator[tuple[Codec, Rows]]:
-        rows = Rows.of(layout)
+    def _stages(self, layout: Layout) -> Iterator[tuple[Codec, RowLayout]]:
+        rows = RowLayout.of(layout)
         for codec in self.codecs:
             yield codec, rows
             rows = codec.after(rows)
 
-    def _encoded(self, value: Params, seed: Seed) -> Coded:
+    def _encoded(self, value: Params, seed: Seed) -> EncodedParams:
         body, beside = value.flat, list[Tensor | None]()
         for number, (codec, rows) in enumerate(self._stages(value.layout)):
             body, more = codec.encode(body, rows, seed.of(number))
             beside.append(more)
-        return Coded(value.layout, body, tuple(beside))
+        return EncodedParams(value.layout, body, tuple(beside))
 
     def _decoded(self, value: Any) -> Any:
-        if not isinstance(value, Coded):
+        if not isinstance(value, EncodedParams):
             return value
         if len(value.beside) != len(self.codecs):
             raise WireError(
@@ -153,12 +153,12 @@ class Chain:
 class Channel:
     """Both ways, and the seed from which codecs draw that round at random."""
 
-    up: Chain = Chain()
-    down: Chain = Chain()
+    up: CodecChain = CodecChain()
+    down: CodecChain = CodecChain()
     seed: Seed = Seed(0)
 
 
-def expect(tensor: Tensor | None, dtype: torch.dtype, count: int, what: str) -> Tensor:
+def check_tensor(tensor: Tensor | None, dtype: torch.dtype, count: int, what: str) -> Tensor:
     """What came over a wire is looked at before it is used."""
     if tensor is None or tensor.dtype != dtype or tensor.shape != (count,):
         came = "nothing" if tensor is None else f"{list(tensor.shape)} of {tensor.dtype}"

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from motet.codecs.chain import Bytes, expect
-from motet.codecs.row_layout import Rows
+from motet.codecs.chain import EncodedSize, check_tensor
+from motet.codecs.row_layout import RowLayout
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 
@@ -31,19 +31,19 @@ class Clip:
         length = float(torch.linalg.vector_norm(body, dtype=torch.float64))
         return body if length <= self.limit else body * (self.limit / length)
 
-    def encode(self, body: Tensor, rows: Rows, seed: Seed) -> tuple[Tensor, None]:
+    def encode(self, body: Tensor, rows: RowLayout, seed: Seed) -> tuple[Tensor, None]:
         return self.shortened(body), None
 
-    def decode(self, body: Tensor, beside: Tensor | None, rows: Rows) -> Tensor:
-        return expect(body, torch.float32, rows.size, "clip")
+    def decode(self, body: Tensor, beside: Tensor | None, rows: RowLayout) -> Tensor:
+        return check_tensor(body, torch.float32, rows.size, "clip")
 
-    def after(self, rows: Rows) -> Rows:
+    def after(self, rows: RowLayout) -> RowLayout:
         return rows
 
-    def size(self, rows: Rows) -> Bytes:
-        return Bytes(4 * rows.size, 0)
+    def size(self, rows: RowLayout) -> EncodedSize:
+        return EncodedSize(4 * rows.size, 0)
 
-    def error(self, body: Tensor, rows: Rows) -> float:
+    def error(self, body: Tensor, rows: RowLayout) -> float:
         """‖x‖ − limit, where x is longer."""
         length = float(torch.linalg.vector_norm(body, dtype=torch.float64))
         return max(0.0, length - self.limit) + 1e-6 * length

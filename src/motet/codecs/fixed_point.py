@@ -18,7 +18,7 @@ import torch
 from motet.core.errors import ConfigError, PrivacyError, RunError
 
 BLOCK = 2**16
-COUNTS = 2.0**24  # the range of what is in double precision
+DOUBLE_RANGE = 2.0**24  # the range of what is in double precision
 WIDEST = 2**26  # two words of which must be exact in a float64
 
 
@@ -60,7 +60,7 @@ class FixedPoint:
         flat = numbers.detach().cpu().numpy()
         if numbers.dtype == torch.float64:
             base = _wide(clients, modulus)
-            exact = flat * factor * (base * base / COUNTS)
+            exact = flat * factor * (base * base / DOUBLE_RANGE)
             whole = np.floor(exact)
             whole += rng.random(flat.size) < exact - whole  # so near 2⁵³ a sum with u would itself be rounded
             high = np.floor(whole / base)
@@ -77,11 +77,11 @@ class FixedPoint:
 
     def decode(self, words: np.ndarray, double: bool, clients: int, modulus: int) -> torch.Tensor:
         """The numbers, in double precision, of which these are the summed words."""
-        found = centred(words, modulus)
+        found = center_residues(words, modulus)
         if double:
             base = _wide(clients, modulus)
             high, low = np.split(found, 2)
-            return torch.from_numpy((high * base + low) * (COUNTS / (base * base)))
+            return torch.from_numpy((high * base + low) * (DOUBLE_RANGE / (base * base)))
         found *= self.step(clients, modulus)
         return torch.from_numpy(found)
 
@@ -96,7 +96,7 @@ class FixedPoint:
         if not math.isfinite(largest):
             raise RunError("a reply holds numbers that are not finite, which no sum can hold; lower the learning rate.")
         double = numbers.dtype == torch.float64
-        limit = COUNTS if double else self.range
+        limit = DOUBLE_RANGE if double else self.range
         if (double or self.outside == "refuse") and largest > limit:
             raise PrivacyError(
                 f"a reply holds a number outside ±{limit:g}, so that the sum under the masks could wrap; "
@@ -122,7 +122,7 @@ def _residues(whole: np.ndarray, modulus: int) -> np.ndarray:
     return found
 
 
-def centred(words: np.ndarray, modulus: int) -> np.ndarray:
+def center_residues(words: np.ndarray, modulus: int) -> np.ndarray:
     """From residues to numbers on both sides of zero."""
     if modulus == 2**32:
         return words.view(np.int32).astype(np.float64)

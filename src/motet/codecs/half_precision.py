@@ -8,14 +8,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from motet.codecs.chain import Bytes, expect
-from motet.codecs.row_layout import Rows
+from motet.codecs.chain import EncodedSize, check_tensor
+from motet.codecs.row_layout import RowLayout
 from motet.core.errors import RunError
 from motet.core.rng import Seed
 
 
 @dataclass(frozen=True)
-class Half:
+class HalfPrecision:
     """A cast to another kind of number. `relative` bounds its rounding, `tiny` that of numbers near zero."""
 
     name: str
@@ -26,7 +26,7 @@ class Half:
     narrows: bool = True
     for_updates: bool = False
 
-    def encode(self, body: Tensor, rows: Rows, seed: Seed) -> tuple[Tensor, None]:
+    def encode(self, body: Tensor, rows: RowLayout, seed: Seed) -> tuple[Tensor, None]:
         cast = body.to(self.dtype)
         if not torch.isfinite(cast).all():
             raise RunError(
@@ -35,27 +35,27 @@ class Half:
             )
         return cast, None
 
-    def decode(self, body: Tensor, beside: Tensor | None, rows: Rows) -> Tensor:
-        return expect(body, self.dtype, rows.size, self.name).to(torch.float32)
+    def decode(self, body: Tensor, beside: Tensor | None, rows: RowLayout) -> Tensor:
+        return check_tensor(body, self.dtype, rows.size, self.name).to(torch.float32)
 
-    def after(self, rows: Rows) -> Rows:
+    def after(self, rows: RowLayout) -> RowLayout:
         return rows
 
-    def size(self, rows: Rows) -> Bytes:
-        return Bytes(2 * rows.size, 0)
+    def size(self, rows: RowLayout) -> EncodedSize:
+        return EncodedSize(2 * rows.size, 0)
 
-    def error(self, body: Tensor, rows: Rows) -> float:
+    def error(self, body: Tensor, rows: RowLayout) -> float:
         """|x − cast(x)| ≤ relative·|x| + tiny for each number."""
         return self.relative * float(torch.linalg.vector_norm(body, dtype=torch.float64)) + self.tiny * math.sqrt(
             rows.size
         )
 
 
-def float16() -> Half:
+def float16() -> HalfPrecision:
     """2 bytes a number: 11 significant bits, range ±65504; relative error at most 2⁻¹¹, absolute 2⁻²⁵ near zero."""
-    return Half("float16", torch.float16, 2.0**-11, 2.0**-25)
+    return HalfPrecision("float16", torch.float16, 2.0**-11, 2.0**-25)
 
 
-def bfloat16() -> Half:
+def bfloat16() -> HalfPrecision:
     """2 bytes a number: 8 significant bits and float32's range; relative error at most 2⁻⁸."""
-    return Half("bfloat16", torch.bfloat16, 2.0**-8, 2.0**-133)
+    return HalfPrecision("bfloat16", torch.bfloat16, 2.0**-8, 2.0**-133)

@@ -13,8 +13,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from motet.codecs.chain import Bytes, expect
-from motet.codecs.row_layout import Rows
+from motet.codecs.chain import EncodedSize, check_tensor
+from motet.codecs.row_layout import RowLayout
 from motet.core.errors import RunError, WireError
 from motet.core.rng import Seed
 
@@ -22,7 +22,7 @@ Rounding = Literal["stochastic", "nearest"]
 
 
 @dataclass(frozen=True)
-class Grid:
+class Quantizer:
     """`bits` a number, and a scale of 4 bytes a row."""
 
     name: str
@@ -36,7 +36,7 @@ class Grid:
     def top(self) -> int:
         return int(2 ** (self.bits - 1)) - 1
 
-    def encode(self, body: Tensor, rows: Rows, seed: Seed) -> tuple[Tensor, Tensor]:
+    def encode(self, body: Tensor, rows: RowLayout, seed: Seed) -> tuple[Tensor, Tensor]:
         scales = rows.largest(body) / self.top
         if not torch.isfinite(scales).all():
             raise RunError(
@@ -48,23 +48,23 @@ class Grid:
         whole = places.round_().clamp_(-self.top, self.top).to(torch.int8)
         return whole if self.bits == 8 else _two_a_byte(whole), scales
 
-    def decode(self, body: Tensor, beside: Tensor | None, rows: Rows) -> Tensor:
-        scales = expect(beside, torch.float32, rows.count, f"{self.name}, scales")
+    def decode(self, body: Tensor, beside: Tensor | None, rows: RowLayout) -> Tensor:
+        scales = check_tensor(beside, torch.float32, rows.count, f"{self.name}, scales")
         if self.bits == 8:
-            whole = expect(body, torch.int8, rows.size, self.name)
+            whole = check_tensor(body, torch.int8, rows.size, self.name)
         else:
-            whole = _one_a_byte(expect(body, torch.uint8, -(-rows.size // 2), self.name), rows.size)
+            whole = _one_a_byte(check_tensor(body, torch.uint8, -(-rows.size // 2), self.name), rows.size)
         if not torch.isfinite(scales).all():
             raise WireError(f"{self.name}: a scale came that is not finite; the message is damaged.")
         return rows.times(whole.to(torch.float32), scales)
 
-    def after(self, rows: Rows) -> Rows:
+    def after(self, rows: RowLayout) -> RowLayout:
         return rows
 
-    def size(self, rows: Rows) -> Bytes:
-        return Bytes(-(-rows.size * self.bits // 8), 4 * rows.count)
+    def size(self, rows: RowLayout) -> EncodedSize:
+        return EncodedSize(-(-rows.size * self.bits // 8), 4 * rows.count)
 
-    def error(self, body: Tensor, rows: Rows) -> float:
+    def error(self, body: Tensor, rows: RowLayout) -> float:
         """Less than a step for each number of a row; half a step if rounded to the nearest."""
         steps = rows.largest(body).double().cpu() / self.top
         bound = (
@@ -73,14 +73,14 @@ class Grid:
         return bound * (1.0 if self.rounding == "stochastic" else 0.5) * (1 + 1e-4)  # arithmetic in single precision
 
 
-def int8(rounding: Rounding = "stochastic") -> Grid:
+def int8(rounding: Rounding = "stochastic") -> Quantizer:
     """1 byte a number and 4 a row: 255 steps; off by less than 1/127 of the row's largest number."""
-    return Grid("int8", 8, rounding)
+    return Quantizer("int8", 8, rounding)
 
 
-def int4(rounding: Rounding = "stochastic") -> Grid:
+def int4(rounding: Rounding = "stochastic") -> Quantizer:
     """Half a byte a number and 4 bytes a row: 15 steps; off by less than 1/7 of the row's largest number."""
-    return Grid("int4", 4, rounding)
+    return Quantizer("int4", 4, rounding)
 
 
 def _two_a_byte(whole: Tensor) -> Tensor:

@@ -13,15 +13,15 @@ from motet.core.params import Layout
 
 
 @dataclass(frozen=True)
-class Rows:
+class RowLayout:
     """(How many, how long) for each tensor in turn: a matrix has its rows, a vector is one row."""
 
     blocks: tuple[tuple[int, int], ...]
 
     @staticmethod
-    def of(layout: Layout) -> Rows:
+    def of(layout: Layout) -> RowLayout:
         shapes = [shape or (1,) for shape in layout.shapes]
-        return Rows(tuple((math.prod(shape[:-1]), shape[-1]) for shape in shapes))
+        return RowLayout(tuple((math.prod(shape[:-1]), shape[-1]) for shape in shapes))
 
     @property
     def size(self) -> int:

@@ -18,19 +18,19 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-from motet.codecs.fixed_point import BLOCK, centred
+from motet.codecs.fixed_point import BLOCK, center_residues
 from motet.core.errors import ConfigError, RunError
 
-FINEST = (
+MAX_RESOLUTION = (
     2**18
 )  # integers a clip: far finer than the noise; finer still, numpy's Poisson numbers would be drawn less exactly
-COARSEST = 2**12  # what the accounting relies on, whoever takes part
-TAIL = 50.0
-SLACK = 6.0  # rounding lengthens a vector by more than it is given room for with probability e^(−SLACK²/2)
+MIN_RESOLUTION = 2**12  # what the accounting relies on, whoever takes part
+TAIL_EXPONENT = 50.0
+ROUNDING_SLACK = 6.0  # rounding lengthens a vector by more than it is given room for with probability e^(−SLACK²/2)
 
 
 @dataclass(frozen=True)
-class Skellam:
+class SkellamNoise:
     """`noise` is the deviation in the sum over `clip`; `colluders`: the share of clients whose noise does not count."""
 
     clip: float
@@ -51,13 +51,16 @@ class Skellam:
     def grain(self, clients: int, fewest: int, modulus: int) -> int:
         """How many integers long a vector is that is as long as the clip: as many as leave room for the sum and its noise."""
         share = clients / self.sharers(clients, fewest)
-        found = FINEST
-        while found * (clients + self.noise * math.sqrt(2 * TAIL * share)) + TAIL / 3 > (modulus - 1) // 2:
+        found = MAX_RESOLUTION
+        while (
+            found * (clients + self.noise * math.sqrt(2 * TAIL_EXPONENT * share)) + TAIL_EXPONENT / 3
+            > (modulus - 1) // 2
+        ):
             found //= 2
-        if found < COARSEST:
+        if found < MIN_RESOLUTION:
             raise ConfigError(
                 f"a sum of {clients} clients under noise of {self.noise:g} clips leaves {found} integers for a clip in words "
-                f"of {modulus.bit_length() - 1} bits, and {COARSEST} are needed; ask fewer clients at a time, or lower "
+                f"of {modulus.bit_length() - 1} bits, and {MIN_RESOLUTION} are needed; ask fewer clients at a time, or lower "
                 "privacy.noise."
             )
         return found
@@ -81,7 +84,7 @@ class Skellam:
 
     def decode(self, words: np.ndarray, clients: int, fewest: int, modulus: int) -> torch.Tensor:
         """The noisy sum, in double precision."""
-        return torch.from_numpy(centred(words, modulus) * (self.clip / self.grain(clients, fewest, modulus)))
+        return torch.from_numpy(center_residues(words, modulus) * (self.clip / self.grain(clients, fewest, modulus)))
 
     def _rounded(self, numbers: torch.Tensor, grain: int, rng: np.random.Generator) -> np.ndarray:
         """Integers at most `grain` long, whatever was given: it is on this that ε rests."""
@@ -109,10 +112,10 @@ def _inner(grain: int, size: int) -> float:
 
     x² + size/4 + SLACK·(x + √size/2) = grain²                                            (Kairouz, Liu and Steinke 2021)
     """
-    square = grain**2 - size / 4 - SLACK * math.sqrt(size) / 2 + SLACK**2 / 4
+    square = grain**2 - size / 4 - ROUNDING_SLACK * math.sqrt(size) / 2 + ROUNDING_SLACK**2 / 4
     if square < (grain / 2) ** 2:
         raise ConfigError(
             f"{size} numbers rounded to steps of 1/{grain} of privacy.clip would be longer by their rounding than by what they "
             "say; ask fewer clients at a time, or share fewer layers."
         )
-    return math.sqrt(square) - SLACK / 2
+    return math.sqrt(square) - ROUNDING_SLACK / 2

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from motet.codecs.chain import Bytes, expect
-from motet.codecs.row_layout import Rows
+from motet.codecs.chain import EncodedSize, check_tensor
+from motet.codecs.row_layout import RowLayout
 from motet.core.errors import ConfigError, WireError
 from motet.core.rng import Seed
 
@@ -33,31 +33,31 @@ class TopK:
                 f"top_k.share is {self.share}; it is the share of numbers that travel, above 0 and at most 1."
             )
 
-    def kept(self, rows: Rows) -> int:
+    def kept(self, rows: RowLayout) -> int:
         return max(1, math.ceil(self.share * rows.size - 1e-9))
 
-    def encode(self, body: Tensor, rows: Rows, seed: Seed) -> tuple[Tensor, Tensor]:
+    def encode(self, body: Tensor, rows: RowLayout, seed: Seed) -> tuple[Tensor, Tensor]:
         places = torch.topk(body.abs(), self.kept(rows), sorted=False).indices.sort().values
         return body[places], places.to(torch.int32)
 
-    def decode(self, body: Tensor, beside: Tensor | None, rows: Rows) -> Tensor:
+    def decode(self, body: Tensor, beside: Tensor | None, rows: RowLayout) -> Tensor:
         count = self.kept(rows)
-        values = expect(body, torch.float32, count, "top_k")
-        places = expect(beside, torch.int32, count, "top_k, places").long()
+        values = check_tensor(body, torch.float32, count, "top_k")
+        places = check_tensor(beside, torch.int32, count, "top_k, places").long()
         if int(places.min()) < 0 or int(places.max()) >= rows.size:
             raise WireError(
                 f"top_k: places {int(places.min())} to {int(places.max())} came; expected 0 to {rows.size - 1}."
             )
         return torch.zeros(rows.size, device=values.device).index_copy_(0, places, values)
 
-    def after(self, rows: Rows) -> Rows:
+    def after(self, rows: RowLayout) -> RowLayout:
         """The kept numbers are of one kind: all are large."""
-        return Rows(((1, self.kept(rows)),))
+        return RowLayout(((1, self.kept(rows)),))
 
-    def size(self, rows: Rows) -> Bytes:
-        return Bytes(4 * self.kept(rows), 4 * self.kept(rows))
+    def size(self, rows: RowLayout) -> EncodedSize:
+        return EncodedSize(4 * self.kept(rows), 4 * self.kept(rows))
 
-    def error(self, body: Tensor, rows: Rows) -> float:
+    def error(self, body: Tensor, rows: RowLayout) -> float:
         """√(1 − k/n)·‖x‖: the n − k smallest squares are at most their share of all squares."""
         norm = float(torch.linalg.vector_norm(body, dtype=torch.float64))
         return math.sqrt(1 - self.kept(rows) / rows.size) * norm * (1 + 1e-6)

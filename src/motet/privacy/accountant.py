@@ -23,7 +23,7 @@ from typing import Any
 from motet.core.errors import ConfigError
 from motet.core.script import ClientId
 from motet.privacy.dp_sum import PrivateSum
-from motet.privacy.renyi import ORDERS, skellam
+from motet.privacy.renyi import ORDERS, skellam_divergence
 
 
 @dataclass
@@ -66,7 +66,7 @@ class PrivacyAccountant:
         return float(accountant.get_epsilon(self.private.delta))
 
     def _inside(self, busiest: int) -> float:
-        found = skellam(self.private.noise, clips=1)
+        found = skellam_divergence(self.private.noise, clips=1)
         epsilon, _ = self._accounting.rdp.compute_epsilon(
             ORDERS, [busiest * found(k) for k in ORDERS], self.private.delta
         )

@@ -18,7 +18,7 @@ import numpy as np
 import torch
 
 from motet.codecs.clip import Clip
-from motet.codecs.skellam import Skellam
+from motet.codecs.skellam import SkellamNoise
 from motet.core.errors import ConfigError, PrivacyError, RunError
 from motet.core.messages import message
 from motet.core.params import Params
@@ -32,7 +32,7 @@ Spend = Callable[[Collection[ClientId]], None]
 
 @message
 @dataclass(frozen=True, eq=False)
-class Within:
+class ClipRequest:
     """Do this work, and clip its reply."""
 
     address: str
@@ -73,11 +73,11 @@ class PrivateSum:
             )
 
     @property
-    def inside(self) -> dict[str, Skellam]:
+    def inside(self) -> dict[str, SkellamNoise]:
         """The noise to be put inside a secure sum's integers, by the address of the work whose replies it is for."""
         if self.where != "distributed":
             return {}
-        return {address_of(self.clipped): Skellam(self.clip, self.noise, self.colluders, self.seeded)}
+        return {address_of(self.clipped): SkellamNoise(self.clip, self.noise, self.colluders, self.seeded)}
 
     def sums(self, seed: Seed, spend: Spend) -> Callable[[Exchange], Script[Weighted]]:
         """What stands in for a round's sums; `spend` is told whose updates went into each."""
@@ -87,7 +87,7 @@ class PrivateSum:
             nonlocal made
             made += 1
             found = yield from total(
-                self.clipped, {c: Within(exchange.address, p) for c, p in exchange.payloads.items()}
+                self.clipped, {c: ClipRequest(exchange.address, p) for c, p in exchange.payloads.items()}
             )
             spend(exchange.payloads)
             if self.where == "central":
@@ -97,8 +97,8 @@ class PrivateSum:
         return summation
 
     @work(reveals="sum")
-    def clipped(self, ctx: Any, ask: Within, memory: None) -> Work[tuple[Weighted, None]]:
-        if not isinstance(ask, Within):
+    def clipped(self, ctx: Any, ask: ClipRequest, memory: None) -> Work[tuple[Weighted, None]]:
+        if not isinstance(ask, ClipRequest):
             raise PrivacyError(f"a {type(ask).__name__} came where the work to clip belongs; it is refused.")
         reply: Weighted = yield from ctx.perform(ask.address, ask.payload)
         if not reply.value.finite():

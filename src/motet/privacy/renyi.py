@@ -10,15 +10,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from motet.codecs.skellam import COARSEST
+from motet.codecs.skellam import MIN_RESOLUTION
 
 ORDERS = (*range(2, 65), 80, 96, 128, 192, 256, 512, 1024)
 Divergence = Callable[[int], float]
 
 
-def skellam(noise: float, clips: float) -> Divergence:
+def skellam_divergence(noise: float, clips: float) -> Divergence:
     """Of two sums at most `clips` clips apart, under noise with a deviation of `noise` clips."""
-    apart, variance = clips * COARSEST, (noise * COARSEST) ** 2
+    apart, variance = clips * MIN_RESOLUTION, (noise * MIN_RESOLUTION) ** 2
 
     def divergence(order: int) -> float:
         return apart**2 * (order / (2 * variance) + (2 * order + 5) / (4 * variance**2))

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, Literal
 
-from motet.codecs.chain import Chain
+from motet.codecs.chain import CodecChain
 
-Outside = Literal["refuse", "clip"]
+OutOfRange = Literal["refuse", "clip"]
 
 
 def none() -> None:
@@ -23,16 +23,16 @@ def secagg(
     range: float = 4.0,
     bits: int | None = None,
     largest_weight: float = 1024.0,
-    outside: Outside = "refuse",
+    outside: OutOfRange = "refuse",
     identities: str | None = None,
     seeded: bool = False,
-    codecs: Chain = Chain(),
+    codecs: CodecChain = CodecChain(),
 ) -> Any:
     """Masks that every two clients agree on cancel in the sum (Bonawitz et al. 2017)."""
-    from motet.secure.mask_graph import Complete
-    from motet.secure.secagg import Pairwise
+    from motet.secure.mask_graph import CompleteGraph
+    from motet.secure.pairwise_masking import PairwiseMasking
 
-    masking = Pairwise(threshold, Complete())
+    masking = PairwiseMasking(threshold, CompleteGraph())
     return _sum(masking, minimum, range, bits, largest_weight, outside, identities, seeded, codecs)
 
 
@@ -44,16 +44,16 @@ def secagg_plus(
     range: float = 4.0,
     bits: int | None = None,
     largest_weight: float = 1024.0,
-    outside: Outside = "refuse",
+    outside: OutOfRange = "refuse",
     identities: str | None = None,
     seeded: bool = False,
-    codecs: Chain = Chain(),
+    codecs: CodecChain = CodecChain(),
 ) -> Any:
     """The same among neighbours on a ring only, for large cohorts (Bell et al. 2020)."""
-    from motet.secure.mask_graph import Ring
-    from motet.secure.secagg import Pairwise
+    from motet.secure.mask_graph import RingGraph
+    from motet.secure.pairwise_masking import PairwiseMasking
 
-    masking = Pairwise(threshold, Ring(neighbours, dropouts, threshold))
+    masking = PairwiseMasking(threshold, RingGraph(neighbours, dropouts, threshold))
     return _sum(masking, minimum, range, bits, largest_weight, outside, identities, seeded, codecs)
 
 
@@ -64,15 +64,17 @@ def light_secagg(
     range: float = 4.0,
     bits: int | None = None,
     largest_weight: float = 1024.0,
-    outside: Outside = "refuse",
+    outside: OutOfRange = "refuse",
     identities: str | None = None,
     seeded: bool = False,
-    codecs: Chain = Chain(),
+    codecs: CodecChain = CodecChain(),
 ) -> Any:
     """Coded masks whose sum is recovered in one step, however many clients are lost (So et al. 2022)."""
-    from motet.secure.light_secagg import Light
+    from motet.secure.coded_masking import CodedMasking
 
-    return _sum(Light(privacy, threshold), minimum, range, bits, largest_weight, outside, identities, seeded, codecs)
+    return _sum(
+        CodedMasking(privacy, threshold), minimum, range, bits, largest_weight, outside, identities, seeded, codecs
+    )
 
 
 def _sum(
@@ -81,18 +83,18 @@ def _sum(
     range: float,
     bits: int | None,
     largest_weight: float,
-    outside: Outside,
+    outside: OutOfRange,
     identities: str | None,
     seeded: bool,
-    codecs: Chain,
+    codecs: CodecChain,
 ) -> Any:
     from motet.codecs.fixed_point import FixedPoint
-    from motet.secure.client_session import Demands
+    from motet.secure.client_session import ClientPolicy
     from motet.secure.identities import Identities
     from motet.secure.protocol import SecureSum
 
     numbers = FixedPoint(range, bits, outside)
-    return SecureSum(masking, numbers, largest_weight, Demands(minimum), Identities(identities), seeded, codecs)
+    return SecureSum(masking, numbers, largest_weight, ClientPolicy(minimum), Identities(identities), seeded, codecs)
 
 
 SECURE: dict[str, Callable[..., Any]] = {

@@ -12,14 +12,14 @@ import numpy as np
 from motet.core.errors import PrivacyError
 from motet.core.params import Layout
 from motet.core.script import ClientId
-from motet.secure.crypto import AgreementKey, Box, Signer, signed, unseal
-from motet.secure.participants import Hello, SumParticipants
+from motet.secure.crypto import AgreementKey, Ciphertext, SigningKey, decrypt_blocks, verify_signature
+from motet.secure.participants import PublicKeys, SumParticipants
 
 STAGES = ("advertise", "share", "upload", "confirm", "reveal")
 
 
 @dataclass
-class Vector:
+class EncodedVector:
     """What a client adds to the sum, before and after it is masked."""
 
     layout: Layout
@@ -27,25 +27,25 @@ class Vector:
     words: np.ndarray
 
 
-class Secrets(NamedTuple):
+class SumSecrets(NamedTuple):
     """What a client draws for one sum: keys for shares and for masks, the seed of its own mask, its signing key."""
 
     box: AgreementKey
     key: AgreementKey
     seed: bytes
-    signer: Signer
+    signer: SigningKey
 
 
-class Held(NamedTuple):
+class SealedShare(NamedTuple):
     """A share that lies here, still sealed: LightSecAgg's are as long as the vector, and in a simulation the box is the very
     one that the server passed on, so that all shares of all clients are in memory once."""
 
-    box: Box
+    box: Ciphertext
     key: bytes
 
 
 @dataclass
-class Session:
+class ClientSession:
     """Changed in place, unlike other memories: a stage counts as done when it begins, so that two requests at once cannot
     both pass, and one that fails cannot be tried again under the same masks. It never leaves the client's main memory.
     """
@@ -53,15 +53,15 @@ class Session:
     client: ClientId
     round: int
     address: str
-    hello: Hello
-    secrets: Secrets | None
+    hello: PublicKeys
+    secrets: SumSecrets | None
     stage: str = "advertise"
     circle: SumParticipants = SumParticipants(0, "", {})
-    held: dict[ClientId, Held] = field(default_factory=dict)  # whose → the share of its secrets that lies here
-    vector: Vector | None = None
+    held: dict[ClientId, SealedShare] = field(default_factory=dict)  # whose → the share of its secrets that lies here
+    vector: EncodedVector | None = None
     survivors: tuple[ClientId, ...] = ()
 
-    def enter(self, stage: str, round: int) -> Secrets:
+    def enter(self, stage: str, round: int) -> SumSecrets:
         """Begin a stage: the one after the last, once, in the round the sum was begun in."""
         after = STAGES[STAGES.index(stage) - 1]
         if self.stage != after or self.round != round or self.secrets is None:
@@ -72,7 +72,7 @@ class Session:
         self.stage = stage
         return self.secrets
 
-    def still(self, secrets: Secrets) -> None:
+    def still(self, secrets: SumSecrets) -> None:
         """While it worked, a server may have begun another sum with this client; the peers to mask with are then forgotten."""
         if self.secrets is not secrets:
             raise PrivacyError(
@@ -82,7 +82,7 @@ class Session:
     def share_of(self, client: ClientId) -> Iterator[memoryview]:
         """Open the share that this client holds of another's secrets, in blocks, or refuse what that one did not write."""
         box, key = self.held[client]
-        return unseal(key, box, self.circle.digest.encode(), client)
+        return decrypt_blocks(key, box, self.circle.digest.encode(), client)
 
     def close(self) -> None:
         """Forget all secrets."""
@@ -91,12 +91,12 @@ class Session:
 
 
 @dataclass(frozen=True)
-class Demands:
+class ClientPolicy:
     """What a client insists on, whatever the server says."""
 
     minimum: int = 3
 
-    def circle(self, circle: SumParticipants, session: Session, known: Mapping[ClientId, bytes] | None) -> None:
+    def circle(self, circle: SumParticipants, session: ClientSession, known: Mapping[ClientId, bytes] | None) -> None:
         """Enough clients, each with keys of its own, this one's among them, and each who it says it is."""
         hellos = circle.hellos
         if len(hellos) < self.minimum:
@@ -118,7 +118,7 @@ class Demands:
         for client, hello in hellos.items():
             if known[client] != hello.signer:
                 raise PrivacyError(f"{client} was shown with an identity that is not the one on file; it is refused.")
-            if not signed(hello.signer, circle.introduction(client), hello.signature):
+            if not verify_signature(hello.signer, circle.key_statement(client), hello.signature):
                 raise PrivacyError(f"the keys shown as {client}'s are not signed by it for this sum; they are refused.")
 
     def mail(self, held: Collection[ClientId], holders: Collection[ClientId], needed: int) -> None:
@@ -132,7 +132,7 @@ class Demands:
             )
 
     def survivors(
-        self, names: tuple[ClientId, ...], session: Session, holders: tuple[ClientId, ...], needed: int
+        self, names: tuple[ClientId, ...], session: ClientSession, holders: tuple[ClientId, ...], needed: int
     ) -> None:
         alive = set(names)
         if len(alive) < len(names) or session.client not in alive or not alive <= set(session.circle.members):
@@ -148,10 +148,10 @@ class Demands:
             )
 
     def signatures(
-        self, found: Mapping[ClientId, bytes], session: Session, holders: tuple[ClientId, ...], needed: int
+        self, found: Mapping[ClientId, bytes], session: ClientSession, holders: tuple[ClientId, ...], needed: int
     ) -> None:
         text = session.circle.statement(session.survivors)
-        sound = (c for c in holders if c in found and signed(session.circle.hellos[c].signer, text, found[c]))
+        sound = (c for c in holders if c in found and verify_signature(session.circle.hellos[c].signer, text, found[c]))
         agreeing = len(list(islice(sound, needed)))
         if agreeing < needed:
             raise PrivacyError(

@@ -26,18 +26,18 @@ try:
 except ImportError:
     raise ConfigError("secure sums need the package cryptography; pip install 'motet[secure]'") from None
 
-KEY, TAG = 32, 16
+KEY_BYTES, TAG_BYTES = 32, 16
 BLOCK = 2**18  # bytes at a time, small enough for the cache: to fill fresh memory takes longer than to decipher it
-Buffer = bytes | memoryview
-Box = torch.Tensor  # of uint8: what was sealed, and its tag
-Draw = Callable[[int], bytes]
+BytesLike = bytes | memoryview
+Ciphertext = torch.Tensor  # of uint8: what was sealed, and its tag
+RandomBytes = Callable[[int], bytes]
 
 
-def entropy(seed: Seed | None) -> Draw:
+def random_source(seed: Seed | None) -> RandomBytes:
     """The operating system's generator; or, for a simulation that wants the same masks again, a stream made from a seed."""
     if seed is None:
         return os.urandom
-    stream = stream_of(hashlib.sha256(f"{seed.root}/{seed.path}".encode()).digest())
+    stream = keystream(hashlib.sha256(f"{seed.root}/{seed.path}".encode()).digest())
     return lambda count: stream.update(bytes(count))
 
 
@@ -57,21 +57,21 @@ class AgreementKey:
             raise PrivacyError(
                 f"a public key of {len(public)} bytes came that X25519 cannot agree with; refused."
             ) from None
-        return HKDF(hashes.SHA256(), KEY, salt=None, info=purpose.encode()).derive(shared)
+        return HKDF(hashes.SHA256(), KEY_BYTES, salt=None, info=purpose.encode()).derive(shared)
 
 
-def agreeable(public: bytes) -> bool:
+def is_valid_public_key(public: bytes) -> bool:
     """Whether a public key is one that anybody can agree with: of the right length, and no point of small order."""
     try:
-        AgreementKey(os.urandom(KEY)).agreed(public, "")
+        AgreementKey(os.urandom(KEY_BYTES)).agreed(public, "")
     except PrivacyError:
         return False
     return True
 
 
-def seal(key: bytes, text: Buffer, about: bytes) -> Box:
+def encrypt(key: bytes, text: BytesLike, about: bytes) -> Ciphertext:
     """Encrypt and authenticate, AES-GCM. A key seals one message only, so that the nonce may be zero."""
-    plain, sealed = memoryview(text), torch.empty(len(text) + TAG, dtype=torch.uint8)
+    plain, sealed = memoryview(text), torch.empty(len(text) + TAG_BYTES, dtype=torch.uint8)
     box = sealed.numpy()
     cipher = Cipher(algorithms.AES(key), modes.GCM(bytes(12))).encryptor()
     cipher.authenticate_additional_data(about)
@@ -82,19 +82,19 @@ def seal(key: bytes, text: Buffer, about: bytes) -> Box:
     return sealed
 
 
-def is_box(value: object) -> bool:
+def is_ciphertext(value: object) -> bool:
     return isinstance(value, torch.Tensor) and value.dtype == torch.uint8 and value.dim() == 1
 
 
-def unseal(key: bytes, box: Box, about: bytes, sender: str) -> Iterator[memoryview]:
+def decrypt_blocks(key: bytes, box: Ciphertext, about: bytes, sender: str) -> Iterator[memoryview]:
     """What was sealed, a block at a time in the same memory. Only after the last is it known to be genuine, or refused: until
     then nothing that was made of it may be given out."""
     try:
-        if not is_box(box):
+        if not is_ciphertext(box):
             raise ValueError
         sealed = box.numpy().data
-        text, room = sealed[:-TAG], bytearray(min(BLOCK, len(sealed)) + 15)  # 15: update_into asks for them
-        cipher = Cipher(algorithms.AES(key), modes.GCM(bytes(12), bytes(sealed[-TAG:]))).decryptor()
+        text, room = sealed[:-TAG_BYTES], bytearray(min(BLOCK, len(sealed)) + 15)  # 15: update_into asks for them
+        cipher = Cipher(algorithms.AES(key), modes.GCM(bytes(12), bytes(sealed[-TAG_BYTES:]))).decryptor()
         cipher.authenticate_additional_data(about)
         for at in range(0, len(text), BLOCK):
             yield memoryview(room)[: cipher.update_into(text[at : at + BLOCK], room)]
@@ -105,13 +105,13 @@ def unseal(key: bytes, box: Box, about: bytes, sender: str) -> Iterator[memoryvi
         ) from None
 
 
-def stream_of(key: bytes, block: int = 0) -> CipherContext:
+def keystream(key: bytes, block: int = 0) -> CipherContext:
     """The keystream of AES-256 in counter mode, from some block of 16 bytes on: zeros go in, uniform bytes come out."""
     return Cipher(algorithms.AES(key), modes.CTR(block.to_bytes(16, "big"))).encryptor()
 
 
 @dataclass(frozen=True)
-class Signer:
+class SigningKey:
     """A client's identity: it signs what its peers must be sure it said."""
 
     secret: bytes
@@ -124,7 +124,7 @@ class Signer:
         return Ed25519PrivateKey.from_private_bytes(self.secret).sign(text)
 
 
-def signed(public: bytes, text: bytes, signature: bytes) -> bool:
+def verify_signature(public: bytes, text: bytes, signature: bytes) -> bool:
     try:
         Ed25519PublicKey.from_public_bytes(public).verify(signature, text)
     except (InvalidSignature, ValueError):

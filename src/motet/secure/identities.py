@@ -13,25 +13,25 @@ from pathlib import Path
 
 from motet.core.errors import ConfigError
 from motet.core.script import ClientId
-from motet.secure.crypto import KEY, Draw, Signer
+from motet.secure.crypto import KEY_BYTES, RandomBytes, SigningKey
 
 
 @dataclass(frozen=True)
 class Identities:
     folder: str | None = None
 
-    def signer(self, client: ClientId, draw: Draw) -> Signer:
-        return Signer(draw(KEY) if self.folder is None else _read(self._path(client, "key")))
+    def signer(self, client: ClientId, draw: RandomBytes) -> SigningKey:
+        return SigningKey(draw(KEY_BYTES) if self.folder is None else _read(self._path(client, "key")))
 
     def known(self, clients: Iterable[ClientId]) -> dict[ClientId, bytes] | None:
         """Public keys on file; None if there are no files to compare with."""
         return None if self.folder is None else {c: _read(self._path(c, "pub")) for c in clients}
 
-    def create(self, client: ClientId, draw: Draw) -> None:
+    def create(self, client: ClientId, draw: RandomBytes) -> None:
         """A new identity; the secret half is to be carried to that client's machine, and removed here."""
         secret = self._path(client, "key")
         secret.parent.mkdir(parents=True, exist_ok=True)
-        signer = Signer(draw(KEY))
+        signer = SigningKey(draw(KEY_BYTES))
         if secret.exists():
             raise ConfigError(
                 f"{secret} is there already; a new identity would shut {client} out. Remove it if that is meant."
@@ -53,8 +53,8 @@ def _read(path: Path) -> bytes:
         found = bytes.fromhex(path.read_text("utf-8").strip())
     except (OSError, ValueError):
         found = b""
-    if len(found) != KEY:
+    if len(found) != KEY_BYTES:
         raise ConfigError(
-            f"{path} holds no key of {KEY} bytes in hexadecimal; make one: motet identities {path.parent} {path.stem}"
+            f"{path} holds no key of {KEY_BYTES} bytes in hexadecimal; make one: motet identities {path.parent} {path.stem}"
         )
     return found

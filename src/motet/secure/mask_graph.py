@@ -15,11 +15,11 @@ from motet.core.errors import ConfigError
 from motet.core.script import ClientId
 from motet.secure.participants import SumParticipants
 
-FAILURE = 1e-5  # how probable it may be that a round with that many drop-outs cannot be opened
+FAILURE_PROBABILITY = 1e-5  # how probable it may be that a round with that many drop-outs cannot be opened
 
 
 @dataclass(frozen=True)
-class Complete:
+class CompleteGraph:
     """Everybody is everybody's neighbour."""
 
     def holders(self, circle: SumParticipants, client: ClientId) -> tuple[ClientId, ...]:
@@ -27,11 +27,11 @@ class Complete:
         return circle.members
 
     def fewest(self, clients: int, threshold: float) -> int:
-        return needed(clients, threshold)
+        return threshold_count(clients, threshold)
 
 
 @dataclass(frozen=True)
-class Ring:
+class RingGraph:
     """Neighbours are the next few on either side. None: the fewest that stand a share `dropouts` of lost clients."""
 
     neighbours: int | None
@@ -56,7 +56,7 @@ class Ring:
     def holders(self, circle: SumParticipants, client: ClientId) -> tuple[ClientId, ...]:
         order = circle.seats
         count = len(order)
-        degree = self.neighbours or degree_for(count, self.dropouts, self.threshold)
+        degree = self.neighbours or choose_degree(count, self.dropouts, self.threshold)
         if degree >= count - 1:
             return circle.members
         seat = order[client]
@@ -64,7 +64,7 @@ class Ring:
         return tuple(c for c, k in order.items() if min((k - seat) % count, (seat - k) % count) <= reach)
 
 
-def needed(holders: int, threshold: float) -> int:
+def threshold_count(holders: int, threshold: float) -> int:
     """How many of a client's holders must answer: more than the share `threshold` of them, which is at least a half."""
     return min(holders, math.floor(threshold * holders + 1e-9) + 1)
 
@@ -74,22 +74,22 @@ def _lost(clients: int, dropouts: float) -> int:
 
 
 @cache
-def degree_for(clients: int, dropouts: float, threshold: float) -> int:
-    """The smallest even degree at which losing a share of all clients leaves every neighbourhood enough, but for `FAILURE`."""
+def choose_degree(clients: int, dropouts: float, threshold: float) -> int:
+    """The smallest even degree at which losing a share of all clients leaves every neighbourhood enough, but for `FAILURE_PROBABILITY`."""
     lost = _lost(clients, dropouts)
     for degree in range(2, clients, 2):
         size = degree + 1
         # of one neighbourhood more are lost than it can spare; over all of them by the union bound
-        spare = size - needed(size, threshold)
+        spare = size - threshold_count(size, threshold)
         ways = sum(
             math.comb(lost, k) * math.comb(clients - lost, size - k) for k in range(spare + 1, min(lost, size) + 1)
         )
-        if clients * ways / math.comb(clients, size) <= FAILURE:
+        if clients * ways / math.comb(clients, size) <= FAILURE_PROBABILITY:
             return degree
     return clients - 1
 
 
-def connected(graph: Complete | Ring, circle: SumParticipants, alive: Collection[ClientId]) -> bool:
+def is_connected(graph: CompleteGraph | RingGraph, circle: SumParticipants, alive: Collection[ClientId]) -> bool:
     """Whether those left share masks in one piece; in two pieces, the server would learn two sums."""
     left, edge = set(alive), [next(iter(alive))] if alive else []
     left -= set(edge)

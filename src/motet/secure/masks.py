@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from motet.secure.crypto import stream_of
+from motet.secure.crypto import keystream
 from motet.secure.prime_field import FIELD, Elements
 
 BLOCK = 2**18  # bytes: small enough for the cache
@@ -26,7 +26,7 @@ def subtract_mask(vector: np.ndarray, key: bytes) -> None:
 
 
 def _blocks(vector: np.ndarray, key: bytes) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    stream, room = stream_of(key), bytearray(min(BLOCK, vector.nbytes) + 15)  # 15: update_into asks for them
+    stream, room = keystream(key), bytearray(min(BLOCK, vector.nbytes) + 15)  # 15: update_into asks for them
     words = np.frombuffer(room, np.uint32, (len(room) - 15) // 4)
     for at in range(0, vector.size, max(1, words.size)):
         piece = vector[at : at + words.size]
@@ -38,7 +38,7 @@ class FieldMask:
     """Uniform elements of the field, from some place of a key's mask on; the same in whatever pieces they are asked for."""
 
     def __init__(self, key: bytes, place: int = 0) -> None:
-        self.key, self.place, self.stream = key, place, stream_of(key, place // 4)
+        self.key, self.place, self.stream = key, place, keystream(key, place // 4)
         self.stream.update(bytes(4 * (place % 4)))
         self.bits = np.uint32(2 ** FIELD.prime.bit_length() - 1)
         self.room = bytearray(BLOCK + 15)
@@ -57,7 +57,7 @@ class FieldMask:
 
     def _again(self, place: int) -> int:
         """Another draw for what was no element: from a part of the keystream that belongs to this place alone."""
-        stream = stream_of(self.key, (1 + place) << 64)
+        stream = keystream(self.key, (1 + place) << 64)
         return int(FIELD.random(lambda size: stream.update(bytes(size)), 1)[0])
 
 

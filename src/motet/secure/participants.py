@@ -14,7 +14,7 @@ from motet.core.script import ClientId
 
 @message
 @dataclass(frozen=True)
-class Hello:
+class PublicKeys:
     """A client's public keys for one sum: to send it shares, to agree on masks, to check what it signs."""
 
     box: bytes
@@ -29,7 +29,7 @@ class SumParticipants:
 
     round: int
     address: str
-    hellos: Mapping[ClientId, Hello]
+    hellos: Mapping[ClientId, PublicKeys]
 
     @cached_property
     def members(self) -> tuple[ClientId, ...]:
@@ -51,15 +51,15 @@ class SumParticipants:
         order = sorted(self.members, key=lambda c: hashlib.sha256(f"{self.digest} {c}".encode()).digest())
         return {client: seat for seat, client in enumerate(order)}
 
-    def introduction(self, client: ClientId) -> bytes:
+    def key_statement(self, client: ClientId) -> bytes:
         """What a client signed of its keys."""
-        return introduction(self.round, self.address, client, self.hellos[client].box, self.hellos[client].mask)
+        return key_statement(self.round, self.address, client, self.hellos[client].box, self.hellos[client].mask)
 
     def statement(self, survivors: Sequence[ClientId]) -> bytes:
         """What survivors sign: that the sum of exactly these clients, and of no others, is to be opened."""
         return json.dumps(["motet survivors", self.digest, sorted(survivors)]).encode()
 
 
-def introduction(round: int, address: str, client: ClientId, box: bytes, mask: bytes) -> bytes:
+def key_statement(round: int, address: str, client: ClientId, box: bytes, mask: bytes) -> bytes:
     """What a client signs of its keys."""
     return json.dumps(["motet keys", round, address, client, box.hex(), mask.hex()]).encode()

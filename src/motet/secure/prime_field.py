@@ -14,10 +14,10 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-EXACT = 2**53  # integers up to here are exact in a float64
-MOST_TERMS = 2**11
+EXACT_LIMIT = 2**53  # integers up to here are exact in a float64
+MAX_TERMS = 2**11
 BLOCK = 2**16  # elements at a time, so that temporaries stay small
-COLUMNS = (
+BLOCK_COLUMNS = (
     4000  # of a product at a time: they fit the cache; rows a power of two apart would contend for the same lines of it
 )
 
@@ -25,7 +25,7 @@ Elements = np.ndarray  # of uint32
 
 
 @dataclass(frozen=True)
-class Field:
+class PrimeField:
     """Integers modulo a prime of at most 31 bits."""
 
     prime: int
@@ -41,10 +41,13 @@ class Field:
     def product(self, left: Elements, right: Elements | Sequence[Elements]) -> Elements:
         """left · right, for a matrix [rows, terms] and as many rows of columns as there are terms."""
         found = np.empty((len(left), len(right[0])), np.uint32)
-        times = Times(self, left, found.shape[1])
+        times = BlockMultiplier(self, left, found.shape[1])
         with one_thread():
-            for at in range(0, found.shape[1], COLUMNS):
-                times(np.stack([row[at : at + COLUMNS] for row in right]), [row[at : at + COLUMNS] for row in found])
+            for at in range(0, found.shape[1], BLOCK_COLUMNS):
+                times(
+                    np.stack([row[at : at + BLOCK_COLUMNS] for row in right]),
+                    [row[at : at + BLOCK_COLUMNS] for row in found],
+                )
         return found
 
     def add(self, total: Elements, other: Elements) -> None:
@@ -95,19 +98,19 @@ class Field:
         return found
 
 
-class Times:
+class BlockMultiplier:
     """Multiplies by one matrix, block after block of columns, in a memory of its own that stays in the cache.
 
     The other factor is cut into limbs and the matrix has a column for each: Σ a·x = Σ a·x₀ + (a·2^bits mod p)·x₁ + …, a single
     product of floats, of which every sum is an integer below 2⁵³.
     """
 
-    def __init__(self, field: Field, left: Elements, columns: int) -> None:
-        (rows, self.terms), columns = left.shape, min(columns, COLUMNS)
-        if self.terms > MOST_TERMS:
-            raise ValueError(f"a product over {self.terms} terms would not be exact; at most {MOST_TERMS} are")
+    def __init__(self, field: PrimeField, left: Elements, columns: int) -> None:
+        (rows, self.terms), columns = left.shape, min(columns, BLOCK_COLUMNS)
+        if self.terms > MAX_TERMS:
+            raise ValueError(f"a product over {self.terms} terms would not be exact; at most {MAX_TERMS} are")
         self.prime, word = field.prime, field.prime.bit_length()
-        self.limbs = next(n for n in range(1, word + 1) if n * self.terms << (word + -(-word // n)) <= EXACT)
+        self.limbs = next(n for n in range(1, word + 1) if n * self.terms << (word + -(-word // n)) <= EXACT_LIMIT)
         self.bits = -(-word // self.limbs)
         wide = [
             left.astype(np.uint64) * pow(2, self.bits * limb, self.prime) % self.prime for limb in range(self.limbs)
@@ -151,4 +154,4 @@ def one_thread() -> Iterator[None]:
         torch.set_num_threads(before)
 
 
-FIELD = Field(2**31 - 1)
+FIELD = PrimeField(2**31 - 1)

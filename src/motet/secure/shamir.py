@@ -16,7 +16,7 @@ SECRET, BITS = 32, 29
 LIMBS = -(-8 * SECRET // BITS)
 
 
-def split(secrets: Sequence[bytes], holders: int, threshold: int, draw: Callable[[int], bytes]) -> Elements:
+def split_secrets(secrets: Sequence[bytes], holders: int, threshold: int, draw: Callable[[int], bytes]) -> Elements:
     """Shares [holders, secrets, limbs]."""
     constant = np.stack([_limbs(s) for s in secrets]).reshape(1, -1)
     higher = FIELD.random(draw, (threshold - 1) * constant.size).reshape(threshold - 1, constant.size)
@@ -24,7 +24,7 @@ def split(secrets: Sequence[bytes], holders: int, threshold: int, draw: Callable
     return values.reshape(holders, len(secrets), LIMBS)
 
 
-def join(shares: Mapping[int, Elements], threshold: int) -> list[bytes]:
+def recover_secrets(shares: Mapping[int, Elements], threshold: int) -> list[bytes]:
     """The secrets, from the shares [secrets, limbs] of at least `threshold` holders by their places."""
     if len(shares) < threshold:
         raise ValueError(f"{len(shares)} shares cannot give back what {threshold} are needed for")

@@ -14,7 +14,7 @@ from typing import Any
 from motet.core.messages import message
 from motet.core.script import ClientId
 
-PROTOCOL = 2  # raise it when what travels changes its meaning
+PROTOCOL_VERSION = 3  # raise it when the meaning of a message changes
 _NAME = re.compile(r"[\w.@+-]{1,80}")
 
 
@@ -33,7 +33,7 @@ class JoinRequest:
 
 @message
 @dataclass(frozen=True, eq=False)
-class Welcome:
+class JoinAccepted:
     """What a client needs to take part: values only, from which it builds its own side.
 
     `run` stays the same when a server is started again on the run, `session` does not: in a session, a number is given to
@@ -49,7 +49,7 @@ class Welcome:
 
 @message
 @dataclass(frozen=True)
-class Ready:
+class ClientReady:
     """The client has built its side; `fingerprint` says what came of it."""
 
     fingerprint: str
@@ -57,23 +57,23 @@ class Ready:
 
 @message
 @dataclass(frozen=True)
-class Refusal:
+class Rejection:
     why: str
 
 
 @message
 @dataclass(frozen=True)
-class Farewell:
+class RunFinished:
     """The run is over, and the client may go."""
 
     why: str
 
 
-def hashed(token: str) -> str:
+def hash_token(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
 
-def new_token() -> str:
+def generate_token() -> str:
     return secrets.token_urlsafe(24)
 
 
@@ -86,7 +86,7 @@ class Admission:
     when it reads its data.
     """
 
-    welcome: Welcome
+    welcome: JoinAccepted
     fingerprint: str = ""
     expected: Collection[ClientId] = ()
     room: int = 0
@@ -103,8 +103,8 @@ class Admission:
 
     def refusal(self, hello: JoinRequest, certified: str | None = None) -> str | None:
         """Why this client is not let in; None if it is. `certified` is the name in its certificate, if it showed one."""
-        if hello.protocol != PROTOCOL:
-            return f"the server speaks protocol {PROTOCOL}, you speak {hello.protocol}; use the same version of Motet."
+        if hello.protocol != PROTOCOL_VERSION:
+            return f"the server speaks protocol {PROTOCOL_VERSION}, you speak {hello.protocol}; use the same version of Motet."
         if hello.digest and hello.digest != self.welcome.digest:
             return (
                 f"your recipe has digest {hello.digest}, the server's {self.welcome.digest}; "
@@ -150,8 +150,8 @@ class Admission:
         if not _NAME.fullmatch(client):
             return "a name has 1 to 80 letters, digits or any of . _ @ + -"
         if self.tokens:  # one answer for both, so that names cannot be guessed
-            wanted = self.tokens.get(client, hashed(secrets.token_hex()))
-            if not hmac.compare_digest(wanted, hashed(token)):
+            wanted = self.tokens.get(client, hash_token(secrets.token_hex()))
+            if not hmac.compare_digest(wanted, hash_token(token)):
                 return f"'{client}' with this token is not on the server's list; check --name and the token."
         if certified is not None and certified != client:
             return f"your certificate is for '{certified}', not for '{client}'."

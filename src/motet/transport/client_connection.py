@@ -11,28 +11,28 @@ from typing import Any, NamedTuple, Protocol
 
 from motet.core.errors import ConfigError, RunError, WireError
 from motet.core.script import ClientId
-from motet.transport.admission import Farewell, JoinRequest, Ready, Refusal, Welcome
+from motet.transport.admission import ClientReady, JoinAccepted, JoinRequest, Rejection, RunFinished
 from motet.transport.client_runtime import ClientRuntime
-from motet.transport.framing import Parcel
+from motet.transport.framing import OutgoingMessage
 from motet.transport.journal import Journal
 from motet.transport.requests import Reply, Request
-from motet.wire import unpack
+from motet.wire import deserialize
 
 LONGEST_PAUSE = 5.0  # seconds between two attempts to reach the server
-Mark = tuple[str, int]  # a server's session and the number it gave: one request, and no other
+RequestKey = tuple[str, int]  # a server's session and the number it gave: one request, and no other
 
 
-class Line(Protocol):
+class ServerLink(Protocol):
     """A connection as a client sees it: the same three verbs."""
 
-    def send(self, parcel: Parcel) -> None: ...
+    def send(self, parcel: OutgoingMessage) -> None: ...
     def receive(self, timeout: float | None) -> memoryview | None:
         """The next message; None when none came in time. Raises ConnectionError when the connection is gone."""
 
     def close(self) -> None: ...
 
 
-class Side(NamedTuple):
+class ClientSetup(NamedTuple):
     """What a client has built from the server's welcome."""
 
     host: ClientRuntime
@@ -48,21 +48,21 @@ class ClientConnection:
 
     def __init__(
         self,
-        dial: Callable[[], Line],
+        dial: Callable[[], ServerLink],
         hello: JoinRequest,
-        prepare: Callable[[Welcome], Side],
+        prepare: Callable[[JoinAccepted], ClientSetup],
         give_up: float = 600.0,
         told: Callable[[str], None] = lambda text: None,
     ) -> None:
         self.dial, self.hello, self.prepare, self.give_up, self.told = dial, hello, prepare, give_up, told
-        self.inbox: queue.SimpleQueue[tuple[Mark, Request] | Farewell | Exception] = queue.SimpleQueue()
+        self.inbox: queue.SimpleQueue[tuple[RequestKey, Request] | RunFinished | Exception] = queue.SimpleQueue()
         self.lock, self.closed = threading.Lock(), threading.Event()
-        self.line: Line | None = None
-        self.side: Side | None = None
+        self.line: ServerLink | None = None
+        self.side: ClientSetup | None = None
         self.session = ""
-        self.asked: set[Mark] = set()  # over this line
+        self.asked: set[RequestKey] = set()  # over this line
         self.heard = time.monotonic()  # when there was a link last
-        self.last: dict[ClientId, tuple[Mark, Reply]] = {}  # in case an answer got lost on its way
+        self.last: dict[ClientId, tuple[RequestKey, Reply]] = {}  # in case an answer got lost on its way
 
     def attend(self) -> str:
         """Answer requests until the run is over; how it ended."""
@@ -70,7 +70,7 @@ class ClientConnection:
         try:
             while True:
                 items = self._waiting()
-                if isinstance(items, Farewell):
+                if isinstance(items, RunFinished):
                     return items.why
                 self._answer(items)
         finally:
@@ -84,24 +84,24 @@ class ClientConnection:
 
     # ---- answering ----------------------------------------------------------------------------------------------
 
-    def _waiting(self) -> dict[ClientId, tuple[Mark, Request]] | Farewell:
+    def _waiting(self) -> dict[ClientId, tuple[RequestKey, Request]] | RunFinished:
         """What is waiting now, the newest of each client; waits for the first."""
-        found: dict[ClientId, tuple[Mark, Request]] = {}
+        found: dict[ClientId, tuple[RequestKey, Request]] = {}
         item = self.inbox.get()
         while True:
             if isinstance(item, Exception):
                 raise item
-            if isinstance(item, Farewell):
+            if isinstance(item, RunFinished):
                 return item
             found[item[1].client] = item
             if self.inbox.empty():
                 return found
             item = self.inbox.get()
 
-    def _answer(self, items: dict[ClientId, tuple[Mark, Request]]) -> None:
+    def _answer(self, items: dict[ClientId, tuple[RequestKey, Request]]) -> None:
         if self.side is None:
             raise RuntimeError("a request came before the welcome")
-        todo: dict[int, Mark] = {}
+        todo: dict[int, RequestKey] = {}
         requests = []
         for client, (mark, request) in items.items():
             if client in self.last and self.last[client][0] == mark:
@@ -122,7 +122,7 @@ class ClientConnection:
             line = self.line if mark in self.asked else None
         if line is not None:
             try:
-                line.send(Parcel.of(reply))
+                line.send(OutgoingMessage.of(reply))
             except ConnectionError:
                 line.close()
 
@@ -159,30 +159,30 @@ class ClientConnection:
                 if line is not None:
                     line.close()
 
-    def _introduce(self, line: Line) -> None:
-        line.send(Parcel.of(self.hello))
+    def _introduce(self, line: ServerLink) -> None:
+        line.send(OutgoingMessage.of(self.hello))
         match _understood(line, 60.0):
-            case Welcome() as welcome:
+            case JoinAccepted() as welcome:
                 self.side = self.prepare(welcome)
                 self.session = welcome.session
-            case Refusal(why):
+            case Rejection(why):
                 raise ConfigError(f"the server does not let us in: {why}")
-            case Farewell() as over:
+            case RunFinished() as over:
                 self._over(over)
                 return
             case other:
                 raise ConnectionError(f"the server answered with a {type(other).__name__}")
         with self.lock:
             self.line = line
-        line.send(Parcel.of(Ready(self.side.fingerprint)))
+        line.send(OutgoingMessage.of(ClientReady(self.side.fingerprint)))
 
-    def _listen(self, line: Line) -> None:
+    def _listen(self, line: ServerLink) -> None:
         while not self.closed.is_set():
             data = line.receive(None)
             if data is None:
                 continue
             try:
-                value = unpack(data)
+                value = deserialize(data)
             except WireError as error:
                 self.told(f"the server sent something that is no message: {error}")
                 continue
@@ -192,21 +192,21 @@ class ClientConnection:
                     with self.lock:
                         self.asked.add(mark)
                     self.inbox.put((mark, value))
-                case Farewell():
+                case RunFinished():
                     self._over(value)
-                case Refusal(why):
+                case Rejection(why):
                     raise ConfigError(f"the server sent us away: {why}")
 
-    def _over(self, farewell: Farewell) -> None:
+    def _over(self, farewell: RunFinished) -> None:
         self.closed.set()
         self.inbox.put(farewell)
 
 
-def _understood(line: Line, timeout: float) -> Any:
+def _understood(line: ServerLink, timeout: float) -> Any:
     data = line.receive(timeout)
     if data is None:
         raise ConnectionError(f"the server said nothing for {timeout:g} s")
     try:
-        return unpack(data)
+        return deserialize(data)
     except WireError as error:
         raise ConnectionError(f"what answers there is no Motet server: {error}") from None

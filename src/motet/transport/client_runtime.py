@@ -11,14 +11,14 @@ from motet.codecs.chain import Channel
 from motet.core.errors import MotetError, PrivacyError, RunError
 from motet.core.script import ClientId, client_methods, subprograms
 from motet.core.work import Executor, JobFailure, Work, drive
-from motet.transport.client_state import Secrets
+from motet.transport.client_state import EphemeralStates
 from motet.transport.requests import Reply, Request
 
 # (client, round, address) and the two doors back into the host → the context a method is given
-ContextOf = Callable[[ClientId, int, str, Callable[[str, Any], Work[Any]], Callable[[str], Any]], Any]
+ContextFactory = Callable[[ClientId, int, str, Callable[[str, Any], Work[Any]], Callable[[str], Any]], Any]
 
 
-class Remembering(Protocol):
+class StateStore(Protocol):
     """What each client's programs remember."""
 
     def get(self, program: str, client: ClientId) -> Any: ...
@@ -35,9 +35,9 @@ class ClientRuntime:
     def __init__(
         self,
         programs: Sequence[Any],
-        context_of: ContextOf,
+        context_of: ContextFactory,
         executor: Executor,
-        memories: Remembering,
+        memories: StateStore,
         channel: Channel = Channel(),
         only_sums: bool = False,
         behind: Mapping[str, frozenset[str]] = {},
@@ -45,7 +45,10 @@ class ClientRuntime:
     ) -> None:
         self.programs = {part.name: part for p in programs for part in subprograms(p)}
         self.context_of, self.executor, self.memories, self.channel = context_of, executor, memories, channel
-        self.behind, self.secrets = behind, Secrets()  # behind: which programs a program may only be reached through
+        self.behind, self.secrets = (
+            behind,
+            EphemeralStates(),
+        )  # behind: which programs a program may only be reached through
         self.only_sums, self.steady = only_sums, steady
 
     def replies(self, requests: Iterator[Request]) -> Iterator[Reply]:

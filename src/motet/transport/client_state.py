@@ -8,9 +8,9 @@ from typing import Any
 
 from motet.core.script import ClientId
 from motet.transport.spill_store import SpillStore
-from motet.wire import measure
+from motet.wire import measure_size
 
-Key = tuple[str, ClientId]
+StateKey = tuple[str, ClientId]
 
 
 class ClientStates:
@@ -22,11 +22,11 @@ class ClientStates:
 
     def __init__(self, folder: Path | None = None, budget: int = 2**30, room: int = 0) -> None:
         self.pages, self.budget = None if folder is None else SpillStore(folder, room), budget
-        self.values: OrderedDict[Key, Any] = OrderedDict()  # in memory, the least recently used first
-        self.sizes: dict[Key, int] = {}
-        self.paged: dict[Key, str] = {}  # in a page, and not changed since
-        self.changed: dict[Key, Any] = {}  # in this round
-        self.spilled: dict[Key, str] = {}  # changed in this round, and already in a page
+        self.values: OrderedDict[StateKey, Any] = OrderedDict()  # in memory, the least recently used first
+        self.sizes: dict[StateKey, int] = {}
+        self.paged: dict[StateKey, str] = {}  # in a page, and not changed since
+        self.changed: dict[StateKey, Any] = {}  # in this round
+        self.spilled: dict[StateKey, str] = {}  # changed in this round, and already in a page
 
     def get(self, program: str, client: ClientId) -> Any:
         key = (program, client)
@@ -46,7 +46,7 @@ class ClientStates:
         key = (program, client)
         self.changed[key] = value
         self.spilled.pop(key, None)
-        self.sizes[key] = measure(value).payload
+        self.sizes[key] = measure_size(value).payload
         if self.pages is not None and sum(self.sizes[k] for k in self.changed) > self.budget:
             for old, memory in list(self.changed.items()):
                 self.spilled[old] = self.pages.put("-".join(old), memory)
@@ -68,7 +68,7 @@ class ClientStates:
         self.changed.clear()
         self.spilled.clear()
 
-    def save(self) -> dict[Key, str]:
+    def save(self) -> dict[StateKey, str]:
         """Write all that is settled to disk; which file holds what."""
         for key, value in self.values.items():
             if key not in self.paged:
@@ -77,7 +77,7 @@ class ClientStates:
             self._pages.last(self.paged.values())
         return dict(self.paged)
 
-    def restore(self, files: dict[Key, str]) -> None:
+    def restore(self, files: dict[StateKey, str]) -> None:
         self.values.clear()
         self.forget_round()
         self.paged = dict(files)
@@ -90,10 +90,10 @@ class ClientStates:
         if self.pages is not None:
             self.pages.sweep({*self.paged.values(), *self.spilled.values()})
 
-    def _hold(self, key: Key, value: Any) -> None:
+    def _hold(self, key: StateKey, value: Any) -> None:
         self.values[key] = value
         self.values.move_to_end(key)
-        self.sizes.setdefault(key, measure(value).payload)
+        self.sizes.setdefault(key, measure_size(value).payload)
         while self.pages is not None and len(self.values) > 1 and self._held() > self.budget:
             old, memory = self.values.popitem(last=False)
             if old not in self.paged:
@@ -109,11 +109,11 @@ class ClientStates:
         return self.pages
 
 
-class Secrets:
+class EphemeralStates:
     """What clients remember for the length of one sum; it must never reach a disk."""
 
     def __init__(self) -> None:
-        self.values: dict[Key, Any] = {}
+        self.values: dict[StateKey, Any] = {}
 
     def get(self, program: str, client: ClientId) -> Any:
         return self.values.get((program, client))

@@ -11,26 +11,26 @@ from typing import Any, Protocol
 
 from motet.core.errors import WireError
 from motet.core.script import ClientId
-from motet.transport.admission import Admission, Farewell, JoinRequest, Ready, Refusal
-from motet.transport.framing import SMALL, Parcel
+from motet.transport.admission import Admission, ClientReady, JoinRequest, Rejection, RunFinished
+from motet.transport.framing import UNADMITTED_LIMIT, OutgoingMessage
 from motet.transport.receive_buffers import ReceiveBuffers
 from motet.transport.requests import Reply, Request
-from motet.wire import unpack
-from motet.wire.format import HEAD_LIMIT
+from motet.wire import deserialize
+from motet.wire.format import HEADER_LIMIT
 
-RUBBISH = 10  # messages that make no sense, after which a link is closed
+MAX_INVALID_MESSAGES = 10  # messages that make no sense, after which a link is closed
 DISK, FILES = "room on disk, in TMPDIR", "a higher limit of open files (ulimit -n)"
 REMEDIES = {errno.ENOSPC: DISK, errno.EDQUOT: DISK, errno.EMFILE: FILES}
 
 
-class Link(Protocol):
+class ClientLink(Protocol):
     """One connection. `peer` is where it comes from, `certified` the name in its certificate."""
 
     @property
     def peer(self) -> str: ...
     @property
     def certified(self) -> str | None: ...
-    def push(self, parcel: Parcel) -> None:
+    def push(self, parcel: OutgoingMessage) -> None:
         """Send, without waiting until it is sent."""
 
     def close(self) -> None: ...
@@ -50,14 +50,14 @@ class Connections:
         self.room = room or ReceiveBuffers()
         self.news = threading.Condition()
         self.inbox: deque[Reply] = deque()
-        self.links: dict[ClientId, Link] = {}
-        self.names: dict[Link, tuple[ClientId, ...]] = {}  # of links that were let in
+        self.links: dict[ClientId, ClientLink] = {}
+        self.names: dict[ClientLink, tuple[ClientId, ...]] = {}  # of links that were let in
         self.owed: dict[ClientId, Request] = {}
         self.away: dict[ClientId, float] = {}  # since when, of those who owe an answer
         self.refused: Counter[str] = Counter()  # messages that were no use, by sender
         self.stale: Counter[ClientId] = Counter()  # answers that were not due: too late, or sent twice
         self.stop: Callable[[], None] = lambda: None  # ends the network below
-        self.over: Farewell | None = None
+        self.over: RunFinished | None = None
 
     # ---- the three verbs ----------------------------------------------------------------------------------------
 
@@ -68,7 +68,7 @@ class Connections:
             if link is None:
                 self.away[request.client] = time.monotonic()
         if link is not None:
-            link.push(Parcel.of(request))
+            link.push(OutgoingMessage.of(request))
 
     def receive(self, timeout: float) -> Reply | None:
         until = time.monotonic() + timeout
@@ -88,40 +88,40 @@ class Connections:
     def close(self, why: str = "the server has stopped", over: bool = False) -> None:
         """Send everybody away, for good if the run is over; those who come back later hear it too."""
         with self.news:
-            self.over = Farewell(why) if over else None
+            self.over = RunFinished(why) if over else None
             links = list(self.names)
         for link in links:
             if self.over is not None:
-                link.push(Parcel.of(self.over))
+                link.push(OutgoingMessage.of(self.over))
             link.close()
         stop, self.stop = self.stop, lambda: None
         stop()
 
     # ---- what the network tells ---------------------------------------------------------------------------------
 
-    def limit_of(self, link: Link) -> int:
+    def limit_of(self, link: ClientLink) -> int:
         """How large a message may be: small from those who were not let in."""
-        return self.limit if link in self.names else SMALL
+        return self.limit if link in self.names else UNADMITTED_LIMIT
 
-    def heard(self, link: Link, data: memoryview | bytearray | bytes) -> None:
+    def heard(self, link: ClientLink, data: memoryview | bytearray | bytes) -> None:
         """A whole message came. Whatever it is, nothing but an answer that is due goes further."""
         try:
-            self._understand(link, unpack(data, HEAD_LIMIT if link in self.names else SMALL))
+            self._understand(link, deserialize(data, HEADER_LIMIT if link in self.names else UNADMITTED_LIMIT))
         except WireError as error:
             self.rubbish(link, str(error))
 
-    def rubbish(self, link: Link, why: str, final: bool = False) -> None:
+    def rubbish(self, link: ClientLink, why: str, final: bool = False) -> None:
         """Count it by sender; too much of it, or any from somebody who was not let in, ends the link."""
         names = self.names.get(link)
         sender = names[0] if names else link.peer
         with self.news:
             if len(self.refused) < 10_000 or sender in self.refused:
                 self.refused[sender] += 1
-        if final or not names or self.refused[sender] % RUBBISH == 0:
-            link.push(Parcel.of(Refusal(why)))
+        if final or not names or self.refused[sender] % MAX_INVALID_MESSAGES == 0:
+            link.push(OutgoingMessage.of(Rejection(why)))
             link.close()
 
-    def broke(self, link: Link) -> None:
+    def broke(self, link: ClientLink) -> None:
         with self.news:
             for client in self.names.pop(link, ()):
                 if self.links.get(client) is link:
@@ -148,20 +148,20 @@ class Connections:
 
     # ---- inside -------------------------------------------------------------------------------------------------
 
-    def _understand(self, link: Link, value: Any) -> None:
+    def _understand(self, link: ClientLink, value: Any) -> None:
         match value:
             case JoinRequest() if link not in self.names:
                 self._greet(link, value)
-            case Ready() if link in self.names:
+            case ClientReady() if link in self.names:
                 self._begin(link, value)
             case Reply() if link in self.names:
                 self._took(link, value)
             case _:
                 raise WireError(f"a {type(value).__name__} is not expected here.")
 
-    def _greet(self, link: Link, hello: JoinRequest) -> None:
+    def _greet(self, link: ClientLink, hello: JoinRequest) -> None:
         if self.over is not None:
-            link.push(Parcel.of(self.over))
+            link.push(OutgoingMessage.of(self.over))
             return
         why = self.door.refusal(hello, link.certified)
         if why is not None:
@@ -169,9 +169,9 @@ class Connections:
             return
         with self.news:
             self.names[link] = hello.clients
-        link.push(Parcel.of(self.door.welcome))
+        link.push(OutgoingMessage.of(self.door.welcome))
 
-    def _begin(self, link: Link, ready: Ready) -> None:
+    def _begin(self, link: ClientLink, ready: ClientReady) -> None:
         wanted = self.door.print_of(self.names[link][0])
         if ready.fingerprint != wanted:
             why = "your model or tokenizer is not the server's, although it has the same name; use the same files and versions"
@@ -190,9 +190,9 @@ class Connections:
         for old in replaced:  # the same client by a newer link; the old one is dead and does not know it yet
             old.close()
         for request in due:
-            link.push(Parcel.of(request))
+            link.push(OutgoingMessage.of(request))
 
-    def _took(self, link: Link, reply: Reply) -> None:
+    def _took(self, link: ClientLink, reply: Reply) -> None:
         with self.news:
             due = self.owed.get(reply.client) if reply.client in self.names[link] else None
             if due is not None and due.id == reply.id:
@@ -207,7 +207,7 @@ class Connections:
         raise WireError("a client may answer only for itself.")
 
 
-def unkept(error: OSError) -> str:
+def describe_storage_error(error: OSError) -> str:
     """For a client whose message the server could not take in."""
     needs = REMEDIES.get(error.errno or 0)
     return f"the server cannot keep your message ({error.strerror or error}){f'; there it needs {needs}' if needs else ''}."

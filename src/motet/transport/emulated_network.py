@@ -21,13 +21,13 @@ from motet.core.errors import ConfigError
 from motet.core.program import ClientList
 from motet.core.script import ClientId
 from motet.transport.requests import Reply, Request, Transport
-from motet.wire import measure
+from motet.wire import measure_size
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True)
-class Rate:
+class Bandwidth:
     """Megabits a second from each moment on, over and over; a single one is for ever."""
 
     starts: tuple[float, ...]
@@ -51,9 +51,9 @@ class Rate:
 
 
 @dataclass(frozen=True)
-class Line:
-    down: Rate
-    up: Rate
+class LinkProfile:
+    down: Bandwidth
+    up: Bandwidth
     latency: float
     work: float
 
@@ -81,15 +81,15 @@ class Network:
             if any(not seconds >= 0 for seconds in getattr(self, name)) or not getattr(self, name):
                 raise ConfigError(f"network.{name} is {list(getattr(self, name))}; expected seconds of at least 0.")
 
-    def line(self, index: int) -> Line:
+    def line(self, index: int) -> LinkProfile:
         """The line of the client with this place in the roster."""
-        down, up = (Rate((0.0,), (_turn(rates, index),)) for rates in (self.down, self.up))
+        down, up = (Bandwidth((0.0,), (_turn(rates, index),)) for rates in (self.down, self.up))
         if self.traces:
             down, up = _turn(self._traced, index)
-        return Line(down, up, _turn(self.latency, index), _turn(self.work, index))
+        return LinkProfile(down, up, _turn(self.latency, index), _turn(self.work, index))
 
     @cached_property
-    def _traced(self) -> list[tuple[Rate, Rate]]:
+    def _traced(self) -> list[tuple[Bandwidth, Bandwidth]]:
         return [read_trace(Path(name)) for name in self.traces]
 
 
@@ -97,7 +97,7 @@ def _turn(items: Sequence[T], index: int) -> T:
     return items[index % len(items)]
 
 
-def read_trace(path: Path) -> tuple[Rate, Rate]:
+def read_trace(path: Path) -> tuple[Bandwidth, Bandwidth]:
     """The rates down and up that a csv file tells."""
     if not path.exists():
         raise ConfigError(
@@ -118,17 +118,17 @@ def read_trace(path: Path) -> tuple[Rate, Rate]:
     for name, column in (("down", 1), ("up", 2)):
         if min(row[column] for row in rows) < 0 or not max(row[column] for row in rows) > 0:
             raise ConfigError(f"network.traces: '{name}' in {path} must be at least 0, and above 0 at some time.")
-    return Rate(starts, tuple(r[1] for r in rows)), Rate(starts, tuple(r[2] for r in rows))
+    return Bandwidth(starts, tuple(r[1] for r in rows)), Bandwidth(starts, tuple(r[2] for r in rows))
 
 
-class Emulated:
+class EmulatedTransport:
     """Another transport, and a clock that says how long its messages would have taken."""
 
     def __init__(self, transport: Transport, network: Network, clients: ClientList) -> None:
         self.transport, self.network = transport, network
         self.places = {client: index for index, client in enumerate(clients)}
         network.line(0)  # a trace that cannot be read is said before anything trains
-        self.lines: dict[ClientId, Line] = {}
+        self.lines: dict[ClientId, LinkProfile] = {}
         self.arrived: dict[int, float] = {}  # when each request was at its client
         self.asked = self.heard = 0.0
 
@@ -142,7 +142,7 @@ class Emulated:
     def send(self, request: Request) -> None:
         self.asked = self.seconds  # the server asks when it has heard all it waited for
         line = self._line(request.client)
-        self.arrived[request.id] = line.down.through(self.asked + line.latency, measure(request).wire)
+        self.arrived[request.id] = line.down.through(self.asked + line.latency, measure_size(request).wire)
         self.transport.send(request)
 
     def receive(self, timeout: float) -> Reply | None:
@@ -150,13 +150,13 @@ class Emulated:
         if reply is not None and reply.id in self.arrived:
             line = self._line(reply.client)
             ready = self.arrived.pop(reply.id) + line.work
-            self.heard = max(self.heard, line.up.through(ready + line.latency, measure(reply).wire))
+            self.heard = max(self.heard, line.up.through(ready + line.latency, measure_size(reply).wire))
         return reply
 
     def close(self) -> None:
         self.transport.close()
 
-    def _line(self, client: ClientId) -> Line:
+    def _line(self, client: ClientId) -> LinkProfile:
         if client not in self.lines:
             self.lines[client] = self.network.line(self.places[client])
         return self.lines[client]

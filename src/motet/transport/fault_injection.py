@@ -33,7 +33,7 @@ class Faults:
         return self != Faults()
 
 
-class Faulty:
+class FaultyTransport:
     """What befalls a message follows from the seed and its number alone, so that a run with faults repeats and resumes."""
 
     def __init__(self, transport: Transport, faults: Faults, seed: Seed) -> None:

@@ -7,27 +7,27 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from motet.core.errors import WireError
-from motet.transport.receive_buffers import ENDLESS, ReceiveBuffers, Store
-from motet.wire import frame
-from motet.wire.format import raw
+from motet.transport.receive_buffers import UNLIMITED, MessageBuffer, ReceiveBuffers
+from motet.wire import encode_header
+from motet.wire.format import buffer_bytes
 
 _LEAD = struct.Struct(
     "<IIQ"
 )  # the message's number on this link, the chunk's in the message, bytes of the whole message
-LEAD = _LEAD.size
-SMALL = 2**18  # bytes of a message from somebody who has not been let in yet
+CHUNK_HEADER_BYTES = _LEAD.size
+UNADMITTED_LIMIT = 2**18  # bytes of a message from somebody who has not been let in yet
 
 
 @dataclass(frozen=True, eq=False)
-class Parcel:
+class OutgoingMessage:
     """A message ready to go: its tensors are windows on where they lie, so that what goes to all is held once."""
 
     parts: tuple[memoryview, ...]
 
     @staticmethod
-    def of(value: object) -> Parcel:
-        head, tensors = frame(value)
-        return Parcel((memoryview(head), *(part for t in tensors if len(part := raw(t)))))
+    def of(value: object) -> OutgoingMessage:
+        head, tensors = encode_header(value)
+        return OutgoingMessage((memoryview(head), *(part for t in tensors if len(part := buffer_bytes(t)))))
 
     @property
     def size(self) -> int:
@@ -51,22 +51,22 @@ class Parcel:
             yield b"".join(pieces)
 
 
-class Assembly:
+class MessageAssembler:
     """Chunks of one sender, in order, back into messages. A chunk that comes twice is left out; one that is missing spoils
     its message."""
 
-    def __init__(self, limit: int = SMALL, room: ReceiveBuffers = ENDLESS) -> None:
+    def __init__(self, limit: int = UNADMITTED_LIMIT, room: ReceiveBuffers = UNLIMITED) -> None:
         self.limit, self.room = limit, room
         self.message, self.index, self.filled, self.total = -1, 0, 0, 0
-        self.store: Store | None = None
+        self.store: MessageBuffer | None = None
 
     def add(self, chunk: bytes | memoryview) -> memoryview | None:
         """The whole message, once its last chunk is there."""
         view = memoryview(chunk)
-        if len(view) <= LEAD:
-            raise WireError(f"a chunk of {len(view)} bytes holds nothing; expected more than {LEAD}.")
+        if len(view) <= CHUNK_HEADER_BYTES:
+            raise WireError(f"a chunk of {len(view)} bytes holds nothing; expected more than {CHUNK_HEADER_BYTES}.")
         message, index, total = _LEAD.unpack_from(view)
-        body = view[LEAD:]
+        body = view[CHUNK_HEADER_BYTES:]
         if message == self.message and index < self.index:
             return None
         if index == 0:

@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 from motet.core.errors import ConfigError, RunError, WireError
-from motet.transport.connections import Connections, unkept
-from motet.transport.framing import LEAD, Assembly, Parcel
+from motet.transport.connections import Connections, describe_storage_error
+from motet.transport.framing import CHUNK_HEADER_BYTES, MessageAssembler, OutgoingMessage
 from motet.transport.receive_queue import ReceiveQueue
 
 try:
@@ -23,11 +23,11 @@ except ImportError:  # pragma: no cover
 
 CHUNK = 2 * 2**20
 METHOD, SERVICE = "Talk", "motet.Link"
-MOST_LINKS = 1000
-SILENCE = 30.0  # seconds for a newcomer's first words
+MAX_LINKS = 1000
+JOIN_TIMEOUT = 30.0  # seconds for a newcomer's first words
 _OPTIONS = [
-    ("grpc.max_receive_message_length", CHUNK + LEAD),
-    ("grpc.max_send_message_length", CHUNK + LEAD),
+    ("grpc.max_receive_message_length", CHUNK + CHUNK_HEADER_BYTES),
+    ("grpc.max_send_message_length", CHUNK + CHUNK_HEADER_BYTES),
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
@@ -42,7 +42,7 @@ _SERVER = [("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000), ("grpc.
 
 
 @dataclass(frozen=True)
-class Security:
+class TlsFiles:
     """PEM files. A server has a key and a certificate; with `authority` the other side must show a certificate signed by it."""
 
     key: Path | None = None
@@ -62,16 +62,16 @@ def _read(path: Path | None) -> bytes | None:
 # ---- the server -------------------------------------------------------------------------------------------------------
 
 
-class _Stream:
+class _GrpcClientLink:
     """A link: what is to be sent waits in a queue, from which gRPC takes it at the network's pace."""
 
     def __init__(self, context: Any) -> None:
         self.context, self.peer = context, str(context.peer())
         names = context.auth_context().get("x509_common_name")
         self.certified = names[0].decode() if names else None
-        self.outbox: queue.SimpleQueue[Parcel | None] = queue.SimpleQueue()
+        self.outbox: queue.SimpleQueue[OutgoingMessage | None] = queue.SimpleQueue()
 
-    def push(self, parcel: Parcel) -> None:
+    def push(self, parcel: OutgoingMessage) -> None:
         self.outbox.put(parcel)
 
     def close(self) -> None:
@@ -85,17 +85,17 @@ class _Stream:
             del parcel  # nothing of it is held while the next one is waited for
 
 
-class _Ear:
+class _GrpcService:
     """What gRPC calls for each stream: it tells `links` what is heard, and sends what they push."""
 
     def __init__(self, links: Connections) -> None:
         self.links = links
 
     def talk(self, incoming: Iterator[bytes], context: Any) -> Iterator[bytes]:
-        link = _Stream(context)
+        link = _GrpcClientLink(context)
         context.add_callback(link.close)
         threading.Thread(target=self._listen, args=(link, incoming), daemon=True).start()
-        silence = threading.Timer(SILENCE, lambda: None if link in self.links.names else link.close())
+        silence = threading.Timer(JOIN_TIMEOUT, lambda: None if link in self.links.names else link.close())
         silence.daemon = True
         silence.start()
         try:
@@ -104,8 +104,8 @@ class _Ear:
             silence.cancel()
             self.links.broke(link)
 
-    def _listen(self, link: _Stream, incoming: Iterator[bytes]) -> None:
-        assembly = Assembly(room=self.links.room)
+    def _listen(self, link: _GrpcClientLink, incoming: Iterator[bytes]) -> None:
+        assembly = MessageAssembler(room=self.links.room)
         try:
             for chunk in incoming:
                 assembly.limit = self.links.limit_of(link)
@@ -120,17 +120,17 @@ class _Ear:
         except grpc.RpcError:
             pass  # the stream broke
         except OSError as error:
-            self.links.rubbish(link, unkept(error), final=True)
+            self.links.rubbish(link, describe_storage_error(error), final=True)
         finally:
             assembly.forget()
             link.close()
 
 
-def serve_grpc(links: Connections, bind: str, security: Security | None = None) -> str:
+def serve_grpc(links: Connections, bind: str, security: TlsFiles | None = None) -> str:
     """Listen on `bind` (host:port; port 0 for a free one) and tell `links` what is heard; the address it has become."""
-    pool = ThreadPoolExecutor(MOST_LINKS, "motet-link")
-    server = grpc.server(pool, options=[*_OPTIONS, *_SERVER], maximum_concurrent_rpcs=MOST_LINKS)
-    method = grpc.stream_stream_rpc_method_handler(_Ear(links).talk)
+    pool = ThreadPoolExecutor(MAX_LINKS, "motet-link")
+    server = grpc.server(pool, options=[*_OPTIONS, *_SERVER], maximum_concurrent_rpcs=MAX_LINKS)
+    method = grpc.stream_stream_rpc_method_handler(_GrpcService(links).talk)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: method}),))
     host, _, wanted = bind.rpartition(":")
     try:
@@ -146,7 +146,7 @@ def serve_grpc(links: Connections, bind: str, security: Security | None = None) 
     return f"{host}:{port if wanted == '0' else wanted}"
 
 
-def _server_side(security: Security) -> Any:
+def _server_side(security: TlsFiles) -> Any:
     if security.key is None or security.certificate is None:
         raise ConfigError("TLS needs a key and a certificate; give --key and --cert.")
     pair = [(_read(security.key), _read(security.certificate))]
@@ -158,21 +158,21 @@ def _server_side(security: Security) -> Any:
 # ---- a client ---------------------------------------------------------------------------------------------------------
 
 
-class GrpcLine:
+class GrpcServerLink:
     """A client's end of the stream."""
 
-    def __init__(self, server: str, security: Security | None = None, limit: int = 2**36) -> None:
+    def __init__(self, server: str, security: TlsFiles | None = None, limit: int = 2**36) -> None:
         self.channel = grpc.insecure_channel(server, _OPTIONS) if security is None else _secure(server, security)
         self.outbox: queue.Queue[bytes | None] = queue.Queue(4)  # chunks: a client holds its reply once
         self.arrivals = ReceiveQueue()
-        self.assembly, self.sent = Assembly(limit), 0
+        self.assembly, self.sent = MessageAssembler(limit), 0
         self.broken = threading.Event()
         self.sending = threading.Lock()
         call = self.channel.stream_stream(f"/{SERVICE}/{METHOD}")
         self.stream = call(iter(self.outbox.get, None))
         threading.Thread(target=self._listen, daemon=True).start()
 
-    def send(self, parcel: Parcel) -> None:
+    def send(self, parcel: OutgoingMessage) -> None:
         with self.sending:
             for chunk in parcel.chunks(self.sent, CHUNK):
                 while True:
@@ -213,7 +213,7 @@ class GrpcLine:
         self.arrivals.put(ConnectionError(why[:200]))
 
 
-def _secure(server: str, security: Security) -> Any:
+def _secure(server: str, security: TlsFiles) -> Any:
     chain = _read(security.certificate)
     credentials = grpc.ssl_channel_credentials(_read(security.authority), _read(security.key), chain)
     return grpc.secure_channel(server, credentials, _OPTIONS)

@@ -9,7 +9,7 @@ from motet.transport.client_runtime import ClientRuntime
 from motet.transport.requests import Reply, Request
 
 
-class InProcess:
+class InProcessTransport:
     def __init__(self, host: ClientRuntime) -> None:
         self.host = host
         self.waiting: deque[Request] = deque()

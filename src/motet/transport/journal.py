@@ -8,9 +8,9 @@ from urllib.parse import quote, unquote
 
 from motet.core.script import ClientId
 from motet.transport.requests import Request
-from motet.transport.spill_store import write_pieces
-from motet.wire import packed
-from motet.wire.value_files import load
+from motet.transport.spill_store import write_pieces_atomically
+from motet.wire import iter_serialized
+from motet.wire.value_files import load_value
 
 Key = tuple[str, ClientId]
 
@@ -52,14 +52,14 @@ class Journal:
         last = max(versions)
         if self.folder is None:
             return versions[last]
-        return load(self._path((program, client), last))
+        return load_value(self._path((program, client), last))
 
     def put(self, program: str, client: ClientId, value: Any) -> None:
         number, key = self.now.get(client, 0), (program, client)
         if number < 0:
             return
         if self.folder is not None:
-            write_pieces(self._path(key, number), packed(value))
+            write_pieces_atomically(self._path(key, number), iter_serialized(value))
         self.versions.setdefault(key, {})[number] = value if self.folder is None else None
 
     def _drop(self, key: Key, number: int) -> None:

@@ -17,7 +17,7 @@ except ImportError:  # pragma: no cover
     ) from None
 
 
-class OwnBroker:
+class LocalBroker:
     """Lives in a thread of its own. Its address is `bind`, where a port 0 becomes a free one."""
 
     def __init__(self, bind: str) -> None:

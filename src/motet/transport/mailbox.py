@@ -15,10 +15,10 @@ from motet.core.messages import message
 from motet.core.script import ClientId, Exchange
 from motet.core.weighted import RunningSum, Weighted
 from motet.transport.reorder_buffer import ReorderBuffer
-from motet.transport.reply_validation import check_finite, check_sum
+from motet.transport.reply_validation import check_finite, check_sum_term
 from motet.transport.requests import Reply, Request, Transport
 from motet.transport.wait_policy import WaitPolicy
-from motet.wire import measure
+from motet.wire import measure_size
 
 
 @message
@@ -37,7 +37,7 @@ class Traffic:
     network_seconds: float = 0.0
 
 
-class Asked(NamedTuple):
+class PendingRequest(NamedTuple):
     """A question that may still be answered."""
 
     client: ClientId
@@ -59,7 +59,7 @@ class Mailbox:
     refused: Counter[ClientId] = field(default_factory=Counter)  # replies that were not fit to be used
     settled: int = 0  # requests up to this number are in a checkpoint
     step: int = 1  # −1 in a mailbox beside another, so that the two never give the same number
-    open: dict[int, Asked] = field(default_factory=dict)  # late, and still worth something
+    open: dict[int, PendingRequest] = field(default_factory=dict)  # late, and still worth something
     late: list[Reply] = field(default_factory=list)  # came while another mailbox was listening
 
     def beside(self) -> Mailbox:
@@ -97,7 +97,7 @@ class Mailbox:
             number = self.step * self.traffic.requests
             asking.places[number] = client
             request = Request(number, client, self.round, exchange.address, coded[id(payload)])
-            size = measure(request)
+            size = measure_size(request)
             self.traffic.payload_down += size.payload
             self.traffic.wire_down += size.wire
             # added after measuring: when checkpoints are written must not show in what a run counts
@@ -134,7 +134,7 @@ class Mailbox:
         else:  # an answer nobody waits for any more
             self.open.pop(reply.id, None)
             return
-        size = measure(reply)
+        size = measure_size(reply)
         self.traffic.payload_up += size.payload
         self.traffic.wire_up += size.wire
         asking.answered += reply.error is None
@@ -166,7 +166,7 @@ class Mailbox:
         hope = self.wait_policy.staleness_exponent is not None and asking.exchange.reads == "sum"
         for number, client in asking.places.items():
             if hope:
-                self.open[number] = Asked(client, self.round, asking.exchange.address)
+                self.open[number] = PendingRequest(client, self.round, asking.exchange.address)
             else:
                 self.lost.append((self.round, client, "did not answer"))
 
@@ -192,7 +192,7 @@ class _Asking:
 
     def add(self, client: ClientId, value: Any, worth: float) -> None:
         if isinstance(self.collector, RunningSum):
-            value = check_sum(value, self.collector.sum)
+            value = check_sum_term(value, self.collector.sum)
         else:
             check_finite(value)
         if worth != 1 and isinstance(value, Weighted):

@@ -10,9 +10,9 @@ import numpy as np
 
 from motet.core.errors import ConfigError, RunError, WireError
 from motet.core.script import ClientId
-from motet.transport.framing import Parcel
+from motet.transport.framing import OutgoingMessage
 from motet.transport.requests import Reply, Request
-from motet.wire import unpack
+from motet.wire import deserialize
 
 try:
     from mpi4py import MPI
@@ -23,7 +23,7 @@ LARGEST = 2**30  # bytes of one MPI message; counts are 32-bit in many an MPI
 _SIZES, _PART = 1, 2
 
 
-class Port:
+class MpiEndpoint:
     """A process's place in the cluster. Tensors go from where they lie, and come to where they stay."""
 
     def __init__(self, comm: Any = None) -> None:
@@ -31,7 +31,7 @@ class Port:
         self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
         self.under_way: list[tuple[list[Any], Any]] = []
 
-    def push(self, rank: int, parcel: Parcel) -> None:
+    def push(self, rank: int, parcel: OutgoingMessage) -> None:
         """Send without waiting; what is sent is held until it has gone."""
         self.under_way = [(notes, held) for notes, held in self.under_way if not MPI.Request.Testall(notes)]
         parts = [part[at : at + LARGEST] for part in parcel.parts for at in range(0, len(part), LARGEST)]
@@ -56,7 +56,7 @@ class Port:
         for size in map(int, sizes):
             self.comm.Recv([buffer[at : at + size], MPI.BYTE], sender, _PART)
             at += size
-        return sender, unpack(buffer.data)
+        return sender, deserialize(buffer.data)
 
     def flush(self) -> None:
         for notes, _ in self.under_way:
@@ -64,14 +64,14 @@ class Port:
         self.under_way.clear()
 
 
-class Ranks:
+class MpiTransport:
     """The server's transport: each client has one rank, where its memory is."""
 
-    def __init__(self, port: Port, rank_of: Callable[[ClientId], int]) -> None:
+    def __init__(self, port: MpiEndpoint, rank_of: Callable[[ClientId], int]) -> None:
         self.port, self.rank_of = port, rank_of
 
     def send(self, request: Request) -> None:
-        self.port.push(self.rank_of(request.client), Parcel.of(request))
+        self.port.push(self.rank_of(request.client), OutgoingMessage.of(request))
 
     def receive(self, timeout: float) -> Reply | None:
         try:

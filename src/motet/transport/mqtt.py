@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from motet.core.errors import ConfigError, RunError, WireError
-from motet.transport.connections import Connections, unkept
-from motet.transport.framing import Assembly, Parcel
+from motet.transport.connections import Connections, describe_storage_error
+from motet.transport.framing import MessageAssembler, OutgoingMessage
 from motet.transport.receive_buffers import ReceiveBuffers
 from motet.transport.receive_queue import ReceiveQueue
 
@@ -32,8 +32,8 @@ try:
 except ImportError:  # pragma: no cover
     raise ConfigError("transport.type=mqtt needs paho-mqtt; run: pip install 'motet[mqtt]'") from None
 
-MOST_LINKS = 10_000
-SILENCE = 30.0  # seconds for a newcomer's first words
+MAX_LINKS = 10_000
+JOIN_TIMEOUT = 30.0  # seconds for a newcomer's first words
 WINDOW = 8  # chunks under way on a link
 STALL = 60.0  # seconds in which the other end must take something in
 _WORD = struct.Struct("<cQ")  # "+" and how many chunks have come; a chunk is longer
@@ -41,7 +41,7 @@ _LINK = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True)
-class Broker:
+class BrokerConfig:
     """Where the broker is and how it is spoken to. Over TLS if `authority` is given, the broker's certificate's (PEM)."""
 
     address: str
@@ -82,18 +82,18 @@ class Broker:
             raise ConnectionError(f"no broker at {self.address}: {error}") from None
 
 
-class _Flow:
+class _FlowControl:
     """One end of a link: parcels go out on `topic` in chunks, a few ahead of the other end's word that it has them.
 
     The word goes from end to end, because a broker that is told more than it can pass on drops what is too much.
     """
 
-    def __init__(self, client: Any, broker: Broker, topic: str) -> None:
+    def __init__(self, client: Any, broker: BrokerConfig, topic: str) -> None:
         self.client, self.broker, self.topic = client, broker, topic
         self.parcels = self.sent = self.known = self.taken = 0  # of chunks: sent, known to have come, taken in
         self.moved, self.gone = threading.Condition(), False
 
-    def send(self, parcel: Parcel) -> None:
+    def send(self, parcel: OutgoingMessage) -> None:
         for chunk in parcel.chunks(self.parcels, self.broker.chunk):
             with self.moved:
                 self.moved.wait_for(lambda: self.gone or self.sent - self.known < WINDOW, STALL)
@@ -126,19 +126,19 @@ class _Flow:
 # ---- the server -------------------------------------------------------------------------------------------------------
 
 
-class _Route:
+class _MqttClientLink:
     """A link: one client's two topics, with a thread that sends."""
 
     certified = None
 
-    def __init__(self, flow: _Flow, name: str, room: ReceiveBuffers) -> None:
+    def __init__(self, flow: _FlowControl, name: str, room: ReceiveBuffers) -> None:
         self.peer, self.flow = f"mqtt:{name[:8]}", flow
-        self.assembly = Assembly(room=room)
-        self.outbox: queue.SimpleQueue[Parcel | None] = queue.SimpleQueue()
+        self.assembly = MessageAssembler(room=room)
+        self.outbox: queue.SimpleQueue[OutgoingMessage | None] = queue.SimpleQueue()
         self.thread = threading.Thread(target=self._send, daemon=True)
         self.thread.start()
 
-    def push(self, parcel: Parcel) -> None:
+    def push(self, parcel: OutgoingMessage) -> None:
         self.outbox.put(parcel)
 
     def close(self) -> None:
@@ -153,12 +153,12 @@ class _Route:
         self.flow.end()
 
 
-class _Desk:
+class _MqttServer:
     """The server at the broker: makes a link of every newcomer, and tells the links what is heard."""
 
-    def __init__(self, links: Connections, broker: Broker) -> None:
+    def __init__(self, links: Connections, broker: BrokerConfig) -> None:
         self.links, self.broker = links, broker
-        self.routes: dict[str, _Route] = {}
+        self.routes: dict[str, _MqttClientLink] = {}
         self.here, self.refused = threading.Event(), ""
         self.client = broker.client((broker.topic("server"), b"", True))
         self.client.on_connect, self.client.on_disconnect = self._connected, self._disconnected
@@ -184,11 +184,11 @@ class _Desk:
             return
         route = self.routes.get(name)
         if route is None:
-            if not _LINK.fullmatch(name) or len(self.routes) >= MOST_LINKS:
+            if not _LINK.fullmatch(name) or len(self.routes) >= MAX_LINKS:
                 return
-            flow = _Flow(self.client, self.broker, self.broker.topic("down", name))
-            route = self.routes[name] = _Route(flow, name, self.links.room)
-            timer = threading.Timer(SILENCE, self._hush, (name,))
+            flow = _FlowControl(self.client, self.broker, self.broker.topic("down", name))
+            route = self.routes[name] = _MqttClientLink(flow, name, self.links.room)
+            timer = threading.Timer(JOIN_TIMEOUT, self._hush, (name,))
             timer.daemon = True
             timer.start()
         if not route.flow.took(message.payload):
@@ -197,7 +197,7 @@ class _Desk:
         try:
             whole = route.assembly.add(message.payload)
         except (WireError, OSError) as error:  # perhaps the broker lost something: a new link is asked again
-            self.links.rubbish(route, unkept(error) if isinstance(error, OSError) else str(error))
+            self.links.rubbish(route, describe_storage_error(error) if isinstance(error, OSError) else str(error))
             self._end(name)
             return
         if whole is not None:
@@ -226,9 +226,9 @@ class _Desk:
         self.client.loop_stop()
 
 
-def serve_mqtt(links: Connections, broker: Broker) -> str:
+def serve_mqtt(links: Connections, broker: BrokerConfig) -> str:
     """Take a place at the broker and tell `links` what is heard; the address clients use."""
-    desk = _Desk(links, broker)
+    desk = _MqttServer(links, broker)
     try:
         broker.connect(desk.client)
     except ConnectionError as error:
@@ -248,26 +248,26 @@ def serve_mqtt(links: Connections, broker: Broker) -> str:
 # ---- a client ---------------------------------------------------------------------------------------------------------
 
 
-class MqttLine:
+class MqttServerLink:
     """A client's stay at the broker."""
 
-    def __init__(self, broker: Broker, limit: int = 2**36) -> None:
+    def __init__(self, broker: BrokerConfig, limit: int = 2**36) -> None:
         self.broker, self.name = broker, secrets.token_hex(16)
         self.arrivals = ReceiveQueue()
-        self.assembly, self.broken = Assembly(limit), threading.Event()
+        self.assembly, self.broken = MessageAssembler(limit), threading.Event()
         self.server: bytes | None = None
         self.there, self.sending = threading.Event(), threading.Lock()
         self.client = broker.client((broker.topic("up", self.name), b"", False))
         self.client.on_connect, self.client.on_disconnect = self._connected, self._lost
         self.client.on_message = self._heard
-        self.flow = _Flow(self.client, broker, broker.topic("up", self.name))
+        self.flow = _FlowControl(self.client, broker, broker.topic("up", self.name))
         broker.connect(self.client)
         self.client.loop_start()
         if not self.there.wait(10) or self.broken.is_set():
             self.close()
             raise ConnectionError(f"no server on channel '{broker.channel}' of {broker.address}")
 
-    def send(self, parcel: Parcel) -> None:
+    def send(self, parcel: OutgoingMessage) -> None:
         with self.sending:
             if self.broken.is_set():
                 raise ConnectionError("the link is broken")

@@ -10,10 +10,10 @@ from typing import IO, Protocol
 
 import numpy as np
 
-from motet.wire.value_files import mapped
+from motet.wire.value_files import map_file
 
 
-class Store(Protocol):
+class MessageBuffer(Protocol):
     """Where a message is put together."""
 
     def add(self, piece: memoryview) -> None: ...
@@ -27,7 +27,7 @@ class ReceiveBuffers:
         self.budget, self.used = budget, 0
         self.lock = threading.RLock()  # a place may be given back in the midst of anything
 
-    def store(self, size: int) -> Store:
+    def store(self, size: int) -> MessageBuffer:
         with self.lock:
             if self.used + size > self.budget:
                 return _Filed()
@@ -41,7 +41,7 @@ class ReceiveBuffers:
             self.used -= size
 
 
-ENDLESS = ReceiveBuffers(math.inf)
+UNLIMITED = ReceiveBuffers(math.inf)
 
 
 class _Held:
@@ -66,4 +66,4 @@ class _Filed:
 
     def whole(self) -> memoryview:
         with self.file:
-            return mapped(self.file)
+            return map_file(self.file)

@@ -6,8 +6,8 @@ import tempfile
 from typing import IO, Any
 
 from motet.transport.requests import Reply
-from motet.wire import frame, unpack
-from motet.wire.value_files import mapped, spill
+from motet.wire import deserialize, encode_header
+from motet.wire.value_files import map_file, write_value
 
 Place = Any  # whatever orders them
 
@@ -29,7 +29,7 @@ class ReorderBuffer:
         """`size` is the bytes of its tensors. What lies on an accelerator was put there by this process, and stays there."""
         if self.replies and self.held + size > self.budget and _is_here(reply):
             file = tempfile.TemporaryFile()  # noqa: SIM115 - open until its turn
-            spill(reply, file)
+            write_value(reply, file)
             self.replies[place] = (file, 0)
         else:
             self.held += size
@@ -41,7 +41,7 @@ class ReorderBuffer:
         if isinstance(kept, Reply):
             return kept
         with kept:
-            reply: Reply = unpack(mapped(kept))
+            reply: Reply = deserialize(map_file(kept))
         return reply
 
     def places(self) -> list[Place]:
@@ -49,4 +49,4 @@ class ReorderBuffer:
 
 
 def _is_here(reply: Reply) -> bool:
-    return all(isinstance(t, bytes) or t.device.type == "cpu" for t in frame(reply)[1])
+    return all(isinstance(t, bytes) or t.device.type == "cpu" for t in encode_header(reply)[1])

@@ -11,12 +11,12 @@ from torch import Tensor
 from motet.core.errors import RunError
 from motet.core.params import Params
 from motet.core.weighted import Weighted
-from motet.wire import frame
+from motet.wire import encode_header
 
 NOT_FINITE = "the reply holds numbers that are not finite; a smaller solver.lr or solver.clip may help."
 
 
-def check_sum(value: Any, like: Params | None) -> Weighted:
+def check_sum_term(value: Any, like: Params | None) -> Weighted:
     """One term of a sum. `like` is what has been summed so far."""
     if not isinstance(value, Weighted):
         raise RunError(f"the reply is a {type(value).__name__}; a sum needs parameters with a weight.")
@@ -26,18 +26,18 @@ def check_sum(value: Any, like: Params | None) -> Weighted:
         like.fits(value.value)
         if like.flat.dtype != value.value.flat.dtype:
             raise RunError(f"the reply's numbers are {value.value.flat.dtype}, those of others {like.flat.dtype}.")
-    if not finite(value.value.flat):
+    if not is_finite(value.value.flat):
         raise RunError(NOT_FINITE)
     return value
 
 
 def check_finite(value: Any) -> None:
     """No tensor in it, however deep, holds NaN or infinity."""
-    if any(not (isinstance(bulk, bytes) or finite(bulk)) for bulk in frame(value)[1]):
+    if any(not (isinstance(bulk, bytes) or is_finite(bulk)) for bulk in encode_header(value)[1]):
         raise RunError(NOT_FINITE)
 
 
-def finite(tensor: Tensor) -> bool:
+def is_finite(tensor: Tensor) -> bool:
     """One pass that allocates nothing: a sum is finite only if all its terms are. It may overflow; then each is looked at."""
     if not tensor.is_floating_point() or not tensor.numel():
         return True

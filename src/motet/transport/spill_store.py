@@ -8,8 +8,8 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from motet.wire import measure, packed, unpack
-from motet.wire.value_files import load
+from motet.wire import deserialize, iter_serialized, measure_size
+from motet.wire.value_files import load_value
 
 Piece = bytes | bytearray | memoryview
 
@@ -25,14 +25,14 @@ class SpillStore:
     def put(self, label: str, value: Any, lasting: bool = False) -> str:
         self.number += 1
         name = f"{self.number:08d}-{re.sub(r'[^A-Za-z0-9_-]', '_', label)[:80]}"
-        if not lasting and sum(map(len, self.held.values())) + measure(value).wire <= self.room:
-            self.held[name] = bytearray().join(packed(value))
+        if not lasting and sum(map(len, self.held.values())) + measure_size(value).wire <= self.room:
+            self.held[name] = bytearray().join(iter_serialized(value))
         else:
-            self._write(name, packed(value))
+            self._write(name, iter_serialized(value))
         return name
 
     def get(self, name: str) -> Any:
-        return unpack(self.held[name]) if name in self.held else load(self.folder / name)
+        return deserialize(self.held[name]) if name in self.held else load_value(self.folder / name)
 
     def last(self, names: Iterable[str]) -> None:
         """From now on these are in files."""
@@ -59,15 +59,15 @@ class SpillStore:
 
     def _write(self, name: str, pieces: Iterable[Piece]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_pieces(self.folder / name, pieces)
+        write_pieces_atomically(self.folder / name, pieces)
 
 
 def write_atomically(path: Path, *pieces: Piece) -> None:
     """All of it or nothing, whatever happens meanwhile."""
-    write_pieces(path, pieces)
+    write_pieces_atomically(path, pieces)
 
 
-def write_pieces(path: Path, pieces: Iterable[Piece]) -> None:
+def write_pieces_atomically(path: Path, pieces: Iterable[Piece]) -> None:
     """The same, of what is made while it is written."""
     beside = path.with_name(f".{path.name}.part")
     with beside.open("wb") as file:

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from motet.core.script import ClientId
 from motet.transport.requests import Reply, Request, Transport
-from motet.wire import measure
+from motet.wire import measure_size
 
 
 @dataclass
-class Meter:
+class ClientTraffic:
     """One client's account."""
 
     asked: int = 0
@@ -23,20 +23,20 @@ class Meter:
     seconds: float = 0.0  # of all its answers together
 
 
-class Metered:
+class MeteredTransport:
     """Counts beside the transport; changes nothing. Others may read while it counts."""
 
     def __init__(self, transport: Transport) -> None:
         self.transport = transport
-        self.meters: dict[ClientId, Meter] = {}
+        self.meters: dict[ClientId, ClientTraffic] = {}
         self.since: dict[ClientId, float] = {}
         self.lock = threading.Lock()
 
     def send(self, request: Request) -> None:
         with self.lock:
-            meter = self.meters.setdefault(request.client, Meter())
+            meter = self.meters.setdefault(request.client, ClientTraffic())
             meter.asked += 1
-            meter.bytes_down += measure(request).wire
+            meter.bytes_down += measure_size(request).wire
             self.since[request.client] = time.monotonic()
         self.transport.send(request)
 
@@ -44,10 +44,10 @@ class Metered:
         reply = self.transport.receive(timeout)
         if reply is not None:
             with self.lock:
-                meter = self.meters.setdefault(reply.client, Meter())
+                meter = self.meters.setdefault(reply.client, ClientTraffic())
                 meter.answered += reply.error is None
                 meter.failed += reply.error is not None
-                meter.bytes_up += measure(reply).wire
+                meter.bytes_up += measure_size(reply).wire
                 meter.seconds += time.monotonic() - self.since.pop(reply.client, time.monotonic())
         return reply
 

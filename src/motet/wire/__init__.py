@@ -1,5 +1,21 @@
-"""Values to bytes and back: a version, a JSON head, raw tensors. No code travels, and nothing is unpickled."""
+"""Convert values to bytes and back. A message is a version, a JSON header and raw tensors; nothing is ever unpickled."""
 
-from motet.wire.format import Size, frame, measure, pack, packed, unframe, unpack
+from motet.wire.format import (
+    MessageSize,
+    decode_header,
+    deserialize,
+    encode_header,
+    iter_serialized,
+    measure_size,
+    serialize,
+)
 
-__all__ = ["Size", "frame", "measure", "pack", "packed", "unframe", "unpack"]
+__all__ = [
+    "MessageSize",
+    "decode_header",
+    "deserialize",
+    "encode_header",
+    "iter_serialized",
+    "measure_size",
+    "serialize",
+]

@@ -21,12 +21,12 @@ from torch import Tensor
 from motet.core.errors import MotetError, WireError
 from motet.core.messages import MESSAGES
 from motet.core.params import Layout
-from motet.wire.type_check import fits, hints
+from motet.wire.type_check import field_types, matches_type
 
-MAGIC, VERSION, COMPRESSED = b"MTET", 1, 1
+MAGIC, WIRE_VERSION, COMPRESSED = b"MTET", 2, 1
 _ENCODE = json.JSONEncoder(allow_nan=False).encode
 _LEAD = struct.Struct("<4sHHI")
-HEAD_LIMIT, _DEPTH_LIMIT, _DIMS, _LONGEST = 64 * 2**20, 32, 64, 2**48
+HEADER_LIMIT, _DEPTH_LIMIT, _DIMS, _LONGEST = 64 * 2**20, 32, 64, 2**48
 DTYPES = {
     str(d).removeprefix("torch."): d
     for d in (
@@ -36,56 +36,56 @@ DTYPES = {
 }  # fmt: skip
 
 
-Bulk = Tensor | bytes  # what stands after the head as it is: no copy is made of it before it is sent
+Buffer = Tensor | bytes  # what stands after the head as it is: no copy is made of it before it is sent
 
 
-class Size(NamedTuple):
+class MessageSize(NamedTuple):
     """Bytes of tensors alone, and of the whole message."""
 
     payload: int
     wire: int
 
 
-def frame(value: object, refer: Callable[[object], str | None] = lambda _: None) -> tuple[bytes, list[Bulk]]:
+def encode_header(value: object, refer: Callable[[object], str | None] = lambda _: None) -> tuple[bytes, list[Buffer]]:
     """The lead and head as bytes, and what follows as it is. `refer` may name things the reader already has."""
-    bulk: list[Bulk] = []
+    bulk: list[Buffer] = []
     head = _text(value, bulk, refer).encode()
     flags = 0
     if len(head) > 256:
         head, flags = zlib.compress(head, 1), COMPRESSED
-    return _LEAD.pack(MAGIC, VERSION, flags, len(head)) + head, bulk
+    return _LEAD.pack(MAGIC, WIRE_VERSION, flags, len(head)) + head, bulk
 
 
-def packed(value: object) -> Iterator[bytes | memoryview]:
+def iter_serialized(value: object) -> Iterator[bytes | memoryview]:
     """The message in pieces, none of which is made before it is asked for: a large one is never held twice."""
-    head, bulk = frame(value)
+    head, bulk = encode_header(value)
     yield head
-    yield from (raw(t) for t in bulk)
+    yield from (buffer_bytes(t) for t in bulk)
 
 
-def pack(value: object) -> bytes:
-    return b"".join(packed(value))
+def serialize(value: object) -> bytes:
+    return b"".join(iter_serialized(value))
 
 
-def measure(value: object) -> Size:
+def measure_size(value: object) -> MessageSize:
     """How large the message would be, without making it."""
-    head, bulk = frame(value)
+    head, bulk = encode_header(value)
     payload = sum(len(t) if isinstance(t, bytes) else t.numel() * t.element_size() for t in bulk)
-    return Size(payload, payload + len(head))
+    return MessageSize(payload, payload + len(head))
 
 
-def raw(tensor: Bulk) -> memoryview:
+def buffer_bytes(tensor: Buffer) -> memoryview:
     if isinstance(tensor, bytes):
         return memoryview(tensor)
     flat = tensor.detach().contiguous().reshape(-1).cpu()
     return memoryview(flat.view(torch.uint8).numpy().data) if flat.numel() else memoryview(b"")
 
 
-def unpack(data: bytes | bytearray | memoryview, head_limit: int = HEAD_LIMIT) -> Any:
+def deserialize(data: bytes | bytearray | memoryview, head_limit: int = HEADER_LIMIT) -> Any:
     """A value from bytes; anything malformed is a WireError, whatever it is. `head_limit` is of the head when it is opened:
     a little of what is compressed can be a lot to read."""
     view = memoryview(data)
-    head, end = split(view, head_limit)
+    head, end = read_header(view, head_limit)
 
     def tensor(dtype: torch.dtype, shape: tuple[int, ...], size: int) -> Tensor:
         nonlocal end
@@ -94,22 +94,22 @@ def unpack(data: bytes | bytearray | memoryview, head_limit: int = HEAD_LIMIT) -
                 f"a tensor of {size} bytes was announced and {len(view) - end} are left; the message is cut off."
             )
         piece, end = view[end : end + size], end + size
-        return from_buffer(piece, dtype, shape)
+        return tensor_from_bytes(piece, dtype, shape)
 
-    value = unframe(head, tensor)
+    value = decode_header(head, tensor)
     if end != len(view):
         raise WireError(f"{len(view) - end} bytes stand after the message's end; expected none.")
     return value
 
 
-def from_buffer(piece: memoryview | bytearray, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
+def tensor_from_bytes(piece: memoryview | bytearray, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
     if not len(piece):
         return torch.zeros(shape, dtype=dtype)
     writable = piece if not memoryview(piece).readonly else bytearray(piece)
     return torch.frombuffer(writable, dtype=torch.uint8).view(dtype).view(shape)
 
 
-def split(view: memoryview, limit: int = HEAD_LIMIT) -> tuple[bytes, int]:
+def read_header(view: memoryview, limit: int = HEADER_LIMIT) -> tuple[bytes, int]:
     """The head, decompressed, and where it ends."""
     if len(view) < _LEAD.size:
         raise WireError(f"{len(view)} bytes are no message; expected at least {_LEAD.size}.")
@@ -118,9 +118,9 @@ def split(view: memoryview, limit: int = HEAD_LIMIT) -> tuple[bytes, int]:
         raise WireError(
             f"the message begins with {bytes(magic)!r}, not with {MAGIC!r}; the sender does not speak Motet."
         )
-    if version != VERSION:
+    if version != WIRE_VERSION:
         raise WireError(
-            f"the message has version {version}, this is version {VERSION}; use the same Motet on both sides."
+            f"the message has version {version}, this is version {WIRE_VERSION}; use the same Motet on both sides."
         )
     end = _LEAD.size + length
     if length > limit or end > len(view):
@@ -139,10 +139,10 @@ def split(view: memoryview, limit: int = HEAD_LIMIT) -> tuple[bytes, int]:
     return head, end
 
 
-Opener = Callable[[torch.dtype, tuple[int, ...], int], Tensor]
+TensorReader = Callable[[torch.dtype, tuple[int, ...], int], Tensor]
 
 
-def unframe(head: bytes, tensor: Opener, resolve: Callable[[str], Any] | None = None) -> Any:
+def decode_header(head: bytes, tensor: TensorReader, resolve: Callable[[str], Any] | None = None) -> Any:
     try:
         return _build(json.loads(head), tensor, resolve, 0)
     except MotetError as error:
@@ -153,7 +153,7 @@ def unframe(head: bytes, tensor: Opener, resolve: Callable[[str], Any] | None = 
         raise WireError(f"the message's head makes no sense ({type(error).__name__}: {str(error)[:120]}).") from None
 
 
-def _text(value: Any, bulk: list[Bulk], refer: Callable[[object], str | None]) -> str:
+def _text(value: Any, bulk: list[Buffer], refer: Callable[[object], str | None]) -> str:
     """The value's head as JSON; what is bulky is put aside."""
     match value:
         case None | bool() | str() | int():
@@ -183,11 +183,11 @@ def _text(value: Any, bulk: list[Bulk], refer: Callable[[object], str | None]) -
     return text
 
 
-def _many(values: Iterable[Any], bulk: list[Bulk], refer: Callable[[object], str | None]) -> str:
+def _many(values: Iterable[Any], bulk: list[Buffer], refer: Callable[[object], str | None]) -> str:
     return f"[{','.join(_text(v, bulk, refer) for v in values)}]"
 
 
-def _bulk(value: Tensor | np.ndarray | bytes, bulk: list[Bulk]) -> str:
+def _bulk(value: Tensor | np.ndarray | bytes, bulk: list[Buffer]) -> str:
     if isinstance(value, bytes):
         bulk.append(value)
         return f'{{"!":"bytes","dtype":"uint8","shape":[{len(value)}]}}'
@@ -200,7 +200,7 @@ def _bulk(value: Tensor | np.ndarray | bytes, bulk: list[Bulk]) -> str:
     return f'{{"!":"{kind}","dtype":"{dtype}","shape":[{shape}]}}'
 
 
-def _build(node: Any, tensor: Opener, resolve: Callable[[str], Any] | None, depth: int) -> Any:
+def _build(node: Any, tensor: TensorReader, resolve: Callable[[str], Any] | None, depth: int) -> Any:
     if depth > _DEPTH_LIMIT:
         raise WireError(f"the message is nested deeper than {_DEPTH_LIMIT}; it is refused.")
 
@@ -243,6 +243,6 @@ def _message(kind: Any, values: Sequence[Any]) -> Any:
     if len(names) != len(values):
         raise WireError(f"{kind} came with {len(values)} fields; expected {len(names)}: {', '.join(names)}.")
     for name, value in zip(names, values, strict=True):
-        if not fits(value, hints(cls)[name]):
-            raise WireError(f"{kind}.{name} came as {type(value).__name__}; expected {hints(cls)[name]}.")
+        if not matches_type(value, field_types(cls)[name]):
+            raise WireError(f"{kind}.{name} came as {type(value).__name__}; expected {field_types(cls)[name]}.")
     return cls(*values)

@@ -11,28 +11,30 @@ from torch import Tensor
 
 
 @cache
-def hints(cls: type) -> dict[str, Any]:
+def field_types(cls: type) -> dict[str, Any]:
     return get_type_hints(cls)
 
 
-def fits(value: Any, kind: Any) -> bool:
+def matches_type(value: Any, kind: Any) -> bool:
     origin, inner = get_origin(kind), get_args(kind)
     if kind is Any or kind is object:
         return True
     if origin in (Union, types.UnionType):
-        return any(fits(value, k) for k in inner)
+        return any(matches_type(value, k) for k in inner)
     if origin is Literal:
         return value in inner and type(value) in {type(k) for k in inner}
     if origin is tuple:
         if not isinstance(value, tuple):
             return False
         if len(inner) == 2 and inner[1] is Ellipsis:
-            return all(fits(v, inner[0]) for v in value)
-        return len(value) == len(inner) and all(fits(v, k) for v, k in zip(value, inner, strict=True))
+            return all(matches_type(v, inner[0]) for v in value)
+        return len(value) == len(inner) and all(matches_type(v, k) for v, k in zip(value, inner, strict=True))
     if origin in (dict, collections.abc.Mapping):
-        return isinstance(value, dict) and all(fits(k, inner[0]) and fits(v, inner[1]) for k, v in value.items())
+        return isinstance(value, dict) and all(
+            matches_type(k, inner[0]) and matches_type(v, inner[1]) for k, v in value.items()
+        )
     if origin in (list, collections.abc.Sequence):
-        return isinstance(value, list | tuple) and all(fits(v, inner[0]) for v in value)
+        return isinstance(value, list | tuple) and all(matches_type(v, inner[0]) for v in value)
     if kind is None or kind is types.NoneType:
         return value is None
     if kind is float:

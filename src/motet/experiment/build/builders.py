@@ -14,7 +14,7 @@ import torch
 
 from motet.algorithms import ALGORITHMS
 from motet.codecs import CODECS
-from motet.codecs.chain import Chain, Channel
+from motet.codecs.chain import Channel, CodecChain
 from motet.core.errors import ConfigError, DataError, PrivacyError
 from motet.core.layers import Layers
 from motet.core.program import Algorithm
@@ -275,7 +275,7 @@ def resolved(config: RunConfig) -> RunConfig:
 def build_channel(config: RunConfig) -> Channel:
     """The codecs of both ways. Weights cannot bear all of them, and weights are what goes down."""
     up, down = (
-        Chain(tuple(fill(choose(CODECS, c.type, "codec"), c.options, f"codec {c.type}") for c in choices))
+        CodecChain(tuple(fill(choose(CODECS, c.type, "codec"), c.options, f"codec {c.type}") for c in choices))
         for choices in (config.codec.up, config.codec.down)
     )
     if down.for_updates:

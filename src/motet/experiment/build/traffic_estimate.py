@@ -16,7 +16,7 @@ from motet.core.params import Layout, Params
 from motet.core.weighted import Weighted
 from motet.experiment.build.run_plan import RunPlan
 from motet.optim import Adam, Yogi
-from motet.wire import measure
+from motet.wire import measure_size
 
 
 class RoundCost(NamedTuple):
@@ -44,7 +44,10 @@ def moved_in_a_round(plan: RunPlan) -> Moved:
         view = plan.algorithm.view(plan.algorithm.init(federation.start()), federation.clients[0])
         down, up = [view], [Weighted(view, 1.0) if isinstance(view, Params) else view]
     return Moved(
-        *(sum(measure(way.encode(m)).payload for m in sent) for way, sent in ((channel.up, up), (channel.down, down)))
+        *(
+            sum(measure_size(way.encode(m)).payload for m in sent)
+            for way, sent in ((channel.up, up), (channel.down, down))
+        )
     )
 
 

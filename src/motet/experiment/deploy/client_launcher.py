@@ -17,14 +17,14 @@ from motet.experiment.deploy.server import NetworkOptions, Office, open_office
 from motet.experiment.loop.run_loop import Connect
 from motet.experiment.recipe.config_parsing import fill
 from motet.experiment.recipe.run_config import RunConfig
-from motet.transport.fault_injection import Faulty
-from motet.transport.in_process import InProcess
+from motet.transport.fault_injection import FaultyTransport
+from motet.transport.in_process import InProcessTransport
 
 
 class Venue(NamedTuple):
     """How clients are reached, and whether they keep their own memories."""
 
-    connect: Connect = InProcess
+    connect: Connect = InProcessTransport
     apart: bool = False
 
 
@@ -41,7 +41,7 @@ def venue(config: RunConfig, federation: Federation, place: Path) -> Iterator[Ve
         case "in_process":
             faults = fill(InProcessOptions, config.transport.options, "transport").faults
             seed = federation.seed
-            yield Venue(lambda host: Faulty(InProcess(host), faults, seed)) if faults.any else Venue()
+            yield Venue(lambda host: FaultyTransport(InProcessTransport(host), faults, seed)) if faults.any else Venue()
         case _:
             yield Venue()
 

@@ -17,13 +17,13 @@ from motet.experiment.deploy.remote_client import Builder, Own, fingerprint_of, 
 from motet.experiment.deploy.server import Book
 from motet.experiment.recipe.config_parsing import fill
 from motet.experiment.recipe.run_config import RunConfig
-from motet.transport.admission import Farewell, Ready, Refusal, Welcome
-from motet.transport.client_connection import Side
-from motet.transport.framing import Parcel
+from motet.transport.admission import ClientReady, JoinAccepted, Rejection, RunFinished
+from motet.transport.client_connection import ClientSetup
+from motet.transport.framing import OutgoingMessage
 from motet.transport.requests import Request, Transport
 
 if TYPE_CHECKING:
-    from motet.transport.mpi import Port
+    from motet.transport.mpi import MpiEndpoint
 
 
 @dataclass(frozen=True)
@@ -38,9 +38,9 @@ def helped(config: RunConfig) -> bool:
     """In a rank other than 0: do a worker's part of the run, to its end. Elsewhere there is nothing to do."""
     if config.transport.type != "mpi":
         return False
-    from motet.transport.mpi import Port
+    from motet.transport.mpi import MpiEndpoint
 
-    port = Port()
+    port = MpiEndpoint()
     if port.size < 2:
         raise ConfigError("transport.type=mpi needs at least two processes: mpirun -n 5 motet run … --transport mpi")
     if port.rank == 0:
@@ -53,47 +53,47 @@ def helped(config: RunConfig) -> bool:
 @contextmanager
 def ranks(config: RunConfig, federation: Federation, place: Path) -> Iterator[Transport]:
     """The cluster's workers, ready for this run."""
-    from motet.transport.mpi import Port, Ranks
+    from motet.transport.mpi import MpiEndpoint, MpiTransport
 
-    port = Port()
+    port = MpiEndpoint()
     book = Book.open(place)
     book.add()
     welcome = welcome_of(config, federation, book.run, "")
     workers = range(1, port.size)
     for rank in workers:
-        port.push(rank, Parcel.of((welcome, str(place / "checkpoint" / "silos" / f"rank-{rank}"))))
+        port.push(rank, OutgoingMessage.of((welcome, str(place / "checkpoint" / "silos" / f"rank-{rank}"))))
     wanted = fingerprint_of(federation.model)
     for _ in workers:
         sender, found = port.take(None) or (0, None)
-        if isinstance(found, Refusal):
+        if isinstance(found, Rejection):
             raise RunError(f"rank {sender}: {found.why}")
-        if not isinstance(found, Ready) or found.fingerprint != wanted:
+        if not isinstance(found, ClientReady) or found.fingerprint != wanted:
             raise RunError(
                 f"rank {sender} has another model than rank 0; use the same files and versions on all nodes."
             )
     places = {client: 1 + index % len(workers) for index, client in enumerate(federation.clients)}
-    yield Ranks(port, places.__getitem__)
+    yield MpiTransport(port, places.__getitem__)
 
 
-def _dismiss(port: Port) -> None:
+def _dismiss(port: MpiEndpoint) -> None:
     for rank in range(1, port.size):
-        port.push(rank, Parcel.of(Farewell("the run is over")))
+        port.push(rank, OutgoingMessage.of(RunFinished("the run is over")))
     port.flush()
 
 
-def _work(port: Port, options: MpiOptions) -> None:
+def _work(port: MpiEndpoint, options: MpiOptions) -> None:
     """Build this rank's side whenever a run begins, answer until the last is over."""
-    side: Side | None = None
+    side: ClientSetup | None = None
     builder: Builder | None = None
     while True:
         found = port.take(None)
         waiting: list[Request] = []
         while found is not None:
             match found[1]:
-                case Farewell():
+                case RunFinished():
                     port.flush()
                     return
-                case (Welcome() as welcome, str() as memory):
+                case (JoinAccepted() as welcome, str() as memory):
                     if builder is not None:
                         builder.close()
                     builder, side = _built(port, welcome, Path(memory), options)
@@ -104,19 +104,19 @@ def _work(port: Port, options: MpiOptions) -> None:
             for request in waiting:
                 side.journal.turn(request)
             for reply in side.host.replies(iter(waiting)):
-                port.push(0, Parcel.of(reply))
+                port.push(0, OutgoingMessage.of(reply))
 
 
-def _built(port: Port, welcome: Welcome, memory: Path, options: MpiOptions) -> tuple[Builder | None, Side | None]:
+def _built(port: MpiEndpoint, welcome: JoinAccepted, memory: Path, options: MpiOptions) -> tuple[Builder | None, ClientSetup | None]:
     try:
         config = RunConfig.of("cluster", welcome.config)
         device = device_for(port.rank, port.size, options, config.device)
         builder = Builder(Own((), None, config, memory, device))
         side = builder(welcome)
     except MotetError as error:
-        port.push(0, Parcel.of(Refusal(str(error))))
+        port.push(0, OutgoingMessage.of(Rejection(str(error))))
         return None, None
-    port.push(0, Parcel.of(Ready(side.fingerprint)))
+    port.push(0, OutgoingMessage.of(ClientReady(side.fingerprint)))
     return builder, side
 
 

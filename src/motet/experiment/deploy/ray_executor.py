@@ -27,7 +27,7 @@ from motet.learning.data.features import Features
 from motet.learning.executors.serial_executor import PrefixCache
 from motet.learning.jobs import FitResult
 from motet.learning.modules.model import Model
-from motet.wire.format import Bulk, frame, from_buffer, raw, split, unframe
+from motet.wire.format import Buffer, buffer_bytes, decode_header, encode_header, read_header, tensor_from_bytes
 
 try:
     import ray
@@ -82,16 +82,16 @@ def _opened(head: bytes, tensors: list[np.ndarray], resolve: Callable[[str], Any
     spots = iter(tensors)
 
     def tensor(dtype: torch.dtype, shape: tuple[int, ...], _: int) -> Tensor:
-        return from_buffer(next(spots).data, dtype, shape)
+        return tensor_from_bytes(next(spots).data, dtype, shape)
 
-    return unframe(split(memoryview(head))[0], tensor, resolve)
+    return decode_header(read_header(memoryview(head))[0], tensor, resolve)
 
 
 def _told(number: Any, answer: Any) -> Answer:
     if isinstance(answer, JobFailure):
         return number, type(answer.error).__name__, str(answer.error).encode(), []
-    head, tensors = frame(answer)
-    return number, "answer", head, [np.frombuffer(raw(t), np.uint8) for t in tensors]
+    head, tensors = encode_header(answer)
+    return number, "answer", head, [np.frombuffer(buffer_bytes(t), np.uint8) for t in tensors]
 
 
 class RayExecutor:
@@ -104,7 +104,7 @@ class RayExecutor:
         self.keys: dict[int, Hashable] = {}
         self.working: dict[Any, tuple[Any, list[int]]] = {}  # by Ray's promise: the actor, the jobs' numbers
         self.idle = list(actors)
-        self.stored: dict[int, tuple[Bulk, Any]] = {}  # tensors in Ray's store, while jobs that hold them wait or run
+        self.stored: dict[int, tuple[Buffer, Any]] = {}  # tensors in Ray's store, while jobs that hold them wait or run
         self.jobs = self.shared_out = 0
 
     @property
@@ -144,14 +144,14 @@ class RayExecutor:
     def _send(self, actor: Any, jobs: list[tuple[int, Job]]) -> None:
         orders: list[Order] = []
         for number, job in jobs:
-            head, tensors = frame(job, lambda v: v.key if isinstance(v, Model | Features) else None)
+            head, tensors = encode_header(job, lambda v: v.key if isinstance(v, Model | Features) else None)
             orders.append((number, head, [self._put(t) for t in tensors]))
         self.working[actor.work.remote(orders)] = (actor, [number for number, _ in jobs])
 
-    def _put(self, tensor: Bulk) -> Any:
+    def _put(self, tensor: Buffer) -> Any:
         """What many jobs share (the global model) goes to Ray's store once."""
         if id(tensor) not in self.stored:
-            self.stored[id(tensor)] = (tensor, ray.put(np.frombuffer(raw(tensor), np.uint8)))
+            self.stored[id(tensor)] = (tensor, ray.put(np.frombuffer(buffer_bytes(tensor), np.uint8)))
         return self.stored[id(tensor)][1]
 
     def _read(self, kind: str, head: bytes, tensors: list[np.ndarray]) -> Any:

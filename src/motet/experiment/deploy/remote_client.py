@@ -28,22 +28,22 @@ from motet.learning.modules.model import Model
 from motet.models.load_model import load_model
 from motet.partitions.partition import Named, Partition, Shares
 from motet.tasks import TASKS, Task
-from motet.transport.admission import Welcome
-from motet.transport.client_connection import Side
+from motet.transport.admission import JoinAccepted
+from motet.transport.client_connection import ClientSetup
 from motet.transport.client_runtime import ClientRuntime
 from motet.transport.journal import Journal
 
 FROM_WORDS = ("tiny", "bilstm")  # models whose vocabulary is the corpus's own; the server's words are sent along
 
 
-def welcome_of(config: RunConfig, federation: Federation, run: str, session: str) -> Welcome:
+def welcome_of(config: RunConfig, federation: Federation, run: str, session: str) -> JoinAccepted:
     """What the server tells a client. The config's `data`, which say where the server's own texts are, travel with the rest:
     the digest is of all of it. A client with its own data opens nothing that they name."""
     said = {
         name: value for name, value in config.plain().items() if name not in ("transport", "checkpoint", "baselines")
     }
     pairs = zip(config.everybody, federation.groups, strict=True)
-    return Welcome(run, session, config.digest, said, {group.name: _told(choice, group) for choice, group in pairs})
+    return JoinAccepted(run, session, config.digest, said, {group.name: _told(choice, group) for choice, group in pairs})
 
 
 def _told(choice: GroupConfig, group: Group) -> dict[str, Any]:
@@ -82,9 +82,9 @@ class Builder:
     def __init__(self, own: Own, told: Callable[[str], None] = lambda text: None) -> None:
         self.own, self.told = own, told
         self.scratch = PrefixCache()
-        self.built: tuple[str, Side] | None = None
+        self.built: tuple[str, ClientSetup] | None = None
 
-    def __call__(self, welcome: Welcome) -> Side:
+    def __call__(self, welcome: JoinAccepted) -> ClientSetup:
         key = f"{welcome.run} {welcome.digest}"
         if self.built is None or self.built[0] != key:
             self.built = (key, self._side(welcome))
@@ -95,7 +95,7 @@ class Builder:
             self.built[1].host.executor.close()
         self.scratch.close()
 
-    def _side(self, welcome: Welcome) -> Side:
+    def _side(self, welcome: JoinAccepted) -> ClientSetup:
         own = self.own
         if not re.fullmatch(r"[0-9a-f]{8,64}", welcome.run):
             raise ConfigError(
@@ -121,7 +121,7 @@ class Builder:
         self.told(f"offered to the server: {told}")
         options: dict[str, Any] = {"only_sums": own.only_sums, "behind": plan.behind, "steady": True}
         host = ClientRuntime(plan.programs, federation.context, executor, journal, plan.channel, **options)
-        return Side(host, journal, fingerprint_of(federation.model))
+        return ClientSetup(host, journal, fingerprint_of(federation.model))
 
 
 def own_data(path: Path, settings: Iterable[str]) -> DataConfig:
@@ -134,7 +134,7 @@ def own_data(path: Path, settings: Iterable[str]) -> DataConfig:
     return fill(DataConfig, {**given.get("data", {}), "path": str(path)}, "data")
 
 
-def own_federation(config: RunConfig, welcome: Welcome, own: Own) -> Federation:
+def own_federation(config: RunConfig, welcome: JoinAccepted, own: Own) -> Federation:
     """One client, with its own texts. Labels, tokenizer and model are those of its group at the server."""
     if own.data is None:
         raise ConfigError("join: give --data with your own texts.")
@@ -152,7 +152,7 @@ def own_federation(config: RunConfig, welcome: Welcome, own: Own) -> Federation:
     return Federation((group,), group, seed)
 
 
-def group_of(config: RunConfig, welcome: Welcome, wanted: str) -> tuple[str, GroupConfig]:
+def group_of(config: RunConfig, welcome: JoinAccepted, wanted: str) -> tuple[str, GroupConfig]:
     """The group a client belongs to, by its name; where all are alike, there is one and nobody need name it."""
     if len(welcome.groups) != len(config.everybody):
         raise ConfigError(

@@ -31,10 +31,10 @@ from motet.learning.executors.serial_executor import PrefixCache
 from motet.report.progress import RunCallback, SilentProgress
 from motet.report.run_status import Status
 from motet.report.status_server import serve_page
-from motet.transport.admission import PROTOCOL, JoinRequest
-from motet.transport.client_connection import ClientConnection, Line
+from motet.transport.admission import PROTOCOL_VERSION, JoinRequest
+from motet.transport.client_connection import ClientConnection, ServerLink
 from motet.transport.connections import Connections
-from motet.transport.traffic_meter import Metered
+from motet.transport.traffic_meter import MeteredTransport
 
 Told = Callable[[str], None]
 
@@ -53,7 +53,7 @@ def serve(config: RunConfig, folder: Path, *, resume: bool, told: Told, watch: R
     told(
         f"listening on {office.address}; clients join with: motet join --server {office.address} --name NAME --data FILE"
     )
-    metered = Metered(office.links)
+    metered = MeteredTransport(office.links)
     status = Status(watch or SilentProgress(), lambda: standing(office.links, metered), folder / "status.json")
     scratch, hide = PrefixCache(), _shown(options, status, told)
     executor = make_executor(device_of(config.device), InProcessOptions(0), [office.here], scratch)
@@ -78,7 +78,7 @@ def serve(config: RunConfig, folder: Path, *, resume: bool, told: Told, watch: R
     return Finished(folder, summary, {})
 
 
-def standing(links: Connections, metered: Metered) -> dict[str, Any]:
+def standing(links: Connections, metered: MeteredTransport) -> dict[str, Any]:
     """Who is there, who is waited for, whose messages were refused."""
     here = links.present()
     return {
@@ -98,7 +98,7 @@ def _shown(options: NetworkOptions, status: Status, told: Told) -> Callable[[], 
     return hide
 
 
-def join(own: Own, dial: Callable[[], Line], token: str, give_up: float, told: Told) -> str:
+def join(own: Own, dial: Callable[[], ServerLink], token: str, give_up: float, told: Told) -> str:
     """Take part in a served run until it is over; how it ended."""
     if own.data is None and own.config is None:
         raise ConfigError("join: give --data with your own texts, or --recipe to play clients of a recipe.")
@@ -108,25 +108,25 @@ def join(own: Own, dial: Callable[[], Line], token: str, give_up: float, told: T
     builder = Builder(own, told)
     try:
         return ClientConnection(
-            dial, JoinRequest(PROTOCOL, own.names, digest, token, own.group), builder, give_up, told
+            dial, JoinRequest(PROTOCOL_VERSION, own.names, digest, token, own.group), builder, give_up, told
         ).attend()
     finally:
         builder.close()
 
 
-def dialer(network: str, server: str, options: NetworkOptions) -> Callable[[], Line]:
+def dialer(network: str, server: str, options: NetworkOptions) -> Callable[[], ServerLink]:
     """How a client reaches the server."""
     if network == "grpc":
-        from motet.transport.grpc import GrpcLine, Security
+        from motet.transport.grpc import GrpcServerLink, TlsFiles
 
         files = [Path(f) if f else None for f in (options.key, options.cert, options.ca)]
-        security = Security(*files) if any(files) else None
-        return lambda: GrpcLine(server, security)
+        security = TlsFiles(*files) if any(files) else None
+        return lambda: GrpcServerLink(server, security)
     if network == "mqtt":
-        from motet.transport.mqtt import MqttLine
+        from motet.transport.mqtt import MqttServerLink
 
         broker = options.at(server)
-        return lambda: MqttLine(broker)
+        return lambda: MqttServerLink(broker)
     raise ConfigError(f"--transport is '{network}'; clients join over grpc or mqtt.")
 
 

@@ -56,11 +56,11 @@ class NetworkOptions:
 
     def at(self, address: str) -> Any:
         """How MQTT's broker is spoken to."""
-        from motet.transport.mqtt import Broker
+        from motet.transport.mqtt import BrokerConfig
 
         password = os.environ.get("MOTET_MQTT_PASSWORD")
         authority = Path(self.ca) if self.ca else None
-        return Broker(address, self.channel, self.qos, self.chunk * 1024, self.user, password, authority)
+        return BrokerConfig(address, self.channel, self.qos, self.chunk * 1024, self.user, password, authority)
 
     def __post_init__(self) -> None:
         if self.clients is not None and self.clients < 1:
@@ -215,7 +215,7 @@ def server_federation(config: RunConfig, options: NetworkOptions) -> Federation:
 def listen(network: str, links: Connections, options: NetworkOptions) -> str:
     """Start the network; the address at which clients find it."""
     if network == "grpc":
-        from motet.transport.grpc import Security, serve_grpc
+        from motet.transport.grpc import TlsFiles, serve_grpc
 
         files = [Path(f) if f else None for f in (options.key, options.cert, options.ca)]
         if options.bind.rpartition(":")[0] not in LOOPBACK and not any(files):
@@ -223,7 +223,7 @@ def listen(network: str, links: Connections, options: NetworkOptions) -> str:
                 f"transport.bind is {options.bind}, where others can listen in; give TLS files (--key, --cert), "
                 "or bind to 127.0.0.1."
             )
-        return serve_grpc(links, options.bind, Security(*files) if any(files) else None)
+        return serve_grpc(links, options.bind, TlsFiles(*files) if any(files) else None)
     if network == "mqtt":
         return _at_broker(links, options)
     raise ConfigError(f"transport.type is {network}, whose clients are not served; use grpc or mqtt.")
@@ -234,9 +234,9 @@ def _at_broker(links: Connections, options: NetworkOptions) -> str:
 
     if options.broker is not None:
         return serve_mqtt(links, options.at(options.broker))
-    from motet.transport.local_broker import OwnBroker
+    from motet.transport.local_broker import LocalBroker
 
-    broker = OwnBroker(options.bind)
+    broker = LocalBroker(options.bind)
     serve_mqtt(links, options.at(broker.address))
     leave = links.stop
 

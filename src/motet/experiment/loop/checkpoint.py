@@ -9,11 +9,11 @@ from typing import Any
 from motet.core.errors import RunError, WireError
 from motet.core.messages import message
 from motet.core.script import ClientId
-from motet.transport.client_state import ClientStates, Key
+from motet.transport.client_state import ClientStates, StateKey
 from motet.transport.mailbox import Traffic
-from motet.transport.spill_store import write_pieces
-from motet.wire import packed
-from motet.wire.value_files import load
+from motet.transport.spill_store import write_pieces_atomically
+from motet.wire import iter_serialized
+from motet.wire.value_files import load_value
 
 
 @message
@@ -23,7 +23,7 @@ class Checkpoint:
 
     rounds: int
     state: Any
-    memories: dict[Key, str]
+    memories: dict[StateKey, str]
     traffic: Traffic
     rows: int  # bytes of metrics.jsonl that belong to it
     seconds: float
@@ -35,7 +35,7 @@ class Checkpoint:
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint, memories: ClientStates) -> None:
     folder.mkdir(parents=True, exist_ok=True)
-    write_pieces(folder / "state", packed(checkpoint))
+    write_pieces_atomically(folder / "state", iter_serialized(checkpoint))
     memories.sweep()  # only now: until the new state stands, the old one needs its files
 
 
@@ -44,7 +44,7 @@ def load_checkpoint(folder: Path, digest: str) -> Checkpoint | None:
     if not path.exists():
         return None
     try:
-        found = load(path)
+        found = load_value(path)
     except WireError as error:
         raise RunError(f"{path} cannot be read: {error} Remove the folder to begin the run again.") from None
     if not isinstance(found, Checkpoint):

@@ -10,9 +10,9 @@ from typing import Any
 from motet.core.errors import WireError
 from motet.core.script import Exchange
 from motet.transport.mailbox import Mailbox, Traffic
-from motet.transport.spill_store import write_pieces
-from motet.wire import packed
-from motet.wire.value_files import load
+from motet.transport.spill_store import write_pieces_atomically
+from motet.wire import iter_serialized
+from motet.wire.value_files import load_value
 
 
 class ExchangeLog:
@@ -45,7 +45,7 @@ class ExchangeLog:
 
     def _write(self, path: Path, entry: Any) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
-        write_pieces(path, packed(entry))
+        write_pieces_atomically(path, iter_serialized(entry))
 
     def _forget(self) -> None:
         """Answers of other rounds are in the checkpoint, or belong to a future that did not happen."""
@@ -59,7 +59,7 @@ def _read(path: Path, address: str) -> tuple[Any, Traffic] | None:
     if not path.exists():
         return None
     try:
-        asked, answer, traffic = load(path)
+        asked, answer, traffic = load_value(path)
     except WireError:
         return None
     return (answer, traffic) if asked == address and isinstance(traffic, Traffic) else None

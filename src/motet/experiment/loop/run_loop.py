@@ -42,8 +42,8 @@ from motet.learning.executors.memory_budget import MEMORIES, free_memory
 from motet.report.progress import RunCallback, SilentProgress
 from motet.transport.client_runtime import ClientRuntime
 from motet.transport.client_state import ClientStates
-from motet.transport.emulated_network import Emulated
-from motet.transport.in_process import InProcess
+from motet.transport.emulated_network import EmulatedTransport
+from motet.transport.in_process import InProcessTransport
 from motet.transport.mailbox import Mailbox, Traffic
 from motet.transport.requests import Transport
 
@@ -89,7 +89,7 @@ class Running:
         executor: Executor,
         folder: Path | None,
         watch: RunCallback,
-        connect: Connect = InProcess,
+        connect: Connect = InProcessTransport,
         apart: bool = False,
     ) -> None:
         plan.check()
@@ -106,7 +106,9 @@ class Running:
         )
         self.ledger = ledger_of(plan, apart)
         self.transport = connect(self.host)
-        self.emulated = Emulated(self.transport, plan.network, plan.federation.clients) if plan.network else None
+        self.emulated = (
+            EmulatedTransport(self.transport, plan.network, plan.federation.clients) if plan.network else None
+        )
         self.mailbox = Mailbox(self.emulated or self.transport, plan.wait_policy, plan.channel)
         self.mailbox.watch = lambda address, client, seen, asked: watch.client(seen, asked)
         self.survey = self.mailbox.beside()  # evaluation's traffic is not the algorithm's
@@ -356,7 +358,7 @@ def run(
     folder: Path | None = None,
     resume: bool = False,
     watch: RunCallback | None = None,
-    connect: Connect = InProcess,
+    connect: Connect = InProcessTransport,
     apart: bool = False,
 ) -> tuple[Result, Running]:
     """Run a plan to its end. With a folder, whatever ends it early leaves a checkpoint from which it goes on."""

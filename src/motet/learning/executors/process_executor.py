@@ -32,7 +32,16 @@ from motet.learning.executors.shared_memory import SharedArena
 from motet.learning.jobs import Fit, FitResult, Infer
 from motet.learning.modules.model import Model
 from motet.learning.training.inference import joined
-from motet.wire.format import Bulk, frame, from_buffer, pack, raw, split, unframe, unpack
+from motet.wire.format import (
+    Buffer,
+    buffer_bytes,
+    decode_header,
+    deserialize,
+    encode_header,
+    read_header,
+    serialize,
+    tensor_from_bytes,
+)
 
 _ORDER = struct.Struct("<qqq")  # the job's number, where it lies in the arena, how long it is
 _STOP = -1
@@ -45,7 +54,7 @@ class _Open:
     key: Hashable
     piece: int
     held: list[int]
-    tensors: list[Bulk]
+    tensors: list[Buffer]
     room: tuple[int, int]
 
 
@@ -69,7 +78,7 @@ class ProcessExecutor:
         self.processes: list[BaseProcess] = []
         self.open: dict[int, _Open] = {}
         self.pieces: dict[Hashable, _Pieces] = {}
-        self.placed: dict[int, tuple[Bulk, int, int]] = {}  # tensors in the arena now: itself, its place, its users
+        self.placed: dict[int, tuple[Buffer, int, int]] = {}  # tensors in the arena now: itself, its place, its users
         self.jobs = self.shared_out = 0
 
     @property
@@ -120,18 +129,18 @@ class ProcessExecutor:
         if not self.processes:
             self._fork()
         self.jobs += 1
-        head, tensors = frame(job, self._name)
+        head, tensors = encode_header(job, self._name)
         held, places, blobs = [], [], []
         for tensor in tensors:
             place = self._place(tensor)
             places.append(-1 if place is None else place)
             if place is None:
-                blobs.append(bytes(raw(tensor)))
+                blobs.append(bytes(buffer_bytes(tensor)))
             else:
                 held.append(id(tensor))
         size = 4 * job.start.layout.size + 2**16 if isinstance(job, Fit) else 2**16
         room = self.arena.take(size)
-        body = pack((head, tuple(places), blobs, -1 if room is None else room, size if room is not None else 0))
+        body = serialize((head, tuple(places), blobs, -1 if room is None else room, size if room is not None else 0))
         at = self.arena.take(len(body))
         if at is None:
             raise RunError(
@@ -142,7 +151,7 @@ class ProcessExecutor:
         self.open[self.jobs] = _Open(key, piece, [*held], [*tensors], (at, -1 if room is None else room))
         self.orders.send_bytes(_ORDER.pack(self.jobs, at, len(body)))
 
-    def _place(self, tensor: Bulk) -> int | None:
+    def _place(self, tensor: Buffer) -> int | None:
         """Where the tensor lies in the arena; one that many jobs share (the global model) lies there once."""
         if id(tensor) in self.placed:
             itself, place, users = self.placed[id(tensor)]
@@ -155,7 +164,7 @@ class ProcessExecutor:
 
     def _receive(self, pipe: Connection) -> list[tuple[Hashable, Any]]:
         try:
-            number, kind, head, places, blobs = unpack(pipe.recv_bytes())
+            number, kind, head, places, blobs = deserialize(pipe.recv_bytes())
         except EOFError:
             self._bury()
         job = self.open.pop(number)
@@ -190,10 +199,10 @@ class ProcessExecutor:
         def tensor(dtype: torch.dtype, shape: tuple[int, ...], size: int) -> Tensor:
             at = next(spots)
             if at < 0:
-                return from_buffer(bytearray(next(inline)), dtype, shape)
+                return tensor_from_bytes(bytearray(next(inline)), dtype, shape)
             return torch.from_numpy(window[at - room : at - room + size]).view(dtype).view(shape)
 
-        return unframe(split(memoryview(head))[0], tensor)
+        return decode_header(read_header(memoryview(head))[0], tensor)
 
     def _joined(self, job: _Open, answer: Any) -> list[tuple[Hashable, Any]]:
         whole = self.pieces.get(job.key)
@@ -276,27 +285,27 @@ class ProcessExecutor:
 
     def _done(self, executor: SerialExecutor, number: int, at: int, size: int) -> bytes:
         try:
-            head, places, blobs, room, space = unpack(self.arena.window(at, size))
+            head, places, blobs, room, space = deserialize(self.arena.window(at, size))
             spots, inline = iter(places), iter(blobs)
 
             def tensor(dtype: torch.dtype, shape: tuple[int, ...], span: int) -> Tensor:
                 place = next(spots)
                 if place < 0:
-                    return from_buffer(bytearray(next(inline)), dtype, shape)
+                    return tensor_from_bytes(bytearray(next(inline)), dtype, shape)
                 return self.arena.tensor(place, dtype, shape, span)
 
-            answer = executor.run(unframe(split(memoryview(head))[0], tensor, self.known.__getitem__))
+            answer = executor.run(decode_header(read_header(memoryview(head))[0], tensor, self.known.__getitem__))
         except MotetError as error:
-            return pack((number, type(error).__name__, str(error).encode(), (), []))
+            return serialize((number, type(error).__name__, str(error).encode(), (), []))
         except Exception:
-            return pack((number, "bug", traceback.format_exc().encode(), (), []))
+            return serialize((number, "bug", traceback.format_exc().encode(), (), []))
         return self._reply(number, answer, room, space)
 
     def _reply(self, number: int, answer: Any, room: int, space: int) -> bytes:
-        head, tensors = frame(answer)
+        head, tensors = encode_header(answer)
         spots, blobs, used = [], [], 0
         for t in tensors:
-            data = raw(t)
+            data = buffer_bytes(t)
             if used + len(data) <= space:
                 self.arena.write(room + used, data)
                 spots.append(room + used)
@@ -304,7 +313,7 @@ class ProcessExecutor:
             else:
                 spots.append(-1)
                 blobs.append(bytes(data))
-        return pack((number, "answer", head, tuple(spots), blobs))
+        return serialize((number, "answer", head, tuple(spots), blobs))
 
 
 def default_count() -> int:

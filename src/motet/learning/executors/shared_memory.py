@@ -11,7 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from motet.wire.format import Bulk, raw
+from motet.wire.format import Buffer, buffer_bytes
 
 _ALIGN = 64
 
@@ -55,8 +55,8 @@ class SharedArena:
     def write(self, place: int, data: memoryview | bytes) -> None:
         self.bytes[place : place + len(data)] = np.frombuffer(data, np.uint8)
 
-    def put(self, bulk: Bulk) -> int | None:
-        data = raw(bulk)
+    def put(self, bulk: Buffer) -> int | None:
+        data = buffer_bytes(bulk)
         place = self.take(len(data))
         if place is not None:
             self.write(place, data)

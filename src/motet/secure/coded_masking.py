@@ -17,16 +17,16 @@ import torch
 
 from motet.core.errors import ConfigError, RunError
 from motet.core.script import ClientId
-from motet.secure.crypto import KEY, AgreementKey, Buffer, Draw
+from motet.secure.crypto import KEY_BYTES, AgreementKey, BytesLike, RandomBytes
 from motet.secure.masks import FieldMask, add_field_mask
 from motet.secure.participants import SumParticipants
-from motet.secure.prime_field import COLUMNS, FIELD, Elements, Field, Times, one_thread
+from motet.secure.prime_field import BLOCK_COLUMNS, FIELD, BlockMultiplier, Elements, PrimeField, one_thread
 
 _UNLIKE = "shares of different lengths came, so the clients' vectors differ in size; use one model for all."
 
 
 @dataclass(frozen=True)
-class Light:
+class CodedMasking:
     """`privacy`: the share of clients that may collude with the server (T). `threshold`: the share that must finish (U)."""
 
     privacy: float
@@ -48,12 +48,12 @@ class Light:
     def colluders(self, clients: int) -> int:
         return max(1, math.floor(self.privacy * clients + 1e-9))
 
-    def needed(self, clients: int) -> int:
+    def threshold_count(self, clients: int) -> int:
         half = clients // 2 + 1
         return min(clients, max(self.colluders(clients) + 1, half, math.floor(self.threshold * clients + 1e-9)))
 
     def fewest(self, clients: int) -> int:
-        return self.needed(clients)
+        return self.threshold_count(clients)
 
     def holders(self, circle: SumParticipants, client: ClientId) -> tuple[ClientId, ...]:
         return circle.members
@@ -63,17 +63,17 @@ class Light:
 
     def _pieces(self, clients: int, size: int) -> tuple[int, int]:
         """How many pieces a mask is cut into, and how long each is."""
-        count = self.needed(clients) - self.colluders(clients)
+        count = self.threshold_count(clients) - self.colluders(clients)
         return count, -(-size // count)
 
     def shares(
-        self, seed: bytes, key: AgreementKey, circle: SumParticipants, me: ClientId, size: int, draw: Draw
-    ) -> dict[ClientId, Buffer]:
+        self, seed: bytes, key: AgreementKey, circle: SumParticipants, me: ClientId, size: int, draw: RandomBytes
+    ) -> dict[ClientId, BytesLike]:
         clients = len(circle.members)
         count, length = self._pieces(clients, size)
         masks = [FieldMask(seed, k * length) for k in range(count)]
-        masks += [FieldMask(draw(KEY)) for _ in range(self.colluders(clients))]
-        coded = encoded(FIELD, [mask.into for mask in masks], length, clients)
+        masks += [FieldMask(draw(KEY_BYTES)) for _ in range(self.colluders(clients))]
+        coded = encode_shares(FIELD, [mask.into for mask in masks], length, clients)
         return {member: share.data.cast("B") for member, share in zip(circle.members, coded, strict=True)}
 
     def mask(
@@ -129,7 +129,7 @@ class Light:
         answers: Mapping[ClientId, torch.Tensor],
     ) -> None:
         clients = len(circle.members)
-        enough = self.needed(clients)
+        enough = self.threshold_count(clients)
         if len(answers) < enough:
             raise RunError(
                 f"{len(answers)} of {clients} clients stayed to the end and {enough} are needed; the sum stays hidden. Raise "
@@ -138,7 +138,7 @@ class Light:
         count, _ = self._pieces(clients, total.size)
         used = sorted(answers, key=circle.places.__getitem__)[:enough]
         coded = {circle.places[c]: answers[c].numpy().view(np.uint32) for c in used}
-        FIELD.subtract(total, recovered(FIELD, coded, clients, count)[: total.size])
+        FIELD.subtract(total, recover_pieces(FIELD, coded, clients, count)[: total.size])
 
 
 def _elements(buffer: bytearray | memoryview) -> Elements:
@@ -147,16 +147,18 @@ def _elements(buffer: bytearray | memoryview) -> Elements:
     return np.frombuffer(buffer, np.uint32)
 
 
-def encoded(field: Field, pieces: Sequence[Callable[[Elements], None]], length: int, clients: int) -> list[Elements]:
+def encode_shares(
+    field: PrimeField, pieces: Sequence[Callable[[Elements], None]], length: int, clients: int
+) -> list[Elements]:
     """Every client's share. A piece is called for its next elements, so that none of them is ever there as a whole."""
     coded = [np.empty(length, np.uint32) for _ in range(clients)]
     code, some = (
-        Times(field, encoding(field, len(pieces), clients), length),
-        np.empty((len(pieces), COLUMNS), np.uint32),
+        BlockMultiplier(field, encoding_matrix(field, len(pieces), clients), length),
+        np.empty((len(pieces), BLOCK_COLUMNS), np.uint32),
     )
     with one_thread():
-        for at in range(0, length, COLUMNS):
-            columns = slice(at, min(length, at + COLUMNS))
+        for at in range(0, length, BLOCK_COLUMNS):
+            columns = slice(at, min(length, at + BLOCK_COLUMNS))
             part = some[:, : columns.stop - at]
             for piece, row in zip(pieces, part, strict=True):
                 piece(row)
@@ -164,12 +166,12 @@ def encoded(field: Field, pieces: Sequence[Callable[[Elements], None]], length: 
     return coded
 
 
-def encoding(field: Field, pieces: int, clients: int) -> Elements:
+def encoding_matrix(field: PrimeField, pieces: int, clients: int) -> Elements:
     """The matrix that takes the pieces, at n+1 … n+U, to the value at 1 … n of the polynomial through them."""
     return field.interpolation(range(clients + 1, clients + 1 + pieces), range(1, clients + 1))
 
 
-def recovered(field: Field, answers: Mapping[int, Elements], clients: int, count: int) -> Elements:
+def recover_pieces(field: PrimeField, answers: Mapping[int, Elements], clients: int, count: int) -> Elements:
     """The first `count` pieces, one after another, from the aggregates of U clients by their places."""
     known = [place + 1 for place in answers]
     matrix = field.interpolation(known, range(clients + 1, clients + 1 + count))

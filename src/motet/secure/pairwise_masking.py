@@ -17,19 +17,19 @@ import numpy as np
 
 from motet.core.errors import ConfigError, RunError
 from motet.core.script import ClientId
-from motet.secure.crypto import AgreementKey, Buffer, Draw
-from motet.secure.mask_graph import Complete, Ring, connected, needed
+from motet.secure.crypto import AgreementKey, BytesLike, RandomBytes
+from motet.secure.mask_graph import CompleteGraph, RingGraph, is_connected, threshold_count
 from motet.secure.masks import add_mask, subtract_mask
 from motet.secure.participants import SumParticipants
-from motet.secure.shamir import LIMBS, join, split
+from motet.secure.shamir import LIMBS, recover_secrets, split_secrets
 
-Answer = dict[ClientId, bytes]  # whose secret → this holder's share of it
+SecretShares = dict[ClientId, bytes]  # whose secret → this holder's share of it
 
 
 @dataclass(frozen=True)
-class Pairwise:
+class PairwiseMasking:
     threshold: float
-    graph: Complete | Ring
+    graph: CompleteGraph | RingGraph
     modulus: int = 2**32
     early: bool = False  # shares do not depend on the size of the vector
 
@@ -43,20 +43,20 @@ class Pairwise:
     def holders(self, circle: SumParticipants, client: ClientId) -> tuple[ClientId, ...]:
         return self.graph.holders(circle, client)
 
-    def needed(self, holders: int) -> int:
-        return needed(holders, self.threshold)
+    def threshold_count(self, holders: int) -> int:
+        return threshold_count(holders, self.threshold)
 
     def fewest(self, clients: int) -> int:
         return self.graph.fewest(clients, self.threshold)
 
     def holds_together(self, circle: SumParticipants, survivors: Collection[ClientId]) -> bool:
-        return connected(self.graph, circle, survivors)
+        return is_connected(self.graph, circle, survivors)
 
     def shares(
-        self, seed: bytes, key: AgreementKey, circle: SumParticipants, me: ClientId, size: int, draw: Draw
-    ) -> dict[ClientId, Buffer]:
+        self, seed: bytes, key: AgreementKey, circle: SumParticipants, me: ClientId, size: int, draw: RandomBytes
+    ) -> dict[ClientId, BytesLike]:
         holders = self.holders(circle, me)
-        values = split([seed, key.secret], len(holders), self.needed(len(holders)), draw)
+        values = split_secrets([seed, key.secret], len(holders), self.threshold_count(len(holders)), draw)
         return {holder: values[k].tobytes() for k, holder in enumerate(holders)}
 
     def mask(
@@ -85,7 +85,7 @@ class Pairwise:
         held: Collection[ClientId],
         share_of: Callable[[ClientId], Iterable[memoryview]],
         survivors: Collection[ClientId],
-    ) -> Answer:
+    ) -> SecretShares:
         of_seed, of_key = slice(4 * LIMBS), slice(4 * LIMBS, None)
         return {v: b"".join(map(bytes, share_of(v)))[of_seed if v in survivors else of_key] for v in held}
 
@@ -95,7 +95,7 @@ class Pairwise:
         circle: SumParticipants,
         shared: Sequence[ClientId],
         alive: Collection[ClientId],
-        answers: Mapping[ClientId, Answer],
+        answers: Mapping[ClientId, SecretShares],
     ) -> None:
         """Remove the own masks of those in the sum, and what those who were lost would have cancelled."""
         secrets = {v: self._secret(circle, v, answers) for v in shared}
@@ -113,17 +113,17 @@ class Pairwise:
                     pad = subtract_mask if u > v else add_mask
                     pad(total, key.agreed(circle.hellos[u].mask, f"mask {circle.digest}"))
 
-    def _secret(self, circle: SumParticipants, client: ClientId, answers: Mapping[ClientId, Answer]) -> bytes:
+    def _secret(self, circle: SumParticipants, client: ClientId, answers: Mapping[ClientId, SecretShares]) -> bytes:
         holders = self.holders(circle, client)
         shares = {
             k: np.frombuffer(answers[h][client], np.uint32)
             for k, h in enumerate(holders)
             if h in answers and len(answers[h].get(client, b"")) == 4 * LIMBS
         }
-        enough = self.needed(len(holders))
+        enough = self.threshold_count(len(holders))
         if len(shares) < enough:
             raise RunError(
                 f"{len(shares)} of the {len(holders)} holders of {client}'s shares stayed to the end and {enough} are needed; "
                 "the sum stays hidden. Raise wait_policy.timeout, or lower secure.threshold (at least 0.5)."
             )
-        return join(shares, enough)[0]
+        return recover_secrets(shares, enough)[0]
