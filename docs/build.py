@@ -117,7 +117,7 @@ def tables() -> str:
     from motet.algorithms import ALGORITHMS
     from motet.codecs import CODECS
     from motet.experiment.commands.listings import TABLES, catalogue
-    from motet.experiment.recipe.config_parsing import options_of
+    from motet.experiment.recipe.config_parsing import list_parameters
     from motet.partitions import PARTITIONS
     from motet.tasks import TASKS
 
@@ -127,7 +127,7 @@ def tables() -> str:
         lines += ["", f"## {what}", "", "| name | what it is | options |", "| --- | --- | --- |"]
         for name, said in catalogue(what).items():
             maker = makers.get(what, {}).get(name)
-            taken = options_of(maker) if maker is not None else {}
+            taken = list_parameters(maker) if maker is not None else {}
             options = ", ".join(f"`{n}`" for n in taken if n not in ("corpus", "seed"))
             lines.append(f"| `{name}` | {said.replace('|', '/')} | {options} |")
     return "\n".join(lines) + "\n"

@@ -263,7 +263,7 @@ def test_secure_sums_are_refused_with_a_sentence() -> None:
 @pytest.fixture(scope="module")
 def unlike() -> Federation:
     return build_federation(
-        RunConfig.of(
+        RunConfig.from_settings(
             "unlike",
             {
                 "model": {"name": "mixed:tiny", "max_tokens": 32, "config": SMALL},

@@ -87,7 +87,7 @@ def mixed() -> Federation:
         "data": {"name": "toy-classification", "limit": 96, "test_limit": 48},
         "model": {"name": "tiny", "max_tokens": 24},
     }
-    return build_federation(RunConfig.of("parley", {**top, "seed": 7, "groups": depths}))
+    return build_federation(RunConfig.from_settings("parley", {**top, "seed": 7, "groups": depths}))
 
 
 def test_clients_with_models_of_different_shapes_teach_each_other(mixed: Federation) -> None:

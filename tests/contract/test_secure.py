@@ -63,7 +63,9 @@ def test_an_algorithm_learns_the_same_whoever_adds_the_noise_or_is_refused(name:
     """So little noise that what is left of a difference is rounding; as much as is said is measured elsewhere."""
     everybody = {"groups": {"all": list(federation.clients)}} if name == "fedavg_st" else {}
     algorithm = made(name, solver=SOLVER, **everybody)
-    config = RunConfig.of("r", {"privacy": {"type": "distributed", "clip": 10.0, "noise": 1e-9}, "secure": "secagg"})
+    config = RunConfig.from_settings(
+        "r", {"privacy": {"type": "distributed", "clip": 10.0, "noise": 1e-9}, "secure": "secagg"}
+    )
     if "each" in all_client_methods(algorithm).values():
         with pytest.raises(PrivacyError, match=r"privacy.type=distributed adds noise to sums"):
             build_privacy(config, algorithm)
@@ -155,7 +157,7 @@ def test_a_run_that_goes_on_ends_in_the_same_bits_though_its_masks_are_new(
 )
 def test_what_cannot_be_hidden_is_said_before_anything_runs(given: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        build_secure(RunConfig.of("r", given), fedavg())
+        build_secure(RunConfig.from_settings("r", given), fedavg())
 
 
 def test_a_federation_too_small_to_hide_in_is_refused(federation: Federation) -> None:

@@ -73,7 +73,7 @@ def test_clients_of_unlike_tasks_contrast_the_same_side_by_side() -> None:
     ]
     model = {"name": "mixed:tiny", "max_tokens": 32, "config": {**DRY, "hidden_size": 16, "intermediate_size": 24}}
     values = {"model": model, "data": {"limit": 24, "test_limit": 8}, "groups": groups}
-    federation = build_federation(RunConfig.of("unlike", values))
+    federation = build_federation(RunConfig.from_settings("unlike", values))
     same(federation, made("atc", solver=SOLVER, assign=0))
 
 

@@ -16,7 +16,7 @@ from motet.wire import deserialize, serialize
 
 ROUNDS = 6
 RUN = ["run", "toy-classification", f"rounds={ROUNDS}", "data.limit=300", "data.test_limit=40", "checkpoint.seconds=0"]
-RUN += ["data.dev_share=0.1", "evaluation.choose=loss"]
+RUN += ["data.dev_share=0.1", "evaluation.best_round_metric=loss"]
 
 
 def motet(*words: str) -> subprocess.Popen[str]:

@@ -230,7 +230,13 @@ def test_personal_algorithms_run_from_recipes_and_export_models_that_load(
 
 
 def test_traffic_is_a_result(motet: Call, tmp_path: Path) -> None:
-    small = ["rounds=2", "data.limit=80", "data.test_limit=40", "transport.workers=0", "evaluation.reach=[0.01, 2]"]
+    small = [
+        "rounds=2",
+        "data.limit=80",
+        "data.test_limit=40",
+        "transport.workers=0",
+        "evaluation.target_scores=[0.01, 2]",
+    ]
     status, out, err = motet("run", "toy-fedsplit", *small, "--out", "o")
     assert (status, err) == (0, "")
     assert "Over the emulated network" in out

@@ -10,66 +10,68 @@ from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.experiment.build.builders import build_algorithm, build_channel, build_secure, device_of, resolved
 from motet.experiment.loop.client_sampling import pick
-from motet.experiment.recipe.recipe_files import baseline_of, load_recipe, merged, recipes
+from motet.experiment.recipe.recipe_files import baseline_config, list_recipes, load_recipe, merge_settings
 from motet.experiment.recipe.run_config import CohortConfig, ComponentConfig, RunConfig
 from motet.optim import Adam, Momentum
 from motet.partitions.partition import Numbered
 
 
-def built(*settings: str) -> FedAvg:
+def algorithm_with(*settings: str) -> FedAvg:
     algorithm = build_algorithm(load_recipe("toy-classification", settings))
     assert isinstance(algorithm, FedAvg)
     return algorithm
 
 
-@pytest.mark.parametrize("name", recipes())
-def test_every_shipped_recipe_is_sound_and_short(name: str) -> None:
+@pytest.mark.parametrize("name", list_recipes())
+def test_every_shipped_recipe_can_be_built_and_describes_itself(name: str) -> None:
     config = load_recipe(name)
     build_secure(config, build_algorithm(config))
     for baseline in config.baselines:
-        build_algorithm(baseline_of(config, baseline))
-    assert recipes()[name], "the first line says what it is"
+        build_algorithm(baseline_config(config, baseline))
+    assert list_recipes()[name], "the first line describes the recipe"
 
 
 def test_numbers_that_yaml_reads_as_text_are_numbers() -> None:
-    assert built("solver.lr=5e-5").solver.lr == 5e-5
-    assert built("server.lr=1e-1").server.lr == 0.1
+    assert algorithm_with("solver.lr=5e-5").solver.lr == 5e-5
+    assert algorithm_with("server.lr=1e-1").server.lr == 0.1
 
 
-def test_an_algorithm_keeps_its_own_defaults_where_nothing_is_said() -> None:
-    config = RunConfig.of("t", {"algorithm": "fedavg"})
+def test_an_algorithm_keeps_its_defaults_unless_they_are_overridden() -> None:
+    config = RunConfig.from_settings("t", {"algorithm": "fedavg"})
     solver = build_algorithm(config).solver  # type: ignore[attr-defined]
     assert (solver.optimizer, solver.learning_rate, solver.clip, solver.warmup) == ("sgd", 0.1, 1.0, 0.06)
-    fedopt = build_algorithm(RunConfig.of("t", {"algorithm": "fedopt"}))
+    fedopt = build_algorithm(RunConfig.from_settings("t", {"algorithm": "fedopt"}))
     assert fedopt.server == Momentum(lr=1.0, momentum=0.9)  # type: ignore[attr-defined]
     assert fedopt.solver.optimizer == "adamw"  # type: ignore[attr-defined]
 
 
-def test_changing_the_client_optimiser_takes_its_own_rate() -> None:
+def test_another_client_optimizer_brings_its_default_learning_rate() -> None:
     assert (
         build_algorithm(
-            RunConfig.of("t", {"algorithm": "fedavg", "solver": {"optimizer": "adamw"}})
+            RunConfig.from_settings("t", {"algorithm": "fedavg", "solver": {"optimizer": "adamw"}})
         ).solver.learning_rate
         == 5e-5
     )  # type: ignore[attr-defined]
 
 
-def test_a_server_option_changes_that_and_nothing_else() -> None:
-    assert built("server.momentum=0.5").server == Momentum(lr=1.0, momentum=0.5)
-    assert built("server.type=adam", "server.lr=0.1").server == Adam(lr=0.1)
+def test_a_server_option_changes_only_that_option() -> None:
+    assert algorithm_with("server.momentum=0.5").server == Momentum(lr=1.0, momentum=0.5)
+    assert algorithm_with("server.type=adam", "server.lr=0.1").server == Adam(lr=0.1)
 
 
 def test_naming_another_algorithm_drops_the_options_of_the_first() -> None:
-    given = merged({"algorithm": {"type": "fedprox", "mu": 0.1}}, {"algorithm": {"type": "fedopt"}})
-    assert given == {"algorithm": {"type": "fedopt"}}
-    assert merged({"algorithm": "fedprox"}, {"algorithm": {"mu": 0.1}}) == {"algorithm": {"type": "fedprox", "mu": 0.1}}
-    assert merged({"algorithm": {"type": "fedprox", "mu": 1}}, {"algorithm": "fedopt"}) == {
+    merged = merge_settings({"algorithm": {"type": "fedprox", "mu": 0.1}}, {"algorithm": {"type": "fedopt"}})
+    assert merged == {"algorithm": {"type": "fedopt"}}
+    assert merge_settings({"algorithm": "fedprox"}, {"algorithm": {"mu": 0.1}}) == {
+        "algorithm": {"type": "fedprox", "mu": 0.1}
+    }
+    assert merge_settings({"algorithm": {"type": "fedprox", "mu": 1}}, {"algorithm": "fedopt"}) == {
         "algorithm": {"type": "fedopt"}
     }
 
 
 @pytest.mark.parametrize(
-    ("settings", "says"),
+    ("settings", "expected"),
     [
         (
             ["algorithm.type=fedprox", "algorithm.mue=3"],
@@ -99,19 +101,19 @@ def test_naming_another_algorithm_drops_the_options_of_the_first() -> None:
         (["codec.up=top_k", "algorithm.sends=weights"], "top_k cannot code weights"),
     ],
 )
-def test_what_is_wrong_is_said_with_what_was_expected(settings: list[str], says: str) -> None:
-    with pytest.raises(ConfigError) as refused:
+def test_an_error_names_the_wrong_value_and_what_was_expected(settings: list[str], expected: str) -> None:
+    with pytest.raises(ConfigError) as error:
         config = load_recipe("toy-classification", settings)
         build_channel(config)
         build_algorithm(config)
-    assert says in str(refused.value)
+    assert expected in str(error.value)
 
 
 @pytest.mark.parametrize(
-    ("settings", "says"),
+    ("settings", "expected"),
     [
-        (["rounds=0"], "rounds is 0; at least 1 is needed"),
-        (["rounds"], "'rounds' is no setting; write section.key=value"),
+        (["rounds=0"], "rounds is 0; expected at least 1"),
+        (["rounds"], "'rounds' is not a setting; write section.key=value"),
         (["cohort.size=0"], "cohort.size is 0"),
         (["cohort.sampler=dice"], "cohort.sampler is 'dice'"),
         (["wait_policy.quorum=2"], "wait_policy.quorum is 2.0"),
@@ -122,36 +124,36 @@ def test_what_is_wrong_is_said_with_what_was_expected(settings: list[str], says:
         (["partition=[1]"], "partition is [1]; expected a name, or a section"),
     ],
 )
-def test_a_recipe_that_cannot_be_read_is_explained(settings: list[str], says: str) -> None:
-    with pytest.raises(ConfigError) as refused:
+def test_a_recipe_that_cannot_be_read_is_explained(settings: list[str], expected: str) -> None:
+    with pytest.raises(ConfigError) as error:
         load_recipe("toy-classification", settings)
-    assert says in str(refused.value)
+    assert expected in str(error.value)
 
 
 def test_a_recipe_file_is_read_and_a_broken_one_explained(tmp_path: Path) -> None:
     good = tmp_path / "mine.yaml"
     good.write_text("rounds: 3\ndata: {name: toy-classification}\nmodel: {name: tiny}\n")
     assert (load_recipe(str(good)).recipe, load_recipe(str(good)).rounds) == ("mine", 3)
-    for text, says in (("rounds: [", "is no YAML"), ("- 1", "expected sections"), ("", "")):
+    for text, expected in (("rounds: [", "is not valid YAML"), ("- 1", "expected sections"), ("", "")):
         good.write_text(text)
-        if says:
-            with pytest.raises(ConfigError, match=says):
+        if expected:
+            with pytest.raises(ConfigError, match=expected):
                 load_recipe(str(good))
     with pytest.raises(ConfigError, match="there is no recipe file"):
         load_recipe(str(tmp_path / "other.yaml"))
 
 
-def test_a_resolved_configuration_reads_back_as_itself() -> None:
+def test_a_resolved_configuration_survives_a_round_trip_through_yaml() -> None:
     config = resolved(load_recipe("toy-classification", ["algorithm.type=fedprox", "algorithm.mu=0.3"]))
-    given = yaml.safe_load(yaml.safe_dump(config.plain()))
-    again = RunConfig.of(given.pop("recipe"), given)
+    given = yaml.safe_load(yaml.safe_dump(config.to_dict()))
+    again = RunConfig.from_settings(given.pop("recipe"), given)
     assert again == config
     assert resolved(again).digest == config.digest
     assert config.solver["lr"] == 0.002
     assert config.server == {"type": "apply", "lr": 1.0}
 
 
-def test_the_digest_tells_what_is_learnt_from_where_it_runs() -> None:
+def test_the_digest_depends_on_the_training_and_not_on_the_machine() -> None:
     base = load_recipe("toy-classification")
     assert (
         load_recipe("toy-classification", ["device=cpu", "transport.workers=1", "evaluation.every=2"]).digest
@@ -160,9 +162,9 @@ def test_the_digest_tells_what_is_learnt_from_where_it_runs() -> None:
     assert load_recipe("toy-classification", ["seed=1"]).digest != base.digest
 
 
-def test_a_baseline_has_the_same_data_and_its_own_solver() -> None:
+def test_a_baseline_has_the_same_data_and_the_solver_of_its_algorithm() -> None:
     config = load_recipe("quickstart")
-    fedavg = baseline_of(config, "fedavg")
+    fedavg = baseline_config(config, "fedavg")
     assert fedavg.data == config.data
     assert fedavg.partition == config.partition
     solver = build_algorithm(fedavg).solver  # type: ignore[attr-defined]
@@ -172,9 +174,13 @@ def test_a_baseline_has_the_same_data_and_its_own_solver() -> None:
 
 def test_a_baseline_of_the_same_algorithm_keeps_the_solver() -> None:
     config = load_recipe("adafd", ["solver.lr=0.001"])
-    assert baseline_of(config, "rnwc").solver["lr"] == 0.001
-    assert baseline_of(config, "mhat").solver.get("lr") != 0.001
-    assert load_recipe("adafd", ["baselines=null"]).baselines == {}
+    assert baseline_config(config, "rnwc").solver["lr"] == 0.001
+    assert baseline_config(config, "mhat").solver.get("lr") != 0.001
+
+
+@pytest.mark.parametrize("nothing", ["null", "{}"])
+def test_empty_baselines_remove_all_baselines(nothing: str) -> None:
+    assert load_recipe("adafd", [f"baselines={nothing}"]).baselines == {}
 
 
 def test_cohorts_are_the_same_for_every_algorithm_and_change_with_the_round() -> None:
@@ -190,13 +196,15 @@ def test_cohorts_are_the_same_for_every_algorithm_and_change_with_the_round() ->
     assert pick(CohortConfig(500), names, 3, Seed(1)) == pick(CohortConfig(), names, 9, Seed(1)) == tuple(names)
 
 
-def test_a_device_that_is_not_there_is_refused() -> None:
+def test_an_unknown_device_is_rejected() -> None:
     with pytest.raises(ConfigError, match="expected auto, cpu, cuda"):
         device_of("gpu0")
     assert device_of("auto").type in ("cpu", "cuda")
 
 
-def test_a_choice_is_a_name_or_a_section() -> None:
-    assert ComponentConfig.of("label", "uniform", "partition") == ComponentConfig("label")
-    assert ComponentConfig.of({"alpha": 1}, "uniform", "partition") == ComponentConfig("uniform", {"alpha": 1})
-    assert ComponentConfig.of(None, "uniform", "partition") == ComponentConfig("uniform")
+def test_a_component_is_a_name_or_a_section() -> None:
+    assert ComponentConfig.from_settings("label", "uniform", "partition") == ComponentConfig("label")
+    assert ComponentConfig.from_settings({"alpha": 1}, "uniform", "partition") == ComponentConfig(
+        "uniform", {"alpha": 1}
+    )
+    assert ComponentConfig.from_settings(None, "uniform", "partition") == ComponentConfig("uniform")

@@ -40,7 +40,7 @@ TOP: dict[str, Any] = {
 
 def config(**changes: Any) -> RunConfig:
     given = {**TOP, **changes, "data": {**TOP["data"], **changes.pop("data", {})}}
-    return RunConfig.of("dev", given)
+    return RunConfig.from_settings("dev", given)
 
 
 def partition(sizes: list[int], phases: int = 1) -> Partition:
@@ -100,7 +100,9 @@ def test_nobody_trains_on_the_development_set_and_it_is_not_public() -> None:
 
 
 def test_grouped_texts_of_a_language_model_have_one_too() -> None:
-    made = build_federation(RunConfig.of("lm", {"data": {"name": "toy-lm", "dev_share": 0.1, "public_share": 0.1}}))
+    made = build_federation(
+        RunConfig.from_settings("lm", {"data": {"name": "toy-lm", "dev_share": 0.1, "public_share": 0.1}})
+    )
     site = made.site(made.clients[0])
     rows = [set(site.split(name).rows.tolist()) for name in ("train", "dev", "public", "global")]
     assert all(rows)
@@ -165,7 +167,7 @@ def test_any_metric_may_choose_and_of_losses_the_least(by: str | None, best: int
 
 
 def test_what_the_task_does_not_measure_cannot_choose(tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"evaluation.choose is 'f1_wieghted'.*Did you mean 'f1_weighted'"):
+    with pytest.raises(ConfigError, match=r"evaluation.best_round_metric is 'f1_wieghted'.*Did you mean 'f1_weighted'"):
         perform(config(evaluation={"choose": "f1_wieghted"}), tmp_path / "run")
 
 

@@ -34,7 +34,7 @@ from motet.experiment.build.run_plan import RunPlan
 from motet.experiment.build.traffic_estimate import moved_in_a_round
 from motet.experiment.commands.dry_run import rehearse
 from motet.experiment.loop.run_loop import Running
-from motet.experiment.recipe.recipe_files import baseline_of, load_recipe
+from motet.experiment.recipe.recipe_files import baseline_config, load_recipe
 from motet.experiment.recipe.run_config import ComponentConfig, EvaluationConfig, RunConfig
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.jobs import Fit, Infer, LRHorizon
@@ -65,7 +65,7 @@ def unlike() -> Federation:
         "data": {"name": "toy-classification", "limit": 128, "test_limit": 32, "public_share": 0.25},
         "model": {"name": "tiny", "max_tokens": 24, "config": {**SMALL, "num_hidden_layers": 1}},
     }
-    return build_federation(RunConfig.of("unlike", {**top, "groups": groups}))
+    return build_federation(RunConfig.from_settings("unlike", {**top, "groups": groups}))
 
 
 def begun(federation: Federation, algorithm: Algorithm, **plan: Any) -> Running:
@@ -202,10 +202,10 @@ def test_what_cannot_be_pooled_privately_is_refused() -> None:
         "algorithm": {"type": "adafd", "exchange": "sum"},
         "privacy": {"type": "central", "clip": 1.0, "noise": 1.0},
     }
-    config = RunConfig.of("x", given)
+    config = RunConfig.from_settings("x", given)
     with pytest.raises(PrivacyError, match=r"weighs clients by their losses.*algorithm\.weighting=equal"):
         build_privacy(config, build_algorithm(config))
-    alike = RunConfig.of("x", {**given, "algorithm": {**given["algorithm"], "weighting": "equal"}})
+    alike = RunConfig.from_settings("x", {**given, "algorithm": {**given["algorithm"], "weighting": "equal"}})
     assert build_privacy(alike, build_algorithm(alike)) is not None
 
 
@@ -215,7 +215,7 @@ def test_a_language_model_that_cannot_be_asked_is_said_before_anybody_trains(mon
     top = {"data": {"name": "toy-classification", "limit": 40, "test_limit": 10, "public_share": 0.25}, "device": "cpu"}
     model = {"name": "tiny", "max_tokens": 24, "config": SMALL}
     asks = {"type": "adafd", "weighting": "llmwc", "llm": {"model": "some-model"}}
-    config = RunConfig.of("told", {**top, "model": model, "partition": {"clients": 2}, "algorithm": asks})
+    config = RunConfig.from_settings("told", {**top, "model": model, "partition": {"clients": 2}, "algorithm": asks})
     with pytest.raises(ConfigError, match="neither OPENAI_API_KEY nor OPENAI_BASE_URL"):
         rehearse(config, build_federation(config))
 
@@ -318,7 +318,7 @@ def test_what_a_round_will_cost_is_what_it_costs(maker: Any, options: Any, codec
 def test_a_rehearsal_tells_the_traffic_of_opinions() -> None:
     top = {"data": {"name": "toy-classification", "limit": 40, "test_limit": 10, "public_share": 0.25}, "device": "cpu"}
     model = {"name": "tiny", "max_tokens": 24, "config": SMALL}
-    config = RunConfig.of("told", {**top, "model": model, "partition": {"clients": 2}, "algorithm": "adafd"})
+    config = RunConfig.from_settings("told", {**top, "model": model, "partition": {"clients": 2}, "algorithm": "adafd"})
     facts = rehearse(config, build_federation(config)).facts
     assert (
         facts["bytes a round"] == "0.3 kB down, 0.3 kB up"
@@ -537,7 +537,7 @@ def test_other_tasks_are_refused() -> None:
         "partition": {"clients": 2},
     }
     made = build_federation(
-        RunConfig.of("numbers", {**top, "model": {"name": "tiny", "max_tokens": 24, "config": SMALL}})
+        RunConfig.from_settings("numbers", {**top, "model": {"name": "tiny", "max_tokens": 24, "config": SMALL}})
     )
     with pytest.raises(ConfigError, match=r"classification and tagging\), not of regression"):
         played(begun(made, adafd(SOLVER)))
@@ -623,4 +623,4 @@ def test_every_recipe_of_distillation_is_understood() -> None:
         config = load_recipe(name)
         assert build_algorithm(config).name == "adafd"
         for baseline in config.baselines:
-            build_algorithm(baseline_of(config, baseline))
+            build_algorithm(baseline_config(config, baseline))

@@ -250,10 +250,10 @@ def test_scores_are_not_noisy(federation: Federation) -> None:
 def test_without_a_secure_sum_it_is_refused_and_with_any_it_is_not(protocol: str, federation: Federation) -> None:
     said = {"type": "distributed", "clip": 1.0, "noise": 1.0}
     with pytest.raises(ConfigError, match=r"secure.type is none; set secure.type=secagg"):
-        build_privacy(RunConfig.of("r", {"privacy": said}), fedavg())
+        build_privacy(RunConfig.from_settings("r", {"privacy": said}), fedavg())
     with pytest.raises(ConfigError, match=r"there is none; set secure.type=secagg"):
         RunPlan(federation, fedavg(SOLVER), 1, private=distributed(1.0, 1.0))
-    config = RunConfig.of("r", {"privacy": said, "secure": protocol})
+    config = RunConfig.from_settings("r", {"privacy": said, "secure": protocol})
     private, secure = build_privacy(config, fedavg()), build_secure(config, fedavg())
     made = RunPlan(federation, fedavg(SOLVER), 1, private=private, secure=secure).secure
     assert made is not None

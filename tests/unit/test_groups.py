@@ -39,7 +39,7 @@ def config(groups: list[dict[str, Any]], **more: Any) -> RunConfig:
         "rounds": 2,
         "solver": {"lr": 0.01, "batch": 8, "optimizer": "adamw"},
     }
-    return RunConfig.of("test", {**top, **more, "groups": groups})
+    return RunConfig.from_settings("test", {**top, **more, "groups": groups})
 
 
 @pytest.fixture(scope="module")
@@ -69,7 +69,7 @@ def unlike() -> Federation:
 
 
 def test_without_groups_a_federation_is_one_group() -> None:
-    alone = RunConfig.of(
+    alone = RunConfig.from_settings(
         "test", {"model": TINY, "data": {"name": "toy-classification", **SIZES}, "partition": {"clients": 3}}
     )
     federation = build_federation(alone)
@@ -79,7 +79,7 @@ def test_without_groups_a_federation_is_one_group() -> None:
     assert federation.groups[0].features is federation.server.features
 
 
-def test_a_group_has_what_the_top_level_has_unless_it_says_otherwise() -> None:
+def test_a_group_inherits_the_top_level_unless_it_overrides_it() -> None:
     made = config(
         [{"clients": 1}, {"clients": 2, "model": "bilstm"}, {"corpus": "toy-lm", "task": "lm", "partition": "natural"}],
         data={"name": "toy-classification", "text": "text", "limit": 50},
@@ -94,24 +94,24 @@ def test_a_group_has_what_the_top_level_has_unless_it_says_otherwise() -> None:
         None,
     )  # another corpus has other columns
     assert third.partition.options == {}
-    assert RunConfig.of("test", made.plain()) == made
+    assert RunConfig.from_settings("test", made.to_dict()) == made
 
 
 @pytest.mark.parametrize(
     ("groups", "said"),
     [
         ([{"client": 2}], r"groups\[0\]: unknown option 'client'.*Did you mean 'clients'"),
-        ([{"clients": 0}], "at least one"),
+        ([{"clients": 0}], "expected at least one"),
         ("two", "expected a list"),
         ([{"clients": 2}, {"clients": 9, "model": {"nam": "tiny"}}], r"groups\[1\].model: unknown option 'nam'"),
     ],
 )
-def test_a_wrong_group_is_said_with_its_place(groups: Any, said: str) -> None:
+def test_an_error_in_a_group_names_its_position(groups: Any, said: str) -> None:
     with pytest.raises(ConfigError, match=said):
         config(groups, data={"name": "toy-classification"})
 
 
-def test_clients_that_do_not_add_up_are_said() -> None:
+def test_client_counts_that_do_not_add_up_are_rejected() -> None:
     data = {"name": "toy-classification", **SIZES}
     with pytest.raises(ConfigError, match=r"divided over 18 clients \(natural\), and its groups ask for 3, 4"):
         build_federation(config([{"clients": 3}, {"clients": 4, "model": "bilstm"}], data=data, partition="natural"))
@@ -190,7 +190,7 @@ def test_unlike_models_train_alone_and_the_server_s_centrally(unlike: Federation
     sizes = {c: alone.memories.get("isolated", c).layout.size for c in unlike.clients}
     assert len(set(sizes.values())) == 3
     assert alone.look()["accuracy"] >= 0
-    whole = rounds(unlike, centralised(SOLVER), 1, evaluation=EvaluationConfig(items=True))
+    whole = rounds(unlike, centralised(SOLVER), 1, evaluation=EvaluationConfig(save_example_scores=True))
     assert whole.state.params.layout == unlike.server.model.layout
     assert not whole.personal
     assert list(whole.look_at_clients()) == ["client-2"]  # the one that has the server's architecture

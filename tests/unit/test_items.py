@@ -112,7 +112,7 @@ def test_what_tallies_do_not_tell_is_not_made_up() -> None:
 
 
 def test_items_of_clients_are_kept_only_if_that_is_strategy_of(federation, executor) -> None:  # type: ignore[no-untyped-def]
-    kept, _ = run(RunPlan(federation, fedavg(), 1, evaluation=EvaluationConfig(items=True)), executor)
+    kept, _ = run(RunPlan(federation, fedavg(), 1, evaluation=EvaluationConfig(save_example_scores=True)), executor)
     assert {len(items) for owner, items in kept.items.items() if owner} == set(federation.partition.test.sizes.tolist())
     own = np.mean([items[:, 0].mean() for owner, items in kept.items.items() if owner])
     assert own == pytest.approx(kept.clients_final["mean"], abs=1e-6)

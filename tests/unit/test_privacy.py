@@ -193,7 +193,7 @@ def _round(federation: Federation) -> Any:
 )
 def test_options_that_cannot_be_are_refused(given: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        build_privacy(RunConfig.of("r", {"privacy": given}), fedavg())
+        build_privacy(RunConfig.from_settings("r", {"privacy": given}), fedavg())
 
 
 def test_the_sampler_decides_what_is_counted(federation: Federation) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from motet.core.errors import ConfigError
 from motet.experiment.recipe import renamed_keys
-from motet.experiment.recipe.recipe_files import baseline_of, changes, load_recipe, merged
+from motet.experiment.recipe.recipe_files import baseline_config, load_recipe, merge_settings, parse_overrides
 from motet.experiment.recipe.renamed_keys import update_names
 from motet.experiment.recipe.run_config import RunConfig
 
@@ -95,18 +95,18 @@ def test_a_recipe_with_an_old_key_can_be_changed_by_its_new_name(tmp_path: Path)
     recipe.write_text("patience: {quorum: 0.5, worth: 0.5}\nbaselines: {other: {patience: {quorum: 0.9}}}\n")
     config = load_recipe(str(recipe), ["wait_policy.quorum=0.7"])
     assert (config.wait_policy.quorum, config.wait_policy.staleness_exponent) == (0.7, 0.5)
-    assert baseline_of(config, "other").wait_policy.quorum == 0.9
+    assert baseline_config(config, "other").wait_policy.quorum == 0.9
 
 
 def test_settings_from_the_command_line_may_use_old_names() -> None:
-    assert changes(["patience.quorum=0.5"]) == {"wait_policy": {"quorum": 0.5}}
+    assert parse_overrides(["patience.quorum=0.5"]) == {"wait_policy": {"quorum": 0.5}}
     assert load_recipe("toy-classification", ["patience.quorum=0.5"]).wait_policy.quorum == 0.5
 
 
 def test_layers_of_a_suite_may_mix_old_and_new_names() -> None:
-    layers = merged({"patience": {"quorum": 0.5}}, {"wait_policy": {"timeout": 3}})
+    layers = merge_settings({"patience": {"quorum": 0.5}}, {"wait_policy": {"timeout": 3}})
     assert layers == {"wait_policy": {"quorum": 0.5, "timeout": 3}}
 
 
 def test_the_configuration_of_an_older_run_is_still_read() -> None:
-    assert RunConfig.of("old", {"patience": {"quorum": 0.5, "worth": None}}).wait_policy.quorum == 0.5
+    assert RunConfig.from_settings("old", {"patience": {"quorum": 0.5, "worth": None}}).wait_policy.quorum == 0.5

@@ -23,7 +23,7 @@ TOY = {
 def test_silos_have_no_development_set_and_none_is_asked_of_them(who: dict[str, object], tmp_path: Path) -> None:
     given = {**TOY, "data": {**TOY["data"], "dev_share": 0.1}, "transport": {"type": "grpc", **who}}
     with pytest.raises(ConfigError, match=r"data.dev_share is 0.1.*leave it out"):
-        serve(RunConfig.of("r", given), tmp_path / "run", resume=False, told=print)
+        serve(RunConfig.from_settings("r", given), tmp_path / "run", resume=False, told=print)
     assert not (tmp_path / "run").exists()
 
 
@@ -40,7 +40,7 @@ def test_silos_of_one_group_must_have_the_model_of_the_group(tmp_path: Path) -> 
         "groups": [{"name": "letters", "model": {"name": "bilstm"}}],
         "transport": {"type": "grpc", "clients": 1},
     }
-    config = RunConfig.of("r", given)
+    config = RunConfig.from_settings("r", given)
     office = open_office(config, tmp_path, NetworkOptions(clients=1))
     try:
         door = office.links.door

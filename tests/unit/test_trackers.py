@@ -20,7 +20,7 @@ ROUNDS = ((1, {"accuracy": 0.5}), (2, {"accuracy": 0.75}))
 
 
 def tell(name: str, folder: Path, *others: str) -> None:
-    config = RunConfig.of("mine", {"track": [name, *others]})
+    config = RunConfig.from_settings("mine", {"track": [name, *others]})
     with tracked(config, folder, SilentProgress()) as watch:
         for number, scores in ROUNDS:
             watch.round(number, scores, "accuracy", Traffic(payload_up=2_000_000 * number))
@@ -28,7 +28,7 @@ def tell(name: str, folder: Path, *others: str) -> None:
 
 def test_a_run_that_is_not_tracked_keeps_its_own_watch(tmp_path: Path) -> None:
     watch = SilentProgress()
-    with tracked(RunConfig.of("mine", {}), tmp_path, watch) as same:
+    with tracked(RunConfig.from_settings("mine", {}), tmp_path, watch) as same:
         assert same is watch
 
 

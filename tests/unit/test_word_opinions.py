@@ -55,7 +55,7 @@ def taggers() -> Federation:
         },
     ]
     top = {"data": {"name": "toy-tagging"}, "model": {"name": "tiny", "max_tokens": 24, "config": {**SMALL, **CALM}}}
-    made = build_federation(RunConfig.of("taggers", {**top, "groups": groups}), lambda *_: corpus)
+    made = build_federation(RunConfig.from_settings("taggers", {**top, "groups": groups}), lambda *_: corpus)
     opened = tuple(replace(group, public=PUBLIC) for group in made.groups)
     return replace(made, groups=opened, server=replace(made.server, public=PUBLIC))
 

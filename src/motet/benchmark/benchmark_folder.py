@@ -20,7 +20,7 @@ from motet.benchmark.table_figures import draw_table
 from motet.benchmark.table_metrics import Reading
 from motet.core.errors import ConfigError
 from motet.experiment.loop.metrics_log import write_json
-from motet.experiment.recipe.config_parsing import fill
+from motet.experiment.recipe.config_parsing import instantiate
 from motet.report.benchmark_progress import duration
 from motet.transport.spill_store import write_atomically
 
@@ -124,7 +124,7 @@ def load_benchmark(folder: Path, asked: Asked | None = None, suite: str = "suite
             f"'{folder}' is no benchmark: there is no asked.json in it. Begin one with: motet bench SUITE"
         )
     if asked is None:
-        asked = fill(Asked, json.loads((folder / "asked.json").read_text("utf-8")), "asked.json")
+        asked = instantiate(Asked, json.loads((folder / "asked.json").read_text("utf-8")), "asked.json")
     return Benchmark(folder, asked, suite_of(Path(asked.suite).stem, (folder / suite).read_text("utf-8")))
 
 

@@ -14,7 +14,7 @@ from motet.core.errors import ConfigError
 from motet.experiment.build.builders import build_algorithm, build_channel, build_privacy, build_secure
 from motet.experiment.build.partition_builder import strategy_of
 from motet.experiment.commands.run_folder import data_key
-from motet.experiment.recipe.recipe_files import merged
+from motet.experiment.recipe.recipe_files import merge_settings
 from motet.experiment.recipe.run_config import RunConfig
 
 # What a suite's runs do differently from a person's: a grid has no use for hundreds of models.
@@ -108,12 +108,12 @@ def check(runs: Mapping[str, Run]) -> None:
 def _run(label: str, layers: Sequence[Mapping[str, Any]], seed: int, device: str) -> Run:
     given: dict[str, Any] = {}
     for layer in (OURS, *layers, {"seed": seed, "device": device}):
-        given = merged(given, layer)
+        given = merge_settings(given, layer)
     try:
-        config = RunConfig.of(label, given)
+        config = RunConfig.from_settings(label, given)
     except ConfigError as error:
         raise ConfigError(f"{label}: {error}") from None
-    said = {k: v for k, v in config.plain().items() if k not in _ELSEWHERE}
+    said = {k: v for k, v in config.to_dict().items() if k not in _ELSEWHERE}
     key = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:10]
     words = (config.algorithm.type, config.data.name or "own", config.model.name, f"s{seed}", key)
     return Run(re.sub(r"[^\w.-]+", "_", "-".join(words)), config)

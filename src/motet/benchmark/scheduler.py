@@ -133,7 +133,7 @@ def _one(run: Run, store: Store, stock: Stock, watch: GridWatch) -> None:
     """Begin a run, or go on with it; a run that fails is written down and stops nobody else."""
     place = store.place(run.name)
     write_atomically(
-        place / "config.yaml", yaml.safe_dump(run.config.plain(), sort_keys=False, allow_unicode=True).encode()
+        place / "config.yaml", yaml.safe_dump(run.config.to_dict(), sort_keys=False, allow_unicode=True).encode()
     )
     try:
         federation, executor = stock.federation(run), stock.executor(run)

@@ -14,8 +14,8 @@ import yaml
 from motet.benchmark.claims import Claim
 from motet.benchmark.table_metrics import metric_of
 from motet.core.errors import ConfigError, did_you_mean
-from motet.experiment.recipe.config_parsing import fill
-from motet.experiment.recipe.recipe_files import shipped
+from motet.experiment.recipe.config_parsing import instantiate
+from motet.experiment.recipe.recipe_files import list_yaml_resources
 
 Changes = Mapping[str, Any]
 
@@ -47,7 +47,7 @@ class Table:
     on_request: bool = False  # only if --only names it: it needs a corpus or a model that few have at hand
 
     def column(self, name: str) -> Column:
-        return fill(Column, self.columns[name] or {}, f"columns.{name}")
+        return instantiate(Column, self.columns[name] or {}, f"columns.{name}")
 
     def shown(self, name: str) -> dict[str, str]:
         """What is read off a column's runs, by its heading; where that is several numbers, each is a column of its own."""
@@ -99,7 +99,7 @@ class Suite:
     quick: Quick = Quick()
 
     def table(self, name: str) -> Table:
-        made: Table = fill(Table, self.tables[name], f"tables.{name}")
+        made: Table = instantiate(Table, self.tables[name], f"tables.{name}")
         try:
             made.check([*made.rows, *self.bounds_of(made)])
         except ConfigError as error:
@@ -120,7 +120,7 @@ def _known(said: str, kind: str, name: str, known: Sequence[str]) -> None:
 
 def suites() -> dict[str, str]:
     """Shipped suites and what each says of itself."""
-    return shipped("motet.suites")
+    return list_yaml_resources("motet.suites")
 
 
 def load_suite(name: str) -> Suite:
@@ -148,7 +148,7 @@ def suite_of(name: str, text: str) -> Suite:
         raise ConfigError(
             f"suite '{name}' has no tables; expected 'tables:' with rows and columns. See docs/guides/benchmarks.md."
         )
-    suite: Suite = fill(Suite, {"name": name, **given}, f"suite {name}")
+    suite: Suite = instantiate(Suite, {"name": name, **given}, f"suite {name}")
     for table in suite.tables:
         made = suite.table(table)
         for column in made.columns:

@@ -91,7 +91,7 @@ def join(
     from motet.experiment.deploy.serve_join import dialer, names_of
     from motet.experiment.deploy.serve_join import join as join_run
     from motet.experiment.deploy.server import NetworkOptions
-    from motet.experiment.recipe.config_parsing import fill
+    from motet.experiment.recipe.config_parsing import instantiate
     from motet.experiment.recipe.recipe_files import load_recipe
 
     names = names_of(name or [])
@@ -105,7 +105,7 @@ def join(
             typer.echo(text)
 
     given = {"key": key, "cert": cert, "ca": ca, "user": user, "channel": channel}
-    options = fill(NetworkOptions, {n: str(v) for n, v in given.items() if v is not None}, "join")
+    options = instantiate(NetworkOptions, {n: str(v) for n, v in given.items() if v is not None}, "join")
     why = join_run(own, dialer(transport, server, options), _token(token), give_up, told)
     told(why)
 

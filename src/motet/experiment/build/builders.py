@@ -26,7 +26,7 @@ from motet.datasets.load_corpus import DataConfig, load_corpus
 from motet.experiment.build.feature_cache import cached_features
 from motet.experiment.build.federation import Federation, Group, Members, arranged
 from motet.experiment.build.partition_builder import divided
-from motet.experiment.recipe.config_parsing import choose, fill, options_of
+from motet.experiment.recipe.config_parsing import instantiate, list_parameters, look_up
 from motet.experiment.recipe.run_config import ComponentConfig, GroupConfig, RunConfig
 from motet.learning.data.features import Features
 from motet.learning.executors.packed_executor import PackedExecutor
@@ -86,7 +86,7 @@ CorpusOf = Callable[[DataConfig, Seed, str | None], Corpus]
 
 def build_federation(config: RunConfig, corpus_of: CorpusOf = load_corpus) -> Federation:
     """Groups of the same data, task and partition divide one population among them, in order."""
-    seed, groups = Seed(config.seed), config.everybody
+    seed, groups = Seed(config.seed), config.client_groups
     together: dict[str, list[GroupConfig]] = {}
     for group in groups:
         together.setdefault(_source(group), []).append(group)
@@ -208,14 +208,14 @@ def _counts(same: Sequence[GroupConfig], whole: Population) -> list[int]:
 def build_task(choice: ComponentConfig, corpus: Corpus) -> Task:
     """The formulation that the recipe names, or the one the corpus is for."""
     name = corpus.task if choice.type == "auto" else choice.type
-    maker = choose(TASKS, name, "task.type")
+    maker = look_up(TASKS, name, "task.type")
     if COLUMNS[name] != COLUMNS[corpus.task]:
         needs = ", ".join(c for c in COLUMNS[name] if c not in corpus.columns)
         if needs:
             raise ConfigError(
                 f"task.type is {name}, but {corpus.name} is a corpus for {corpus.task}: it has no {needs}."
             )
-    return fill(maker, choice.options, "task", {"corpus": corpus})
+    return instantiate(maker, choice.options, "task", {"corpus": corpus})
 
 
 def vocabulary_texts(corpus: Corpus) -> Iterator[str]:
@@ -228,8 +228,8 @@ def vocabulary_texts(corpus: Corpus) -> Iterator[str]:
 def build_algorithm(config: RunConfig) -> Algorithm:
     """The algorithm with its own defaults, changed where the recipe says so."""
     name = config.algorithm.type
-    maker = choose(ALGORITHMS, name, "algorithm.type")
-    taken = options_of(maker)
+    maker = look_up(ALGORITHMS, name, "algorithm.type")
+    taken = list_parameters(maker)
     fixed: dict[str, Any] = {"solver": solver_of(config, taken["solver"])}
     if "server" in taken:
         fixed["server"] = _server(config, taken["server"])
@@ -237,7 +237,7 @@ def build_algorithm(config: RunConfig) -> Algorithm:
         raise ConfigError(
             f"{name} has no server optimiser, so server.{next(iter(config.server))} means nothing; remove it."
         )
-    return fill(maker, config.algorithm.options, name, fixed)
+    return instantiate(maker, config.algorithm.options, name, fixed)
 
 
 def solver_of(config: RunConfig, parameter: inspect.Parameter) -> Solver:
@@ -246,16 +246,16 @@ def solver_of(config: RunConfig, parameter: inspect.Parameter) -> Solver:
     given = dict(config.solver)
     if "optimizer" in given and given["optimizer"] != default.optimizer and "lr" not in given:
         kept["lr"] = None
-    return fill(Solver, {**kept, **given}, "solver")
+    return instantiate(Solver, {**kept, **given}, "solver")
 
 
 def _server(config: RunConfig, parameter: inspect.Parameter) -> Any:
     default: Any = parameter.default
     given = dict(config.server)
     name = given.pop("type", None)
-    kind = type(default) if name is None else choose(SERVER_OPTIMIZERS, name, "server.type")
+    kind = type(default) if name is None else look_up(SERVER_OPTIMIZERS, name, "server.type")
     kept: dict[str, Any] = {**vars(default)} if kind is type(default) else {}
-    return fill(kind, {**kept, **given}, "server")
+    return instantiate(kind, {**kept, **given}, "server")
 
 
 def resolved(config: RunConfig) -> RunConfig:
@@ -264,7 +264,7 @@ def resolved(config: RunConfig) -> RunConfig:
     solver = {**dataclasses.asdict(algorithm.solver), "lr": algorithm.solver.learning_rate}
     del solver["proximal_mu"]  # set by the algorithm
     server: dict[str, Any] = {}
-    if "server" in options_of(ALGORITHMS[config.algorithm.type]):
+    if "server" in list_parameters(ALGORITHMS[config.algorithm.type]):
         name = next(n for n, kind in SERVER_OPTIMIZERS.items() if isinstance(algorithm.server, kind))
         server = {"type": name, **dataclasses.asdict(algorithm.server)}
     frozen = [t for t in getattr(algorithm, "frozen", Layers.none()).terms if t not in config.model.freeze]
@@ -275,7 +275,7 @@ def resolved(config: RunConfig) -> RunConfig:
 def build_channel(config: RunConfig) -> Channel:
     """The codecs of both ways. Weights cannot bear all of them, and weights are what goes down."""
     up, down = (
-        CodecChain(tuple(fill(choose(CODECS, c.type, "codec"), c.options, f"codec {c.type}") for c in choices))
+        CodecChain(tuple(instantiate(look_up(CODECS, c.type, "codec"), c.options, f"codec {c.type}") for c in choices))
         for choices in (config.codec.up, config.codec.down)
     )
     if down.for_updates:
@@ -292,9 +292,9 @@ def build_channel(config: RunConfig) -> Channel:
 
 def build_secure(config: RunConfig, algorithm: Algorithm) -> SecureSum | None:
     """What stands in for the server's sums, if anything does; what it could not hide is refused here."""
-    maker = choose(SECURE, config.secure.type, "secure.type")
+    maker = look_up(SECURE, config.secure.type, "secure.type")
     chain = build_channel(config).up
-    secure: SecureSum | None = fill(maker, config.secure.options, "secure", {"codecs": chain})
+    secure: SecureSum | None = instantiate(maker, config.secure.options, "secure", {"codecs": chain})
     if secure is None:
         return None
     loud = [name for name, reveals in all_client_methods(algorithm).items() if reveals == "each"]
@@ -322,8 +322,8 @@ def build_secure(config: RunConfig, algorithm: Algorithm) -> SecureSum | None:
 
 def build_privacy(config: RunConfig, algorithm: Algorithm) -> PrivateSum | None:
     """The noise that stands between clients and the server, if there is to be any."""
-    maker = choose(PRIVACY, config.privacy.type, "privacy.type")
-    private: PrivateSum | None = fill(maker, config.privacy.options, "privacy")
+    maker = look_up(PRIVACY, config.privacy.type, "privacy.type")
+    private: PrivateSum | None = instantiate(maker, config.privacy.options, "privacy")
     if private is not None and (
         loud := [name for name, reveals in all_client_methods(algorithm).items() if reveals == "each"]
     ):
@@ -345,17 +345,17 @@ def build_executor(configs: Sequence[RunConfig], federations: list[Federation], 
     """Where the clients' jobs of a run and its baselines are done: one process a core on CPU, this process on a GPU; with
     Ray its actors."""
     config = configs[0]
-    choose(TRANSPORTS, config.transport.type, "transport.type")
+    look_up(TRANSPORTS, config.transport.type, "transport.type")
     if config.transport.type == "ray":
         from motet.experiment.deploy.ray_executor import RayOptions, ray_executor
 
         here = make_executor(device_of(config.device), InProcessOptions(0), federations, scratch)
-        return ray_executor(fill(RayOptions, config.transport.options, "transport"), here, configs)
+        return ray_executor(instantiate(RayOptions, config.transport.options, "transport"), here, configs)
     if (
         config.transport.type != "in_process"
     ):  # clients train elsewhere; processes may not be forked beside a network's threads
         return make_executor(device_of(config.device), InProcessOptions(0), federations, scratch)
-    options = fill(InProcessOptions, config.transport.options, "transport")
+    options = instantiate(InProcessOptions, config.transport.options, "transport")
     return make_executor(device_of(config.device), options, federations, scratch)
 
 

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.experiment.recipe.config_parsing import choose, coerced, fill, options_of, readied
+from motet.experiment.recipe.config_parsing import convert_options, convert_value, instantiate, list_parameters, look_up
 from motet.experiment.recipe.run_config import ComponentConfig
 from motet.partitions import PARTITIONS, Partition
 from motet.partitions.local_test import merged, with_local_tests
@@ -27,10 +27,10 @@ class Strategy(NamedTuple):
 
 def strategy_of(choice: ComponentConfig) -> Strategy:
     """What cannot be meant is refused."""
-    maker = choose(PARTITIONS, choice.type, "partition.type")
+    maker = look_up(PARTITIONS, choice.type, "partition.type")
     given = dict(choice.options)
-    share = coerced(given.pop("local_test", None), float | None, "partition.local_test")
-    whole = coerced(given.pop("merge", False), bool, "partition.merge")
+    share = convert_value(given.pop("local_test", None), float | None, "partition.local_test")
+    whole = convert_value(given.pop("merge", False), bool, "partition.merge")
     if whole and share is None:
         raise ConfigError(
             "partition.merge leaves no test rows; say what share of its rows a client keeps: partition.local_test=0.2"
@@ -39,8 +39,8 @@ def strategy_of(choice: ComponentConfig) -> Strategy:
         raise ConfigError(
             "partition.local_test: a file says itself who is tested on what; give it to: motet partition make"
         )
-    wanted = {k: v for k, v in given.items() if k != "clients" or "clients" in options_of(maker)}
-    readied(maker, wanted, f"partition {choice.type}", _FIXED)
+    wanted = {k: v for k, v in given.items() if k != "clients" or "clients" in list_parameters(maker)}
+    convert_options(maker, wanted, f"partition {choice.type}", _FIXED)
     return Strategy(maker, wanted, share, whole)
 
 
@@ -52,5 +52,5 @@ def divided(choice: ComponentConfig, corpus: Corpus, seed: Seed) -> Partition:
     """
     maker, wanted, share, whole = strategy_of(choice)
     fixed = dict(zip(_FIXED, (merged(corpus) if whole else corpus, seed.of("partition")), strict=True))
-    made = fill(maker, wanted, f"partition {choice.type}", fixed)
+    made = instantiate(maker, wanted, f"partition {choice.type}", fixed)
     return made if share is None else with_local_tests(made, share, seed.of("partition"), whole)

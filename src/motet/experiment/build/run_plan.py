@@ -91,7 +91,7 @@ class RunPlan:
             )
         if self.chooses not in self.federation.task.measures:
             raise ConfigError(
-                f"evaluation.choose is '{self.chooses}'; this task has {', '.join(self.federation.task.measures)}."
+                f"evaluation.best_round_metric is '{self.chooses}'; this task has {', '.join(self.federation.task.measures)}."
                 f"{did_you_mean(self.chooses, self.federation.task.measures)}"
             )
         if self.secure:
@@ -102,7 +102,7 @@ class RunPlan:
     @property
     def chooses(self) -> str:
         """The metric by which a development set chooses the best round."""
-        return self.evaluation.choose or self.federation.task.headline
+        return self.evaluation.best_round_metric or self.federation.task.headline
 
     @property
     def behind(self) -> dict[str, frozenset[str]]:

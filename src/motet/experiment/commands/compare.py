@@ -25,7 +25,7 @@ class Compared:
 
 
 def compared(first: Path, second: Path) -> Compared:
-    settings = list(differences(flat(load_config(first).plain()), flat(load_config(second).plain())))
+    settings = list(differences(flat(load_config(first).to_dict()), flat(load_config(second).to_dict())))
     ends = [_ended(folder) for folder in (first, second)]
     results = [(name, ends[0].get(name), ends[1].get(name)) for name in dict.fromkeys([*ends[0], *ends[1]])]
     return Compared(settings, results, _verdict(first, second))
@@ -66,9 +66,7 @@ def _verdict(first: Path, second: Path) -> str:
     shared = [owner for owner, length in lengths[0].items() if lengths[1].get(owner) == length]
     whole = [""] if "" in shared else shared
     if not whole:
-        return (
-            "No scores of single test items are kept for both (set evaluation.items=true for clients' own test sets)."
-        )
+        return "No scores of single test items are kept for both (set evaluation.save_example_scores=true for clients' own test sets)."
     strata = np.concatenate([np.full(len(items[0][owner]), i) for i, owner in enumerate(whole)])
     statistic = _statistic(headlines[0], [found[owner] for found in items for owner in whole])
     columns = slice(1, None) if statistic else slice(0, 1)

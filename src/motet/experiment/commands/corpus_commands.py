@@ -16,25 +16,25 @@ from motet.datasets.corpus_readers import READERS
 from motet.datasets.fednlp_data_file import write_fednlp
 from motet.datasets.hdf5_store import write_store
 from motet.datasets.load_corpus import DATASETS, DataConfig, load_corpus
-from motet.experiment.recipe.config_parsing import choose, fill
-from motet.experiment.recipe.recipe_files import changes
+from motet.experiment.recipe.config_parsing import instantiate, look_up
+from motet.experiment.recipe.recipe_files import parse_overrides
 
 LAYOUTS = {"motet": write_store, "fednlp": write_fednlp}
 
 
 def build_store(name: str, source: Path | None, to: Path, layout: str, settings: Sequence[str]) -> str:
     """Read a corpus and write it; what was written, in a sentence."""
-    write = choose(LAYOUTS, layout, "--layout")
+    write = look_up(LAYOUTS, layout, "--layout")
     if to.suffix not in (".h5", ".hdf5"):
         raise ConfigError(f"--to: '{to.name}' should end in .h5, so that it is known for what it is.")
-    given = changes(settings)
+    given = parse_overrides(settings)
     if odd := [section for section in given if section not in ("data", "task")]:
         raise ConfigError(f"--set: '{odd[0]}' has no part in reading a corpus; data.… and task.type have.")
     known = name in DATASETS or name in READERS
     where = {"name": name} if known or not Path(name).exists() else {"path": name}
     if source is not None:
         where["path"] = str(source)
-    choice = fill(DataConfig, {**given.get("data", {}), **where}, "data")
+    choice = instantiate(DataConfig, {**given.get("data", {}), **where}, "data")
     corpus = load_corpus(choice, Seed(0), given.get("task", {}).get("type"))
     to.parent.mkdir(parents=True, exist_ok=True)
     write(corpus, to)

@@ -65,13 +65,13 @@ def rehearse(config: RunConfig, federation: Federation) -> Rehearsal:
         "time": f"about {seconds:.0f} s of training for {config.rounds} rounds",
     }
     return Rehearsal(
-        facts, [w for g, c in zip(federation.groups, config.everybody, strict=True) for w in _warnings(g, c)]
+        facts, [w for g, c in zip(federation.groups, config.client_groups, strict=True) for w in _warnings(g, c)]
     )
 
 
 def _told(config: RunConfig, federation: Federation) -> dict[str, str]:
     """Task, data and model of the federation or, where it has several groups, of each."""
-    groups = list(zip(federation.groups, config.everybody, strict=True))
+    groups = list(zip(federation.groups, config.client_groups, strict=True))
     if len(groups) == 1:
         return _facts(*groups[0])
     facts = {f"{group.name}: {n}": fact for group, choice in groups for n, fact in _facts(group, choice).items()}

@@ -86,15 +86,15 @@ def _privacy() -> Mapping[str, Any]:
 
 
 def _recipes() -> Mapping[str, Any]:
-    from motet.experiment.recipe.recipe_files import recipes
+    from motet.experiment.recipe.recipe_files import list_recipes
 
-    return recipes()
+    return list_recipes()
 
 
 def _suites() -> Mapping[str, Any]:
-    from motet.experiment.recipe.recipe_files import shipped
+    from motet.experiment.recipe.recipe_files import list_yaml_resources
 
-    return shipped("motet.suites")
+    return list_yaml_resources("motet.suites")
 
 
 TABLES: dict[str, Callable[[], Mapping[str, Any]]] = {

@@ -13,8 +13,8 @@ from motet.datasets.corpus import Corpus
 from motet.datasets.corpus_readers import READERS
 from motet.datasets.load_corpus import DATASETS, DataConfig, load_corpus
 from motet.experiment.build.partition_builder import divided
-from motet.experiment.recipe.config_parsing import choose, fill
-from motet.experiment.recipe.recipe_files import changes
+from motet.experiment.recipe.config_parsing import instantiate, look_up
+from motet.experiment.recipe.recipe_files import parse_overrides
 from motet.experiment.recipe.run_config import ComponentConfig
 from motet.partitions import Partition
 from motet.partitions.fednlp_partition_file import holds_partitions, read_fednlp_partition, write_fednlp_partition
@@ -39,7 +39,7 @@ class Source:
 
     @staticmethod
     def of(corpus: str, path: Path | None, settings: Sequence[str], seed: int) -> Source:
-        given = changes(settings)
+        given = parse_overrides(settings)
         if odd := next((section for section in given if section not in SECTIONS), None):
             raise ConfigError(
                 f"'{odd}' has no part in dividing a corpus; {', '.join(f'{s}.…' for s in SECTIONS)} have."
@@ -60,12 +60,12 @@ class Source:
 
 
 def corpus_at(where: Mapping[str, Any]) -> Corpus:
-    return load_corpus(fill(DataConfig, where["data"], "data"), Seed(int(where["seed"])), where.get("task"))
+    return load_corpus(instantiate(DataConfig, where["data"], "data"), Seed(int(where["seed"])), where.get("task"))
 
 
 def make_partition(source: Source, choice: ComponentConfig, to: Path | None, layout: str) -> tuple[Path, str]:
     """Divide a corpus as a run with the same seed would, and keep it in a file; where, and what it is in a sentence."""
-    choose(dict.fromkeys(LAYOUTS), layout, "--layout")
+    look_up(dict.fromkeys(LAYOUTS), layout, "--layout")
     corpus = source.load()
     made = divided(choice, corpus, Seed(source.seed))
     path = to or Path("partitions") / f"{corpus.name}-{choice.type}.h5"

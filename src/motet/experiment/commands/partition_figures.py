@@ -13,7 +13,7 @@ from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
 from motet.experiment.build.partition_builder import divided
 from motet.experiment.commands.partition_report import DISTANCE, SHARE, plane, ratios_and_distances
-from motet.experiment.recipe.config_parsing import choose
+from motet.experiment.recipe.config_parsing import look_up
 from motet.experiment.recipe.run_config import ComponentConfig
 from motet.partitions import natural, quantity
 from motet.partitions.measures import mean_distance
@@ -28,7 +28,7 @@ Figure = Callable[[Corpus, Seed, int, Path], str]
 
 def paper_figure(name: str, corpus: Corpus, seed: Seed, clients: int, to: Path) -> str:
     """Draw it, and say in a sentence what there is to see."""
-    figure = choose(FIGURES, name, "figure")
+    figure = look_up(FIGURES, name, "figure")
     to.parent.mkdir(parents=True, exist_ok=True)
     return figure(corpus, seed, clients, to)
 

@@ -35,7 +35,7 @@ def stories_of(folders: Sequence[Path]) -> list[Story]:
 def story_of(folder: Path, method: str | None = None, setting: str = "") -> Story:
     """One run. A run that is still going, or was interrupted, tells what there is."""
     config = load_config(folder)
-    plain = config.plain()
+    settings = config.to_dict()
     summary = load_summary(folder) or {}
     rows = read_record(folder).rows
     if not rows:
@@ -60,8 +60,8 @@ def story_of(folder: Path, method: str | None = None, setting: str = "") -> Stor
         },
         "notes": _notes(rows),
         "partition": _read(folder / "partition.json"),
-        "config": yaml.safe_dump(plain, sort_keys=False, allow_unicode=True),
-        "settings": flat(plain),
+        "config": yaml.safe_dump(settings, sort_keys=False, allow_unicode=True),
+        "settings": flat(settings),
         "environment": {**summary.get("machine", {}), **summary.get("versions", {})},
         "command": shlex.join(["motet", "run", str(folder / "config.yaml"), "--out", f"{folder}-again"]),
     }

@@ -43,7 +43,7 @@ from motet.experiment.loop.metrics_log import (
 from motet.experiment.loop.peak_memory import PeakMemory
 from motet.experiment.loop.run_loop import Result, Running, run
 from motet.experiment.loop.tracking import tracked, trackers_of
-from motet.experiment.recipe.recipe_files import baseline_of
+from motet.experiment.recipe.recipe_files import baseline_config
 from motet.experiment.recipe.run_config import GroupConfig, RunConfig
 from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
 from motet.learning.modules.model import Model
@@ -160,7 +160,7 @@ def load_config(folder: Path) -> RunConfig:
     if not path.exists():
         raise ConfigError(f"'{folder}' is no run: there is no config.yaml in it. Runs lie in runs/<recipe>-<number>.")
     given = yaml.safe_load(path.read_text("utf-8"))
-    return RunConfig.of(str(given.pop("recipe", folder.name)), given)
+    return RunConfig.from_settings(str(given.pop("recipe", folder.name)), given)
 
 
 def load_summary(folder: Path) -> dict[str, Any] | None:
@@ -175,7 +175,7 @@ def _configs(config: RunConfig, folder: Path, resume: bool) -> dict[str, RunConf
     """The run's configuration under "", and its baselines' under their names; a run that goes on has them written down."""
     if resume:
         return {"": config, **{name: load_config(folder / "baselines" / name) for name in config.baselines}}
-    return {"": resolved(config), **{name: resolved(baseline_of(config, name)) for name in config.baselines}}
+    return {"": resolved(config), **{name: resolved(baseline_config(config, name)) for name in config.baselines}}
 
 
 def must_be_empty(folder: Path) -> None:
@@ -189,7 +189,7 @@ def open_folder(folder: Path, configs: Mapping[str, RunConfig]) -> None:
     for name, config in reversed(list(configs.items())):  # the run's own last: where it stands, all stand
         place = folder / "baselines" / name if name else folder
         place.mkdir(parents=True, exist_ok=True)
-        text = yaml.safe_dump(config.plain(), sort_keys=False, allow_unicode=True)
+        text = yaml.safe_dump(config.to_dict(), sort_keys=False, allow_unicode=True)
         write_atomically(place / "config.yaml", text.encode())
 
 
@@ -207,7 +207,7 @@ def federations_of(configs: Mapping[str, RunConfig]) -> dict[str, Federation]:
 
 def data_key(config: RunConfig) -> str:
     """Equal for two runs that can share a federation."""
-    return json.dumps({k: v for k, v in config.plain().items() if k in _DATA}, sort_keys=True)
+    return json.dumps({k: v for k, v in config.to_dict().items() if k in _DATA}, sort_keys=True)
 
 
 def _summary(config: RunConfig, federation: Federation, result: Result, running: Running, peak: int) -> dict[str, Any]:
@@ -215,7 +215,7 @@ def _summary(config: RunConfig, federation: Federation, result: Result, running:
         "recipe": config.recipe,
         "algorithm": config.algorithm.type,
         "task": federation.task.name,
-        "model": ", ".join(dict.fromkeys(group.model.name for group in config.everybody)),
+        "model": ", ".join(dict.fromkeys(group.model.name for group in config.client_groups)),
         "dataset": ", ".join(dict.fromkeys(group.corpus.name for group in federation.groups)),
         "partition": {
             **federation.partition.recipe,
@@ -233,18 +233,18 @@ def _summary(config: RunConfig, federation: Federation, result: Result, running:
         "clients_final": result.clients_final,
         "clients_judged": len(running.judged()),
         "groups": [
-            _group(*each, running.plan, result) for each in zip(config.everybody, federation.groups, strict=True)
+            _group(*each, running.plan, result) for each in zip(config.client_groups, federation.groups, strict=True)
         ],
         "local_test": result.local_test,
         "bytes": traffic_of(result.traffic),
         "bytes_a_round": _round_cost(running.plan, federation.model, config),
         "network_seconds": round(result.traffic.network_seconds, 3) if config.network else None,
-        "reached": reached(result.record, federation.task.headline, config.evaluation.reach),
+        "reached": reached(result.record, federation.task.headline, config.evaluation.target_scores),
         "seconds": round(result.seconds, 2),
         "examples_per_second": round(result.examples_per_second, 1),
         "peak_memory_bytes": peak,
-        "secure": config.plain()["secure"],
-        "privacy": {**config.plain()["privacy"], **({"epsilon": running.ledger.epsilon()} if running.ledger else {})},
+        "secure": config.to_dict()["secure"],
+        "privacy": {**config.to_dict()["privacy"], **({"epsilon": running.ledger.epsilon()} if running.ledger else {})},
         "lost": [list(entry) for entry in result.lost],
         "items": federation.corpus.key,
         "versions": versions(),

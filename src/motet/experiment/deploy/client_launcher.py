@@ -15,7 +15,7 @@ from motet.experiment.build.federation import Federation
 from motet.experiment.deploy.mpi_launch import ranks
 from motet.experiment.deploy.server import NetworkOptions, Office, open_office
 from motet.experiment.loop.run_loop import Connect
-from motet.experiment.recipe.config_parsing import fill
+from motet.experiment.recipe.config_parsing import instantiate
 from motet.experiment.recipe.run_config import RunConfig
 from motet.transport.fault_injection import FaultyTransport
 from motet.transport.in_process import InProcessTransport
@@ -39,7 +39,7 @@ def venue(config: RunConfig, federation: Federation, place: Path) -> Iterator[Ve
             with ranks(config, federation, place) as transport:
                 yield Venue(lambda host: transport, apart=True)
         case "in_process":
-            faults = fill(InProcessOptions, config.transport.options, "transport").faults
+            faults = instantiate(InProcessOptions, config.transport.options, "transport").faults
             seed = federation.seed
             yield Venue(lambda host: FaultyTransport(InProcessTransport(host), faults, seed)) if faults.any else Venue()
         case _:
@@ -49,7 +49,7 @@ def venue(config: RunConfig, federation: Federation, place: Path) -> Iterator[Ve
 @contextmanager
 def _processes(config: RunConfig, federation: Federation, place: Path) -> Iterator[Office]:
     """A network of this machine's own: as many processes as `transport.processes`, each playing its share of the clients."""
-    options = fill(NetworkOptions, config.transport.options, "transport")
+    options = instantiate(NetworkOptions, config.transport.options, "transport")
     if options.clients is not None or options.allow is not None:
         raise ConfigError("transport.clients and transport.allow are for silos with their own data; use: motet serve")
     office = open_office(config, place, options, federation)

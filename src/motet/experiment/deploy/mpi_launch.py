@@ -15,7 +15,7 @@ from motet.core.errors import ConfigError, MotetError, RunError
 from motet.experiment.build.federation import Federation
 from motet.experiment.deploy.remote_client import Builder, Own, fingerprint_of, welcome_of
 from motet.experiment.deploy.server import Book
-from motet.experiment.recipe.config_parsing import fill
+from motet.experiment.recipe.config_parsing import instantiate
 from motet.experiment.recipe.run_config import RunConfig
 from motet.transport.admission import ClientReady, JoinAccepted, Rejection, RunFinished
 from motet.transport.client_connection import ClientSetup
@@ -46,7 +46,7 @@ def helped(config: RunConfig) -> bool:
     if port.rank == 0:
         atexit.register(_dismiss, port)  # however this process ends, the others hear of it
         return False
-    _work(port, fill(MpiOptions, config.transport.options, "transport"))
+    _work(port, instantiate(MpiOptions, config.transport.options, "transport"))
     return True
 
 
@@ -109,7 +109,7 @@ def _work(port: MpiEndpoint, options: MpiOptions) -> None:
 
 def _built(port: MpiEndpoint, welcome: JoinAccepted, memory: Path, options: MpiOptions) -> tuple[Builder | None, ClientSetup | None]:
     try:
-        config = RunConfig.of("cluster", welcome.config)
+        config = RunConfig.from_settings("cluster", welcome.config)
         device = device_for(port.rank, port.size, options, config.device)
         builder = Builder(Own((), None, config, memory, device))
         side = builder(welcome)

@@ -57,7 +57,7 @@ class Actor:
         from motet.experiment.commands.run_folder import federations_of
 
         torch.set_num_threads(1)
-        runs = {str(i): RunConfig.of("actor", config) for i, config in enumerate(configs)}
+        runs = {str(i): RunConfig.from_settings("actor", config) for i, config in enumerate(configs)}
         federations = list(federations_of(runs).values())
         self.executor = make_executor(device_of(device), InProcessOptions(0), federations, PrefixCache())
         self.known: dict[str, Model | Features] = {}
@@ -180,6 +180,6 @@ def ray_executor(options: RayOptions, here: Executor, configs: Sequence[RunConfi
     needs = {"num_gpus": min(1.0, gpus / count)} if gpus else {"num_cpus": min(1.0, cores / count)}
     remote: Any = ray.remote(Actor)
     made = remote.options(max_restarts=options.restarts, max_task_retries=options.restarts, **needs)
-    plain = [config.plain() for config in configs]
-    actors = [made.remote(plain, "cuda" if gpus else "cpu") for _ in range(count)]
+    settings = [config.to_dict() for config in configs]
+    actors = [made.remote(settings, "cuda" if gpus else "cpu") for _ in range(count)]
     return RayExecutor(actors, ray.get(actors[0].room.remote()), here, options.restarts)

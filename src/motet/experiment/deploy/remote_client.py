@@ -20,8 +20,8 @@ from motet.experiment.build.builders import InProcessOptions, build_federation, 
 from motet.experiment.build.feature_cache import cached_features
 from motet.experiment.build.federation import Federation, Group, Members, arranged
 from motet.experiment.build.run_plan import part_of
-from motet.experiment.recipe.config_parsing import choose, fill
-from motet.experiment.recipe.recipe_files import changes
+from motet.experiment.recipe.config_parsing import instantiate, look_up
+from motet.experiment.recipe.recipe_files import parse_overrides
 from motet.experiment.recipe.run_config import GroupConfig, RunConfig
 from motet.learning.executors.serial_executor import PrefixCache
 from motet.learning.modules.model import Model
@@ -40,9 +40,9 @@ def welcome_of(config: RunConfig, federation: Federation, run: str, session: str
     """What the server tells a client. The config's `data`, which say where the server's own texts are, travel with the rest:
     the digest is of all of it. A client with its own data opens nothing that they name."""
     said = {
-        name: value for name, value in config.plain().items() if name not in ("transport", "checkpoint", "baselines")
+        name: value for name, value in config.to_dict().items() if name not in ("transport", "checkpoint", "baselines")
     }
-    pairs = zip(config.everybody, federation.groups, strict=True)
+    pairs = zip(config.client_groups, federation.groups, strict=True)
     return JoinAccepted(run, session, config.digest, said, {group.name: _told(choice, group) for choice, group in pairs})
 
 
@@ -101,7 +101,11 @@ class Builder:
             raise ConfigError(
                 "the server's name for the run is not made of digits a client would use in a file's name."
             )
-        config = resolved(own.config) if own.config is not None else resolved(RunConfig.of("server", welcome.config))
+        config = (
+            resolved(own.config)
+            if own.config is not None
+            else resolved(RunConfig.from_settings("server", welcome.config))
+        )
         if config.digest != welcome.digest:
             raise ConfigError(
                 f"what the server says of the run has digest {config.digest}, not {welcome.digest} as it claims; "
@@ -126,12 +130,12 @@ class Builder:
 
 def own_data(path: Path, settings: Iterable[str]) -> DataConfig:
     """A client's own file; of its settings only those of the data are its to give, the others are the server's."""
-    given = changes(settings)
+    given = parse_overrides(settings)
     if odd := [name for name in given if name != "data"]:
         raise ConfigError(
             f"join: '{odd[0]}' is the server's to say; with --data you may give data.text=…, data.label=… alone."
         )
-    return fill(DataConfig, {**given.get("data", {}), "path": str(path)}, "data")
+    return instantiate(DataConfig, {**given.get("data", {}), "path": str(path)}, "data")
 
 
 def own_federation(config: RunConfig, welcome: JoinAccepted, own: Own) -> Federation:
@@ -154,11 +158,11 @@ def own_federation(config: RunConfig, welcome: JoinAccepted, own: Own) -> Federa
 
 def group_of(config: RunConfig, welcome: JoinAccepted, wanted: str) -> tuple[str, GroupConfig]:
     """The group a client belongs to, by its name; where all are alike, there is one and nobody need name it."""
-    if len(welcome.groups) != len(config.everybody):
+    if len(welcome.groups) != len(config.client_groups):
         raise ConfigError(
-            f"the server speaks of {len(welcome.groups)} groups and its recipe has {len(config.everybody)}."
+            f"the server speaks of {len(welcome.groups)} groups and its recipe has {len(config.client_groups)}."
         )
-    known = dict(zip(welcome.groups, config.everybody, strict=True))
+    known = dict(zip(welcome.groups, config.client_groups, strict=True))
     if len(known) == 1 and not wanted:
         return next(iter(known.items()))
     if wanted not in known:
@@ -171,7 +175,7 @@ def task_of(told: Mapping[str, Any]) -> Task:
     fields = told.get("task")
     if not isinstance(fields, dict):
         raise ConfigError("the server says nothing of the task; use the same version of Motet on both sides.")
-    kind = get_type_hints(choose(TASKS, fields.get("name"), "the server's task"))["return"]
+    kind = get_type_hints(look_up(TASKS, fields.get("name"), "the server's task"))["return"]
     try:
         task: Task = kind(**fields)
     except TypeError as error:

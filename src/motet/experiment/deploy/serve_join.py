@@ -25,7 +25,7 @@ from motet.experiment.deploy.remote_client import Builder, Own
 from motet.experiment.deploy.server import NetworkOptions, check_silos, open_office
 from motet.experiment.loop.peak_memory import PeakMemory
 from motet.experiment.loop.run_loop import run
-from motet.experiment.recipe.config_parsing import fill
+from motet.experiment.recipe.config_parsing import instantiate
 from motet.experiment.recipe.run_config import CheckpointConfig, RunConfig
 from motet.learning.executors.serial_executor import PrefixCache
 from motet.report.progress import RunCallback, SilentProgress
@@ -44,7 +44,7 @@ def serve(config: RunConfig, folder: Path, *, resume: bool, told: Told, watch: R
     config = config if resume else resolved(replace(config, baselines={}))
     build_privacy(config, algorithm := build_algorithm(config))
     build_secure(config, algorithm)
-    options = fill(NetworkOptions, config.transport.options, "transport")
+    options = instantiate(NetworkOptions, config.transport.options, "transport")
     check_silos(config, options)  # what cannot work is said before anybody is let in
     if not resume:
         must_be_empty(folder)

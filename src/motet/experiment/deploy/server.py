@@ -195,7 +195,7 @@ def open_office(config: RunConfig, folder: Path, options: NetworkOptions, here: 
 
 def check_silos(config: RunConfig, options: NetworkOptions) -> None:
     """What is asked of a corpus that lies in one place, and cannot be of silos."""
-    share = max(group.data.dev_share for group in config.everybody)
+    share = max(group.data.dev_share for group in config.client_groups)
     if options.of_silos and share:
         raise ConfigError(
             f"data.dev_share is {share:g}, and a development set is drawn over the rows of all clients, which silos keep to "

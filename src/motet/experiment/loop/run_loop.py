@@ -289,7 +289,7 @@ class Running:
     def look_at_clients_and_items(self) -> tuple[dict[ClientId, dict[str, float]], dict[ClientId, np.ndarray]]:
         """Also the score of every item: of the global test set under "", of each client's own if that is to be kept."""
         items = {"": self.items} if self.items is not None else {}
-        if not self.plan.evaluation.items or self.plan.secure:
+        if not self.plan.evaluation.save_example_scores or self.plan.secure:
             return self.look_at_clients(), items
         self.survey.round = self.done
         found: dict[ClientId, EvaluationReport] = self._play(

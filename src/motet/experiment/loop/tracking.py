@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from motet.core.errors import first_line
-from motet.experiment.recipe.config_parsing import choose
+from motet.experiment.recipe.config_parsing import look_up
 from motet.experiment.recipe.run_config import RunConfig
 from motet.report.progress import RunCallback
 from motet.report.trackers import Tracker, mlflow, tensorboard, wandb
@@ -56,7 +56,7 @@ class Told:
 
 
 def trackers_of(config: RunConfig) -> dict[str, Callable[[str, Path, Mapping[str, Any]], Tracker]]:
-    return {name: choose(TRACKERS, name, "track") for name in config.track}
+    return {name: look_up(TRACKERS, name, "track") for name in config.track}
 
 
 @contextmanager
@@ -66,7 +66,7 @@ def tracked(config: RunConfig, folder: Path, watch: RunCallback) -> Iterator[Run
     told = Told(watch, {})
     try:
         for name, make in makers.items():
-            told.trackers[name] = make(config.recipe, folder, config.plain())
+            told.trackers[name] = make(config.recipe, folder, config.to_dict())
         yield told if makers else watch
     finally:
         for name, tracker in told.trackers.items():

@@ -1,1 +1,1 @@
-"""Recipes: the schema of a run, its defaults, and how options are parsed."""
+"""Recipes: the settings of a run, their defaults, and how they are parsed."""

@@ -1,4 +1,4 @@
-"""Turn what a person wrote into what a function takes, and say precisely what does not fit."""
+"""Convert options from YAML to the types a function takes, with precise errors for options that do not fit."""
 
 from __future__ import annotations
 
@@ -13,87 +13,95 @@ from motet.core.errors import ConfigError, did_you_mean
 T = TypeVar("T")
 
 
-def options_of(maker: Callable[..., Any]) -> dict[str, inspect.Parameter]:
-    found = inspect.signature(maker).parameters.values()
-    return {p.name: p for p in found if p.kind is not inspect.Parameter.VAR_KEYWORD}
+def list_parameters(factory: Callable[..., Any]) -> dict[str, inspect.Parameter]:
+    """Return the named parameters of a function or class."""
+    parameters = inspect.signature(factory).parameters.values()
+    return {p.name: p for p in parameters if p.kind is not inspect.Parameter.VAR_KEYWORD}
 
 
-def fill(maker: Callable[..., T], given: Mapping[str, Any], where: str, fixed: Mapping[str, Any] | None = None) -> T:
-    """Call `maker` with the given options, checked against its signature; `fixed` are not the person's to give."""
+def instantiate(
+    factory: Callable[..., T], options: Mapping[str, Any], path: str, fixed: Mapping[str, Any] | None = None
+) -> T:
+    """Call `factory` with options from a recipe, checked against its signature.
+
+    `path` is where the options are in the recipe, for error messages. `fixed` are arguments that a recipe may not set;
+    those that `factory` does not take are dropped.
+    """
     fixed = fixed or {}
-    return maker(**readied(maker, given, where, fixed), **{k: v for k, v in fixed.items() if k in options_of(maker)})
+    accepted = {name: value for name, value in fixed.items() if name in list_parameters(factory)}
+    return factory(**convert_options(factory, options, path, fixed), **accepted)
 
 
-def readied(
-    maker: Callable[..., Any], given: Mapping[str, Any], where: str, fixed: Collection[str] = ()
+def convert_options(
+    factory: Callable[..., Any], options: Mapping[str, Any], path: str, fixed: Collection[str] = ()
 ) -> dict[str, Any]:
-    """The given options as `maker` takes them; what is wrong with them is said without calling it."""
-    taken = {name: p for name, p in options_of(maker).items() if name not in fixed}
-    if not isinstance(given, Mapping):
-        raise ConfigError(
-            f"{where} is {given!r}; expected options, such as {where}.{next(iter(taken), 'name')}={given}."
-        )
-    for name in given:
-        if name not in taken:
-            takes = ", ".join(taken) or "no options"
-            raise ConfigError(
-                f"{where or 'recipe'}: unknown option '{name}'; it takes {takes}.{did_you_mean(name, [*taken, 'type'])}"
-            )
-    hints = get_type_hints(maker.__init__ if inspect.isclass(maker) else maker)
-    ready = {name: coerced(value, hints.get(name, Any), f"{where}.{name}".lstrip(".")) for name, value in given.items()}
-    missing = [n for n, p in taken.items() if p.default is inspect.Parameter.empty and n not in ready]
+    """Convert options to the types that `factory` declares, without calling it."""
+    parameters = {name: p for name, p in list_parameters(factory).items() if name not in fixed}
+    if not isinstance(options, Mapping):
+        example = next(iter(parameters), "name")
+        raise ConfigError(f"{path} is {options!r}; expected options, such as {path}.{example}={options}.")
+    for name in options:
+        if name not in parameters:
+            known = ", ".join(parameters) or "no options"
+            hint = did_you_mean(name, [*parameters, "type"])
+            raise ConfigError(f"{path or 'recipe'}: unknown option '{name}'; it takes {known}.{hint}")
+    hints = get_type_hints(factory.__init__ if inspect.isclass(factory) else factory)
+    converted = {
+        name: convert_value(value, hints.get(name, Any), f"{path}.{name}".lstrip("."))
+        for name, value in options.items()
+    }
+    missing = [n for n, p in parameters.items() if p.default is inspect.Parameter.empty and n not in converted]
     if missing:
-        raise ConfigError(f"{where}: option '{missing[0]}' is missing; give {where}.{missing[0]}=…")
-    return ready
+        raise ConfigError(f"{path}: option '{missing[0]}' is missing; give {path}.{missing[0]}=…")
+    return converted
 
 
-def choose(table: Mapping[str, T], name: Any, what: str) -> T:
+def look_up(table: Mapping[str, T], name: Any, path: str) -> T:
+    """Return `table[name]`. `path` is the recipe key that holds the name, for the error message."""
     if name not in table:
-        raise ConfigError(f"{what}: there is no '{name}'; there is {', '.join(table)}.{did_you_mean(str(name), table)}")
+        raise ConfigError(f"{path}: there is no '{name}'; there is {', '.join(table)}.{did_you_mean(str(name), table)}")
     return table[name]
 
 
-def coerced(value: Any, kind: Any, where: str) -> Any:
-    """The value as the declared type. YAML reads 5e-5 as text and 1 as a whole number; both may be meant as a number."""
-    origin, inner = get_origin(kind), get_args(kind)
-    if kind is Any:
+def convert_value(value: Any, kind: Any, path: str) -> Any:
+    """Convert a value to its declared type. YAML reads 5e-5 as text and 1 as an integer; both may be meant as a float."""
+    origin, arguments = get_origin(kind), get_args(kind)
+    if kind is Any or getattr(kind, "_is_protocol", False):
         return value
     if origin in (Union, types.UnionType):
-        return _union(value, inner, where)
+        return _convert_union(value, arguments, path)
     if origin is Literal:
-        if value in inner:
+        if value in arguments:
             return value
-        raise ConfigError(
-            f"{where} is '{value}'; it must be one of {', '.join(map(str, inner))}.{did_you_mean(str(value), inner)}"
-        )
+        hint = did_you_mean(str(value), arguments)
+        raise ConfigError(f"{path} is '{value}'; it must be one of {', '.join(map(str, arguments))}.{hint}")
     if origin is tuple:
-        items = value if isinstance(value, list | tuple) else [value]
-        return tuple(coerced(v, inner[0], where) for v in items)
+        values = value if isinstance(value, list | tuple) else [value]
+        return tuple(convert_value(v, arguments[0], path) for v in values)
     if isinstance(origin, type) and issubclass(origin, Mapping):
         if not isinstance(value, Mapping | None):
-            raise ConfigError(f"{where} is {value!r}; expected options, such as {{name: value}}, or null for none.")
+            raise ConfigError(f"{path} is {value!r}; expected options, such as {{name: value}}, or null for none.")
         return dict(value or {})
     if dataclasses.is_dataclass(kind) and isinstance(kind, type):
-        return value if isinstance(value, kind) else fill(kind, value, where)
-    if getattr(kind, "_is_protocol", False):
-        return value
-    return _scalar(value, kind, where)
+        return value if isinstance(value, kind) else instantiate(kind, value, path)
+    return _convert_scalar(value, kind, path)
 
 
-def _union(value: Any, kinds: Iterable[Any], where: str) -> Any:
+def _convert_union(value: Any, kinds: Iterable[Any], path: str) -> Any:
+    """Convert to the first type of the union that fits."""
     if value is None and types.NoneType in kinds:
         return None
-    wanted = [k for k in kinds if k is not types.NoneType]
-    for kind in wanted[:-1]:
+    candidates = [kind for kind in kinds if kind is not types.NoneType]
+    for kind in candidates[:-1]:
         try:
-            return coerced(value, kind, where)
+            return convert_value(value, kind, path)
         except ConfigError:
             continue
-    return coerced(value, wanted[-1], where)
+    return convert_value(value, candidates[-1], path)
 
 
-def _scalar(value: Any, kind: Any, where: str) -> Any:
-    words = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
+def _convert_scalar(value: Any, kind: Any, path: str) -> Any:
+    descriptions = {int: "a whole number", float: "a number", bool: "true or false", str: "text"}
     try:
         if kind is bool and isinstance(value, bool):
             return value
@@ -105,4 +113,4 @@ def _scalar(value: Any, kind: Any, where: str) -> Any:
             return str(value)
     except (TypeError, ValueError, OverflowError):
         pass
-    raise ConfigError(f"{where} is {value!r}; expected {words.get(kind, kind)}.")
+    raise ConfigError(f"{path} is {value!r}; expected {descriptions.get(kind, kind)}.")

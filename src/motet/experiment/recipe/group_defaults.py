@@ -1,4 +1,4 @@
-"""Groups: clients with a task, a model or a corpus of their own. What a group does not say is as at the recipe's top level."""
+"""Groups: clients with a different task, model or corpus. Sections that a group leaves out come from the recipe's top level."""
 
 from __future__ import annotations
 
@@ -7,53 +7,54 @@ from typing import Any
 
 from motet.core.errors import ConfigError, did_you_mean
 
-# By what an entry is known, and what is kept of the top level's section where a group names another entry.
-NAMED = {"data": ("name", "path"), "model": ("name",), "task": ("type",), "partition": ("type",)}
-KEPT = {
+# The keys that name a section's entry. A group that names another entry inherits only the keys in `INHERITED`.
+NAME_KEYS = {"data": ("name", "path"), "model": ("name",), "task": ("type",), "partition": ("type",)}
+INHERITED = {
     "data": ("limit", "test_limit", "test_share", "resplit", "public_share", "dev_share"),
     "model": ("max_tokens",),
     "task": (),
     "partition": (),
 }
-TAKEN = ("name", "clients", "corpus", *NAMED)
+GROUP_KEYS = ("name", "clients", "corpus", *NAME_KEYS)
 
 
-def spelt_out(top: Mapping[str, Any], given: Any) -> list[dict[str, Any]]:
-    """Each group with all its sections, as nested options."""
-    if not isinstance(given, Sequence) or isinstance(given, str) or not all(isinstance(g, Mapping) for g in given):
+def expand_groups(top_level: Mapping[str, Any], groups: Any) -> list[dict[str, Any]]:
+    """Return each group with all of its sections, as nested settings."""
+    if not isinstance(groups, Sequence) or isinstance(groups, str) or not all(isinstance(g, Mapping) for g in groups):
         raise ConfigError(
-            f"groups is {given!r}; expected a list, such as [{{clients: 2, model: tiny}}, {{clients: 3}}]."
+            f"groups is {groups!r}; expected a list, such as [{{clients: 2, model: tiny}}, {{clients: 3}}]."
         )
-    return [_spelt_out(top, group, f"groups[{i}]") for i, group in enumerate(given)]
+    return [_expand_group(top_level, group, f"groups[{i}]") for i, group in enumerate(groups)]
 
 
-def _spelt_out(top: Mapping[str, Any], group: Mapping[str, Any], where: str) -> dict[str, Any]:
-    if odd := next((name for name in group if name not in TAKEN), None):
-        raise ConfigError(
-            f"{where}: unknown option '{odd}'; it takes {', '.join(TAKEN)}.{did_you_mean(str(odd), TAKEN)}"
-        )
-    said = dict(group)
-    if "corpus" in said:  # {corpus: agnews} for {data: {name: agnews}}
-        said["data"] = {"name": said.pop("corpus"), **_section("data", said.get("data"), where)}
-    found: dict[str, Any] = {name: said[name] for name in ("name", "clients") if name in said}
-    for section in NAMED:
-        above = _section(section, top.get(section), section)
-        found[section] = _below(section, above, _section(section, said.get(section), f"{where}.{section}"))
-    return found
+def _expand_group(top_level: Mapping[str, Any], group: Mapping[str, Any], path: str) -> dict[str, Any]:
+    if unknown := next((name for name in group if name not in GROUP_KEYS), None):
+        hint = did_you_mean(str(unknown), GROUP_KEYS)
+        raise ConfigError(f"{path}: unknown option '{unknown}'; it takes {', '.join(GROUP_KEYS)}.{hint}")
+    settings = dict(group)
+    if "corpus" in settings:  # {corpus: agnews} for {data: {name: agnews}}
+        settings["data"] = {"name": settings.pop("corpus"), **_parse_section("data", settings.get("data"), path)}
+    expanded: dict[str, Any] = {name: settings[name] for name in ("name", "clients") if name in settings}
+    for section in NAME_KEYS:
+        defaults = _parse_section(section, top_level.get(section), section)
+        own = _parse_section(section, settings.get(section), f"{path}.{section}")
+        expanded[section] = _apply_defaults(section, defaults, own)
+    return expanded
 
 
-def _section(name: str, given: Any, where: str) -> dict[str, Any]:
-    """A section given by name alone (model: tiny) is a section with that name."""
-    if given is None:
+def _parse_section(name: str, settings: Any, path: str) -> dict[str, Any]:
+    """Return a section as a dictionary; `model: tiny` is short for `model: {name: tiny}`."""
+    if settings is None:
         return {}
-    if isinstance(given, str):
-        return {NAMED[name][0]: given}
-    if not isinstance(given, Mapping):
-        raise ConfigError(f"{where} is {given!r}; expected a name, or a section with options.")
-    return dict(given)
+    if isinstance(settings, str):
+        return {NAME_KEYS[name][0]: settings}
+    if not isinstance(settings, Mapping):
+        raise ConfigError(f"{path} is {settings!r}; expected a name, or a section with options.")
+    return dict(settings)
 
 
-def _below(section: str, above: Mapping[str, Any], given: Mapping[str, Any]) -> dict[str, Any]:
-    another = any(key in given and given[key] != above.get(key) for key in NAMED[section])
-    kept = {k: v for k, v in above.items() if k in KEPT[section]} if another else above
-    return {**kept, **given}
+def _apply_defaults(section: str, defaults: Mapping[str, Any], settings: Mapping[str, Any]) -> dict[str, Any]:
+    names_another = any(key in settings and settings[key] != defaults.get(key) for key in NAME_KEYS[section])
+    if names_another:
+        defaults = {key: value for key, value in defaults.items() if key in INHERITED[section]}
+    return {**defaults, **settings}

@@ -1,4 +1,4 @@
-"""Recipes: YAML by name or path, changed by section.key=value from the command line."""
+"""Recipes: YAML files, by name or path, with overrides from the command line (`section.key=value`)."""
 
 from __future__ import annotations
 
@@ -13,103 +13,115 @@ from motet.core.errors import ConfigError, did_you_mean
 from motet.experiment.recipe.renamed_keys import update_names
 from motet.experiment.recipe.run_config import ComponentConfig, RunConfig
 
-
-def recipes() -> dict[str, str]:
-    """Shipped recipes and what each says of itself."""
-    return shipped("motet.recipes")
+# Solver options that a baseline with another algorithm takes over: the amount of training stays comparable.
+SHARED_SOLVER_KEYS = ("batch", "epochs", "steps")
 
 
-def shipped(package: str) -> dict[str, str]:
-    """The YAML files that a package carries, and the first line of each."""
-    found = {}
+def list_recipes() -> dict[str, str]:
+    """Return the names of the shipped recipes, each with a description."""
+    return list_yaml_resources("motet.recipes")
+
+
+def list_yaml_resources(package: str) -> dict[str, str]:
+    """Return the names of the YAML files in a package, each with its first line, which describes it."""
+    descriptions = {}
     for entry in sorted(resources.files(package).iterdir(), key=lambda e: e.name):
         if entry.name.endswith(".yaml"):
-            first = entry.read_text("utf-8").splitlines()[0]
-            found[entry.name.removesuffix(".yaml")] = first.removeprefix("#").strip()
-    return found
+            first_line = entry.read_text("utf-8").splitlines()[0]
+            descriptions[entry.name.removesuffix(".yaml")] = first_line.removeprefix("#").strip()
+    return descriptions
 
 
 def load_recipe(name: str, overrides: Iterable[str] = ()) -> RunConfig:
-    label, text = _text(name)
-    given = merged(_parsed(text, label), changes(overrides))
-    given.pop("recipe", None)
-    return RunConfig.of(label, given)
+    """Load a shipped recipe by name, or a YAML file by path, and apply `section.key=value` overrides."""
+    label, text = _read_recipe(name)
+    settings = merge_settings(_parse_recipe(text, label), parse_overrides(overrides))
+    settings.pop("recipe", None)
+    return RunConfig.from_settings(label, settings)
 
 
-def baseline_of(config: RunConfig, name: str) -> RunConfig:
-    """The same run with the few changes that make it a baseline."""
-    given = {k: v for k, v in config.plain().items() if k not in ("recipe", "baselines")}
+def baseline_config(config: RunConfig, name: str) -> RunConfig:
+    """Return the run's configuration with the changes of one of its baselines."""
+    settings = {k: v for k, v in config.to_dict().items() if k not in ("recipe", "baselines")}
     change = config.baselines[name] or {}
     if not isinstance(change, Mapping):
         raise ConfigError(f"baselines.{name} is {change!r}; expected options, such as algorithm: {name}.")
     if "algorithm" in change:
-        given["algorithm"] = {}
-        if ComponentConfig.of(change["algorithm"], "", "algorithm").type != config.algorithm.type:
-            # another algorithm has its own solver and server; what the recipe says of them is not meant
-            kept = {k: v for k, v in config.solver.items() if k in ("batch", "epochs", "steps")}
-            given |= {"solver": kept, "server": {}}
-    return RunConfig.of(f"{config.recipe}/{name}", merged(given, change))
+        settings["algorithm"] = {}
+        if ComponentConfig.from_settings(change["algorithm"], "", "algorithm").type != config.algorithm.type:
+            # The recipe's solver and server options were tuned for its own algorithm.
+            shared = {k: v for k, v in config.solver.items() if k in SHARED_SOLVER_KEYS}
+            settings |= {"solver": shared, "server": {}}
+    return RunConfig.from_settings(f"{config.recipe}/{name}", merge_settings(settings, change))
 
 
-def changes(overrides: Iterable[str]) -> dict[str, Any]:
-    given: dict[str, Any] = {}
+def parse_overrides(overrides: Iterable[str]) -> dict[str, Any]:
+    """Parse `section.key=value` overrides into nested settings."""
+    settings: dict[str, Any] = {}
     for text in overrides:
         path, equals, value = text.partition("=")
         if not equals or not path:
-            raise ConfigError(f"'{text}' is no setting; write section.key=value, such as solver.lr=1e-4.")
+            raise ConfigError(f"'{text}' is not a setting; write section.key=value, such as solver.lr=1e-4.")
         try:
             parsed = yaml.safe_load(value)
         except yaml.YAMLError:
             parsed = value
         for key in reversed(path.split(".")):
             parsed = {key: parsed}
-        given = _merged(given, parsed)
-    return update_names(given)
+        settings = _merge(settings, parsed)
+    return update_names(settings)
 
 
-def merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    """`above` wins. A section given by name alone (algorithm: fedavg) is a section with that type."""
-    return _merged(update_names(below), update_names(above))
+def merge_settings(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge nested settings; `changes` win. `algorithm: fedavg` is short for `algorithm: {type: fedavg}`.
+
+    A section that names another type starts without the options of the first. Empty `baselines` remove all baselines.
+    """
+    return _merge(update_names(settings), update_names(changes))
 
 
-def _merged(below: Mapping[str, Any], above: Mapping[str, Any]) -> dict[str, Any]:
-    result = dict(below)
-    for key, value in above.items():
-        old = result.get(key)
-        if isinstance(value, Mapping):
-            base = {"type": old} if isinstance(old, str) else old
-            if isinstance(base, Mapping) and "type" in value and value["type"] != base.get("type"):
-                base = {}  # another entry of the table has other options
-            result[key] = _merged(base if isinstance(base, Mapping) else {}, value)
-        elif isinstance(value, str) and isinstance(old, Mapping) and "type" in old:
-            result[key] = old if old["type"] == value else {"type": value}
+def _merge(settings: Mapping[str, Any], changes: Mapping[str, Any]) -> dict[str, Any]:
+    merged = dict(settings)
+    for key, value in changes.items():
+        before = merged.get(key)
+        if key == "baselines" and not value:
+            merged[key] = {}
+        elif isinstance(value, Mapping):
+            section = {"type": before} if isinstance(before, str) else before
+            if not isinstance(section, Mapping) or ("type" in value and value["type"] != section.get("type")):
+                section = {}
+            merged[key] = _merge(section, value)
+        elif isinstance(value, str) and isinstance(before, Mapping) and "type" in before:
+            merged[key] = before if before["type"] == value else {"type": value}
         else:
-            result[key] = value
-    return result
+            merged[key] = value
+    return merged
 
 
-def _text(name: str) -> tuple[str, str]:
+def _read_recipe(name: str) -> tuple[str, str]:
+    """Return the label and the text of a recipe."""
     path = Path(name)
     if path.suffix in (".yaml", ".yml"):
         if not path.exists():
             raise ConfigError(
-                f"there is no recipe file '{name}'; give the path of a YAML file, or one of {', '.join(recipes())}."
+                f"there is no recipe file '{name}'; give the path of a YAML file, or one of {', '.join(list_recipes())}."
             )
         return path.stem, path.read_text("utf-8")
-    if name not in recipes():
+    known = list_recipes()
+    if name not in known:
         raise ConfigError(
-            f"there is no recipe '{name}'; there is {', '.join(recipes())}, or give a .yaml file.{did_you_mean(name, recipes())}"
+            f"there is no recipe '{name}'; there is {', '.join(known)}, or give a .yaml file.{did_you_mean(name, known)}"
         )
     return name, resources.files("motet.recipes").joinpath(f"{name}.yaml").read_text("utf-8")
 
 
-def _parsed(text: str, label: str) -> dict[str, Any]:
+def _parse_recipe(text: str, label: str) -> dict[str, Any]:
     try:
-        given = yaml.safe_load(text) or {}
+        settings = yaml.safe_load(text) or {}
     except yaml.YAMLError as error:
-        raise ConfigError(f"recipe '{label}' is no YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(given, dict):
+        raise ConfigError(f"recipe '{label}' is not valid YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(settings, dict):
         raise ConfigError(
-            f"recipe '{label}' is a {type(given).__name__}; expected sections such as 'model:' and 'data:'."
+            f"recipe '{label}' is a {type(settings).__name__}; expected sections such as 'model:' and 'data:'."
         )
-    return given
+    return settings

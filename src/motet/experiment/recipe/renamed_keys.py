@@ -23,6 +23,9 @@ RENAMED_KEYS: dict[str, str] = {
     "patience": "wait_policy",
     "patience.worth": "wait_policy.staleness_exponent",
     "solver.pull": "solver.proximal_mu",
+    "evaluation.choose": "evaluation.best_round_metric",
+    "evaluation.reach": "evaluation.target_scores",
+    "evaluation.items": "evaluation.save_example_scores",
 }
 RENAMED_VALUES: dict[str, dict[str, str]] = {}
 NAME_KEYS = ("type", "name")  # `algorithm: fedavg` means algorithm.type, `model: tiny` in a group means model.name

@@ -1,4 +1,4 @@
-"""A run, completely described. A recipe is what is left of it when the defaults are taken away."""
+"""The complete configuration of a run. A recipe holds only the settings that differ from the defaults."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Any, TypeVar
 
 from motet.core.errors import ConfigError
 from motet.datasets.load_corpus import DataConfig
-from motet.experiment.recipe.config_parsing import fill
-from motet.experiment.recipe.group_defaults import spelt_out
+from motet.experiment.recipe.config_parsing import instantiate
+from motet.experiment.recipe.group_defaults import expand_groups
 from motet.experiment.recipe.renamed_keys import update_names
 from motet.models.load_model import ModelConfig
 from motet.transport.emulated_network import Network
@@ -20,32 +20,36 @@ from motet.transport.wait_policy import WaitPolicy
 
 T = TypeVar("T")
 
+# Settings that change neither what is trained nor how. Server and clients may differ in them, and so may a resumed run.
+NOT_IN_DIGEST = ("recipe", "device", "transport", "network", "evaluation", "checkpoint", "baselines", "track")
+
 
 @dataclass(frozen=True)
 class ComponentConfig:
-    """An entry of one of the tables, and its own options."""
+    """A component by its name in a table (of algorithms, partitions, …), with its options."""
 
     type: str
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @staticmethod
-    def of(given: Any, default: str, where: str) -> ComponentConfig:
-        if given is None:
+    def from_settings(settings: Any, default: str, path: str) -> ComponentConfig:
+        """Parse `fedavg`, `{type: fedprox, mu: 0.1}`, or None for the default."""
+        if settings is None:
             return ComponentConfig(default)
-        if isinstance(given, str):
-            return ComponentConfig(given)
-        if not isinstance(given, Mapping):
-            raise ConfigError(f"{where} is {given!r}; expected a name, or a section with type and options.")
-        options = dict(given)
+        if isinstance(settings, str):
+            return ComponentConfig(settings)
+        if not isinstance(settings, Mapping):
+            raise ConfigError(f"{path} is {settings!r}; expected a name, or a section with type and options.")
+        options = dict(settings)
         return ComponentConfig(str(options.pop("type", default)), options)
 
 
 @dataclass(frozen=True)
 class GroupConfig:
-    """Some of the clients, alike in task, model and corpus. Groups of the same data and partition divide it among them."""
+    """Clients with the same task, model and corpus. Groups with the same data and partition share the partition's clients."""
 
-    name: str | None = None  # None: the corpus's or the model's, whichever tells groups apart
-    clients: int | None = None  # None: all that the partition has left
+    name: str | None = None  # None: the corpus or the model, whichever differs between groups
+    clients: int | None = None  # None: all clients of the partition that no other group has
     task: ComponentConfig = ComponentConfig("auto")
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
@@ -53,154 +57,158 @@ class GroupConfig:
 
     def __post_init__(self) -> None:
         if self.clients is not None and self.clients < 1:
-            raise ConfigError(f"groups: clients is {self.clients}; a group has at least one, or leave it out for all.")
+            raise ConfigError(
+                f"groups: clients is {self.clients}; expected at least one. Leave it out for all remaining clients."
+            )
 
 
 @dataclass(frozen=True)
 class CodecConfig:
-    """Which codecs stand in line, up and down: names, or names with options. One list is for both ways."""
+    """The codecs of updates (`up`) and of the global model (`down`), in the order in which they encode."""
 
     up: tuple[ComponentConfig, ...] = ()
     down: tuple[ComponentConfig, ...] = ()
 
     @staticmethod
-    def of(given: Any) -> CodecConfig:
-        if isinstance(given, Mapping) and given and set(given) <= {"up", "down"}:
-            return CodecConfig(_in_line(given.get("up")), _in_line(given.get("down")))
-        return CodecConfig(_in_line(given), _in_line(given))
+    def from_settings(settings: Any) -> CodecConfig:
+        """Parse `{up: …, down: …}`, or one chain for both directions."""
+        if isinstance(settings, Mapping) and settings and set(settings) <= {"up", "down"}:
+            return CodecConfig(up=_parse_chain(settings.get("up")), down=_parse_chain(settings.get("down")))
+        return CodecConfig(up=_parse_chain(settings), down=_parse_chain(settings))
 
 
-def _in_line(given: Any) -> tuple[ComponentConfig, ...]:
-    """`int8`, `[top_k: {share: 0.01}, int8]`, `[{type: top_k, share: 0.01}]`."""
-    found = []
-    for entry in given if isinstance(given, list | tuple) else [] if given is None else [given]:
+def _parse_chain(settings: Any) -> tuple[ComponentConfig, ...]:
+    """Parse `int8`, `[top_k: {share: 0.01}, int8]` or `[{type: top_k, share: 0.01}]`."""
+    chain = []
+    for entry in settings if isinstance(settings, list | tuple) else [] if settings is None else [settings]:
         if isinstance(entry, Mapping) and len(entry) == 1 and "type" not in entry:
             name, options = next(iter(entry.items()))
             entry = {"type": name, **(options or {})}  # noqa: PLW2901
-        found.append(ComponentConfig.of(entry, "", "codec"))
-    return tuple(found)
+        chain.append(ComponentConfig.from_settings(entry, "", "codec"))
+    return tuple(chain)
 
 
 @dataclass(frozen=True)
 class CohortConfig:
-    """How many clients take part in a round, and how they are drawn."""
+    """How many clients take part in a round, and how they are sampled."""
 
-    size: int | None = None  # None: all
-    sampler: str = "round"  # round: the same cohorts whatever the seed, as FedNLP draws them; seeded: other cohorts for other seeds
+    size: int | None = None  # None: all clients
+    sampler: str = "round"  # round: seeded with the round's number, as in FedNLP; seeded: depends on the run's seed too
 
     def __post_init__(self) -> None:
         if self.size is not None and self.size < 1:
-            raise ConfigError(
-                f"cohort.size is {self.size}; at least one client must take part, or leave it out for all."
-            )
+            raise ConfigError(f"cohort.size is {self.size}; expected at least one client. Leave it out for all.")
         if self.sampler not in ("round", "seeded"):
-            raise ConfigError(f"cohort.sampler is '{self.sampler}'; it is 'round' or 'seeded'.")
+            raise ConfigError(f"cohort.sampler is '{self.sampler}'; expected 'round' or 'seeded'.")
 
 
 @dataclass(frozen=True)
 class EvaluationConfig:
-    """When the global test set is looked at, and for how many clients the personal models are."""
+    """When the model is evaluated, and on which test sets."""
 
-    every: int = 1
-    clients: int | None = None  # at most so many clients' own models and test sets; None: all
-    by_client: bool = False  # the common model on each client's test set too, whenever the global one is looked at
-    local: bool = False  # look at the clients' own test sets each time, and not only at the end
-    choose: str | None = (
-        None  # the metric by which a development set (data.dev_share) chooses the round; None: the headline
+    every: int = 1  # rounds between two evaluations
+    clients: int | None = None  # limit on the clients that evaluate their own models; None: all
+    by_client: bool = False  # also evaluate the global model on each client's test set
+    local: bool = False  # evaluate the clients' own test sets every time, not only at the end
+    best_round_metric: str | None = (
+        None  # picks the best round on the dev set (data.dev_share); None: the primary metric
     )
-    reach: tuple[float, ...] = ()  # values of the headline; the summary says what it took to reach each
-    items: bool = False  # keep the score of every item of the clients' own test sets too, for significance
+    target_scores: tuple[float, ...] = ()  # the summary has the cost of reaching each of these primary-metric values
+    save_example_scores: bool = False  # also keep per-example scores of the clients' test sets, for significance tests
 
     def __post_init__(self) -> None:
         if self.every < 1:
-            raise ConfigError(f"evaluation.every is {self.every}; it is a number of rounds of at least 1.")
+            raise ConfigError(f"evaluation.every is {self.every}; expected a number of rounds, at least 1.")
 
 
 @dataclass(frozen=True)
 class CheckpointConfig:
-    seconds: float = 20.0  # not more often than this, nor a twentieth of the time; 0: after every round
-    last: bool = True  # also after the last round: what export and replay begin from
-    memory: float | None = None  # GiB of clients' memories that need not lie on disk; None: as what is free allows
+    """How often a run is saved."""
+
+    seconds: float = 20.0  # least time between checkpoints, which take at most 1/20 of the time; 0: every round
+    last: bool = True  # save after the last round too; export and replay need it
+    memory: float | None = None  # GiB of client state kept in memory instead of on disk; None: depends on free memory
 
     def __post_init__(self) -> None:
         if self.memory is not None and self.memory < 0:
-            raise ConfigError(f"checkpoint.memory is {self.memory}; it is in GiB, 0 or more.")
+            raise ConfigError(f"checkpoint.memory is {self.memory}; expected GiB, 0 or more.")
 
 
 @dataclass(frozen=True)
 class RunConfig:
+    """All settings of a run."""
+
     recipe: str
     seed: int = 42
     rounds: int = 10
     device: str = "auto"
-    task: ComponentConfig = ComponentConfig("auto")  # the formulation the corpus is for
+    task: ComponentConfig = ComponentConfig("auto")  # auto: the task formulation of the corpus
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
     partition: ComponentConfig = ComponentConfig("uniform")
-    groups: tuple[GroupConfig, ...] = ()  # none: all clients are alike, as the sections above say
+    groups: tuple[GroupConfig, ...] = ()  # empty: all clients have the task, model and data above
     cohort: CohortConfig = CohortConfig()
     algorithm: ComponentConfig = ComponentConfig("fedavg")
-    solver: Mapping[str, Any] = field(default_factory=dict)  # what differs from the algorithm's own
-    server: Mapping[str, Any] = field(default_factory=dict)
+    solver: Mapping[str, Any] = field(default_factory=dict)  # overrides of the algorithm's solver
+    server: Mapping[str, Any] = field(default_factory=dict)  # overrides of the algorithm's server optimizer
     codec: CodecConfig = CodecConfig()
     secure: ComponentConfig = ComponentConfig("none")
     privacy: ComponentConfig = ComponentConfig("none")
     wait_policy: WaitPolicy = WaitPolicy()
     transport: ComponentConfig = ComponentConfig("in_process")
-    network: Network | None = None  # emulated: how long a simulation's messages would have taken
+    network: Network | None = None  # emulated bandwidth and latency, for simulations
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
     baselines: Mapping[str, Any] = field(default_factory=dict)
-    track: tuple[str, ...] = ()  # who else is told of every round: tensorboard, wandb, mlflow
+    track: tuple[str, ...] = ()  # experiment trackers: tensorboard, wandb, mlflow
 
     def __post_init__(self) -> None:
         if self.rounds < 1:
-            raise ConfigError(f"rounds is {self.rounds}; at least 1 is needed.")
+            raise ConfigError(f"rounds is {self.rounds}; expected at least 1.")
 
     @staticmethod
-    def of(recipe: str, given: Mapping[str, Any]) -> RunConfig:
-        """From nested options, as YAML gives them."""
-        sections = update_names(given)
-        groups = spelt_out(sections, sections.pop("groups", None) or ())
-        sections["groups"] = tuple(_chosen(GroupConfig, group, f"groups[{i}]") for i, group in enumerate(groups))
-        sections["codec"] = CodecConfig.of(sections.get("codec"))
-        return _chosen(RunConfig, {"recipe": recipe, **sections}, "")
+    def from_settings(recipe: str, settings: Mapping[str, Any]) -> RunConfig:
+        """Build from nested settings, as YAML gives them."""
+        sections = update_names(settings)
+        groups = expand_groups(sections, sections.pop("groups", None) or ())
+        sections["groups"] = tuple(_build(GroupConfig, group, f"groups[{i}]") for i, group in enumerate(groups))
+        sections["codec"] = CodecConfig.from_settings(sections.get("codec"))
+        return _build(RunConfig, {"recipe": recipe, **sections}, "")
 
     @property
-    def everybody(self) -> tuple[GroupConfig, ...]:
-        """The groups; where none are named, the one that all clients are."""
-        alike = GroupConfig(task=self.task, model=self.model, data=self.data, partition=self.partition)
-        return self.groups or (alike,)
+    def client_groups(self) -> tuple[GroupConfig, ...]:
+        """The groups; without any, a single group with all clients."""
+        single = GroupConfig(task=self.task, model=self.model, data=self.data, partition=self.partition)
+        return self.groups or (single,)
 
-    def plain(self) -> dict[str, Any]:
-        """Nested options again, with all defaults, for config.yaml."""
-        return {f.name: _plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
+    def to_dict(self) -> dict[str, Any]:
+        """Return nested settings with all defaults, as they are written to config.yaml."""
+        return {f.name: _to_plain(getattr(self, f.name)) for f in dataclasses.fields(self)}
 
     @property
     def digest(self) -> str:
-        """What must agree between those who run together; where it runs and what is only looked at do not matter."""
-        said = self.plain()
-        for name in ("recipe", "device", "transport", "network", "evaluation", "checkpoint", "baselines", "track"):
-            said.pop(name)
-        return hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:16]
+        """A hash of the settings that must agree between server and clients, and between a run and its resumption."""
+        settings = {name: value for name, value in self.to_dict().items() if name not in NOT_IN_DIGEST}
+        return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
 
-def _chosen(kind: type[T], given: Mapping[str, Any], where: str) -> T:
-    """Fill a dataclass some of whose fields are choices."""
-    sections = dict(given)
+def _build(kind: type[T], settings: Mapping[str, Any], path: str) -> T:
+    """Build a configuration class, with its `ComponentConfig` fields parsed first."""
+    sections = dict(settings)
     for f in dataclasses.fields(kind):  # type: ignore[arg-type]
         if isinstance(f.default, ComponentConfig) and f.name in sections:
-            sections[f.name] = ComponentConfig.of(sections[f.name], f.default.type, f"{where}.{f.name}".lstrip("."))
-    return fill(kind, sections, where)
+            component = f"{path}.{f.name}".lstrip(".")
+            sections[f.name] = ComponentConfig.from_settings(sections[f.name], f.default.type, component)
+    return instantiate(kind, sections, path)
 
 
-def _plain(value: Any) -> Any:
+def _to_plain(value: Any) -> Any:
     if isinstance(value, ComponentConfig):
-        return {"type": value.type, **{k: _plain(v) for k, v in value.options.items()}}
+        return {"type": value.type, **{k: _to_plain(v) for k, v in value.options.items()}}
     if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+        return {f.name: _to_plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
     if isinstance(value, tuple | list):
-        return [_plain(v) for v in value]
+        return [_to_plain(v) for v in value]
     if isinstance(value, Mapping):
-        return {k: _plain(v) for k, v in value.items()}
+        return {k: _to_plain(v) for k, v in value.items()}
     return value
