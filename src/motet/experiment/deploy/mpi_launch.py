@@ -107,7 +107,9 @@ def _work(port: MpiEndpoint, options: MpiOptions) -> None:
                 port.push(0, OutgoingMessage.of(reply))
 
 
-def _built(port: MpiEndpoint, welcome: JoinAccepted, memory: Path, options: MpiOptions) -> tuple[Builder | None, ClientSetup | None]:
+def _built(
+    port: MpiEndpoint, welcome: JoinAccepted, memory: Path, options: MpiOptions
+) -> tuple[Builder | None, ClientSetup | None]:
     try:
         config = RunConfig.from_settings("cluster", welcome.config)
         device = device_for(port.rank, port.size, options, config.device)

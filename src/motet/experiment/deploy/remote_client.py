@@ -43,7 +43,9 @@ def welcome_of(config: RunConfig, federation: Federation, run: str, session: str
         name: value for name, value in config.to_dict().items() if name not in ("transport", "checkpoint", "baselines")
     }
     pairs = zip(config.client_groups, federation.groups, strict=True)
-    return JoinAccepted(run, session, config.digest, said, {group.name: _told(choice, group) for choice, group in pairs})
+    return JoinAccepted(
+        run, session, config.digest, said, {group.name: _told(choice, group) for choice, group in pairs}
+    )
 
 
 def _told(choice: GroupConfig, group: Group) -> dict[str, Any]:
