@@ -20,7 +20,7 @@ matplotlib.use("Agg")
 import matplotlib.pyplot as plt
 from matplotlib.ticker import MaxNLocator
 
-from motet.benchmark.benchmark_folder import Asked, Benchmark
+from motet.benchmark.benchmark_folder import Benchmark, BenchmarkRequest
 from motet.benchmark.suite import load_suite
 from motet.experiment.loop.metrics_log import Row, read_record
 
@@ -32,9 +32,9 @@ Lines = dict[str, list[tuple[int, float]]]
 def rows_of(benchmark: Benchmark, table: str, row: str) -> list[Row]:
     """What the runs of a table's row wrote down, over all seeds."""
     runs = {
-        c.run.name for c in benchmark.cells if (c.table, c.row) == (table, row) and benchmark.store.done(c.run.name)
+        c.run.name for c in benchmark.cells if (c.table, c.row) == (table, row) and benchmark.store.is_done(c.run.name)
     }
-    return [row for run in sorted(runs) for row in read_record(benchmark.store.place(run)).rows]
+    return [row for run in sorted(runs) for row in read_record(benchmark.store.run_folder(run)).rows]
 
 
 def means(rows: list[Row], split: str, name: str) -> Lines:
@@ -103,7 +103,7 @@ def main() -> None:
     parser.add_argument("--seeds", type=int, default=3)
     parser.add_argument("--out", type=Path, default=Path("docs/figures"))
     asked = parser.parse_args()
-    benchmark = Benchmark(asked.runs, Asked("adafd", seeds=asked.seeds), load_suite("adafd"))
+    benchmark = Benchmark(asked.runs, BenchmarkRequest("adafd", seeds=asked.seeds), load_suite("adafd"))
     draw_betas(benchmark, asked.out / "adafd-betas.png")
     draw_course(benchmark, asked.out / "adafd-course.png")
 

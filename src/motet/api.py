@@ -62,7 +62,7 @@ def run(
     evaluate_every: int = 1,
     device: str = "auto",
     workers: int | None = None,
-    watch: RunCallback | None = None,
+    callback: RunCallback | None = None,
     channel: Channel = Channel(),
     network: Network | None = None,
 ) -> Result:
@@ -74,7 +74,7 @@ def run(
     if isinstance(over, Federation):
         executor = make_executor(device_of(device), InProcessOptions(workers), [over], scratch)
     try:
-        return run_plan(plan, executor, watch=watch or SilentProgress())[0]
+        return run_plan(plan, executor, callback=callback or SilentProgress())[0]
     finally:
         executor.close()
         scratch.close()

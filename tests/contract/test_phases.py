@@ -129,7 +129,7 @@ def test_the_contexts_of_a_finished_run_remember_what_clients_do(backbone_federa
     solver = Solver(lr=0.01, batch=8, steps=2)
     algorithm = atc(solver, 0.5, 2, 8, clusters=2, neighbours=2, instances=6, tokens=8)
     plan = RunPlan(backbone_federation, algorithm, 2)
-    _, running = run(plan, SerialExecutor(torch.device("cpu")), watch=SilentProgress())
+    _, running = run(plan, SerialExecutor(torch.device("cpu")), callback=SilentProgress())
     client = backbone_federation.clients[0]
     deployed = running.model_params(client)
     kept = running.memories.get("contrast", client).params

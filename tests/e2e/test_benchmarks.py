@@ -16,8 +16,8 @@ import pytest
 
 import motet
 from motet import cli
-from motet.benchmark.benchmark_folder import Asked, load_benchmark, open_benchmark
-from motet.benchmark.scheduler import copy_of
+from motet.benchmark.benchmark_folder import BenchmarkRequest, load_benchmark, open_benchmark
+from motet.benchmark.scheduler import suite_copy_name
 
 SUITE = """
 title: Small
@@ -52,22 +52,22 @@ def finished(*words: str, cwd: Path) -> tuple[int, str, str]:
 
 
 def test_a_helper_does_what_its_parent_was_asked_whoever_asks_something_else_meanwhile(place: Path) -> None:
-    first = Asked("small.yaml", 1, only=("methods/FedOpt",), device="cpu")
+    first = BenchmarkRequest("small.yaml", 1, only=("methods/FedOpt",), device="cpu")
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(place)
         open_benchmark(first, Path("asked"))
-        Path("asked/suite.yaml").rename(Path("asked") / copy_of(1))
+        Path("asked/suite.yaml").rename(Path("asked") / suite_copy_name(1))
         Path("asked/other.yaml").write_text(SUITE.replace("rounds: 3", "rounds: 2"))
-        open_benchmark(Asked("asked/other.yaml", 1, only=("methods/alone",), device="cpu"), Path("asked"))
+        open_benchmark(BenchmarkRequest("asked/other.yaml", 1, only=("methods/alone",), device="cpu"), Path("asked"))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(
             "motet.benchmark.scheduler._end_with", lambda parent: None
         )  # it would end this process with its parent
-        status, _, err = finished(*first.words(), "--out", "asked", "--beside", "1", cwd=place)
+        status, _, err = finished(*first.cli_args(), "--out", "asked", "--beside", "1", cwd=place)
     assert status == 0, err
     done = [json.loads(path.read_text()) for path in (place / "asked").glob("runs/*/summary.json")]
     assert [(summary["algorithm"], summary["rounds"]) for summary in done] == [("fedopt", 3)]
-    assert load_benchmark(place / "asked").asked.only == ("methods/alone",), "a helper writes nothing down"
+    assert load_benchmark(place / "asked").request.only == ("methods/alone",), "a helper writes nothing down"
 
 
 def scores(folder: Path) -> dict[str, list[float]]:

@@ -155,7 +155,7 @@ def test_silos_learn_together_from_their_own_files_and_strangers_stay_out(motet:
         assert not any(token in said for token in tokens.values())
     summary = json.loads((run / "summary.json").read_text())
     assert summary["clients"] == 2
-    assert read_status(str(run))["state"] == "over"
+    assert read_status(str(run))["state"] == "finished"
     assert summary["lost"] == []
     assert sum(summary["refused"].values()) == 1
     assert 0 <= summary["final"]["accuracy"] <= 1

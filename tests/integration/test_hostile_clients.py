@@ -18,7 +18,7 @@ from tests.networks import door, hello
 
 from motet.core.params import Params
 from motet.core.weighted import Weighted
-from motet.report.status_server import serve_page
+from motet.report.status_server import start_status_server
 from motet.transport import grpc as over_grpc
 from motet.transport.admission import ClientReady, JoinAccepted, Rejection, hash_token
 from motet.transport.connections import Connections
@@ -200,7 +200,7 @@ def test_bytes_that_are_no_http_do_not_disturb(links: Connections, address: str)
 
 def test_the_page_shows_nothing_to_those_without_a_token() -> None:
     secret = {"run": "private name"}
-    address, end = serve_page("127.0.0.1:0", lambda: secret, "word")
+    address, end = start_status_server("127.0.0.1:0", lambda: secret, "word")
     try:
         for path in ("", "status.json", "status.json?token=", "status.json?token=wor", "elsewhere", "?token=word2"):
             with pytest.raises(HTTPError) as refused:

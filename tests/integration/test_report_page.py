@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from motet.report.web import write_page
+from motet.report.web import write_report
 
 selenium = pytest.importorskip("selenium", reason="selenium is not installed")
 CHROMIUM = next(
@@ -103,7 +103,7 @@ def page(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
     ]
     runs += [run("centralised", "centralised", s, 0.9) for s in (42, 43)]
     runs += [run("FedOpt", "fedopt", 42, 0.8, setting="skew · α=5", notes=noted())]
-    write_page(path, "A <test> & more", runs, benchmark())
+    write_report(path, "A <test> & more", runs, benchmark())
     browser.get(path.as_uri())
     return browser
 
@@ -239,7 +239,7 @@ def test_dark_and_light_and_a_telephone_fit(page: Any) -> None:
 
 def test_runs_without_a_benchmark_make_a_page_too(browser: Any, tmp_path: Path) -> None:
     path = tmp_path / "one.html"
-    write_page(path, "one run", [run("fedopt", "fedopt", 42, 0.5, setting="", partition=None)])
+    write_report(path, "one run", [run("fedopt", "fedopt", 42, 0.5, setting="", partition=None)])
     browser.get(path.as_uri())
     assert browser.get_log("browser") == []
     hidden = browser.execute_script(

@@ -18,7 +18,7 @@ from motet.algorithms.distillation_weights import Account, Exponential, Own, sha
 from motet.algorithms.logit_pooling import TopClasses, shortened, whole
 from motet.algorithms.public_data import public_of
 from motet.algorithms.secure_distillation import Learnt, SummedDistillation
-from motet.benchmark.table_metrics import Reading
+from motet.benchmark.table_metrics import TableMetric
 from motet.codecs import float16, int8
 from motet.codecs.chain import Channel, CodecChain
 from motet.core.errors import ConfigError, PrivacyError, RunError
@@ -608,7 +608,7 @@ def test_the_common_model_is_judged_on_every_client_s_own_texts(unlike: Federati
     sizes = [len(unlike.site(client).split("test")) for client in unlike.clients]
     mean = sum(found[c] * n for c, n in zip(unlike.clients, sizes, strict=True)) / sum(sizes)
     assert found["server"] == pytest.approx(mean)
-    scores, tallies = Reading("common accuracy").items(
+    scores, tallies = TableMetric("common accuracy").items(
         tmp_path, 100 * sum(found[c] for c in unlike.clients) / len(sizes)
     )
     assert scores is not None and np.array_equal(np.unique(scores.owners, return_counts=True)[1], sizes)

@@ -13,7 +13,7 @@ from motet.datasets.toy_corpora import toy_classification
 from motet.partitions import label, natural, uniform
 from motet.partitions.measures import by_distance, entropies, gini, js_matrix, measured
 from motet.partitions.pseudo_labels import label_trait
-from motet.report.partition_plots import density
+from motet.report.partition_plots import kernel_density
 
 
 def test_distances_and_entropies_are_scipys() -> None:
@@ -62,8 +62,8 @@ def test_people_who_share_no_word_have_none_in_common() -> None:
 def test_the_density_is_one_in_all_and_like_scipys_where_zero_is_far() -> None:
     values = np.random.default_rng(0).normal(500, 40, 300)
     grid = np.linspace(0, 1000, 2000)
-    curve = density(values, grid)
+    curve = kernel_density(values, grid)
     assert np.trapezoid(curve, grid) == pytest.approx(1, abs=1e-3)
     assert curve == pytest.approx(gaussian_kde(values)(grid), abs=0.12 * curve.max())
-    near_zero = density(np.random.default_rng(0).exponential(30, 300), grid)
+    near_zero = kernel_density(np.random.default_rng(0).exponential(30, 300), grid)
     assert np.trapezoid(near_zero, grid) == pytest.approx(1, abs=1e-2)

@@ -7,7 +7,7 @@ from typing import Any
 
 import numpy as np
 
-from motet.report.cluster_plots import draw_relations, relations
+from motet.report.cluster_plots import draw_relations, read_relations
 
 
 def note(round: int, name: str, value: Any) -> dict[str, Any]:
@@ -24,7 +24,7 @@ ROWS = [
 
 
 def test_shares_of_rounds_and_mean_places() -> None:
-    found = relations(ROWS, nearest=2)
+    found = read_relations(ROWS, nearest=2)
     assert found is not None
     assert found.clients == ("x/0", "x/1", "y/0")
     assert found.clusters is not None
@@ -40,14 +40,14 @@ def test_shares_of_rounds_and_mean_places() -> None:
 
 
 def test_a_run_that_took_no_notes_has_no_relations() -> None:
-    assert relations(ROWS[:1], nearest=2) is None
+    assert read_relations(ROWS[:1], nearest=2) is None
 
 
 def test_what_there_is_is_drawn(tmp_path: Path) -> None:
-    found = relations(ROWS[:3], nearest=2)
+    found = read_relations(ROWS[:3], nearest=2)
     assert found is not None
     assert [p.name for p in draw_relations(found, tmp_path)] == ["clusters.png"]
-    whole = relations(ROWS, nearest=2)
+    whole = read_relations(ROWS, nearest=2)
     assert whole is not None
     drawn = draw_relations(whole, tmp_path)
     assert [p.name for p in drawn] == ["clusters.png", "neighbours.png", "places.png"]

@@ -21,15 +21,15 @@ ROUNDS = ((1, {"accuracy": 0.5}), (2, {"accuracy": 0.75}))
 
 def tell(name: str, folder: Path, *others: str) -> None:
     config = RunConfig.from_settings("mine", {"track": [name, *others]})
-    with tracked(config, folder, SilentProgress()) as watch:
+    with tracked(config, folder, SilentProgress()) as callback:
         for number, scores in ROUNDS:
-            watch.round(number, scores, "accuracy", Traffic(payload_up=2_000_000 * number))
+            callback.on_round_end(number, scores, "accuracy", Traffic(payload_up=2_000_000 * number))
 
 
 def test_a_run_that_is_not_tracked_keeps_its_own_watch(tmp_path: Path) -> None:
-    watch = SilentProgress()
-    with tracked(RunConfig.from_settings("mine", {}), tmp_path, watch) as same:
-        assert same is watch
+    callback = SilentProgress()
+    with tracked(RunConfig.from_settings("mine", {}), tmp_path, callback) as same:
+        assert same is callback
 
 
 def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:
@@ -130,7 +130,7 @@ def test_a_tracker_that_fails_is_told_no_more_and_the_run_goes_on(
         raise ConnectionError("the server has gone away")
 
     monkeypatch.setattr(spoken, "log", log)
-    monkeypatch.setattr(SilentProgress, "note", lambda _, text: notes.append(text))
+    monkeypatch.setattr(SilentProgress, "on_note", lambda _, text: notes.append(text))
     module.init = lambda **options: spoken  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "wandb", module)
     tell("wandb", tmp_path)
@@ -147,7 +147,7 @@ def test_what_cannot_be_closed_is_said_and_the_others_are_closed(
         raise TimeoutError
 
     monkeypatch.setattr(first, "finish", finish)
-    monkeypatch.setattr(SilentProgress, "note", lambda _, text: notes.append(text))
+    monkeypatch.setattr(SilentProgress, "on_note", lambda _, text: notes.append(text))
     module = ModuleType("wandb")
     module.init = lambda **options: first  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "wandb", module)

@@ -4,28 +4,28 @@ from __future__ import annotations
 
 from typing import Any
 
-from motet.benchmark.benchmark_folder import Benchmark, command, results_of
+from motet.benchmark.benchmark_folder import Benchmark, bench_command, collect_results
 from motet.core.errors import ConfigError
 from motet.experiment.commands.report_data import Story, story_of
 
 
-def stories_of(benchmark: Benchmark) -> tuple[list[Story], dict[str, Any]]:
-    results = results_of(benchmark, benchmark.tables())  # nothing is written: the folder may be somebody else's
+def collect_benchmark_report(benchmark: Benchmark) -> tuple[list[Story], dict[str, Any]]:
+    results = collect_results(benchmark, benchmark.tables())  # nothing is written: the folder may be somebody else's
     found: dict[str, Story] = {}
     for cell in benchmark.cells:
         setting = f"{cell.table} · {cell.column}"
         if cell.run.name in found:
             if setting not in found[cell.run.name]["settings_too"]:
                 found[cell.run.name]["settings_too"].append(setting)
-        elif benchmark.store.done(cell.run.name):
-            story = story_of(benchmark.store.place(cell.run.name), cell.row, setting)
+        elif benchmark.store.is_done(cell.run.name):
+            story = story_of(benchmark.store.run_folder(cell.run.name), cell.row, setting)
             found[cell.run.name] = {
                 **story,
                 "settings_too": [],
-                "command": f"{command(benchmark)} --only '{cell.table}/{cell.row}/{cell.column}'",
+                "command": f"{bench_command(benchmark)} --only '{cell.table}/{cell.row}/{cell.column}'",
             }
     if not found:
         raise ConfigError(
-            f"'{benchmark.folder}': no run of this benchmark is finished yet; carry it out with: {command(benchmark)}"
+            f"'{benchmark.folder}': no run of this benchmark is finished yet; carry it out with: {bench_command(benchmark)}"
         )
     return list(found.values()), results

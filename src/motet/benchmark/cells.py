@@ -9,16 +9,16 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from motet.benchmark.suite import Suite, chosen
+from motet.benchmark.suite import Suite, is_selected
 from motet.core.errors import ConfigError
 from motet.experiment.build.builders import build_algorithm, build_channel, build_privacy, build_secure
 from motet.experiment.build.partition_builder import strategy_of
-from motet.experiment.commands.run_folder import data_key
+from motet.experiment.commands.run_folder import data_key as config_data_key
 from motet.experiment.recipe.recipe_files import merge_settings
 from motet.experiment.recipe.run_config import RunConfig
 
 # What a suite's runs do differently from a person's: a grid has no use for hundreds of models.
-OURS: dict[str, Any] = {"checkpoint": {"seconds": 60, "last": False}, "evaluation": {"items": True}}
+SUITE_DEFAULTS: dict[str, Any] = {"checkpoint": {"seconds": 60, "last": False}, "evaluation": {"items": True}}
 _ELSEWHERE = (
     "recipe",
     "device",
@@ -30,16 +30,16 @@ _ELSEWHERE = (
 
 
 @dataclass(frozen=True)
-class Run:
+class BenchmarkRun:
     """One training, named after what it is: the same run asked for twice has the same name."""
 
     name: str
     config: RunConfig
 
     @property
-    def shares(self) -> str:
+    def data_key(self) -> str:
         """Runs with equal ones are on the same federation."""
-        return data_key(self.config)
+        return config_data_key(self.config)
 
 
 @dataclass(frozen=True)
@@ -48,13 +48,13 @@ class Cell:
     row: str
     column: str
     seed: int
-    run: Run
+    run: BenchmarkRun
 
     def __str__(self) -> str:
         return f"{self.table}/{self.row}/{self.column}, seed {self.seed}"
 
 
-def cells_of(
+def build_cells(
     suite: Suite, seeds: Sequence[int], *, quick: bool = False, only: Sequence[str] = (), device: str = "auto"
 ) -> list[Cell]:
     """Every cell of every table that is wanted, with its run; a recipe that cannot work is said here."""
@@ -63,10 +63,10 @@ def cells_of(
         table = suite.table(name)
         if table.on_request and not only:
             continue
-        for row, change in {**table.rows, **suite.bounds_of(table)}.items():
+        for row, change in {**table.rows, **suite.bounds_for(table)}.items():
             for column in table.columns:
                 path = (name, row, column)
-                if not chosen(path, only) or (quick and not chosen(path, suite.quick.only)):
+                if not is_selected(path, only) or (quick and not is_selected(path, suite.quick.only)):
                     continue
                 layers = [
                     suite.base,
@@ -84,16 +84,16 @@ def cells_of(
     return found
 
 
-def runs_of(cells: Sequence[Cell]) -> dict[str, Run]:
+def unique_runs(cells: Sequence[Cell]) -> dict[str, BenchmarkRun]:
     """The runs that cells need, each once, those on the same data beside each other."""
     once = {cell.run.name: cell.run for cell in cells}
     order: dict[str, int] = {}
     for run in once.values():
-        order.setdefault(run.shares, len(order))
-    return dict(sorted(once.items(), key=lambda item: order[item[1].shares]))
+        order.setdefault(run.data_key, len(order))
+    return dict(sorted(once.items(), key=lambda item: order[item[1].data_key]))
 
 
-def check(runs: Mapping[str, Run]) -> None:
+def check_runs(runs: Mapping[str, BenchmarkRun]) -> None:
     """What cannot work is said before the first run begins."""
     for run in runs.values():
         try:
@@ -105,9 +105,9 @@ def check(runs: Mapping[str, Run]) -> None:
             raise ConfigError(f"{run.config.recipe}: {error}") from None
 
 
-def _run(label: str, layers: Sequence[Mapping[str, Any]], seed: int, device: str) -> Run:
+def _run(label: str, layers: Sequence[Mapping[str, Any]], seed: int, device: str) -> BenchmarkRun:
     given: dict[str, Any] = {}
-    for layer in (OURS, *layers, {"seed": seed, "device": device}):
+    for layer in (SUITE_DEFAULTS, *layers, {"seed": seed, "device": device}):
         given = merge_settings(given, layer)
     try:
         config = RunConfig.from_settings(label, given)
@@ -116,10 +116,10 @@ def _run(label: str, layers: Sequence[Mapping[str, Any]], seed: int, device: str
     said = {k: v for k, v in config.to_dict().items() if k not in _ELSEWHERE}
     key = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:10]
     words = (config.algorithm.type, config.data.name or "own", config.model.name, f"s{seed}", key)
-    return Run(re.sub(r"[^\w.-]+", "_", "-".join(words)), config)
+    return BenchmarkRun(re.sub(r"[^\w.-]+", "_", "-".join(words)), config)
 
 
-def inside(run: Run) -> Run:
+def without_worker_processes(run: BenchmarkRun) -> BenchmarkRun:
     """The same run without worker processes: where several runs stand side by side, each is one process."""
     transport = replace(run.config.transport, options={**run.config.transport.options, "workers": 0})
     return replace(run, config=replace(run.config, transport=transport))

@@ -17,12 +17,12 @@ from motet.core.errors import ConfigError
 _FORM = re.compile(r"(?P<left>.+?)\s*(?P<sign>[>≥≈])\s*(?P<right>.+?)(?:\s+within\s+(?P<within>[\d.]+))?")
 
 
-class Number(Protocol):
+class HasMean(Protocol):
     @property
     def mean(self) -> float | None: ...
 
 
-class Side(NamedTuple):
+class ClaimSide(NamedTuple):
     """What a claim compares: a row in a column (None: in the column of the other side, or in every one)."""
 
     row: str
@@ -34,13 +34,13 @@ class Claim:
     """A claim as it was written, and what it means."""
 
     text: str
-    left: Side
+    left: ClaimSide
     sign: str
-    right: Side
+    right: ClaimSide
     margin: float
 
     @staticmethod
-    def of(text: str) -> Claim:
+    def parse(text: str) -> Claim:
         found = _FORM.fullmatch(text)
         if found is None:
             raise ConfigError(f"claim '{text}' is not understood; write 'fedopt > fedavg', or 'a ≈ b within 1'.")
@@ -53,7 +53,7 @@ class Claim:
 
 
 @dataclass(frozen=True)
-class Verdict:
+class ClaimResult:
     """A claim, in how many places it holds, and the places where it does not."""
 
     claim: str
@@ -66,15 +66,15 @@ class Verdict:
         return 0 < self.places == self.held
 
 
-def judged(
+def check_claims(
     claims: Sequence[str],
     rows: Sequence[str],
     columns: Sequence[str],
-    entries: Mapping[str, Mapping[str, Number]],
+    entries: Mapping[str, Mapping[str, HasMean]],
     lower: Sequence[str] = (),
-) -> Iterator[Verdict]:
+) -> Iterator[ClaimResult]:
     """What became of every claim; rows and columns that were not run now are nothing to complain of."""
-    for claim in map(Claim.of, claims):
+    for claim in map(Claim.parse, claims):
         held, places, against = 0, 0, []
         for (row, column), (other, beside) in _places(claim, rows, columns):
             a, b = (entries.get(r, {}).get(c) for r, c in ((row, column), (other, beside)))
@@ -87,14 +87,14 @@ def judged(
                 against.append(
                     f"{row} {a.mean:.1f}, {other} {b.mean:.1f} ({column if column == beside else f'{column}, {beside}'})"
                 )
-        yield Verdict(claim.text, held, places, tuple(against))
+        yield ClaimResult(claim.text, held, places, tuple(against))
 
 
-def _side(text: str, claim: str) -> Side:
+def _side(text: str, claim: str) -> ClaimSide:
     row, slash, column = text.strip().partition("/")
     if not row or (slash and not column):
         raise ConfigError(f"claim '{claim}': '{text}' is no row and no row/column; write 'fedopt' or 'fedopt/20news'.")
-    return Side(row, column or None)
+    return ClaimSide(row, column or None)
 
 
 Place = tuple[str, str]

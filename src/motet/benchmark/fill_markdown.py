@@ -13,16 +13,16 @@ import re
 from collections.abc import Sequence
 from pathlib import Path
 
-from motet.benchmark.benchmark_folder import Benchmark, command, machines
-from motet.benchmark.render import legend, markdown
-from motet.benchmark.result_tables import Told
+from motet.benchmark.benchmark_folder import Benchmark, bench_command, list_machines
+from motet.benchmark.render import render_legend, render_markdown
+from motet.benchmark.result_tables import ResultTable
 from motet.core.errors import ConfigError
 from motet.transport.spill_store import write_atomically
 
 _PLACE = r"(<!-- motet bench {suite} {table} -->\n).*?(<!-- end -->)"
 
 
-def fill_in(path: Path, benchmark: Benchmark, tables: Sequence[Told]) -> str:
+def fill_markdown_tables(path: Path, benchmark: Benchmark, tables: Sequence[ResultTable]) -> str:
     """Put every table of the written results that has a place into it, with how it came about; what was done, in a sentence."""
     if not path.exists():
         raise ConfigError(f"--into: there is no file '{path}'.")
@@ -31,12 +31,12 @@ def fill_in(path: Path, benchmark: Benchmark, tables: Sequence[Told]) -> str:
         place = re.compile(_PLACE.format(suite=re.escape(benchmark.suite.name), table=re.escape(table.name)), re.S)
         if not place.search(text):
             continue
-        body = markdown(table).partition("\n\n")[2].rstrip()
+        body = render_markdown(table).partition("\n\n")[2].rstrip()
         picture = Path("figures") / f"{benchmark.suite.name}-{table.name}.png"
-        if _copied(benchmark.picture(table.name), path.parent / picture):
+        if _copied(benchmark.figure_path(table.name), path.parent / picture):
             body += f"\n\n![{table.title}: each method's numbers]({picture.as_posix()})"
-        where = "; ".join(machines(benchmark.summaries_of(table.name))) or "nothing yet"
-        how = f"`{command(benchmark)}` on {where}: {legend([table], benchmark.seeds)}"
+        where = "; ".join(list_machines(benchmark.summaries_for_table(table.name))) or "nothing yet"
+        how = f"`{bench_command(benchmark)}` on {where}: {render_legend([table], benchmark.seeds)}"
         text = place.sub(lambda m, body=body, how=how: f"{m[1]}\n{body}\n\n{how}\n\n{m[2]}", text)  # type: ignore[misc]
         filled.append(table.name)
     write_atomically(path, text.encode())

@@ -10,17 +10,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from motet.benchmark.cells import Cell
-from motet.benchmark.claims import Verdict, judged
-from motet.benchmark.run_store import Store
-from motet.benchmark.suite import Suite, Table
-from motet.benchmark.table_metrics import Reading, Sample
+from motet.benchmark.claims import ClaimResult, check_claims
+from motet.benchmark.run_store import RunStore
+from motet.benchmark.suite import Suite, TableSpec
+from motet.benchmark.table_metrics import ExampleScores, TableMetric
 from motet.report.significance import Statistic, paired_bootstrap
 
-LEVEL = 0.05  # of significance
+SIGNIFICANCE_LEVEL = 0.05  # of significance
 
 
 @dataclass(frozen=True)
-class Entry:
+class TableEntry:
     """One number of a table: a value a seed. `p` is against the best of the column; `missing` says why there is none."""
 
     values: tuple[float, ...] = ()
@@ -47,11 +47,11 @@ class Entry:
     @property
     def tied(self) -> bool:
         """Not the best, but not told apart from it either."""
-        return not self.best and self.p is not None and self.p >= LEVEL
+        return not self.best and self.p is not None and self.p >= SIGNIFICANCE_LEVEL
 
 
 @dataclass(frozen=True)
-class Told:
+class ResultTable:
     """A table as it came out."""
 
     name: str
@@ -61,8 +61,8 @@ class Told:
     bounds: tuple[str, ...]
     columns: tuple[str, ...]
     lower: tuple[str, ...]  # columns in which less is better
-    entries: Mapping[str, Mapping[str, Entry]]
-    claims: tuple[Verdict, ...] = field(default=())
+    entries: Mapping[str, Mapping[str, TableEntry]]
+    claims: tuple[ClaimResult, ...] = field(default=())
     over_rounds: bool = False  # its columns are one number after different rounds
 
     def untested(self, column: str) -> bool:
@@ -82,18 +82,18 @@ class Told:
         return {**{k: v for k, v in asdict(self).items() if k != "entries"}, "cells": cells}
 
 
-def told(suite: Suite, cells: Sequence[Cell], store: Store) -> list[Told]:
+def build_tables(suite: Suite, cells: Sequence[Cell], store: RunStore) -> list[ResultTable]:
     """Every table of which there are cells."""
     names = dict.fromkeys(cell.table for cell in cells)
     return [_table(suite, name, [c for c in cells if c.table == name], store) for name in names]
 
 
-def _table(suite: Suite, name: str, cells: Sequence[Cell], store: Store) -> Told:
+def _table(suite: Suite, name: str, cells: Sequence[Cell], store: RunStore) -> ResultTable:
     table = suite.table(name)
     rows, columns = dict.fromkeys(c.row for c in cells), dict.fromkeys(c.column for c in cells)
-    bounds = tuple(r for r in rows if r in suite.bounds_of(table))
+    bounds = tuple(r for r in rows if r in suite.bounds_for(table))
     readings = {n: r for column in columns for n, r in _readings(table, column).items()}
-    entries: dict[str, dict[str, Entry]] = {row: {} for row in rows}
+    entries: dict[str, dict[str, TableEntry]] = {row: {} for row in rows}
     for row in rows:
         for column in columns:
             here = [c for c in cells if (c.row, c.column) == (row, column)]
@@ -110,45 +110,49 @@ def _table(suite: Suite, name: str, cells: Sequence[Cell], store: Store) -> Told
         _rank(entries, methods, column, readings.get(column), store)
     lower = tuple(c for c in shows if c in readings and readings[c].lower_is_better)
     over_rounds = len({(r.course, r.of) for r in readings.values()}) == 1 and all(r.course for r in readings.values())
-    made = Told(name, table.title, table.note, tuple(methods), bounds, shows, lower, entries, over_rounds=over_rounds)
-    return replace(made, claims=tuple(judged(table.claims, made.rows, made.columns, entries, lower)))
+    made = ResultTable(
+        name, table.title, table.note, tuple(methods), bounds, shows, lower, entries, over_rounds=over_rounds
+    )
+    return replace(made, claims=tuple(check_claims(table.claims, made.rows, made.columns, entries, lower)))
 
 
-def readings_of(suite: Suite, cells: Sequence[Cell]) -> dict[str, list[Reading]]:
+def metrics_by_run(suite: Suite, cells: Sequence[Cell]) -> dict[str, list[TableMetric]]:
     """What is read off each run, by its name."""
-    found: dict[str, list[Reading]] = {}
+    found: dict[str, list[TableMetric]] = {}
     for cell in cells:
         found.setdefault(cell.run.name, []).extend(_readings(suite.table(cell.table), cell.column).values())
     return found
 
 
-def _readings(table: Table, name: str) -> dict[str, Reading]:
+def _readings(table: TableSpec, name: str) -> dict[str, TableMetric]:
     column = table.column(name)
-    return {heading: Reading(shows, column.of, column.split) for heading, shows in table.shown(name).items()}
+    return {heading: TableMetric(shows, column.of, column.split) for heading, shows in table.shown(name).items()}
 
 
-def _published(table: Table, row: str, column: str, place: int) -> float | None:
+def _published(table: TableSpec, row: str, column: str, place: int) -> float | None:
     given = (table.published.get(row) or {}).get(column)
     found = given[place] if isinstance(given, list) and place < len(given) else given
     return float(found) if isinstance(found, int | float) else None
 
 
-def _entry(cells: Sequence[Cell], reading: Reading, store: Store, published: float | None) -> Entry:
+def _entry(cells: Sequence[Cell], reading: TableMetric, store: RunStore, published: float | None) -> TableEntry:
     values, runs, why = [], [], "not run"
     for cell in cells:
         summary = store.summary(cell.run.name)
-        value = reading.value(summary, store.place(cell.run.name)) if summary else None
+        value = reading.value(summary, store.run_folder(cell.run.name)) if summary else None
         if value is not None:
             values.append(value)
             runs.append(cell.run.name)
         else:
             why = "not reached" if summary else store.failure(cell.run.name) or why
-    return Entry(
+    return TableEntry(
         tuple(values), tuple(runs), published, missing="" if len(values) == len(cells) else why, asked=len(cells)
     )
 
 
-def _average(table: Table, row: Mapping[str, Entry], parts: Sequence[str], published: float | None) -> Entry:
+def _average(
+    table: TableSpec, row: Mapping[str, TableEntry], parts: Sequence[str], published: float | None
+) -> TableEntry:
     """The mean over columns, seed by seed; a column of several numbers counts once."""
     groups = []
     for part in parts:
@@ -156,13 +160,17 @@ def _average(table: Table, row: Mapping[str, Entry], parts: Sequence[str], publi
         groups.append([row[n].values for n in names])
     seeds = {len(values) for group in groups for values in group}
     if len(seeds) != 1 or seeds == {0}:
-        return Entry(published=published, missing="some are missing")
+        return TableEntry(published=published, missing="some are missing")
     by_seed = np.mean([np.mean(group, axis=0) for group in groups], axis=0)
-    return Entry(tuple(by_seed.tolist()), published=published)
+    return TableEntry(tuple(by_seed.tolist()), published=published)
 
 
 def _rank(
-    entries: dict[str, dict[str, Entry]], methods: Sequence[str], column: str, reading: Reading | None, store: Store
+    entries: dict[str, dict[str, TableEntry]],
+    methods: Sequence[str],
+    column: str,
+    reading: TableMetric | None,
+    store: RunStore,
 ) -> None:
     """Mark the best of the methods, and how sure the others are to be worse."""
     scored = {m: entries[m][column].mean for m in methods if entries[m][column].mean is not None}
@@ -181,18 +189,18 @@ def _rank(
             entries[method][column] = replace(entries[method][column], p=p)
 
 
-class Judged(NamedTuple):
+class EntrySamples(NamedTuple):
     """The items of each run of an entry, and which corpus they are of."""
 
-    samples: list[Sample]
+    samples: list[ExampleScores]
     corpora: list[str | None]
 
 
-def _items(entries: Mapping[str, Entry], reading: Reading, store: Store) -> dict[str, Judged]:
+def _items(entries: Mapping[str, TableEntry], reading: TableMetric, store: RunStore) -> dict[str, EntrySamples]:
     """The items of every entry of a column, of all as scores or of all as tallies. Nothing if some number follows from
     neither, or if not all were judged on the same ones: a column is tested as a whole, or not."""
     found = {
-        name: [reading.items(store.place(run), value) for run, value in zip(entry.runs, entry.values, strict=True)]
+        name: [reading.items(store.run_folder(run), value) for run, value in zip(entry.runs, entry.values, strict=True)]
         for name, entry in entries.items()
     }
     corpora = {name: [(store.summary(run) or {}).get("items") for run in entry.runs] for name, entry in entries.items()}
@@ -200,11 +208,11 @@ def _items(entries: Mapping[str, Entry], reading: Reading, store: Store) -> dict
         samples = {name: [pair[way] for pair in pairs] for name, pairs in found.items()}
         alike = {tuple(corpora[name] + [s.rows.shape for s in each if s]) for name, each in samples.items()}
         if len(alike) == 1 and all(s for each in samples.values() for s in each):
-            return {name: Judged([s for s in each if s], corpora[name]) for name, each in samples.items()}
+            return {name: EntrySamples([s for s in each if s], corpora[name]) for name, each in samples.items()}
     return {}
 
 
-def _p(best: Judged, other: Judged, by_client: bool) -> float:
+def _p(best: EntrySamples, other: EntrySamples, by_client: bool) -> float:
     """Paired over test items. Seeds judged on the same items are taken together: one text judged thrice is still one text.
     Where they are the clients' own, who has which under which seed is not known; then they count as if all agreed."""
     statistic, seeds = best.samples[0].statistic, len(best.samples)

@@ -13,48 +13,48 @@ from typing import Any
 from motet.experiment.commands.run_folder import load_summary
 from motet.experiment.loop.metrics_log import write_json
 
-TRACE = "traceback.txt"
+TRACEBACK_FILE = "traceback.txt"
 
 
-class Store:
+class RunStore:
     """`done`: has a summary. `failed`: has a reason. Claimed: somebody holds its lock."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
 
-    def place(self, name: str) -> Path:
+    def run_folder(self, name: str) -> Path:
         return self.folder / "runs" / name
 
-    def done(self, name: str) -> bool:
-        return (self.place(name) / "summary.json").exists()
+    def is_done(self, name: str) -> bool:
+        return (self.run_folder(name) / "summary.json").exists()
 
     def count(self, names: Iterable[str]) -> int:
-        return sum(self.done(name) for name in names)
+        return sum(self.is_done(name) for name in names)
 
     def summary(self, name: str) -> dict[str, Any] | None:
-        return load_summary(self.place(name))
+        return load_summary(self.run_folder(name))
 
     def failure(self, name: str) -> str | None:
-        path = self.place(name) / "failed.json"
-        if self.done(name) or not path.exists():
+        path = self.run_folder(name) / "failed.json"
+        if self.is_done(name) or not path.exists():
             return None
         return str(json.loads(path.read_text("utf-8"))["why"])
 
-    def fail(self, name: str, why: str) -> None:
-        write_json(self.place(name) / "failed.json", {"why": why})
+    def record_failure(self, name: str, why: str) -> None:
+        write_json(self.run_folder(name) / "failed.json", {"why": why})
 
-    def forgive(self, names: Iterable[str]) -> None:
+    def clear_failures(self, names: Iterable[str]) -> None:
         """What failed may be tried again."""
         for name in names:
-            (self.place(name) / "failed.json").unlink(missing_ok=True)
+            (self.run_folder(name) / "failed.json").unlink(missing_ok=True)
 
-    def settled(self, name: str) -> bool:
-        return self.done(name) or self.failure(name) is not None
+    def is_settled(self, name: str) -> bool:
+        return self.is_done(name) or self.failure(name) is not None
 
     @contextmanager
-    def claimed(self, name: str) -> Iterator[bool]:
+    def claim(self, name: str) -> Iterator[bool]:
         """True for the one process that may carry out the run now. A process that is killed gives up its claims."""
-        place = self.place(name)
+        place = self.run_folder(name)
         place.mkdir(parents=True, exist_ok=True)
         with (place / "lock").open("w") as file:
             try:
@@ -62,10 +62,10 @@ class Store:
             except BlockingIOError:
                 yield False
                 return
-            yield not self.settled(name)
+            yield not self.is_settled(name)
 
-    def tidy(self, name: str) -> None:
+    def clean_up(self, name: str) -> None:
         """A finished run needs no checkpoint, no lock, and no word of why it failed before."""
-        shutil.rmtree(self.place(name) / "checkpoint", ignore_errors=True)
-        for left in ("lock", TRACE, "failed.json"):
-            (self.place(name) / left).unlink(missing_ok=True)
+        shutil.rmtree(self.run_folder(name) / "checkpoint", ignore_errors=True)
+        for left in ("lock", TRACEBACK_FILE, "failed.json"):
+            (self.run_folder(name) / left).unlink(missing_ok=True)

@@ -15,31 +15,31 @@ from typing import Self
 import torch
 import yaml
 
-from motet.benchmark.cells import Run, inside
-from motet.benchmark.run_store import TRACE, Store
-from motet.benchmark.shared_resources import Stock
-from motet.benchmark.time_estimate import Estimate
+from motet.benchmark.cells import BenchmarkRun, without_worker_processes
+from motet.benchmark.run_store import TRACEBACK_FILE, RunStore
+from motet.benchmark.shared_resources import SharedResources
+from motet.benchmark.time_estimate import TimeEstimate
 from motet.core.errors import MotetError
 from motet.experiment.build.builders import device_of
 from motet.experiment.commands.run_folder import carried_out
 from motet.learning.executors.memory_budget import limit_device_memory
 from motet.learning.executors.process_executor import default_count
-from motet.report.benchmark_progress import GridWatch
+from motet.report.benchmark_progress import BenchmarkCallback
 from motet.transport.spill_store import write_atomically
 
 
-def copy_of(process: int) -> str:
+def suite_copy_name(process: int) -> str:
     """The file with the suite that a process and its helpers go by: the folder's own may become another's meanwhile."""
     return f"suite-of-{process}.yaml"
 
 
-class Crew:
+class BenchmarkWorkers:
     """Processes that take runs of the same grid; they end when this is left."""
 
     def __init__(self, command: list[str], folder: Path) -> None:
         self.command, self.folder = command, folder
         self.beside: list[subprocess.Popen[bytes]] = []
-        self.suite = folder / copy_of(os.getpid())
+        self.suite = folder / suite_copy_name(os.getpid())
 
     def __enter__(self) -> Self:
         write_atomically(self.suite, (self.folder / "suite.yaml").read_bytes())
@@ -61,35 +61,43 @@ class Crew:
                 self.beside.append(subprocess.Popen(command, stdout=log, stderr=log))
 
 
-def perform(runs: Mapping[str, Run], store: Store, stock: Stock, estimate: Estimate, watch: GridWatch) -> None:
+def run_benchmark(
+    runs: Mapping[str, BenchmarkRun],
+    store: RunStore,
+    stock: SharedResources,
+    estimate: TimeEstimate,
+    callback: BenchmarkCallback,
+) -> None:
     """Until every run is done or has failed, by us or by those who help."""
-    watch.open(len(runs), store.count(runs))
-    news = News(runs, store, estimate, watch)
+    callback.on_benchmark_begin(len(runs), store.count(runs))
+    reporter = ProgressReporter(runs, store, estimate, callback)
     try:
-        carry_out(runs, store, stock, watch, news, alone=estimate.jobs == 1)
-        while not all(store.settled(name) for name in runs):
+        run_pending(runs, store, stock, callback, reporter, alone=estimate.jobs == 1)
+        while not all(store.is_settled(name) for name in runs):
             time.sleep(0.5)  # in the hands of the others; if one of them dies, its run is ours
-            news.tell()
-            carry_out(runs, store, stock, watch, news, alone=False)
-        news.tell()
+            reporter.report()
+            run_pending(runs, store, stock, callback, reporter, alone=False)
+        reporter.report()
     finally:
-        watch.close()
+        callback.on_benchmark_end()
 
 
-class News:
+class ProgressReporter:
     """Says of each run that ends how it ended, whoever carried it out."""
 
-    def __init__(self, runs: Mapping[str, Run], store: Store, estimate: Estimate, watch: GridWatch) -> None:
-        self.runs, self.store, self.estimate, self.watch = runs, store, estimate, watch
+    def __init__(
+        self, runs: Mapping[str, BenchmarkRun], store: RunStore, estimate: TimeEstimate, callback: BenchmarkCallback
+    ) -> None:
+        self.runs, self.store, self.estimate, self.callback = runs, store, estimate, callback
         self.known = set(runs) - set(estimate.seconds)  # those that were done before; others may have ended since
 
-    def tell(self) -> None:
-        ended = [name for name in self.runs if name not in self.known and self.store.settled(name)]
+    def report(self) -> None:
+        ended = [name for name in self.runs if name not in self.known and self.store.is_settled(name)]
         self.known.update(ended)
         lines = [self._said(name) for name in ended] or [""]
-        left = self.estimate.left([name for name in self.runs if name not in self.known])
+        left = self.estimate.seconds_left([name for name in self.runs if name not in self.known])
         for said in lines:
-            self.watch.stand(self.store.count(self.runs), left, said)
+            self.callback.on_progress(self.store.count(self.runs), left, said)
 
     def _said(self, name: str) -> str:
         run, summary = self.runs[name], self.store.summary(name)
@@ -97,11 +105,11 @@ class News:
         if summary is None:
             return f"{label}: FAILED: {self.store.failure(name)}"
         headline = summary["headline"]
-        self.estimate.learn(name, summary["seconds"])
+        self.estimate.record(name, summary["seconds"])
         return f"{label}: {headline} {summary['final'].get(headline, float('nan')):.3f}, {summary['seconds']:.0f} s"
 
 
-def share_out(device: str, jobs: int) -> None:
+def split_resources(device: str, jobs: int) -> None:
     """Where several runs stand side by side, each has its part of the cores, and plans with its part of a GPU's memory."""
     if jobs > 1:
         torch.set_num_threads(max(1, default_count() // jobs))  # threads that wait for a core keep others from it
@@ -109,53 +117,58 @@ def share_out(device: str, jobs: int) -> None:
             limit_device_memory(shared, 0.95 / jobs)
 
 
-def carry_out(
-    runs: Mapping[str, Run], store: Store, stock: Stock, watch: GridWatch, news: News | None = None, alone: bool = True
+def run_pending(
+    runs: Mapping[str, BenchmarkRun],
+    store: RunStore,
+    stock: SharedResources,
+    callback: BenchmarkCallback,
+    reporter: ProgressReporter | None = None,
+    alone: bool = True,
 ) -> None:
     """All runs that nobody else has claimed; those on the data at hand first."""
     at_hand = ""
     waiting = dict(runs)
     while waiting:
-        name = next((n for n, run in waiting.items() if run.shares == at_hand), next(iter(waiting)))
+        name = next((n for n, run in waiting.items() if run.data_key == at_hand), next(iter(waiting)))
         run = waiting.pop(name)
-        if store.settled(name):
+        if store.is_settled(name):
             continue
-        with store.claimed(name) as ours:
+        with store.claim(name) as ours:
             if not ours:
                 continue
-            at_hand = run.shares
-            _one(run if alone else inside(run), store, stock, watch)
-        if news is not None:
-            news.tell()
+            at_hand = run.data_key
+            _one(run if alone else without_worker_processes(run), store, stock, callback)
+        if reporter is not None:
+            reporter.report()
 
 
-def _one(run: Run, store: Store, stock: Stock, watch: GridWatch) -> None:
+def _one(run: BenchmarkRun, store: RunStore, stock: SharedResources, callback: BenchmarkCallback) -> None:
     """Begin a run, or go on with it; a run that fails is written down and stops nobody else."""
-    place = store.place(run.name)
+    place = store.run_folder(run.name)
     write_atomically(
         place / "config.yaml", yaml.safe_dump(run.config.to_dict(), sort_keys=False, allow_unicode=True).encode()
     )
     try:
         federation, executor = stock.federation(run), stock.executor(run)
-        carried_out(run.config, place, federation, executor, resume=True, watch=watch, keep_model=False)
-        store.tidy(run.name)
+        carried_out(run.config, place, federation, executor, resume=True, callback=callback, keep_model=False)
+        store.clean_up(run.name)
         return
     except MotetError as error:
         why = str(error)
     except (
         Exception
     ) as error:  # a fault of ours in one run does not end the others; where it happened is kept with the run
-        why = f"(traceback in {place / TRACE}) {type(error).__name__}: {error}"
-        (place / TRACE).write_text(traceback.format_exc(), "utf-8")
-    store.fail(run.name, why)
+        why = f"(traceback in {place / TRACEBACK_FILE}) {type(error).__name__}: {error}"
+        (place / TRACEBACK_FILE).write_text(traceback.format_exc(), "utf-8")
+    store.record_failure(run.name, why)
     stock.close_executor()  # jobs of the run may still be waiting there
 
 
-def run_beside(runs: Mapping[str, Run], store: Store, watch: GridWatch, parent: int) -> None:
+def run_worker(runs: Mapping[str, BenchmarkRun], store: RunStore, callback: BenchmarkCallback, parent: int) -> None:
     """What a helping process does; it ends with the process that began it, even if that is killed."""
     threading.Thread(target=_end_with, args=(parent,), daemon=True).start()
-    with Stock() as stock:
-        carry_out(runs, store, stock, watch, alone=False)
+    with SharedResources() as stock:
+        run_pending(runs, store, stock, callback, alone=False)
 
 
 def _end_with(parent: int) -> None:

@@ -6,7 +6,7 @@ from collections import OrderedDict
 from dataclasses import replace
 from typing import Self, TypeVar
 
-from motet.benchmark.cells import Run
+from motet.benchmark.cells import BenchmarkRun
 from motet.core.rng import Seed
 from motet.core.work import Executor
 from motet.datasets.corpus import Corpus
@@ -20,7 +20,7 @@ T = TypeVar("T")
 CORPORA, FEDERATIONS = 3, 4  # how many are kept
 
 
-class Stock:
+class SharedResources:
     """The least recently used goes first. The executor is that of the last run's federation."""
 
     def __init__(self) -> None:
@@ -34,13 +34,13 @@ class Stock:
     def __exit__(self, *_: object) -> None:
         self.close_executor()
 
-    def federation(self, run: Run) -> Federation:
-        if run.shares not in self.federations:
-            self.federations[run.shares] = build_federation(run.config, self._corpus)
-        return _recent(self.federations, run.shares, FEDERATIONS)
+    def federation(self, run: BenchmarkRun) -> Federation:
+        if run.data_key not in self.federations:
+            self.federations[run.data_key] = build_federation(run.config, self._corpus)
+        return _recent(self.federations, run.data_key, FEDERATIONS)
 
-    def executor(self, run: Run) -> Executor:
-        key = f"{run.shares} {run.config.device} {run.config.transport}"
+    def executor(self, run: BenchmarkRun) -> Executor:
+        key = f"{run.data_key} {run.config.device} {run.config.transport}"
         if self.open is None or self.open[0] != key:
             self.close_executor()
             scratch = PrefixCache()

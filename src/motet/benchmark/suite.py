@@ -12,7 +12,7 @@ from typing import Any
 import yaml
 
 from motet.benchmark.claims import Claim
-from motet.benchmark.table_metrics import metric_of
+from motet.benchmark.table_metrics import parse_metric
 from motet.core.errors import ConfigError, did_you_mean
 from motet.experiment.recipe.config_parsing import instantiate
 from motet.experiment.recipe.recipe_files import list_yaml_resources
@@ -21,7 +21,7 @@ Changes = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Column:
+class ColumnSpec:
     """One column of a table: what it changes in the recipe, and what is read off each run (see `Reading`)."""
 
     set: Mapping[str, Any] = field(default_factory=dict)
@@ -31,7 +31,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Table:
+class TableSpec:
     """Methods by columns. `bounds` are rows that are compared with, never ranked."""
 
     title: str
@@ -46,8 +46,8 @@ class Table:
     note: str = ""
     on_request: bool = False  # only if --only names it: it needs a corpus or a model that few have at hand
 
-    def column(self, name: str) -> Column:
-        return instantiate(Column, self.columns[name] or {}, f"columns.{name}")
+    def column(self, name: str) -> ColumnSpec:
+        return instantiate(ColumnSpec, self.columns[name] or {}, f"columns.{name}")
 
     def shown(self, name: str) -> dict[str, str]:
         """What is read off a column's runs, by its heading; where that is several numbers, each is a column of its own."""
@@ -65,7 +65,7 @@ class Table:
                 raise ConfigError(f"the name {name!r} is no text to YAML; put it in quotes: '{name}'.")
         for name in self.columns:
             for shows in self.shown(name).values():
-                metric_of(shows)
+                parse_metric(shows)
         for row, numbers in self.published.items():
             _known("published", "row", row, rows)
             for column in numbers or {}:
@@ -73,14 +73,14 @@ class Table:
         for mean, parts in self.average.items():
             for part in parts:
                 _known(f"average {mean}", "column", part, [*self.columns, *self.headings])
-        for claim in map(Claim.of, self.claims):
+        for claim in map(Claim.parse, self.claims):
             for side in (claim.left, claim.right):
                 _known(f"claim '{claim.text}'", "row", side.row, [*rows, "*"])
                 _known(f"claim '{claim.text}'", "column", side.column or "*", [*self.headings, "*"])
 
 
 @dataclass(frozen=True)
-class Quick:
+class QuickSettings:
     """What makes a suite a matter of minutes: changes to every recipe, fewer cells, fewer seeds."""
 
     set: Mapping[str, Any] = field(default_factory=dict)
@@ -96,17 +96,17 @@ class Suite:
     paper: str = ""
     base: Mapping[str, Any] = field(default_factory=dict)
     bounds: Mapping[str, Any] = field(default_factory=dict)
-    quick: Quick = Quick()
+    quick: QuickSettings = QuickSettings()
 
-    def table(self, name: str) -> Table:
-        made: Table = instantiate(Table, self.tables[name], f"tables.{name}")
+    def table(self, name: str) -> TableSpec:
+        made: TableSpec = instantiate(TableSpec, self.tables[name], f"tables.{name}")
         try:
-            made.check([*made.rows, *self.bounds_of(made)])
+            made.check([*made.rows, *self.bounds_for(made)])
         except ConfigError as error:
             raise ConfigError(f"suite {self.name}, table {name}: {error}") from None
         return made
 
-    def bounds_of(self, table: Table) -> Changes:
+    def bounds_for(self, table: TableSpec) -> Changes:
         return self.bounds if table.bounds is None else table.bounds
 
 
@@ -118,7 +118,7 @@ def _known(said: str, kind: str, name: str, known: Sequence[str]) -> None:
         )
 
 
-def suites() -> dict[str, str]:
+def list_suites() -> dict[str, str]:
     """Shipped suites and what each says of itself."""
     return list_yaml_resources("motet.suites")
 
@@ -129,17 +129,17 @@ def load_suite(name: str) -> Suite:
     if path.suffix in (".yaml", ".yml"):
         if not path.exists():
             raise ConfigError(
-                f"there is no suite file '{name}'; give the path of a YAML file, or one of {', '.join(suites())}."
+                f"there is no suite file '{name}'; give the path of a YAML file, or one of {', '.join(list_suites())}."
             )
-        return suite_of(path.stem, path.read_text("utf-8"))
-    if name not in suites():
+        return parse_suite(path.stem, path.read_text("utf-8"))
+    if name not in list_suites():
         raise ConfigError(
-            f"there is no suite '{name}'; there is {', '.join(suites())}, or give a .yaml file.{did_you_mean(name, suites())}"
+            f"there is no suite '{name}'; there is {', '.join(list_suites())}, or give a .yaml file.{did_you_mean(name, list_suites())}"
         )
-    return suite_of(name, resources.files("motet.suites").joinpath(f"{name}.yaml").read_text("utf-8"))
+    return parse_suite(name, resources.files("motet.suites").joinpath(f"{name}.yaml").read_text("utf-8"))
 
 
-def suite_of(name: str, text: str) -> Suite:
+def parse_suite(name: str, text: str) -> Suite:
     try:
         given = yaml.safe_load(text)
     except yaml.YAMLError as error:
@@ -156,7 +156,7 @@ def suite_of(name: str, text: str) -> Suite:
     return suite
 
 
-def chosen(path: Sequence[str], patterns: Sequence[str]) -> bool:
+def is_selected(path: Sequence[str], patterns: Sequence[str]) -> bool:
     """Is the cell at table/row/column wanted? A pattern is the beginning of a path, one of its parts, or a glob over it."""
     whole = "/".join(path)
     return not patterns or any(

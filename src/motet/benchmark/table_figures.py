@@ -8,15 +8,15 @@ from pathlib import Path
 from textwrap import fill
 from typing import Any
 
-from motet.benchmark.result_tables import Entry, Told
-from motet.report.figure_files import new_figure, save
+from motet.benchmark.result_tables import ResultTable, TableEntry
+from motet.report.figure_files import new_figure, save_figure
 
 _WIDE = 5  # panels in a line
 _LETTERS = 22  # of a title, above so narrow a panel
 _LOOKS = (":", "--", "-.", (0, (6, 1, 1, 1, 1, 1)))  # of bounds, in their order
 
 
-def draw_table(table: Told, path: Path) -> bool:
+def draw_table(table: ResultTable, path: Path) -> bool:
     """Whether there was anything to draw."""
     table = _turned(table)
     columns = [c for c in table.columns if any(table.entries[row][c].values for row in table.rows)]
@@ -33,11 +33,11 @@ def draw_table(table: Told, path: Path) -> bool:
         axes.axis("off")
     known = {label: line for axes in figure.axes for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
     figure.legend(known.values(), known.keys(), loc="outside lower center", ncols=len(known), frameon=False, fontsize=8)
-    save(figure, path)
+    save_figure(figure, path)
     return True
 
 
-def _turned(table: Told) -> Told:
+def _turned(table: ResultTable) -> ResultTable:
     """A method's numbers after different rounds are compared with each other: they belong in one panel."""
     if not table.over_rounds or table.bounds:
         return table
@@ -45,7 +45,7 @@ def _turned(table: Told) -> Told:
     return replace(table, rows=table.columns, columns=table.rows, entries=entries)
 
 
-def _panel(axes: Any, table: Told, column: str, ours: str) -> None:
+def _panel(axes: Any, table: ResultTable, column: str, ours: str) -> None:
     for bound, look in zip(table.bounds, cycle(_LOOKS), strict=False):
         mean = table.entries[bound][column].mean
         if mean is not None:
@@ -62,7 +62,7 @@ def _panel(axes: Any, table: Told, column: str, ours: str) -> None:
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _dot(axes: Any, entry: Entry, place: int, ours: str) -> None:
+def _dot(axes: Any, entry: TableEntry, place: int, ours: str) -> None:
     if entry.published is not None:
         look = {"marker": "D", "markersize": 4.5, "color": "none", "markeredgecolor": "0.45"}
         axes.plot([entry.published], [place], linestyle="none", label="the paper's", **look)

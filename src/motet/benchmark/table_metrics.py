@@ -43,7 +43,7 @@ _KINDS = ("", "own", "worst", "common", "best", "dev-best")
 _MOVED = {"MB": ("payload_up", "payload_down"), "MB up": ("payload_up",), "MB down": ("payload_down",)}
 
 
-def metric_of(shows: str) -> str | None:
+def parse_metric(shows: str) -> str | None:
     """The metric that is shown, if it is one; what can be read off no run at all is refused."""
     if shows in (*_MOVED, "seconds") or re.fullmatch(r"(rounds|MB) to [\d.]+", shows):
         return None
@@ -58,7 +58,7 @@ def metric_of(shows: str) -> str | None:
     return metric
 
 
-class Sample(NamedTuple):
+class ExampleScores(NamedTuple):
     """Test items behind a number: a row each, whose it is, and how the number follows from their mean; None: it is the mean."""
 
     rows: np.ndarray
@@ -67,7 +67,7 @@ class Sample(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Reading:
+class TableMetric:
     """One number of a run; a share (accuracy, F1) is told in per cent."""
 
     shows: str
@@ -126,7 +126,7 @@ class Reading:
 
     def check(self, measures: Collection[str], config: RunConfig) -> None:
         """That a run of this configuration, whose task has these measures, will have the number."""
-        metric = metric_of(self.shows)
+        metric = parse_metric(self.shows)
         if metric is not None and metric not in (*measures, "headline", "loss", "epsilon"):
             raise ConfigError(
                 f"shows: '{self.shows}': this task has {', '.join(measures)}.{did_you_mean(metric, measures)}"
@@ -138,7 +138,7 @@ class Reading:
                     f"shows: '{self.shows}': there are {config.rounds} rounds, judged after every {every}; name one of those."
                 )
 
-    def items(self, folder: Path, value: float) -> tuple[Sample | None, Sample | None]:
+    def items(self, folder: Path, value: float) -> tuple[ExampleScores | None, ExampleScores | None]:
         """The items this number is about, as scores of which it is the mean and as tallies from which it follows; None where
         that is not so, since it is of another round or another metric."""
         found = read_items(folder, {"dev-best": DEV_ITEMS, "common": COMMON_ITEMS}.get(self.shows.split()[0], ITEMS))
@@ -147,15 +147,15 @@ class Reading:
         if not wanted or self.lower_is_better or self.split != "global":
             return None, None
         owners = np.concatenate([np.full(len(found[n]), i) for i, n in enumerate(wanted)])
-        metric, widths = metric_of(self.shows), {found[n].shape[1] - 1 for n in wanted}
+        metric, widths = parse_metric(self.shows), {found[n].shape[1] - 1 for n in wanted}
         tallied = metric_of_tallies(metric, widths.pop()) if metric and len(widths) == 1 else None
 
-        def sample(columns: slice, statistic: Metric | None) -> Sample | None:
+        def sample(columns: slice, statistic: Metric | None) -> ExampleScores | None:
             means = [found[n][:, columns].mean(0, dtype=np.float64) for n in wanted]
             number = float(np.mean([statistic(m) if statistic else m[0] for m in means]))
             if abs(self.scale * number - value) > ROUNDING:
                 return None
-            return Sample(np.concatenate([found[n][:, columns] for n in wanted]), owners, statistic)
+            return ExampleScores(np.concatenate([found[n][:, columns] for n in wanted]), owners, statistic)
 
         return sample(slice(0, 1), None), sample(slice(1, None), tallied) if tallied else None
 

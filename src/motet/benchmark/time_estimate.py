@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 
 import torch
 
-from motet.benchmark.cells import Run
-from motet.benchmark.shared_resources import Stock
-from motet.benchmark.table_metrics import Reading
+from motet.benchmark.cells import BenchmarkRun
+from motet.benchmark.shared_resources import SharedResources
+from motet.benchmark.table_metrics import TableMetric
 from motet.core.errors import ConfigError
 from motet.experiment.build.builders import build_algorithm, device_of
 from motet.experiment.build.federation import Federation
@@ -29,7 +29,7 @@ FORWARD = 0.35  # of a training step's time: looking without learning
 
 
 @dataclass(frozen=True)
-class Pace:
+class ProbeResult:
     """Seconds a training step takes one process, the memory that process needs, the examples there are, and the clients."""
 
     step: float
@@ -40,31 +40,34 @@ class Pace:
 
 
 @dataclass
-class Estimate:
-    """Seconds each run needs in one process. `lived` is what finished runs took, by their expectation."""
+class TimeEstimate:
+    """Seconds each run needs in one process. `actual_seconds` is what finished runs took, by their expectation."""
 
     seconds: dict[str, float]
     jobs: int
-    lived: dict[str, float] = field(default_factory=dict)
+    actual_seconds: dict[str, float] = field(default_factory=dict)
 
-    def learn(self, name: str, seconds: float) -> None:
-        self.lived[name] = seconds
+    def record(self, name: str, seconds: float) -> None:
+        self.actual_seconds[name] = seconds
 
-    def left(self, names: Iterable[str]) -> float:
+    def seconds_left(self, names: Iterable[str]) -> float:
         """Seconds until these are done, with as many at a time as there are jobs."""
-        known = sum(self.seconds[n] for n in self.lived)
-        ratio = sum(self.lived.values()) / known if known else 1.0
+        known = sum(self.seconds[n] for n in self.actual_seconds)
+        ratio = sum(self.actual_seconds.values()) / known if known else 1.0
         return ratio * sum(self.seconds[n] for n in names) / self.jobs
 
 
-def estimated(
-    runs: Mapping[str, Run], stock: Stock, jobs: int | None, readings: Mapping[str, Sequence[Reading]] = {}
-) -> Estimate:
+def estimate_time(
+    runs: Mapping[str, BenchmarkRun],
+    stock: SharedResources,
+    jobs: int | None,
+    readings: Mapping[str, Sequence[TableMetric]] = {},
+) -> TimeEstimate:
     """A few steps for every pair of corpus and model, and a beginning for every method on it: what is wrong is found here.
 
     `readings`: what tables will read off each run.
     """
-    paces: dict[str, Pace] = {}
+    paces: dict[str, ProbeResult] = {}
     measures: dict[str, list[str]] = {}
     tried: set[tuple[str, str]] = set()
     seconds = {}
@@ -84,11 +87,11 @@ def estimated(
             for reading in readings.get(run.name, ()):
                 reading.check(measures[kind], run.config)
         seconds[run.name] = _seconds(run.config, paces[kind])
-    return Estimate(seconds, _jobs(runs, list(paces.values()), jobs))
+    return TimeEstimate(seconds, _jobs(runs, list(paces.values()), jobs))
 
 
 @contextmanager
-def _said_of(run: Run) -> Iterator[None]:
+def _said_of(run: BenchmarkRun) -> Iterator[None]:
     """What cannot work is said before hours of others, not after, and of which run it is."""
     try:
         yield
@@ -103,17 +106,17 @@ def _measures(federation: Federation) -> list[str]:
     )
 
 
-def _pace(config: RunConfig, federation: Federation) -> Pace:
+def _pace(config: RunConfig, federation: Federation) -> ProbeResult:
     solver: Solver = getattr(build_algorithm(config), "solver", Solver())
     with PeakMemory(every=0.05) as memory, one_thread():
         # at a rate of 0: steps take as long, and a method that diverges is that run's failure, not the grid's
         _, step = few_steps(federation.groups[0], SerialExecutor(device_of(config.device)), replace(solver, lr=0.0))
         corpus, dev = federation.corpus, federation.partition.dev
         looked_at = len(corpus) - corpus.train + (0 if dev is None else len(dev))
-        return Pace(step, memory.look(), corpus.train, looked_at, len(federation.clients))
+        return ProbeResult(step, memory.look(), corpus.train, looked_at, len(federation.clients))
 
 
-def _seconds(config: RunConfig, pace: Pace) -> float:
+def _seconds(config: RunConfig, pace: ProbeResult) -> float:
     """Training, looking, and a little for beginning. All clients are taken to be of one size: it is an estimate."""
     algorithm = build_algorithm(config)
     solver: Solver = getattr(algorithm, "solver", Solver())
@@ -129,7 +132,7 @@ def _seconds(config: RunConfig, pace: Pace) -> float:
     return 1.0 + pace.step * (steps + FORWARD * looks * pace.test / solver.batch)
 
 
-def _jobs(runs: Mapping[str, Run], paces: list[Pace], wanted: int | None) -> int:
+def _jobs(runs: Mapping[str, BenchmarkRun], paces: list[ProbeResult], wanted: int | None) -> int:
     """As many runs side by side as cores, or a GPU's memory, allow; never more than there are."""
     if wanted is not None:
         return min(wanted, len(runs))

@@ -26,7 +26,7 @@ Command = TypeVar("Command", bound=Callable[..., None])
 _RIGHTS_OR_ROOM = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
 
 
-def guarded(command: Command) -> Command:
+def handle_errors(command: Command) -> Command:
     """A mistake ends in a sentence. Exit status: 0 well, 1 a failed run, 2 a wrong configuration, 130 interrupted."""
 
     @functools.wraps(command)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from motet.cli.app import app, guarded
+from motet.cli.app import app, handle_errors
 
 if TYPE_CHECKING:
     from motet.benchmark.benchmark_folder import Benchmark
@@ -24,7 +24,7 @@ Into = Annotated[
 
 
 @app.command()
-@guarded
+@handle_errors
 def bench(
     suite: Annotated[str, typer.Argument(help="A shipped suite's name (see: motet list suites) or a YAML file.")],
     seeds: Annotated[
@@ -45,16 +45,19 @@ def bench(
     beside: Annotated[int | None, typer.Option(hidden=True, help="Help the process with this number.")] = None,
 ) -> None:
     """Every table of a paper with one command: methods × corpora × partitions × seeds. What is done is not done again."""
-    from motet.benchmark.benchmark_folder import Asked, default_folder, load_benchmark, open_benchmark
-    from motet.benchmark.scheduler import copy_of
+    from motet.benchmark.benchmark_folder import BenchmarkRequest, default_folder, load_benchmark, open_benchmark
+    from motet.benchmark.scheduler import suite_copy_name
 
-    folder, asked = out or default_folder(suite, quick), Asked(suite, seeds, quick, tuple(only or ()), device)
+    folder, asked = (
+        out or default_folder(suite, quick),
+        BenchmarkRequest(suite, seeds, quick, tuple(only or ()), device),
+    )
     if beside is not None:  # what the other asked, and not what stands in the folder: a third may have asked since
-        _help(load_benchmark(folder, asked, copy_of(beside)), beside, jobs or 1)
+        _help(load_benchmark(folder, asked, suite_copy_name(beside)), beside, jobs or 1)
         return
     benchmark = load_benchmark(folder) if resume else open_benchmark(asked, folder)
     if resume:
-        benchmark.store.forgive(benchmark.runs)
+        benchmark.store.clear_failures(benchmark.runs)
     told = dry and into is not None  # only the tables, of what is done
     try:
         if not told:
@@ -68,42 +71,42 @@ def bench(
 def _carry_out(benchmark: Benchmark, jobs: int | None, dry: bool) -> None:
     from rich.console import Console
 
-    from motet.benchmark.scheduler import Crew, perform, share_out
-    from motet.benchmark.shared_resources import Stock
-    from motet.benchmark.time_estimate import estimated
-    from motet.report.benchmark_progress import duration, grid_watch_for
+    from motet.benchmark.scheduler import BenchmarkWorkers, run_benchmark, split_resources
+    from motet.benchmark.shared_resources import SharedResources
+    from motet.benchmark.time_estimate import estimate_time
+    from motet.report.benchmark_progress import create_benchmark_progress, format_duration
 
     store, runs = benchmark.store, benchmark.runs
-    waiting = {name: run for name, run in runs.items() if not store.settled(name)}
+    waiting = {name: run for name, run in runs.items() if not store.is_settled(name)}
     typer.echo(
         f"{benchmark.suite.title}: {len(benchmark.cells)} cells, {len(runs)} runs, {len(runs) - len(waiting)} of them done."
     )
     if not waiting:
         return
-    again = [*benchmark.asked.words(), "--out", str(benchmark.folder), "--beside", str(os.getpid())]
-    with Stock() as stock, Crew(again, benchmark.folder) as crew:
+    again = [*benchmark.request.cli_args(), "--out", str(benchmark.folder), "--beside", str(os.getpid())]
+    with SharedResources() as stock, BenchmarkWorkers(again, benchmark.folder) as crew:
         if jobs is not None and not dry:  # nobody waits for an estimate whose answer is not asked for
             jobs = min(jobs, len(waiting))
-            share_out(benchmark.asked.device, jobs)
+            split_resources(benchmark.request.device, jobs)
             crew.join(jobs)
-        estimate = estimated(waiting, stock, jobs, benchmark.readings)
+        estimate = estimate_time(waiting, stock, jobs, benchmark.metrics)
         beside = "" if estimate.jobs == 1 else f", {estimate.jobs} side by side"
-        left = f"About {duration(estimate.left(waiting))} for the {len(waiting)} that are left{beside}."
+        left = f"About {format_duration(estimate.seconds_left(waiting))} for the {len(waiting)} that are left{beside}."
         typer.echo(f"{left} Results: {benchmark.folder}/")
         if not dry:
-            share_out(benchmark.asked.device, estimate.jobs)
+            split_resources(benchmark.request.device, estimate.jobs)
             crew.join(estimate.jobs)
-            perform(runs, store, stock, estimate, grid_watch_for(Console()))
+            run_benchmark(runs, store, stock, estimate, create_benchmark_progress(Console()))
 
 
 def _help(benchmark: Benchmark, parent: int, jobs: int) -> None:
     from rich.console import Console
 
-    from motet.benchmark.scheduler import run_beside, share_out
-    from motet.report.benchmark_progress import GridLines
+    from motet.benchmark.scheduler import run_worker, split_resources
+    from motet.report.benchmark_progress import BenchmarkLineProgress
 
-    share_out(benchmark.asked.device, jobs)
-    run_beside(benchmark.runs, benchmark.store, GridLines(Console()), parent)
+    split_resources(benchmark.request.device, jobs)
+    run_worker(benchmark.runs, benchmark.store, BenchmarkLineProgress(Console()), parent)
 
 
 def _tell(benchmark: Benchmark, into: Path | None) -> None:
@@ -111,7 +114,7 @@ def _tell(benchmark: Benchmark, into: Path | None) -> None:
     from rich.markdown import Markdown
 
     from motet.benchmark.benchmark_folder import write_results
-    from motet.benchmark.fill_markdown import fill_in
+    from motet.benchmark.fill_markdown import fill_markdown_tables
     from motet.core.errors import RunError
 
     tables = write_results(benchmark)
@@ -125,7 +128,7 @@ def _tell(benchmark: Benchmark, into: Path | None) -> None:
         f"Results: {benchmark.folder}/results.md, .tex, .json and pictures; a page to look at: motet report {benchmark.folder}"
     )
     if into is not None:
-        typer.echo(fill_in(into, benchmark, tables))
+        typer.echo(fill_markdown_tables(into, benchmark, tables))
     if failed := benchmark.failures():
         first, why = next(iter(failed.items()))
         raise RunError(

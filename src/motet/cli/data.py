@@ -7,14 +7,14 @@ from typing import Annotated
 
 import typer
 
-from motet.cli.app import app, guarded
+from motet.cli.app import app, handle_errors
 
 data_app = typer.Typer(help="Corpora: read once, kept in one file.", no_args_is_help=True)
 app.add_typer(data_app, name="data")
 
 
 @data_app.command("build")
-@guarded
+@handle_errors
 def data_build(
     name: Annotated[str, typer.Argument(help="A corpus (see: motet list datasets), or a file or folder of your own.")],
     to: Annotated[Path, typer.Option(help="The HDF5 file to write.")],
@@ -33,7 +33,7 @@ def data_build(
 
 
 @data_app.command("show")
-@guarded
+@handle_errors
 def data_show(
     file: Annotated[Path, typer.Argument(help="A store, or any file a recipe's data.path may name.")],
 ) -> None:

@@ -8,7 +8,7 @@ from typing import Annotated
 
 import typer
 
-from motet.cli.app import Recipe, Settings, app, guarded
+from motet.cli.app import Recipe, Settings, app, handle_errors
 
 Key = Annotated[Path | None, typer.Option(help="This side's private key (PEM).")]
 Cert = Annotated[Path | None, typer.Option(help="This side's certificate (PEM).")]
@@ -16,7 +16,7 @@ Token = Annotated[str | None, typer.Option(help="Environment variable or file (w
 
 
 @app.command()
-@guarded
+@handle_errors
 def serve(
     recipe: Recipe = "quickstart",
     settings: Settings = None,
@@ -36,11 +36,11 @@ def serve(
 
     from rich.console import Console
 
-    from motet.cli.runs import show
+    from motet.cli.runs import print_results
     from motet.experiment.commands.run_folder import load_config, new_folder
     from motet.experiment.deploy.serve_join import serve as serve_run
     from motet.experiment.recipe.recipe_files import load_recipe
-    from motet.report.progress import watch_for
+    from motet.report.progress import create_progress
 
     given = {"bind": bind, "clients": clients, "allow": allow, "key": key, "cert": cert, "ca": ca, "status": status}
     changes = [f"transport.type={transport}", *(f"transport.{n}={v}" for n, v in given.items() if v is not None)]
@@ -48,16 +48,16 @@ def serve(
     folder = out or new_folder(config.recipe)
     if resume:
         config = replace(load_config(folder), transport=config.transport)
-    watch = watch_for(Console())
+    callback = create_progress(Console())
     try:
-        finished = serve_run(config, folder, resume=resume, told=typer.echo, watch=watch)
+        finished = serve_run(config, folder, resume=resume, told=typer.echo, callback=callback)
     except KeyboardInterrupt:
         raise KeyboardInterrupt(str(folder)) from None
-    show(finished)
+    print_results(finished)
 
 
 @app.command()
-@guarded
+@handle_errors
 def join(
     server: Annotated[str, typer.Option(help="Where the server listens, as host:port.")],
     name: Annotated[
@@ -111,7 +111,7 @@ def join(
 
 
 @app.command()
-@guarded
+@handle_errors
 def allow(
     file: Annotated[Path, typer.Argument(help="The list to make or to add to.")],
     names: Annotated[list[str], typer.Argument(help="Clients who may join.")],
@@ -131,14 +131,14 @@ def allow(
 
 
 @app.command("status")
-@guarded
+@handle_errors
 def show_status(
     where: Annotated[str, typer.Argument(metavar="RUN|URL", help="A served run's folder, or the address of its page.")],
 ) -> None:
     """Where a served run stands: rounds, who is in, who is late, bytes, scores. A page's token: MOTET_STATUS_TOKEN."""
-    from motet.report.run_status import described, read_status
+    from motet.report.run_status import format_status, read_status
 
-    typer.echo(described(read_status(where, os.environ.get("MOTET_STATUS_TOKEN", ""))))
+    typer.echo(format_status(read_status(where, os.environ.get("MOTET_STATUS_TOKEN", ""))))
 
 
 def _token(where: str | None) -> str:

@@ -8,11 +8,11 @@ from typing import Annotated
 
 import typer
 
-from motet.cli.app import app, guarded
+from motet.cli.app import app, handle_errors
 
 
 @app.command()
-@guarded
+@handle_errors
 def identities(
     folder: Annotated[Path, typer.Argument(help="Where <client>.pub and <client>.key are written.")],
     clients: Annotated[list[str], typer.Argument(help="Names of clients.")],

@@ -7,11 +7,11 @@ from typing import Annotated
 
 import typer
 
-from motet.cli.app import RunFolder, app, guarded
+from motet.cli.app import RunFolder, app, handle_errors
 
 
 @app.command()
-@guarded
+@handle_errors
 def report(
     folders: Annotated[
         list[Path], typer.Argument(metavar="RUN... | SUITE", help="Runs' folders, a benchmark's, or a suite's name.")
@@ -22,9 +22,9 @@ def report(
 ) -> None:
     """One self-contained HTML page: curves, bytes, fairness, divisions, configuration; opens anywhere, without network."""
     from motet.benchmark.benchmark_folder import default_folder, load_benchmark
-    from motet.benchmark.benchmark_report_data import stories_of as stories_of_benchmark
+    from motet.benchmark.benchmark_report_data import collect_benchmark_report
     from motet.experiment.commands.report_data import stories_of
-    from motet.report.web import write_page
+    from motet.report.web import write_report
 
     first = folders[0]
     for named in (default_folder(str(first), quick=False), default_folder(str(first), quick=True)):
@@ -33,15 +33,17 @@ def report(
     path = out or first / "report.html"
     if (first / "asked.json").exists() and len(folders) == 1:
         benchmark = load_benchmark(first)
-        write_page(path, benchmark.suite.title, *stories_of_benchmark(benchmark))
+        write_report(path, benchmark.suite.title, *collect_benchmark_report(benchmark))
     else:
         runs = stories_of(folders)
-        write_page(path, " and ".join(f.name for f in folders[:3]) + (" and others" if len(folders) > 3 else ""), runs)
+        write_report(
+            path, " and ".join(f.name for f in folders[:3]) + (" and others" if len(folders) > 3 else ""), runs
+        )
     typer.echo(f"The page: {path} ({path.stat().st_size / 1e6:.1f} MB; open it in a browser)")
 
 
 @app.command()
-@guarded
+@handle_errors
 def compare(
     first: RunFolder,
     second: Annotated[Path, typer.Argument(metavar="RUN", help="Another run's folder.")],
@@ -50,21 +52,21 @@ def compare(
     from rich.console import Console
 
     from motet.experiment.commands.compare import compared
-    from motet.report.console_tables import differences_table, side_by_side
+    from motet.report.console_tables import build_comparison_table, build_settings_table
 
     found = compared(first, second)
     console = Console(width=None if Console().is_terminal else 120)
     names = (str(first), str(second))
     if found.settings:
-        console.print(differences_table(found.settings, names))
+        console.print(build_settings_table(found.settings, names))
     else:
         typer.echo("The settings are the same.")
-    console.print(side_by_side(found.results, names))
+    console.print(build_comparison_table(found.results, names))
     typer.echo(found.verdict)
 
 
 @app.command()
-@guarded
+@handle_errors
 def replay(
     folder: RunFolder,
     round: Annotated[int, typer.Option(help="The round, as metrics.jsonl counts: the first is 1.")],

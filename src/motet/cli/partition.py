@@ -7,10 +7,10 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from motet.cli.app import Settings, app, guarded
+from motet.cli.app import Settings, app, handle_errors
 
 if TYPE_CHECKING:
-    from motet.report.html_page import Table
+    from motet.report.html_page import PageTable
 
 partition_app = typer.Typer(help="Who has which examples: made, kept, looked at.", no_args_is_help=True)
 app.add_typer(partition_app, name="partition")
@@ -24,7 +24,7 @@ Clients = Annotated[int | None, typer.Option(help="How many clients.")]
 
 
 @partition_app.command("make")
-@guarded
+@handle_errors
 def partition_make(
     corpus: CorpusName,
     settings: Settings = None,
@@ -53,7 +53,7 @@ def partition_make(
 
 
 @partition_app.command("show")
-@guarded
+@handle_errors
 def partition_show(
     file: Annotated[Path, typer.Argument(help="A partition file: of motet partition make, or FedNLP's.")],
     settings: Settings = None,
@@ -78,7 +78,7 @@ def partition_show(
 
 
 @partition_app.command("figure")
-@guarded
+@handle_errors
 def partition_figure(
     which: Annotated[str, typer.Argument(metavar="FIGURE", help="distances, labels, quantities or domains")],
     corpus: CorpusName,
@@ -99,7 +99,7 @@ def partition_figure(
     typer.echo(f"{path}: {said}")
 
 
-def _print(table: Table) -> None:
+def _print(table: PageTable) -> None:
     from rich.console import Console
     from rich.table import Table as Printed
 

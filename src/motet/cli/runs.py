@@ -9,14 +9,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from motet.cli.app import Recipe, RunFolder, Settings, app, guarded
+from motet.cli.app import Recipe, RunFolder, Settings, app, handle_errors
 
 if TYPE_CHECKING:
     from motet.experiment.commands.run_folder import Finished
 
 
 @app.command()
-@guarded
+@handle_errors
 def run(
     recipe: Recipe = "quickstart",
     settings: Settings = None,
@@ -40,7 +40,7 @@ def run(
 
 
 @app.command("resume")
-@guarded
+@handle_errors
 def resume_run(folder: RunFolder) -> None:
     """Go on with a run that was interrupted; it ends as if it never had been."""
     from motet.experiment.commands.run_folder import load_config
@@ -49,7 +49,7 @@ def resume_run(folder: RunFolder) -> None:
 
 
 @app.command()
-@guarded
+@handle_errors
 def check(recipe: Recipe = "quickstart", settings: Settings = None) -> None:
     """Look at everything before round 1: data, tokenizer, a few steps, memory, bytes a round, time."""
     from motet.experiment.build.builders import build_federation, resolved
@@ -68,7 +68,7 @@ def check(recipe: Recipe = "quickstart", settings: Settings = None) -> None:
 
 
 @app.command("list")
-@guarded
+@handle_errors
 def list_entries(
     what: Annotated[
         str, typer.Argument(help="algorithms, tasks, datasets, models, partitions, codecs, transports, recipes, suites")
@@ -88,7 +88,7 @@ def list_entries(
 
 
 @app.command()
-@guarded
+@handle_errors
 def export(
     folder: RunFolder,
     to: Annotated[Path, typer.Option(help="Where the model directory goes.")],
@@ -119,30 +119,30 @@ def _perform(config: Any, folder: Path, resume: bool) -> None:
 
     from motet.experiment.commands.run_folder import perform
     from motet.experiment.deploy.mpi_launch import helped
-    from motet.report.progress import watch_for
+    from motet.report.progress import create_progress
 
     if helped(config):  # one of a cluster's workers; what there is to see is in rank 0
         return
     try:
-        finished = perform(config, folder, resume=resume, watch=watch_for(Console()))
+        finished = perform(config, folder, resume=resume, callback=create_progress(Console()))
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"motet resume {folder}") from None
-    show(finished)
+    print_results(finished)
 
 
-def show(finished: Finished) -> None:
+def print_results(finished: Finished) -> None:
     from rich.console import Console
 
     from motet.experiment.commands.model_export import how_to_load
     from motet.experiment.commands.run_folder import draw
-    from motet.report.console_tables import results_table
+    from motet.report.console_tables import build_results_table
 
     draw(finished)
     summary = finished.summary
     rows = {summary["algorithm"]: summary, **finished.baselines}
     console = Console(width=None if sys.stdout.isatty() else 120)
     told = f"{summary['recipe']}: {summary['dataset']}, {summary['model']}, {summary['clients']} clients"
-    console.print(results_table(rows, told))
+    console.print(build_results_table(rows, told))
     plain: Any = {"highlight": False, "markup": False, "soft_wrap": True}
     console.print(f"Results: {finished.folder}/  curves: {finished.folder / 'curves.png'}", **plain)
     if summary["network_seconds"] is not None:

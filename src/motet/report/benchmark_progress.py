@@ -1,4 +1,4 @@
-"""What a person sees while a benchmark goes on: how far the whole grid is, and what is being trained now."""
+"""Progress of a benchmark: how many runs are done, and how far the current run is."""
 
 from __future__ import annotations
 
@@ -8,97 +8,101 @@ from typing import Protocol
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from motet.report.progress import said_of
+from motet.report.progress import format_scores
 from motet.transport.mailbox import Traffic
 
 
-class GridWatch(Protocol):
-    """A watch over many runs. `stand` tells how many runs are done, and the seconds that are left."""
+class BenchmarkCallback(Protocol):
+    """Receives the events of a benchmark and, as a `RunCallback`, those of the runs in this process."""
 
-    def open(self, total: int, done: int) -> None: ...
-    def stand(self, done: int, left: float, said: str = "") -> None: ...
-    def close(self) -> None: ...
+    def on_benchmark_begin(self, total: int, done: int) -> None: ...
 
-    def begin(self, name: str, rounds: int, done: int) -> None: ...
-    def cohort(self, round: int, clients: int) -> None: ...
-    def client(self, seen: int, asked: int) -> None: ...
-    def round(self, number: int, scores: Mapping[str, float], headline: str, traffic: Traffic) -> None: ...
-    def note(self, text: str) -> None: ...
-    def end(self) -> None: ...
+    def on_progress(self, done: int, seconds_left: float, message: str = "") -> None:
+        """`done` runs are complete. `message` describes a run that just ended, if one did."""
+
+    def on_benchmark_end(self) -> None: ...
+
+    def on_run_begin(self, name: str, rounds: int, completed: int) -> None: ...
+    def on_round_begin(self, round: int, cohort_size: int) -> None: ...
+    def on_client_done(self, answered: int, expected: int) -> None: ...
+    def on_round_end(self, round: int, scores: Mapping[str, float], primary_metric: str, traffic: Traffic) -> None: ...
+    def on_note(self, text: str) -> None: ...
+    def on_run_end(self) -> None: ...
 
 
-class GridLines:
-    """One line a run that ends."""
+class BenchmarkLineProgress:
+    """Prints one line per finished run."""
 
     def __init__(self, console: Console) -> None:
         self.console, self.total = console, 0
 
-    def open(self, total: int, done: int) -> None:
+    def on_benchmark_begin(self, total: int, done: int) -> None:
         self.total = total
 
-    def stand(self, done: int, left: float, said: str = "") -> None:
-        if said:
-            self.note(f"[{done}/{self.total}] {said}; {duration(left)} left")
+    def on_progress(self, done: int, seconds_left: float, message: str = "") -> None:
+        if message:
+            self.on_note(f"[{done}/{self.total}] {message}; {format_duration(seconds_left)} left")
 
-    def close(self) -> None: ...
-    def begin(self, name: str, rounds: int, done: int) -> None: ...
-    def cohort(self, round: int, clients: int) -> None: ...
-    def client(self, seen: int, asked: int) -> None: ...
-    def round(self, number: int, scores: Mapping[str, float], headline: str, traffic: Traffic) -> None: ...
+    def on_benchmark_end(self) -> None: ...
+    def on_run_begin(self, name: str, rounds: int, completed: int) -> None: ...
+    def on_round_begin(self, round: int, cohort_size: int) -> None: ...
+    def on_client_done(self, answered: int, expected: int) -> None: ...
+    def on_round_end(self, round: int, scores: Mapping[str, float], primary_metric: str, traffic: Traffic) -> None: ...
 
-    def note(self, text: str) -> None:
+    def on_note(self, text: str) -> None:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    def end(self) -> None: ...
+    def on_run_end(self) -> None: ...
 
 
-class GridLive:
-    """A bar for the whole grid, and one for the run of this process."""
+class BenchmarkBarProgress:
+    """Shows a progress bar for all runs and one for the current run of this process."""
 
     def __init__(self, console: Console) -> None:
         columns = (
             TextColumn("{task.description:42.42}"),
             BarColumn(24),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[said]}"),
+            TextColumn("{task.fields[text]}"),
         )
         self.bars = Progress(*columns, console=console)
 
-    def open(self, total: int, done: int) -> None:
-        self.grid = self.bars.add_task("all runs", total=total, completed=done, said="")
-        self.run = self.bars.add_task("", total=None, said="", visible=False)
+    def on_benchmark_begin(self, total: int, done: int) -> None:
+        self.all_runs = self.bars.add_task("all runs", total=total, completed=done, text="")
+        self.current_run = self.bars.add_task("", total=None, text="", visible=False)
         self.bars.start()
 
-    def stand(self, done: int, left: float, said: str = "") -> None:
-        self.bars.update(self.grid, completed=done, said=f"{duration(left)} left")
-        if said:
-            self.note(said)
+    def on_progress(self, done: int, seconds_left: float, message: str = "") -> None:
+        self.bars.update(self.all_runs, completed=done, text=f"{format_duration(seconds_left)} left")
+        if message:
+            self.on_note(message)
 
-    def close(self) -> None:
+    def on_benchmark_end(self) -> None:
         self.bars.stop()
 
-    def begin(self, name: str, rounds: int, done: int) -> None:
-        self.bars.update(self.run, description=name, total=rounds, completed=done, said="", visible=True)
+    def on_run_begin(self, name: str, rounds: int, completed: int) -> None:
+        self.bars.update(self.current_run, description=name, total=rounds, completed=completed, text="", visible=True)
 
-    def cohort(self, round: int, clients: int) -> None: ...
-    def client(self, seen: int, asked: int) -> None: ...
+    def on_round_begin(self, round: int, cohort_size: int) -> None: ...
+    def on_client_done(self, answered: int, expected: int) -> None: ...
 
-    def round(self, number: int, scores: Mapping[str, float], headline: str, traffic: Traffic) -> None:
-        self.bars.update(self.run, completed=number, said=said_of(scores, headline, traffic))
+    def on_round_end(self, round: int, scores: Mapping[str, float], primary_metric: str, traffic: Traffic) -> None:
+        self.bars.update(self.current_run, completed=round, text=format_scores(scores, primary_metric, traffic))
 
-    def note(self, text: str) -> None:
+    def on_note(self, text: str) -> None:
         self.bars.console.print(text, highlight=False, markup=False)
 
-    def end(self) -> None:
-        self.bars.update(self.run, visible=False)
+    def on_run_end(self) -> None:
+        self.bars.update(self.current_run, visible=False)
 
 
-def grid_watch_for(console: Console) -> GridWatch:
-    return GridLive(console) if console.is_terminal else GridLines(console)
+def create_benchmark_progress(console: Console) -> BenchmarkCallback:
+    """Return progress bars for a terminal and plain lines for a log."""
+    return BenchmarkBarProgress(console) if console.is_terminal else BenchmarkLineProgress(console)
 
 
-def duration(seconds: float) -> str:
-    """About how long, in the unit that a person would use."""
+def format_duration(seconds: float) -> str:
+    """Format a duration in seconds, minutes or hours, whichever fits best."""
     if seconds < 90:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 5400 else f"{seconds / 3600:.1f} h"

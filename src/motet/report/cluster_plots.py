@@ -13,7 +13,7 @@ Row = Mapping[str, Any]
 
 
 @dataclass(frozen=True)
-class Relations:
+class ClientRelations:
     """For every two clients: how often in one cluster, how often among the K nearest, and at which place on average.
 
     Shares of the rounds, from 0 to 1; `places` counts from 1, the diagonal is empty. What was not recorded is None.
@@ -25,7 +25,7 @@ class Relations:
     places: np.ndarray | None
 
 
-def relations(rows: Sequence[Row], nearest: int) -> Relations | None:
+def read_relations(rows: Sequence[Row], nearest: int) -> ClientRelations | None:
     """Read off a run's notes; None if there are none."""
     clusters = [r["value"] for r in rows if r["split"] == "note" and r["name"] == "clusters"]
     rankings = [r["value"] for r in rows if r["split"] == "note" and r["name"] == "neighbours"]
@@ -34,11 +34,11 @@ def relations(rows: Sequence[Row], nearest: int) -> Relations | None:
         return None
     together = np.mean([_together(value, clients) for value in clusters], axis=0) if clusters else None
     if not rankings:
-        return Relations(clients, together, None, None)
+        return ClientRelations(clients, together, None, None)
     order = np.stack([_order(value, clients) for value in rankings])
     with np.errstate(invalid="ignore"):
         near = np.where(np.isnan(order), np.nan, order < nearest)  # oneself is the first of the K
-        return Relations(clients, together, _blank(_mean(near)), _blank(_mean(order)))
+        return ClientRelations(clients, together, _blank(_mean(near)), _blank(_mean(order)))
 
 
 def _together(group: Mapping[str, int], clients: Sequence[str]) -> np.ndarray:
@@ -69,7 +69,7 @@ def _blank(table: np.ndarray) -> np.ndarray:
     return table
 
 
-def draw_relations(found: Relations, folder: Path) -> list[Path]:
+def draw_relations(found: ClientRelations, folder: Path) -> list[Path]:
     """clusters.png, neighbours.png and places.png, as far as there is something to show."""
     kinds = (
         ("clusters", found.clusters, "share of rounds in one cluster", 1.0, False),

@@ -7,10 +7,10 @@ from typing import Any
 
 from rich.table import Table
 
-from motet.report.progress import megabytes
+from motet.report.progress import format_megabytes
 
 
-def results_table(summaries: Mapping[str, Mapping[str, Any]], title: str) -> Table:
+def build_results_table(summaries: Mapping[str, Mapping[str, Any]], title: str) -> Table:
     headline = next(iter(summaries.values()))["headline"]
     table = Table(title=title, title_justify="left", header_style="bold")
     dev = any(summary.get("dev_best") for summary in summaries.values())
@@ -27,8 +27,8 @@ def results_table(summaries: Mapping[str, Mapping[str, Any]], title: str) -> Tab
             *([_chosen(summary, headline)] if dev else []),
             (f"{own['mean']:.3f}" if own else "–") + (f" ± {own['std']:.3f}" if "std" in own else ""),
             f"{own['worst_decile']:.3f}" if "worst_decile" in own else "–",
-            megabytes(moved["payload_up"]),
-            megabytes(moved["payload_down"]),
+            format_megabytes(moved["payload_up"]),
+            format_megabytes(moved["payload_down"]),
             f"{summary['seconds']:.0f}",
         )
     return table
@@ -39,7 +39,7 @@ def _chosen(summary: Mapping[str, Any], headline: str) -> str:
     return f"{found['test'].get(headline, float('nan')):.3f} (round {found['round']})" if found else "–"
 
 
-def differences_table(settings: Sequence[tuple[str, str, str]], names: tuple[str, str]) -> Table:
+def build_settings_table(settings: Sequence[tuple[str, str, str]], names: tuple[str, str]) -> Table:
     """Settings that two runs do not share."""
     table = Table(title="Settings that differ", title_justify="left", header_style="bold")
     for name in ("setting", *names):
@@ -49,7 +49,7 @@ def differences_table(settings: Sequence[tuple[str, str, str]], names: tuple[str
     return table
 
 
-def side_by_side(results: Sequence[tuple[str, float | None, float | None]], names: tuple[str, str]) -> Table:
+def build_comparison_table(results: Sequence[tuple[str, float | None, float | None]], names: tuple[str, str]) -> Table:
     """Two runs' numbers, and by how much the second is more."""
     table = Table(title="Results", title_justify="left", header_style="bold")
     table.add_column("what")

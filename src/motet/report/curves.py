@@ -23,7 +23,7 @@ def draw_curves(curves: Mapping[str, Curve], metric: str, title: str, path: Path
     _save(figure, path)
 
 
-def draw_costs(costs: Mapping[str, Curve], ylabel: str, title: str, path: Path) -> None:
+def draw_traffic_curves(costs: Mapping[str, Curve], ylabel: str, title: str, path: Path) -> None:
     """A metric against megabytes moved, both ways, a line a run. A run that moved nothing is a dashed level."""
     figure, axes = _axes()
     moved = [bytes_ for cost in costs.values() for bytes_, _ in cost if bytes_]

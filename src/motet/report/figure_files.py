@@ -18,6 +18,6 @@ def new_figure(
     return figure, list(figure.subplots(rows, columns, squeeze=False, sharey=sharey).ravel())
 
 
-def save(figure: Any, path: Path) -> None:
+def save_figure(figure: Any, path: Path) -> None:
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, bbox_inches="tight", pad_inches=0.1, metadata={"Software": None})

@@ -26,7 +26,7 @@ code { font-size: .9em; overflow-wrap: anywhere; }
 
 
 @dataclass(frozen=True)
-class Picture:
+class PageFigure:
     """A PNG with a heading and a sentence that says what is to be seen in it, for those who cannot."""
 
     title: str
@@ -35,15 +35,15 @@ class Picture:
 
 
 @dataclass(frozen=True)
-class Table:
+class PageTable:
     """A first row of headings, then rows of text."""
 
     head: Sequence[str]
     rows: Sequence[Sequence[str]]
 
 
-def write_page(
-    path: Path, title: str, lead: str, table: Table, pictures: Sequence[Picture], facts: Mapping[str, str]
+def write_html_page(
+    path: Path, title: str, lead: str, table: PageTable, pictures: Sequence[PageFigure], facts: Mapping[str, str]
 ) -> None:
     """All of it in one file."""
     seen = html.escape
@@ -64,7 +64,7 @@ def write_page(
     path.write_text(f"{head_}<body>{''.join(body)}</body></html>\n", "utf-8")
 
 
-def _figure(picture: Picture) -> str:
+def _figure(picture: PageFigure) -> str:
     inside = base64.b64encode(picture.path.read_bytes()).decode()
     said = html.escape(picture.says, quote=True)
     return (

@@ -1,4 +1,4 @@
-"""What a person sees while a run goes on: a live line in a terminal, plain lines elsewhere."""
+"""Progress of a run: the callback protocol, a live display for terminals and plain lines for everything else."""
 
 from __future__ import annotations
 
@@ -13,95 +13,110 @@ from motet.transport.mailbox import Traffic
 
 
 class RunCallback(Protocol):
-    """Told what happens; must not change anything."""
+    """Receives the events of a run. Callbacks observe; they must not change the run."""
 
-    def begin(self, name: str, rounds: int, done: int) -> None: ...
-    def cohort(self, round: int, clients: int) -> None: ...
-    def client(self, seen: int, asked: int) -> None: ...
-    def round(self, number: int, scores: Mapping[str, float], headline: str, traffic: Traffic) -> None: ...
-    def note(self, text: str) -> None: ...
-    def end(self) -> None: ...
+    def on_run_begin(self, name: str, rounds: int, completed: int) -> None:
+        """A run starts, or resumes after `completed` rounds."""
+
+    def on_round_begin(self, round: int, cohort_size: int) -> None:
+        """A round starts. Rounds count from 1."""
+
+    def on_client_done(self, answered: int, expected: int) -> None:
+        """A client replied: `answered` of the `expected` replies of the current exchange are in."""
+
+    def on_round_end(self, round: int, scores: Mapping[str, float], primary_metric: str, traffic: Traffic) -> None:
+        """A round is complete. `scores` is empty if the round was not evaluated; `traffic` is the total so far."""
+
+    def on_note(self, text: str) -> None:
+        """The run has a message for the user."""
+
+    def on_run_end(self) -> None:
+        """The run finished, failed or was interrupted."""
 
 
 class SilentProgress:
-    def begin(self, name: str, rounds: int, done: int) -> None: ...
-    def cohort(self, round: int, clients: int) -> None: ...
-    def client(self, seen: int, asked: int) -> None: ...
-    def round(self, number: int, scores: Mapping[str, float], headline: str, traffic: Traffic) -> None: ...
-    def note(self, text: str) -> None: ...
-    def end(self) -> None: ...
+    """Shows nothing."""
+
+    def on_run_begin(self, name: str, rounds: int, completed: int) -> None: ...
+    def on_round_begin(self, round: int, cohort_size: int) -> None: ...
+    def on_client_done(self, answered: int, expected: int) -> None: ...
+    def on_round_end(self, round: int, scores: Mapping[str, float], primary_metric: str, traffic: Traffic) -> None: ...
+    def on_note(self, text: str) -> None: ...
+    def on_run_end(self) -> None: ...
 
 
-class Lines:
-    """One line a round."""
+class LineProgress:
+    """Prints one line per round."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
 
-    def begin(self, name: str, rounds: int, done: int) -> None:
-        self.name, self.rounds, self.first, self.began = name, rounds, done, time.monotonic()
-        self.note(f"{name}: going on after round {done} of {rounds}" if done else f"{name}: {rounds} rounds")
+    def on_run_begin(self, name: str, rounds: int, completed: int) -> None:
+        self.name, self.rounds, self.first, self.start_time = name, rounds, completed, time.monotonic()
+        resumed = f"{name}: resuming after round {completed} of {rounds}"
+        self.on_note(resumed if completed else f"{name}: {rounds} rounds")
 
-    def cohort(self, round: int, clients: int) -> None: ...
-    def client(self, seen: int, asked: int) -> None: ...
+    def on_round_begin(self, round: int, cohort_size: int) -> None: ...
+    def on_client_done(self, answered: int, expected: int) -> None: ...
 
-    def round(self, number: int, scores: Mapping[str, float], headline: str, traffic: Traffic) -> None:
-        left = (time.monotonic() - self.began) / (number - self.first) * (self.rounds - number)
-        said = said_of(scores, headline, traffic)
-        self.note(f"{self.name}  round {number}/{self.rounds}  {said}  {left:.0f} s left")
+    def on_round_end(self, round: int, scores: Mapping[str, float], primary_metric: str, traffic: Traffic) -> None:
+        seconds_left = (time.monotonic() - self.start_time) / (round - self.first) * (self.rounds - round)
+        text = format_scores(scores, primary_metric, traffic)
+        self.on_note(f"{self.name}  round {round}/{self.rounds}  {text}  {seconds_left:.0f} s left")
 
-    def note(self, text: str) -> None:
+    def on_note(self, text: str) -> None:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
 
-    def end(self) -> None: ...
+    def on_run_end(self) -> None: ...
 
 
-class Live:
-    """A bar for the rounds and one for the clients of this round."""
+class BarProgress:
+    """Shows a progress bar for the rounds and one for the clients of the current round."""
 
     def __init__(self, console: Console) -> None:
         self.console = console
 
-    def begin(self, name: str, rounds: int, done: int) -> None:
+    def on_run_begin(self, name: str, rounds: int, completed: int) -> None:
         columns = (
             TextColumn("{task.description:14}"),
             BarColumn(24),
             MofNCompleteColumn(),
-            TextColumn("{task.fields[said]}"),
+            TextColumn("{task.fields[text]}"),
         )
         self.bars = Progress(*columns, TimeRemainingColumn(), console=self.console, transient=False)
-        self.rounds = self.bars.add_task(name, total=rounds, completed=done, said="")
-        self.clients = self.bars.add_task("  clients", total=None, said="")
+        self.rounds = self.bars.add_task(name, total=rounds, completed=completed, text="")
+        self.clients = self.bars.add_task("  clients", total=None, text="")
         self.bars.start()
 
-    def cohort(self, round: int, clients: int) -> None:
-        self.bars.reset(self.clients, total=clients, said=f"round {round}")
+    def on_round_begin(self, round: int, cohort_size: int) -> None:
+        self.bars.reset(self.clients, total=cohort_size, text=f"round {round}")
 
-    def client(self, seen: int, asked: int) -> None:
-        self.bars.update(self.clients, completed=seen, total=asked)
+    def on_client_done(self, answered: int, expected: int) -> None:
+        self.bars.update(self.clients, completed=answered, total=expected)
 
-    def round(self, number: int, scores: Mapping[str, float], headline: str, traffic: Traffic) -> None:
-        self.bars.update(self.rounds, completed=number, said=said_of(scores, headline, traffic))
+    def on_round_end(self, round: int, scores: Mapping[str, float], primary_metric: str, traffic: Traffic) -> None:
+        self.bars.update(self.rounds, completed=round, text=format_scores(scores, primary_metric, traffic))
 
-    def note(self, text: str) -> None:
+    def on_note(self, text: str) -> None:
         self.console.print(text, highlight=False, markup=False)
 
-    def end(self) -> None:
+    def on_run_end(self) -> None:
         self.bars.update(self.clients, visible=False)
         self.bars.stop()
 
 
-def said_of(scores: Mapping[str, float], headline: str, traffic: Traffic) -> str:
+def create_progress(console: Console) -> RunCallback:
+    """Return progress bars for a terminal and plain lines for a log."""
+    return BarProgress(console) if console.is_terminal else LineProgress(console)
+
+
+def format_scores(scores: Mapping[str, float], primary_metric: str, traffic: Traffic) -> str:
     loss = f"loss {scores['loss']:.3f}  " if "loss" in scores else ""
-    score = f"{headline} {scores[headline]:.3f}  " if headline in scores else ""
-    spent = f"ε {scores['epsilon']:.2f}  " if "epsilon" in scores else ""
-    return f"{loss}{score}{spent}{megabytes(traffic.payload_up + traffic.payload_down)} MB"
+    score = f"{primary_metric} {scores[primary_metric]:.3f}  " if primary_metric in scores else ""
+    epsilon = f"ε {scores['epsilon']:.2f}  " if "epsilon" in scores else ""
+    return f"{loss}{score}{epsilon}{format_megabytes(traffic.payload_up + traffic.payload_down)} MB"
 
 
-def megabytes(count: float) -> str:
-    """To one decimal, and what is less than one to three digits: opinions on texts are small beside models."""
+def format_megabytes(count: float) -> str:
+    """Format bytes as megabytes with one decimal, or with three significant digits below 1 MB."""
     return f"{count / 1e6:.1f}" if count >= 1e6 else f"{count / 1e6:.3g}"
-
-
-def watch_for(console: Console) -> RunCallback:
-    return Live(console) if console.is_terminal else Lines(console)

@@ -1,4 +1,4 @@
-"""Where a served run stands: for a person who looks, in a file and on a small page. Nothing private is in it."""
+"""Status of a served run, as a file and for the status page. It contains no private data."""
 
 from __future__ import annotations
 
@@ -10,99 +10,109 @@ from pathlib import Path
 from typing import Any
 
 from motet.core.errors import ConfigError, RunError
-from motet.report.progress import RunCallback, megabytes
+from motet.report.progress import RunCallback, format_megabytes
 from motet.transport.mailbox import Traffic
 from motet.transport.spill_store import write_atomically
 
 
-class Status:
-    """A watch that remembers what it was told, and tells another. `clients` says who is there and who is waited for."""
+class RunStatus:
+    """A callback that keeps the current status of a run, writes it to `file` and forwards every event.
 
-    def __init__(self, watch: RunCallback, clients: Callable[[], Mapping[str, Any]], file: Path | None = None) -> None:
-        self.watch, self.clients, self.file = watch, clients, file
+    `client_status` returns which clients are connected, which are missing and how long the server has waited for them.
+    """
+
+    def __init__(
+        self, callback: RunCallback, client_status: Callable[[], Mapping[str, Any]], file: Path | None = None
+    ) -> None:
+        self.callback, self.client_status, self.file = callback, client_status, file
         self.facts: dict[str, Any] = {"state": "waiting for clients"}
-        self.lock, self.written = threading.Lock(), 0.0
+        self.lock, self.last_write = threading.Lock(), 0.0
 
-    def now(self) -> dict[str, Any]:
+    def snapshot(self) -> dict[str, Any]:
         with self.lock:
-            return {**self.facts, **self.clients()}
+            return {**self.facts, **self.client_status()}
 
-    def begin(self, name: str, rounds: int, done: int) -> None:
-        self._told(True, state="running", run=name, rounds=rounds, done=done, began=time.time())
-        self.watch.begin(name, rounds, done)
+    def on_run_begin(self, name: str, rounds: int, completed: int) -> None:
+        self._update(True, state="running", run=name, rounds=rounds, done=completed, began=time.time())
+        self.callback.on_run_begin(name, rounds, completed)
 
-    def cohort(self, round: int, clients: int) -> None:
-        self._told(True, round=round, cohort=clients, answered=0)
-        self.watch.cohort(round, clients)
+    def on_round_begin(self, round: int, cohort_size: int) -> None:
+        self._update(True, round=round, cohort=cohort_size, answered=0)
+        self.callback.on_round_begin(round, cohort_size)
 
-    def client(self, seen: int, asked: int) -> None:
-        self._told(False, answered=seen, cohort=asked)
-        self.watch.client(seen, asked)
+    def on_client_done(self, answered: int, expected: int) -> None:
+        self._update(False, answered=answered, cohort=expected)
+        self.callback.on_client_done(answered, expected)
 
-    def round(self, number: int, scores: Mapping[str, float], headline: str, traffic: Traffic) -> None:
-        told = {"done": number, "bytes_up": traffic.wire_up, "bytes_down": traffic.wire_down}
-        self._told(True, **told, **({"scores": dict(scores), "headline": headline} if scores else {}))
-        self.watch.round(number, scores, headline, traffic)
+    def on_round_end(self, round: int, scores: Mapping[str, float], primary_metric: str, traffic: Traffic) -> None:
+        facts: dict[str, Any] = {"done": round, "bytes_up": traffic.wire_up, "bytes_down": traffic.wire_down}
+        if scores:
+            facts |= {"scores": dict(scores), "primary_metric": primary_metric}
+        self._update(True, **facts)
+        self.callback.on_round_end(round, scores, primary_metric, traffic)
 
-    def note(self, text: str) -> None:
-        self.watch.note(text)
+    def on_note(self, text: str) -> None:
+        self.callback.on_note(text)
 
-    def end(self) -> None:
+    def on_run_end(self) -> None:
         with self.lock:
-            over = self.facts.get("done") == self.facts.get("rounds")
-        self._told(True, state="over" if over else "stopped")
-        self.watch.end()
+            is_complete = self.facts.get("done") == self.facts.get("rounds")
+        self._update(True, state="finished" if is_complete else "stopped")
+        self.callback.on_run_end()
 
-    def _told(self, at_once: bool, **facts: Any) -> None:
+    def _update(self, write_now: bool, **facts: Any) -> None:
         with self.lock:
             self.facts.update(facts)
-        if self.file is not None and (at_once or time.monotonic() - self.written > 1):
-            self.written = time.monotonic()
-            write_atomically(self.file, json.dumps({**self.now(), "at": time.time()}, indent=2).encode())
+        if self.file is not None and (write_now or time.monotonic() - self.last_write > 1):
+            self.last_write = time.monotonic()
+            write_atomically(self.file, json.dumps({**self.snapshot(), "at": time.time()}, indent=2).encode())
 
 
-def described(status: Mapping[str, Any]) -> str:
-    """The same for a terminal."""
+def format_status(status: Mapping[str, Any]) -> str:
+    """Format a status for the terminal, one fact per line."""
     lines = [f"{status.get('run', 'run')}: {status.get('state', 'unknown')}"]
     if "rounds" in status:
         lines.append(f"rounds      {status.get('done', 0)} of {status['rounds']} done")
     if status.get("cohort"):
-        lines.append(f"this round  {status.get('answered', 0)} of {status['cohort']} clients have answered")
-    for name in ("connected", "away"):
-        if status.get(name):
-            lines.append(f"{name:11} {', '.join(status[name])}")
+        lines.append(f"this round  {status.get('answered', 0)} of {status['cohort']} clients answered")
+    for name, key in (("connected", "connected"), ("missing", "away")):
+        if status.get(key):
+            lines.append(f"{name:11} {', '.join(status[key])}")
     if status.get("waited_for"):
-        lines.append(f"waited for  {', '.join(f'{c} ({s:.0f} s)' for c, s in status['waited_for'].items())}")
+        lines.append(f"waiting for {', '.join(f'{c} ({s:.0f} s)' for c, s in status['waited_for'].items())}")
     if status.get("scores"):
         lines.append(f"scores      {', '.join(f'{n} {v:.3f}' for n, v in status['scores'].items())}")
     if "bytes_up" in status:
-        lines.append(f"bytes       {megabytes(status['bytes_up'])} MB up, {megabytes(status['bytes_down'])} MB down")
+        up, down = format_megabytes(status["bytes_up"]), format_megabytes(status["bytes_down"])
+        lines.append(f"bytes       {up} MB up, {down} MB down")
     if status.get("refused"):
-        lines.append(f"refused     {', '.join(f'{c}: {n} messages' for c, n in status['refused'].items())}")
+        lines.append(f"rejected    {', '.join(f'{c}: {n} messages' for c, n in status['refused'].items())}")
     return "\n".join(lines)
 
 
-def read_status(where: str, token: str = "") -> dict[str, Any]:
-    """From a server's page (a URL), or from a run's folder."""
-    if where.startswith(("http://", "https://")):
-        from urllib.error import URLError
-        from urllib.request import Request, urlopen
-
-        request = Request(
-            where.rstrip("/") + "/status.json", headers={"Authorization": f"Bearer {token}"} if token else {}
-        )
-        try:
-            with urlopen(request, timeout=10) as answer:
-                found: dict[str, Any] = json.loads(answer.read(2**20))
-                return found
-        except (URLError, OSError, ValueError) as error:
-            raise RunError(
-                f"{where} does not say how the run is ({error}); is the address right, and the token?"
-            ) from None
-    path = Path(where) / "status.json"
+def read_status(source: str, token: str = "") -> dict[str, Any]:
+    """Read the status of a run from the URL of its status page or from its folder."""
+    if source.startswith(("http://", "https://")):
+        return _fetch_status(source, token)
+    path = Path(source) / "status.json"
     if not path.exists():
         raise ConfigError(
-            f"'{where}' has no status.json; give the folder of a run that is served, or the URL of its page."
+            f"'{source}' has no status.json. Pass the folder of a run started with motet serve, or the URL of its status page."
         )
-    kept: dict[str, Any] = json.loads(path.read_text("utf-8"))
-    return kept
+    status: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    return status
+
+
+def _fetch_status(url: str, token: str) -> dict[str, Any]:
+    from urllib.error import URLError
+    from urllib.request import Request, urlopen
+
+    headers = {"Authorization": f"Bearer {token}"} if token else {}
+    try:
+        with urlopen(Request(url.rstrip("/") + "/status.json", headers=headers), timeout=10) as response:
+            status: dict[str, Any] = json.loads(response.read(2**20))
+            return status
+    except (URLError, OSError, ValueError) as error:
+        raise RunError(
+            f"{url} returned no status: {error}. Check the address and the token in MOTET_STATUS_TOKEN."
+        ) from None

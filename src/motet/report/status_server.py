@@ -56,7 +56,7 @@ look();
 """
 
 
-def serve_page(bind: str, now: Callable[[], Mapping[str, Any]], token: str) -> tuple[str, Callable[[], None]]:
+def start_status_server(bind: str, now: Callable[[], Mapping[str, Any]], token: str) -> tuple[str, Callable[[], None]]:
     """Show the status at `bind` (host:port); its address, and what ends it. Beyond this machine a token is asked for."""
     host, _, port = bind.rpartition(":")
     if host not in LOOPBACK and not token:

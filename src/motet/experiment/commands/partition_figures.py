@@ -36,8 +36,8 @@ def paper_figure(name: str, corpus: Corpus, seed: Seed, clients: int, to: Path) 
 def distances(corpus: Corpus, seed: Seed, clients: int, to: Path) -> str:
     """FedNLP: Jensen–Shannon distances between clients at α of 1, 5, 10 and 100; the larger α, the lighter."""
     found = list(_shifts(corpus, seed, clients))
-    paints = [partial(draw.distances, matrix=matrix, title=f"α = {alpha:g}") for alpha, _, matrix, _ in found]
-    draw.draw_row(to, paints, DISTANCE, 3.4, 3.5)
+    paints = [partial(draw.plot_distances, matrix=matrix, title=f"α = {alpha:g}") for alpha, _, matrix, _ in found]
+    draw.draw_figure_row(to, paints, DISTANCE, 3.4, 3.5)
     said = ", ".join(f"{mean_distance(matrix):.3f} at α={alpha:g}" for alpha, _, matrix, _ in found)
     return f"mean distance {said}"
 
@@ -48,7 +48,7 @@ def label_ratios(corpus: Corpus, seed: Seed, clients: int, to: Path) -> str:
     largest = float(np.mean(found[0][1].max(1)))
 
     def painted(axes: draw.Axes, ratios: np.ndarray, names: list[str], title: str) -> object:
-        shown = draw.labels(axes, ratios, names, title)
+        shown = draw.plot_labels(axes, ratios, names, title)
         shown.set_clim(0, largest)
         return shown
 
@@ -56,14 +56,14 @@ def label_ratios(corpus: Corpus, seed: Seed, clients: int, to: Path) -> str:
         partial(painted, ratios=ratios, names=[str(n) for n in trait.names], title=f"α = {alpha:g}")
         for alpha, ratios, _, trait in found
     ]
-    draw.draw_row(to, paints, SHARE, 3.6, 4.8)
+    draw.draw_figure_row(to, paints, SHARE, 3.6, 4.8)
     return "largest share " + ", ".join(f"{np.mean(r.max(1)):.2f} at α={a:g}" for a, r, _, _ in found)
 
 
 def quantities(corpus: Corpus, seed: Seed, clients: int, to: Path) -> str:
     """FedNLP: densities of clients' sizes at β of 1, 5, 10 and 100; the larger β, the narrower."""
     groups = {f"β = {b:g}": quantity(corpus, seed.of("partition"), clients, b).train.sizes for b in BETAS}
-    draw.draw(to, partial(draw.sizes, groups=groups, title=f"{corpus.name}, {clients} clients"), height=3.8)
+    draw.draw_figure(to, partial(draw.plot_sizes, groups=groups, title=f"{corpus.name}, {clients} clients"), height=3.8)
     return "sizes " + ", ".join(f"{s.min()} to {s.max()} at {name}" for name, s in groups.items())
 
 
@@ -73,11 +73,11 @@ def domains(corpus: Corpus, seed: Seed, clients: int, to: Path) -> str:
     if column is None:
         raise ConfigError(f"figure domains: {corpus.name} has neither 'domain' nor 'client' among its columns.")
     made = natural(corpus, seed, column)
-    shown = np.sort(np.argsort(-made.train.sizes, kind="stable")[: min(clients, draw.FEW)])
+    shown = np.sort(np.argsort(-made.train.sizes, kind="stable")[: min(clients, draw.MAX_COLORED_CLIENTS)])
     painted = plane(made, corpus, shown, f"{corpus.name}, by {column}")
     if painted is None:
         raise ConfigError(f"figure domains: {corpus.name} has too few words to be laid out in the plane.")
-    draw.draw(to, painted, width=6.4)
+    draw.draw_figure(to, painted, width=6.4)
     return f"{len(shown)} of {len(made)} {column}s"
 
 

@@ -27,7 +27,7 @@ from motet.partitions.measures import (
 from motet.partitions.text_encoders import word_counts
 from motet.partitions.traits import Trait
 from motet.report import partition_plots as draw
-from motet.report.html_page import Picture, Table, write_page
+from motet.report.html_page import PageFigure, PageTable, write_html_page
 
 SEED = Seed(0, ("portrait",))
 MOST_TEXTS, MOST_WORDS, SHOWN = 2_000, 3_000, 8
@@ -40,7 +40,7 @@ MEANINGS = {
 }
 
 
-def portray(partition: Partition, corpus: Corpus, folder: Path) -> tuple[Path, Table]:
+def portray(partition: Partition, corpus: Corpus, folder: Path) -> tuple[Path, PageTable]:
     """Pictures and page into a folder; the page, and the table of numbers."""
     folder.mkdir(parents=True, exist_ok=True)
     trait = labels_of(corpus)
@@ -55,12 +55,12 @@ def portray(partition: Partition, corpus: Corpus, folder: Path) -> tuple[Path, T
         pictures.append(seen)
     here, random = (m.plain() for m in numbers(partition, corpus))
     rows = [[said, f"{here[key]:.3f}", f"{random[key]:.3f}"] for key, said in MEANINGS.items() if key in here]
-    table = Table(("", "this partition", "same sizes at random"), rows)
+    table = PageTable(("", "this partition", "same sizes at random"), rows)
     count, train, test = len(partition), len(partition.train.rows), len(partition.test.rows)
     lead = f"{corpus.name}: {train:,} rows to train and {test:,} to test, over {count:,} clients."
     facts = {k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in partition.recipe.items()}
     title = f"{corpus.name}, {partition.recipe.get('type', 'partition')}"
-    write_page(folder / "index.html", title, lead, table, pictures, {**facts, "digest": partition.digest})
+    write_html_page(folder / "index.html", title, lead, table, pictures, {**facts, "digest": partition.digest})
     return folder / "index.html", table
 
 
@@ -75,20 +75,20 @@ def ratios_and_distances(partition: Partition, trait: Trait) -> tuple[np.ndarray
     return ratios[order], matrix[np.ix_(order, order)], chosen[order]
 
 
-def _labelled(partition: Partition, trait: Trait, folder: Path) -> list[Picture]:
+def _labelled(partition: Partition, trait: Trait, folder: Path) -> list[PageFigure]:
     ratios, matrix, chosen = ratios_and_distances(partition, trait)
     used = np.argsort(-ratios.sum(0), kind="stable")[: int((ratios.sum(0) > 0).sum())]
     names = [str(n) for n in trait.names[used]]
     sample = "" if len(chosen) == len(partition) else f" A sample of {len(chosen)} of {len(partition):,} clients."
     clients = [partition.clients[int(k)] for k in chosen]
-    draw.draw(folder / "distances.png", partial(draw.distances, matrix=matrix, clients=clients), DISTANCE)
-    painted = partial(draw.labels, ratios=ratios[:, used], names=names, clients=clients)
-    draw.draw(folder / "labels.png", painted, SHARE, height=5.2)
+    draw.draw_figure(folder / "distances.png", partial(draw.plot_distances, matrix=matrix, clients=clients), DISTANCE)
+    painted = partial(draw.plot_labels, ratios=ratios[:, used], names=names, clients=clients)
+    draw.draw_figure(folder / "labels.png", painted, SHARE, height=5.2)
     kind = "" if trait.told["by"] == "label" else f" (here: {trait.told['by']})"
     kinds = float(np.exp(entropies(ratios)).mean())
     far = (
         f"Every client against every other, sorted by how far each is from the rest; dark is far. The mean distance is "
-        f"{mean_distance(matrix):.3f}, from 0 for the same labels to {draw.FARTHEST:.3f} for none in common.{sample}"
+        f"{mean_distance(matrix):.3f}, from 0 for the same labels to {draw.MAX_DISTANCE:.3f} for none in common.{sample}"
     )
     much = (
         f"A row a client in the same order, a column a label{kind}; dark is much. A client has as "
@@ -96,69 +96,69 @@ def _labelled(partition: Partition, trait: Trait, folder: Path) -> list[Picture]
         f"{ratios.max(1).mean():.0%} of its examples on average.{sample}"
     )
     return [
-        Picture("Distances between clients", folder / "distances.png", far),
-        Picture("Labels of clients", folder / "labels.png", much),
+        PageFigure("Distances between clients", folder / "distances.png", far),
+        PageFigure("Labels of clients", folder / "labels.png", much),
     ]
 
 
-def _shifted(partition: Partition, kinds: Trait, folder: Path) -> Picture:
+def _shifted(partition: Partition, kinds: Trait, folder: Path) -> PageFigure:
     """What was shifted, where that is not the labels."""
     ratios, _, chosen = ratios_and_distances(partition, kinds)
     used = np.argsort(-ratios.sum(0), kind="stable")[: int((ratios.sum(0) > 0).sum())]
     names, clients = [str(n) for n in kinds.names[used]], [partition.clients[int(k)] for k in chosen]
-    painted = partial(draw.labels, ratios=ratios[:, used], names=names, clients=clients)
-    draw.draw(folder / "kinds.png", painted, SHARE, height=5.2)
+    painted = partial(draw.plot_labels, ratios=ratios[:, used], names=names, clients=clients)
+    draw.draw_figure(folder / "kinds.png", painted, SHARE, height=5.2)
     by = kinds.told["by"]
     says = (
         f"What this partition shifts, by {by}: a row a client, a column one of the {len(names)} kinds; dark is much. The most "
         f"frequent kind has {ratios.max(1).mean():.0%} of a client's examples on average."
     )
-    return Picture(f"Clients by {by}", folder / "kinds.png", says)
+    return PageFigure(f"Clients by {by}", folder / "kinds.png", says)
 
 
-def _in_time(partition: Partition, kinds: Trait, folder: Path) -> Picture:
+def _in_time(partition: Partition, kinds: Trait, folder: Path) -> PageFigure:
     """A few clients phase by phase."""
     phases = partition.train.phases
-    some = range(min(len(partition), max(1, draw.NAMED // phases)))
+    some = range(min(len(partition), max(1, draw.MAX_NAMED_CLIENTS // phases)))
     pieces = [(k, p) for k in some for p in range(phases)]
     counts = [np.bincount(kinds.codes[partition.train.at(k, p)], minlength=len(kinds.names)) for k, p in pieces]
     rows = [f"{partition.clients[k]}, phase {p + 1}" for k, p in pieces]
     painted = partial(
-        draw.labels, ratios=ratios_of(np.stack(counts)), names=[str(n) for n in kinds.names], clients=rows
+        draw.plot_labels, ratios=ratios_of(np.stack(counts)), names=[str(n) for n in kinds.names], clients=rows
     )
-    draw.draw(folder / "phases.png", painted, SHARE, height=5.2)
+    draw.draw_figure(folder / "phases.png", painted, SHARE, height=5.2)
     says = (
         f"How {len(some)} of {len(partition):,} clients change: a row a phase of {partition.every} rounds, the earliest first, "
         "a column a label; dark is much."
     )
-    return Picture("Clients in time", folder / "phases.png", says)
+    return PageFigure("Clients in time", folder / "phases.png", says)
 
 
-def _sizes(partition: Partition, folder: Path) -> Picture:
+def _sizes(partition: Partition, folder: Path) -> PageFigure:
     sizes = partition.train.sizes
-    few = len(sizes) <= draw.FEW
+    few = len(sizes) <= draw.MAX_COLORED_CLIENTS
     painted = (
-        partial(draw.bars, values=sizes, names=list(partition.clients))
+        partial(draw.plot_bars, values=sizes, names=list(partition.clients))
         if few
-        else partial(draw.sizes, groups={"": sizes})
+        else partial(draw.plot_sizes, groups={"": sizes})
     )
-    draw.draw(folder / "sizes.png", painted, height=3.6)
+    draw.draw_figure(folder / "sizes.png", painted, height=3.6)
     says = (
         f"How many training examples clients have: {sizes.min():,} to {sizes.max():,}, half of them {np.median(sizes):,.0f} or "
         f"fewer, {sizes.mean():,.1f} on average."
     )
-    return Picture("Sizes of clients", folder / "sizes.png", says)
+    return PageFigure("Sizes of clients", folder / "sizes.png", says)
 
 
-def _texts(partition: Partition, corpus: Corpus, folder: Path) -> Picture | None:
+def _texts(partition: Partition, corpus: Corpus, folder: Path) -> PageFigure | None:
     """Texts in the plane, coloured by client; of many clients, the largest."""
     able = np.flatnonzero(partition.train.sizes > 0)
     largest = np.sort(np.argsort(-partition.train.sizes, kind="stable")[:SHOWN])
-    shown = able if len(able) <= draw.FEW else largest
+    shown = able if len(able) <= draw.MAX_COLORED_CLIENTS else largest
     painted = plane(partition, corpus, shown)
     if painted is None:
         return None
-    draw.draw(folder / "texts.png", painted, width=6.4)
+    draw.draw_figure(folder / "texts.png", painted, width=6.4)
     few = (
         ""
         if len(shown) == len(able)
@@ -168,7 +168,7 @@ def _texts(partition: Partition, corpus: Corpus, folder: Path) -> Picture | None
         "Texts by their words: TF-IDF, laid out along its two principal components. Texts near each other use the same words; "
         f"where colours keep apart, clients write about different things.{few}"
     )
-    return Picture("Texts of clients", folder / "texts.png", says)
+    return PageFigure("Texts of clients", folder / "texts.png", says)
 
 
 def plane(
@@ -196,4 +196,4 @@ def plane(
         counts.toarray()
     )
     names = [partition.clients[int(k)] for k in shown]
-    return partial(draw.scatter, points=points, groups=owner, names=names, title=title)
+    return partial(draw.plot_scatter, points=points, groups=owner, names=names, title=title)

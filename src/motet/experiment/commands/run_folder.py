@@ -47,8 +47,8 @@ from motet.experiment.recipe.recipe_files import baseline_config
 from motet.experiment.recipe.run_config import GroupConfig, RunConfig
 from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
 from motet.learning.modules.model import Model
-from motet.report.cluster_plots import draw_relations, relations
-from motet.report.curves import draw_costs, draw_curves
+from motet.report.cluster_plots import draw_relations, read_relations
+from motet.report.curves import draw_curves, draw_traffic_curves
 from motet.report.progress import RunCallback, SilentProgress
 from motet.report.weight_plots import draw_weights
 from motet.transport.spill_store import write_atomically
@@ -72,9 +72,9 @@ def new_folder(recipe: str, under: Path = Path("runs")) -> Path:
     return under / f"{recipe}-{number}"
 
 
-def perform(config: RunConfig, folder: Path, *, resume: bool = False, watch: RunCallback | None = None) -> Finished:
+def perform(config: RunConfig, folder: Path, *, resume: bool = False, callback: RunCallback | None = None) -> Finished:
     """Run a recipe and its baselines. What is already done in the folder is not done again."""
-    watch = watch or SilentProgress()
+    callback = callback or SilentProgress()
     configs = _configs(config, folder, resume)
     for each in configs.values():
         build_privacy(each, algorithm := build_algorithm(each))
@@ -95,7 +95,7 @@ def perform(config: RunConfig, folder: Path, *, resume: bool = False, watch: Run
             place = folder / "baselines" / name if name else folder
             done = load_summary(place)
             if done is None:
-                done = carried_out(each, place, federations[name], executor, resume=resume, watch=watch)
+                done = carried_out(each, place, federations[name], executor, resume=resume, callback=callback)
             found[name] = done
     finally:
         executor.close()
@@ -120,17 +120,17 @@ def carried_out(
     executor: Executor,
     *,
     resume: bool = False,
-    watch: RunCallback | None = None,
+    callback: RunCallback | None = None,
     keep_model: bool = True,
 ) -> dict[str, Any]:
     """One run, on a federation and a executor that may serve others too; what it leaves in its folder, and its summary."""
     plan = plan_of(config, federation)
     with (
         PeakMemory() as memory,
-        tracked(config, place, watch or SilentProgress()) as told,
+        tracked(config, place, callback or SilentProgress()) as told,
         venue(config, federation, place) as where,
     ):
-        result, running = run(plan, executor, folder=place, resume=resume, watch=told, **where._asdict())
+        result, running = run(plan, executor, folder=place, resume=resume, callback=told, **where._asdict())
     return finish(place, config, federation, result, running, memory.peak, keep_model)
 
 
@@ -312,7 +312,7 @@ def draw(finished: Finished) -> None:
     curves = {name: record.curve(headline) for name, record in records.items()}
     draw_curves(curves, headline, told, finished.folder / "curves.png")
     for name, folder in folders.items():
-        found = relations(records[name].rows, int(load_config(folder).algorithm.options.get("neighbours", 8)))
+        found = read_relations(records[name].rows, int(load_config(folder).algorithm.options.get("neighbours", 8)))
         if found is not None:
             draw_relations(found, folder)
         draw_weights(records[name].rows, told, folder / "weights.png")
@@ -320,4 +320,4 @@ def draw(finished: Finished) -> None:
     where = ("test", "clients") if local else ("global", "server")
     costs = {name: record.cost(headline, *where) for name, record in records.items()}
     said = f"{headline}, mean of the clients' own tests" if local else f"{headline} on the global test set"
-    draw_costs(costs, said, told, finished.folder / "traffic.png")
+    draw_traffic_curves(costs, said, told, finished.folder / "traffic.png")

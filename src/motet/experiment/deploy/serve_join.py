@@ -29,8 +29,8 @@ from motet.experiment.recipe.config_parsing import instantiate
 from motet.experiment.recipe.run_config import CheckpointConfig, RunConfig
 from motet.learning.executors.serial_executor import PrefixCache
 from motet.report.progress import RunCallback, SilentProgress
-from motet.report.run_status import Status
-from motet.report.status_server import serve_page
+from motet.report.run_status import RunStatus
+from motet.report.status_server import start_status_server
 from motet.transport.admission import PROTOCOL_VERSION, JoinRequest
 from motet.transport.client_connection import ClientConnection, ServerLink
 from motet.transport.connections import Connections
@@ -39,7 +39,9 @@ from motet.transport.traffic_meter import MeteredTransport
 Told = Callable[[str], None]
 
 
-def serve(config: RunConfig, folder: Path, *, resume: bool, told: Told, watch: RunCallback | None = None) -> Finished:
+def serve(
+    config: RunConfig, folder: Path, *, resume: bool, told: Told, callback: RunCallback | None = None
+) -> Finished:
     """Run a recipe with clients who come over a network. Baselines are a simulation's, and are left out."""
     config = config if resume else resolved(replace(config, baselines={}))
     build_privacy(config, algorithm := build_algorithm(config))
@@ -54,7 +56,7 @@ def serve(config: RunConfig, folder: Path, *, resume: bool, told: Told, watch: R
         f"listening on {office.address}; clients join with: motet join --server {office.address} --name NAME --data FILE"
     )
     metered = MeteredTransport(office.links)
-    status = Status(watch or SilentProgress(), lambda: standing(office.links, metered), folder / "status.json")
+    status = RunStatus(callback or SilentProgress(), lambda: standing(office.links, metered), folder / "status.json")
     scratch, hide = PrefixCache(), _shown(options, status, told)
     executor = make_executor(device_of(config.device), InProcessOptions(0), [office.here], scratch)
     try:
@@ -62,7 +64,7 @@ def serve(config: RunConfig, folder: Path, *, resume: bool, told: Told, watch: R
         plan = replace(plan_of(config, office.participants()), checkpoint=CheckpointConfig(0.0))
         with PeakMemory() as memory:
             result, running = run(
-                plan, executor, folder=folder, resume=resume, watch=status, connect=lambda host: metered, apart=True
+                plan, executor, folder=folder, resume=resume, callback=status, connect=lambda host: metered, apart=True
             )
         changes: dict[str, Any] = {"partition": {"type": "silos"}} if office.silos else {}
         changes["refused"] = dict(office.links.refused + running.mailbox.refused)
@@ -89,11 +91,11 @@ def standing(links: Connections, metered: MeteredTransport) -> dict[str, Any]:
     }
 
 
-def _shown(options: NetworkOptions, status: Status, told: Told) -> Callable[[], None]:
+def _shown(options: NetworkOptions, status: RunStatus, told: Told) -> Callable[[], None]:
     """The status page, if one is wanted; what takes it away."""
     if options.status is None:
         return lambda: None
-    address, hide = serve_page(options.status, status.now, os.environ.get("MOTET_STATUS_TOKEN", ""))
+    address, hide = start_status_server(options.status, status.snapshot, os.environ.get("MOTET_STATUS_TOKEN", ""))
     told(f"status: {address}")
     return hide
 

@@ -88,12 +88,12 @@ class Running:
         plan: RunPlan,
         executor: Executor,
         folder: Path | None,
-        watch: RunCallback,
+        callback: RunCallback,
         connect: Connect = InProcessTransport,
         apart: bool = False,
     ) -> None:
         plan.check()
-        self.plan, self.executor, self.watch = plan, executor, watch
+        self.plan, self.executor, self.callback = plan, executor, callback
         self.place, self.folder = folder, folder / "checkpoint" if folder else None
         self.judge = Evaluator(plan.algorithm)
         at_hand, room = _at_hand(plan.checkpoint.memory, executor)
@@ -110,7 +110,7 @@ class Running:
             EmulatedTransport(self.transport, plan.network, plan.federation.clients) if plan.network else None
         )
         self.mailbox = Mailbox(self.emulated or self.transport, plan.wait_policy, plan.channel)
-        self.mailbox.watch = lambda address, client, seen, asked: watch.client(seen, asked)
+        self.mailbox.watch = lambda address, client, seen, asked: callback.on_client_done(seen, asked)
         self.survey = self.mailbox.beside()  # evaluation's traffic is not the algorithm's
         interim = ExchangeLog(self.folder / "exchanges", self.mailbox) if self.folder and apart else self.mailbox
         self.ask: Callable[[Exchange], Any] = interim.ask
@@ -168,10 +168,12 @@ class Running:
             self.written = self.record.size()
         for index in range(self.done, plan.rounds if until is None else until):
             if self.over_budget(index):
-                self.watch.note(f"stopping after round {index}: the next would spend more than privacy.budget allows")
+                self.callback.on_note(
+                    f"stopping after round {index}: the next would spend more than privacy.budget allows"
+                )
                 break
             cohort = pick(plan.cohort, plan.federation.clients, index, plan.federation.seed)
-            self.watch.cohort(index + 1, len(cohort))
+            self.callback.on_round_begin(index + 1, len(cohort))
             began = time.monotonic()
             context = plan.federation.server_context(index)
             seed = plan.federation.seed.of("round", index)
@@ -214,7 +216,7 @@ class Running:
         if self.ledger:
             scores = {**scores, "epsilon": self.ledger.epsilon()}
             self.record.add(self.done, "server", "privacy", {"epsilon": scores["epsilon"]}, self.settled)
-        self.watch.round(self.done, scores, self.plan.federation.task.headline, self.mailbox.traffic)
+        self.callback.on_round_end(self.done, scores, self.plan.federation.task.headline, self.mailbox.traffic)
 
     def chosen(self) -> bool:
         """Whether this round is the best so far on the development set."""
@@ -347,7 +349,7 @@ class Running:
 
     def _note(self, remark: Note) -> None:
         if remark.text:
-            self.watch.note(remark.text)
+            self.callback.on_note(remark.text)
         self.record.add(self.done + 1, remark.who, remark.about, remark.values, self.mailbox.traffic)
 
 
@@ -357,23 +359,23 @@ def run(
     *,
     folder: Path | None = None,
     resume: bool = False,
-    watch: RunCallback | None = None,
+    callback: RunCallback | None = None,
     connect: Connect = InProcessTransport,
     apart: bool = False,
 ) -> tuple[Result, Running]:
     """Run a plan to its end. With a folder, whatever ends it early leaves a checkpoint from which it goes on."""
-    running = Running(plan, executor, folder, watch or SilentProgress(), connect, apart)
+    running = Running(plan, executor, folder, callback or SilentProgress(), connect, apart)
     if resume:
         running.resume()
     before = executor.processed
-    running.watch.begin(plan.name or plan.algorithm.name, plan.rounds, running.done)
+    running.callback.on_run_begin(plan.name or plan.algorithm.name, plan.rounds, running.done)
     if (plan.cohort.size or 0) > (there := len(plan.federation.clients)):
-        running.watch.note(
+        running.callback.on_note(
             f"cohort.size is {plan.cohort.size}, and there are {there} clients; all of them take part in every round"
         )
     for what, veil in (("masks", plan.secure), ("noise", plan.private)):
         if veil is not None and veil.seeded:
-            running.watch.note(f"{what} come from the run's seed: a simulation that repeats, and protects nobody")
+            running.callback.on_note(f"{what} come from the run's seed: a simulation that repeats, and protects nobody")
     try:
         running.play_rounds()
         seen = running.look_at_mean("test") if plan.secure else {}, *running.look_at_clients_and_items()
@@ -382,7 +384,7 @@ def run(
         running.save()
         raise
     finally:
-        running.watch.end()
+        running.callback.on_run_end()
     return _result(running, executor.processed - before, *seen), running
 
 

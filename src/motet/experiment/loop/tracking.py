@@ -23,36 +23,36 @@ TRACKERS: dict[str, Callable[[str, Path, Mapping[str, Any]], Tracker]] = {
 
 
 @dataclass(frozen=True)
-class Told:
-    """A watch, and trackers that are told of every round besides. One that fails is told no more; the run goes on."""
+class TrackingCallback:
+    """A callback, and trackers that are told of every round besides. One that fails is told no more; the run goes on."""
 
-    watch: RunCallback
+    callback: RunCallback
     trackers: dict[str, Tracker]
 
-    def begin(self, name: str, rounds: int, done: int) -> None:
-        self.watch.begin(name, rounds, done)
+    def on_run_begin(self, name: str, rounds: int, completed: int) -> None:
+        self.callback.on_run_begin(name, rounds, completed)
 
-    def cohort(self, round: int, clients: int) -> None:
-        self.watch.cohort(round, clients)
+    def on_round_begin(self, round: int, cohort_size: int) -> None:
+        self.callback.on_round_begin(round, cohort_size)
 
-    def client(self, seen: int, asked: int) -> None:
-        self.watch.client(seen, asked)
+    def on_client_done(self, answered: int, expected: int) -> None:
+        self.callback.on_client_done(answered, expected)
 
-    def round(self, number: int, scores: Mapping[str, float], headline: str, traffic: Traffic) -> None:
-        self.watch.round(number, scores, headline, traffic)
+    def on_round_end(self, round: int, scores: Mapping[str, float], primary_metric: str, traffic: Traffic) -> None:
+        self.callback.on_round_end(round, scores, primary_metric, traffic)
         moved = {"megabytes_up": traffic.payload_up / 1e6, "megabytes_down": traffic.payload_down / 1e6}
         for name, tracker in list(self.trackers.items()):
             try:
-                tracker.log(number, {**scores, **moved})
+                tracker.log(round, {**scores, **moved})
             except Exception as error:  # whatever the network does to somebody else's package
                 del self.trackers[name]
-                self.watch.note(f"{name} is not told any more: {first_line(error)}")
+                self.callback.on_note(f"{name} is not told any more: {first_line(error)}")
 
-    def note(self, text: str) -> None:
-        self.watch.note(text)
+    def on_note(self, text: str) -> None:
+        self.callback.on_note(text)
 
-    def end(self) -> None:
-        self.watch.end()
+    def on_run_end(self) -> None:
+        self.callback.on_run_end()
 
 
 def trackers_of(config: RunConfig) -> dict[str, Callable[[str, Path, Mapping[str, Any]], Tracker]]:
@@ -60,17 +60,17 @@ def trackers_of(config: RunConfig) -> dict[str, Callable[[str, Path, Mapping[str
 
 
 @contextmanager
-def tracked(config: RunConfig, folder: Path, watch: RunCallback) -> Iterator[RunCallback]:
-    """The watch of a run that is tracked as its recipe says; trackers are closed whatever happens."""
+def tracked(config: RunConfig, folder: Path, callback: RunCallback) -> Iterator[RunCallback]:
+    """The callback of a run that is tracked as its recipe says; trackers are closed whatever happens."""
     makers = trackers_of(config)
-    told = Told(watch, {})
+    told = TrackingCallback(callback, {})
     try:
         for name, make in makers.items():
             told.trackers[name] = make(config.recipe, folder, config.to_dict())
-        yield told if makers else watch
+        yield told if makers else callback
     finally:
         for name, tracker in told.trackers.items():
             try:
                 tracker.close()
             except Exception as error:
-                watch.note(f"{name} could not be told that the run has ended: {first_line(error)}")
+                callback.on_note(f"{name} could not be told that the run has ended: {first_line(error)}")

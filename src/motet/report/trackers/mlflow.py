@@ -12,7 +12,7 @@ from motet.report.trackers import Tracker
 
 
 @dataclass(frozen=True)
-class MlFlow:
+class MLflowTracker:
     client: Any
     run: str
 
@@ -32,7 +32,7 @@ def open_tracker(name: str, folder: Path, settings: Mapping[str, Any]) -> Tracke
         raise ConfigError("track: mlflow is not installed; run: pip install 'motet[track]', or leave it out.") from None
     try:
         client = MlflowClient()
-        return MlFlow(client, _begun(client, f"{name} {folder.name}", settings))
+        return MLflowTracker(client, _begun(client, f"{name} {folder.name}", settings))
     except MlflowException as error:
         raise ConfigError(
             f"track: MLflow cannot be written to ({first_line(error)}); set MLFLOW_TRACKING_URI to a server that answers, or "

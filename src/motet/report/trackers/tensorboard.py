@@ -12,7 +12,7 @@ from motet.report.trackers import Tracker
 
 
 @dataclass(frozen=True)
-class TensorBoard:
+class TensorBoardTracker:
     writer: Any
 
     def log(self, round: int, values: Mapping[str, float]) -> None:
@@ -33,4 +33,4 @@ def open_tracker(name: str, folder: Path, settings: Mapping[str, Any]) -> Tracke
         ) from None
     writer = SummaryWriter(str(folder / "tensorboard"))
     writer.add_text(name, "\n".join(f"    {section}: {value}" for section, value in settings.items()))
-    return TensorBoard(writer)
+    return TensorBoardTracker(writer)

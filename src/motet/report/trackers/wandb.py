@@ -12,7 +12,7 @@ from motet.report.trackers import Tracker
 
 
 @dataclass(frozen=True)
-class WeightsAndBiases:
+class WandbTracker:
     run: Any
 
     def log(self, round: int, values: Mapping[str, float]) -> None:
@@ -36,4 +36,4 @@ def open_tracker(name: str, folder: Path, settings: Mapping[str, Any]) -> Tracke
         dir=str(folder),
         config=dict(settings),
     )
-    return WeightsAndBiases(run)
+    return WandbTracker(run)

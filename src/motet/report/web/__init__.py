@@ -12,7 +12,7 @@ from typing import Any
 from motet.core.errors import ConfigError
 
 
-def write_page(
+def write_report(
     path: Path, title: str, runs: Sequence[Mapping[str, Any]], benchmark: Mapping[str, Any] | None = None
 ) -> None:
     """Everything in one file: plotly, our style and script, and the numbers as JSON."""
