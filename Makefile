@@ -1,14 +1,15 @@
-# Everything happens in .venv, made from the pins in constraints.txt.
+# Every target uses .venv, which is created from the pins in constraints.txt.
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup system demo test lint fuzz clean
+.PHONY: help setup system demo test lint docs fuzz clean
 
 help:
 	@echo "make demo    set up, then train across ten clients on real text (motet run quickstart)"
-	@echo "make test    set up, then lint, types and all tests"
-	@echo "make fuzz    let a fuzzer look for bytes that break the decoder and the door (SECONDS_EACH=300)"
-	@echo "make setup   make .venv with everything the demo and the tests need"
+	@echo "make test    set up, then run ruff, mypy and all tests"
+	@echo "make docs    set up, then build the documentation into site/; a warning is an error"
+	@echo "make fuzz    fuzz the decoder and the admission of clients (SECONDS_EACH=300)"
+	@echo "make setup   create .venv with everything that the demo, the tests and the documentation need"
 
 setup: .venv/ready
 
@@ -18,12 +19,12 @@ setup: .venv/ready
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[dev]'
 	touch .venv/ready
 
-# A message broker and a browser, which tests talk to. Where they cannot be installed, those tests are skipped, with a word.
+# Some tests need a message broker and a browser. They are skipped, with a message, where these cannot be installed.
 system:
 	@command -v mosquitto chromium >/dev/null || command -v /usr/sbin/mosquitto chromium >/dev/null \
 	|| { [ "$$(id -u)" = 0 ] && command -v apt-get >/dev/null \
 	     && apt-get update -qq && apt-get install -y -qq --no-install-recommends mosquitto chromium chromium-driver >/dev/null; } \
-	|| echo "mosquitto and chromium are not here: tests over MQTT and of the report's page will be skipped"
+	|| echo "mosquitto or chromium is missing: tests of MQTT and of the HTML report will be skipped"
 
 demo: setup
 	$(BIN)/motet run quickstart
@@ -33,14 +34,19 @@ lint: setup
 	$(BIN)/ruff format --check src tests benchmarks docs
 	$(BIN)/mypy
 
+# tests/docs builds the documentation too.
 test: lint system
 	$(BIN)/python -m pytest -n 2
 
-# Not part of the tests: the longer it runs, the more it has seen. A target that breaks leaves crash-… here.
+# NO_MKDOCS_2_WARNING: mkdocs is pinned below 2.
+docs: setup
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
+
+# Not part of the tests: a fuzzer finds more the longer it runs. A target that fails leaves a file crash-… here.
 SECONDS_EACH ?= 300
 fuzz: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz]'
 	for target in decoder assembly doorstep; do PYTHONPATH=src $(BIN)/python -m tests.fuzz $$target $(SECONDS_EACH) || exit 1; done
 
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache
+	rm -rf .venv .mypy_cache .ruff_cache site

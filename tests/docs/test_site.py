@@ -1,0 +1,73 @@
+"""The documentation site builds without a warning, makes no request to another host, and describes the code as it is."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+import os
+import re
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+# What a browser loads by itself: scripts, styles, images, fonts. A link that a reader may click is no such request.
+REQUEST = re.compile(r"""<(?:script|img|iframe|source)[^>]+src=["']?(?:https?:)?//[^"'> ]+"""
+                     r"""|<link[^>]+rel="?(?:stylesheet|preconnect|preload)[^>]+href=["']?(?:https?:)?//[^"'> ]+"""
+                     r"""|(?:@import\s+|url\()["']?(?:https?:)?//[^"')]+""")  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def pages() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("reference_pages", ROOT / "docs" / "_site" / "reference_pages.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_site_builds_without_warnings_and_without_requests_to_other_hosts(tmp_path: Path) -> None:
+    pytest.importorskip("mkdocs")
+    command = [sys.executable, "-m", "mkdocs", "build", "--strict", "--quiet", "--site-dir", str(tmp_path)]
+    environment = {**os.environ, "NO_MKDOCS_2_WARNING": "1"}
+    build = subprocess.run(command, cwd=ROOT, env=environment, capture_output=True, text=True, check=False)
+    assert build.returncode == 0, build.stdout + build.stderr
+    assert (tmp_path / "index.html").exists()
+    assert not list(external_requests(tmp_path))
+
+
+def external_requests(site: Path) -> Iterator[str]:
+    for path in site.rglob("*"):
+        if path.suffix in (".html", ".css"):
+            yield from (f"{path.relative_to(site)}: {match}" for match in REQUEST.findall(path.read_text("utf-8")))
+
+
+def test_the_command_reference_names_every_command_and_no_hidden_option(pages: ModuleType) -> None:
+    text = pages.commands()
+    assert all(f"## motet {name}" in text for name in ("run", "bench", "report", "compare", "replay", "data build"))
+    assert "--beside" not in text
+
+
+def test_the_recipe_reference_names_every_key_with_its_comment(pages: ModuleType) -> None:
+    from motet.experiment.recipe.run_config import CohortConfig, RunConfig
+
+    text = pages.recipe_keys()
+    assert all(f.name in text for f in dataclasses.fields(RunConfig) if f.name != "recipe")
+    assert all(f"`cohort.{f.name}`" in text for f in dataclasses.fields(CohortConfig))
+    assert "| `cohort.size` | `null` | None: all" in text
+
+
+def test_the_component_reference_names_every_entry(pages: ModuleType) -> None:
+    text = pages.components()
+    assert all(f"| `{name}` |" in text for table in pages.component_tables().values() for name in table)
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "CHANGELOG.md"])
+def test_links_of_the_root_pages_lead_to_files(name: str) -> None:
+    for link in re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / name).read_text("utf-8")):
+        assert (ROOT / link).exists(), link
