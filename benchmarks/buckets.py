@@ -25,9 +25,9 @@ from motet.learning.data.features import Examples
 from motet.learning.executors.packed_executor import PackedExecutor
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.jobs import Fit
-from motet.learning.packed.device_dataset import step_up
+from motet.learning.packed.device_dataset import round_up_width
 from motet.learning.solver import Solver
-from motet.learning.training.batch_order import order_of
+from motet.learning.training.batch_order import batches_for_job
 from motet.models.load_model import ModelConfig, load_model
 
 WINDOWS = (0, 4, 16, 64)
@@ -58,16 +58,16 @@ def jobs_of(clients: int, texts: int, layers: int, hidden: int) -> list[Fit]:
 
 
 def alone(jobs: Sequence[Fit]) -> int:
-    return sum(len(b) * int(job.examples.lengths[b].max()) for job in jobs for b in order_of(job))
+    return sum(len(b) * int(job.examples.lengths[b].max()) for job in jobs for b in batches_for_job(job))
 
 
 def side_by_side(jobs: Sequence[Fit]) -> int:
-    orders = [order_of(job) for job in jobs]
+    orders = [batches_for_job(job) for job in jobs]
     tokens = 0
     for at in range(max(map(len, orders))):
         here = [(job, order[at]) for job, order in zip(jobs, orders, strict=True) if at < len(order)]
         rows = max(len(batch) for _, batch in here)
-        tokens += len(here) * rows * step_up(max(int(job.examples.lengths[batch].max()) for job, batch in here))
+        tokens += len(here) * rows * round_up_width(max(int(job.examples.lengths[batch].max()) for job, batch in here))
     return tokens
 
 

@@ -181,12 +181,14 @@ def with_training(model: str, clients: int, examples: int, rounds: int, protocol
     from motet.algorithms import fedavg
     from motet.experiment.build.run_plan import RunPlan
     from motet.experiment.loop.run_loop import Running
-    from motet.learning.executors.process_executor import ProcessExecutor, default_count
+    from motet.learning.executors.process_executor import ProcessExecutor, default_worker_count
     from motet.report.progress import SilentProgress
 
     federation = Workload(model, clients=clients, examples=examples).federation()
     features = {federation.features.key: federation.features}
-    executor = ProcessExecutor(default_count(), {federation.model.key: federation.model}, features, PrefixCache())
+    executor = ProcessExecutor(
+        default_worker_count(), {federation.model.key: federation.model}, features, PrefixCache()
+    )
     systems = {
         p: Running(RunPlan(federation, fedavg(SOLVER), 10**6, secure=SECURE[p]()), executor, None, SilentProgress())
         for p in protocols

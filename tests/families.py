@@ -140,23 +140,23 @@ def texts(case: Case, rows: int, longest: int = 19, seed: int = 0) -> Features:
     lengths = rng.integers(5, longest + 1, rows)
     ids = [rng.integers(3, V, n).tolist() for n in lengths]
     left = case.family == "XLNet"
-    columns: dict[str, Any] = {"input_ids": Ragged.of(ids, PAD)}
+    columns: dict[str, Any] = {"input_ids": Ragged.from_lists(ids, PAD)}
     if case.task == "classify":
         columns["labels"] = rng.integers(0, LABELS, rows)
         if case.family in ("Bart", "T5"):  # they read the last </s>
-            columns["input_ids"] = Ragged.of([[*i[:-1], 2] for i in ids], PAD)
+            columns["input_ids"] = Ragged.from_lists([[*i[:-1], 2] for i in ids], PAD)
     elif case.task == "tag":
         top = V if case.head == LM else LABELS
-        columns["labels"] = Ragged.of([rng.integers(0, top, n).tolist() for n in lengths], -100)
+        columns["labels"] = Ragged.from_lists([rng.integers(0, top, n).tolist() for n in lengths], -100)
     elif case.task == "span":
         columns["starts"], columns["ends"] = rng.integers(0, 2, rows), rng.integers(2, 5, rows)
     elif case.task == "next":
-        columns["labels"] = Ragged.of(ids, -100)
+        columns["labels"] = Ragged.from_lists(ids, -100)
     else:
         targets = [rng.integers(3, V, max(2, n - 3)).tolist() for n in lengths]
-        columns["labels"] = Ragged.of(targets, -100)
-        columns["decoder_input_ids"] = Ragged.of([[2, *t[:-1]] for t in targets], PAD)
-    return Features(f"{case.family}-{case.head}-{rows}", columns, left=left)
+        columns["labels"] = Ragged.from_lists(targets, -100)
+        columns["decoder_input_ids"] = Ragged.from_lists([[2, *t[:-1]] for t in targets], PAD)
+    return Features(f"{case.family}-{case.head}-{rows}", columns, pad_left=left)
 
 
 def shares(features: Features, sizes: tuple[int, ...]) -> list[Examples]:

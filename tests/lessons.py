@@ -13,10 +13,10 @@ from motet.datasets.toy_corpora import toy_qa
 from motet.experiment.build.builders import make_federation
 from motet.experiment.build.federation import Federation
 from motet.experiment.recipe.run_config import ComponentConfig
-from motet.learning.data.denoising import Marks, masked, noised
+from motet.learning.data.denoising import SpecialTokens, corrupt_texts, mask_tokens
 from motet.learning.data.features import Examples
 from motet.learning.jobs import ExtraExamples, Fit
-from motet.learning.objectives.atc_objectives import Contrasted, MaskedWords, Reconstruction
+from motet.learning.objectives.atc_objectives import ContrastiveTask, DenoisingReconstruction, MaskedLanguageModeling
 from motet.learning.solver import Solver
 from motet.models.load_model import ModelConfig
 from tests.sizes import SMALL
@@ -34,12 +34,12 @@ def readers_of_lessons() -> Federation:
 def shares(readers: Federation) -> list[Examples]:
     texts = readers.site(readers.clients[0]).split("train")
     cuts = np.split(np.arange(sum(SIZES)), np.cumsum(SIZES)[:-1])
-    return [texts.part(places) for places in cuts]
+    return [texts.select(places) for places in cuts]
 
 
 def lessons(make: Any, objective: Any) -> Make:
     def made(readers: Federation, solver: Solver, turn: int = 0) -> list[Fit]:
-        model, marks = readers.model, Marks.of(readers.model.tokenizer)
+        model, marks = readers.model, SpecialTokens.from_tokenizer(readers.model.tokenizer)
         parts = [make(part, marks, np.random.default_rng(10 * turn + i)) for i, part in enumerate(shares(readers))]
         return [Fit(model, model.fresh, part, objective, solver, 5 + i + 10 * turn) for i, part in enumerate(parts)]
 
@@ -48,7 +48,7 @@ def lessons(make: Any, objective: Any) -> Make:
 
 def contrasts(by_number: bool) -> Make:
     def made(readers: Federation, solver: Solver, turn: int = 0) -> list[Fit]:
-        model, objective = readers.model, Contrasted(readers.site(readers.clients[0]).task.objective)
+        model, objective = readers.model, ContrastiveTask(readers.site(readers.clients[0]).task.objective)
         rng, wide = Seed(turn).torch(), SMALL["hidden_size"]
         states, tokens = (
             torch.randn(8, 6, wide, generator=rng).half(),
@@ -57,7 +57,9 @@ def contrasts(by_number: bool) -> Make:
         jobs = []
         for i, part in enumerate(shares(readers)):
             near, far = torch.randn(8, wide, generator=rng), torch.randn(8, 3, wide, generator=rng)
-            beside = ExtraExamples(Examples.of(states=states, tokens=tokens, near=near, far=far), by_number)
+            beside = ExtraExamples(
+                Examples.from_columns(states=states, tokens=tokens, positives=near, negatives=far), by_number
+            )
             jobs.append(Fit(model, model.fresh, part, objective, solver, 5 + i + 10 * turn, extra_examples=beside))
         return jobs
 
@@ -65,8 +67,8 @@ def contrasts(by_number: bool) -> Make:
 
 
 KINDS: dict[str, Make] = {
-    "masked words": lessons(masked, MaskedWords()),
-    "garbled texts": lessons(noised, Reconstruction()),
+    "masked words": lessons(mask_tokens, MaskedLanguageModeling()),
+    "garbled texts": lessons(corrupt_texts, DenoisingReconstruction()),
     "drawn neighbours": contrasts(False),
     "numbered neighbours": contrasts(True),
 }

@@ -29,7 +29,7 @@ from motet.experiment.loop.param_offload import ParamOffload
 from motet.experiment.loop.run_loop import Running
 from motet.experiment.recipe.run_config import ComponentConfig, RunConfig
 from motet.learning.jobs import OptimizerState
-from motet.learning.objectives.atc_objectives import Contrasted
+from motet.learning.objectives.atc_objectives import ContrastiveTask
 from motet.learning.objectives.supervised import CrossEntropy
 from motet.learning.packed.packed_model import PackedModel
 from motet.learning.solver import Solver
@@ -148,7 +148,7 @@ def test_a_client_whose_states_do_not_come_leaves_no_gap(backbone_federation: Fe
     next(script)
     same = torch.ones(5, 2, SMALL["hidden_size"])
     job: Any = script.send({"a": same, "c": same})
-    assert torch.allclose(job.examples.extra["states"], same)
+    assert torch.allclose(job.examples.extra_columns["states"], same)
 
 
 def test_those_who_sat_out_the_first_round_have_the_synthetic_instances_too(
@@ -181,11 +181,11 @@ def test_the_contrastive_term_trains_decoder_and_contrast_head_and_no_more(backb
     shape = (3, 5, SMALL["hidden_size"])
     batch = {
         **backbone_federation.server_context(0).site.split("global").batch(np.arange(3)),
-        "states": torch.randn(shape), "tokens": torch.full((3, 5), 6), "paired": torch.tensor([1.0, 1.0, 0.0]),
-        "near": torch.randn(3, shape[-1]), "far": torch.randn(3, 2, shape[-1]),
+        "states": torch.randn(shape), "tokens": torch.full((3, 5), 6), "has_pair": torch.tensor([1.0, 1.0, 0.0]),
+        "positives": torch.randn(3, shape[-1]), "negatives": torch.randn(3, 2, shape[-1]),
     }  # fmt: skip
     plain, _ = CrossEntropy().losses(pack, batch)
-    both, worth = Contrasted(CrossEntropy()).losses(pack, batch)
+    both, worth = ContrastiveTask(CrossEntropy()).losses(pack, batch)
     assert ((both - plain) > 0).tolist() == [True, True, False]  # the last has no partner
     assert worth.tolist() == [1, 1, 1]
     pack.refresh()

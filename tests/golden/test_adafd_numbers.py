@@ -11,7 +11,7 @@ from torch import Tensor
 
 from motet.algorithms.distillation_weights import Account, ByClass, Exponential, Own, Reciprocal, shares
 from motet.algorithms.logit_pooling import Pool, entropy, pooled
-from motet.learning.objectives.distillation_losses import Divergence, SquaredDistance, TaughtCrossEntropy
+from motet.learning.objectives.distillation_losses import KLDivergence, LogitSquaredError, TeacherCrossEntropy
 
 LOSSES = (0.40, 0.35, 0.15, 0.38, 0.45)
 ACCOUNTS = {f"client-{i}": Account(loss, 10) for i, loss in enumerate(LOSSES)}
@@ -75,13 +75,13 @@ class Fixed:
 @pytest.mark.parametrize(
     ("objective", "expected"),
     [
-        (SquaredDistance(summed=True), 0.878750),
-        (SquaredDistance(), 0.292917),
-        (Divergence(), 0.107650),
+        (LogitSquaredError(summed=True), 0.878750),
+        (LogitSquaredError(), 0.292917),
+        (KLDivergence(), 0.107650),
     ],
 )
 def test_the_distance_of_an_even_opinion_from_the_pool(objective: Any, expected: float) -> None:
-    batch = {"teacher": torch.tensor([[0.875, 1.375, 0.15]])}
+    batch = {"teacher_logits": torch.tensor([[0.875, 1.375, 0.15]])}
     loss, worth = objective.losses(Fixed(torch.ones(1, 3)), batch)
     assert loss.item() == pytest.approx(expected, abs=5e-7)
     assert worth.tolist() == [1.0]
@@ -92,10 +92,10 @@ def test_cross_entropy_with_a_teacher_is_divergence_plus_the_teachers_entropy() 
         torch.tensor([[0.875, 1.375, 0.15], [0.0, 2.0, 1.0]]),
         torch.tensor([[1.0, 0.0, 0.5], [0.1, 0.2, 0.3]]),
     )
-    soft, _ = TaughtCrossEntropy().losses(Fixed(said), {"teacher": teacher})
-    apart, _ = Divergence().losses(Fixed(said), {"teacher": teacher})
+    soft, _ = TeacherCrossEntropy().losses(Fixed(said), {"teacher_logits": teacher})
+    apart, _ = KLDivergence().losses(Fixed(said), {"teacher_logits": teacher})
     assert (soft - apart).mean().item() == pytest.approx(entropy(teacher), abs=1e-6)
-    hard, _ = TaughtCrossEntropy(hard=True).losses(Fixed(said), {"teacher": teacher})
+    hard, _ = TeacherCrossEntropy(hard=True).losses(Fixed(said), {"teacher_logits": teacher})
     assert hard.tolist() == pytest.approx((-said.log_softmax(-1)[[0, 1], [1, 1]]).tolist())
 
 
@@ -104,6 +104,6 @@ def test_a_higher_temperature_keeps_the_gradients_size() -> None:
     grads = []
     for temperature in (1.0, 4.0):
         said = torch.zeros(1, 3, requires_grad=True)
-        Divergence(temperature).losses(Fixed(said), {"teacher": teacher})[0].sum().backward()  # type: ignore[no-untyped-call]
+        KLDivergence(temperature).losses(Fixed(said), {"teacher_logits": teacher})[0].sum().backward()  # type: ignore[no-untyped-call]
         grads.append(said.grad)
     assert torch.allclose(grads[0], grads[1], rtol=0.05)

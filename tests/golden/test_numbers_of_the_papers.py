@@ -14,7 +14,7 @@ from motet.core.layers import Layers
 from motet.core.params import Params
 from motet.core.rng import Seed
 from motet.learning.modules.model import Model
-from motet.learning.objectives.atc_objectives import contrast
+from motet.learning.objectives.atc_objectives import contrastive_loss
 from motet.models.encoder_decoder import from_nothing
 from motet.models.multitask import Mixed
 from motet.models.parameter_roles import anatomy_of
@@ -85,7 +85,7 @@ def test_freezing_distilbert_leaves_what_fednlp_counts(freeze: tuple[str, ...], 
 def sizes(model: Model) -> dict[str, int]:
     found: dict[str, int] = {}
     for name, p in model.module.named_parameters():
-        part = model.parts[name].removesuffix(".norm")
+        part = model.roles[name].removesuffix(".norm")
         found[part] = found.get(part, 0) + p.numel()
     return found
 
@@ -163,8 +163,8 @@ def test_rounding_label_by_label_starves_the_last_labels_as_published() -> None:
 def test_atcs_contrastive_loss() -> None:
     mine, near = torch.tensor([[1.0, 0.0]]), torch.tensor([[0.7, 0.7]])  # the mean of (.8, .6) and (.6, .8)
     far = torch.tensor([[[-1.0, 0.0], [0.0, 1.0]]])
-    assert float(contrast(mine, near, far)) == pytest.approx(0.515490, abs=1e-6)
-    assert float(contrast(mine, near, far[:, :0])) == 0.0  # no negatives
+    assert float(contrastive_loss(mine, near, far)) == pytest.approx(0.515490, abs=1e-6)
+    assert float(contrastive_loss(mine, near, far[:, :0])) == 0.0  # no negatives
 
 
 def test_the_parts_of_atcs_backbone_on_a_bert_of_two_layers_and_128() -> None:

@@ -26,7 +26,7 @@ from motet.learning.executors.process_executor import ProcessExecutor
 from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
 from motet.learning.jobs import Fit
 from motet.learning.solver import Solver
-from motet.learning.training.batch_order import bucketed, order_of
+from motet.learning.training.batch_order import batches_for_job, bucket_batches
 from motet.models.load_model import ModelConfig
 from motet.report.progress import SilentProgress
 
@@ -35,7 +35,7 @@ SOLVER = Solver(optimizer="sgd", lr=0.05, batch=4, epochs=2, bucket=4)
 
 
 def drawn(solver: Solver, lengths: np.ndarray, seed: int = 0, pace: int = 7) -> list[np.ndarray]:
-    return bucketed(solver, lengths, np.random.default_rng(seed), np.random.default_rng(pace))
+    return bucket_batches(solver, lengths, np.random.default_rng(seed), np.random.default_rng(pace))
 
 
 def padded(order: list[np.ndarray], lengths: np.ndarray) -> int:
@@ -174,4 +174,4 @@ def test_without_buckets_nothing_changes(uneven: Federation) -> None:
     for job in executor.jobs:
         assert job.shuffle_seed is None
         plain = job.solver.draw_batches(len(job.examples), Seed(job.seed).of("order").numpy())
-        assert [b.tolist() for b in order_of(job)] == [b.tolist() for b in plain]
+        assert [b.tolist() for b in batches_for_job(job)] == [b.tolist() for b in plain]

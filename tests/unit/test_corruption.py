@@ -10,30 +10,36 @@ from motet.datasets.toy_corpora import toy_qa
 from motet.experiment.build.builders import make_federation
 from motet.experiment.build.federation import Federation
 from motet.experiment.recipe.run_config import ComponentConfig
-from motet.learning.data.denoising import Marks, infilled, masked, noised, passages, permuted
-from motet.learning.data.features import Examples, Features, Ragged
-from motet.learning.objectives.supervised import IGNORED
+from motet.learning.data.denoising import (
+    SpecialTokens,
+    corrupt_texts,
+    infill_spans,
+    mask_tokens,
+    passage_tokens,
+    permute_sentences,
+)
+from motet.learning.data.features import IGNORE_INDEX, Examples, Features, Ragged
 from motet.models.load_model import ModelConfig
 
-MARKS = Marks(1000, pad=0, mask=4, begin=2, end=3, special=(0, 1, 2, 3, 4), stops=(9,))
+MARKS = SpecialTokens(1000, pad=0, mask=4, begin=2, end=3, special=(0, 1, 2, 3, 4), stops=(9,))
 
 
 def texts(count: int, words: int) -> Examples:
     rng = np.random.default_rng(1)
     rows = [[2, *rng.integers(10, 1000, size=words).tolist(), 3] for _ in range(count)]
-    return Examples(Features("t", {"input_ids": Ragged.of(rows)}), np.arange(count))
+    return Examples(Features("t", {"input_ids": Ragged.from_lists(rows)}), np.arange(count))
 
 
 def test_a_seventh_of_the_words_is_asked_for_and_most_of_them_are_hidden() -> None:
     examples = texts(200, 100)
-    lesson = masked(examples, MARKS, np.random.default_rng(0))
+    lesson = mask_tokens(examples, MARKS, np.random.default_rng(0))
     ids, before = (e.batch(np.arange(200))["input_ids"].numpy() for e in (lesson, examples))
-    wanted, places = (lesson.extra[name] for name in ("labels", "places"))
+    wanted, places = (lesson.extra_columns[name] for name in ("labels", "masked_positions"))
     assert isinstance(wanted, Ragged)
     assert isinstance(places, Ragged)
-    labels = np.full(ids.shape, IGNORED)
+    labels = np.full(ids.shape, IGNORE_INDEX)
     labels[np.repeat(np.arange(200), wanted.lengths), places.values] = wanted.values
-    asked = labels != IGNORED
+    asked = labels != IGNORE_INDEX
     assert asked.sum() / (200 * 100) == pytest.approx(0.15, abs=0.01)
     assert (labels[asked] == before[asked]).all()
     assert (ids[~asked] == before[~asked]).all()
@@ -44,7 +50,7 @@ def test_a_seventh_of_the_words_is_asked_for_and_most_of_them_are_hidden() -> No
 
 def test_a_garbled_text_is_to_be_written_as_it_was() -> None:
     examples = texts(20, 40)
-    lesson = noised(examples, MARKS, np.random.default_rng(0))
+    lesson = corrupt_texts(examples, MARKS, np.random.default_rng(0))
     before = examples.batch(np.arange(20))["input_ids"].numpy()
     batch = lesson.batch(np.arange(20))
     labels, decoder = batch["labels"].numpy(), batch["decoder_input_ids"].numpy()
@@ -58,7 +64,7 @@ def test_a_garbled_text_is_to_be_written_as_it_was() -> None:
 def test_spans_hide_a_share_of_the_words_and_leave_the_others_in_order(length: int) -> None:
     rng = np.random.default_rng(length)
     for _ in range(50):
-        found = infilled(np.arange(100, 100 + length), 4, rng, 0.3, 3.0)
+        found = infill_spans(np.arange(100, 100 + length), 4, rng, 0.3, 3.0)
         left = found[found != 4]
         assert len(left) == length - int(np.ceil(0.3 * length))
         assert (np.diff(left) > 0).all()
@@ -66,18 +72,18 @@ def test_spans_hide_a_share_of_the_words_and_leave_the_others_in_order(length: i
 
 
 def test_an_empty_text_stays_empty() -> None:
-    assert not len(infilled(np.zeros(0, np.int64), 4, np.random.default_rng(0), 0.3, 3.0))
+    assert not len(infill_spans(np.zeros(0, np.int64), 4, np.random.default_rng(0), 0.3, 3.0))
 
 
 def test_sentences_change_places_and_stay_whole() -> None:
     text = np.array([11, 12, 9, 21, 9, 31, 32, 33])
-    orders = {tuple(permuted(text, (9,), np.random.default_rng(i))) for i in range(40)}
+    orders = {tuple(permute_sentences(text, (9,), np.random.default_rng(i))) for i in range(40)}
     assert len(orders) == 6
     assert all("11, 12, 9" in str(list(map(int, order))) for order in orders)
 
 
 def test_the_same_generator_gives_the_same_lesson() -> None:
-    for make in (masked, noised):
+    for make in (mask_tokens, corrupt_texts):
         first, second = (make(texts(5, 20), MARKS, np.random.default_rng(3)).batch(np.arange(5)) for _ in range(2))
         assert all((first[name] == second[name]).all() for name in first)
 
@@ -89,8 +95,8 @@ def questions() -> Federation:
 
 
 def test_the_question_is_no_part_of_the_lesson(questions: Federation) -> None:
-    marks = Marks.of(questions.model.tokenizer)
-    found = passages(questions.site(questions.clients[0]).split("train"), marks)
+    marks = SpecialTokens.from_tokenizer(questions.model.tokenizer)
+    found = passage_tokens(questions.site(questions.clients[0]).split("train"), marks)
     which = questions.model.tokenizer.get_vocab()["which"]  # every question begins with it, no text has it
     assert len(found)
     assert all(len(text) and which not in text for text in found)

@@ -99,8 +99,8 @@ def test_a_missing_column_is_named() -> None:
 
 
 def test_ragged_rows_stand_beside_each_other() -> None:
-    ragged = Ragged.of([[1, 2, 3], [], [4]], pad=9)
-    table, real = ragged.beside(np.array([2, 0, 1]))
+    ragged = Ragged.from_lists([[1, 2, 3], [], [4]], pad=9)
+    table, real = ragged.pad_rows(np.array([2, 0, 1]))
     assert table.tolist() == [[4, 9, 9], [1, 2, 3], [9, 9, 9]]
     assert real.tolist() == [[True, False, False], [True, True, True], [False, False, False]]
     assert ragged.lengths.tolist() == [3, 0, 1]

@@ -32,8 +32,8 @@ def test_features_from_disk_are_those_that_were_made(
     rows = np.arange(min(7, len(fresh)))
     for made in (first, second):
         assert all(torch.equal(made.batch(rows)[n], t) for n, t in fresh.batch(rows).items())
-        assert made.side.keys() == fresh.side.keys()
-        assert np.array_equal(made.example_of(rows), fresh.example_of(rows))
+        assert made.side.keys() == fresh.metadata.keys()
+        assert np.array_equal(made.example_ids(rows), fresh.example_ids(rows))
     ids = second.columns["input_ids"]
     assert isinstance(ids, Ragged)
     assert isinstance(ids.values, np.memmap)

@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from motet.core.params import Params
-from motet.learning.executors.memory_budget import PACKS
+from motet.learning.executors.memory_budget import PACKED_MODEL_FRACTION
 from motet.transport.client_state import ClientStates
 from motet.transport.spill_store import write_atomically
 
@@ -113,7 +113,9 @@ def test_memories_and_packs_share_a_device_and_leave_some_of_it(monkeypatch: pyt
     free = {"cuda": 32 * 2**30, "cpu": 64 * 2**30}
     monkeypatch.setattr(run, "free_memory", lambda device: free[device.type])
     on_device, beside = run._at_hand(None, SimpleNamespace(device=torch.device("cuda")))  # type: ignore[arg-type]
-    assert 2 * on_device + PACKS * free["cuda"] <= 0.95 * free["cuda"]  # what a round has changed is held twice
+    assert (
+        2 * on_device + PACKED_MODEL_FRACTION * free["cuda"] <= 0.95 * free["cuda"]
+    )  # what a round has changed is held twice
     assert on_device == 4 * 2**30
     assert beside == 8 * 2**30
     assert run._at_hand(0.5, SimpleNamespace(device=torch.device("cuda"))) == (2**29, 0)  # type: ignore[arg-type]

@@ -13,7 +13,7 @@ from motet.core.errors import ConfigError
 from motet.core.layers import Layers
 from motet.core.rng import Seed
 from motet.learning.modules.model import Model
-from motet.learning.objectives.atc_objectives import parts_of
+from motet.learning.objectives.atc_objectives import backbone_methods
 from motet.learning.packed.packed_model import PackedModel
 from motet.models.load_model import ModelConfig, load_model
 from motet.models.multitask import Mixed
@@ -92,4 +92,4 @@ def test_language_models_have_no_place_on_it() -> None:
 def test_a_model_that_is_only_its_task_is_refused_with_what_to_do() -> None:
     plain = load_model(ModelConfig("tiny", 32), "classification", ("a", "b"), texts, Seed(1))
     with pytest.raises(ConfigError, match="mixed:<encoder>"):
-        parts_of(PackedModel(plain, plain.module, torch.device("cpu")))
+        backbone_methods(PackedModel(plain, plain.module, torch.device("cpu")))

@@ -241,7 +241,7 @@ def test_texts_on_the_device_make_the_same_batches() -> None:
         assert got.keys() == want.keys()
         for column, values in want.items():
             wide = values.shape[1] if values.dim() > 1 else 0
-            kept = (got[column][:, -wide:] if features.left else got[column][:, :wide]) if wide else got[column]
+            kept = (got[column][:, -wide:] if features.pad_left else got[column][:, :wide]) if wide else got[column]
             assert torch.equal(kept, values)
 
 
@@ -249,7 +249,8 @@ def test_a_teachers_columns_travel_with_their_rows() -> None:
     case = CASES["Bert SequenceClassification"]
     jobs = jobs_of(case)
     taught = [
-        replace(j, examples=replace(j.examples, extra={"labels": torch.arange(len(j.examples)) % 3})) for j in jobs
+        replace(j, examples=replace(j.examples, extra_columns={"labels": torch.arange(len(j.examples)) % 3}))
+        for j in jobs
     ]
     found, _ = together(taught)
     for i, job in enumerate(taught):
@@ -361,7 +362,7 @@ def test_a_client_that_has_finished_reads_a_text_that_fits() -> None:
     case = CASES["Bert QuestionAnswering"]
     rng, long = np.random.default_rng(0), 16
     lengths = [6] * 12 + [19] * long
-    columns: dict[str, Any] = {"input_ids": Ragged.of([rng.integers(3, V, n).tolist() for n in lengths], PAD)}
+    columns: dict[str, Any] = {"input_ids": Ragged.from_lists([rng.integers(3, V, n).tolist() for n in lengths], PAD)}
     columns |= {"starts": np.array([1] * 12 + [15] * long), "ends": np.array([3] * 12 + [17] * long)}
     model, features = case.model(), Features("late answers", columns)
     parts = [Examples(features, np.arange(12)), *(Examples(features, np.array([12 + i])) for i in range(long))]

@@ -16,19 +16,18 @@ from tests.unit.test_packed import Keys, gap, keys_of, together
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from motet.experiment.build.federation import Federation
-from motet.learning.data.features import Examples, Ragged
+from motet.learning.data.features import IGNORE_INDEX, Examples, Ragged
 from motet.learning.executors.packed_executor import PackedExecutor
 from motet.learning.executors.process_executor import ProcessExecutor
 from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
 from motet.learning.jobs import ExtraExamples, Fit, FitResult, LRHorizon
 from motet.learning.modules.model import Model
-from motet.learning.objectives.supervised import IGNORED
 from motet.learning.packed.device_columns import asked
 from motet.learning.packed.device_dataset import DeviceDataset
 from motet.learning.packed.packed_model import PackedModel
 from motet.learning.packed.packing_mode import PackingChoice
 from motet.learning.solver import Solver
-from motet.learning.training.batch_order import order_of
+from motet.learning.training.batch_order import batches_for_job
 from motet.learning.training.fit import Training
 from motet.learning.training.step_schedule import DeviceSchedule
 from motet.models.encoder_decoder import from_nothing
@@ -94,8 +93,8 @@ def test_clients_compared_with_more_others_stand_in_another_pack(readers: Federa
     first, second, *_ = contrasts(False)(readers, SGD, 0)
     assert first.key == second.key
     assert second.extra_examples is not None
-    extra = {**second.extra_examples.examples.extra, "far": torch.zeros(8, 2, SMALL["hidden_size"])}
-    assert first.key != replace(second, extra_examples=ExtraExamples(Examples.of(**extra))).key  # type: ignore[arg-type]
+    extra = {**second.extra_examples.examples.extra_columns, "negatives": torch.zeros(8, 2, SMALL["hidden_size"])}
+    assert first.key != replace(second, extra_examples=ExtraExamples(Examples.from_columns(**extra))).key  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -165,9 +164,9 @@ def test_a_recorded_step_finds_its_tables_where_and_as_long_as_they_were(kind: s
     resident = DeviceDataset(shares(readers)[0].features, CPU)
     seen = []
     for share in (2, 1):
-        jobs = [replace(job, examples=job.examples.part(np.arange(len(job.examples) // 2 * share))) for job in
+        jobs = [replace(job, examples=job.examples.select(np.arange(len(job.examples) // 2 * share))) for job in
                 KINDS[kind](readers, Solver(batch=2, steps=2), 0)[:3]]  # fmt: skip
-        slate = DeviceSchedule(jobs, [order_of(job) for job in jobs], pack, resident)
+        slate = DeviceSchedule(jobs, [batches_for_job(job) for job in jobs], pack, resident)
         tensors = [t for c in slate.columns for held in (c.values, c.offsets, c.first) for t in held.values()]
         seen.append([(t.data_ptr(), tuple(t.shape)) for t in (*tensors, *(c.numbers for c in slate.columns))])
     assert seen[0] == seen[1]
@@ -197,15 +196,15 @@ def test_a_lesson_passes_to_worker_processes(readers: Federation) -> None:
 
 
 def test_a_ragged_column_is_the_same_behind_a_wire() -> None:
-    column = Ragged.of([[4, 5], [], [6]], IGNORED)
+    column = Ragged.from_lists([[4, 5], [], [6]], IGNORE_INDEX)
     head, tensors = encode_header(column)
     pieces = iter([bytearray(buffer_bytes(t)) for t in tensors])
     again = decode_header(
         read_header(memoryview(head))[0], lambda dtype, shape, _: tensor_from_bytes(next(pieces), dtype, shape)
     )
-    assert again.pad == IGNORED
+    assert again.pad == IGNORE_INDEX
     assert [again[i].tolist() for i in range(3)] == [[4, 5], [], [6]]
-    assert again.part(np.array([2, 0])).beside(np.arange(2))[0].tolist() == [[6, IGNORED], [4, 5]]
+    assert again.select(np.array([2, 0])).pad_rows(np.arange(2))[0].tolist() == [[6, IGNORE_INDEX], [4, 5]]
 
 
 def of_another_kind(readers: Federation, jobs: list[Fit]) -> list[Fit]:
@@ -245,8 +244,8 @@ def test_texts_of_their_own_go_through_the_whole_model_though_its_prefix_is_know
     frozen_federation: Federation,
 ) -> None:
     site = frozen_federation.site(frozen_federation.clients[0])
-    texts, words = site.split("train"), Ragged.of([[2, 7, 9, 3], [2, 8, 3], [2, 11, 12, 6, 3]])
-    own = replace(texts.part(np.arange(3)), extra={"input_ids": words, "labels": torch.tensor([0, 1, 2])})
+    texts, words = site.split("train"), Ragged.from_lists([[2, 7, 9, 3], [2, 8, 3], [2, 11, 12, 6, 3]])
+    own = replace(texts.select(np.arange(3)), extra_columns={"input_ids": words, "labels": torch.tensor([0, 1, 2])})
     given = [Fit(site.model, site.model.fresh, part, site.task.objective, SGD, 5) for part in (texts, own, own)]
     jobs = [replace(job, seed=i) for i, job in enumerate(given)]
     scratch = PrefixCache()
@@ -265,7 +264,7 @@ def test_a_client_without_examples_may_be_the_last_in_a_pack(readers: Federation
     """It is kept in recorded steps for a while, where it must find some row to read."""
     for kind in KINDS.values():
         jobs = kind(readers, SGD, 0)
-        jobs[3] = replace(jobs[3], examples=jobs[3].examples.part(np.arange(0)))
+        jobs[3] = replace(jobs[3], examples=jobs[3].examples.select(np.arange(0)))
         found, _ = together(jobs)
         executor = PackedExecutor(CPU, width=32, half=False)
         executor.tape = Keys()  # type: ignore[assignment]

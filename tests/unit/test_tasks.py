@@ -98,7 +98,7 @@ def test_classification_is_judged_as_scikit_learn_judges() -> None:
     truth, said = rng.integers(0, 3, 50), rng.integers(0, 3, 50)
     corpus = Corpus("c", "classification", {"text": ["x"] * 50, "label": [f"l{k}" for k in truth]}, 49)
     task = classification(corpus)
-    features = Features("c", {"input_ids": Ragged.of([[1]] * 50), "labels": task.label_ids(corpus)})
+    features = Features("c", {"input_ids": Ragged.from_lists([[1]] * 50), "labels": task.label_ids(corpus)})
     readings = {"logits": F.one_hot(torch.from_numpy(said), 3).float(), "loss": torch.ones(50)}
     scores = task.metrics(readings, whole(features))
     assert set(scores) == set(task.measures)
@@ -113,12 +113,12 @@ def test_regression_is_judged_by_correlation_and_a_constant_correlates_with_noth
     rng = np.random.default_rng(0)
     truth, said = rng.normal(size=20), rng.normal(size=20)
     corpus = Corpus("r", "regression", {"text": ["x"] * 20, "score": truth.tolist()}, 19)
-    features = Features("r", {"input_ids": Ragged.of([[1]] * 20), "labels": truth.astype(np.float32)})
+    features = Features("r", {"input_ids": Ragged.from_lists([[1]] * 20), "labels": truth.astype(np.float32)})
     task = regression(corpus)
-    scores = task.metrics({"said": torch.from_numpy(said), "loss": torch.ones(20)}, whole(features))
+    scores = task.metrics({"predictions": torch.from_numpy(said), "loss": torch.ones(20)}, whole(features))
     assert scores["pearson"] == pytest.approx(pearsonr(truth, said)[0], abs=1e-6)
     assert scores["spearman"] == pytest.approx(spearmanr(truth, said)[0], abs=1e-6)
-    flat = task.metrics({"said": torch.zeros(20), "loss": torch.ones(20)}, whole(features))
+    flat = task.metrics({"predictions": torch.zeros(20), "loss": torch.ones(20)}, whole(features))
     assert flat["pearson"] == flat["spearman"] == 0.0
 
 
@@ -158,7 +158,7 @@ def test_a_tag_stands_on_the_first_piece_of_its_word(wordpieces: Any) -> None:
 def right_answers(features: Features) -> dict[str, torch.Tensor]:
     labels = features.batch(np.arange(len(features)))["labels"]
     known = labels != -100
-    return {"said": labels, "loss": torch.zeros(len(labels)), "count": known.sum(1)}
+    return {"predictions": labels, "loss": torch.zeros(len(labels)), "count": known.sum(1)}
 
 
 def test_right_tags_score_one_and_what_was_cut_off_is_not_found(wordpieces: Any) -> None:
@@ -185,10 +185,12 @@ def test_tags_are_judged_as_seqeval_judges() -> None:
     corpus = sentences([["w"] * 4] * 2, truth)
     task = tagging(corpus)
     index = {t: i for i, t in enumerate(task.labels)}
-    side = {"word": Ragged.of([[0, 1, 2, 3]] * 2, -1)}
-    features = Features("t", {"input_ids": Ragged.of([[1] * 4] * 2)}, side=side, texts=corpus.columns)
+    side = {"word": Ragged.from_lists([[0, 1, 2, 3]] * 2, -1)}
+    features = Features("t", {"input_ids": Ragged.from_lists([[1] * 4] * 2)}, metadata=side, raw_columns=corpus.columns)
     table = torch.tensor([[index[t] for t in row] for row in said])
-    scores = task.metrics({"said": table, "loss": torch.zeros(2), "count": torch.tensor([4, 4])}, whole(features))
+    scores = task.metrics(
+        {"predictions": table, "loss": torch.zeros(2), "count": torch.tensor([4, 4])}, whole(features)
+    )
     assert scores["f1"] == f1_score(truth, said)
 
 
@@ -231,11 +233,11 @@ def test_the_answers_place_reads_back_as_the_answer(max_tokens: int, wordpieces:
     features = task.features(corpus, reader(wordpieces), max_tokens)
     batch = features.batch(np.arange(len(features)))
     found = 0
-    for row, example in enumerate(features.example_of(np.arange(len(features)))):
+    for row, example in enumerate(features.example_ids(np.arange(len(features)))):
         start, end = int(batch["starts"][row]), int(batch["ends"][row])
         answers = corpus.column("answers")[example]
         if start:
-            first, last = features.side["first"], features.side["last"]
+            first, last = features.metadata["first"], features.metadata["last"]
             assert isinstance(first, Ragged)
             assert isinstance(last, Ragged)
             assert PASSAGE[first[row][start] : last[row][end]] == answers[0]
@@ -248,7 +250,7 @@ def test_windows_cover_the_whole_passage_and_a_stride_beyond_them_skips(wordpiec
     corpus = questions(ROWS[0])
     for stride, complete in ((6, True), (200, False)):
         features = qa(corpus, stride=stride, question_tokens=8).features(corpus, reader(wordpieces), 24)
-        first = features.side["first"]
+        first = features.metadata["first"]
         assert isinstance(first, Ragged)
         seen = {int(v) for v in first.values if v >= 0}
         every = wordpieces(PASSAGE, add_special_tokens=False, return_offsets_mapping=True)["offset_mapping"]
@@ -282,7 +284,7 @@ def test_an_end_before_the_beginning_or_a_long_answer_is_never_chosen(wordpieces
     corpus = questions(ROWS[0])
     task = qa(corpus, question_tokens=8, answer_tokens=3)
     features = task.features(corpus, reader(wordpieces), 64)
-    inside = np.flatnonzero(features.side["first"][0] >= 0)  # type: ignore[index]
+    inside = np.flatnonzero(features.metadata["first"][0] >= 0)  # type: ignore[index]
     text = task.answers(sure(features, {0: (int(inside[10]), int(inside[2]))}), whole(features))[0]
     assert text
     long = task.answers(sure(features, {0: (int(inside[0]), int(inside[9]))}), whole(features))[0]
@@ -430,12 +432,12 @@ def test_texts_are_cut_and_every_token_is_kept_once(wordpieces: Any) -> None:
     sizes = [len(ids[r]) for r in range(len(ids))]
     assert max(sizes) <= 4
     assert min(sizes) >= 2
-    first = [int(v) for r in range(len(ids)) if features.example_of(np.array([r]))[0] == 0 for v in ids[r]]
+    first = [int(v) for r in range(len(ids)) if features.example_ids(np.array([r]))[0] == 0 for v in ids[r]]
     assert first == [*tokenizer(texts[0], add_special_tokens=False)["input_ids"], tokenizer.eos_token_id]
 
 
 def test_grouping_never_mixes_two_people() -> None:
-    ids = Ragged.of([[1, 1], [2, 2, 2], [1], [2, 2], [1, 1, 1]])
+    ids = Ragged.from_lists([[1, 1], [2, 2, 2], [1], [2, 2], [1, 1, 1]])
     pieces, ends = regrouped(ids, [np.array([0, 2, 4]), np.array([1, 3]), np.array([], np.int64)], 4)
     assert [pieces[r].tolist() for r in range(len(pieces))] == [[1, 1, 1, 1], [1, 1], [2, 2, 2, 2]]
     assert ends.tolist() == [0, 2, 3, 3]  # the last token of the second was alone and predicts nothing
@@ -461,8 +463,8 @@ def test_a_grouped_federation_has_everybodys_tokens_and_no_others() -> None:
 
 def test_perplexity_is_the_exponent_of_the_mean_loss() -> None:
     task = language_model(Corpus("l", "lm", {"text": ["x"]}, 1))
-    readings = {"right": torch.tensor([3, 1]), "count": torch.tensor([4, 4]), "loss": torch.tensor([4.0, 12.0])}
-    features = Features("l", {"input_ids": Ragged.of([[1], [1]])})
+    readings = {"correct": torch.tensor([3, 1]), "count": torch.tensor([4, 4]), "loss": torch.tensor([4.0, 12.0])}
+    features = Features("l", {"input_ids": Ragged.from_lists([[1], [1]])})
     scores = task.metrics(readings, whole(features))
     assert scores == {"accuracy": 0.5, "perplexity": pytest.approx(math.exp(2)), "loss": 2.0}
 

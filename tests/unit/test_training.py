@@ -21,7 +21,7 @@ from motet.learning.data.features import Examples, Features, Ragged
 from motet.learning.executors.process_executor import ProcessExecutor
 from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
 from motet.learning.jobs import Fit, Infer, LRHorizon
-from motet.learning.modules.frozen_prefix import prefix_of
+from motet.learning.modules.frozen_prefix import cut_frozen_prefix
 from motet.learning.modules.model import Model
 from motet.learning.objectives.supervised import CrossEntropy
 from motet.learning.packed.packed_model import PackedModel
@@ -111,7 +111,7 @@ def test_training_with_dropout_leaves_the_global_generator_alone(federation: Fed
     for part in module.modules():
         if isinstance(part, nn.Dropout):
             part.p = 0.3
-    wet = replace(job, model=Model("wet", module, job.model.parts))
+    wet = replace(job, model=Model("wet", module, job.model.roles))
     torch.manual_seed(3)
     want = torch.rand(4)
     torch.manual_seed(3)
@@ -141,7 +141,7 @@ def test_inference_gives_each_row_what_it_gets_alone(federation: Federation) -> 
     executor = SerialExecutor(CPU)
     whole = executor.run(Infer(site.model, site.model.fresh, test, site.task.readout, batch_size=7))
     for row in (0, 5, len(test) - 1):
-        one = executor.run(Infer(site.model, site.model.fresh, test.part(np.array([row])), site.task.readout))
+        one = executor.run(Infer(site.model, site.model.fresh, test.select(np.array([row])), site.task.readout))
         assert torch.allclose(one["logits"][0], whole["logits"][row], atol=1e-5)
     assert len(whole["loss"]) == len(test)
 
@@ -163,7 +163,7 @@ def with_many_words(family: str, **more: Any) -> Fit:
     with seeded_torch(0, CPU):
         module = hf.AutoModelForSequenceClassification.from_config(config)
     rng = np.random.default_rng(0)
-    ids = Ragged.of([rng.integers(2, 3000, n).tolist() for n in rng.integers(4, 12, 20)], pad=1)
+    ids = Ragged.from_lists([rng.integers(2, 3000, n).tolist() for n in rng.integers(4, 12, 20)], pad=1)
     features = Features("many", {"input_ids": ids, "labels": rng.integers(0, 3, 20)})
     model = Model(family, module, anatomy_of(module).parts)
     return Fit(model, model.fresh, Examples(features, np.arange(20)), CrossEntropy(), SGD, 5)
@@ -179,7 +179,7 @@ def test_training_only_the_rows_of_words_that_occur_changes_nothing(family: str,
     assert pack.size < job.start.layout.size / 3 or job.solver.weight_decay
     assert (got.flat - want).norm() / (want - job.start.flat).norm() < (2e-3 if "adamw" in name else 1e-5)
     table = next(n for n in job.start.layout.names if "word_embeddings" in n)
-    still = np.setdiff1d(np.arange(3000), job.examples.words())
+    still = np.setdiff1d(np.arange(3000), job.examples.unique_token_ids())
     if not job.solver.weight_decay:
         assert torch.equal(got[table][still], job.start[table][still])
 
@@ -219,7 +219,14 @@ def test_training_on_cached_states_equals_training_on_texts(frozen_federation: F
 
 def test_a_model_loaded_twice_trains_on_the_states_of_the_first(frozen_federation: Federation) -> None:
     job = job_of(frozen_federation, SGD)
-    twin = Model(job.model.key, copy.deepcopy(job.model.module), job.model.parts, None, job.model.stem, job.model.stack)
+    twin = Model(
+        job.model.key,
+        copy.deepcopy(job.model.module),
+        job.model.roles,
+        None,
+        job.model.embeddings_path,
+        job.model.layers_path,
+    )
     scratch = prepared(frozen_federation)
     first, second = (SerialExecutor(CPU, scratch).run(j).params for j in (job, replace(job, model=twin)))
     assert torch.equal(first.flat, second.flat)
@@ -243,8 +250,8 @@ def test_inference_on_cached_states_equals_inference_on_texts(frozen_federation:
 
 
 def test_a_model_with_nothing_frozen_has_no_prefix(federation: Federation) -> None:
-    assert federation.model.frozen_layers == 0
-    assert prefix_of(federation.model, federation.features.batch(np.arange(2))) is None
+    assert federation.model.num_frozen_layers == 0
+    assert cut_frozen_prefix(federation.model, federation.features.batch(np.arange(2))) is None
 
 
 # ---- worker processes -----------------------------------------------------------------------------------------------

@@ -21,7 +21,7 @@ from motet.datasets.corpus import Corpus
 from motet.experiment.build.builders import build_federation
 from motet.experiment.build.federation import Federation
 from motet.experiment.recipe.run_config import RunConfig
-from motet.learning.objectives.distillation_losses import Divergence, SquaredDistance, TaughtCrossEntropy
+from motet.learning.objectives.distillation_losses import KLDivergence, LogitSquaredError, TeacherCrossEntropy
 from motet.learning.solver import Solver
 
 METHODS: list[tuple[Any, dict[str, Any]]] = [
@@ -98,10 +98,10 @@ def test_an_opinion_is_what_the_first_token_of_a_word_says(taggers: Federation) 
     assert found["seen"].tolist() == [1.0] * 4 + [0.0] * 4 + [1.0] * 6
     assert not found["logits"][4:8].any()
     lessons = public.lessons(Params.of({"logits": found["logits"], "seen": torch.ones(14)}))
-    assert torch.equal(lessons.extra["teacher"][text, token], found["logits"][word])
-    assert lessons.extra["taught"].sum(1).tolist() == [4, 0, 2, 4]
+    assert torch.equal(lessons.extra_columns["teacher_logits"][text, token], found["logits"][word])
+    assert lessons.extra_columns["teacher_mask"].sum(1).tolist() == [4, 0, 2, 4]
     half = public.lessons(Params.of({"logits": found["logits"], "seen": torch.tensor([1.0, 0.0] * 7)}))
-    assert half.extra["taught"].sum(1).tolist() == [2, 0, 1, 2]
+    assert half.extra_columns["teacher_mask"].sum(1).tolist() == [2, 0, 1, 2]
 
 
 def test_a_word_is_pooled_over_those_who_see_it() -> None:
@@ -146,7 +146,7 @@ class Speaking:
 
 @pytest.mark.parametrize(
     "objective",
-    [Divergence(2.0), SquaredDistance(), SquaredDistance(True), TaughtCrossEntropy(), TaughtCrossEntropy(True)],
+    [KLDivergence(2.0), LogitSquaredError(), LogitSquaredError(True), TeacherCrossEntropy(), TeacherCrossEntropy(True)],
 )
 @pytest.mark.parametrize("wider", [0, 3])
 def test_a_text_counts_by_its_taught_tokens_as_if_each_were_a_text(objective: Any, wider: int) -> None:
@@ -155,8 +155,8 @@ def test_a_text_counts_by_its_taught_tokens_as_if_each_were_a_text(objective: An
     padded = torch.cat(
         [said, torch.randn(3, wider, 4)], 1
     )  # as wide as the widest of all texts, or of the device's steps
-    losses, worth = objective.losses(Speaking(padded), {"teacher": teacher, "taught": taught})
-    single, _ = objective.losses(Speaking(said[taught > 0]), {"teacher": teacher[taught > 0]})
+    losses, worth = objective.losses(Speaking(padded), {"teacher_logits": teacher, "teacher_mask": taught})
+    single, _ = objective.losses(Speaking(said[taught > 0]), {"teacher_logits": teacher[taught > 0]})
     assert worth.tolist() == [3, 0, 1]
     assert torch.allclose(losses, torch.stack([single[:3].mean(), torch.tensor(0.0), single[3]]))
 

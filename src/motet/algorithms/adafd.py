@@ -28,7 +28,7 @@ from motet.algorithms.llm_weighting import Chat, Oracle
 from motet.algorithms.secure_distillation import SummedDistillation
 from motet.core.errors import ConfigError
 from motet.core.program import Algorithm
-from motet.learning.objectives.distillation_losses import Divergence, SquaredDistance
+from motet.learning.objectives.distillation_losses import KLDivergence, LogitSquaredError
 from motet.learning.solver import Solver
 
 SOLVER = Solver(epochs=3, lr=2e-5, warmup=0.0)
@@ -53,8 +53,8 @@ def adafd(
     teaching = Teaching(
         solver,
         distilling(solver, distil_epochs, distil_lr),
-        server_loss=SquaredDistance(squared == "sum"),
-        local_loss=Divergence(temperature),
+        server_loss=LogitSquaredError(squared == "sum"),
+        local_loss=KLDivergence(temperature),
         fresh_epochs=released_code,
     )
     rules: dict[str, LocalImportance] = {

@@ -41,10 +41,10 @@ from motet.core.script import ClientId, Note, Script, gather, to_all, total, wor
 from motet.core.weighted import Weighted
 from motet.core.work import Job, Work
 from motet.learning.context import Context
-from motet.learning.data.features import Examples, Ragged
+from motet.learning.data.features import IGNORE_INDEX, Examples, Ragged
 from motet.learning.jobs import LRHorizon
-from motet.learning.objectives.distillation_losses import Divergence, SquaredDistance
-from motet.learning.objectives.supervised import IGNORED, Objective
+from motet.learning.objectives.distillation_losses import KLDivergence, LogitSquaredError
+from motet.learning.objectives.supervised import Objective
 from motet.learning.solver import Solver
 
 
@@ -83,8 +83,8 @@ class Teaching:
     solver: Solver
     distil: Solver
     pool: Pool = Pool()
-    server_loss: Objective = SquaredDistance()
-    local_loss: Objective | None = Divergence()  # None: clients do not learn from the server
+    server_loss: Objective = LogitSquaredError()
+    local_loss: Objective | None = KLDivergence()  # None: clients do not learn from the server
     from_pool: bool = False  # clients learn from the pool itself, not from what the server's model made of it
     fresh_epochs: bool = False  # every epoch has a new optimiser and begins the schedule again, as AdaFD's code does
     shots: int | None = None  # so many rounds, after which nothing more is exchanged
@@ -295,5 +295,5 @@ def class_counts(ctx: Context) -> tuple[int, ...]:
     """How often each class occurs in the training data: among texts or, where words are tagged, among words."""
     train, classes = ctx.site.split("train"), public_of(ctx).classes
     labels = train.features.columns["labels"]
-    own = labels.beside(train.rows)[0] if isinstance(labels, Ragged) else labels[train.rows]
-    return tuple(np.bincount(own[own != IGNORED].astype(np.int64), minlength=classes).tolist())
+    own = labels.pad_rows(train.rows)[0] if isinstance(labels, Ragged) else labels[train.rows]
+    return tuple(np.bincount(own[own != IGNORE_INDEX].astype(np.int64), minlength=classes).tolist())

@@ -22,12 +22,12 @@ from motet.algorithms.distillation import Distillation, Exchanged, Teaching
 from motet.algorithms.distillation_weights import ByClass, BySize, Equal, Importance, LocalImportance, Own
 from motet.algorithms.logit_pooling import Pool
 from motet.core.program import Algorithm
-from motet.learning.objectives.distillation_losses import Divergence, SquaredDistance, TaughtCrossEntropy
+from motet.learning.objectives.distillation_losses import KLDivergence, LogitSquaredError, TeacherCrossEntropy
 from motet.learning.solver import Solver
 
 Variant = Literal["paper", "released_code"]
 OriginalToo = Literal["paper", "released_code", "original"]
-HARD, SOFT = TaughtCrossEntropy(hard=True), TaughtCrossEntropy()
+HARD, SOFT = TeacherCrossEntropy(hard=True), TeacherCrossEntropy()
 
 
 def fedavg_logits(
@@ -40,7 +40,9 @@ def fedavg_logits(
     """Opinions on public texts, averaged (FedAvg of logits, as AdaFD compares itself with it)."""
     released = variant == "released_code"
     distil = distilling(solver, distil_epochs, distil_lr)
-    teaching = Teaching(solver, distil, Pool(), Divergence(), HARD if released else Divergence(), fresh_epochs=released)
+    teaching = Teaching(
+        solver, distil, Pool(), KLDivergence(), HARD if released else KLDivergence(), fresh_epochs=released
+    )
     return _made("fedavg_logits", teaching, Equal(), exchange)
 
 
@@ -84,7 +86,7 @@ def fedkd(
 ) -> Algorithm:
     """One exchange of opinions, from which the server's model learns (FedKD, Gong et al. 2022)."""
     released = variant == "released_code"
-    loss = SquaredDistance() if released else Divergence()
+    loss = LogitSquaredError() if released else KLDivergence()
     distil = distilling(solver, distil_epochs, distil_lr)
     teaching = Teaching(solver, distil, Pool(), loss, None, fresh_epochs=released, shots=1)
     if variant == "original":

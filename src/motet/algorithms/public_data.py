@@ -20,7 +20,7 @@ from motet.core.errors import ConfigError
 from motet.core.params import Params
 from motet.learning.data.features import Examples, Ragged
 from motet.learning.jobs import Predictions
-from motet.learning.objectives.readouts import FlatScores, Readout, Scores
+from motet.learning.objectives.readouts import FlatTokenLogits, LogitsOnly, Readout
 
 
 class Public(Protocol):
@@ -50,7 +50,7 @@ class Texts:
 
     examples: Examples
     classes: int
-    readout: Scores = Scores()
+    readout: LogitsOnly = LogitsOnly()
 
     @property
     def count(self) -> int:
@@ -63,7 +63,7 @@ class Texts:
         return Params.of({"logits": torch.zeros(self.count, self.classes)})
 
     def lessons(self, advice: Params) -> Examples:
-        return Examples(self.examples.features, self.examples.rows, {"teacher": advice["logits"].float()})
+        return Examples(self.examples.features, self.examples.rows, {"teacher_logits": advice["logits"].float()})
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,12 +72,12 @@ class WordsOfTexts:
 
     examples: Examples
     classes: int
-    readout: FlatScores = FlatScores()
+    readout: FlatTokenLogits = FlatTokenLogits()
 
     @cached_property
     def ends(self) -> np.ndarray:
         """Where the words of each text end among all of them."""
-        words = self.examples.features.texts["words"]
+        words = self.examples.features.raw_columns["words"]
         return np.cumsum([len(words[int(row)]) for row in self.examples.rows], dtype=np.int64)
 
     @property
@@ -87,10 +87,10 @@ class WordsOfTexts:
     @cached_property
     def places(self) -> tuple[Tensor, Tensor, Tensor]:
         """Of every word that this model sees: the text, the token in it that the word begins with, and the word's number."""
-        column = self.examples.features.side["word"]
+        column = self.examples.features.metadata["word"]
         if not isinstance(column, Ragged):
             raise TypeError("the words of tokens are ragged")
-        table, real = column.beside(self.examples.rows)
+        table, real = column.pad_rows(self.examples.rows)
         before = np.concatenate([np.full((len(table), 1), -1), table[:, :-1]], axis=1)
         text, token = np.nonzero(real & (table >= 0) & (table != before))
         first = np.concatenate([[0], self.ends[:-1]])
@@ -115,7 +115,7 @@ class WordsOfTexts:
         taught = torch.zeros(len(self.examples), width)
         teacher[text, token] = advice["logits"].float()[word]
         taught[text, token] = (advice["seen"].float()[word] > 0.5).float()
-        return Examples(self.examples.features, self.examples.rows, {"teacher": teacher, "taught": taught})
+        return Examples(self.examples.features, self.examples.rows, {"teacher_logits": teacher, "teacher_mask": taught})
 
 
 KINDS: dict[str, type[Texts] | type[WordsOfTexts]] = {"classification": Texts, "tagging": WordsOfTexts}

@@ -23,7 +23,7 @@ from motet.core.errors import MotetError
 from motet.experiment.build.builders import device_of
 from motet.experiment.commands.run_folder import carried_out
 from motet.learning.executors.memory_budget import limit_device_memory
-from motet.learning.executors.process_executor import default_count
+from motet.learning.executors.process_executor import default_worker_count
 from motet.report.benchmark_progress import BenchmarkCallback
 from motet.transport.spill_store import write_atomically
 
@@ -112,7 +112,9 @@ class ProgressReporter:
 def split_resources(device: str, jobs: int) -> None:
     """Where several runs stand side by side, each has its part of the cores, and plans with its part of a GPU's memory."""
     if jobs > 1:
-        torch.set_num_threads(max(1, default_count() // jobs))  # threads that wait for a core keep others from it
+        torch.set_num_threads(
+            max(1, default_worker_count() // jobs)
+        )  # threads that wait for a core keep others from it
         for shared in {device_of(device), torch.device("cpu")}:
             limit_device_memory(shared, 0.95 / jobs)
 

@@ -20,7 +20,7 @@ from motet.experiment.commands.run_folder import sound_plan
 from motet.experiment.loop.peak_memory import PeakMemory
 from motet.experiment.recipe.run_config import RunConfig
 from motet.learning.executors.memory_budget import free_memory
-from motet.learning.executors.process_executor import default_count
+from motet.learning.executors.process_executor import default_worker_count
 from motet.learning.executors.serial_executor import SerialExecutor, one_thread
 from motet.learning.solver import Solver
 
@@ -138,7 +138,7 @@ def _jobs(runs: Mapping[str, BenchmarkRun], paces: list[ProbeResult], wanted: in
         return min(wanted, len(runs))
     device = device_of(next(iter(runs.values())).config.device)
     if device.type == "cpu":
-        need, most = max(pace.memory for pace in paces), default_count()
+        need, most = max(pace.memory for pace in paces), default_worker_count()
     else:
         need, most = 2 * torch.cuda.max_memory_reserved(device), min(MOST_ON_A_GPU, _cores() // 4)
     return max(1, min(most, int(0.7 * free_memory(device) / max(1, need)), len(runs)))

@@ -52,7 +52,7 @@ class EvaluationResult(NamedTuple):
     items: np.ndarray | None
 
 
-def evaluate_readings(task: TrainableTask, readings: Predictions, examples: Examples, items: bool) -> EvaluationResult:
+def score_predictions(task: TrainableTask, readings: Predictions, examples: Examples, items: bool) -> EvaluationResult:
     """What a task makes of readings."""
     rows = task.items(readings, examples) if items else None
     return EvaluationResult(
@@ -152,7 +152,7 @@ class Context:
         """The task's metrics on one of this site's splits, and the score of every item if it is asked for."""
         examples, task = self.site.split(split), self.site.task
         readings = yield from self.infer(params, examples)
-        return evaluate_readings(task, readings, examples, items)
+        return score_predictions(task, readings, examples, items)
 
     def _submit(self, job: Job) -> Generator[Job, Any, Any]:
         try:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from motet.core.messages import message
 from motet.core.params import Params
-from motet.learning.data.features import NOTHING, Examples, Ragged
+from motet.learning.data.features import NO_FEATURES, Examples, Ragged
 from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import Readout
 from motet.learning.objectives.supervised import Objective
@@ -56,7 +56,7 @@ class ExtraExamples:
         return np.minimum(drawn, count - 1), (drawn < count).astype(np.float32)
 
     def batch(self, numbers: np.ndarray, paired: np.ndarray) -> dict[str, Tensor]:
-        return {**self.examples.batch(numbers), "paired": torch.from_numpy(paired)}
+        return {**self.examples.batch(numbers), "has_pair": torch.from_numpy(paired)}
 
 
 @message
@@ -82,20 +82,20 @@ class Fit:
     def key(self) -> Hashable:
         own = (
             self.examples.features.key,
-            self.examples.shapes,
-            self.extra_examples and self.extra_examples.examples.shapes,
+            self.examples.extra_shapes,
+            self.extra_examples and self.extra_examples.examples.extra_shapes,
         )
         return ("fit", self.model.key, self.objective, self.solver.optimizer, self.solver.momentum, own)
 
     @property
     def must_run_alone(self) -> bool:
         """Whether it cannot stand beside others: its examples are of no corpus."""
-        return self.examples.features is NOTHING
+        return self.examples.features is NO_FEATURES
 
     @property
     def needs_full_model(self) -> bool:
         """Whether it needs the whole module, and not just what stands above a frozen prefix."""
-        return self.examples.own_texts or getattr(self.objective, "needs_full_model", False)
+        return self.examples.has_own_input_ids or getattr(self.objective, "needs_full_model", False)
 
 
 @message
@@ -127,11 +127,11 @@ class Infer:
     @property
     def must_run_alone(self) -> bool:
         """Whether it cannot stand beside others: its readout looks into the module, or its examples are of no corpus."""
-        ragged = any(isinstance(column, Ragged) for column in self.examples.extra.values())
+        ragged = any(isinstance(column, Ragged) for column in self.examples.extra_columns.values())
         return (
             ragged
-            or self.examples.own_texts
-            or self.examples.features is NOTHING
+            or self.examples.has_own_input_ids
+            or self.examples.features is NO_FEATURES
             or getattr(self.readout, "must_run_alone", False)
         )
 
@@ -141,12 +141,12 @@ class Infer:
 
     @property
     def key(self) -> Hashable:
-        return ("infer", self.model.key, self.readout, self.examples.features.key, self.examples.shapes)
+        return ("infer", self.model.key, self.readout, self.examples.features.key, self.examples.extra_shapes)
 
     def chunks(self) -> Iterator[Infer]:
         for at in range(0, len(self.examples), CHUNK):
             places = np.arange(at, min(at + CHUNK, len(self.examples)))
-            yield Infer(self.model, self.params, self.examples.part(places), self.readout, self.batch_size)
+            yield Infer(self.model, self.params, self.examples.select(places), self.readout, self.batch_size)
 
 
 Predictions = dict[str, Tensor]

@@ -46,7 +46,7 @@ class Mixed(nn.Module):
     def forward(self, input_ids: Tensor, attention_mask: Tensor, **other: Tensor) -> Mapping[str, Tensor]:
         """What the client's task reads: one row of scores a text, one a token, two ends of a span, or the next words."""
         if self.head is None:
-            return {"logits": self.written(self.decoded(input_ids, attention_mask, other["decoder_input_ids"]))}
+            return {"logits": self.lm_logits(self.decode(input_ids, attention_mask, other["decoder_input_ids"]))}
         types = {"token_type_ids": other["token_type_ids"]} if "token_type_ids" in other else {}
         output = self.backbone.encoder(input_ids=input_ids, attention_mask=attention_mask, **types)
         if LOGITS[self.task] == "text":
@@ -57,7 +57,7 @@ class Mixed(nn.Module):
             return {"start_logits": scores[..., 0], "end_logits": scores[..., 1]}
         return {"logits": scores}
 
-    def hidden(self, input_ids: Tensor, attention_mask: Tensor, *types: Tensor) -> Tensor:
+    def encode(self, input_ids: Tensor, attention_mask: Tensor, *types: Tensor) -> Tensor:
         """The encoder's last states, [rows, tokens, width]."""
         other = {"token_type_ids": types[0]} if types else {}
         states: Tensor = self.backbone.encoder(
@@ -65,22 +65,22 @@ class Mixed(nn.Module):
         ).last_hidden_state
         return states
 
-    def decoded(self, input_ids: Tensor, attention_mask: Tensor, decoder_input_ids: Tensor) -> Tensor:
+    def decode(self, input_ids: Tensor, attention_mask: Tensor, decoder_input_ids: Tensor) -> Tensor:
         """The decoder's last states for what was written so far."""
-        states = self.hidden(input_ids, attention_mask)
+        states = self.encode(input_ids, attention_mask)
         return self._decoder_states(decoder_input_ids, states, attention_mask)
 
-    def written(self, states: Tensor) -> Tensor:
+    def lm_logits(self, states: Tensor) -> Tensor:
         """The decoder's scores of the next word."""
         scores: Tensor = _writer(self.backbone.decoder)(states)
         return scores
 
-    def named(self, states: Tensor) -> Tensor:
+    def mlm_logits(self, states: Tensor) -> Tensor:
         """The scores of the word that stands at each of the encoder's states."""
         scores: Tensor = self.namer(states)
         return scores
 
-    def represented(self, tokens: Tensor, states: Tensor) -> Tensor:
+    def represent(self, tokens: Tensor, states: Tensor) -> Tensor:
         """[rows, width]: what this client makes of encoder states it is given; no padding is masked (reference code)."""
         return torch.as_tensor(self.contrast(self._decoder_states(tokens, states, None)).mean(1))
 

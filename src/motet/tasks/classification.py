@@ -38,7 +38,7 @@ class Classification:
         pairs = corpus.columns.get("second")
         ids = encoded(model.tokenizer, corpus.column("text"), max_tokens, pairs, full=not self.attention_mask)
         columns: dict[str, Column] = {**ids, "labels": self.label_ids(corpus)}
-        return Features(corpus.key, columns, texts=corpus.columns, left=reads_its_last_position(model))
+        return Features(corpus.key, columns, raw_columns=corpus.columns, pad_left=reads_its_last_position(model))
 
     def texts(self, corpus: Corpus) -> Sequence[str]:
         if "second" not in corpus.columns:

@@ -10,11 +10,11 @@ import numpy as np
 
 from motet.core.errors import ConfigError
 from motet.datasets.corpus import Corpus
-from motet.learning.data.features import Examples, Features, Ragged
+from motet.learning.data.features import IGNORE_INDEX, Examples, Features, Ragged
 from motet.learning.jobs import Predictions
 from motet.learning.modules.model import Model
-from motet.learning.objectives.readouts import NextTokens
-from motet.learning.objectives.supervised import IGNORED, TokenCrossEntropy
+from motet.learning.objectives.readouts import NextTokenAccuracy
+from motet.learning.objectives.supervised import TokenCrossEntropy
 from motet.tasks.sufficient_statistics import with_tallies
 from motet.tasks.tokenization import BATCH, offsets_of
 
@@ -32,7 +32,7 @@ class LanguageModel:
     headline: str = "accuracy"
     measures: tuple[str, ...] = ("accuracy", "perplexity", "loss")
     objective: TokenCrossEntropy = TokenCrossEntropy(shift=1)
-    readout: NextTokens = NextTokens()
+    readout: NextTokenAccuracy = NextTokenAccuracy()
 
     def features(self, corpus: Corpus, model: Model, max_tokens: int) -> Features:
         tokenizer = model.tokenizer
@@ -49,22 +49,24 @@ class LanguageModel:
                 ]  # one token predicts nothing
                 pieces += cut
                 counts.append(len(cut))
-        ids_ = Ragged.of(pieces, tokenizer.pad_token_id)
-        labels = Ragged(ids_.values, ids_.offsets, IGNORED)
-        return Features(corpus.key, {"input_ids": ids_, "labels": labels}, offsets_of(counts), texts=corpus.columns)
+        ids_ = Ragged.from_lists(pieces, tokenizer.pad_token_id)
+        labels = Ragged(ids_.values, ids_.offsets, IGNORE_INDEX)
+        return Features(
+            corpus.key, {"input_ids": ids_, "labels": labels}, offsets_of(counts), raw_columns=corpus.columns
+        )
 
     def texts(self, corpus: Corpus) -> Sequence[str]:
         return corpus.column("text")
 
     def items(self, readings: Predictions, examples: Examples) -> np.ndarray:
         """The share of next tokens that are right, a piece of text; with tallies."""
-        right, count = readings["right"].numpy(), readings["count"].numpy()
+        right, count = readings["correct"].numpy(), readings["count"].numpy()
         return with_tallies(right / np.maximum(count, 1), np.stack([right, count, count], axis=1))
 
     def metrics(self, readings: Predictions, examples: Examples) -> dict[str, float]:
         count = max(1, int(readings["count"].sum()))
         loss = float(readings["loss"].double().sum()) / count
-        accuracy = float(readings["right"].sum()) / count
+        accuracy = float(readings["correct"].sum()) / count
         return {"accuracy": accuracy, "perplexity": math.exp(min(loss, 700.0)), "loss": loss}
 
 

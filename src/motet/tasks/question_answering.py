@@ -17,7 +17,7 @@ from motet.datasets.corpus import Corpus
 from motet.learning.data.features import Examples, Features, Ragged
 from motet.learning.jobs import Predictions
 from motet.learning.modules.model import Model
-from motet.learning.objectives.readouts import Spans
+from motet.learning.objectives.readouts import SpanLogits
 from motet.learning.objectives.supervised import SpanCrossEntropy
 from motet.tasks.squad_metrics import exact, overlap
 from motet.tasks.sufficient_statistics import with_tallies
@@ -46,7 +46,7 @@ class SpanExtraction:
     headline: str = "f1"
     measures: tuple[str, ...] = ("f1", "em", "f1_pairs", "em_pairs", "loss")
     objective: SpanCrossEntropy = SpanCrossEntropy()
-    readout: Spans = Spans()
+    readout: SpanLogits = SpanLogits()
 
     def features(self, corpus: Corpus, model: Model, max_tokens: int) -> Features:
         tokenizer = model.tokenizer
@@ -81,7 +81,7 @@ class SpanExtraction:
 
     def items(self, readings: Predictions, examples: Examples) -> np.ndarray:
         """F1 with the best of the answers, a question; with tallies."""
-        gold = examples.features.texts["answers"]
+        gold = examples.features.raw_columns["answers"]
         said = [(text, list(gold[example]) or [""]) for example, text in self.answers(readings, examples).items()]
         scores, right = ([max(score(text, a) for a in answers) for text, answers in said] for score in (overlap, exact))
         return with_tallies(np.array(scores), np.array(right))
@@ -89,7 +89,7 @@ class SpanExtraction:
     def metrics(self, readings: Predictions, examples: Examples) -> dict[str, float]:
         """EM and F1 as SQuAD's evaluation (the best of the answers), and averaged over pairs of question and answer."""
         said = self.answers(readings, examples)
-        gold = examples.features.texts["answers"]
+        gold = examples.features.raw_columns["answers"]
         best: dict[str, list[float]] = {"f1": [], "em": []}
         pairs: dict[str, list[float]] = {"f1": [], "em": []}
         for example, text in said.items():
@@ -109,7 +109,7 @@ class SpanExtraction:
         null: dict[int, float] = {}
         features = examples.features
         for place, row in enumerate(examples.rows):
-            example = int(features.example_of(np.array([row]))[0])
+            example = int(features.example_ids(np.array([row]))[0])
             score, text = self._window(features, int(row), example, starts[place], ends[place])
             if example not in best or score > best[example][0]:
                 best[example] = (score, text)
@@ -122,7 +122,7 @@ class SpanExtraction:
         self, features: Features, row: int, example: int, start: np.ndarray, end: np.ndarray
     ) -> tuple[float, str]:
         """n-best: the likeliest beginnings with the likeliest ends, inside the passage, in order and not too long."""
-        firsts, lasts = features.side["first"], features.side["last"]
+        firsts, lasts = features.metadata["first"], features.metadata["last"]
         assert isinstance(firsts, Ragged)
         assert isinstance(lasts, Ragged)
         inside = np.flatnonzero(firsts[row] >= 0)
@@ -134,7 +134,7 @@ class SpanExtraction:
         length = tails[None] - heads[:, None]
         scores = np.where((length >= 0) & (length < self.answer_tokens), scores, -np.inf)
         head, tail = np.unravel_index(int(scores.argmax()), scores.shape)
-        context = features.texts["context"][example]
+        context = features.raw_columns["context"][example]
         text = context[firsts[row][heads[head]] : lasts[row][tails[tail]]]
         score = float(scores[head, tail])
         return score, text if np.isfinite(score) else ""
@@ -187,11 +187,11 @@ class _Windows:
         return int(inside[0]), int(inside[-1])
 
     def features(self, corpus: Corpus, pad: int) -> Features:
-        columns: dict[str, Ragged | np.ndarray] = {"input_ids": Ragged.of(self.ids, pad)}
+        columns: dict[str, Ragged | np.ndarray] = {"input_ids": Ragged.from_lists(self.ids, pad)}
         if self.types:
-            columns["token_type_ids"] = Ragged.of(self.types)
+            columns["token_type_ids"] = Ragged.from_lists(self.types)
         columns |= {"starts": np.array(self.starts, np.int64), "ends": np.array(self.ends, np.int64)}
-        side = {"first": Ragged.of(self.first, -1), "last": Ragged.of(self.last, -1)}
+        side = {"first": Ragged.from_lists(self.first, -1), "last": Ragged.from_lists(self.last, -1)}
         return Features(corpus.key, columns, offsets_of(self.counts), side, corpus.columns)
 
 

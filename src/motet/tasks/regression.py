@@ -13,7 +13,7 @@ from motet.datasets.corpus import Corpus
 from motet.learning.data.features import Column, Examples, Features, Ragged
 from motet.learning.jobs import Predictions
 from motet.learning.modules.model import Model
-from motet.learning.objectives.readouts import Numbers
+from motet.learning.objectives.readouts import RegressionOutputs
 from motet.learning.objectives.supervised import SquaredError
 from motet.tasks.sufficient_statistics import moments, with_tallies
 from motet.tasks.tokenization import encoded, reads_its_last_position
@@ -26,12 +26,12 @@ class Regression:
     headline: str = "pearson"
     measures: tuple[str, ...] = ("pearson", "spearman", "loss")
     objective: SquaredError = SquaredError()
-    readout: Numbers = Numbers()
+    readout: RegressionOutputs = RegressionOutputs()
 
     def features(self, corpus: Corpus, model: Model, max_tokens: int) -> Features:
         ids = encoded(model.tokenizer, corpus.column("text"), max_tokens, corpus.columns.get("second"))
         columns: dict[str, Column] = {**ids, "labels": _scores(corpus)}
-        return Features(corpus.key, columns, texts=corpus.columns, left=reads_its_last_position(model))
+        return Features(corpus.key, columns, raw_columns=corpus.columns, pad_left=reads_its_last_position(model))
 
     def texts(self, corpus: Corpus) -> Sequence[str]:
         if "second" not in corpus.columns:
@@ -61,7 +61,7 @@ def _both(readings: Predictions, examples: Examples) -> tuple[np.ndarray, np.nda
     labels = examples.features.columns["labels"]
     if isinstance(labels, Ragged):
         raise TypeError("regression has one number a text")
-    return labels[examples.rows].astype(np.float64), readings["said"].double().numpy()
+    return labels[examples.rows].astype(np.float64), readings["predictions"].double().numpy()
 
 
 def _scores(corpus: Corpus) -> np.ndarray:

@@ -9,11 +9,11 @@ import numpy as np
 
 from motet.core.errors import ConfigError
 from motet.datasets.corpus import Corpus
-from motet.learning.data.features import Examples, Features, Ragged
+from motet.learning.data.features import IGNORE_INDEX, Examples, Features, Ragged
 from motet.learning.jobs import Predictions
 from motet.learning.modules.model import Model
-from motet.learning.objectives.readouts import Generated
-from motet.learning.objectives.supervised import IGNORED, TokenCrossEntropy
+from motet.learning.objectives.readouts import GeneratedTokens
+from motet.learning.objectives.supervised import TokenCrossEntropy
 from motet.tasks.text_metrics import generation_scores, written_rows
 from motet.tasks.tokenization import BATCH, encoded
 
@@ -24,7 +24,7 @@ class Seq2Seq:
 
     target_tokens: int = 64
     smoothing: float = 0.0
-    readout: Generated = Generated()
+    readout: GeneratedTokens = GeneratedTokens()
     labels: tuple[str, ...] = ()
     name: str = "seq2seq"
     headline: str = "rougeL"
@@ -48,10 +48,10 @@ class Seq2Seq:
         before = [[int(start), *row[:-1]] for row in targets]
         columns = {
             **encoded(tokenizer, corpus.column("source"), max_tokens),
-            "labels": Ragged.of([row or [IGNORED] for row in targets], IGNORED),
-            "decoder_input_ids": Ragged.of(before, tokenizer.pad_token_id),
+            "labels": Ragged.from_lists([row or [IGNORE_INDEX] for row in targets], IGNORE_INDEX),
+            "decoder_input_ids": Ragged.from_lists(before, tokenizer.pad_token_id),
         }
-        return Features(corpus.key, columns, texts=corpus.columns, tokenizer=tokenizer)
+        return Features(corpus.key, columns, raw_columns=corpus.columns, tokenizer=tokenizer)
 
     def texts(self, corpus: Corpus) -> Sequence[str]:
         """The targets: by them FedNLP tells examples alike."""
@@ -69,9 +69,11 @@ class Seq2Seq:
 
 def _written(readings: Predictions, examples: Examples) -> tuple[list[str], list[str]]:
     """What the model wrote, and what it should have written."""
-    texts, tokenizer = examples.features.texts, examples.features.tokenizer
-    table = readings["said"].numpy()
-    said = tokenizer.batch_decode(np.where(table == IGNORED, tokenizer.pad_token_id, table), skip_special_tokens=True)
+    texts, tokenizer = examples.features.raw_columns, examples.features.tokenizer
+    table = readings["predictions"].numpy()
+    said = tokenizer.batch_decode(
+        np.where(table == IGNORE_INDEX, tokenizer.pad_token_id, table), skip_special_tokens=True
+    )
     return [text.strip() for text in said], [texts["target"][int(row)] for row in examples.rows]
 
 
@@ -91,4 +93,11 @@ def seq2seq(
         if value < 1:
             raise ConfigError(f"task.{name} is {value}; it must be at least 1.")
     corpus.column("target")
-    return Seq2Seq(target_tokens, smoothing, Generated(beams, target_tokens, shortest, length_penalty, no_repeat))
+    readout = GeneratedTokens(
+        num_beams=beams,
+        max_new_tokens=target_tokens,
+        min_new_tokens=shortest,
+        length_penalty=length_penalty,
+        no_repeat_ngram_size=no_repeat,
+    )
+    return Seq2Seq(target_tokens, smoothing, readout)

@@ -9,11 +9,11 @@ import numpy as np
 
 from motet.core.errors import DataError
 from motet.datasets.corpus import Corpus
-from motet.learning.data.features import Examples, Features, Ragged
+from motet.learning.data.features import IGNORE_INDEX, Examples, Features, Ragged
 from motet.learning.jobs import Predictions
 from motet.learning.modules.model import Model
-from motet.learning.objectives.readouts import Tokens
-from motet.learning.objectives.supervised import IGNORED, TokenCrossEntropy
+from motet.learning.objectives.readouts import TokenPredictions
+from motet.learning.objectives.supervised import TokenCrossEntropy
 from motet.tasks.sufficient_statistics import with_tallies
 from motet.tasks.tokenization import BATCH, not_empty
 
@@ -28,7 +28,7 @@ class Tagging:
     headline: str = "f1"
     measures: tuple[str, ...] = ("f1", "precision", "recall", "accuracy", "loss")
     objective: TokenCrossEntropy = TokenCrossEntropy()
-    readout: Tokens = Tokens()
+    readout: TokenPredictions = TokenPredictions()
 
     def features(self, corpus: Corpus, model: Model, max_tokens: int) -> Features:
         tokenizer = model.tokenizer
@@ -49,8 +49,10 @@ class Tagging:
             for i in range(len(some)):
                 tags.append(self._tags(corpus, at + i, coded.word_ids(i), known))
                 places.append([-1 if w is None else w for w in coded.word_ids(i)] or [-1])
-        columns = {"input_ids": not_empty(ids, tokenizer.pad_token_id), "labels": Ragged.of(tags, IGNORED)}
-        return Features(corpus.key, columns, side={"word": Ragged.of(places, -1)}, texts=corpus.columns)
+        columns = {"input_ids": not_empty(ids, tokenizer.pad_token_id), "labels": Ragged.from_lists(tags, IGNORE_INDEX)}
+        return Features(
+            corpus.key, columns, metadata={"word": Ragged.from_lists(places, -1)}, raw_columns=corpus.columns
+        )
 
     def _tags(self, corpus: Corpus, row: int, words: Sequence[int | None], known: dict[str, int]) -> list[int]:
         given = corpus.column("tags")[row]
@@ -61,9 +63,9 @@ class Tagging:
                 raise DataError(
                     f"{corpus.name}, row {row}: tag '{given[word]}' does not occur in training; mend or drop the row."
                 )
-            found.append(known[given[word]] if first else IGNORED)
+            found.append(known[given[word]] if first else IGNORE_INDEX)
             before = word
-        return found or [IGNORED]
+        return found or [IGNORE_INDEX]
 
     def texts(self, corpus: Corpus) -> Sequence[str]:
         return [" ".join(words) for words in corpus.column("words")]
@@ -95,11 +97,11 @@ class Tagging:
 
     def tags(self, readings: Predictions, examples: Examples) -> tuple[list[list[str]], list[list[str]]]:
         """The true and the predicted tags of every sentence."""
-        table, words = readings["said"].numpy(), examples.features.side["word"]
+        table, words = readings["predictions"].numpy(), examples.features.metadata["word"]
         truth, said = [], []
         for place, row in enumerate(examples.rows):
-            given = examples.features.texts["tags"][int(row)]
-            labelled = table[place][: len(words[row])] != IGNORED
+            given = examples.features.raw_columns["tags"][int(row)]
+            labelled = table[place][: len(words[row])] != IGNORE_INDEX
             seen = dict(
                 zip(words[row][labelled].tolist(), table[place][: len(words[row])][labelled].tolist(), strict=True)
             )

@@ -38,13 +38,13 @@ def encoded(
         types += coded.get("token_type_ids", []) if pairs is not None else []
     columns = {"input_ids": not_empty(ids, tokenizer.pad_token_id)}
     if types and any(any(row) for row in types):
-        columns["token_type_ids"] = Ragged.of(types)
+        columns["token_type_ids"] = Ragged.from_lists(types)
     return columns
 
 
 def not_empty(rows: list[list[int]], pad: int) -> Ragged:
     """Tokenizers without special tokens make nothing of an empty text; a model needs one token."""
-    return Ragged.of([row or [pad] for row in rows], pad)
+    return Ragged.from_lists([row or [pad] for row in rows], pad)
 
 
 def reads_its_last_position(model: Model) -> bool:

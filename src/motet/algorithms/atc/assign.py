@@ -27,17 +27,20 @@ from motet.core.script import ClientId, Note, Script, gather, work
 from motet.core.weighted import Weighted
 from motet.core.work import Work
 from motet.learning.context import Context
-from motet.learning.data.denoising import Marks, masked, noised
+from motet.learning.data.denoising import SpecialTokens, corrupt_texts, mask_tokens
 from motet.learning.data.features import Examples
 from motet.learning.jobs import LRHorizon
-from motet.learning.objectives.atc_objectives import MaskedWords, Reconstruction
+from motet.learning.objectives.atc_objectives import DenoisingReconstruction, MaskedLanguageModeling
 from motet.learning.objectives.supervised import Objective
 from motet.learning.solver import Solver
 
 Lesson = Literal["mlm", "dr"]
 TRAINS: dict[Lesson, Layers] = {"mlm": Layers.of("encoder", "encoder head"), "dr": Layers.of("encoder", "decoder")}
-_OBJECTIVES: dict[Lesson, Objective] = {"mlm": MaskedWords(), "dr": Reconstruction()}
-_MAKERS: dict[Lesson, Callable[[Examples, Marks, np.random.Generator], Examples]] = {"mlm": masked, "dr": noised}
+_OBJECTIVES: dict[Lesson, Objective] = {"mlm": MaskedLanguageModeling(), "dr": DenoisingReconstruction()}
+_MAKERS: dict[Lesson, Callable[[Examples, SpecialTokens, np.random.Generator], Examples]] = {
+    "mlm": mask_tokens,
+    "dr": corrupt_texts,
+}
 
 
 @message
@@ -92,7 +95,7 @@ class Assign:
         steps, rng = self.solver.num_steps(len(texts)), ctx.seed.of("lesson").numpy()
         rows = np.concatenate(self.solver.draw_batches(len(texts), rng))
         drawn = Examples(texts.features, texts.rows[rows])
-        exercise = _MAKERS[ask.lesson](drawn, Marks.of(ctx.model.tokenizer), rng)
+        exercise = _MAKERS[ask.lesson](drawn, SpecialTokens.from_tokenizer(ctx.model.tokenizer), rng)
         course = LRHorizon(ask.round * steps, ask.rounds * steps)
         fitted = yield from ctx.fit(
             before, replace(self.solver, steps=steps), objective=_OBJECTIVES[ask.lesson], examples=exercise, lr_horizon=course,

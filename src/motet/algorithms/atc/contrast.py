@@ -36,7 +36,7 @@ from motet.core.work import Work
 from motet.learning.context import Context
 from motet.learning.data.features import Examples
 from motet.learning.jobs import ExtraExamples, LRHorizon
-from motet.learning.objectives.atc_objectives import Contrasted, Represented
+from motet.learning.objectives.atc_objectives import ContrastiveTask, Representations
 from motet.learning.solver import Solver
 
 NOTED = 100  # nearest of each client that are written down of a round
@@ -112,8 +112,8 @@ class Contrast:
     def represent(self, ctx: Context, _: None, own: Own | None) -> Work[tuple[Tensor, None]]:
         """The encoder has no part in it: synthetic states stand in for what it would say."""
         params = ctx.fresh.with_(own.params if own else None)
-        found = yield from ctx.infer(params, self._synthetic(ctx), Represented())
-        return found["represented"], None
+        found = yield from ctx.infer(params, self._synthetic(ctx), Representations())
+        return found["representations"], None
 
     @work(reveals="each")
     def learn(self, ctx: Context, peers: Peers, own: Own | None) -> Work[tuple[Weighted, Own | None]]:
@@ -123,8 +123,10 @@ class Contrast:
         before = self.assemble(ctx, peers.encoder, own)
         objective, beside = ctx.site.task.objective, None
         if peers.near is not None and peers.far is not None:
-            objective = Contrasted(objective, self.temperature)
-            beside = ExtraExamples(self._synthetic(ctx, near=peers.near, far=peers.far), self.pairing == "by_index")
+            objective = ContrastiveTask(objective, self.temperature)
+            beside = ExtraExamples(
+                self._synthetic(ctx, positives=peers.near, negatives=peers.far), self.pairing == "by_index"
+            )
         fitted = yield from ctx.fit(
             before, self.solver, objective=objective, extra_examples=beside, lr_horizon=LRHorizon(peers.round * steps, peers.rounds * steps),
             optimizer_state=moments_taken(own, before), keep_optimizer_state=True,
@@ -140,7 +142,7 @@ class Contrast:
             raise RunError(
                 f"{ctx.client} was not there when the synthetic instances were sent, and cannot be compared."
             )
-        return Examples.of(states=made.states, tokens=made.tokens, **columns)
+        return Examples.from_columns(states=made.states, tokens=made.tokens, **columns)
 
     def view(self, state: ContrastState, client: ClientId) -> Params:
         return state.models[client] if client in state.models else next(iter(state.models.values()))

@@ -30,7 +30,7 @@ from motet.core.weighted import Weighted
 from motet.core.work import Work
 from motet.learning.context import Context
 from motet.learning.data.features import Examples
-from motet.learning.objectives.atc_objectives import States, WordsOf
+from motet.learning.objectives.atc_objectives import EncoderStates, PredictedTokens
 
 Weighing = Literal["server", "client"]
 
@@ -72,7 +72,9 @@ class Between:
             for client, weight in zip(sorted(shown), present, strict=True):
                 states = states + weight[:, None, None] * shown[client].float()
         server: Context = rnd.server
-        words = yield from server.infer(server.model.fresh.with_(naming), Examples.of(states=states), WordsOf())
+        words = yield from server.infer(
+            server.model.fresh.with_(naming), Examples.from_columns(states=states), PredictedTokens()
+        )
         made = Synthetic(states.half() if self.half else states, words["tokens"])
         yield from total(self.keep, to_all(clients, made))
 
@@ -111,5 +113,7 @@ class Between:
         order = (
             Seed(ctx.seed.root, ("instances", ctx.client)).numpy().permutation(len(texts))
         )  # whoever does the weighing
-        found = yield from ctx.infer(ctx.fresh, texts.part(np.resize(order, self.instances)), States(self.tokens, half))
+        found = yield from ctx.infer(
+            ctx.fresh, texts.select(np.resize(order, self.instances)), EncoderStates(self.tokens, half)
+        )
         return found["states"]

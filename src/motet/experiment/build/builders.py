@@ -30,7 +30,7 @@ from motet.experiment.recipe.config_parsing import instantiate, list_parameters,
 from motet.experiment.recipe.run_config import ComponentConfig, GroupConfig, RunConfig
 from motet.learning.data.features import Features
 from motet.learning.executors.packed_executor import PackedExecutor
-from motet.learning.executors.process_executor import ProcessExecutor, default_count
+from motet.learning.executors.process_executor import ProcessExecutor, default_worker_count
 from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
 from motet.learning.modules.model import Model
 from motet.learning.solver import Solver
@@ -370,7 +370,7 @@ def make_executor(
             model.move(device)
     if device.type != "cpu":
         return PackedExecutor(device, options.width, options.precision != "float32", options.record)
-    count = default_count() if options.workers is None else options.workers
+    count = default_worker_count() if options.workers is None else options.workers
     if count == 0:
         return SerialExecutor(device, scratch)
     models, read = {m.key: m for m, _ in readings}, {f.key: f for _, f in readings}

@@ -37,7 +37,9 @@ def cached_features(task: Task, corpus: Corpus, model: Model, max_tokens: int) -
     folder = cache_folder()
     if folder is None or len(corpus) < WORTH_IT:
         made = task.features(corpus, model, max_tokens)
-        return Features(key, made.columns, made.first, made.side, made.texts, made.tokenizer, made.left)
+        return Features(
+            key, made.columns, made.example_offsets, made.metadata, made.raw_columns, made.tokenizer, made.pad_left
+        )
     place = folder / "features" / key
     if not (place / "meta.json").exists():
         _write(place, task.features(corpus, model, max_tokens))
@@ -59,11 +61,11 @@ def _write(place: Path, features: Features) -> None:
     place.parent.mkdir(parents=True, exist_ok=True)
     beside = Path(tempfile.mkdtemp(dir=place.parent, prefix=".part-"))
     try:
-        meta: dict[str, Any] = {"left": features.left, "reads_back": features.tokenizer is not None}
-        for kind, columns in (("columns", features.columns), ("side", features.side)):
+        meta: dict[str, Any] = {"left": features.pad_left, "reads_back": features.tokenizer is not None}
+        for kind, columns in (("columns", features.columns), ("side", features.metadata)):
             meta[kind] = {name: _save(beside, f"{kind}-{name}", column) for name, column in columns.items()}
-        if features.first is not None:
-            np.save(beside / "first.npy", features.first)
+        if features.example_offsets is not None:
+            np.save(beside / "first.npy", features.example_offsets)
         (beside / "meta.json").write_text(json.dumps(meta), "utf-8")
         beside.rename(place)
     except OSError:

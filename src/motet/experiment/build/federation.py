@@ -241,7 +241,7 @@ def arranged(
     members: Members,
 ) -> Group:
     """Divide what the examples became (windows, pieces) as the examples themselves are divided."""
-    first = features.first
+    first = features.example_offsets
     train, test = partition.train.expanded(first), partition.test.expanded(first)
     held = rows_of(np.arange(corpus.train, len(corpus)) if partition.held is None else partition.held, first)
     public, dev = (None if rows is None else rows_of(rows, first) for rows in (partition.public, partition.dev))
@@ -255,7 +255,7 @@ def arranged(
     pieces, ends = regrouped(ids, [rows for s in shares for rows in s.pieces()], max_tokens)
     labels = Ragged(pieces.values, pieces.offsets, -100)
     grouped = Features(
-        f"{features.key}-{partition.digest}", {"input_ids": pieces, "labels": labels}, texts=features.texts
+        f"{features.key}-{partition.digest}", {"input_ids": pieces, "labels": labels}, raw_columns=features.raw_columns
     )
     own, (a, b, c) = np.arange(ends[-1]), np.cumsum([len(s.offsets) - 1 for s in shares[:3]])
     divided = Shares(own, ends[: a + 1], train.phases), Shares(own, ends[a : b + 1], test.phases)

@@ -18,7 +18,7 @@ from motet.experiment.commands.partition_commands import facts_of
 from motet.experiment.commands.run_folder import sound_plan
 from motet.experiment.loop.peak_memory import PeakMemory
 from motet.experiment.recipe.run_config import GroupConfig, RunConfig
-from motet.learning.executors.process_executor import default_count
+from motet.learning.executors.process_executor import default_worker_count
 from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor, one_thread
 from motet.learning.jobs import Fit, FitResult
 from motet.learning.solver import Solver
@@ -48,7 +48,7 @@ def rehearse(config: RunConfig, federation: Federation) -> Rehearsal:
             peak = memory.look()
     finally:
         scratch.close()
-    at_once = min(cohort, default_count()) if device.type == "cpu" else 1
+    at_once = min(cohort, default_worker_count()) if device.type == "cpu" else 1
     work = sum(
         s * solver.num_steps(int(n)) for (_, s), g in zip(tried, federation.groups, strict=True) for n in g.sizes
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from motet.core.params import Params
 from motet.core.work import Work
 from motet.experiment.build.federation import Federation
-from motet.learning.context import EvaluationResult, evaluate_readings
+from motet.learning.context import EvaluationResult, score_predictions
 from motet.learning.data.features import Examples
 
 
@@ -20,11 +20,11 @@ def by_client(federation: Federation, params: Params, round: int, items: bool) -
     context = federation.server_context(round)
     readings = yield from context.infer(params, whole)
     names = [client for group in federation.groups if group.corpus is server.corpus for client in group.members]
-    found = {"": evaluate_readings(server.task, readings, whole, items)} if len(whole) else {}
+    found = {"": score_predictions(server.task, readings, whole, items)} if len(whole) else {}
     for client, first, last in zip(names, server.test.offsets[:-1], server.test.offsets[1:], strict=True):
         if last > first:
             part = {name: column[first:last] for name, column in readings.items()}
-            found[client] = evaluate_readings(
+            found[client] = score_predictions(
                 server.task, part, Examples(server.features, server.test.rows[first:last]), items
             )
     return found

@@ -38,7 +38,7 @@ from motet.experiment.loop.scores import (
 )
 from motet.learning.context import EvaluationResult
 from motet.learning.evaluation import EvaluationReport, Evaluator
-from motet.learning.executors.memory_budget import MEMORIES, free_memory
+from motet.learning.executors.memory_budget import CLIENT_STATE_FRACTION, free_memory
 from motet.report.progress import RunCallback, SilentProgress
 from motet.transport.client_runtime import ClientRuntime
 from motet.transport.client_state import ClientStates
@@ -415,7 +415,11 @@ def _at_hand(memory: float | None, executor: Executor) -> tuple[int, int]:
         return int(memory * 2**30), 0
     host = torch.device("cpu")
     device: torch.device = getattr(executor, "device", host)
-    there = int(MEMORIES * free_memory(device)) if device.type == "cuda" else max(2**30, free_memory(host) // 16)
+    there = (
+        int(CLIENT_STATE_FRACTION * free_memory(device))
+        if device.type == "cuda"
+        else max(2**30, free_memory(host) // 16)
+    )
     return there, free_memory(host) // 8
 
 

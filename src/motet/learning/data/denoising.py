@@ -12,14 +12,13 @@ from typing import Any
 
 import numpy as np
 
-from motet.learning.data.features import Examples, Ragged
-from motet.learning.objectives.supervised import IGNORED
+from motet.learning.data.features import IGNORE_INDEX, Examples, Ragged
 
 STOPS = (".", "!", "?")  # a sentence ends behind them; there are no others where a tokenizer has none of them
 
 
 @dataclass(frozen=True)
-class Marks:
+class SpecialTokens:
     """The tokens of a vocabulary that are no words, and those that end a sentence."""
 
     words: int
@@ -31,25 +30,27 @@ class Marks:
     stops: tuple[int, ...]
 
     @staticmethod
-    def of(tokenizer: Any) -> Marks:
+    def from_tokenizer(tokenizer: Any) -> SpecialTokens:
         begin = tokenizer.cls_token_id if tokenizer.cls_token_id is not None else tokenizer.bos_token_id
         end = tokenizer.sep_token_id if tokenizer.sep_token_id is not None else tokenizer.eos_token_id
         known = tokenizer.get_vocab()
         stops = tuple(known[s] for s in STOPS if s in known)
         special = tuple(sorted(tokenizer.all_special_ids))
-        return Marks(len(tokenizer), tokenizer.pad_token_id, tokenizer.mask_token_id, begin, end, special, stops)
+        return SpecialTokens(
+            len(tokenizer), tokenizer.pad_token_id, tokenizer.mask_token_id, begin, end, special, stops
+        )
 
 
-def masked(
+def mask_tokens(
     examples: Examples,
-    marks: Marks,
+    marks: SpecialTokens,
     rng: np.random.Generator,
     share: float = 0.15,
     kept: float = 0.1,
     random: float = 0.1,
 ) -> Examples:
     """BERT's lesson (Devlin et al. 2019): name some of the words; most of them hidden, some replaced, some left as they are."""
-    ids, real = _beside(_framed(passages(examples, marks), marks), marks.pad)
+    ids, real = _beside(_framed(passage_tokens(examples, marks), marks), marks.pad)
     asked = (rng.random(ids.shape) < share) & real & ~np.isin(ids, marks.special)
     wanted = ids[asked]
     luck = rng.random(ids.shape)
@@ -58,27 +59,31 @@ def masked(
     ids = np.where(asked & (luck >= 1 - kept), other, ids)
     columns = {
         "input_ids": _of_rectangle(ids[real], real, marks.pad),
-        "labels": _of_rectangle(wanted, asked, IGNORED),
-        "places": _of_rectangle(np.nonzero(asked)[1], asked, 0),  # where in its text each of the labels stands
+        "labels": _of_rectangle(wanted, asked, IGNORE_INDEX),
+        "masked_positions": _of_rectangle(
+            np.nonzero(asked)[1], asked, 0
+        ),  # where in its text each of the labels stands
     }
     return Examples(examples.features, examples.rows, columns)
 
 
-def noised(
-    examples: Examples, marks: Marks, rng: np.random.Generator, share: float = 0.3, length: float = 3.0
+def corrupt_texts(
+    examples: Examples, marks: SpecialTokens, rng: np.random.Generator, share: float = 0.3, length: float = 3.0
 ) -> Examples:
     """BART's lesson (Lewis et al. 2020): sentences in another order, spans of words under one mask each; write the original."""
-    clean = passages(examples, marks)
-    garbled = [infilled(permuted(text, marks.stops, rng), marks.mask, rng, share, length) for text in clean]
+    clean = passage_tokens(examples, marks)
+    garbled = [
+        infill_spans(permute_sentences(text, marks.stops, rng), marks.mask, rng, share, length) for text in clean
+    ]
     columns = {
-        "input_ids": Ragged.joined(_framed(garbled, marks), marks.pad),
-        "labels": Ragged.joined([np.append(text, marks.end) for text in clean], IGNORED),
-        "decoder_input_ids": Ragged.joined([np.concatenate([[marks.begin], text]) for text in clean], marks.pad),
+        "input_ids": Ragged.from_arrays(_framed(garbled, marks), marks.pad),
+        "labels": Ragged.from_arrays([np.append(text, marks.end) for text in clean], IGNORE_INDEX),
+        "decoder_input_ids": Ragged.from_arrays([np.concatenate([[marks.begin], text]) for text in clean], marks.pad),
     }
     return Examples(examples.features, examples.rows, columns)
 
 
-def permuted(text: np.ndarray, stops: Sequence[int], rng: np.random.Generator) -> np.ndarray:
+def permute_sentences(text: np.ndarray, stops: Sequence[int], rng: np.random.Generator) -> np.ndarray:
     """The sentences of a text in another order."""
     ends = np.flatnonzero(np.isin(text[:-1], stops)) + 1
     if not len(ends):
@@ -87,7 +92,7 @@ def permuted(text: np.ndarray, stops: Sequence[int], rng: np.random.Generator) -
     return np.concatenate([sentences[i] for i in rng.permutation(len(sentences))])
 
 
-def infilled(text: np.ndarray, mask: int, rng: np.random.Generator, share: float, length: float) -> np.ndarray:
+def infill_spans(text: np.ndarray, mask: int, rng: np.random.Generator, share: float, length: float) -> np.ndarray:
     """Spans of Poisson(length) words, `share` of all words together, each replaced by one mask; empty spans are dropped."""
     hidden = int(np.ceil(share * len(text)))
     if not hidden:
@@ -104,12 +109,12 @@ def infilled(text: np.ndarray, mask: int, rng: np.random.Generator, share: float
     return np.where(shown > 0, mask, text[np.minimum(starts, len(text) - 1)])
 
 
-def passages(examples: Examples, marks: Marks) -> list[np.ndarray]:
+def passage_tokens(examples: Examples, marks: SpecialTokens) -> list[np.ndarray]:
     """The words of each text, without the marks around them."""
-    return [text[~np.isin(text, marks.special)] for text in map(examples.features.passage, examples.rows)]
+    return [text[~np.isin(text, marks.special)] for text in map(examples.features.passage_tokens, examples.rows)]
 
 
-def _framed(texts: Sequence[np.ndarray], marks: Marks) -> list[np.ndarray]:
+def _framed(texts: Sequence[np.ndarray], marks: SpecialTokens) -> list[np.ndarray]:
     return [np.concatenate([[marks.begin], text, [marks.end]]) for text in texts]
 
 

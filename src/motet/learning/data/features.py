@@ -13,6 +13,8 @@ from torch import Tensor
 
 from motet.core.messages import message
 
+IGNORE_INDEX = -100  # a label that losses and metrics skip, as in torch.nn.functional.cross_entropy
+
 
 @message
 @dataclass(frozen=True, eq=False)
@@ -24,14 +26,14 @@ class Ragged:
     pad: int = 0
 
     @staticmethod
-    def of(rows: Sequence[Sequence[int]], pad: int = 0) -> Ragged:
+    def from_lists(rows: Sequence[Sequence[int]], pad: int = 0) -> Ragged:
         offsets = np.zeros(len(rows) + 1, np.int64)
         np.cumsum([len(r) for r in rows], out=offsets[1:])
         values = np.fromiter((v for r in rows for v in r), np.int32, count=int(offsets[-1]))
         return Ragged(values, offsets, pad)
 
     @staticmethod
-    def joined(rows: Sequence[np.ndarray], pad: int = 0) -> Ragged:
+    def from_arrays(rows: Sequence[np.ndarray], pad: int = 0) -> Ragged:
         """Of rows that are arrays already."""
         offsets = np.zeros(len(rows) + 1, np.int64)
         np.cumsum([len(r) for r in rows], out=offsets[1:])
@@ -45,18 +47,18 @@ class Ragged:
         return np.diff(self.offsets)
 
     @cached_property
-    def longest(self) -> int:
+    def max_length(self) -> int:
         return int(self.lengths.max(initial=1))
 
     @cached_property
-    def top(self) -> int:
+    def max_value(self) -> int:
         """The largest value."""
         return int(max(self.pad, self.values.max(initial=0)))
 
     def __getitem__(self, row: int) -> np.ndarray:
         return self.values[self.offsets[row] : self.offsets[row + 1]]
 
-    def beside(self, rows: np.ndarray, left: bool = False) -> tuple[np.ndarray, np.ndarray]:
+    def pad_rows(self, rows: np.ndarray, left: bool = False) -> tuple[np.ndarray, np.ndarray]:
         """Some rows as a rectangle, and where in it they really are; `left` fills in front."""
         first, last = self.offsets[rows], self.offsets[rows + 1]
         width = int((last - first).max(initial=0))
@@ -68,8 +70,8 @@ class Ragged:
             where.shape, np.int32
         ), real
 
-    def part(self, rows: np.ndarray) -> Ragged:
-        return Ragged.joined([self[row] for row in rows], self.pad)
+    def select(self, rows: np.ndarray) -> Ragged:
+        return Ragged.from_arrays([self[row] for row in rows], self.pad)
 
 
 Column = Ragged | np.ndarray
@@ -85,20 +87,20 @@ class Features:
 
     key: str
     columns: Mapping[str, Column]
-    first: np.ndarray | None = None
-    side: Mapping[str, Column] = field(default_factory=dict)
-    texts: Mapping[str, Sequence[Any]] = field(default_factory=dict)
+    example_offsets: np.ndarray | None = None
+    metadata: Mapping[str, Column] = field(default_factory=dict)
+    raw_columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
     tokenizer: Any = None  # to read back what a model writes
-    left: bool = False  # padding stands in front, for a model that reads its last position (XLNet)
+    pad_left: bool = False  # padding stands in front, for a model that reads its last position (XLNet)
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
 
-    def example_of(self, rows: np.ndarray) -> np.ndarray:
+    def example_ids(self, rows: np.ndarray) -> np.ndarray:
         """Which example each row is of."""
-        if self.first is None:
+        if self.example_offsets is None:
             return rows
-        found: np.ndarray = np.searchsorted(self.first, rows, side="right") - 1
+        found: np.ndarray = np.searchsorted(self.example_offsets, rows, side="right") - 1
         return found
 
     @property
@@ -106,9 +108,9 @@ class Features:
         ids = self.columns["input_ids"]
         return ids.lengths if isinstance(ids, Ragged) else np.full(len(ids), ids.shape[1])
 
-    def passage(self, row: int) -> np.ndarray:
+    def passage_tokens(self, row: int) -> np.ndarray:
         """The tokens of a text itself, without a question put to it (whose tokens stand nowhere in the text)."""
-        ids, places = self.columns["input_ids"], self.side.get("first")
+        ids, places = self.columns["input_ids"], self.metadata.get("first")
         return ids[row] if places is None else ids[row][places[row] >= 0]
 
     def batch(self, rows: np.ndarray) -> dict[str, Tensor]:
@@ -116,7 +118,7 @@ class Features:
         tensors: dict[str, Tensor] = {}
         for name, column in self.columns.items():
             if isinstance(column, Ragged):
-                table, real = column.beside(rows, self.left)
+                table, real = column.pad_rows(rows, self.pad_left)
                 tensors[name] = torch.from_numpy(table.astype(np.int64))
                 if name == "input_ids":
                     tensors["attention_mask"] = torch.from_numpy(real.astype(np.int64))
@@ -125,7 +127,7 @@ class Features:
         return tensors
 
 
-NOTHING = Features("", {})
+NO_FEATURES = Features("", {})
 
 
 @message
@@ -138,65 +140,68 @@ class Examples:
 
     features: Features
     rows: np.ndarray
-    extra: Mapping[str, Tensor | Ragged] = field(default_factory=dict)
+    extra_columns: Mapping[str, Tensor | Ragged] = field(default_factory=dict)
 
     @staticmethod
-    def of(**columns: Tensor) -> Examples:
+    def from_columns(**columns: Tensor) -> Examples:
         """Examples of no corpus, which consist of these columns alone: states that others have sent."""
-        return Examples(NOTHING, np.arange(len(next(iter(columns.values())))), columns)
+        return Examples(NO_FEATURES, np.arange(len(next(iter(columns.values())))), columns)
 
     def __len__(self) -> int:
         return len(self.rows)
 
     @property
-    def own_texts(self) -> bool:
-        return "input_ids" in self.extra
+    def has_own_input_ids(self) -> bool:
+        return "input_ids" in self.extra_columns
 
     @property
-    def shapes(self) -> tuple[object, ...]:
+    def extra_shapes(self) -> tuple[object, ...]:
         """Of the extra columns: examples side by side have the same."""
         kinds = (
-            (n, ("ragged", c.pad) if isinstance(c, Ragged) else (*c.shape[1:], c.dtype)) for n, c in self.extra.items()
+            (n, ("ragged", c.pad) if isinstance(c, Ragged) else (*c.shape[1:], c.dtype))
+            for n, c in self.extra_columns.items()
         )
         return tuple(kinds)
 
     @property
     def lengths(self) -> np.ndarray:
-        if isinstance(ids := self.extra.get("input_ids"), Ragged):
+        if isinstance(ids := self.extra_columns.get("input_ids"), Ragged):
             return ids.lengths
-        if self.features is NOTHING:
+        if self.features is NO_FEATURES:
             return np.zeros(len(self), np.int64)
         lengths: np.ndarray = self.features.lengths[self.rows]
         return lengths
 
     def batch(self, places: np.ndarray) -> dict[str, Tensor]:
         """Some examples as tensors. Where `labels` are a ragged column of their own, `asked` says where they stand."""
-        tensors = {} if self.own_texts else self.features.batch(self.rows[places])
-        for name, column in self.extra.items():
+        tensors = {} if self.has_own_input_ids else self.features.batch(self.rows[places])
+        for name, column in self.extra_columns.items():
             if isinstance(column, Ragged):
-                table, real = column.beside(places)
+                table, real = column.pad_rows(places)
                 tensors[name] = torch.from_numpy(table.astype(np.int64))
                 if name == "input_ids":
                     tensors["attention_mask"] = torch.from_numpy(real.astype(np.int64))
                 if name == "labels":
-                    tensors["asked"] = torch.from_numpy(np.flatnonzero(real)).unsqueeze(0)
+                    tensors["label_positions"] = torch.from_numpy(np.flatnonzero(real)).unsqueeze(0)
             else:
                 tensors[name] = column[torch.from_numpy(places)]
         return tensors
 
-    def words(self) -> np.ndarray:
+    def unique_token_ids(self) -> np.ndarray:
         """All token ids that occur, and the padding."""
         ids = self.features.columns["input_ids"]
         if not isinstance(ids, Ragged):
             return np.unique(ids[self.rows]).astype(np.int64)
-        seen = np.zeros(ids.top + 1, bool)
+        seen = np.zeros(ids.max_value + 1, bool)
         seen[ids.pad] = True
         lengths = self.lengths
         first = ids.offsets[self.rows] - np.concatenate([[0], np.cumsum(lengths[:-1])]) if len(self) else lengths
         seen[ids.values[np.repeat(first, lengths) + np.arange(lengths.sum())]] = True
         return np.flatnonzero(seen)
 
-    def part(self, places: np.ndarray) -> Examples:
+    def select(self, places: np.ndarray) -> Examples:
         index = torch.from_numpy(places)
-        extra = {name: c.part(places) if isinstance(c, Ragged) else c[index] for name, c in self.extra.items()}
+        extra = {
+            name: c.select(places) if isinstance(c, Ragged) else c[index] for name, c in self.extra_columns.items()
+        }
         return Examples(self.features, self.rows[places], extra)

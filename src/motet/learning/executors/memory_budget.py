@@ -6,8 +6,8 @@ from pathlib import Path
 
 import torch
 
-PACKS = 0.65  # of what is free on a GPU: clients that train side by side
-MEMORIES = 1 / 8  # of it: what clients remember, and as much again of what a round under way has changed
+PACKED_MODEL_FRACTION = 0.65  # of what is free on a GPU: clients that train side by side
+CLIENT_STATE_FRACTION = 1 / 8  # of it: what clients remember, and as much again of what a round under way has changed
 _SHARES: dict[str, float] = {}  # by kind of device
 
 

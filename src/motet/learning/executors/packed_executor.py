@@ -14,16 +14,16 @@ import torch
 from motet.core.errors import RunError
 from motet.core.work import Job, JobFailure
 from motet.learning.data.features import Examples, Features
-from motet.learning.executors.memory_budget import PACKS, free_memory
+from motet.learning.executors.memory_budget import PACKED_MODEL_FRACTION, free_memory
 from motet.learning.jobs import Fit, FitResult, Infer
-from motet.learning.modules.frozen_prefix import FrozenPrefix, prefix_of
+from motet.learning.modules.frozen_prefix import FrozenPrefix, cut_frozen_prefix
 from motet.learning.modules.model import Model
 from motet.learning.packed.cuda_graphs import CudaGraphs
 from motet.learning.packed.device_dataset import DeviceDataset
 from motet.learning.packed.packed_model import PackedModel
-from motet.learning.packed.packing_mode import PackingChoice, choose_packing_mode, probe_of
+from motet.learning.packed.packing_mode import PackingChoice, choose_packing_mode, choose_probe_rows
 from motet.learning.training.fit import fit
-from motet.learning.training.inference import infer, infer_together, joined
+from motet.learning.training.inference import concatenate_predictions, infer, infer_together
 
 _MOST = 64  # clients whose jobs are open at once
 _TOKENS, _FEWEST = 2**17, 2**8  # of one batch of inference, and of the last that is tried when memory is short
@@ -109,7 +109,7 @@ class PackedExecutor:
         if first.must_run_alone:
             pieces = [replace(piece, batch_size=self._texts(first)) for piece in first.chunks()]
             found = [infer(piece, self._whole(first), Examples.batch, self.half) for piece in pieces]
-            return [joined(found, np.arange(len(first.examples)))]
+            return [concatenate_predictions(found, np.arange(len(first.examples)))]
         resident = self._resident(first)
         alone = self._way(first, resident).way == "plain"
         jobs = jobs[: _with_models(jobs, 1 if alone else self.widths.get(first.key, self.limit or _MOST))]
@@ -136,7 +136,7 @@ class PackedExecutor:
         """The frozen layers below, if they can be cut off and their states of these texts take little of the memory."""
         if model.key not in self.prefixes:
             probe = features.batch(np.arange(min(3, len(features))))
-            self.prefixes[model.key] = prefix_of(model, {n: t.to(self.device) for n, t in probe.items()})
+            self.prefixes[model.key] = cut_frozen_prefix(model, {n: t.to(self.device) for n, t in probe.items()})
         width = getattr(getattr(model.module, "config", None), "hidden_size", 0)
         return self.prefixes[model.key] if 4 * width * int(features.lengths.sum()) < self._free() // 4 else None
 
@@ -162,7 +162,7 @@ class PackedExecutor:
     def _way(self, job: Fit | Infer, resident: DeviceDataset) -> PackingChoice:
         mark = (job.model.key, resident.prefix is not None)
         if mark not in self.ways:
-            rows = probe_of(job.examples.features)
+            rows = choose_probe_rows(job.examples.features)
             resident.fill(rows)
             widths = resident.widths_of(rows)
             probe = resident.batch(torch.from_numpy(rows).to(self.device), widths)
@@ -185,7 +185,7 @@ class PackedExecutor:
         if self.limit is not None or self.device.type != "cuda":
             return self.limit or _MOST
         longest = [
-            replace(job, examples=job.examples.part(_longest(job)), solver=replace(job.solver, steps=1))
+            replace(job, examples=job.examples.select(_longest(job)), solver=replace(job.solver, steps=1))
             for job in jobs[:2]
         ]
         resident.fill(np.concatenate([job.examples.rows for job in longest]))
@@ -193,7 +193,7 @@ class PackedExecutor:
         before = torch.cuda.memory_allocated(self.device)
         fit(longest, self._pack(jobs[0], resident, packed=len(longest) > 1), resident, None, self.half)
         each = (torch.cuda.max_memory_allocated(self.device) - before) / len(longest)
-        return max(1, min(_MOST, int(PACKS * self._free() / max(each, 1))))
+        return max(1, min(_MOST, int(PACKED_MODEL_FRACTION * self._free() / max(each, 1))))
 
     def _free(self) -> int:
         return free_memory(self.device) if self.device.type == "cuda" else 2**40

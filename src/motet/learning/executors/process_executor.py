@@ -26,12 +26,12 @@ from torch import Tensor
 from motet.core import errors
 from motet.core.errors import MotetError, RunError
 from motet.core.work import Job, JobFailure
-from motet.learning.data.features import NOTHING, Features
+from motet.learning.data.features import NO_FEATURES, Features
 from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
-from motet.learning.executors.shared_memory import SharedArena
+from motet.learning.executors.shared_memory import SharedMemoryPool
 from motet.learning.jobs import Fit, FitResult, Infer
 from motet.learning.modules.model import Model
-from motet.learning.training.inference import joined
+from motet.learning.training.inference import concatenate_predictions
 from motet.wire.format import (
     Buffer,
     buffer_bytes,
@@ -72,7 +72,7 @@ class ProcessExecutor:
         self, count: int, models: Mapping[str, Model], features: Mapping[str, Features], scratch: PrefixCache
     ) -> None:
         self.count, self.room = count, 2 * count
-        self.known: dict[str, Model | Features] = {NOTHING.key: NOTHING, **models, **features}
+        self.known: dict[str, Model | Features] = {NO_FEATURES.key: NO_FEATURES, **models, **features}
         self.scratch, self.here = scratch, SerialExecutor(torch.device("cpu"), scratch)
         self.threads = torch.get_num_threads()
         self.processes: list[BaseProcess] = []
@@ -113,7 +113,7 @@ class ProcessExecutor:
         return answer
 
     def ready(self) -> Sequence[tuple[Hashable, Any]]:
-        empty = [(k, joined([], np.zeros(0, np.int64))) for k, p in self.pieces.items() if not p.parts]
+        empty = [(k, concatenate_predictions([], np.zeros(0, np.int64))) for k, p in self.pieces.items() if not p.parts]
         for key, _ in empty:
             del self.pieces[key]
         done: list[tuple[Hashable, Any]] = list(empty)
@@ -214,7 +214,7 @@ class ProcessExecutor:
             return []
         del self.pieces[job.key]
         failed = [p for p in whole.parts if isinstance(p, JobFailure)]
-        return [(job.key, failed[0] if failed else joined(whole.parts, np.arange(whole.rows)))]
+        return [(job.key, failed[0] if failed else concatenate_predictions(whole.parts, np.arange(whole.rows)))]
 
     def _name(self, value: object) -> str | None:
         if isinstance(value, Model | Features):
@@ -225,7 +225,7 @@ class ProcessExecutor:
 
     def _fork(self) -> None:
         largest = max((m.layout.size for m in self.known.values() if isinstance(m, Model)), default=0)
-        self.arena = SharedArena(4 * largest * (6 * self.room + 4) + 2**27)
+        self.arena = SharedMemoryPool(4 * largest * (6 * self.room + 4) + 2**27)
         context = multiprocessing.get_context("fork")
         take, self.orders = context.Pipe(duplex=False)
         lock = context.Lock()
@@ -316,6 +316,6 @@ class ProcessExecutor:
         return serialize((number, "answer", head, tuple(spots), blobs))
 
 
-def default_count() -> int:
+def default_worker_count() -> int:
     """One a core this process may use; one where processes cannot be forked."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1

@@ -16,11 +16,11 @@ from motet.core.errors import MotetError
 from motet.core.work import Job, JobFailure
 from motet.learning.data.features import Examples, Features
 from motet.learning.jobs import Fit, Infer
-from motet.learning.modules.frozen_prefix import FrozenPrefix, HiddenStates, prefix_of
+from motet.learning.modules.frozen_prefix import FrozenPrefix, HiddenStates, cut_frozen_prefix
 from motet.learning.modules.model import Model
 from motet.learning.packed.packed_model import PackedModel
 from motet.learning.training.fit import fit
-from motet.learning.training.inference import infer, joined
+from motet.learning.training.inference import concatenate_predictions, infer
 from motet.learning.training.step_schedule import Read
 
 PREFIX_BYTES = 4 * 2**30  # of disk for the states of one corpus
@@ -40,7 +40,7 @@ class PrefixCache:
             return
         probe = features.batch(np.arange(min(3, len(features))))
         if model.key not in self.prefixes:
-            self.prefixes[model.key] = prefix_of(model, probe)
+            self.prefixes[model.key] = cut_frozen_prefix(model, probe)
         prefix = self.prefixes[model.key]
         if prefix is None:
             return
@@ -103,7 +103,7 @@ class SerialExecutor:
                     one_thread()
                 ):  # as worker processes do it, so that the server reads the same bits with and without them
                     found = [infer(piece, pack, read) for piece in pieces]
-                return joined(found, np.arange(len(job.examples)))
+                return concatenate_predictions(found, np.arange(len(job.examples)))
         raise TypeError(f"a executor cannot run {type(job).__name__}")
 
     def _ready_for(self, model: Model, job: Fit | Infer) -> tuple[PackedModel, Read]:

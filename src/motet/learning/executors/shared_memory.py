@@ -16,7 +16,7 @@ from motet.wire.format import Buffer, buffer_bytes
 _ALIGN = 64
 
 
-class SharedArena:
+class SharedMemoryPool:
     """One anonymous shared mapping. The parent hands out places in it; pages cost memory only once they are touched."""
 
     def __init__(self, wanted: int) -> None:

@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 
 from motet.learning.data.features import Examples, Features
-from motet.learning.modules.model import Model, inputs_of, over_same_tensors
+from motet.learning.modules.model import Model, copy_sharing_parameters, select_model_inputs
 
 TOLERANCE = 1e-4  # of the logits; float32 with other batch shapes gives 1e-6
 
@@ -36,13 +36,13 @@ class FrozenPrefix:
     """A model cut into the layers that are frozen from the bottom up, and the rest."""
 
     def __init__(self, model: Model) -> None:
-        self.model, self.depth = model, model.frozen_layers
-        self.lower = over_same_tensors(model.module).eval()
-        self.upper = over_same_tensors(model.module)
-        stack = list(self.upper.get_submodule(model.stack).children())[self.depth :]
-        _put(self.upper, model.stem, _Feed())
-        _put(self.upper, model.stack, nn.ModuleList(stack))
-        layers = list(self.lower.get_submodule(model.stack).children())
+        self.model, self.depth = model, model.num_frozen_layers
+        self.lower = copy_sharing_parameters(model.module).eval()
+        self.upper = copy_sharing_parameters(model.module)
+        stack = list(self.upper.get_submodule(model.layers_path).children())[self.depth :]
+        _put(self.upper, model.embeddings_path, _Feed())
+        _put(self.upper, model.layers_path, nn.ModuleList(stack))
+        layers = list(self.lower.get_submodule(model.layers_path).children())
         if self.depth < len(layers):
             layers[self.depth].register_forward_pre_hook(self._stop, with_kwargs=True)
         else:
@@ -61,21 +61,21 @@ class FrozenPrefix:
     def hidden(self, batch: Mapping[str, Tensor]) -> Tensor:
         """[rows, tokens, width]: what the first trained layer is given."""
         with suppress(_Reached):
-            self.lower(**inputs_of(batch))
+            self.lower(**select_model_inputs(batch))
         if self._seen is None:
             raise RuntimeError("the forward pass never came to the first trained layer")
         seen, self._seen = self._seen, None
         return seen
 
 
-def prefix_of(model: Model, probe: Mapping[str, Tensor]) -> FrozenPrefix | None:
+def cut_frozen_prefix(model: Model, probe: Mapping[str, Tensor]) -> FrozenPrefix | None:
     """The cut model, if the family can be cut: decided by comparing outputs on a small batch, not by a list of names."""
-    if not model.frozen_layers or not model.stem:
+    if not model.num_frozen_layers or not model.embeddings_path:
         return None
     try:
         prefix = FrozenPrefix(model)
         with torch.no_grad():
-            whole = over_same_tensors(model.module).eval()(**inputs_of(probe))["logits"]
+            whole = copy_sharing_parameters(model.module).eval()(**select_model_inputs(probe))["logits"]
             cut = prefix.upper.eval()(inputs_embeds=prefix.hidden(probe), attention_mask=probe["attention_mask"])[
                 "logits"
             ]

@@ -16,7 +16,7 @@ from motet.core.layers import Layers
 from motet.core.params import Layout, Params
 
 # What a module is called with; other columns of a batch (labels, a teacher's logits) are the objective's.
-INPUTS = (
+MODEL_INPUTS = (
     "input_ids",
     "attention_mask",
     "token_type_ids",
@@ -36,10 +36,10 @@ class Model:
 
     key: str
     module: nn.Module
-    parts: Mapping[str, str]
+    roles: Mapping[str, str]
     tokenizer: Any = None
-    stem: str = ""
-    stack: str = ""
+    embeddings_path: str = ""
+    layers_path: str = ""
 
     @cached_property
     def trainable(self) -> dict[str, nn.Parameter]:
@@ -49,7 +49,7 @@ class Model:
     def layout(self) -> Layout:
         names = tuple(self.trainable)
         shapes = tuple(tuple(p.shape) for p in self.trainable.values())
-        return Layout(names, shapes, tuple(self.parts[n] for n in names))
+        return Layout(names, shapes, tuple(self.roles[n] for n in names))
 
     @cached_property
     def fresh(self) -> Params:
@@ -63,21 +63,21 @@ class Model:
         self.__dict__.pop("fresh", None)
 
     @cached_property
-    def frozen_layers(self) -> int:
+    def num_frozen_layers(self) -> int:
         """How many whole layers at the bottom are frozen, embeddings included; 0 if not even those are."""
         below = [p for p in self.layout.parts if not p.startswith(("pooler", "head", "final"))]
-        if any(not p.startswith("layers.") for p in below) or not self.stack:
+        if any(not p.startswith("layers.") for p in below) or not self.layers_path:
             return 0
         indices = [int(p.split(".")[1]) for p in below]
-        return min(indices, default=len(self.module.get_submodule(self.stack)))  # type: ignore[arg-type]
+        return min(indices, default=len(self.module.get_submodule(self.layers_path)))  # type: ignore[arg-type]
 
     def freeze(self, layers: Layers) -> None:
         """Take layers out of training, for good; done once, when the model is made."""
         names = [n for n, _ in self.module.named_parameters()]
-        layers.check(names, [self.parts[n] for n in names], "model.freeze")
-        layers = layers.within([self.parts[n] for n in names])
+        layers.check(names, [self.roles[n] for n in names], "model.freeze")
+        layers = layers.within([self.roles[n] for n in names])
         for name, parameter in self.module.named_parameters():
-            if layers.chosen(name, self.parts[name]):
+            if layers.chosen(name, self.roles[name]):
                 parameter.requires_grad_(False)
         if not any(p.requires_grad for p in self.module.parameters()):
             raise ConfigError(
@@ -95,11 +95,11 @@ class Model:
         return module.eval()
 
 
-def over_same_tensors(module: nn.Module) -> nn.Module:
+def copy_sharing_parameters(module: nn.Module) -> nn.Module:
     """Another module over the very same parameters: frozen ones are held once however many copies there are."""
     made: nn.Module = copy.deepcopy(module, {id(p): p for p in module.parameters()})
     return made
 
 
-def inputs_of(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    return {name: batch[name] for name in INPUTS if name in batch}
+def select_model_inputs(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    return {name: batch[name] for name in MODEL_INPUTS if name in batch}

@@ -19,7 +19,7 @@ from motet.learning.objectives.supervised import Batch, Forward
 
 @message
 @dataclass(frozen=True)
-class Divergence:
+class KLDivergence:
     """KL(teacher ‖ model) of the softened distributions, times τ² so that τ does not change the size of the gradient."""
 
     temperature: float = 1.0
@@ -36,7 +36,7 @@ class Divergence:
 
 @message
 @dataclass(frozen=True)
-class SquaredDistance:
+class LogitSquaredError:
     """Between the logits themselves: the mean over classes, as AdaFD's code has it, or their sum, as its equation."""
 
     summed: bool = False
@@ -49,7 +49,7 @@ class SquaredDistance:
 
 @message
 @dataclass(frozen=True)
-class TaughtCrossEntropy:
+class TeacherCrossEntropy:
     """Cross-entropy with what the teacher thinks of the classes or, `hard`, with the one it thinks likeliest."""
 
     hard: bool = False
@@ -64,7 +64,7 @@ class TaughtCrossEntropy:
 def _both(forward: Forward, batch: Batch) -> tuple[Tensor, Tensor]:
     """The model's scores and the teacher's. Of tokens a batch may have more than the teacher has, or fewer: beyond the shorter
     of the two there is padding."""
-    said, taught = forward(batch)["logits"].float(), batch["teacher"]
+    said, taught = forward(batch)["logits"].float(), batch["teacher_logits"]
     if taught.dim() == 2:
         return said, taught
     width = min(said.shape[1], taught.shape[1])
@@ -75,6 +75,6 @@ def _by_example(loss: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
     """[rows], or [rows, tokens] of which the taught ones count."""
     if loss.dim() == 1:
         return loss, torch.ones_like(loss)
-    taught = batch["taught"][:, : loss.shape[1]]
+    taught = batch["teacher_mask"][:, : loss.shape[1]]
     count = taught.sum(1)
     return (loss * taught).sum(1) / count.clamp(min=1), count

@@ -10,7 +10,8 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from motet.core.messages import message
-from motet.learning.objectives.supervised import IGNORED, Batch, Forward, token_losses
+from motet.learning.data.features import IGNORE_INDEX
+from motet.learning.objectives.supervised import Batch, Forward, token_losses
 
 
 class Readout(Protocol):
@@ -31,42 +32,42 @@ class Logits:
 
 @message
 @dataclass(frozen=True)
-class Numbers:
+class RegressionOutputs:
     """The predicted number, and its squared error."""
 
     def read(self, forward: Forward, batch: Batch) -> dict[str, Tensor]:
         said = forward(batch)["logits"].float().squeeze(-1)
-        return {"said": said, "loss": (said - batch["labels"]).square()}
+        return {"predictions": said, "loss": (said - batch["labels"]).square()}
 
 
 @message
 @dataclass(frozen=True)
-class Tokens:
+class TokenPredictions:
     """The likeliest label of every token that has one, and the loss summed over them."""
 
     def read(self, forward: Forward, batch: Batch) -> dict[str, Tensor]:
         logits, labels = forward(batch)["logits"].float(), batch["labels"]
-        known = labels != IGNORED
-        said = logits.argmax(-1).masked_fill(~known, IGNORED)
-        return {"said": said, "loss": token_losses(logits, labels).sum(1), "count": known.sum(1)}
+        known = labels != IGNORE_INDEX
+        said = logits.argmax(-1).masked_fill(~known, IGNORE_INDEX)
+        return {"predictions": said, "loss": token_losses(logits, labels).sum(1), "count": known.sum(1)}
 
 
 @message
 @dataclass(frozen=True)
-class NextTokens:
+class NextTokenAccuracy:
     """How many next tokens are right, of how many, and their loss summed: all that accuracy and perplexity need."""
 
     def read(self, forward: Forward, batch: Batch) -> dict[str, Tensor]:
         labels = batch["labels"][:, 1:]
         logits = forward(batch)["logits"].float()[:, :-1]
-        known = labels != IGNORED
+        known = labels != IGNORE_INDEX
         right = ((logits.argmax(-1) == labels) & known).sum(1)
-        return {"right": right, "count": known.sum(1), "loss": token_losses(logits, labels).sum(1)}
+        return {"correct": right, "count": known.sum(1), "loss": token_losses(logits, labels).sum(1)}
 
 
 @message
 @dataclass(frozen=True)
-class Spans:
+class SpanLogits:
     """How likely each token is to begin and to end the answer."""
 
     def read(self, forward: Forward, batch: Batch) -> dict[str, Tensor]:
@@ -78,37 +79,37 @@ class Spans:
 
 @message
 @dataclass(frozen=True)
-class Generated:
+class GeneratedTokens:
     """What the model writes, by beam search, as token ids."""
 
     must_run_alone: ClassVar[bool] = True  # generation runs the module itself, which then holds one client's parameters
     device_batch_size: ClassVar[int] = 512  # texts, on a device: fewer and larger steps
-    beams: int = 4
-    tokens: int = 64
-    shortest: int = 0
+    num_beams: int = 4
+    max_new_tokens: int = 64
+    min_new_tokens: int = 0
     length_penalty: float = 2.0
-    no_repeat: int = 0
+    no_repeat_ngram_size: int = 0
 
     def read(self, forward: Forward, batch: Batch) -> dict[str, Tensor]:
         written = forward.module.generate(
             input_ids=batch["input_ids"],
             attention_mask=batch["attention_mask"],
-            num_beams=self.beams,
+            num_beams=self.num_beams,
             do_sample=False,
-            max_new_tokens=self.tokens,
-            min_new_tokens=self.shortest or None,
-            no_repeat_ngram_size=self.no_repeat,
-            **({"length_penalty": self.length_penalty, "early_stopping": True} if self.beams > 1 else {}),
+            max_new_tokens=self.max_new_tokens,
+            min_new_tokens=self.min_new_tokens or None,
+            no_repeat_ngram_size=self.no_repeat_ngram_size,
+            **({"length_penalty": self.length_penalty, "early_stopping": True} if self.num_beams > 1 else {}),
         )
         output = forward(batch)["logits"].float()
-        known = batch["labels"] != IGNORED
+        known = batch["labels"] != IGNORE_INDEX
         loss = token_losses(output[:, : known.shape[1]], batch["labels"]).sum(1)
-        return {"said": written, "loss": loss, "count": torch.as_tensor(known).sum(1)}
+        return {"predictions": written, "loss": loss, "count": torch.as_tensor(known).sum(1)}
 
 
 @message
 @dataclass(frozen=True)
-class FlatScores:
+class FlatTokenLogits:
     """The scores of the classes for every token, end to end in one row a text; no label is looked at."""
 
     def read(self, forward: Forward, batch: Batch) -> dict[str, Tensor]:
@@ -117,7 +118,7 @@ class FlatScores:
 
 @message
 @dataclass(frozen=True)
-class Scores:
+class LogitsOnly:
     """The scores of the classes alone: no label is looked at."""
 
     def read(self, forward: Forward, batch: Batch) -> dict[str, Tensor]:

@@ -11,9 +11,9 @@ import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
 from motet.core.messages import message
+from motet.learning.data.features import IGNORE_INDEX
 
 Batch = Mapping[str, Tensor]
-IGNORED = -100  # a label that is none
 
 
 class Forward(Protocol):
@@ -22,7 +22,7 @@ class Forward(Protocol):
     @property
     def module(self) -> Any: ...
     def __call__(self, batch: Batch) -> Mapping[str, Tensor]: ...
-    def part(self, name: str, *given: Tensor) -> Tensor:
+    def call_method(self, name: str, *inputs: Tensor) -> Tensor:
         """What a method of the module says to [clients·rows, …]."""
 
 
@@ -68,7 +68,7 @@ class TokenCrossEntropy:
     def losses(self, forward: Forward, batch: Batch) -> tuple[Tensor, Tensor]:
         labels = batch["labels"][:, self.shift :]
         logits = forward(batch)["logits"].float()[:, : labels.shape[1]]
-        count = (labels != IGNORED).sum(1)
+        count = (labels != IGNORE_INDEX).sum(1)
         each = token_losses(logits, labels, self.smoothing, self.pad)
         return each.sum(1) / count.clamp(min=1), count.float()
 
@@ -76,9 +76,9 @@ class TokenCrossEntropy:
 def token_losses(logits: Tensor, labels: Tensor, smoothing: float = 0.0, pad: int = -1) -> Tensor:
     """[rows, tokens]; 0 where there is no label."""
     if not smoothing:
-        return F.cross_entropy(logits.transpose(1, 2), labels, reduction="none", ignore_index=IGNORED)
+        return F.cross_entropy(logits.transpose(1, 2), labels, reduction="none", ignore_index=IGNORE_INDEX)
     chances = F.log_softmax(logits, -1)
-    known = labels != IGNORED
+    known = labels != IGNORE_INDEX
     right = chances.gather(-1, labels.clamp(min=0).unsqueeze(-1)).squeeze(-1)
     others = chances.sum(-1) - right - (chances[..., pad] if pad >= 0 else 0)
     share = smoothing / (logits.shape[-1] - (2 if pad >= 0 else 1))

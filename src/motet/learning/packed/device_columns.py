@@ -9,11 +9,11 @@ import torch
 from torch import Tensor
 
 from motet.learning.data.features import Examples, Ragged
-from motet.learning.packed.device_dataset import Widths, rectangle, step_up
+from motet.learning.packed.device_dataset import Widths, rectangle, round_up_width
 from motet.learning.packed.packed_model import PackedModel
 
 _NO_LIMIT = 2**30
-TOGETHER = "asked"  # the width of all labels of a client in one row
+TOGETHER = "label_positions"  # the width of all labels of a client in one row
 
 
 class DeviceColumns:
@@ -33,15 +33,15 @@ class DeviceColumns:
     ) -> None:
         """`numbers` [steps, clients, rows] are the examples of each step; those that count 0 only fill a short batch. `read`
         [steps, clients]: whose are read at all."""
-        self.pack, self.name, self.kind = pack, name, many[0].shapes
+        self.pack, self.name, self.kind = pack, name, many[0].extra_shapes
         self.numbers = pack.keep(f"{name} numbers", torch.from_numpy(numbers))
         self.values: dict[str, Tensor] = {}
         self.offsets: dict[str, Tensor] = {}
         self.first: dict[str, Tensor] = {}
         self.pads: dict[str, int] = {}
         sizes: list[dict[str, int]] = [{} for _ in numbers]
-        for column in many[0].extra:
-            each = [examples.extra[column] for examples in many]
+        for column in many[0].extra_columns:
+            each = [examples.extra_columns[column] for examples in many]
             ragged = [c for c in each if isinstance(c, Ragged)]
             if ragged:
                 self._put_ragged(column, ragged)
@@ -88,7 +88,7 @@ class DeviceColumns:
                 found["attention_mask"] = real.long()
             if name == "labels":
                 lengths = real.sum(1).view(clients, -1) * counts.long()
-                found["asked"] = asked(lengths, wide[name], wide[TOGETHER])
+                found["label_positions"] = asked(lengths, wide[name], wide[TOGETHER])
         return found
 
 
@@ -105,7 +105,7 @@ def asked(lengths: Tensor, width: int, room: int) -> Tensor:
 def _limit(examples: Examples) -> int:
     """A model may have no more places than the corpus' longest text needs."""
     ids = examples.features.columns.get("input_ids")
-    return ids.longest if isinstance(ids, Ragged) else _NO_LIMIT
+    return ids.max_length if isinstance(ids, Ragged) else _NO_LIMIT
 
 
 def _widths(
@@ -116,7 +116,7 @@ def _widths(
         [c.lengths[numbers[:, i]] if len(c) else np.zeros_like(numbers[:, i]) for i, c in enumerate(each)], 1
     )
     longest, most = (lengths * read[:, :, None]).max(axis=(1, 2)), (lengths * (counts > 0)).sum(2).max(1)
-    found = [{name: min(step_up(int(wide)), max(int(wide), limit))} for wide in longest]
+    found = [{name: min(round_up_width(int(wide)), max(int(wide), limit))} for wide in longest]
     if name == "labels":
         for sizes, many in zip(found, most, strict=True):
             sizes[TOGETHER] = min(_eighths(int(many)), sizes[name] * numbers.shape[2])

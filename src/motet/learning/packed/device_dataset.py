@@ -44,7 +44,7 @@ class DeviceDataset:
             column = self.features.columns[name]
             pad = column.pad if isinstance(column, Ragged) else 0
             tensors[name], real, where = rectangle(
-                values, self.first[name], rows, widths[name], pad, self.features.left
+                values, self.first[name], rows, widths[name], pad, self.features.pad_left
             )
             if name == "input_ids":
                 tensors["attention_mask"] = real.long()
@@ -60,7 +60,7 @@ class DeviceDataset:
         missing = np.unique(rows[~self.known[rows]]) if self.prefix is not None else rows[:0]
         missing = missing[np.argsort(self.features.lengths[missing], kind="stable")]
         while self.prefix is not None and len(missing):
-            count = max(1, tokens // step_up(int(self.features.lengths[missing[-1]])))
+            count = max(1, tokens // round_up_width(int(self.features.lengths[missing[-1]])))
             some, missing = missing[-count:], missing[:-count]
             self._keep(some, self.prefix)
 
@@ -90,7 +90,7 @@ class DeviceDataset:
             if isinstance(column, Ragged):
                 longest = (column.lengths[index] * read[:, :, None]).max(axis=(1, 2))
                 for step, width in enumerate(longest):
-                    found[step][name] = min(step_up(int(width)), column.longest)
+                    found[step][name] = min(round_up_width(int(width)), column.max_length)
         return [tuple(sizes.items()) for sizes in found]
 
 
@@ -107,7 +107,7 @@ def rectangle(
     return torch.where(real, values[where].long(), pad), real, where
 
 
-def step_up(width: int) -> int:
+def round_up_width(width: int) -> int:
     """To a multiple of 8 up to 32, of 16 up to 128, of 64 beyond."""
     by = 8 if width <= 32 else 16 if width <= 128 else 64
     return max(by, -(-width // by) * by)

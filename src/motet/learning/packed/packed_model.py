@@ -12,11 +12,11 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from motet.core.params import Params
-from motet.learning.modules.model import Model, inputs_of, over_same_tensors
+from motet.learning.modules.model import Model, copy_sharing_parameters, select_model_inputs
 from motet.learning.objectives.supervised import Batch
 from motet.learning.packed.attention_workarounds import masked_attention
 from motet.learning.packed.packed_layers import ClientAxis, in_products_only, install_packed_layers
-from motet.learning.packed.sparse_embedding import table_of
+from motet.learning.packed.sparse_embedding import install_sparse_embedding
 
 # plain: one client, the model as it is. twins: leaf layers become batched kernels. vmap: the whole forward is vectorised,
 # for models that hold parameters outside leaf layers.
@@ -48,13 +48,15 @@ class PackedModel:
         self.kept: dict[object, Any] = {}  # what others derive from this pack and want to find again: masks, optimisers
         self.generation = 0  # rises when vectors move in memory
         by_tensor = {id(p): name for name, p in model.trainable.items()}
-        self.module = over_same_tensors(module)
+        self.module = copy_sharing_parameters(module)
         config: Any = getattr(self.module, "config", None)
         if way != "plain" and config is not None:
             config.use_cache = False  # caches are for generation; they cost memory and do not pass through vmap
         self.module.to(device)
         self.leaves = {name: nn.Parameter(torch.empty(0, device=device)) for name in model.layout.names}
-        self.words = table_of(self.module, self.crowd, by_tensor) if self.whole and way != "vmap" else None
+        self.words = (
+            install_sparse_embedding(self.module, self.crowd, by_tensor) if self.whole and way != "vmap" else None
+        )
         self.table = "" if self.words is None else by_tensor[id(self.words.weight)]
         self._adopt(module, by_tensor)
         rounded = in_products_only(self.module) if half and way == "twins" else set()
@@ -270,16 +272,16 @@ class PackedModel:
     def train(self) -> None:
         """Training mode, except for what is frozen below everything trained: its output must not change from step to step."""
         self.module.train()
-        frozen = self.model.frozen_layers if self.whole else 0
+        frozen = self.model.num_frozen_layers if self.whole else 0
         if frozen:
-            self.module.get_submodule(self.model.stem).eval()
-            stack = self.module.get_submodule(self.model.stack)
+            self.module.get_submodule(self.model.embeddings_path).eval()
+            stack = self.module.get_submodule(self.model.layers_path)
             for layer in list(stack.children())[:frozen]:
                 layer.eval()
 
     def __call__(self, batch: Batch) -> Mapping[str, Tensor]:
         """[clients·rows, …] in, [clients·rows, …] out."""
-        inputs = inputs_of(batch)
+        inputs = select_model_inputs(batch)
         with self._side_by_side(next(iter(inputs.values()))):
             if self.way != "vmap":
                 output: Mapping[str, Tensor] = self.module(**inputs)
@@ -288,7 +290,7 @@ class PackedModel:
             each = torch.vmap(self._one, randomness="different")(dict(self.leaves), split)
             return {k: v.flatten(0, 1) for k, v in each.items()}
 
-    def part(self, name: str, *given: Tensor) -> Tensor:
+    def call_method(self, name: str, *given: Tensor) -> Tensor:
         """A method of the module instead of its forward. All that is given has as many rows as the first."""
         if self.way == "vmap":
             raise RuntimeError(f"{name}: only a whole forward pass is vectorised")

@@ -57,7 +57,7 @@ def choose_packing_mode(
     return PackingChoice("plain", "; ".join(reasons))
 
 
-def probe_of(features: Features) -> np.ndarray:
+def choose_probe_rows(features: Features) -> np.ndarray:
     """A few rows, so many that no other axis of the batch could be taken for clients × rows."""
     for rows in (2, 3, 4, 5, 7):
         some = np.arange(rows) % len(features)

@@ -55,7 +55,9 @@ class SparseEmbedding(nn.Embedding):
         return moved or self.pad_place != padded
 
 
-def table_of(module: nn.Module, crowd: ClientAxis, trained: Mapping[int, str]) -> SparseEmbedding | None:
+def install_sparse_embedding(
+    module: nn.Module, crowd: ClientAxis, trained: Mapping[int, str]
+) -> SparseEmbedding | None:
     """The module's trained table of word embeddings, made to hold some of its rows, if it is a plain one of its own.
 
     An output layer may be tied to it, and a decoder may look up other words in it than the encoder does.

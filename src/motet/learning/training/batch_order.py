@@ -17,16 +17,16 @@ from motet.learning.jobs import Fit
 from motet.learning.solver import Solver
 
 
-def order_of(job: Fit) -> list[np.ndarray]:
+def batches_for_job(job: Fit) -> list[np.ndarray]:
     """The places of the examples of each step."""
     rng = Seed(job.seed).of("order").numpy()
     if not job.solver.bucket:
         return job.solver.draw_batches(len(job.examples), rng)
     common = Seed(job.seed if job.shuffle_seed is None else job.shuffle_seed).of("pace").numpy()
-    return bucketed(job.solver, job.examples.lengths, rng, common)
+    return bucket_batches(job.solver, job.examples.lengths, rng, common)
 
 
-def bucketed(
+def bucket_batches(
     solver: Solver, lengths: np.ndarray, rng: np.random.Generator, common: np.random.Generator
 ) -> list[np.ndarray]:
     steps, batches = solver.num_steps(len(lengths)), list[np.ndarray]()

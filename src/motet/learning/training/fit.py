@@ -18,7 +18,7 @@ from motet.learning.objectives.supervised import Batch
 from motet.learning.packed.cuda_graphs import CudaGraphs
 from motet.learning.packed.device_dataset import DeviceDataset
 from motet.learning.packed.packed_model import PackedModel
-from motet.learning.training.batch_order import order_of
+from motet.learning.training.batch_order import batches_for_job
 from motet.learning.training.optimizer import optimizer_for
 from motet.learning.training.step_schedule import DeviceSchedule, HostSchedule, Read, StepSchedule
 
@@ -33,7 +33,7 @@ def fit(
     half: bool = False,
 ) -> list[FitResult | JobFailure]:
     """The jobs agree in model, objective and optimiser, and stand in the order of their steps, longest first."""
-    orders = [order_of(job) for job in jobs]
+    orders = [batches_for_job(job) for job in jobs]
     pack.seat([job.start for job in jobs], _words(jobs))
     pack.train()
     keeps = any(job.keep_optimizer_state for job in jobs)  # at rate 0 moments would still fade, and steps be counted
@@ -173,7 +173,7 @@ def _words(jobs: Sequence[Fit]) -> list[np.ndarray] | None:
         )  # such a job reads other words too
         if spread or (job.solver.proximal_mu and job.proximal_anchor is not None) or not len(job.examples):
             return None
-    return [job.examples.words() for job in jobs]
+    return [job.examples.unique_token_ids() for job in jobs]
 
 
 def _diverged(job: Fit, losses: Tensor) -> RunError:

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from motet.learning.jobs import Infer, Predictions
-from motet.learning.packed.device_dataset import DeviceDataset, step_up
+from motet.learning.packed.device_dataset import DeviceDataset, round_up_width
 from motet.learning.packed.packed_model import PackedModel
 from motet.learning.training.step_schedule import Read
 
@@ -25,7 +25,7 @@ def infer(job: Infer, pack: PackedModel, read: Read, half: bool = False) -> Pred
         found = [
             job.readout.read(pack, {n: t.to(pack.device) for n, t in read(job.examples, p).items()}) for p in places
         ]
-    return joined(found, np.concatenate(places) if places else np.zeros(0, np.int64))
+    return concatenate_predictions(found, np.concatenate(places) if places else np.zeros(0, np.int64))
 
 
 def infer_together(
@@ -60,13 +60,13 @@ class _Line:
         lengths = np.concatenate([job.examples.lengths for job in jobs])
         self.places = np.argsort(lengths, kind="stable")
         self.rows, self.lengths, self.done = rows[self.places], lengths[self.places], 0
-        names = jobs[0].examples.extra
-        each = {name: [job.examples.extra[name] for job in jobs] for name in names}
+        names = jobs[0].examples.extra_columns
+        each = {name: [job.examples.extra_columns[name] for job in jobs] for name in names}
         self.extra = {n: torch.cat([c for c in own if isinstance(c, Tensor)])[self.places] for n, own in each.items()}
         self.parts: list[Predictions] = []
 
     def answers(self) -> list[Predictions]:
-        whole = joined(self.parts, self.places)
+        whole = concatenate_predictions(self.parts, self.places)
         cuts = [0, *self.ends.tolist()]
         return [{n: t[a:b] for n, t in whole.items()} for a, b in pairwise(cuts)]
 
@@ -79,7 +79,7 @@ def _go(lines: Sequence[_Line], job: Infer, pack: PackedModel, resident: DeviceD
             pack.narrow(k)
         longest = max(int(line.lengths[min(len(line.rows), line.done + 8) - 1]) for line in active)
         count = max(
-            1, min(tokens // (k * step_up(max(1, longest))), max(len(line.rows) - line.done for line in active))
+            1, min(tokens // (k * round_up_width(max(1, longest))), max(len(line.rows) - line.done for line in active))
         )
         index = np.stack([line.rows[np.minimum(line.done + np.arange(count), len(line.rows) - 1)] for line in active])
         widths = resident.widths_of(index)
@@ -96,7 +96,7 @@ def _go(lines: Sequence[_Line], job: Infer, pack: PackedModel, resident: DeviceD
             line.done += real
 
 
-def joined(parts: list[Predictions], places: np.ndarray) -> Predictions:
+def concatenate_predictions(parts: list[Predictions], places: np.ndarray) -> Predictions:
     """Predictions of batches as one table; rows of different widths are filled with −100."""
     table: Predictions = {}
     for name in parts[0] if parts else ():

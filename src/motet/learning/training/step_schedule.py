@@ -98,7 +98,7 @@ class DeviceSchedule:
         self, jobs: Sequence[Fit], orders: Orders, pack: PackedModel, resident: DeviceDataset, rung: int = 1
     ) -> None:
         """So many clients at a time leave when they have finished; until then they read their shortest text, at rate 0."""
-        self.pack, self.resident, self.own_texts = pack, resident, jobs[0].examples.own_texts
+        self.pack, self.resident, self.own_texts = pack, resident, jobs[0].examples.has_own_input_ids
         self.steps = [len(order) for order in orders]
         self.rows = max((len(b) for order in orders for b in order), default=1)
         longest, clients = self.steps[0], len(jobs)
@@ -131,7 +131,7 @@ class DeviceSchedule:
     ) -> list[DeviceColumns]:
         """What the examples bring themselves, and those that stand beside them."""
         found: list[DeviceColumns] = []
-        if jobs[0].examples.extra:
+        if jobs[0].examples.extra_columns:
             found.append(DeviceColumns(self.pack, "own", [job.examples for job in jobs], places, counts, read))
         besides = [job.extra_examples.examples for job in jobs if job.extra_examples is not None]
         if besides:
@@ -169,7 +169,7 @@ class DeviceSchedule:
         for columns, widths in zip(self.columns, self.sizes, strict=True):
             batch |= columns.batch(self.at, self.counts(clients), widths)
         if self.paired is not None:
-            batch["paired"] = self._current(self.paired, clients).reshape(-1)
+            batch["has_pair"] = self._current(self.paired, clients).reshape(-1)
         return batch
 
     def counts(self, clients: int) -> Tensor:
