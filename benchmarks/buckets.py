@@ -80,7 +80,7 @@ def seconds(jobs: Sequence[Fit], device: torch.device, packed: bool) -> float:
             executor.submit(i, job)
         left = len(jobs)
         while left:
-            left -= len(executor.ready())
+            left -= len(executor.wait_completed())
         if device.type == "cuda":
             torch.cuda.synchronize()
         taken.append(time.perf_counter() - began)

@@ -83,7 +83,7 @@ class Mirrored:
 class Mirror:
     """A executor for such jobs."""
 
-    room, processed = 1, 0
+    capacity, examples_processed = 1, 0
 
     def __init__(self) -> None:
         self.waiting: list[tuple[Hashable, Mirrored]] = []
@@ -92,7 +92,7 @@ class Mirror:
         assert isinstance(job, Mirrored)
         self.waiting.append((key, job))
 
-    def ready(self) -> Sequence[tuple[Hashable, Any]]:
+    def wait_completed(self) -> Sequence[tuple[Hashable, Any]]:
         done = [(key, job.params) for key, job in self.waiting]
         self.waiting.clear()
         return done
@@ -112,7 +112,7 @@ def host(program: Any = Echo(), executor: Executor | None = None) -> ClientRunti
 def layers(millions: float, tensors: int) -> Params:
     rng = torch.Generator().manual_seed(0)
     size = int(millions * 1e6) // tensors
-    return Params.of({f"encoder.layer.{i}.weight": torch.randn(size, generator=rng) for i in range(tensors)})
+    return Params.from_tensors({f"encoder.layer.{i}.weight": torch.randn(size, generator=rng) for i in range(tensors)})
 
 
 # ---- clients, in processes of their own -------------------------------------------------------------------------------
@@ -252,7 +252,7 @@ def actors(count: int) -> Iterator[Executor]:
         num_cpus=count, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": paths}}
     )
     made = [ray.remote(Mirroring).remote() for _ in range(count)]
-    executor = RayExecutor(made, ray.get(made[0].room.remote()), Mirror(), 0)
+    executor = RayExecutor(made, ray.get(made[0].capacity.remote()), Mirror(), 0)
     try:
         yield executor
     finally:

@@ -29,7 +29,7 @@ def tried(case: Case, device: torch.device, record: bool) -> tuple[str, int, flo
     executor = PackedExecutor(device, width=8, half=False, record=record)
     for i, job in enumerate(jobs):
         executor.submit(i, job)
-    found = dict(executor.ready())
+    found = dict(executor.wait_completed())
     gaps = [
         float((found[i].params.flat.cpu() - w).norm() / ((w - job.start.flat).norm() + 1e-12))
         for i, (job, w) in enumerate(zip(jobs, want, strict=True))

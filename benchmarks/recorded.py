@@ -129,7 +129,7 @@ def told(story: Story, device: torch.device, recorded: bool | None) -> tuple[lis
     )
     start, updates = model.fresh, list[torch.Tensor]()
     counts = torch.ones_like(start.flat, device="cpu")
-    for name, span in start.layout.spans.items():
+    for name, span in start.layout.slices.items():
         counts[span] = float("key.bias" not in name)
     for number in range(rounds):
         jobs = jobs_of(model, start, number)
@@ -165,7 +165,7 @@ def side_by_side(executor: PackedExecutor, jobs: Sequence[Any]) -> list[Any]:
         executor.submit(i, job)
     found: dict[int, Any] = {}
     while len(found) < len(jobs):
-        found |= dict(executor.ready())  # type: ignore[arg-type]
+        found |= dict(executor.wait_completed())  # type: ignore[arg-type]
     return [found[i] for i in range(len(jobs))]
 
 

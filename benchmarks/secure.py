@@ -108,10 +108,10 @@ def _stage(address: str) -> str:
 def measured(protocol: str, size: int, clients: int, dropouts: float) -> dict[str, Any]:
     names = [f"client-{k:03d}" for k in range(clients)]
     made = torch.randn(size, generator=torch.Generator().manual_seed(0)).clamp(-4, 4)
-    program, secure = Vectors(Params.of({"x": made})), SECURE[protocol]()
+    program, secure = Vectors(Params.from_tensors({"x": made})), SECURE[protocol]()
 
     def context_of(client: ClientId, round: int, address: str, perform: Any, _: Any) -> Where:
-        return Where(client, round, Seed(1).of(client, address), perform)
+        return Where(client, round, Seed(1).derive(client, address), perform)
 
     programs = [program, *([secure] if secure else [])]
     host = ClientRuntime(programs, context_of, SerialExecutor(torch.device("cpu")), ClientStates())

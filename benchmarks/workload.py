@@ -41,8 +41,8 @@ class Workload:
     def rows(self, solver: Solver, index: int, client: int) -> list[np.ndarray]:
         """The rows of each step of one client in one round: Motet's own order, so that every system does the same batches."""
         name = f"client-{client:0{len(str(self.clients - 1))}d}"
-        seed = Seed(0).of("client", name, index, "train", "fit").number()
-        order = solver.draw_batches(self.examples, Seed(seed).of("order").numpy())
+        seed = Seed(0).derive("client", name, index, "train", "fit").to_int()
+        order = solver.draw_batches(self.examples, Seed(seed).derive("order").numpy())
         return [client * self.examples + places for places in order]
 
     def module(self, freeze: int = 0) -> Any:
@@ -72,7 +72,7 @@ class Workload:
         if freeze:
             from motet.core.layers import Layers
 
-            model.freeze(Layers.of("embeddings", f"layers 0-{freeze - 1}"))
+            model.freeze(Layers.parse("embeddings", f"layers 0-{freeze - 1}"))
         shares = Shares.cut(np.arange(len(ids)), np.full(self.clients, self.examples))
         none = Shares.cut(np.zeros(0, np.int64), np.zeros(self.clients, np.int64))
         partition = Partition(shares, none, {})

@@ -85,7 +85,7 @@ def rounds() -> RunRounds:
         )  # type: ignore[arg-type]
         for index in range(count):
             context = federation.server_context(index)
-            rnd = Round(index, count, tuple(federation.clients), federation.seed.of("round", index), context)
+            rnd = Round(index, count, tuple(federation.clients), federation.seed.derive("round", index), context)
             running.mailbox.round = index
             running.state = running._play(running._noisy(algorithm.round(running.state, rnd), rnd.seed))
             running.memories.settle()

@@ -176,7 +176,7 @@ def played(
             index,
             count,
             tuple(federation.clients),
-            federation.seed.of("round", index),
+            federation.seed.derive("round", index),
             federation.server_context(index),
         )
         running.mailbox.round = index

@@ -83,14 +83,14 @@ def vectors(count: int, size: int = 7, seed: int = 0) -> dict[ClientId, Weighted
     made = torch.Generator().manual_seed(seed)
     names = [f"client-{k:03d}" for k in range(count)]
     return {
-        n: Weighted(Params.of({"x": torch.randn(size, generator=made).clamp(-4, 4)}), float(3 + k))
+        n: Weighted(Params.from_tensors({"x": torch.randn(size, generator=made).clamp(-4, 4)}), float(3 + k))
         for k, n in enumerate(names)
     }
 
 
 def host_for(programs: list[Any], **options: Any) -> ClientRuntime:
     def context_of(client: ClientId, round: int, address: str, perform: Any, recall: Any) -> Where:
-        return Where(client, round, Seed(5).of(client, round, address), perform)
+        return Where(client, round, Seed(5).derive(client, round, address), perform)
 
     return ClientRuntime(programs, context_of, SerialExecutor(torch.device("cpu")), ClientStates(), **options)
 

@@ -79,7 +79,7 @@ def test_the_picture_has_no_cycle() -> None:
 
 def test_the_kernel_is_small_and_does_no_input_or_output() -> None:
     core = [p for p in FILES if package(p) == "core"]
-    assert sum(len(p.read_text().splitlines()) for p in core) <= 800
+    assert sum(len(p.read_text().splitlines()) for p in core) <= 1000
     for path in core:
         assert not re.search(r"\b(open\(|Path|socket|requests|print\()", path.read_text()), path.name
 

@@ -54,7 +54,7 @@ def test_the_order_of_the_cohort_does_not_matter(name: str, federation: Federati
             RunPlan(federation, made(name), 1), SerialExecutor(torch.device("cpu")), None, SilentProgress()
         )
         cohort = tuple(federation.clients)[::step]
-        rnd = Round(0, 1, cohort, federation.seed.of("round", 0), federation.server_context(0))
+        rnd = Round(0, 1, cohort, federation.seed.derive("round", 0), federation.server_context(0))
         states.append(
             run_script(running.plan.algorithm.round(running.state, rnd), running.mailbox.ask, running.executor.run)
         )
@@ -88,7 +88,7 @@ def test_everything_survives_the_wire(name: str, federation: Federation, rounds:
     mailbox = Mailbox(ByBytes(running.host))
     for index in range(2):
         cohort = tuple(federation.clients)
-        rnd = Round(index, 2, cohort, federation.seed.of("round", index), federation.server_context(index))
+        rnd = Round(index, 2, cohort, federation.seed.derive("round", index), federation.server_context(index))
         mailbox.round = index
         running.state = run_script(algorithm.round(running.state, rnd), mailbox.ask, running.executor.run)
     assert serialize(running.state) == serialize(plain.state)
@@ -104,7 +104,11 @@ def test_a_state_that_was_stored_goes_on_as_if_it_had_not_been(
     running = Running(RunPlan(federation, algorithm, 3), SerialExecutor(torch.device("cpu")), None, SilentProgress())
     for index in range(3):
         rnd = Round(
-            index, 3, tuple(federation.clients), federation.seed.of("round", index), federation.server_context(index)
+            index,
+            3,
+            tuple(federation.clients),
+            federation.seed.derive("round", index),
+            federation.server_context(index),
         )
         running.mailbox.round = index
         state = run_script(
@@ -128,7 +132,7 @@ def test_nothing_passed_in_is_changed(name: str, federation: Federation, rounds:
     fresh = federation.model.fresh.flat.clone()
     running = rounds(federation, made(name), 1)
     before = serialize(running.state)
-    rnd = Round(1, 2, tuple(federation.clients), federation.seed.of("round", 1), federation.server_context(1))
+    rnd = Round(1, 2, tuple(federation.clients), federation.seed.derive("round", 1), federation.server_context(1))
     run_script(running.plan.algorithm.round(running.state, rnd), running.mailbox.ask, running.executor.run)
     assert serialize(running.state) == before
     assert torch.equal(federation.model.fresh.flat, fresh)
@@ -182,7 +186,7 @@ def test_sums_can_be_rewritten_without_the_algorithm_knowing(
     running = Running(RunPlan(federation, algorithm, 1), SerialExecutor(torch.device("cpu")), None, SilentProgress())
     veil = Veiled()
     running.host.programs[veil.name] = veil
-    rnd = Round(0, 1, tuple(federation.clients), federation.seed.of("round", 0), federation.server_context(0))
+    rnd = Round(0, 1, tuple(federation.clients), federation.seed.derive("round", 0), federation.server_context(0))
     state = run_script(
         rewrite_sums(veil, algorithm.round(running.state, rnd)), running.mailbox.ask, running.executor.run
     )

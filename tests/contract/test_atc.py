@@ -43,7 +43,7 @@ def contrast(**options: Any) -> Contrast:
 
 
 def size(federation: Federation, *terms: str) -> int:
-    return federation.model.layout.only(Layers.of(*terms)).size
+    return federation.model.layout.select_layers(Layers.parse(*terms)).size
 
 
 @pytest.mark.parametrize(
@@ -58,8 +58,12 @@ def test_only_what_the_lesson_trains_is_sent_and_moved(
     assert traffic.payload_up == traffic.payload_down == want
     start = backbone_federation.model.fresh
     for model in running.state.models.values():
-        assert torch.equal(model.only(Layers.of(untouched)).flat, start.only(Layers.of(untouched)).flat)
-        assert not torch.equal(model.only(Layers.of(trained)).flat, start.only(Layers.of(trained)).flat)
+        assert torch.equal(
+            model.select_layers(Layers.parse(untouched)).flat, start.select_layers(Layers.parse(untouched)).flat
+        )
+        assert not torch.equal(
+            model.select_layers(Layers.parse(trained)).flat, start.select_layers(Layers.parse(trained)).flat
+        )
 
 
 def test_a_part_that_a_lesson_does_not_train_is_not_moved_by_what_the_optimiser_remembers(
@@ -73,8 +77,12 @@ def test_a_part_that_a_lesson_does_not_train_is_not_moved_by_what_the_optimiser_
     after = run_script(once.plan.algorithm.round(once.state, rnd), once.mailbox.ask, once.executor.run)
     for client, model in after.models.items():
         before = once.state.models[client]
-        assert torch.equal(model.only(Layers.of("decoder")).flat, before.only(Layers.of("decoder")).flat)
-        assert not torch.equal(model.only(Layers.of("encoder")).flat, before.only(Layers.of("encoder")).flat)
+        assert torch.equal(
+            model.select_layers(Layers.parse("decoder")).flat, before.select_layers(Layers.parse("decoder")).flat
+        )
+        assert not torch.equal(
+            model.select_layers(Layers.parse("encoder")).flat, before.select_layers(Layers.parse("encoder")).flat
+        )
 
 
 def _round(index: int, seed: int) -> Round:
@@ -143,7 +151,7 @@ def test_weights_applied_by_clients_give_the_same_synthetic_states(
 
 def test_a_client_whose_states_do_not_come_leaves_no_gap(backbone_federation: Federation) -> None:
     rnd = replace(_round(0, 0), server=backbone_federation.server_context(0))
-    naming = backbone_federation.model.fresh.only(Layers.of("encoder head"))
+    naming = backbone_federation.model.fresh.select_layers(Layers.parse("encoder head"))
     script = Between(5, 2, half=False).share(naming, ["a", "b", "c"], rnd)
     next(script)
     same = torch.ones(5, 2, SMALL["hidden_size"])
@@ -198,7 +206,9 @@ def test_the_contrastive_term_trains_decoder_and_contrast_head_and_no_more(backb
 def test_pairing_by_number_and_by_lot_both_train(backbone_federation: Federation, rounds: RunRounds) -> None:
     client, ways = backbone_federation.clients[0], (("drawn", 1), ("drawn", 2), ("by_index", 2))
     memories = [rounds(backbone_federation, contrast(pairing=way), n).memories for way, n in ways]
-    plain, drawn, paired = (m.get("contrast", client).params.only(Layers.of("name:contrast.*")).flat for m in memories)
+    plain, drawn, paired = (
+        m.get("contrast", client).params.select_layers(Layers.parse("name:contrast.*")).flat for m in memories
+    )
     assert not torch.equal(plain, drawn)
     assert not torch.equal(plain, paired)
     assert not torch.equal(drawn, paired)
@@ -217,7 +227,7 @@ def test_ablations_are_switches() -> None:
     assert names(atc(second="fedavg")) == ["assign", "fedavg"]
     second = atc(second="fedavg").phases[1].algorithm
     assert isinstance(second, FedAvg)
-    assert second.shared == Layers.of("encoder")
+    assert second.shared == Layers.parse("encoder")
 
 
 @pytest.mark.parametrize(
@@ -285,14 +295,15 @@ def test_clients_with_unlike_tasks_learn_together(unlike: Federation, rounds: Ru
     assert set(reports) == set(unlike.clients)
     assert {unlike.group_of(c).task.headline for c in reports} == {"accuracy", "f1", "rougeL"}
     heads = {
-        c: running.memories.get("contrast", c).params.only(Layers.of("name:head.*")).layout.size for c in unlike.clients
+        c: running.memories.get("contrast", c).params.select_layers(Layers.parse("name:head.*")).layout.size
+        for c in unlike.clients
     }
     assert sorted(heads.values()) == [0, 34, 68, 68]  # each kept its own: none to write, two ends, four topics
 
 
 def test_fedavg_over_the_encoder_serves_the_same_federation(unlike: Federation, rounds: RunRounds) -> None:
-    running = rounds(unlike, FedAvg(SOLVER, shared=Layers.of("encoder")), 2)
-    assert running.state.params.layout == unlike.model.layout.only(Layers.of("encoder"))
+    running = rounds(unlike, FedAvg(SOLVER, shared=Layers.parse("encoder")), 2)
+    assert running.state.params.layout == unlike.model.layout.select_layers(Layers.parse("encoder"))
     assert len(running.look_at_clients()) == 4
 
 
@@ -317,11 +328,11 @@ def test_the_share_of_a_phase_is_checked() -> None:
 
 
 def test_moments_stay_where_they_were_kept_until_they_are_needed() -> None:
-    on_device = Params.of({"a": torch.zeros(2), "b": torch.zeros(3)})
+    on_device = Params.from_tensors({"a": torch.zeros(2), "b": torch.zeros(3)})
     model = Params(
         on_device.layout, on_device.flat.to("meta")
     )  # stands for a device: all clients of a round wait at once
-    kept = Params.of({"b": torch.tensor([1.0, 2.0, 3.0])})
+    kept = Params.from_tensors({"b": torch.tensor([1.0, 2.0, 3.0])})
     taken = moments_taken(Own(None, OptimizerState(7, (kept, kept))), model)
     assert taken is not None
     assert taken.steps == 7

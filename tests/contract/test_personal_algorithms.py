@@ -75,7 +75,7 @@ def test_fedsplit_over_frozen_embeddings_and_all_layers_is_fedavg(
 def test_what_fedsplit_shares_is_common_and_the_rest_is_ones_own(federation: Federation, rounds: RunRounds) -> None:
     running = rounds(federation, fedsplit(SOLVER, c=1, embeddings="local"))
     layout = federation.model.layout
-    shared = {n for n, p in zip(layout.names, layout.parts, strict=True) if p.startswith("layers.0")}
+    shared = {n for n, p in zip(layout.names, layout.roles, strict=True) if p.startswith("layers.0")}
     first, second = (own(running, c).tensors() for c in list(federation.clients)[:2])
     assert {n for n in layout.names if torch.equal(first[n], second[n])} >= shared
     assert not any(torch.equal(first[n], second[n]) for n in layout.names if n.endswith("weight") and n not in shared)
@@ -85,7 +85,7 @@ def test_what_fedsplit_shares_is_common_and_the_rest_is_ones_own(federation: Fed
 
 def test_only_shared_layers_are_counted_as_traffic(federation: Federation, rounds: RunRounds) -> None:
     traffic = rounds(federation, fedsplit(SOLVER, c=1, embeddings="local"), 1).mailbox.traffic
-    size = federation.model.layout.only(Layers.of("layers 0")).size
+    size = federation.model.layout.select_layers(Layers.parse("layers 0")).size
     assert traffic.payload_up == traffic.payload_down == len(federation.clients) * size * 4
 
 
@@ -168,7 +168,7 @@ def test_a_cluster_is_cut_between_those_who_pull_apart() -> None:
 def test_a_cluster_is_cut_only_when_it_stands_still_and_somebody_moves(federation: Federation) -> None:
     algorithm = percfl(SOLVER, eps1=0.4, eps2=1.6, after=3)
     state: Clusters = algorithm.init(federation.start())
-    whole, zero = state.clusters[0], state.clusters[0].params.zeros()
+    whole, zero = state.clusters[0], state.clusters[0].params.zeros_like()
     step = Params(zero.layout, torch.zeros_like(zero.flat).index_fill_(0, torch.tensor([0]), 2.0))
     apart = {c: step * sign for c, sign in zip(whole.members, (1.0, -1.0, 1.0, -1.0), strict=True)}
     a, b, c, d = whole.members

@@ -48,14 +48,16 @@ def test_fedavg_after_fedavg_is_fedavg(federation: Federation, rounds: RunRounds
 def test_what_a_client_kept_to_itself_goes_with_it_into_the_next_phase(
     federation: Federation, rounds: RunRounds
 ) -> None:
-    body = FedAvg(SOLVER, shared=~Layers.of("head"), name="body")
-    running = rounds(federation, phases((body, 0.5), (FedAvg(SOLVER, shared=~Layers.of("head"), name="more"), 0.5)), 2)
+    body = FedAvg(SOLVER, shared=~Layers.parse("head"), name="body")
+    running = rounds(
+        federation, phases((body, 0.5), (FedAvg(SOLVER, shared=~Layers.parse("head"), name="more"), 0.5)), 2
+    )
     client = federation.clients[0]
     one = rounds(federation, body, 1)
     begun = running.memories.get("beginning", client)
     kept = one.memories.get("body", client)
-    assert torch.equal(begun.narrowed(kept.layout).flat, kept.flat)
-    assert not torch.equal(federation.model.fresh.narrowed(kept.layout).flat, kept.flat)
+    assert torch.equal(begun.restrict(kept.layout).flat, kept.flat)
+    assert not torch.equal(federation.model.fresh.restrict(kept.layout).flat, kept.flat)
 
 
 def test_a_phase_of_which_the_server_knows_nothing_is_followed_from_the_first_model(
@@ -73,23 +75,23 @@ def test_a_share_is_a_share() -> None:
 class Stumbles:
     """A executor that gives up after so many jobs, as a process does that is killed."""
 
-    room = 1
+    capacity = 1
 
     def __init__(self, jobs: int) -> None:
         self.executor, self.left = SerialExecutor(torch.device("cpu")), jobs
 
     @property
-    def processed(self) -> int:
-        return self.executor.processed
+    def examples_processed(self) -> int:
+        return self.executor.examples_processed
 
     def submit(self, key: Any, job: Any) -> None:
         self.executor.submit(key, job)
 
-    def ready(self) -> Any:
+    def wait_completed(self) -> Any:
         self.left -= 1
         if self.left < 0:
             raise KeyboardInterrupt
-        return self.executor.ready()
+        return self.executor.wait_completed()
 
     def run(self, job: Any) -> Any:
         return self.executor.run(job)
@@ -133,4 +135,4 @@ def test_the_contexts_of_a_finished_run_remember_what_clients_do(backbone_federa
     client = backbone_federation.clients[0]
     deployed = running.model_params(client)
     kept = running.memories.get("contrast", client).params
-    assert torch.equal(deployed.narrowed(kept.layout).flat, kept.flat)
+    assert torch.equal(deployed.restrict(kept.layout).flat, kept.flat)

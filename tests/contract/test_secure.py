@@ -78,7 +78,7 @@ def test_an_algorithm_learns_the_same_whoever_adds_the_noise_or_is_refused(name:
 
 
 def test_a_partial_model_is_summed_and_the_rest_stays_where_it_is(federation: Federation) -> None:
-    algorithm = FedAvg(SOLVER, shared=Layers.of("layers", "head"))
+    algorithm = FedAvg(SOLVER, shared=Layers.parse("layers", "head"))
     plain, hidden = after(federation, algorithm, 2), after(federation, algorithm, 2, secure=secagg())
     for client in federation.clients:
         one, other = plain.memories.get("fedavg", client), hidden.memories.get("fedavg", client)
@@ -123,7 +123,7 @@ def test_a_run_that_goes_on_ends_in_the_same_bits_though_its_masks_are_new(
     protocol: str, federation: Federation, tmp_path: Path
 ) -> None:
     def plan() -> RunPlan:
-        return RunPlan(federation, FedAvg(SOLVER, shared=Layers.of("layers", "head")), 3, secure=SECURE[protocol]())
+        return RunPlan(federation, FedAvg(SOLVER, shared=Layers.parse("layers", "head")), 3, secure=SECURE[protocol]())
 
     def executor() -> SerialExecutor:
         return SerialExecutor(torch.device("cpu"))

@@ -37,7 +37,7 @@ def ended(federation: Federation, algorithm: Algorithm, executor: Executor) -> t
     running = Running(RunPlan(federation, algorithm, 2), executor, None, SilentProgress())
     for index in range(2):
         context = federation.server_context(index)
-        rnd = Round(index, 2, tuple(federation.clients), federation.seed.of("round", index), context)
+        rnd = Round(index, 2, tuple(federation.clients), federation.seed.derive("round", index), context)
         running.mailbox.round = index
         running.state = run_script(algorithm.round(running.state, rnd), running.mailbox.ask, executor.run)
         running.memories.settle()

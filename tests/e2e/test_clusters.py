@@ -110,11 +110,11 @@ def test_ray_gives_the_same_bits_also_when_an_actor_dies(on_ray: Running, plain:
     import ray
 
     executor: Any = on_ray.executor
-    before = executor.processed
+    before = executor.examples_processed
     ray.kill(executor.actors[0], no_restart=False)
     on_ray.play_rounds()
     assert serialize(on_ray.state) == serialize(plain.state)
-    assert executor.processed - before == plain.executor.processed
+    assert executor.examples_processed - before == plain.executor.examples_processed
     assert not on_ray.mailbox.lost
 
 

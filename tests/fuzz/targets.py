@@ -18,7 +18,7 @@ from motet.wire import deserialize, serialize
 from motet.wire.format import MAGIC, WIRE_VERSION
 from tests.networks import Ends, door, hello
 
-VALUE = Weighted(Params.of({"w": torch.ones(6), "b": torch.ones(2)}), 2.0)
+VALUE = Weighted(Params.from_tensors({"w": torch.ones(6), "b": torch.ones(2)}), 2.0)
 KNOWN = [
     Reply(7, "a", VALUE),
     Reply(7, "b", VALUE),

@@ -21,8 +21,8 @@ from motet.models.parameter_roles import anatomy_of
 from motet.optim import Adagrad, Adam, Apply, Momentum, Yogi
 from motet.partitions.dirichlet import deal, mixtures
 
-ZERO = Params.of({"x": torch.zeros(2, dtype=torch.float64)})
-UPDATE = Params.of({"x": torch.tensor([0.1, -0.2], dtype=torch.float64)})
+ZERO = Params.from_tensors({"x": torch.zeros(2, dtype=torch.float64)})
+UPDATE = Params.from_tensors({"x": torch.tensor([0.1, -0.2], dtype=torch.float64)})
 
 
 def test_fedadams_first_step() -> None:
@@ -59,7 +59,7 @@ def distilbert(*freeze: str) -> Model:
         module = hf.AutoModelForSequenceClassification.from_config(hf.DistilBertConfig(num_labels=20))
     model = Model("distilbert", module, anatomy_of(module).parts)
     if freeze:
-        model.freeze(Layers.of(*freeze))
+        model.freeze(Layers.parse(*freeze))
     return model
 
 
@@ -180,7 +180,7 @@ def test_the_parts_of_atcs_backbone_on_a_bert_of_two_layers_and_128() -> None:
         "pooler": 16_512,
         "name:contrast.*": 33_024,
     }
-    assert {term: model.layout.only(Layers.of(term)).size for term in sizes} == sizes
+    assert {term: model.layout.select_layers(Layers.parse(term)).size for term in sizes} == sizes
 
 
 def test_the_primary_client_counts_half_and_seventeen_share_the_rest() -> None:

@@ -28,7 +28,7 @@ def bert() -> Model:
 
 @pytest.fixture(scope="module")
 def frozen(bert: Model) -> Layout:
-    return bert.layout.only(~Layers.of("embeddings"))
+    return bert.layout.select_layers(~Layers.parse("embeddings"))
 
 
 # method, channel, scalars that travel one way a client, bytes the table counts, gigabytes it prints, rounds to 84 % on MRPC

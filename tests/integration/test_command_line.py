@@ -78,7 +78,7 @@ def test_baselines_run_on_the_same_data_and_are_compared(motet: Call, tmp_path: 
         (["run", "nowhere"], "there is no recipe 'nowhere'"),
         (["run", *TOY, "algorithm.type=fedprox", "algorithm.mue=1"], "Did you mean 'mu'?"),
         (["run", *TOY, "model.name=./empty"], "no tokenizer could be loaded from './empty'"),
-        (["run", *TOY, "model.freeze=[layers 9]"], "'layers 9' names nothing in this model"),
+        (["run", *TOY, "model.freeze=[layers 9]"], "'layers 9' matches nothing in this model"),
         (["run", *TOY, "model.max_tokens=4000"], "has 128 positions; lower it"),
         (["run", *TOY, "data.name=toy-clasification"], "Did you mean 'toy-classification'?"),
         (

@@ -27,7 +27,7 @@ from motet.transport.grpc import METHOD, SERVICE, GrpcServerLink, serve_grpc
 from motet.transport.requests import Reply, Request
 from motet.wire import deserialize
 
-VALUE = Weighted(Params.of({"w": torch.arange(400_000.0)}), 2.0)
+VALUE = Weighted(Params.from_tensors({"w": torch.arange(400_000.0)}), 2.0)
 
 
 @pytest.fixture

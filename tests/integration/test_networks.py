@@ -208,7 +208,11 @@ def _again(running: Running, first: int, last: int) -> None:
     federation = running.plan.federation
     for index in range(first, last):
         rnd = Round(
-            index, last, tuple(federation.clients), federation.seed.of("round", index), federation.server_context(index)
+            index,
+            last,
+            tuple(federation.clients),
+            federation.seed.derive("round", index),
+            federation.server_context(index),
         )
         running.mailbox.round = index
         running.state = run_script(running.plan.algorithm.round(running.state, rnd), running.ask, running.executor.run)
@@ -401,7 +405,7 @@ def test_a_message_far_above_the_networks_limit_passes(monkeypatch: pytest.Monke
     ]
     monkeypatch.setattr(over_grpc, "CHUNK", 4096)
     monkeypatch.setattr(over_grpc, "_OPTIONS", small)
-    value = Weighted(Params.of({"w": torch.arange(500_000.0)}), 2.0)
+    value = Weighted(Params.from_tensors({"w": torch.arange(500_000.0)}), 2.0)
     links = Connections(door("client-0"), room=ReceiveBuffers(budget=100_000))
     line = GrpcServerLink(serve_grpc(links, "127.0.0.1:0"))
     line.send(OutgoingMessage.of(hello("client-0")))

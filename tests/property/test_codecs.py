@@ -34,7 +34,7 @@ def params(shapes: list[tuple[int, ...]], size: float, number: int) -> Params:
     """Numbers of very different sizes in one model, and some zeros."""
     rng = torch.Generator().manual_seed(number)
     tensors = {f"t{i}": torch.randn(s, generator=rng) * size * 10.0 ** (-i) for i, s in enumerate(shapes)}
-    return Params.of(
+    return Params.from_tensors(
         {n: torch.where(t.abs() < 0.2 * size * 10.0 ** (-i), 0, t) for i, (n, t) in enumerate(tensors.items())}
     )
 
@@ -59,14 +59,14 @@ def test_the_error_and_the_bytes_are_what_was_stated(
 def test_the_same_seed_gives_the_same_bytes_and_nothing_passed_in_changes(name: str) -> None:
     chain, value = CodecChain(CHAINS[name]), params([(33, 16), (7,)], 1.0, 5)
     before = value.flat.clone()
-    first, second = (serialize(chain.encode(value, Seed(3).of("up"))) for _ in range(2))
+    first, second = (serialize(chain.encode(value, Seed(3).derive("up"))) for _ in range(2))
     assert first == second
     assert torch.equal(value.flat, before)
 
 
 @pytest.mark.parametrize("maker", [int8, int4])
 def test_stochastic_rounding_is_right_on_average_and_draws_anew(maker: Any) -> None:
-    chain, value = CodecChain((maker(),)), Params.of({"w": torch.tensor([[1.0, 0.333, -0.05, 0.0]])})
+    chain, value = CodecChain((maker(),)), Params.from_tensors({"w": torch.tensor([[1.0, 0.333, -0.05, 0.0]])})
     backs = torch.stack([chain.decode(chain.encode(value, Seed(i))).flat for i in range(2000)])
     step = 1 / CHAINS[maker.__name__][0].top  # type: ignore[attr-defined]
     assert (backs.mean(0) - value.flat).abs().max() < 5 * step / 2 / 2000**0.5
@@ -76,7 +76,7 @@ def test_stochastic_rounding_is_right_on_average_and_draws_anew(maker: Any) -> N
 
 
 def test_every_row_has_its_own_scale() -> None:
-    value = Params.of({"w": torch.tensor([[1e4, 2e4], [1e-4, 2e-4]])})
+    value = Params.from_tensors({"w": torch.tensor([[1e4, 2e4], [1e-4, 2e-4]])})
     back = CodecChain((int8("nearest"),)).decode(CodecChain((int8("nearest"),)).encode(value))
     assert torch.allclose(back["w"], value["w"], rtol=0.01)
 
@@ -90,11 +90,11 @@ def test_integers_are_much_smaller_than_floats() -> None:
 
 def test_top_k_keeps_the_largest_and_owes_the_rest() -> None:
     chain = CodecChain((top_k(0.5),))
-    update = Params.of({"w": torch.tensor([3.0, -1.0, 0.5, -4.0])})
+    update = Params.from_tensors({"w": torch.tensor([3.0, -1.0, 0.5, -4.0])})
     coded, owed = chain.encode_owing(update, (), Seed(0))
     assert chain.decode(coded).flat.tolist() == [3.0, 0.0, 0.0, -4.0]
     assert owed[0].flat.tolist() == [0.0, -1.0, 0.5, 0.0]
-    coded, owed = chain.encode_owing(Params.of({"w": torch.tensor([0.1, -1.0, 1.0, 0.2])}), owed, Seed(0))
+    coded, owed = chain.encode_owing(Params.from_tensors({"w": torch.tensor([0.1, -1.0, 1.0, 0.2])}), owed, Seed(0))
     assert chain.decode(coded).flat.tolist() == pytest.approx([0.0, -2.0, 1.5, 0.0])
     assert owed[0].flat.tolist() == pytest.approx([0.1, 0.0, 0.0, 0.2])
 
@@ -107,14 +107,14 @@ def test_with_feedback_nothing_is_ever_lost(number: int) -> None:
     sent = arrived = params([(5, 3), (7,)], 0.0, 0)
     for step in range(6):
         update = params([(5, 3), (7,)], 1.0, number + step)
-        coded, owed = chain.encode_owing(update, owed, Seed(number).of(step))
+        coded, owed = chain.encode_owing(update, owed, Seed(number).derive(step))
         sent, arrived = sent + update, arrived + chain.decode(coded)
     assert (sent - arrived - owed[0]).norm() < 1e-5
 
 
 def test_counts_and_empty_parameters_are_left_alone() -> None:
     chain = CodecChain((top_k(), int8()))
-    counts, nothing = Params.counts(hits=123457), Params.of({})
+    counts, nothing = Params.from_scalars(hits=123457), Params.from_tensors({})
     assert chain.encode(counts) is counts
     assert chain.encode(nothing) is nothing
 
@@ -128,14 +128,14 @@ def test_chains_that_cannot_work_are_refused() -> None:
 
 def test_numbers_a_codec_cannot_hold_are_said() -> None:
     with pytest.raises(RunError, match="float16 cannot hold numbers as large as 1e\\+06"):
-        CodecChain((CODECS["float16"](),)).encode(Params.of({"w": torch.tensor([1.0, 1e6])}))
+        CodecChain((CODECS["float16"](),)).encode(Params.from_tensors({"w": torch.tensor([1.0, 1e6])}))
     with pytest.raises(RunError, match="int8 was given numbers that are not finite"):
-        CodecChain((int8(),)).encode(Params.of({"w": torch.tensor([1.0, float("nan")])}))
+        CodecChain((int8(),)).encode(Params.from_tensors({"w": torch.tensor([1.0, float("nan")])}))
 
 
 def test_what_comes_over_the_wire_is_looked_at() -> None:
     chain = CodecChain((top_k(0.5),))
-    good: EncodedParams = chain.encode(Params.of({"w": torch.ones(4)}))
+    good: EncodedParams = chain.encode(Params.from_tensors({"w": torch.ones(4)}))
     for body, beside, says in [
         (good.body, torch.tensor([1, 9], dtype=torch.int32), "places 1 to 9 came; expected 0 to 3"),
         (good.body, torch.tensor([-1, 1], dtype=torch.int32), "places -1 to 1 came"),
@@ -148,7 +148,7 @@ def test_what_comes_over_the_wire_is_looked_at() -> None:
     with pytest.raises(WireError, match="through 0 codecs"):
         chain.decode(EncodedParams(good.layout, good.body, ()))
     grid = CodecChain((int8(),))
-    made: EncodedParams = grid.encode(Params.of({"w": torch.ones(4)}))
+    made: EncodedParams = grid.encode(Params.from_tensors({"w": torch.ones(4)}))
     with pytest.raises(WireError, match="a scale came that is not finite"):
         grid.decode(EncodedParams(made.layout, made.body, (torch.tensor([float("inf")]),)))
 

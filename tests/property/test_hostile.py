@@ -23,7 +23,7 @@ from motet.wire import deserialize, serialize
 from motet.wire.format import MAGIC, WIRE_VERSION
 
 TOKENS = {"a": "", "b": "known to b alone"}
-VALUE = Weighted(Params.of({"w": torch.ones(40)}), 2.0)
+VALUE = Weighted(Params.from_tensors({"w": torch.ones(40)}), 2.0)
 GOOD = serialize(Reply(7, "a", VALUE))
 MESSAGES = [
     Reply(7, "a", VALUE),

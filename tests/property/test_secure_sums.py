@@ -31,7 +31,10 @@ FIVE = {
 def whole(count: int) -> dict[ClientId, Weighted]:
     """Vectors whose sum must come out exactly: multiples of every step there is."""
     numbers = torch.arange(5, dtype=torch.float32) / 4 - 0.5
-    return {f"c{k:02d}": Weighted(Params.of({"x": numbers * (1 + k % 3)}), float(2 ** (k % 4))) for k in range(count)}
+    return {
+        f"c{k:02d}": Weighted(Params.from_tensors({"x": numbers * (1 + k % 3)}), float(2 ** (k % 4)))
+        for k in range(count)
+    }
 
 
 def played(
@@ -124,7 +127,7 @@ def test_too_many_lost_of_fifty_end_the_sum_and_nothing_is_revealed(name: str) -
 @every
 def test_a_client_whose_reply_is_only_late_is_not_in_the_sum_and_cannot_be_read(name: str) -> None:
     """Its upload reaches the server after all; its own mask is still on it, for nobody gave shares of that seed."""
-    given = {c: Weighted(w.value.zeros(), w.weight) for c, w in whole(5).items()}
+    given = {c: Weighted(w.value.zeros_like(), w.weight) for c, w in whole(5).items()}
     late = next(iter(given))
     _, line = played(given, PROTOCOLS[name](**FIVE[name]), {late: "upload"})
     stages = [stage for stage, r in line.replies if r.client == late]
@@ -142,7 +145,7 @@ def uploads(secure: SecureSum, given: Mapping[ClientId, Weighted]) -> dict[Clien
 @every
 def test_a_masked_upload_looks_like_noise_even_of_zeros(name: str) -> None:
     size = 200_000
-    given = {f"c{k}": Weighted(Params.of({"x": torch.zeros(size)}), 1.0) for k in range(3)}
+    given = {f"c{k}": Weighted(Params.from_tensors({"x": torch.zeros(size)}), 1.0) for k in range(3)}
     secure = PROTOCOLS[name]()
     seen = uploads(secure, given)
     top = secure.masking.modulus
@@ -203,20 +206,20 @@ def test_the_sum_is_off_by_less_than_a_step_for_each_client(name: str, bits: int
 
 @every
 def test_numbers_of_double_precision_are_summed_as_such(name: str) -> None:
-    given = {f"c{k}": Weighted(Params.counts(loss=2.0 + k, perplexity=1234.5678 * k), 1.0) for k in range(4)}
+    given = {f"c{k}": Weighted(Params.from_scalars(loss=2.0 + k, perplexity=1234.5678 * k), 1.0) for k in range(4)}
     found, _ = summed(given, PROTOCOLS[name]())
     assert found.value.flat.dtype == torch.float64
     assert found.value.flat.tolist() == pytest.approx([3.5, 1234.5678 * 1.5], abs=1e-6)
 
 
 def test_an_empty_vector_is_a_sum_of_weights() -> None:
-    given = {f"c{k}": Weighted(Params.of({}), 2.0) for k in range(3)}
+    given = {f"c{k}": Weighted(Params.from_tensors({}), 2.0) for k in range(3)}
     for make in (secagg, secagg_plus, light_secagg):
         found, _ = summed(given, make())
         assert (found.weight, found.value.flat.numel()) == (6.0, 0)
 
 
 def test_a_reply_that_counts_too_much_is_refused_with_the_option_that_mends_it() -> None:
-    given: dict[ClientId, Any] = {**vectors(3), "heavy": Weighted(Params.of({"x": torch.zeros(7)}), 5000.0)}
+    given: dict[ClientId, Any] = {**vectors(3), "heavy": Weighted(Params.from_tensors({"x": torch.zeros(7)}), 5000.0)}
     _, line = summed(given, secagg())
     assert "secure.largest_weight=1024" in next(str(r.error) for stage, r in line.replies if r.error)

@@ -89,7 +89,7 @@ def test_random_bytes_are_refused(data: bytes) -> None:
 
 
 MESSAGE = serialize(
-    Request(1, "a", 2, "fedavg.train", Weighted(Params.of({"w": torch.ones(3), "b": torch.ones(2)}), 2.0))
+    Request(1, "a", 2, "fedavg.train", Weighted(Params.from_tensors({"w": torch.ones(3), "b": torch.ones(2)}), 2.0))
 )
 
 
@@ -136,7 +136,7 @@ def test_a_field_of_the_wrong_type_is_refused() -> None:
 
 
 def test_a_vector_that_does_not_fit_its_layout_is_refused() -> None:
-    good = Params.of({"w": torch.ones(3)})
+    good = Params.from_tensors({"w": torch.ones(3)})
     bad = object.__new__(Params)
     object.__setattr__(bad, "layout", good.layout)
     object.__setattr__(bad, "flat", torch.ones(5))

@@ -40,9 +40,9 @@ def jobs_of(federation: Federation) -> list[Fit]:
 
 def test_only_adapters_and_the_head_are_trained(adapted: Federation) -> None:
     layout = adapted.model.layout
-    assert {p.split(".")[0] for n, p in zip(layout.names, layout.parts, strict=True) if "lora_" in n} == {"layers"}
+    assert {p.split(".")[0] for n, p in zip(layout.names, layout.roles, strict=True) if "lora_" in n} == {"layers"}
     assert all(
-        "lora_" in n or p.startswith(("head", "pooler")) for n, p in zip(layout.names, layout.parts, strict=True)
+        "lora_" in n or p.startswith(("head", "pooler")) for n, p in zip(layout.names, layout.roles, strict=True)
     )
     everything = sum(p.numel() for p in adapted.model.module.parameters())
     assert layout.size < everything / 2
@@ -60,7 +60,7 @@ def test_adapters_pack(adapted: Federation) -> None:
     executor = PackedExecutor(CPU, width=4, half=False)
     for i, job in enumerate(jobs):
         executor.submit(i, job)
-    found = dict(executor.ready())
+    found = dict(executor.wait_completed())
     (way,) = executor.ways.values()
     assert way.way == "twins", way.why
     for i, job in enumerate(jobs):

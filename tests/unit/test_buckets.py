@@ -173,5 +173,5 @@ def test_without_buckets_nothing_changes(uneven: Federation) -> None:
     ended(uneven, executor, fedavg(replace(SOLVER, bucket=0)))
     for job in executor.jobs:
         assert job.shuffle_seed is None
-        plain = job.solver.draw_batches(len(job.examples), Seed(job.seed).of("order").numpy())
+        plain = job.solver.draw_batches(len(job.examples), Seed(job.seed).derive("order").numpy())
         assert [b.tolist() for b in batches_for_job(job)] == [b.tolist() for b in plain]

@@ -76,7 +76,7 @@ def begun(federation: Federation, algorithm: Algorithm, **plan: Any) -> Running:
 
 def first_round(federation: Federation, index: int = 0) -> Round:
     return Round(
-        index, 2, tuple(federation.clients), federation.seed.of("round", index), federation.server_context(index)
+        index, 2, tuple(federation.clients), federation.seed.derive("round", index), federation.server_context(index)
     )
 
 
@@ -271,14 +271,14 @@ def test_what_a_sum_cannot_do_is_said(maker: Any, options: dict[str, Any], said:
 
 def test_the_best_classes_of_each_text_are_kept_and_the_others_share_their_mean() -> None:
     logits = torch.randn(7, 10, generator=torch.Generator().manual_seed(0))
-    short = deserialize(serialize(shortened(Params.of({"logits": logits}), 3)))
+    short = deserialize(serialize(shortened(Params.from_tensors({"logits": logits}), 3)))
     assert isinstance(short, TopClasses)
     back = whole(short)["logits"]
     assert torch.equal(back.topk(3).indices, logits.topk(3).indices)
     assert torch.equal(back.topk(3).values, logits.topk(3).values)
     assert torch.allclose(back.sum(-1), logits.sum(-1), atol=1e-5)
     assert torch.equal(
-        whole(shortened(Params.of({"logits": logits}), 9))["logits"], logits
+        whole(shortened(Params.from_tensors({"logits": logits}), 9))["logits"], logits
     )  # the ninth and the mean of one are all ten
     with pytest.raises(RunError, match="names class 9 of 5"):
         whole(replace(short, count=5))
@@ -331,25 +331,25 @@ def test_a_rehearsal_tells_the_traffic_of_opinions() -> None:
 class Spoiling:
     """A executor on which training on certain rows fails."""
 
-    room = 1
+    capacity = 1
 
     def __init__(self, rows: np.ndarray) -> None:
         self.inner, self.rows, self.jobs = SerialExecutor(torch.device("cpu")), rows, list[Job]()
 
     @property
-    def processed(self) -> int:
-        return self.inner.processed
+    def examples_processed(self) -> int:
+        return self.inner.examples_processed
 
     def submit(self, key: Any, job: Job) -> None:
         self.inner.submit(key, job)
 
-    def ready(self) -> Any:
+    def wait_completed(self) -> Any:
         key, job = self.inner.waiting[0]
         self.jobs.append(job)
         if isinstance(job, Fit) and np.array_equal(job.examples.rows, self.rows):
             self.inner.waiting.popleft()
             return [(key, JobFailure(RunError("training gave a loss of nan at step 1 of 2")))]
-        return self.inner.ready()
+        return self.inner.wait_completed()
 
     def run(self, job: Job) -> Any:
         return self.inner.run(job)
@@ -360,12 +360,12 @@ class Spoiling:
 class Overheating(Spoiling):
     """A executor on which training on certain rows is so hot that it diverges by itself."""
 
-    def ready(self) -> Any:
+    def wait_completed(self) -> Any:
         key, job = self.inner.waiting[0]
         if isinstance(job, Fit) and np.array_equal(job.examples.rows, self.rows):
             hot = replace(job.solver, optimizer="sgd", lr=1e30, clip=0.0, epochs=8)
             self.inner.waiting[0] = (key, replace(job, solver=hot))
-        return self.inner.ready()
+        return self.inner.wait_completed()
 
 
 def test_a_client_whose_loss_is_no_number_is_left_out_and_that_is_said(federation: Federation) -> None:
@@ -377,11 +377,11 @@ def test_a_client_whose_loss_is_no_number_is_left_out_and_that_is_said(federatio
     assert [r.text for r in remarks if r.text] == [
         f"round 1: {unlucky} is left out of the pool: its training loss is nan."
     ]
-    weights = {r.who: r.values["weight"] for r in remarks if r.about == "distillation"}
+    weights = {r.source: r.values["weight"] for r in remarks if r.kind == "distillation"}
     assert unlucky not in weights
     assert len(weights) == 3
     assert sum(weights.values()) == pytest.approx(1)
-    assert running.memories.get("adafd", unlucky).finite()  # it has learnt from the others
+    assert running.memories.get("adafd", unlucky).is_finite()  # it has learnt from the others
 
 
 def test_one_that_cannot_learn_from_the_others_stays_as_it_was(federation: Federation) -> None:
@@ -390,7 +390,7 @@ def test_one_that_cannot_learn_from_the_others_stays_as_it_was(federation: Feder
     running = Running(RunPlan(federation, adafd(SOLVER), 2), executor, None, SilentProgress())
     played(running, remarks)
     assert any("4 clients could not learn" in r.text for r in remarks)
-    assert all(running.memories.get("adafd", client).finite() for client in federation.clients)
+    assert all(running.memories.get("adafd", client).is_finite() for client in federation.clients)
 
 
 LEFT_OUT = "round 1: 1 of 4 clients are left out of the pool: no training texts, or a loss that is not finite."
@@ -423,19 +423,19 @@ def test_a_training_that_really_diverges_leaves_its_client_out(exchange: Any, fe
     remarks: list[Note] = []
     played(running, remarks)
     without = begun(federation, adafd(SOLVER, exchange=exchange))
-    rnd = Round(0, 2, tuple(rest), federation.seed.of("round", 0), federation.server_context(0))
+    rnd = Round(0, 2, tuple(rest), federation.seed.derive("round", 0), federation.server_context(0))
     state = run_script(without.plan.algorithm.round(without.state, rnd), without.mailbox.ask, without.executor.run)
     assert torch.allclose(running.state.params.flat, state.params.flat, atol=1e-6)
     said = f"round 1: {unlucky} is left out of the pool: its training loss is nan."
     assert [r.text for r in remarks if r.text] == [said if exchange == "gather" else LEFT_OUT]
-    assert running.memories.get("adafd", unlucky).finite()
+    assert running.memories.get("adafd", unlucky).is_finite()
 
 
 @pytest.mark.parametrize("exchange", ["gather", "sum"])
 def test_opinions_that_are_no_numbers_are_nobody_s(exchange: Any, federation: Federation) -> None:
     unlucky = federation.clients[2]
     running = begun(federation, adafd(SOLVER, exchange=exchange))
-    executor, asked, spoken = running.executor, running.executor.ready, list[Infer]()
+    executor, asked, spoken = running.executor, running.executor.wait_completed, list[Infer]()
 
     def spoilt() -> Any:
         """Clients speak one after another: the third inference is the third client's."""
@@ -447,14 +447,14 @@ def test_opinions_that_are_no_numbers_are_nobody_s(exchange: Any, federation: Fe
         return [(key, answer)]
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(executor, "ready", spoilt)
+        patch.setattr(executor, "wait_completed", spoilt)
         remarks: list[Note] = []
         played(running, remarks)
     assert len(spoken) == 4
-    assert running.state.params.finite()
+    assert running.state.params.is_finite()
     if exchange == "gather":
         assert any(f"{unlucky} is left out of the pool" in r.text for r in remarks)
-        assert unlucky not in {r.who for r in remarks if r.about == "distillation"}
+        assert unlucky not in {r.source for r in remarks if r.kind == "distillation"}
 
 
 def test_nobody_with_a_loss_is_an_error(federation: Federation) -> None:
@@ -501,7 +501,7 @@ def test_a_client_that_never_says_its_opinions_is_not_pooled(exchange: Any, fede
     played(running, mailbox=mailbox)
     assert (0, gone, "did not answer") in mailbox.lost
     without = begun(federation, adafd(SOLVER, exchange=exchange))
-    rnd = Round(0, 2, tuple(rest), federation.seed.of("round", 0), federation.server_context(0))
+    rnd = Round(0, 2, tuple(rest), federation.seed.derive("round", 0), federation.server_context(0))
     state = run_script(without.plan.algorithm.round(without.state, rnd), without.mailbox.ask, without.executor.run)
     assert torch.allclose(running.state.params.flat, state.params.flat, atol=1e-6)
 
@@ -516,7 +516,7 @@ def test_a_public_text_may_be_empty() -> None:
     public = np.array([2, 9])
     opened = replace(made, groups=(replace(made.groups[0], public=public),), server=replace(made.server, public=public))
     running = played(begun(opened, adafd(SOLVER)))
-    assert running.state.params.finite()
+    assert running.state.params.is_finite()
     assert not torch.equal(
         running.state.params.flat, opened.model.fresh.flat
     )  # an empty text is judged, and learnt from

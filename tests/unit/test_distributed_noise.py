@@ -54,7 +54,7 @@ def opened(given: dict[str, Weighted], private: Any, secure: SecureSum, lost: fr
 
 
 def zeros(clients: int, size: int) -> dict[str, Weighted]:
-    return {f"c{k}": Weighted(Params.of({"x": torch.zeros(size)}), 1.0 + k) for k in range(clients)}
+    return {f"c{k}": Weighted(Params.from_tensors({"x": torch.zeros(size)}), 1.0 + k) for k in range(clients)}
 
 
 # ---- how much there is --------------------------------------------------------------------------------------------------
@@ -76,7 +76,7 @@ def test_a_sum_of_those_who_must_finish_has_the_whole_noise_and_more_clients_bri
 @every
 def test_what_is_said_comes_through_the_noise_unbiased(name: str) -> None:
     size, value = 40_000, 0.001
-    given = {f"c{k}": Weighted(Params.of({"x": torch.full((size,), value)}), 900.0) for k in range(5)}
+    given = {f"c{k}": Weighted(Params.from_tensors({"x": torch.full((size,), value)}), 900.0) for k in range(5)}
     found = opened(given, distributed(1.0, 1e-3), PROTOCOLS[name])
     assert float(found.value.flat.double().mean()) == pytest.approx(value, abs=6e-3 / 5 / math.sqrt(size))
 

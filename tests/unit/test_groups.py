@@ -145,10 +145,13 @@ def test_a_client_that_is_in_no_group_is_said(mixed: Federation) -> None:
 
 
 def test_what_models_have_in_common_has_one_name_and_one_shape() -> None:
-    a, b = Params.of({"x": torch.ones(2), "y": torch.zeros(3)}), Params.of({"x": torch.zeros(2), "y": torch.zeros(4)})
+    a, b = (
+        Params.from_tensors({"x": torch.ones(2), "y": torch.zeros(3)}),
+        Params.from_tensors({"x": torch.zeros(2), "y": torch.zeros(4)}),
+    )
     assert common_params([a, b]).layout.names == ("x",)
     assert torch.equal(common_params([a, b]).flat, torch.ones(2))
-    assert a.without(common_params([a, b]).layout).layout.names == ("y",)
+    assert a.exclude(common_params([a, b]).layout).layout.names == ("y",)
 
 
 def test_the_encoder_is_averaged_and_each_task_keeps_its_head(mixed: Federation, rounds: RunRounds) -> None:
@@ -161,12 +164,12 @@ def test_the_encoder_is_averaged_and_each_task_keeps_its_head(mixed: Federation,
         assert any("classifier" in n for n in own.layout.names)
         assert not set(own.layout.names) & set(names)
         deployed = running.model_params(client)
-        assert torch.equal(deployed.narrowed(names_of(deployed, names)).flat, running.state.params.flat)
+        assert torch.equal(deployed.restrict(names_of(deployed, names)).flat, running.state.params.flat)
     assert running.personal
 
 
 def names_of(params: Params, names: tuple[str, ...]) -> Any:
-    return params.layout.picked([params.layout.names.index(n) for n in names])
+    return params.layout.select([params.layout.names.index(n) for n in names])
 
 
 def test_several_tasks_are_judged_by_the_mean_of_their_headlines(mixed: Federation, rounds: RunRounds) -> None:

@@ -25,7 +25,9 @@ class Echo:
 
     def receive(self, timeout: float) -> Reply | None:
         request = self.asked[-1]
-        return Reply(request.id, request.client, Weighted(Params.of({"w": torch.full((3,), request.id / 3)}), 1.0))
+        return Reply(
+            request.id, request.client, Weighted(Params.from_tensors({"w": torch.full((3,), request.id / 3)}), 1.0)
+        )
 
     def close(self) -> None: ...
 

@@ -37,7 +37,7 @@ def judged(name: str) -> tuple[EvaluationResult, int, str]:
         ModelConfig("tiny", 32, config=config), corpus, ComponentConfig("uniform", {"clients": 2}), Seed(3), choice
     )
     work, executor = (
-        made.server_context(0).judge(made.model.fresh, "global", items=True),
+        made.server_context(0).evaluate(made.model.fresh, "global", per_example=True),
         SerialExecutor(torch.device("cpu")),
     )
     try:

@@ -13,14 +13,14 @@ from motet.core.weighted import Weighted
 
 
 def update(*numbers: float) -> Params:
-    return Params.of({"x": torch.tensor(numbers)})
+    return Params.from_tensors({"x": torch.tensor(numbers)})
 
 
 TWO_KINDS = {"a": update(1, 0.1), "b": update(-0.1, 2), "c": update(3, 0), "d": update(0.1, 1), "e": update(5, 0.4)}
 
 
 def test_cosines_do_not_depend_on_how_many_columns_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
-    many = [Params.of({"x": torch.randn(103, generator=torch.Generator().manual_seed(i))}) for i in range(4)]
+    many = [Params.from_tensors({"x": torch.randn(103, generator=torch.Generator().manual_seed(i))}) for i in range(4)]
     whole = cosines(many)
     monkeypatch.setattr(kinship, "_COLUMNS", 10)
     assert np.allclose(cosines(many), whole)

@@ -98,34 +98,34 @@ def test_freezing_from_below_leaves_what_is_above(family: str) -> None:
     model = Model(family, module, anatomy_of(module).parts)
     whole = sum(p.numel() for p in module.parameters())
     sides = "encoder " if "encoder" in FAMILIES[family][2] else ""
-    model.freeze(Layers.of("embeddings", f"{sides}layers 0"))
+    model.freeze(Layers.parse("embeddings", f"{sides}layers 0"))
     assert 0 < model.layout.size < whole
-    assert not any(p.endswith(("embeddings", "embeddings.norm")) for p in model.layout.parts)
-    assert not any(f"{sides.strip()}.layers.0".lstrip(".") == p.removesuffix(".norm") for p in model.layout.parts)
+    assert not any(p.endswith(("embeddings", "embeddings.norm")) for p in model.layout.roles)
+    assert not any(f"{sides.strip()}.layers.0".lstrip(".") == p.removesuffix(".norm") for p in model.layout.roles)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_lower_layers_grow_one_by_one_up_to_all_but_the_embeddings(family: str) -> None:
     module = made(family)
     layout = Model(family, module, anatomy_of(module).parts).layout
-    depth = len({p.removesuffix(".norm") for p in layout.parts if "layers." in p})
-    chosen = [set(layout.only(Layers.of(f"lower {c}")).names) for c in range(depth + 1)]
+    depth = len({p.removesuffix(".norm") for p in layout.roles if "layers." in p})
+    chosen = [set(layout.select_layers(Layers.parse(f"lower {c}")).names) for c in range(depth + 1)]
     assert chosen[0] == set()
     assert all(fewer < more for fewer, more in pairwise(chosen))
-    assert chosen[-1] == set(layout.only(~Layers.of("embeddings")).names)
-    assert set(layout.only(Layers.of("lower half")).names) == chosen[depth // 2]
-    with pytest.raises(LayoutError, match=f"a model that has {depth} layers"):
-        layout.only(Layers.of(f"lower {depth + 1}"))
+    assert chosen[-1] == set(layout.select_layers(~Layers.parse("embeddings")).names)
+    assert set(layout.select_layers(Layers.parse("lower half")).names) == chosen[depth // 2]
+    with pytest.raises(LayoutError, match=f"more than this model's {depth} layers"):
+        layout.select_layers(Layers.parse(f"lower {depth + 1}"))
 
 
 @pytest.mark.parametrize("family", ["bert", "llama", "t5", "deberta-v2"])
 def test_norms_are_found_in_every_kind(family: str) -> None:
     parts = anatomy_of(made(family)).parts
-    norms = Layers.of("norms")
-    found = [n for n, p in parts.items() if norms.chosen(n, p)]
+    norms = Layers.parse("norms")
+    found = [n for n, p in parts.items() if norms.matches(n, p)]
     assert found
     assert all("norm" in n.lower() or "ln" in n.lower() for n in found)
-    assert len(found) + sum(1 for n, p in parts.items() if (~norms).chosen(n, p)) == len(parts)
+    assert len(found) + sum(1 for n, p in parts.items() if (~norms).matches(n, p)) == len(parts)
 
 
 def test_bert_tiny_keeps_five_norms_of_256_numbers() -> None:
@@ -134,7 +134,7 @@ def test_bert_tiny_keeps_five_norms_of_256_numbers() -> None:
         config = hf.BertConfig(hidden_size=128, num_hidden_layers=2, num_attention_heads=2, intermediate_size=512)
         module = hf.AutoModelForSequenceClassification.from_config(config)
     parts = anatomy_of(module).parts
-    norms = {n: p.numel() for n, p in module.named_parameters() if Layers.of("norms").chosen(n, parts[n])}
+    norms = {n: p.numel() for n, p in module.named_parameters() if Layers.parse("norms").matches(n, parts[n])}
     assert len(norms) == 10
     assert sum(norms.values()) == 5 * 256
 
@@ -154,19 +154,21 @@ def test_bert_tiny_keeps_five_norms_of_256_numbers() -> None:
 )
 def test_terms_choose_what_they_say(term: str, chosen: list[str]) -> None:
     parts = ["embeddings", "layers.0", "layers.1", "layers.1.norm", "layers.2", "pooler", "head"]
-    layers = Layers.of(term)
-    assert [p for i, p in enumerate(parts) if layers.chosen(f"w{i}", p)] == chosen
+    layers = Layers.parse(term)
+    assert [p for i, p in enumerate(parts) if layers.matches(f"w{i}", p)] == chosen
 
 
 def test_a_selection_that_matches_nothing_is_an_error() -> None:
     model = Model("bert", (module := made("bert")), anatomy_of(module).parts)
-    with pytest.raises(LayoutError, match=r"'layers 7' names nothing in this model, which has embeddings, layers 0-2"):
-        model.freeze(Layers.of("layers 7"))
+    with pytest.raises(
+        LayoutError, match=r"'layers 7' matches nothing in this model; expected layers out of embeddings, layers 0-2"
+    ):
+        model.freeze(Layers.parse("layers 7"))
     with pytest.raises(ConfigError, match="leaves nothing to train"):
         model.freeze(Layers.all())
 
 
 @pytest.mark.parametrize("term", ["layrs 0", "head 3", "", "layers x"])
 def test_a_word_that_is_no_choice_of_layers_is_explained(term: str) -> None:
-    with pytest.raises(LayoutError, match="is not a choice of layers; expected one of: all, embeddings"):
-        Layers.of(term)
+    with pytest.raises(LayoutError, match="is not a selection of layers; expected one of: all, embeddings"):
+        Layers.parse(term)

@@ -40,7 +40,10 @@ class Post:
 def vectors(count: int = 5) -> dict[str, Weighted]:
     g = torch.Generator().manual_seed(1)
     scale = [1e-6, 1e3, 1.0, 1e-3, 7.0]
-    return {f"c{i}": Weighted(Params.of({"w": torch.randn(50, generator=g) * scale[i]}), i + 1) for i in range(count)}
+    return {
+        f"c{i}": Weighted(Params.from_tensors({"w": torch.randn(50, generator=g) * scale[i]}), i + 1)
+        for i in range(count)
+    }
 
 
 def asked(
@@ -117,9 +120,9 @@ def spoilt(kind: str) -> Any:
     return {
         "nan": Weighted(Params(good.value.layout, flat), 1.0),
         "infinite": Weighted(Params(good.value.layout, flat), 1.0),
-        "another shape": Weighted(Params.of({"w": torch.ones(49)}), 1.0),
-        "other names": Weighted(Params.of({"v": torch.ones(50)}), 1.0),
-        "another precision": Weighted(Params.of({"w": torch.ones(50, dtype=torch.float64)}), 1.0),
+        "another shape": Weighted(Params.from_tensors({"w": torch.ones(49)}), 1.0),
+        "other names": Weighted(Params.from_tensors({"v": torch.ones(50)}), 1.0),
+        "another precision": Weighted(Params.from_tensors({"w": torch.ones(50, dtype=torch.float64)}), 1.0),
         "negative weight": Weighted(good.value, -1.0),
         "endless weight": Weighted(good.value, float("inf")),
         "no sum": [1, 2, 3],

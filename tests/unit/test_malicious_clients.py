@@ -99,7 +99,7 @@ def test_masked_words_that_do_not_fit_their_layout_are_left_out(name: str) -> No
         lambda masked: replace(masked, words=masked.words.long()),
         lambda masked: replace(masked, words=masked.words.reshape(1, -1)),
         lambda masked: replace(masked, double=True),
-        lambda masked: replace(masked, layout=Params.of({"y": torch.zeros(7)}).layout),
+        lambda masked: replace(masked, layout=Params.from_tensors({"y": torch.zeros(7)}).layout),
     ):
         check(name, "upload", lie)
 

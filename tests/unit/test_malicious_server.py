@@ -37,9 +37,9 @@ class Slowly:
 
 
 class TwoAtOnce:
-    """A executor that begins a second work before it finishes the first."""
+    """An executor that begins a second work before it finishes the first."""
 
-    room = 2
+    capacity = 2
 
     def __init__(self) -> None:
         self.keys: list[Hashable] = []
@@ -47,7 +47,7 @@ class TwoAtOnce:
     def submit(self, key: Hashable, job: Any) -> None:
         self.keys.append(key)
 
-    def ready(self) -> list[tuple[Hashable, Any]]:
+    def wait_completed(self) -> list[tuple[Hashable, Any]]:
         return [(self.keys.pop(0), None)]
 
 

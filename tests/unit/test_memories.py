@@ -20,7 +20,7 @@ PLACES = [
 
 
 def memory(value: float, size: int = 1000) -> Params:
-    return Params.of({"w": torch.full((size,), value)})
+    return Params.from_tensors({"w": torch.full((size,), value)})
 
 
 def value_of(memories: ClientStates, client: str) -> float | None:

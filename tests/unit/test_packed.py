@@ -49,7 +49,7 @@ def alone(job: Fit) -> torch.Tensor:
     make: Any = torch.optim.SGD if solver.optimizer == "sgd" else torch.optim.AdamW
     options = {} if solver.optimizer == "sgd" else {"weight_decay": 0.0}
     optimiser = make(list(own.values()), lr=solver.learning_rate, **options)
-    order = solver.draw_batches(len(job.examples), Seed(job.seed).of("order").numpy())
+    order = solver.draw_batches(len(job.examples), Seed(job.seed).derive("order").numpy())
 
     class Calls:
         def __init__(self) -> None:
@@ -67,7 +67,7 @@ def alone(job: Fit) -> torch.Tensor:
         nn.utils.clip_grad_norm_(own.values(), solver.clip)
         optimiser.param_groups[0]["lr"] = solver.learning_rate_at(step, len(order))
         optimiser.step()
-    return Params.of(own).flat
+    return Params.from_tensors(own).flat
 
 
 def jobs_of(case: Case, solver: Solver = SGD, sizes: tuple[int, ...] = (9, 4, 14, 1)) -> list[Fit]:
@@ -84,7 +84,7 @@ def together(jobs: list[Fit], width: int = 8) -> tuple[dict[int, Any], PackedExe
         executor.submit(i, job)
     found: dict[int, Any] = {}
     while executor.waiting:
-        found |= dict(executor.ready())  # type: ignore[arg-type]
+        found |= dict(executor.wait_completed())  # type: ignore[arg-type]
     return found, executor
 
 
@@ -205,7 +205,7 @@ def test_answers_come_in_the_order_of_the_questions() -> None:
     executor = PackedExecutor(CPU, width=8, half=False)
     for i, job in enumerate(jobs_of(CASES["Bert SequenceClassification"])):
         executor.submit(i, job)
-    assert [key for key, _ in executor.ready()] == [0, 1, 2, 3]
+    assert [key for key, _ in executor.wait_completed()] == [0, 1, 2, 3]
 
 
 def test_more_clients_than_fit_go_in_several_packs() -> None:
@@ -353,7 +353,7 @@ def keys_of(executor: PackedExecutor, jobs: list[Fit]) -> set[Any]:
     for i, job in enumerate(jobs):
         executor.submit(i, job)
     while executor.waiting:
-        executor.ready()
+        executor.wait_completed()
     return set(keys.found)
 
 
@@ -374,7 +374,7 @@ def test_a_client_that_has_finished_reads_a_text_that_fits() -> None:
     executor.tape = Keys()  # type: ignore[assignment]
     for i, job in enumerate(jobs):
         executor.submit(i, job)
-    found: dict[Any, Any] = dict(executor.ready())
+    found: dict[Any, Any] = dict(executor.wait_completed())
     for i in (0, 1, long):
         want = SerialExecutor(CPU).run(jobs[i]).params.flat
         assert gap(found[i].params.flat, want, model.fresh.flat) < 1e-4
@@ -390,7 +390,7 @@ def test_what_has_moved_is_let_go() -> None:
         for i, part in enumerate(shares(features, sizes)):
             executor.submit(i, Fit(model, model.fresh, part, case.objective, Solver(batch=4), i))
         while executor.waiting:
-            executor.ready()
+            executor.wait_completed()
     (pack,) = (pack for (_, _, packed), pack in executor.packs.items() if packed)
     assert {key[1] for key in keys.found} == {pack.generation}
     assert {kept.generation for kept in pack.kept.values() if isinstance(kept, PackedOptimizer)} == {pack.generation}

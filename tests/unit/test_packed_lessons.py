@@ -85,7 +85,7 @@ def test_all_of_them_stand_in_one_pack(kind: str, readers: Federation) -> None:
     executor = PackedExecutor(CPU, width=8, half=False)
     for i, job in enumerate(jobs):
         executor.submit(i, job)
-    assert len(executor.ready()) == len(jobs)
+    assert len(executor.wait_completed()) == len(jobs)
     assert next(iter(executor.ways.values())).way == "twins"
 
 
@@ -119,7 +119,7 @@ def test_moments_are_kept_as_they_were_when_a_client_had_finished(readers: Feder
     executor.tape = Keys()  # type: ignore[assignment]
     for i, job in enumerate(jobs):
         executor.submit(i, job)
-    found: dict[Any, Any] = dict(executor.ready())
+    found: dict[Any, Any] = dict(executor.wait_completed())
     assert [found[i].optimizer_state.steps for i in range(len(jobs))] == list(SIZES) * 5
 
 
@@ -187,7 +187,7 @@ def test_a_lesson_passes_to_worker_processes(readers: Federation) -> None:
             workers.submit(i, job)
         found: dict[Any, Any] = {}
         while len(found) < len(jobs):
-            found |= dict(workers.ready())
+            found |= dict(workers.wait_completed())
     finally:
         workers.close()
         scratch.close()
@@ -270,5 +270,5 @@ def test_a_client_without_examples_may_be_the_last_in_a_pack(readers: Federation
         executor.tape = Keys()  # type: ignore[assignment]
         for i, job in enumerate(jobs * 5):  # so many that several leave at a time
             executor.submit(i, replace(job, seed=i))
-        assert all(isinstance(end, FitResult) for _, end in executor.ready())
+        assert all(isinstance(end, FitResult) for _, end in executor.wait_completed())
         assert torch.equal(found[3].params.flat, jobs[3].start.flat)

@@ -38,7 +38,7 @@ SOLVER = Solver(optimizer="sgd", lr=0.1, batch=8)
 
 
 def constant(clients: int, size: int, value: float) -> dict[str, Weighted]:
-    one = Params.of({"x": torch.full((size,), value)})
+    one = Params.from_tensors({"x": torch.full((size,), value)})
     return {f"c{k}": Weighted(one, float(1 + k)) for k in range(clients)}
 
 
@@ -61,7 +61,7 @@ def test_what_is_longer_than_the_limit_is_cut_to_it_and_the_rest_is_left() -> No
 
 @pytest.mark.parametrize("secure", [None, secagg(minimum=3)])
 def test_clients_are_clipped_and_count_alike(secure: Any) -> None:
-    given = {**constant(3, 4, 0.25), "loud": Weighted(Params.of({"x": torch.full((4,), 3.0)}), 900.0)}
+    given = {**constant(3, 4, 0.25), "loud": Weighted(Params.from_tensors({"x": torch.full((4,), 3.0)}), 900.0)}
     found = noisy(given, central(clip=1.0, noise=1e-9), secure)  # lengths 0.5, 0.5, 0.5 and 6, which becomes 1
     assert found.tolist() == pytest.approx([(3 * 0.25 + 0.5) / 4] * 4, abs=1e-6)
 

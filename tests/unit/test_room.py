@@ -19,7 +19,7 @@ from motet.transport.requests import Reply, Request
 from motet.wire import deserialize, serialize
 from motet.wire.value_files import load_value, map_file, write_value
 
-VALUE = Weighted(Params.of({"w": torch.arange(500.0)}), 2.0)
+VALUE = Weighted(Params.from_tensors({"w": torch.arange(500.0)}), 2.0)
 
 
 def put_together(room: ReceiveBuffers, value: object) -> memoryview:

@@ -211,10 +211,10 @@ def test_signatures_hold_for_what_was_signed_only() -> None:
 
 def test_secrets_come_from_the_system_unless_a_simulation_is_seeded() -> None:
     assert random_source(None) is os.urandom
-    seed = Seed(3).of("anna")
+    seed = Seed(3).derive("anna")
     assert random_source(seed)(32) == random_source(seed)(32)
-    assert random_source(seed)(32) != random_source(Seed(3).of("ben"))(32)
-    assert random_source(seed)(32) != random_source(Seed(4).of("anna"))(32)
+    assert random_source(seed)(32) != random_source(Seed(3).derive("ben"))(32)
+    assert random_source(seed)(32) != random_source(Seed(4).derive("anna"))(32)
 
 
 @pytest.mark.parametrize("size", [0, 1, BLOCK // 4 - 1, BLOCK // 4, BLOCK // 2 + 7])

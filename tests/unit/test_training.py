@@ -48,7 +48,7 @@ def reference(job: Fit) -> torch.Tensor:
     groups = [{"params": square, "weight_decay": s.weight_decay}, {"params": flat, "weight_decay": 0.0}]
     make: Any = torch.optim.AdamW if s.optimizer == "adamw" else torch.optim.SGD
     optimiser = make(groups, lr=s.learning_rate)
-    order = s.draw_batches(len(job.examples), Seed(job.seed).of("order").numpy())
+    order = s.draw_batches(len(job.examples), Seed(job.seed).derive("order").numpy())
     for step, places in enumerate(order):
         batch = job.examples.batch(places)
         loss = module(**batch).loss
@@ -61,7 +61,7 @@ def reference(job: Fit) -> torch.Tensor:
         for group in optimiser.param_groups:
             group["lr"] = s.learning_rate_at(step, len(order))
         optimiser.step()
-    return Params.of(own).flat
+    return Params.from_tensors(own).flat
 
 
 SGD = Solver(optimizer="sgd", lr=0.2, batch=8, epochs=2)
@@ -85,7 +85,7 @@ def test_the_loop_trains_as_a_plain_loop_does(name: str, federation: Federation)
 
 def test_frozen_layers_do_not_move_and_are_not_in_the_parameters(frozen_federation: Federation) -> None:
     job = job_of(frozen_federation, SGD)
-    assert all(p.startswith(("layers.1", "pooler", "head")) for p in job.start.layout.parts)
+    assert all(p.startswith(("layers.1", "pooler", "head")) for p in job.start.layout.roles)
     before = {n: p.clone() for n, p in job.model.module.named_parameters()}
     SerialExecutor(CPU).run(job)
     assert all(torch.equal(p, before[n]) for n, p in job.model.module.named_parameters())
@@ -271,7 +271,7 @@ def test_any_number_of_workers_gives_the_bits_of_one_process(count: int, federat
             workers.submit(client, job)
         got: dict[Any, Any] = {}
         while len(got) < len(jobs):
-            got.update(workers.ready())
+            got.update(workers.wait_completed())
         for client, job in jobs.items():
             want = alone.run(job)
             assert torch.equal(got[client].params.flat, want.params.flat)
@@ -289,7 +289,7 @@ def test_answers_of_workers_give_their_memory_back(federation: Federation) -> No
     try:
         for turn in range(8):
             workers.submit(turn, job)
-            answers = dict(workers.ready())
+            answers = dict(workers.wait_completed())
             assert turn in answers
             del answers
         assert not workers.arena.taken
@@ -301,7 +301,7 @@ def test_a_mistake_in_a_worker_comes_back_as_its_sentence(federation: Federation
     workers = pool(1, federation)
     try:
         workers.submit("x", job_of(federation, replace(SGD, lr=1e30, clip=0.0)))
-        [(_, answer)] = workers.ready()
+        [(_, answer)] = workers.wait_completed()
         assert isinstance(answer, JobFailure)
         assert "lower solver.lr" in str(answer.error)
     finally:
@@ -314,7 +314,7 @@ def test_a_worker_that_dies_is_noticed(federation: Federation) -> None:
         workers.submit("x", job_of(federation, replace(SGD, epochs=400)))
         workers.processes[0].kill()
         with pytest.raises(RunError, match=r"killed by signal 9 \(SIGKILL\)"):
-            workers.ready()
+            workers.wait_completed()
     finally:
         workers.close()
 
@@ -325,6 +325,6 @@ def test_a_client_without_a_test_set_is_inferred_as_nothing(federation: Federati
     none = Examples(federation.features, np.zeros(0, np.int64))
     try:
         workers.submit("x", Infer(site.model, site.model.fresh, none, site.task.readout))
-        assert dict(workers.ready()) == {"x": {}}
+        assert dict(workers.wait_completed()) == {"x": {}}
     finally:
         workers.close()

@@ -97,35 +97,37 @@ def test_an_opinion_is_what_the_first_token_of_a_word_says(taggers: Federation) 
     assert torch.equal(found["logits"][word], said.view(4, tokens, classes)[text, token])
     assert found["seen"].tolist() == [1.0] * 4 + [0.0] * 4 + [1.0] * 6
     assert not found["logits"][4:8].any()
-    lessons = public.lessons(Params.of({"logits": found["logits"], "seen": torch.ones(14)}))
+    lessons = public.lessons(Params.from_tensors({"logits": found["logits"], "seen": torch.ones(14)}))
     assert torch.equal(lessons.extra_columns["teacher_logits"][text, token], found["logits"][word])
     assert lessons.extra_columns["teacher_mask"].sum(1).tolist() == [4, 0, 2, 4]
-    half = public.lessons(Params.of({"logits": found["logits"], "seen": torch.tensor([1.0, 0.0] * 7)}))
+    half = public.lessons(Params.from_tensors({"logits": found["logits"], "seen": torch.tensor([1.0, 0.0] * 7)}))
     assert half.extra_columns["teacher_mask"].sum(1).tolist() == [2, 0, 1, 2]
 
 
 def test_a_word_is_pooled_over_those_who_see_it() -> None:
     one, two = torch.randn(3, 2), torch.randn(3, 2)
-    opinions = [Params.of({"logits": z, "seen": torch.tensor(s)}) for z, s in ((one, [1.0, 1, 0]), (two, [1.0, 0, 0]))]
+    opinions = [
+        Params.from_tensors({"logits": z, "seen": torch.tensor(s)}) for z, s in ((one, [1.0, 1, 0]), (two, [1.0, 0, 0]))
+    ]
     shares = torch.tensor([0.25, 0.75])
     found = pooled_words(Pool(), opinions, shares)
     assert found["seen"].tolist() == [1, 1, 0]
     assert torch.allclose(found["logits"][0], 0.25 * one[0] + 0.75 * two[0])
     assert torch.allclose(found["logits"][1], one[1])
-    assert found.finite()
+    assert found.is_finite()
     votes = [o["logits"] * o["seen"].unsqueeze(1) for o in opinions]
     summed = of_the_seeing(
         Pool(), 0.25 * votes[0] + 0.75 * votes[1], 0.25 * opinions[0]["seen"] + 0.75 * opinions[1]["seen"]
     )
     assert torch.allclose(summed.flat, found.flat)
-    everything = [Params.of({"logits": z, "seen": torch.ones(3)}) for z in (one, two)]
+    everything = [Params.from_tensors({"logits": z, "seen": torch.ones(3)}) for z in (one, two)]
     assert torch.allclose(
         pooled_words(Pool("votes"), everything, shares)["logits"], pooled(Pool("votes"), [one, two], shares)
     )
 
 
 def test_the_best_classes_of_a_word_still_say_which_words_were_seen() -> None:
-    opinions = Params.of({"logits": torch.randn(5, 6), "seen": torch.tensor([1.0, 0, 1, 1, 0])})
+    opinions = Params.from_tensors({"logits": torch.randn(5, 6), "seen": torch.tensor([1.0, 0, 1, 1, 0])})
     short = shortened(opinions, 2)
     assert isinstance(short, TopClasses)
     assert torch.equal(whole(short)["seen"], opinions["seen"])
@@ -201,6 +203,6 @@ def test_nobody_sees_a_word_more_than_once(change: dict[str, float | None], says
         for n, t in blank.items()
         if change.get(n, 0) is not None
     }
-    assert checked("honest", Params.of(blank), server).finite()
+    assert checked("honest", Params.from_tensors(blank), server).is_finite()
     with pytest.raises(RunError, match=says):
-        checked("a client", Params.of(odd), server)
+        checked("a client", Params.from_tensors(odd), server)

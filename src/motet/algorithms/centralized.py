@@ -31,7 +31,7 @@ class Centralised:
     personal: bool = False
 
     def init(self, start: InitialModels) -> CentralState:
-        return CentralState(start.central, None, 0)
+        return CentralState(start.server_model, None, 0)
 
     def round(self, state: CentralState, rnd: Round) -> Script[CentralState]:
         server: Context = rnd.server

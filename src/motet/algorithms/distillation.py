@@ -65,7 +65,7 @@ class TaughtState:
     params: Params
 
 
-class Letters(NamedTuple):
+class DummyMessages(NamedTuple):
     """All that one client is sent in a round and all that it answers, as long as the true ones and with nothing in them."""
 
     down: list[Any]
@@ -73,7 +73,7 @@ class Letters(NamedTuple):
 
 
 ALONE = 0.9  # a share of the weights that is worth a word
-HEARD = Weighted(Params.counts(heard=1.0), 1.0)
+HEARD = Weighted(Params.from_scalars(heard=1.0), 1.0)
 
 
 @dataclass(frozen=True)
@@ -99,7 +99,7 @@ class Teaching:
         except RunError:
             asks = ()
         opinions = yield from opinions_of(ctx, params)
-        if not opinions.finite():
+        if not opinions.is_finite():
             opinions, loss, params = (
                 Params(opinions.layout, torch.zeros_like(opinions.flat)),
                 math.nan,
@@ -125,13 +125,13 @@ class Teaching:
             params, _ = yield from self._trained(ctx, params, self.distil, self.local_loss, lessons, "study")
         except RunError:
             heard = 0.0
-        return Weighted(Params.counts(heard=heard), 1.0), params
+        return Weighted(Params.from_scalars(heard=heard), 1.0), params
 
-    def letters(self, server: Context, opinion: Any) -> Letters:
+    def dummy_messages(self, server: Context, opinion: Any) -> DummyMessages:
         """What travels in a round that is not over, given what a client's opinions travel as."""
         if self.local_loss is None:
-            return Letters([], [opinion])
-        return Letters([public_of(server).blank()], [opinion, HEARD])
+            return DummyMessages([], [opinion])
+        return DummyMessages([public_of(server).blank()], [opinion, HEARD])
 
     def over(self, rnd: Round) -> bool:
         return self.shots is not None and rnd.index >= self.shots
@@ -172,7 +172,7 @@ class Distillation:
 
     def init(self, start: InitialModels) -> TaughtState:
         self.importance.ready()
-        return TaughtState(start.central)
+        return TaughtState(start.server_model)
 
     def round(self, state: TaughtState, rnd: Round) -> Script[TaughtState]:
         if self.teaching.over(rnd):
@@ -191,7 +191,9 @@ class Distillation:
     def _pooled(self, opinions: list[Params], shares: Tensor) -> Params:
         if "seen" in opinions[0].tensors():
             return pooled_words(self.teaching.pool, opinions, shares)
-        return Params.of({"logits": pooled(self.teaching.pool, [each["logits"] for each in opinions], shares)})
+        return Params.from_tensors(
+            {"logits": pooled(self.teaching.pool, [each["logits"] for each in opinions], shares)}
+        )
 
     @work(reveals="each")
     def opine(self, ctx: Context, _: None, own: Params | None) -> Work[tuple[Opinion, Params]]:
@@ -202,9 +204,9 @@ class Distillation:
     def study(self, ctx: Context, advice: Params, own: Params | None) -> Work[tuple[Weighted, Params]]:
         return (yield from self.teaching.study(ctx, advice, own))
 
-    def letters(self, server: Context) -> Letters:
+    def dummy_messages(self, server: Context) -> DummyMessages:
         blank = public_of(server).blank()
-        return self.teaching.letters(server, Opinion(Account(0.0, 1), shortened(blank, self.top_classes)))
+        return self.teaching.dummy_messages(server, Opinion(Account(0.0, 1), shortened(blank, self.top_classes)))
 
     def view(self, state: TaughtState, client: ClientId) -> Params | None:
         return None if client else state.params
@@ -235,7 +237,7 @@ def weighed(importance: Importance, accounts: Mapping[ClientId, Account], rnd: R
         )
     for client, share in found.items():
         values = {"weight": float(share.mean()), "loss": sound[client].loss, "entropy": sound[client].entropy}
-        yield Note(who=client, about="distillation", values=values)
+        yield Note(source=client, kind="distillation", values=values)
     return found
 
 
@@ -274,7 +276,7 @@ def _said(opinions: Params) -> Tensor:
 
 def checked(who: ClientId, opinions: Params, server: Context) -> Params:
     wanted = public_of(server).blank().layout
-    if opinions.layout.names != wanted.names or opinions.layout.shapes != wanted.shapes or not opinions.finite():
+    if opinions.layout.names != wanted.names or opinions.layout.shapes != wanted.shapes or not opinions.is_finite():
         found = ", ".join(f"{n} {list(s)}" for n, s in zip(opinions.layout.names, opinions.layout.shapes, strict=True))
         asked = ", ".join(f"{n} {list(s)}" for n, s in zip(wanted.names, wanted.shapes, strict=True))
         raise RunError(
@@ -287,7 +289,7 @@ def checked(who: ClientId, opinions: Params, server: Context) -> Params:
 
 
 def _f1(ctx: Context, params: Params) -> Work[float]:
-    scores = yield from ctx.evaluate(params, "train")
+    scores = (yield from ctx.evaluate(params, "train")).scores
     return scores.get("f1_weighted", scores[ctx.site.task.headline])
 
 

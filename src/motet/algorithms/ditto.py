@@ -46,7 +46,7 @@ class Ditto:
         replace(self.solver, proximal_mu=self.lam)  # says what cannot be
 
     def init(self, start: InitialModels) -> AvgState:
-        params = start.shared.only(self.shared)
+        params = start.shared.select_layers(self.shared)
         return AvgState(params, self.server.init(params))
 
     def round(self, state: AvgState, rnd: Round) -> Script[AvgState]:
@@ -56,11 +56,11 @@ class Ditto:
     @work(reveals="sum")
     def train(self, ctx: Context, params: Params, own: Twofold | None) -> Work[tuple[Weighted, Twofold]]:
         held = replace(self.solver, proximal_mu=self.lam)
-        before = ctx.fresh.with_(own.rest if own else None, params)
+        before = ctx.fresh.updated(own.rest if own else None, params)
         mine = yield from ctx.fit(self.assemble(ctx, params, own), held, proximal_anchor=before)
         ours = yield from ctx.fit(before, self.solver)
-        update = (ours.params - before).narrowed(params.layout)
-        kept = Twofold(mine.params, ours.params.without(params.layout))
+        update = (ours.params - before).restrict(params.layout)
+        kept = Twofold(mine.params, ours.params.exclude(params.layout))
         return Weighted(update, weight_of(self.weighting, ctx, ours)), kept
 
     def view(self, state: AvgState, client: ClientId) -> Params:
@@ -68,7 +68,7 @@ class Ditto:
 
     def assemble(self, ctx: Context, params: Params, own: Twofold | None) -> Params:
         """One's own model; the common one for a client that has none yet."""
-        return ctx.fresh.with_(params) if own is None else own.mine
+        return ctx.fresh.updated(params) if own is None else own.mine
 
 
 def ditto(
@@ -79,4 +79,4 @@ def ditto(
     shared: tuple[str, ...] = ("all",),
 ) -> Ditto:
     """FedAvg, and beside it each client's own model held near the common one (Li et al. 2021)."""
-    return Ditto(solver, lam, server, weighting, Layers.of(*shared))
+    return Ditto(solver, lam, server, weighting, Layers.parse(*shared))

@@ -52,7 +52,7 @@ class FedAvg:
 
     def init(self, start: InitialModels) -> AvgState:
         layout = start.shared.layout
-        if trained := layout.only(self.frozen).names:
+        if trained := layout.select_layers(self.frozen).names:
             raise ConfigError(
                 f"{self.name} wants {self.frozen} frozen, but this model trains them ({trained[0]}, …); add {self.frozen} to "
                 "the model's freeze, or choose embeddings=global or local."
@@ -62,8 +62,8 @@ class FedAvg:
                 f"{self.name}: the models of this federation have none of the layers to be averaged ({self.shared}) in common "
                 "(by name and shape); give the groups like models, or use a method that averages none (isolated)."
             )
-        self.shared.check(layout.names, layout.parts, f"{self.name}, the layers that are shared")
-        params = start.shared.only(self.shared)
+        self.shared.check(layout.names, layout.roles, f"{self.name}, the layers that are shared")
+        params = start.shared.select_layers(self.shared)
         return AvgState(params, self.server.init(params))
 
     def round(self, state: AvgState, rnd: Round) -> Script[AvgState]:
@@ -76,16 +76,16 @@ class FedAvg:
     def train(self, ctx: Context, params: Params, own: Params | None) -> Work[tuple[Weighted, Params | None]]:
         before = self.assemble(ctx, params, own)
         after = yield from ctx.fit(before, self.solver)
-        learnt = after.params.narrowed(params.layout)
+        learnt = after.params.restrict(params.layout)
         sent = learnt - params if self.sends == "updates" else learnt
-        kept = after.params.without(params.layout)  # what is not shared, or is of this client's task alone (its head)
+        kept = after.params.exclude(params.layout)  # what is not shared, or is of this client's task alone (its head)
         return Weighted(sent, weight_of(self.weighting, ctx, after)), kept if kept.layout.names else None
 
     def view(self, state: AvgState, client: ClientId) -> Params:
         return state.params
 
     def assemble(self, ctx: Context, params: Params, own: Params | None) -> Params:
-        return ctx.fresh.with_(own, params)
+        return ctx.fresh.updated(own, params)
 
 
 def weight_of(weighting: Weighting, ctx: Context, fitted: FitResult) -> float:
@@ -109,4 +109,4 @@ def fedavg(
     sends: Sends = "updates",
 ) -> FedAvg:
     """Average what clients learn, weighted by their examples (McMahan et al. 2017)."""
-    return FedAvg(solver, server, Layers.of(*shared), weighting, sends=sends)
+    return FedAvg(solver, server, Layers.parse(*shared), weighting, sends=sends)

@@ -56,7 +56,7 @@ class Grouped:
             raise ConfigError(
                 f"{self.name}: no client is in group '{idle[0]}'; clients are called {start.clients[0]}, …."
             )
-        return GroupStates({n: self.within.init(replace(start, shared=start.of(c))) for n, c in first.items()})
+        return GroupStates({n: self.within.init(replace(start, shared=start.for_client(c))) for n, c in first.items()})
 
     def round(self, state: GroupStates, rnd: Round) -> Script[GroupStates]:
         after = dict(state.groups)
@@ -98,4 +98,4 @@ def fedavg_st(
 ) -> Grouped:
     """A FedAvg of its own for each group of clients with similar tasks (FedAvg-ST of the ATC study)."""
     named = {group: (names,) if isinstance(names, str) else tuple(names) for group, names in groups.items()}
-    return Grouped(FedAvg(solver, server, Layers.of(*shared), weighting, name="fedavg_st"), named)
+    return Grouped(FedAvg(solver, server, Layers.parse(*shared), weighting, name="fedavg_st"), named)

@@ -15,4 +15,4 @@ def fedbn(
     solver: Solver = Solver(optimizer="sgd"), server: ServerOptimizer = Apply(), weighting: Weighting = "examples"
 ) -> FedAvg:
     """FedAvg whose clients keep their norms to themselves (Li et al. 2021)."""
-    return FedAvg(solver, server, shared=~Layers.of("norms"), weighting=weighting, name="fedbn")
+    return FedAvg(solver, server, shared=~Layers.parse("norms"), weighting=weighting, name="fedbn")

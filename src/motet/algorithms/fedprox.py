@@ -18,4 +18,4 @@ def fedprox(
     shared: tuple[str, ...] = ("all",),
 ) -> FedAvg:
     """FedAvg with clients held near the model they were sent (Li et al. 2020)."""
-    return FedAvg(replace(solver, proximal_mu=mu), server, Layers.of(*shared), weighting, name="fedprox")
+    return FedAvg(replace(solver, proximal_mu=mu), server, Layers.parse(*shared), weighting, name="fedprox")

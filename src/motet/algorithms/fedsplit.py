@@ -30,15 +30,15 @@ def split(algorithm: FedAvg, c: Critical, embeddings: Embeddings = "frozen") -> 
         raise ConfigError(
             f"fedsplit: c is {c}; it is a number of layers from 0, where nothing is shared, or 'half' or 'all'."
         )
-    frozen = Layers.of("embeddings") if embeddings == "frozen" else Layers.none()
+    frozen = Layers.parse("embeddings") if embeddings == "frozen" else Layers.none()
     return replace(algorithm, shared=_shared(c, embeddings), frozen=frozen, name="fedsplit")
 
 
 def _shared(c: Critical, embeddings: Embeddings) -> Layers:
     if c == "all":
-        return ~Layers.of("embeddings") if embeddings == "local" else Layers.all()
+        return ~Layers.parse("embeddings") if embeddings == "local" else Layers.all()
     terms = [f"lower {c}"] if c else []
-    return Layers.of(*terms, *(["embeddings"] if embeddings == "global" else []))
+    return Layers.parse(*terms, *(["embeddings"] if embeddings == "global" else []))
 
 
 def fedsplit(

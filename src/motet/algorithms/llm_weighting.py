@@ -102,7 +102,7 @@ class Oracle:
         text = f"{self.chat.model} gave no weights: {why}; ENWC's are used" if why else f"weights by {self.chat.model}"
         values = {"llm_used": float(not why), "llm_seconds": took, "llm_cost": cost}
         values |= {"llm_tokens_in": float(said.tokens_in), "llm_tokens_out": float(said.tokens_out)}
-        return weights, Note(f"{text} ({bill}).", about="llm", values=values)
+        return weights, Note(f"{text} ({bill}).", kind="llm", values=values)
 
 
 def by_rule(told: Sequence[Account]) -> Tensor:

@@ -68,7 +68,7 @@ def of_the_seeing(pool: Pool, total: Tensor, weight: Tensor) -> Params:
     """From Σ wᵏ sᵏ zᵏ and Σ wᵏ sᵏ, which is [words] or [words, classes]; the weights wᵏ sum to one."""
     weight = weight if weight.dim() == 2 else weight.unsqueeze(1)
     known = (weight > SLIGHT).all(1)
-    return Params.of({"logits": pool.after(total / weight.clamp(min=SLIGHT)), "seen": known.float()})
+    return Params.from_tensors({"logits": pool.after(total / weight.clamp(min=SLIGHT)), "seen": known.float()})
 
 
 def _summed(pool: Pool, opinions: list[Tensor], shares: list[Tensor]) -> Tensor:
@@ -98,7 +98,7 @@ def shortened(opinions: Params, top: int | None) -> Params | TopClasses:
     rest = (logits.sum(-1, keepdim=True) - best.values.sum(-1, keepdim=True)) / (count - top)
     small = torch.uint8 if count <= 256 else torch.int32
     values = {**opinions.tensors(), "logits": torch.cat([best.values, rest], -1)}
-    return TopClasses(Params.of(values), best.indices.to(small), count)
+    return TopClasses(Params.from_tensors(values), best.indices.to(small), count)
 
 
 def whole(opinion: Params | TopClasses) -> Params:
@@ -109,7 +109,7 @@ def whole(opinion: Params | TopClasses) -> Params:
     if classes.numel() and int(classes.max()) >= opinion.count:
         raise RunError(f"an opinion names class {int(classes.max())} of {opinion.count}; expected numbers below that.")
     logits = values[:, -1:].repeat(1, opinion.count).scatter(-1, classes, values[:, :-1])
-    return Params.of({**opinion.values.tensors(), "logits": logits})
+    return Params.from_tensors({**opinion.values.tensors(), "logits": logits})
 
 
 def check_top(top: int | None) -> None:

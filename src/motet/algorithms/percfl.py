@@ -53,8 +53,8 @@ class Clustered:
 
     def init(self, start: InitialModels) -> Clusters:
         layout = start.shared.layout
-        self.shared.check(layout.names, layout.parts, f"{self.name}, the layers that are shared")
-        return Clusters((Cluster(tuple(sorted(start.clients)), start.shared.only(self.shared)),))
+        self.shared.check(layout.names, layout.roles, f"{self.name}, the layers that are shared")
+        return Clusters((Cluster(tuple(sorted(start.clients)), start.shared.select_layers(self.shared)),))
 
     def round(self, state: Clusters, rnd: Round) -> Script[Clusters]:
         updates = yield from gather(self.train, {c: self.view(state, c) for c in rnd.cohort})
@@ -80,8 +80,8 @@ class Clustered:
     def train(self, ctx: Context, params: Params, own: Params | None) -> Work[tuple[Params, Params | None]]:
         before = self.assemble(ctx, params, own)
         after = yield from ctx.fit(before, self.solver)
-        kept = after.params.without(params.layout)
-        return (after.params - before).narrowed(params.layout), kept if kept.layout.names else None
+        kept = after.params.exclude(params.layout)
+        return (after.params - before).restrict(params.layout), kept if kept.layout.names else None
 
     def view(self, state: Clusters, client: ClientId) -> Params:
         """The model of the client's cluster; for somebody who is in none, that of the largest."""
@@ -89,7 +89,7 @@ class Clustered:
         return (its[0] if its else max(state.clusters, key=lambda k: len(k.members))).params
 
     def assemble(self, ctx: Context, params: Params, own: Params | None) -> Params:
-        return ctx.fresh.with_(own, params)
+        return ctx.fresh.updated(own, params)
 
 
 def mean(updates: Sequence[Params]) -> Params:
@@ -116,4 +116,4 @@ def percfl(
     shared: tuple[str, ...] = ("all",),
 ) -> Clustered:
     """Clients whose updates pull apart are cut into clusters with a model each (PerCFL; Sattler et al. 2020)."""
-    return Clustered(solver, eps1, eps2, after, Layers.of(*shared))
+    return Clustered(solver, eps1, eps2, after, Layers.parse(*shared))

@@ -62,7 +62,7 @@ class Beginning:
     @work(reveals="sum")
     def receive(self, ctx: Context, view: PhaseView, before: Params | None) -> tuple[Weighted, Params | None]:
         left = self.phases[view.index].algorithm
-        return Weighted(Params.counts(received=1), 1.0), left.assemble(ctx, view.inner, ctx.recall(left.name))
+        return Weighted(Params.from_scalars(received=1), 1.0), left.assemble(ctx, view.inner, ctx.recall(left.name))
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ class Phases:
     name: str = "phases"
 
     @property
-    def parts(self) -> tuple[Any, ...]:
+    def subprograms(self) -> tuple[Any, ...]:
         return (self.beginning, *(p.algorithm for p in self.phases))
 
     @property
@@ -113,7 +113,7 @@ class Phases:
         left = {client: self.view(state, client) for client in state.clients}
         yield from total(self.beginning.receive, left)
         own: dict[ClientId, Params] = {client: view.inner for client, view in left.items()}
-        start = InitialModels(state.first.with_(_mean(own)), state.clients, own)
+        start = InitialModels(state.first.updated(_mean(own)), state.clients, own)
         return replace(state, index=state.index + 1, inner=self.phases[state.index + 1].algorithm.init(start))
 
     def view(self, state: PhaseState, client: ClientId) -> PhaseView:
@@ -130,7 +130,7 @@ def _mean(own: Mapping[ClientId, Params]) -> Params:
     if len(different) == 1:
         return different[0]
     count = len(own)
-    mean = different[0].zeros()
+    mean = different[0].zeros_like()
     for client in sorted(own):
         mean.flat.add_(own[client].flat, alpha=1 / count)
     return mean

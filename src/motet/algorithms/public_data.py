@@ -57,10 +57,10 @@ class Texts:
         return len(self.examples)
 
     def opinions(self, readings: Predictions) -> Params:
-        return Params.of({"logits": readings["logits"]}) if self.count else self.blank()
+        return Params.from_tensors({"logits": readings["logits"]}) if self.count else self.blank()
 
     def blank(self) -> Params:
-        return Params.of({"logits": torch.zeros(self.count, self.classes)})
+        return Params.from_tensors({"logits": torch.zeros(self.count, self.classes)})
 
     def lessons(self, advice: Params) -> Examples:
         return Examples(self.examples.features, self.examples.rows, {"teacher_logits": advice["logits"].float()})
@@ -105,7 +105,7 @@ class WordsOfTexts:
         return found
 
     def blank(self) -> Params:
-        return Params.of({"logits": torch.zeros(self.count, self.classes), "seen": torch.zeros(self.count)})
+        return Params.from_tensors({"logits": torch.zeros(self.count, self.classes), "seen": torch.zeros(self.count)})
 
     def lessons(self, advice: Params) -> Examples:
         """`taught` marks the tokens on which there is something to learn."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from motet.algorithms.distillation import Letters, TaughtState, Teaching, checked, nothing_to_pool, said_of
+from motet.algorithms.distillation import DummyMessages, TaughtState, Teaching, checked, nothing_to_pool, said_of
 from motet.algorithms.distillation_weights import LocalImportance
 from motet.algorithms.logit_pooling import of_the_seeing
 from motet.algorithms.public_data import public_of
@@ -52,18 +52,18 @@ class SummedDistillation:
         return self.teaching.solver
 
     @property
-    def weights_first(self) -> bool:
+    def sends_weights_first(self) -> bool:
         return self.importance.largest is not None
 
     def init(self, start: InitialModels) -> TaughtState:
-        return TaughtState(start.central)
+        return TaughtState(start.server_model)
 
     def round(self, state: TaughtState, rnd: Round) -> Script[TaughtState]:
         if self.teaching.over(rnd):
             return state
         public_of(rnd.server)  # what cannot work is said before anybody trains
         votes = yield from total(self.opine, to_all(rnd.cohort, None))
-        if self.weights_first:
+        if self.sends_weights_first:
             told = yield from _told(votes, rnd)
             votes = yield from total(self.vote, to_all(rnd.cohort, told))
         mean = checked("the sum", votes.value, rnd.server)
@@ -80,9 +80,9 @@ class SummedDistillation:
         weight = (
             math.exp(self.importance.log_weight(account) - (self.importance.largest or 0.0)) if account.sound else 0.0
         )
-        if not self.weights_first:
+        if not self.sends_weights_first:
             return self._weighted(opinions, weight), params
-        told = Params.counts(weight=MOST * weight, sound=float(account.sound))
+        told = Params.from_scalars(weight=MOST * weight, sound=float(account.sound))
         return Weighted(told, 1.0), Learnt(params, opinions, MOST * weight, ctx.round)
 
     @work(reveals="sum")
@@ -99,22 +99,22 @@ class SummedDistillation:
         vote = {**opinions.tensors(), "logits": self.teaching.pool.before(opinions["logits"])}
         if "seen" in vote:
             vote["logits"] = vote["logits"] * vote["seen"].unsqueeze(1)
-        return Weighted(Params.of(vote), weight)
+        return Weighted(Params.from_tensors(vote), weight)
 
     def _pooled(self, mean: Params) -> Params:
         if "seen" in mean.tensors():
             return of_the_seeing(self.teaching.pool, mean["logits"], mean["seen"])
-        return Params.of({"logits": self.teaching.pool.after(mean["logits"])})
+        return Params.from_tensors({"logits": self.teaching.pool.after(mean["logits"])})
 
     @work(reveals="sum")
     def study(self, ctx: Context, advice: Params, own: Params | Learnt | None) -> Work[tuple[Weighted, Params]]:
         return (yield from self.teaching.study(ctx, advice, _model(own)))
 
-    def letters(self, server: Context) -> Letters:
-        rest = self.teaching.letters(server, Weighted(public_of(server).blank(), 1.0))
-        if not self.weights_first:
+    def dummy_messages(self, server: Context) -> DummyMessages:
+        rest = self.teaching.dummy_messages(server, Weighted(public_of(server).blank(), 1.0))
+        if not self.sends_weights_first:
             return rest
-        return Letters([0.0, *rest.down], [Weighted(Params.counts(weight=0.0, sound=1.0), 1.0), *rest.up])
+        return DummyMessages([0.0, *rest.down], [Weighted(Params.from_scalars(weight=0.0, sound=1.0), 1.0), *rest.up])
 
     def view(self, state: TaughtState, client: ClientId) -> Params | None:
         return None if client else state.params

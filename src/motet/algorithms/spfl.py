@@ -34,20 +34,20 @@ class SimilarPeers:
 
     def init(self, start: InitialModels) -> None:
         layout = start.shared.layout
-        self.shared.check(layout.names, layout.parts, f"{self.name}, the layers that are shared")
+        self.shared.check(layout.names, layout.roles, f"{self.name}, the layers that are shared")
 
     def round(self, state: None, rnd: Round) -> Script[None]:
         moves: dict[ClientId, Weighted] = yield from gather(self.train, dict.fromkeys(rnd.cohort))
         clients = sorted(moves)
         layout = common_params([moves[c].value for c in clients]).layout  # tasks may differ in their heads
-        moves = {c: Weighted(move.value.narrowed(layout), move.weight) for c, move in moves.items()}
+        moves = {c: Weighted(move.value.restrict(layout), move.weight) for c, move in moves.items()}
         alike = np.maximum(0, cosines([moves[c].value for c in clients])) ** self.gamma
         np.fill_diagonal(alike, 1.0)  # a client is like itself, even one that did not move
         mixtures = {}
         for client, row in zip(clients, alike, strict=True):
             total = RunningSum()
             for peer, share in zip(clients, row, strict=True):
-                total.add(peer, moves[peer].scaled(float(share)))
+                total.add(peer, moves[peer].scale_weight(float(share)))
             if total.weight:
                 mixtures[client] = total.value().value - moves[client].value
         yield from gather(self.follow, mixtures)
@@ -56,12 +56,12 @@ class SimilarPeers:
     def train(self, ctx: Context, _: None, own: Params | None) -> Work[tuple[Weighted, Params]]:
         before = self.assemble(ctx, None, own)
         after = yield from ctx.fit(before, self.solver)
-        return Weighted((after.params - before).only(self.shared), float(ctx.size)), after.params
+        return Weighted((after.params - before).select_layers(self.shared), float(ctx.size)), after.params
 
     @work(reveals="each")
     def follow(self, ctx: Context, change: Params, own: Params) -> tuple[None, Params]:
         """From one's own move to the mixture; a client that is not reached keeps its own."""
-        return None, own.with_(own.narrowed(change.layout) + change)
+        return None, own.updated(own.restrict(change.layout) + change)
 
     def view(self, state: None, client: ClientId) -> None:
         return None
@@ -74,4 +74,4 @@ def spfl_like(
     solver: Solver = Solver(optimizer="sgd"), gamma: float = 1.0, shared: tuple[str, ...] = ("all",)
 ) -> SimilarPeers:
     """Every client moves along the updates of those that move as it does (a working definition of SPFL)."""
-    return SimilarPeers(solver, gamma, Layers.of(*shared))
+    return SimilarPeers(solver, gamma, Layers.parse(*shared))

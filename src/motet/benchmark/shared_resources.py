@@ -53,7 +53,7 @@ class SharedResources:
         if key not in self.corpora:
             self.corpora[key] = read_corpus(whole, task)
         corpus = _recent(self.corpora, key, CORPORA)
-        return corpus.sample(choice.limit, choice.test_limit, seed.of("data").numpy())
+        return corpus.sample(choice.limit, choice.test_limit, seed.derive("data").numpy())
 
     def close_executor(self) -> None:
         if self.open is not None:

@@ -93,7 +93,7 @@ class CodecChain:
     ) -> tuple[Any, tuple[Params, ...]]:
         """The coded message with what was owed added to it, and what is owed now: error feedback."""
         debts, left = iter(owed), list[Params]()
-        seeds = (seed.of(number) for number in range(2**31))
+        seeds = (seed.derive(number) for number in range(2**31))
 
         def change(part: Any) -> Any:
             if not isinstance(part, Params) or part.flat.dtype != torch.float32 or not part.layout.size:
@@ -120,7 +120,7 @@ class CodecChain:
         body, bound = params.flat, 0.0
         for number, (codec, rows) in enumerate(self._stages(params.layout)):
             bound += codec.error(body, rows)
-            body, _ = codec.encode(body, rows, seed.of(0, number))
+            body, _ = codec.encode(body, rows, seed.derive(0, number))
         return bound
 
     def _stages(self, layout: Layout) -> Iterator[tuple[Codec, RowLayout]]:
@@ -132,7 +132,7 @@ class CodecChain:
     def _encoded(self, value: Params, seed: Seed) -> EncodedParams:
         body, beside = value.flat, list[Tensor | None]()
         for number, (codec, rows) in enumerate(self._stages(value.layout)):
-            body, more = codec.encode(body, rows, seed.of(number))
+            body, more = codec.encode(body, rows, seed.derive(number))
             beside.append(more)
         return EncodedParams(value.layout, body, tuple(beside))
 

@@ -1,1 +1,1 @@
-"""The kernel: what a federated program is, with no model, codec, file or network in it."""
+"""The kernel: what a federated program is. It knows no models, codecs, files or networks."""

@@ -1,4 +1,4 @@
-"""Errors a person can mend: each says what happened, what was expected and what to do."""
+"""Errors that a user can fix. Each message says what happened, what was expected and what to do."""
 
 from __future__ import annotations
 
@@ -7,40 +7,40 @@ from collections.abc import Iterable
 
 
 class MotetError(Exception):
-    """Anything that is reported as a sentence instead of a traceback."""
+    """Base of all errors that are shown as a sentence instead of a traceback."""
 
 
 class ConfigError(MotetError):
-    """A recipe, an option or an input that cannot work; found before anything trains."""
+    """A recipe, option or input that cannot work. Raised before training starts."""
 
 
 class DataError(ConfigError):
-    """A corpus, a column or a row that does not fit the task."""
+    """A corpus, column or row that does not fit the task."""
 
 
 class PrivacyError(ConfigError):
-    """A program wants to read more than its clients have agreed to reveal."""
+    """A program tries to read more than its clients agreed to reveal."""
 
 
 class LayoutError(ConfigError):
-    """Two sets of parameters do not fit each other, or a selection matches nothing."""
+    """Two sets of parameters do not match, or a selection of layers matches nothing."""
 
 
 class WireError(MotetError):
-    """Bytes that are not one of our messages."""
+    """Bytes that are not a valid message."""
 
 
 class RunError(MotetError):
-    """A run that began and could not go on."""
+    """A run that started and could not continue."""
 
 
 def first_line(error: BaseException) -> str:
-    """What an error of another package says, in short; its name, if it says nothing."""
+    """Return the first line of an error's message, or the error's class name if the message is empty."""
     return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """`" Did you mean 'mu'?"`, or nothing."""
+    """Return `" Did you mean 'mu'?"`, or an empty string if no known word is close."""
     names = {name.lower(): name for name in known}
-    near = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.5)
-    return f" Did you mean '{names[near[0]]}'?" if near else ""
+    matches = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.5)
+    return f" Did you mean '{names[matches[0]]}'?" if matches else ""

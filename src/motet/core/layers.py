@@ -1,4 +1,4 @@
-"""A choice of parameters, said in the model's own terms: embeddings, layers 0-5, head, norms."""
+"""Select parameters by their role in the model: embeddings, layers 0-5, head, norms."""
 
 from __future__ import annotations
 
@@ -8,27 +8,31 @@ from dataclasses import dataclass
 
 from motet.core.errors import LayoutError
 
-# A part is where a tensor stands in its model: an optional side, a place, an optional mark.
+# A role says where a tensor sits in its model: an optional stack, a block and an optional kind.
 #   embeddings · layers.3 · layers.3.norm · encoder.layers.0.adapter · decoder.embeddings · final.norm · pooler · head
-PLACES = ("embeddings", "layers", "final", "pooler", "head")
-_PART = re.compile(r"(?:(encoder|decoder)\.)?(embeddings|layers\.(\d+)|final|pooler|head)(?:\.(norm|adapter))?")
+BLOCKS = ("embeddings", "layers", "final", "pooler", "head")
+_ROLE = re.compile(r"(?:(encoder|decoder)\.)?(embeddings|layers\.(\d+)|final|pooler|head)(?:\.(norm|adapter))?")
 _TERM = re.compile(r"(?:(encoder|decoder) )?(embeddings|layers?|final|pooler|head)(?: (\d+)(?:[-–](\d*))?)?")
 _LOWER = re.compile(r"lower (\d+|half)")
-_WORDS = "all, embeddings, layers 0-5, lower 6, lower half, pooler, head, final, encoder, decoder, norms, adapters, name:<pattern>"
+_VALID_TERMS = (
+    "all, embeddings, layers 0-5, lower 6, lower half, pooler, head, final, encoder, decoder, norms, adapters, "
+    "name:<pattern>"
+)
 
 
 @dataclass(frozen=True)
 class Layers:
-    """The tensors any of the terms names or, if inverted, all others."""
+    """A selection of tensors: those that match any of the terms or, if inverted, all others."""
 
     terms: tuple[str, ...]
     inverted: bool = False
 
     @staticmethod
-    def of(*terms: str) -> Layers:
+    def parse(*terms: str) -> Layers:
+        """Check and normalize terms such as `layers 0-5`, `lower half` and `norms`."""
         for term in terms:
-            _matcher(term)
-        return Layers(tuple(" ".join(t.split()).lower() if not t.startswith("name:") else t for t in terms))
+            _parse_term(term)
+        return Layers(tuple(term if term.startswith("name:") else _normalize(term) for term in terms))
 
     @staticmethod
     def all() -> Layers:
@@ -41,111 +45,121 @@ class Layers:
     def __invert__(self) -> Layers:
         return Layers(self.terms, not self.inverted)
 
-    def within(self, parts: Sequence[str]) -> Layers:
-        """The same choice with `lower 6` said in the layers that a model of these parts has."""
-        return Layers(tuple(plain for term in self.terms for plain in _plain(term, parts)), self.inverted)
+    def resolve(self, roles: Sequence[str]) -> Layers:
+        """Replace `lower 6` and `lower half` by the layers they stand for in a model with these roles."""
+        return Layers(tuple(plain for term in self.terms for plain in _resolve_lower(term, roles)), self.inverted)
 
-    def chosen(self, name: str, part: str) -> bool:
-        return any(_matcher(term)(name, part) for term in self.terms) is not self.inverted
+    def matches(self, name: str, role: str) -> bool:
+        return any(_parse_term(term)(name, role) for term in self.terms) is not self.inverted
 
-    def check(self, names: Sequence[str], parts: Sequence[str], what: str) -> None:
-        """Every term must name something of this model: a selection that matches nothing is a mistake."""
+    def check(self, names: Sequence[str], roles: Sequence[str], option: str) -> None:
+        """Raise an error if any term matches nothing in the model. `option` names the setting in the error."""
         for term in self.terms:
-            plain = Layers((term,)).within(parts)
-            if not any(plain.chosen(n, p) for n, p in zip(names, parts, strict=True)):
-                raise LayoutError(f"{what}: '{term}' names nothing in this model, which has {describe_roles(parts)}.")
+            layers = Layers((term,)).resolve(roles)
+            if not any(layers.matches(name, role) for name, role in zip(names, roles, strict=True)):
+                raise LayoutError(
+                    f"{option}: '{term}' matches nothing in this model; expected layers out of {describe_roles(roles)}."
+                )
 
     def __str__(self) -> str:
-        said = ", ".join(self.terms) or "nothing"
-        return f"all but {said}" if self.inverted else said
+        text = ", ".join(self.terms) or "nothing"
+        return f"all except {text}" if self.inverted else text
 
 
-def describe_roles(parts: Iterable[str]) -> str:
-    """`embeddings, layers 0-5, pooler, head`."""
-    places: dict[str, list[int]] = {}
-    for part in parts:
-        side, place, index, _ = _parsed(part)
-        places.setdefault(f"{side} {place}".strip(), []).extend([index] if index is not None else [])
-    return ", ".join(f"{p} {min(ks)}-{max(ks)}" if ks else p for p, ks in places.items()) or "no parameters"
+def describe_roles(roles: Iterable[str]) -> str:
+    """Summarize roles for a reader, e.g. `embeddings, layers 0-5, pooler, head`."""
+    layer_indices: dict[str, list[int]] = {}
+    for role in roles:
+        stack, block, index, _ = _parse_role(role)
+        layer_indices.setdefault(f"{stack} {block}".strip(), []).extend([index] if index is not None else [])
+    return ", ".join(f"{b} {min(ks)}-{max(ks)}" if ks else b for b, ks in layer_indices.items()) or "no parameters"
 
 
-def _parsed(part: str) -> tuple[str, str, int | None, str]:
-    match = _PART.fullmatch(part)
+def _parse_role(role: str) -> tuple[str, str, int | None, str]:
+    """Split a role into stack, block, layer index and kind."""
+    match = _ROLE.fullmatch(role)
     if match is None:
         raise LayoutError(
-            f"'{part}' is not a part of a model; expected one of {', '.join(PLACES)}, with side and mark."
+            f"'{role}' is not a role of a parameter; expected one of {', '.join(BLOCKS)}, "
+            "such as layers.3.norm or decoder.embeddings."
         )
-    side, place, index, mark = match.groups()
-    return side or "", place.partition(".")[0], None if index is None else int(index), mark or ""
+    stack, block, index, kind = match.groups()
+    return stack or "", block.partition(".")[0], None if index is None else int(index), kind or ""
 
 
-def _plain(term: str, parts: Iterable[str]) -> list[str]:
-    """`lower 6`: the first six layers, a decoder's after its encoder's, or `half`; when all, also what stands on them."""
+def _resolve_lower(term: str, roles: Iterable[str]) -> list[str]:
+    """Resolve `lower 6` to the first six layers, counting an encoder's layers before its decoder's.
+
+    If these are all the layers, the blocks above them (final, pooler, head) are included.
+    """
     lower = _LOWER.fullmatch(term)
     if lower is None:
         return [term]
-    depth: dict[str, int] = {}
-    for side, _, index, _ in map(_parsed, parts):
+    depths: dict[str, int] = {}
+    for stack, _, index, _ in map(_parse_role, roles):
         if index is not None:
-            depth[side] = max(depth.get(side, 0), index + 1)
-    left, terms = sum(depth.values()) // 2 if lower[1] == "half" else int(lower[1]), []
-    for side in sorted(depth, reverse=True):  # an encoder before its decoder
-        if min(left, depth[side]) > 0:
-            terms.append(f"{side} layers 0-{min(left, depth[side]) - 1}".strip())
-        left -= depth[side]
-    if left > 0:
-        raise LayoutError(
-            f"layers: '{term}' is asked of a model that has {sum(depth.values())} layers; choose at most those."
-        )
-    return [*terms, "final", "pooler", "head"] if left == 0 else terms
+            depths[stack] = max(depths.get(stack, 0), index + 1)
+    remaining, terms = sum(depths.values()) // 2 if lower[1] == "half" else int(lower[1]), []
+    for stack in sorted(depths, reverse=True):  # "encoder" before "decoder"
+        if min(remaining, depths[stack]) > 0:
+            terms.append(f"{stack} layers 0-{min(remaining, depths[stack]) - 1}".strip())
+        remaining -= depths[stack]
+    if remaining > 0:
+        depth = sum(depths.values())
+        raise LayoutError(f"layers: '{term}' is more than this model's {depth} layers; use at most 'lower {depth}'.")
+    return [*terms, "final", "pooler", "head"] if remaining == 0 else terms
 
 
-def _matcher(term: str) -> _Term:
+def _normalize(term: str) -> str:
+    return " ".join(term.split()).lower()
+
+
+def _parse_term(term: str) -> _Term:
     if term.startswith("name:"):
         return _Term(pattern=term.removeprefix("name:"))
-    word = " ".join(term.split()).lower()
+    word = _normalize(term)
     if word in ("all", "encoder", "decoder", "norms", "adapters"):
         return _Term(word=word)
     if _LOWER.fullmatch(word):
-        return _Term(word="lower")  # means something only within a model
+        return _Term(word="lower")
     match = _TERM.fullmatch(word)
     if match is None or (match[3] is not None and not match[2].startswith("layer")):
-        raise LayoutError(f"layers: '{term}' is not a choice of layers; expected one of: {_WORDS}.")
-    side, place, first, last = match.groups()
-    place = "layers" if place.startswith("layer") else place
+        raise LayoutError(f"layers: '{term}' is not a selection of layers; expected one of: {_VALID_TERMS}.")
+    stack, block, first, last = match.groups()
+    block = "layers" if block.startswith("layer") else block
     low = int(first) if first is not None else None
     high = low if last is None else int(last) if last else 10**9
-    return _Term(side=side or "", place=place, low=low, high=high)
+    return _Term(stack=stack or "", block=block, low=low, high=high)
 
 
 @dataclass(frozen=True)
 class _Term:
     word: str = ""
     pattern: str = ""
-    side: str = ""
-    place: str = ""
+    stack: str = ""
+    block: str = ""
     low: int | None = None
     high: int | None = None
 
-    def __call__(self, name: str, part: str) -> bool:
+    def __call__(self, name: str, role: str) -> bool:
         if self.pattern:
             return re.fullmatch(self.pattern, name) is not None
-        side, place, index, mark = _parsed(part)
+        stack, block, index, kind = _parse_role(role)
         match self.word:
             case "all":
                 return True
             case "lower":
                 raise LayoutError(
-                    "layers: 'lower 6' depends on how many layers there are; ask for it `within` a model."
+                    "layers: 'lower 6' depends on the model's number of layers; call Layers.resolve(roles) first."
                 )
             case "norms":
-                return mark == "norm"
+                return kind == "norm"
             case "adapters":
-                return mark == "adapter"
+                return kind == "adapter"
             case "decoder":
-                return side == "decoder"
-            case "encoder":  # what is left of an encoder when its task is taken away
-                return side != "decoder" and place in ("embeddings", "layers", "final")
-        if place != self.place or (self.side and side != self.side):
+                return stack == "decoder"
+            case "encoder":  # without the pooler and the head, which belong to the task
+                return stack != "decoder" and block in ("embeddings", "layers", "final")
+        if block != self.block or (self.stack and stack != self.stack):
             return False
         return self.low is None or (index is not None and self.low <= index <= (self.high or self.low))

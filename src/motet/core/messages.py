@@ -1,4 +1,4 @@
-"""Which values may cross a wire or lie in a checkpoint: dataclasses that say so, by name."""
+"""The registry of values that may be sent over a network or stored in a checkpoint."""
 
 from __future__ import annotations
 
@@ -11,11 +11,12 @@ MESSAGES: dict[str, type] = {}
 
 
 def message(cls: C) -> C:
-    """Let a dataclass be sent and stored under its own name. Values only: no code ever travels."""
+    """Register a dataclass under its class name, so that it can be sent and stored. Only values travel, never code."""
     if not dataclasses.is_dataclass(cls):
-        raise TypeError(f"{cls.__name__} is no dataclass; put @message above @dataclass.")
+        raise TypeError(f"{cls.__name__} is not a dataclass; put @message above @dataclass.")
     if MESSAGES.setdefault(cls.__name__, cls) is not cls:
         raise TypeError(
-            f"two messages are called {cls.__name__}: {MESSAGES[cls.__name__].__module__}, {cls.__module__}."
+            f"two messages are named {cls.__name__} ({MESSAGES[cls.__name__].__module__} and {cls.__module__}); "
+            "rename one of them."
         )
     return cls

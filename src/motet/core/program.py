@@ -1,4 +1,4 @@
-"""What an algorithm is: a server script and client methods that meet only in messages."""
+"""The contract of an algorithm: a server script and client methods that communicate only through messages."""
 
 from __future__ import annotations
 
@@ -13,18 +13,22 @@ from motet.core.script import ClientId, Script
 
 @dataclass(frozen=True)
 class Round:
-    """All a server script may see besides its state. `server` is the server's own place to train and infer."""
+    """Everything a server script can see besides its state.
+
+    `server` is the context in which the server itself trains and runs inference. `offload` returns the same parameters,
+    moved to disk if they do not fit in memory.
+    """
 
     index: int
     rounds: int
     cohort: tuple[ClientId, ...]
     seed: Seed
     server: Any
-    shelve: Callable[[Params], Params] = lambda params: params  # the same value, on disk where it would fill the memory
+    offload: Callable[[Params], Params] = lambda params: params
 
 
 class ClientList(Protocol):
-    """Who takes part, in order: names that are made when they are asked for, so that a million cost nothing."""
+    """The names of all clients, in order. Names may be generated on demand, so that a million clients cost nothing."""
 
     def __len__(self) -> int: ...
     def __getitem__(self, index: int, /) -> ClientId: ...
@@ -33,31 +37,43 @@ class ClientList(Protocol):
 
 @dataclass(frozen=True)
 class InitialModels:
-    """Where an algorithm begins: what all models have in common, or what an earlier phase left each client.
+    """The models an algorithm starts from.
 
-    Where all clients have the same model, `shared` is all of it. `server` is the server's own model, if that is another.
+    `shared` holds the parameters that all models have in common; if all clients have the same model, that is the whole
+    model. `personal` holds the clients' models from an earlier phase. `server` is set if the server's model differs.
     """
 
     shared: Params
     clients: ClientList
-    own: Mapping[ClientId, Params] = field(default_factory=dict)
+    personal: Mapping[ClientId, Params] = field(default_factory=dict)
     server: Params | None = None
 
-    def of(self, client: ClientId) -> Params:
-        return self.own.get(client, self.shared)
+    def for_client(self, client: ClientId) -> Params:
+        return self.personal.get(client, self.shared)
 
     @property
-    def central(self) -> Params:
-        """The model that the server itself would train."""
+    def server_model(self) -> Params:
         return self.shared if self.server is None else self.server
 
 
 class Algorithm(Protocol):
-    """The contract that the contract suite tests.
+    """A federated algorithm. tests/contract checks everything that is promised here.
 
-    `view` and `assemble` answer "which model would this client deploy?": what the server would send, put together
-    with what the client remembers; the client "" is somebody who has no memory. `personal` says that there is no common
-    model for them: each client's own is all there is.
+    `init` returns the server state, and `round` is the script that maps it to the next one. Client methods are marked
+    with `@work`. They take `(ctx, payload, client_state)` and return `(reply, new client state)`; a new state of None
+    leaves the old one in place.
+
+    `view` and `assemble` return the model that a client would deploy: `view` is what the server would send to it, and
+    `assemble` combines that with the client's state. The client name "" stands for a new client without state.
+    `assemble` returns None if the client cannot run the model. `personal` is True if there is no global model.
+
+    Optional attributes, read where they exist:
+        solver                how clients train; used to estimate the run time.
+        frozen                the layers that the model must freeze.
+        subprograms           the programs this one is made of, with client methods of their own.
+        ephemeral             True if client state must never be written to disk.
+        dummy_messages        (server context) -> (down, up): one client's messages in a round, to estimate traffic.
+        sends_weights_first   True if clients first send weights that depend on their losses; excludes privacy noise.
     """
 
     @property
@@ -67,4 +83,4 @@ class Algorithm(Protocol):
     def init(self, start: InitialModels) -> Any: ...
     def round(self, state: Any, rnd: Round) -> Script[Any]: ...
     def view(self, state: Any, client: ClientId) -> Any: ...
-    def assemble(self, ctx: Any, view: Any, memory: Any) -> Params | None: ...  # None: this one cannot run it
+    def assemble(self, ctx: Any, view: Any, client_state: Any) -> Params | None: ...

@@ -1,4 +1,4 @@
-"""One seed, and an own generator for every purpose, round and client. Nothing here touches global state."""
+"""Independent random generators derived from one seed. Global random state is never touched."""
 
 from __future__ import annotations
 
@@ -14,29 +14,33 @@ import torch
 
 @dataclass(frozen=True)
 class Seed:
-    """A place in the tree of seeds. Equal paths give equal streams, on one kind of device; others are independent."""
+    """A node in a tree of seeds.
+
+    Equal paths give equal random numbers on the same kind of device. Different paths give independent ones.
+    """
 
     root: int
     path: tuple[str | int, ...] = ()
 
-    def of(self, *path: str | int) -> Seed:
+    def derive(self, *path: str | int) -> Seed:
+        """Return the seed at `path` below this one, e.g. `seed.derive("round", 3)`."""
         return Seed(self.root, self.path + path)
 
-    def number(self) -> int:
-        """A 63-bit number that stands for this place."""
+    def to_int(self) -> int:
+        """Return a 63-bit hash of the root and the path."""
         text = json.dumps([self.root, *self.path], ensure_ascii=True).encode()
         return int.from_bytes(hashlib.blake2b(text, digest_size=8).digest(), "little") >> 1
 
     def numpy(self) -> np.random.Generator:
-        return np.random.Generator(np.random.Philox(self.number()))
+        return np.random.Generator(np.random.Philox(self.to_int()))
 
     def torch(self, device: torch.device | str = "cpu") -> torch.Generator:
-        return torch.Generator(device).manual_seed(self.number())
+        return torch.Generator(device).manual_seed(self.to_int())
 
 
 @contextmanager
 def seeded_torch(number: int, device: torch.device) -> Iterator[None]:
-    """Dropout reads torch's global generators; here they hold `number`, and afterwards what they held before."""
+    """Seed torch's global generators, which dropout reads, and restore their state on exit."""
     cuda = [device] if device.type == "cuda" else []
     with torch.random.fork_rng(devices=cuda):
         torch.default_generator.manual_seed(number)

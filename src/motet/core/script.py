@@ -1,4 +1,7 @@
-"""Scripts: the server half of a program, as a generator of exchanges with clients and of jobs for the server's own executor."""
+"""Scripts: the server side of a program, written as a generator.
+
+A script yields exchanges with clients, jobs for the server's executor, and notes. Each `yield` returns the answer.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ T = TypeVar("T")
 
 
 def work(*, reveals: Reveal) -> Callable[[F], F]:
-    """Mark a method as one that runs on clients, and say how its replies may be read: each, or only their sum."""
+    """Mark a method that runs on clients. `reveals` says whether the server may read each reply or only their sum."""
 
     def mark(method: F) -> F:
         method.reveals = reveals  # type: ignore[attr-defined]
@@ -29,29 +32,29 @@ def work(*, reveals: Reveal) -> Callable[[F], F]:
 
 
 def client_methods(program: object) -> dict[str, Reveal]:
-    """The methods a program runs on clients, and what each reveals."""
-    found = ((n, getattr(getattr(type(program), n, None), "reveals", None)) for n in dir(type(program)))
-    return {name: reveals for name, reveals in found if reveals is not None}
+    """Return the names of a program's client methods, and what each one reveals."""
+    marks = ((name, getattr(getattr(type(program), name, None), "reveals", None)) for name in dir(type(program)))
+    return {name: reveals for name, reveals in marks if reveals is not None}
 
 
-def subprograms(program: Any) -> Iterator[Any]:
-    """A program and those it is made of: phases, or a step that has messages of its own."""
+def iter_programs(program: Any) -> Iterator[Any]:
+    """Yield a program and, recursively, its subprograms."""
     yield program
-    for part in getattr(program, "parts", ()):
-        yield from subprograms(part)
+    for subprogram in getattr(program, "subprograms", ()):
+        yield from iter_programs(subprogram)
 
 
 def all_client_methods(program: object) -> dict[str, Reveal]:
-    """All that a program and its parts run on clients, by address."""
+    """Return the addresses of all client methods of a program and its subprograms, and what each one reveals."""
     return {
-        f"{part.name}.{method}": reveals
-        for part in subprograms(program)
-        for method, reveals in client_methods(part).items()
+        f"{each.name}.{method}": reveals
+        for each in iter_programs(program)
+        for method, reveals in client_methods(each).items()
     }
 
 
 class Collector(Protocol):
-    """Takes replies one by one, in the order of the cohort."""
+    """Collects replies one by one, in the order of the cohort."""
 
     def add(self, client: ClientId, reply: Any) -> None: ...
     def value(self) -> Any: ...
@@ -59,7 +62,7 @@ class Collector(Protocol):
 
 @dataclass(frozen=True)
 class Exchange:
-    """One question put to some clients, and how their answers are read."""
+    """A call of one client method on several clients, and how the replies are collected."""
 
     address: str
     payloads: Mapping[ClientId, Any]
@@ -69,11 +72,11 @@ class Exchange:
 
 @dataclass(frozen=True)
 class Note:
-    """Something a script wants known: a sentence for whoever watches, values for the record. It changes nothing."""
+    """A sentence for the console and values for the metrics log. It does not influence the run."""
 
     text: str = ""
-    who: str = "server"
-    about: str = "note"
+    source: str = "server"
+    kind: str = "note"
     values: Mapping[str, Any] = field(default_factory=dict)
 
 
@@ -91,62 +94,76 @@ class _Replies:
         return self.replies
 
 
-def address_of(method: Callable[..., Any]) -> str:
+def method_address(method: Callable[..., Any]) -> str:
+    """Return the address under which clients offer a method, e.g. `fedavg.train`."""
     return f"{method.__self__.name}.{method.__name__}"  # type: ignore[attr-defined]
 
 
 def gather(method: Callable[..., Any], payloads: Mapping[ClientId, Any]) -> Script[dict[ClientId, Any]]:
-    """Ask, and read every reply on its own."""
+    """Call a client method and return every client's reply."""
     if getattr(method, "reveals", None) != "each":
-        raise PrivacyError(f"{address_of(method)} reveals only sums and cannot be gathered; read it with total().")
-    replies: dict[ClientId, Any] = yield Exchange(address_of(method), payloads, "each", _Replies)
+        raise PrivacyError(f"{method_address(method)} reveals only sums and cannot be gathered; read it with total().")
+    replies: dict[ClientId, Any] = yield Exchange(method_address(method), payloads, "each", _Replies)
     return replies
 
 
 def total(method: Callable[..., Any], payloads: Mapping[ClientId, Any]) -> Script[Weighted]:
-    """Ask, and read nothing but the sum of the replies."""
-    answer: Weighted = yield Exchange(address_of(method), payloads, "sum", RunningSum)
-    return answer
+    """Call a client method and return only the weighted mean of the replies and their total weight."""
+    result: Weighted = yield Exchange(method_address(method), payloads, "sum", RunningSum)
+    return result
 
 
 def to_all(clients: Iterable[ClientId], payload: Q) -> dict[ClientId, Q]:
+    """Address the same payload to every client."""
     return dict.fromkeys(clients, payload)
 
 
+class _Steps:
+    """Iterates over the steps of a script. Set `answer` before asking for the next step; read `result` at the end."""
+
+    def __init__(self, script: Script[Any]) -> None:
+        self.script = script
+        self.answer: Any = None
+        self.result: Any = None
+
+    def __iter__(self) -> Iterator[Exchange | Job | Note]:
+        while True:
+            try:
+                step = self.script.send(self.answer)
+            except StopIteration as end:
+                self.result = end.value
+                return
+            yield step
+
+
 def rewrite_sums(summation: Callable[[Exchange], Script[Weighted]], script: Script[T]) -> Script[T]:
-    """Rewrite every sum in a script into the summation's own exchanges; the script does not know."""
-    answer: Any = None
-    while True:
-        try:
-            step = script.send(answer)
-        except StopIteration as done:
-            result: T = done.value
-            return result
+    """Replace every sum in a script by the exchanges of `summation`, e.g. secure aggregation."""
+    steps = _Steps(script)
+    for step in steps:
         if isinstance(step, Exchange) and step.reads == "sum":
-            answer = yield from summation(step)
+            steps.answer = yield from summation(step)
         else:
-            answer = yield step
+            steps.answer = yield step
+    result: T = steps.result
+    return result
 
 
 def run_script(
     script: Script[T],
-    ask: Callable[[Exchange], Any],
-    do: Callable[[Job], Any],
-    note: Callable[[Note], None] = lambda remark: None,
+    exchange: Callable[[Exchange], Any],
+    run_job: Callable[[Job], Any],
+    log_note: Callable[[Note], None] = lambda note: None,
 ) -> T:
-    """Run a script: exchanges go to clients, jobs to the server's executor, remarks to the record."""
-    answer: Any = None
-    while True:
-        try:
-            step = script.send(answer)
-        except StopIteration as done:
-            result: T = done.value
-            return result
+    """Run a script to its end and return its result."""
+    steps = _Steps(script)
+    for step in steps:
         match step:
             case Exchange():
-                answer = ask(step)
+                steps.answer = exchange(step)
             case Note():
-                note(step)
-                answer = None
+                log_note(step)
+                steps.answer = None
             case _:
-                answer = do(step)
+                steps.answer = run_job(step)
+    result: T = steps.result
+    return result

@@ -1,4 +1,4 @@
-"""Client work is a script too: it yields jobs to the executor that hosts it, and many clients' works are driven together."""
+"""Client work, also written as a generator: it yields jobs to an executor, which runs many clients' jobs together."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ R = TypeVar("R")
 
 
 class Job(Protocol):
-    """Something a executor can do: train, or run a model over examples."""
+    """A task for an executor: train a model, or run it over examples."""
 
     @property
     def key(self) -> Hashable:
-        """What must agree for two jobs to be run as one."""
+        """Jobs with equal keys may be batched together."""
 
 
 Work = Generator[Job, Any, R]
@@ -27,7 +27,7 @@ Work = Generator[Job, Any, R]
 
 @dataclass(frozen=True)
 class JobFailure:
-    """An answer that is an error a person can mend."""
+    """The result of a job that failed with an error the user can fix."""
 
     error: MotetError
 
@@ -36,28 +36,29 @@ class Executor(Protocol):
     """Runs jobs, several at a time if it can."""
 
     @property
-    def room(self) -> int:
-        """How many jobs it wants open at once; one answer is held for each, not one for each client."""
+    def capacity(self) -> int:
+        """How many jobs should be submitted at once. This bounds memory: one result is held per job."""
 
     @property
-    def processed(self) -> int:
-        """How many training examples have gone through it."""
+    def examples_processed(self) -> int:
+        """The number of training examples processed so far."""
 
     def submit(self, key: Hashable, job: Job) -> None: ...
 
-    def ready(self) -> Sequence[tuple[Hashable, Any]]:
-        """At least one answer to a submitted job; waits for it."""
+    def wait_completed(self) -> Sequence[tuple[Hashable, Any]]:
+        """Wait until at least one submitted job has completed, and return all completed ones as (key, result)."""
 
     def run(self, job: Job) -> Any:
-        """One job for which the whole machine may be used; the server's own."""
+        """Run one job of the server, which may use the whole machine."""
 
     def close(self) -> None: ...
 
 
 def drive(works: Iterator[tuple[K, Callable[[], Any]]], executor: Executor) -> Iterator[tuple[K, Any]]:
-    """Advance many works together, at most `bench.room` at a time; each result, or `JobFailure`, as it comes.
+    """Advance many works together, at most `executor.capacity` at a time, and yield each result when it is ready.
 
-    A work is begun when there is room for it. One that needs no job may return its result directly.
+    A work starts when there is capacity for it. If it needs no job, it may return its result directly. A work that
+    raises a `MotetError` yields a `JobFailure`.
     """
     running: dict[K, Work[Any]] = {}
 
@@ -71,25 +72,25 @@ def drive(works: Iterator[tuple[K, Callable[[], Any]]], executor: Executor) -> I
             running.pop(key, None)
             yield key, JobFailure(error)
 
-    def begin(key: K, start: Callable[[], Any]) -> Any:
-        made = start()
-        if not isinstance(made, GeneratorType):
-            raise StopIteration(made)
-        running[key] = made
-        return next(made)
+    def start(key: K, begin: Callable[[], Any]) -> Any:
+        result = begin()
+        if not isinstance(result, GeneratorType):
+            raise StopIteration(result)
+        running[key] = result
+        return next(result)
 
     more = True
     while more or running:
-        while more and len(running) < executor.room:
+        while more and len(running) < executor.capacity:
             item = next(works, None)
             if item is None:
                 more = False
             else:
-                yield from advance(item[0], partial(begin, *item))
+                yield from advance(item[0], partial(start, *item))
         if running:
-            for key, answer in executor.ready():
-                yield from advance(key, partial(_resume, running[key], answer))  # type: ignore[index, arg-type]
+            for key, result in executor.wait_completed():
+                yield from advance(key, partial(_resume, running[key], result))  # type: ignore[index, arg-type]
 
 
-def _resume(work: Work[Any], answer: Any) -> Any:
-    return work.throw(answer.error) if isinstance(answer, JobFailure) else work.send(answer)
+def _resume(work: Work[Any], result: Any) -> Any:
+    return work.throw(result.error) if isinstance(result, JobFailure) else work.send(result)

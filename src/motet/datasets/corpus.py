@@ -127,7 +127,7 @@ def split(
 ) -> Corpus:
     """A corpus that came without a test set: a share of its rows becomes one, by default the same in every run."""
     size = len(next(iter(columns.values()), ()))
-    order = seed.of("split", name).numpy().permutation(size)
+    order = seed.derive("split", name).numpy().permutation(size)
     held = max(1, round(share * size)) if size > 1 else 0
     rows = np.concatenate([np.sort(order[held:]), np.sort(order[:held])])
     shuffled = {key: [column[i] for i in rows] for key, column in columns.items()}

@@ -99,7 +99,7 @@ def load_corpus(choice: DataConfig, seed: Seed, task: str | None = None) -> Corp
         raise ConfigError(
             "data: give data.name (a corpus by name), data.path (your own file), or both (a corpus's own files)."
         )
-    return read_corpus(choice, task).sample(choice.limit, choice.test_limit, seed.of("data").numpy())
+    return read_corpus(choice, task).sample(choice.limit, choice.test_limit, seed.derive("data").numpy())
 
 
 def read_corpus(choice: DataConfig, task: str | None = None) -> Corpus:

@@ -75,7 +75,7 @@ def split_by(
     names = list(counts)
     held: set[Hashable] = set()
     rest = share * size(rows)
-    for i in seed.of("split", name).numpy().permutation(len(names))[1:]:
+    for i in seed.derive("split", name).numpy().permutation(len(names))[1:]:
         if rest <= 0:
             break
         held.add(names[i])

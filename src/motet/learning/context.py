@@ -97,7 +97,7 @@ class Context:
     @property
     def fresh(self) -> Params:
         """The model this client begins with: the one everybody has, or what an earlier phase left it."""
-        return self.model.fresh.with_(self.recall(BEGINNING))
+        return self.model.fresh.updated(self.recall(BEGINNING))
 
     @property
     def size(self) -> int:
@@ -118,14 +118,14 @@ class Context:
         purpose: str = "fit",
     ) -> Generator[Job, Any, FitResult]:
         """Train. `purpose` tells two trainings of one client in one round apart, so that they draw different orders."""
-        shuffle_seed = self.shuffle_seed.of(purpose).number() if self.shuffle_seed and solver.bucket else None
+        shuffle_seed = self.shuffle_seed.derive(purpose).to_int() if self.shuffle_seed and solver.bucket else None
         job = Fit(
             model=self.model,
             start=start,
             examples=self.site.split("train") if examples is None else examples,
             objective=objective or self.site.task.objective,
             solver=solver,
-            seed=self.seed.of(purpose).number(),
+            seed=self.seed.derive(purpose).to_int(),
             proximal_anchor=proximal_anchor,
             lr_horizon=lr_horizon,
             optimizer_state=optimizer_state,
@@ -144,15 +144,11 @@ class Context:
         predictions: Predictions = yield from self._submit(job)
         return predictions
 
-    def evaluate(self, params: Params, split: str) -> Generator[Job, Any, dict[str, float]]:
-        """The task's metrics on one of this site's splits."""
-        return (yield from self.judge(params, split)).scores
-
-    def judge(self, params: Params, split: str, items: bool = False) -> Generator[Job, Any, EvaluationResult]:
-        """The task's metrics on one of this site's splits, and the score of every item if it is asked for."""
+    def evaluate(self, params: Params, split: str, per_example: bool = False) -> Generator[Job, Any, EvaluationResult]:
+        """Compute the task's metrics on a split, and the score of every example if `per_example` is set."""
         examples, task = self.site.split(split), self.site.task
         readings = yield from self.infer(params, examples)
-        return score_predictions(task, readings, examples, items)
+        return score_predictions(task, readings, examples, per_example)
 
     def _submit(self, job: Job) -> Generator[Job, Any, Any]:
         try:

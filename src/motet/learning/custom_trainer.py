@@ -56,7 +56,7 @@ class CustomContext:
 
     @property
     def fresh(self) -> Params:
-        return self.model.fresh.with_(self.recall(BEGINNING))
+        return self.model.fresh.updated(self.recall(BEGINNING))
 
     @property
     def size(self) -> int:
@@ -81,18 +81,15 @@ class CustomContext:
             )
         self.trainer.set_parameters(start.tensors())
         self.trainer.train(self.data["train"])
-        end = Params(start.layout, Params.of(_floats(self.trainer.get_parameters())).flat)
-        if not end.finite():
+        end = Params(start.layout, Params.from_tensors(_floats(self.trainer.get_parameters())).flat)
+        if not end.is_finite():
             raise RunError(
                 f"{self.client}, round {self.round}: the trainer left numbers that are not finite; lower its rate."
             )
         return FitResult(end, torch.zeros(1), self.size)
         yield  # a generator like the others, which just has no job for the executor
 
-    def evaluate(self, params: Params, split: str) -> Generator[Job, Any, dict[str, float]]:
-        return (yield from self.judge(params, split)).scores
-
-    def judge(self, params: Params, split: str, items: bool = False) -> Generator[Job, Any, EvaluationResult]:
+    def evaluate(self, params: Params, split: str, per_example: bool = False) -> Generator[Job, Any, EvaluationResult]:
         self.trainer.set_parameters(params.tensors())
         return EvaluationResult(
             {name: float(value) for name, value in self.trainer.test(self.data[split]).items()}, None
@@ -130,12 +127,12 @@ class CustomFederation:
     ) -> CustomContext:
         train, test = self.data[client]
         splits = {"train": train, "test": test, "global": self.held_out}
-        seed = self.seed.of("client", client, round, address.partition(".")[2])
+        seed = self.seed.derive("client", client, round, address.partition(".")[2])
         return CustomContext(client, round, self.trainer, self.model, splits, seed, perform, recall)
 
     def server_context(self, round: int) -> CustomContext:
         splits = {"train": (), "global": self.held_out}
-        return CustomContext("the server", round, self.trainer, self.model, splits, self.seed.of("server", round))
+        return CustomContext("the server", round, self.trainer, self.model, splits, self.seed.derive("server", round))
 
 
 def custom_federation(
@@ -148,7 +145,7 @@ def custom_federation(
     """
     if not data:
         raise ConfigError("custom_federation: data has no clients; give at least one, as {name: (train, test)}.")
-    fresh = Params.of(_floats(trainer.get_parameters()))
+    fresh = Params.from_tensors(_floats(trainer.get_parameters()))
     scores = trainer.test(held_out)
     if headline not in scores:
         raise ConfigError(

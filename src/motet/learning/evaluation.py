@@ -68,7 +68,7 @@ class Evaluator:
         params = self._to_judge(ctx, ask)
         if params is None:
             return EvaluationReport({}, torch.zeros(0, 1)), None
-        found = yield from ctx.judge(params, ask.split, items=True)
+        found = yield from ctx.evaluate(params, ask.split, per_example=True)
         return EvaluationReport(
             found.scores, torch.zeros(0, 1) if found.items is None else torch.from_numpy(found.items)
         ), None
@@ -76,12 +76,12 @@ class Evaluator:
     @work(reveals="sum")
     def score(self, ctx: Context, ask: EvaluationRequest, memory: None) -> Work[tuple[Weighted, None]]:
         scores = yield from self._scores(ctx, ask)
-        counts = Params.counts(**{name: scores.get(name, 0.0) for name in ctx.site.task.measures})
+        counts = Params.from_scalars(**{name: scores.get(name, 0.0) for name in ctx.site.task.measures})
         return Weighted(counts, float(bool(scores))), None
 
     def _scores(self, ctx: Context, ask: EvaluationRequest) -> Work[dict[str, float]]:
         params = self._to_judge(ctx, ask)
-        return {} if params is None else (yield from ctx.evaluate(params, ask.split))
+        return {} if params is None else (yield from ctx.evaluate(params, ask.split)).scores
 
     def _to_judge(self, ctx: Context, ask: EvaluationRequest) -> Params | None:
         """What the client would deploy; None if it has no examples in this split, or cannot run what it is given."""

@@ -82,7 +82,7 @@ class ModelConfig:
 
 def load_model(choice: ModelConfig, task: str, labels: Sequence[str], texts: Texts, seed: Seed) -> Model:
     """The model with a fresh head for these labels. Everybody who loads it with the same seed has the same weights."""
-    with seeded_torch(seed.of("model", choice.name).number(), torch.device("cpu")), quiet():
+    with seeded_torch(seed.derive("model", choice.name).to_int(), torch.device("cpu")), quiet():
         module, tokenizer = _made(choice, task, labels, texts)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
@@ -92,13 +92,13 @@ def load_model(choice: ModelConfig, task: str, labels: Sequence[str], texts: Tex
     _check_length(choice, config)
     anatomy = module.anatomy() if isinstance(module, Recurrent | Mixed) else anatomy_of(module)
     if choice.lora:
-        with seeded_torch(seed.of("adapters", choice.name).number(), torch.device("cpu")):
+        with seeded_torch(seed.derive("adapters", choice.name).to_int(), torch.device("cpu")):
             anatomy = add_adapters(module, anatomy, choice.lora, choice.lora_alpha)
     said = repr((choice, task, tuple(labels), seed.root, len(tokenizer)))
     key = f"{choice.name}-{hashlib.sha256(said.encode()).hexdigest()[:16]}"
     model = Model(key, module.float(), anatomy.parts, tokenizer, anatomy.stem, anatomy.stack)
     if choice.freeze:
-        model.freeze(Layers.of(*choice.freeze))
+        model.freeze(Layers.parse(*choice.freeze))
     return model
 
 

@@ -70,7 +70,7 @@ class Adagrad:
 
 
 def _start(params: Params, tau: float) -> Moments:
-    return Moments(params.zeros(), Params(params.layout, torch.full_like(params.flat, tau**2)))
+    return Moments(params.zeros_like(), Params(params.layout, torch.full_like(params.flat, tau**2)))
 
 
 def _step(
@@ -80,7 +80,7 @@ def _step(
     state: Moments,
     second: Callable[[Tensor, Tensor], Tensor],
 ) -> tuple[Params, Moments]:
-    update = update.beside(state.first)
+    update = update.to_device_of(state.first)
     m = state.first * rule.beta1 + update * (1 - rule.beta1)
     v = Params(params.layout, second(state.second.flat, update.flat.square()))
     moved = Params(params.layout, m.flat / (v.flat.sqrt() + rule.tau))

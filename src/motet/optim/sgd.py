@@ -38,7 +38,7 @@ class Momentum:
     momentum: float = 0.9
 
     def init(self, params: Params) -> Params:
-        return params.zeros()
+        return params.zeros_like()
 
     def step(self, params: Params, update: Params, state: Params) -> tuple[Params, Params]:
         speed = state * self.momentum + update

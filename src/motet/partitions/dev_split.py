@@ -17,7 +17,7 @@ def with_dev(partition: Partition, share: float, seed: Seed) -> Partition:
     row that several have is put aside by all of them.
     """
     train = partition.train
-    mixed = seed.of("dev").numpy().permutation(len(train.rows))
+    mixed = seed.derive("dev").numpy().permutation(len(train.rows))
     piece = np.repeat(np.arange(len(train.offsets) - 1), np.diff(train.offsets))
     _, first = np.unique(piece[mixed], return_index=True)
     rows = train.rows[mixed]

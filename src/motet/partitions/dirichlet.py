@@ -38,11 +38,11 @@ def shifted(
     """Train and test rows by client. The test rows follow the same draw, unless they are to have one of their own."""
     train, test = trait.codes[: corpus.train], trait.codes[corpus.train :]
     prior = np.bincount(train, minlength=len(trait.names)) / corpus.train
-    q = mixtures(prior, alpha, clients, seed.of("mixtures").numpy())
-    q_test = mixtures(prior, alpha, clients, seed.of("test mixtures").numpy()) if independent_test else q
+    q = mixtures(prior, alpha, clients, seed.derive("mixtures").numpy())
+    q_test = mixtures(prior, alpha, clients, seed.derive("test mixtures").numpy()) if independent_test else q
     wanted = sizes or (lambda rows: equal_sizes(rows, clients))
-    mine = deal(train, q, seed.of("train").numpy(), rounding, wanted(len(train)))
-    theirs = deal(test, q_test, seed.of("test").numpy(), rounding, wanted(len(test)))
+    mine = deal(train, q, seed.derive("train").numpy(), rounding, wanted(len(train)))
+    theirs = deal(test, q_test, seed.derive("test").numpy(), rounding, wanted(len(test)))
     return mine, Shares(theirs.rows + corpus.train, theirs.offsets)
 
 

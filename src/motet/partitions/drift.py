@@ -44,12 +44,14 @@ def drift(
             f"partition: {clients} clients in {phases} phases need {clients * phases} training examples, and there are "
             f"{corpus.train}; lower partition.clients or partition.phases."
         )
-    trait, own = trait_of(corpus, by, seed), seed.of("drift")
+    trait, own = trait_of(corpus, by, seed), seed.derive("drift")
     prior = np.bincount(trait.codes[: corpus.train], minlength=len(trait.names)) / corpus.train
     q = _paths(prior, alpha, clients, phases, course, own)
 
     def dealt(first: int, last: int, purpose: str) -> Shares:
-        return in_time(deal(trait.codes[first:last], q, own.of(purpose).numpy(), "largest_remainder"), clients, first)
+        return in_time(
+            deal(trait.codes[first:last], q, own.derive(purpose).numpy(), "largest_remainder"), clients, first
+        )
 
     train, test = dealt(0, corpus.train, "train"), dealt(corpus.train, len(corpus), "test")
     made = {"clients": clients, "alpha": alpha, "phases": phases, "every": every, "course": course, **trait.told}
@@ -61,8 +63,8 @@ def drift(
 def _paths(prior: np.ndarray, alpha: float, clients: int, phases: int, course: str, seed: Seed) -> np.ndarray:
     """A mixture for each phase and client, phase by phase: what runs out runs out late in time for all."""
     if course == "sudden":
-        return mixtures(prior, alpha, clients * phases, seed.of("mixtures").numpy())
-    ends = [mixtures(prior, alpha, clients, seed.of(side, "mixtures").numpy()) for side in ("first", "last")]
+        return mixtures(prior, alpha, clients * phases, seed.derive("mixtures").numpy())
+    ends = [mixtures(prior, alpha, clients, seed.derive(side, "mixtures").numpy()) for side in ("first", "last")]
     times = np.linspace(0, 1, phases)
     return np.concatenate([(1 - t) * ends[0] + t * ends[1] for t in times])
 

@@ -27,8 +27,8 @@ def feature(
     """Each client has its own mixture of what texts are about: K-means over sentence vectors, dealt out like labels."""
     check_clients(clients, corpus.train)
     check_positive("alpha", alpha, NEARLY_ONE)
-    trait = cluster_trait(corpus, seed.of("trait"), clusters, encoder)
-    train, test = shifted(corpus, seed.of("feature"), trait, clients, alpha, rounding, independent_test)
+    trait = cluster_trait(corpus, seed.derive("trait"), clusters, encoder)
+    train, test = shifted(corpus, seed.derive("feature"), trait, clients, alpha, rounding, independent_test)
     made = {
         "clients": clients,
         "alpha": alpha,
@@ -42,7 +42,7 @@ def feature(
 def clusters(corpus: Corpus, seed: Seed, clients: int = 10, encoder: str = "auto") -> Partition:
     """Each client is one K-means cluster of sentence vectors: people who talk about one thing each."""
     check_clients(clients, corpus.train)
-    trait = cluster_trait(corpus, seed.of("trait"), clients, encoder)
+    trait = cluster_trait(corpus, seed.derive("trait"), clients, encoder)
     train, test, names = by_kind(corpus, trait)
     made = {"type": "clusters", "clients": clients, **trait.told, "seed": seed.root}
     return Partition(train, test, made, names, kinds=trait)
@@ -62,7 +62,9 @@ def cluster_trait(corpus: Corpus, seed: Seed, count: int = 10, encoder: str = "a
     if different < count:
         raise ConfigError(f"partition.clusters is {count}, but only {different} texts differ; ask for at most that.")
     with one_thread():
-        means = KMeans(count, n_init=1, random_state=seed.of("k-means").number() % 2**32).fit(vectors[: corpus.train])
+        means = KMeans(count, n_init=1, random_state=seed.derive("k-means").to_int() % 2**32).fit(
+            vectors[: corpus.train]
+        )
         nearest = means.predict(vectors)
     width = len(str(count - 1))
     names = np.array([f"cluster-{k:0{width}d}" for k in range(count)])

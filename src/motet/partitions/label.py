@@ -22,7 +22,7 @@ def label(
     check_clients(clients, corpus.train)
     check_positive("alpha", alpha, NEARLY_ONE)
     trait = trait_of(corpus, by, seed)
-    train, test = shifted(corpus, seed.of("label"), trait, clients, alpha, rounding, independent_test)
+    train, test = shifted(corpus, seed.derive("label"), trait, clients, alpha, rounding, independent_test)
     made = {
         "clients": clients,
         "alpha": alpha,

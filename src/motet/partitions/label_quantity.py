@@ -24,8 +24,8 @@ def label_quantity(
     check_clients(clients, corpus.train)
     check_positive("alpha", alpha, NEARLY_ONE)
     check_positive("beta", beta, VERY_DIFFERENT)
-    own, trait = seed.of("label_quantity"), trait_of(corpus, by, seed)
-    z = size_shares(beta, clients, corpus.train, own.of("sizes").numpy())
+    own, trait = seed.derive("label_quantity"), trait_of(corpus, by, seed)
+    z = size_shares(beta, clients, corpus.train, own.derive("sizes").numpy())
     train, test = shifted(corpus, own, trait, clients, alpha, rounding, independent_test, lambda rows: cuts(z, rows))
     made = {"clients": clients, "alpha": alpha, "beta": beta, **trait.told}
     further = {"rounding": rounding, "independent_test": independent_test, "seed": seed.root}

@@ -42,7 +42,7 @@ def language(
     check_positive("alpha", alpha, NEARLY_ONE)
     found = language_trait(corpus) if by == "language" else script_trait(corpus)
     trait = found.varied(corpus, f"the {by} of texts")
-    train, test = shifted(corpus, seed.of("language"), trait, clients, alpha)
+    train, test = shifted(corpus, seed.derive("language"), trait, clients, alpha)
     made = {"type": "language", "clients": clients, "alpha": alpha, **trait.told, "seed": seed.root}
     return Partition(train, test, made, kinds=trait)
 

@@ -21,7 +21,7 @@ def length(corpus: Corpus, seed: Seed, clients: int = 10, alpha: float = 1.0, le
     check_clients(clients, corpus.train)
     check_positive("alpha", alpha, NEARLY_ONE)
     trait = length_trait(corpus, levels).varied(corpus, "the length of texts")
-    train, test = shifted(corpus, seed.of("length"), trait, clients, alpha)
+    train, test = shifted(corpus, seed.derive("length"), trait, clients, alpha)
     made = {"type": "length", "clients": clients, "alpha": alpha, **trait.told, "seed": seed.root}
     return Partition(train, test, made, kinds=trait)
 

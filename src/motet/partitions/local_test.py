@@ -28,7 +28,7 @@ def with_local_tests(partition: Partition, share: float, seed: Seed, whole: bool
     sizes = np.diff(ends)  # of each piece: in a drift, every phase has tests of its own
     tests = np.where(sizes > 1, np.clip(np.round(sizes * share), 1, sizes - 1), 0).astype(np.int64)
     piece = np.repeat(np.arange(len(sizes)), sizes)
-    mixed = np.lexsort((seed.of("local test").numpy().random(len(rows)), piece))
+    mixed = np.lexsort((seed.derive("local test").numpy().random(len(rows)), piece))
     chosen = np.zeros(len(rows), bool)
     chosen[mixed[np.arange(len(rows)) - ends[piece] < tests[piece]]] = True
     phases = partition.train.phases

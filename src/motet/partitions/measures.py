@@ -52,7 +52,7 @@ def measured(
 
 def _shuffled(corpus: Corpus, seed: Seed) -> np.ndarray:
     """Training rows among themselves, and test rows: the two may differ, which is no doing of the clients'."""
-    rng = seed.of("shuffled").numpy()
+    rng = seed.derive("shuffled").numpy()
     return np.concatenate([rng.permutation(corpus.train), corpus.train + rng.permutation(len(corpus) - corpus.train)])
 
 
@@ -61,7 +61,7 @@ def some_clients(partition: Partition, most: int, seed: Seed) -> np.ndarray:
     count = len(partition)
     if count <= most:
         return np.arange(count)
-    return np.sort(seed.of("clients").numpy().choice(count, most, replace=False))
+    return np.sort(seed.derive("clients").numpy().choice(count, most, replace=False))
 
 
 def label_counts(partition: Partition, trait: Trait, clients: np.ndarray) -> np.ndarray:
@@ -119,7 +119,7 @@ def gini(sizes: np.ndarray) -> float:
 def vocabulary_overlap(partition: Partition, corpus: Corpus, order: np.ndarray, seed: Seed) -> float:
     """How many of two clients' words both use: the mean Jaccard index over pairs, from as many texts of each."""
     able = np.flatnonzero(partition.train.sizes > 0)
-    rng = seed.of("speakers").numpy()
+    rng = seed.derive("speakers").numpy()
     speakers = np.sort(rng.choice(able, min(len(able), MOST_SPEAKERS), replace=False))
     each = int(min(MOST_TEXTS, np.median(partition.train.sizes[speakers]))) if len(speakers) else 0
     picked = [order[rng.permutation(partition.train[k])[:each]] for k in speakers]

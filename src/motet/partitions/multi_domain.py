@@ -36,9 +36,9 @@ def multi_domain(
     if not 0 <= public < 1:
         raise ConfigError(f"partition.public is {public}; it is a share of the training rows, 0 or more and below 1.")
     domains, where = corpus.codes(column)
-    trait, own = trait_of(corpus, by, seed), seed.of("multi_domain")
+    trait, own = trait_of(corpus, by, seed), seed.derive("multi_domain")
     kinds = int(trait.codes[: corpus.train].max()) + 1
-    q = mixtures(np.full(kinds, 1.0), alpha, len(domains), own.of("labels").numpy())
+    q = mixtures(np.full(kinds, 1.0), alpha, len(domains), own.derive("labels").numpy())
     sampled = Sampled(corpus, where, trait.codes, own)
     train = [sampled.rows(k, "train", q[k], most) for k in range(len(domains))]
     if empty := [str(d) for d, rows in zip(domains, train, strict=True) if not len(rows)]:
@@ -48,8 +48,8 @@ def multi_domain(
         )
     fewer = None if most is None else max(1, round(most * (len(corpus) / corpus.train - 1)))
     test = [sampled.rows(k, "test", q[k], fewer) for k in range(len(domains))]
-    parts = [stratified(rows, trait.codes, public, own.of("public", k)) for k, rows in enumerate(train)]
-    seen = own.of("public").numpy().permutation(np.concatenate([open_ for open_, _ in parts])) if public else None
+    parts = [stratified(rows, trait.codes, public, own.derive("public", k)) for k, rows in enumerate(train)]
+    seen = own.derive("public").numpy().permutation(np.concatenate([open_ for open_, _ in parts])) if public else None
     divided = Shares.of([private for _, private in parts]), Shares.of(test)
     held = None if global_alpha is None else sampled.elsewhere(divided, seen, kinds, global_alpha)
     drawn = {str(d): [round(float(x), 4) for x in row] for d, row in zip(domains, q, strict=True)}
@@ -77,7 +77,7 @@ class Sampled:
     def rows(self, domain: int, side: str, q: np.ndarray, most: int | None) -> np.ndarray:
         first, last = (0, self.corpus.train) if side == "train" else (self.corpus.train, len(self.corpus))
         here = first + np.flatnonzero(self.where[first:last] == domain)
-        return matching(here, self.codes, q, self.seed.of(side, domain), most)
+        return matching(here, self.codes, q, self.seed.derive(side, domain), most)
 
     def elsewhere(
         self, divided: tuple[Shares, Shares], public: np.ndarray | None, kinds: int, alpha: float
@@ -87,11 +87,11 @@ class Sampled:
         free = np.ones(len(self.corpus), bool)
         for rows in (divided[0].rows, divided[1].rows, np.zeros(0, np.int64) if public is None else public):
             free[rows] = False
-        q = mixtures(np.full(kinds, 1.0), alpha, len(divided[1]), self.seed.of("global labels").numpy())
+        q = mixtures(np.full(kinds, 1.0), alpha, len(divided[1]), self.seed.derive("global labels").numpy())
         found = []
         for k, wanted in enumerate(divided[1].sizes):
             rows = np.flatnonzero(free & (self.where == k) & (self.codes < kinds))
-            found.append(matching(rows, self.codes, q[k], self.seed.of("global", k), int(wanted)))
+            found.append(matching(rows, self.codes, q[k], self.seed.derive("global", k), int(wanted)))
         if not sum(map(len, found)):
             raise ConfigError(
                 "partition.global_alpha: every row is somebody's, so that none is left for a global test set."

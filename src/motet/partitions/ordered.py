@@ -25,7 +25,7 @@ def ordered(corpus: Corpus, seed: Seed, clients: int = 3, by: str = "score") -> 
         )
 
     def cut(first: int, last: int, purpose: str) -> Shares:
-        mixed = seed.of("sorted", purpose).numpy().permutation(last - first)  # equal scores in random order
+        mixed = seed.derive("sorted", purpose).numpy().permutation(last - first)  # equal scores in random order
         rows = first + mixed[np.argsort(numbers[first:last][mixed], kind="stable")]
         return Shares.of(np.array_split(rows, clients))
 

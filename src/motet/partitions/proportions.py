@@ -64,7 +64,7 @@ def proportions(
     wanted /= wanted.sum(1, keepdims=True)
 
     def dealt(first: int, last: int, purpose: str) -> Shares:
-        rng = seed.of("proportions", purpose).numpy()
+        rng = seed.derive("proportions", purpose).numpy()
         ids = trait.codes[first:last]
         piles = [first + rng.permutation(np.flatnonzero(ids == k)) for k in range(len(trait.names))]
         return handed_out(piles, quotas(wanted, np.array([len(p) for p in piles]), purpose, order))

@@ -22,10 +22,10 @@ def with_public(partition: Partition, share: float, seed: Seed) -> Partition:
         partition.train.pieces()
     ):  # a client's, or where they change in time one of its phases
         open_ = np.zeros(len(rows), bool)
-        open_[seed.of("public", piece).numpy().permutation(len(rows))[: round(share * len(rows))]] = True
+        open_[seed.derive("public", piece).numpy().permutation(len(rows))[: round(share * len(rows))]] = True
         kept.append(rows[~open_])
         given.append(rows[open_])
-    public = seed.of("public").numpy().permutation(np.concatenate(given))
+    public = seed.derive("public").numpy().permutation(np.concatenate(given))
     if not len(public):
         raise ConfigError(f"data.public_share is {share:g}, which is no row of any client; raise it.")
     train = replace(Shares.of(kept), phases=partition.train.phases)

@@ -17,13 +17,15 @@ def quantity(
     """Clients have different numbers of examples, drawn from a Dirichlet; small beta, very different."""
     check_clients(clients, corpus.train)
     check_positive("beta", beta, VERY_DIFFERENT)
-    z = size_shares(beta, clients, corpus.train, seed.of("quantity", "sizes").numpy())
+    z = size_shares(beta, clients, corpus.train, seed.derive("quantity", "sizes").numpy())
     z_test = (
-        size_shares(beta, clients, corpus.train, seed.of("quantity", "test sizes").numpy()) if independent_test else z
+        size_shares(beta, clients, corpus.train, seed.derive("quantity", "test sizes").numpy())
+        if independent_test
+        else z
     )
 
     def dealt(first: int, last: int, purpose: str, z: np.ndarray) -> Shares:
-        rows = first + seed.of("quantity", purpose).numpy().permutation(last - first)
+        rows = first + seed.derive("quantity", purpose).numpy().permutation(last - first)
         return Shares.cut(rows, cuts(z, last - first))
 
     train, test = dealt(0, corpus.train, "train", z), dealt(corpus.train, len(corpus), "test", z_test)

@@ -49,7 +49,7 @@ def tfidf(texts: Sequence[str], seed: Seed, dimensions: int = DIMENSIONS) -> np.
     if most < 1:
         return np.asarray(counts.todense(), np.float64)
     with one_thread():
-        fitted: np.ndarray = TruncatedSVD(most, random_state=seed.of("svd").number() % 2**32).fit_transform(counts)
+        fitted: np.ndarray = TruncatedSVD(most, random_state=seed.derive("svd").to_int() % 2**32).fit_transform(counts)
     return fitted
 
 

@@ -33,7 +33,7 @@ def trait_of(corpus: Corpus, by: str, seed: Seed) -> Trait:
     if by not in TRAITS:
         known = ", ".join(dict.fromkeys([*TRAITS, *corpus.columns]))
         raise ConfigError(f"partition.by is '{by}'; {corpus.name} has no such column. There is {known}.")
-    return TRAITS[by](corpus, seed.of("trait")).varied(corpus, f"'{by}'")
+    return TRAITS[by](corpus, seed.derive("trait")).varied(corpus, f"'{by}'")
 
 
 def _column(corpus: Corpus, name: str) -> Trait:

@@ -14,7 +14,7 @@ def uniform(corpus: Corpus, seed: Seed, clients: int = 10) -> Partition:
     check_clients(clients, corpus.train)
 
     def dealt(first: int, last: int, purpose: str) -> Shares:
-        rows = first + seed.of("uniform", purpose).numpy().permutation(last - first)
+        rows = first + seed.derive("uniform", purpose).numpy().permutation(last - first)
         return Shares.of(np.array_split(rows, clients))
 
     train, test = dealt(0, corpus.train, "train"), dealt(corpus.train, len(corpus), "test")

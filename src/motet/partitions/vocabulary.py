@@ -17,8 +17,8 @@ def vocabulary(corpus: Corpus, seed: Seed, clients: int = 10, alpha: float = 1.0
     """Each client has its own mixture of topics: words that occur together, found by factoring the counts (NMF)."""
     check_clients(clients, corpus.train)
     check_positive("alpha", alpha, NEARLY_ONE)
-    trait = vocabulary_trait(corpus, seed.of("trait"), topics).varied(corpus, "the vocabulary")
-    train, test = shifted(corpus, seed.of("vocabulary"), trait, clients, alpha)
+    trait = vocabulary_trait(corpus, seed.derive("trait"), topics).varied(corpus, "the vocabulary")
+    train, test = shifted(corpus, seed.derive("vocabulary"), trait, clients, alpha)
     made = {"type": "vocabulary", "clients": clients, "alpha": alpha, **trait.told, "seed": seed.root}
     return Partition(train, test, made, kinds=trait)
 
@@ -43,7 +43,7 @@ def vocabulary_trait(corpus: Corpus, seed: Seed, topics: int = 10) -> Trait:
         ) from None
     counts = words.transform(texts)
     most = min(topics, *counts[: corpus.train].shape)
-    factors = NMF(most, init="nndsvda", max_iter=100, tol=1e-3, random_state=seed.of("nmf").number() % 2**32)
+    factors = NMF(most, init="nndsvda", max_iter=100, tol=1e-3, random_state=seed.derive("nmf").to_int() % 2**32)
     with one_thread():
         factors.fit(counts[: corpus.train])
         strength = factors.transform(counts)

@@ -23,7 +23,7 @@ from motet.core.errors import ConfigError, PrivacyError, RunError
 from motet.core.messages import message
 from motet.core.params import Params
 from motet.core.rng import Seed
-from motet.core.script import ClientId, Exchange, Script, address_of, total, work
+from motet.core.script import ClientId, Exchange, Script, method_address, total, work
 from motet.core.weighted import Weighted
 from motet.core.work import Work
 
@@ -77,7 +77,7 @@ class PrivateSum:
         """The noise to be put inside a secure sum's integers, by the address of the work whose replies it is for."""
         if self.where != "distributed":
             return {}
-        return {address_of(self.clipped): SkellamNoise(self.clip, self.noise, self.colluders, self.seeded)}
+        return {method_address(self.clipped): SkellamNoise(self.clip, self.noise, self.colluders, self.seeded)}
 
     def sums(self, seed: Seed, spend: Spend) -> Callable[[Exchange], Script[Weighted]]:
         """What stands in for a round's sums; `spend` is told whose updates went into each."""
@@ -91,7 +91,7 @@ class PrivateSum:
             )
             spend(exchange.payloads)
             if self.where == "central":
-                return Weighted(self._noisy(found.value, 1 / found.weight, seed.of("noise", made)), found.weight)
+                return Weighted(self._noisy(found.value, 1 / found.weight, seed.derive("noise", made)), found.weight)
             return found
 
         return summation
@@ -101,15 +101,15 @@ class PrivateSum:
         if not isinstance(ask, ClipRequest):
             raise PrivacyError(f"a {type(ask).__name__} came where the work to clip belongs; it is refused.")
         reply: Weighted = yield from ctx.perform(ask.address, ask.payload)
-        if not reply.value.finite():
+        if not reply.value.is_finite():
             raise RunError("an update is not finite, and cannot be clipped; lower the learning rate.")
         value = Params(reply.value.layout, Clip(self.clip).shortened(reply.value.flat))
         if self.where == "local":
-            value = self._noisy(value, 1.0, ctx.seed.of("noise", ask.address))
+            value = self._noisy(value, 1.0, ctx.seed.derive("noise", ask.address))
         return Weighted(value, 1.0), None
 
     def _noisy(self, value: Params, factor: float, seed: Seed) -> Params:
-        key = seed.number() if self.seeded else int.from_bytes(os.urandom(16), "little")
+        key = seed.to_int() if self.seeded else int.from_bytes(os.urandom(16), "little")
         rng = np.random.Generator(np.random.Philox(key=key))
         drawn = rng.standard_normal(value.flat.numel(), dtype=np.float64) * (self.noise * self.clip * factor)
         return Params(value.layout, (value.flat.double().cpu() + torch.from_numpy(drawn)).to(value.flat.dtype))

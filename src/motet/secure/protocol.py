@@ -27,7 +27,7 @@ from motet.codecs.skellam import SkellamNoise
 from motet.core.errors import ConfigError, PrivacyError, RunError
 from motet.core.messages import message
 from motet.core.params import Layout, Params
-from motet.core.script import ClientId, Exchange, Script, address_of, to_all, work
+from motet.core.script import ClientId, Exchange, Script, method_address, to_all, work
 from motet.core.weighted import RunningSum, Weighted
 from motet.core.work import Job, Work
 from motet.secure.client_session import ClientPolicy, ClientSession, EncodedVector, SealedShare, SumSecrets
@@ -203,7 +203,7 @@ class SecureSum:
     codecs: CodecChain = CodecChain()
     noise: Mapping[str, SkellamNoise] = field(default_factory=dict)  # inside the integers of which work's replies
     name: str = "secure"
-    fleeting: bool = True  # what it remembers must not reach a disk
+    ephemeral: bool = True  # what it remembers must not reach a disk
 
     # ---- the server's half ----
 
@@ -223,7 +223,7 @@ class SecureSum:
         shared = tuple(parcels)
         del parcels, mail  # LightSecAgg's are as long as all vectors together, and more
         masked = partial(MaskedSum, self.masking, exchange.address in self.noise)
-        summed: MaskedTotal = yield Exchange(address_of(self.upload), deliver, "each", masked)
+        summed: MaskedTotal = yield Exchange(method_address(self.upload), deliver, "each", masked)
         del deliver
         alive = summed.members
         self._enough(len(alive), self.demands.minimum, "uploaded")
@@ -233,7 +233,7 @@ class SecureSum:
         return self._opened(summed, circle, shared, answers)
 
     def _ask(self, stage: Any, payloads: Mapping[ClientId, Any], sound: Callable[[ClientId, Any], bool]) -> Exchange:
-        return Exchange(address_of(stage), payloads, "each", partial(ValidReplies, sound))
+        return Exchange(method_address(stage), payloads, "each", partial(ValidReplies, sound))
 
     def _addressed(self, circle: SumParticipants, client: ClientId, boxes: Any) -> bool:
         """Whether these are a box for each who is to hold a share: who leaves one out would keep all others from finishing."""
@@ -371,7 +371,7 @@ class SecureSum:
                 "raise it to the largest number of examples that a client has, or use algorithm.weighting=uniform."
             )
         clients = len(session.circle.hellos)
-        rng = np.random.Generator(np.random.PCG64(ctx.seed.of("rounding", session.address).number()))
+        rng = np.random.Generator(np.random.PCG64(ctx.seed.derive("rounding", session.address).to_int()))
         weight = torch.tensor([reply.weight], dtype=torch.float64)
         words = [
             self._encoded(reply, address, clients, rng),
@@ -400,7 +400,7 @@ class SecureSum:
         return body
 
     def _entropy(self, ctx: Any, purpose: str, address: str) -> RandomBytes:
-        return random_source(ctx.seed.of("secure", purpose, address) if self.seeded else None)
+        return random_source(ctx.seed.derive("secure", purpose, address) if self.seeded else None)
 
 
 def are_valid_keys(reply: Any) -> bool:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from motet.codecs.chain import Channel
 from motet.core.errors import MotetError, PrivacyError, RunError
-from motet.core.script import ClientId, client_methods, subprograms
+from motet.core.script import ClientId, client_methods, iter_programs
 from motet.core.work import Executor, JobFailure, Work, drive
 from motet.transport.client_state import EphemeralStates
 from motet.transport.requests import Reply, Request
@@ -43,7 +43,7 @@ class ClientRuntime:
         behind: Mapping[str, frozenset[str]] = {},
         steady: bool = False,
     ) -> None:
-        self.programs = {part.name: part for p in programs for part in subprograms(p)}
+        self.programs = {part.name: part for p in programs for part in iter_programs(p)}
         self.context_of, self.executor, self.memories, self.channel = context_of, executor, memories, channel
         self.behind, self.secrets = (
             behind,
@@ -84,7 +84,7 @@ class ClientRuntime:
 
     def _coded(self, request: Request, value: Any) -> Any:
         """The reply as it travels. What its codecs leave out is owed: the client remembers it, and adds it to the next one."""
-        seed = self.channel.seed.of("up", request.client, request.round, request.address)
+        seed = self.channel.seed.derive("up", request.client, request.round, request.address)
         if not self.channel.up.feeds_back:
             return self.channel.up.encode(value, seed)
         debts = f"owed.{request.address}"
@@ -101,7 +101,7 @@ class ClientRuntime:
             raise PrivacyError(
                 f"{address} is given out only inside {' and '.join(sorted(missing))}; the server must ask for that."
             )
-        memories = self.secrets if getattr(self.programs[program], "fleeting", False) else self.memories
+        memories = self.secrets if getattr(self.programs[program], "ephemeral", False) else self.memories
         inside = partial(self._inside, client, round, through | {program})
         ctx = self.context_of(client, round, address, inside, lambda name: self.memories.get(name, client))
         result = method(ctx, payload, memories.get(program, client))

@@ -37,7 +37,7 @@ class FaultyTransport:
     """What befalls a message follows from the seed and its number alone, so that a run with faults repeats and resumes."""
 
     def __init__(self, transport: Transport, faults: Faults, seed: Seed) -> None:
-        self.transport, self.faults, self.seed = transport, faults, seed.of("faults")
+        self.transport, self.faults, self.seed = transport, faults, seed.derive("faults")
         self.held: deque[Reply] = deque()  # their turn comes when another reply has overtaken them
         self.due: deque[Reply] = deque()
 
@@ -73,4 +73,4 @@ class FaultyTransport:
         self.held.clear()
 
     def _draw(self, purpose: str, number: int) -> float:
-        return float(self.seed.of(purpose, number).numpy().random())
+        return float(self.seed.derive(purpose, number).numpy().random())

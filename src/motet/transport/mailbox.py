@@ -91,7 +91,7 @@ class Mailbox:
         for client in order:
             payload = exchange.payloads[client]
             if id(payload) not in coded:  # what goes to all is coded once
-                seed = self.channel.seed.of("down", self.round, exchange.address, client)
+                seed = self.channel.seed.derive("down", self.round, exchange.address, client)
                 coded[id(payload)] = self.channel.down.encode(payload, seed)
             self.traffic.requests += 1
             number = self.step * self.traffic.requests
@@ -196,6 +196,6 @@ class _Asking:
         else:
             check_finite(value)
         if worth != 1 and isinstance(value, Weighted):
-            value = value.scaled(worth)
+            value = value.scale_weight(worth)
         self.collector.add(client, value)
         self.good += 1

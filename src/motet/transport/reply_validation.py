@@ -23,7 +23,7 @@ def check_sum_term(value: Any, like: Params | None) -> Weighted:
     if not (math.isfinite(value.weight) and value.weight >= 0):
         raise RunError(f"the reply has weight {value.weight}; expected a finite number of at least 0.")
     if like is not None:
-        like.fits(value.value)
+        like.check_same_layout(value.value)
         if like.flat.dtype != value.value.flat.dtype:
             raise RunError(f"the reply's numbers are {value.value.flat.dtype}, those of others {like.flat.dtype}.")
     if not is_finite(value.value.flat):

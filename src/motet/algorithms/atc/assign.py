@@ -35,7 +35,10 @@ from motet.learning.objectives.supervised import Objective
 from motet.learning.solver import Solver
 
 Lesson = Literal["mlm", "dr"]
-TRAINS: dict[Lesson, Layers] = {"mlm": Layers.of("encoder", "encoder head"), "dr": Layers.of("encoder", "decoder")}
+TRAINS: dict[Lesson, Layers] = {
+    "mlm": Layers.parse("encoder", "encoder head"),
+    "dr": Layers.parse("encoder", "decoder"),
+}
 _OBJECTIVES: dict[Lesson, Objective] = {"mlm": MaskedLanguageModeling(), "dr": DenoisingReconstruction()}
 _MAKERS: dict[Lesson, Callable[[Examples, SpecialTokens, np.random.Generator], Examples]] = {
     "mlm": mask_tokens,
@@ -72,27 +75,27 @@ class Assign:
     def round(self, state: AssignState, rnd: Round) -> Script[AssignState]:
         lesson = self._drawn(rnd)
         trains = TRAINS[lesson]
-        asks = {c: Assigned(state.models[c].only(trains), lesson, rnd.index, rnd.rounds) for c in rnd.cohort}
+        asks = {c: Assigned(state.models[c].select_layers(trains), lesson, rnd.index, rnd.rounds) for c in rnd.cohort}
         replies = yield from gather(self.learn, asks)
         learnt = {c: reply for c, reply in replies.items() if reply.weight > 0}
         group = clustered({c: reply.value for c, reply in learnt.items()}, self.clusters)
         step = {g: mean_of(learnt, [c for c in learnt if group[c] == g]) for g in sorted(set(group.values()))}
         yield Note(values={"lesson": lesson, "clusters": group})
-        moved = {c: state.models[c].with_(asks[c].params + step[group[c]]) for c in learnt}
-        return AssignState({**state.models, **{c: rnd.shelve(model) for c, model in moved.items()}})
+        moved = {c: state.models[c].updated(asks[c].params + step[group[c]]) for c in learnt}
+        return AssignState({**state.models, **{c: rnd.offload(model) for c, model in moved.items()}})
 
     def _drawn(self, rnd: Round) -> Lesson:
         """The first round's is the first of the lessons, afterwards any of them."""
-        place = 0 if rnd.index == 0 else int(rnd.seed.of("lesson").numpy().integers(len(self.lessons)))
+        place = 0 if rnd.index == 0 else int(rnd.seed.derive("lesson").numpy().integers(len(self.lessons)))
         return self.lessons[place]
 
     @work(reveals="each")
     def learn(self, ctx: Context, ask: Assigned, own: Own | None) -> Work[tuple[Weighted, Own | None]]:
         texts, trains = ctx.site.split("train"), TRAINS[ask.lesson]
-        before = ctx.fresh.with_(ask.params)
+        before = ctx.fresh.updated(ask.params)
         if not len(texts):
-            return Weighted(ask.params.zeros(), 0.0), own
-        steps, rng = self.solver.num_steps(len(texts)), ctx.seed.of("lesson").numpy()
+            return Weighted(ask.params.zeros_like(), 0.0), own
+        steps, rng = self.solver.num_steps(len(texts)), ctx.seed.derive("lesson").numpy()
         rows = np.concatenate(self.solver.draw_batches(len(texts), rng))
         drawn = Examples(texts.features, texts.rows[rows])
         exercise = _MAKERS[ask.lesson](drawn, SpecialTokens.from_tokenizer(ctx.model.tokenizer), rng)
@@ -101,7 +104,7 @@ class Assign:
             before, replace(self.solver, steps=steps), objective=_OBJECTIVES[ask.lesson], examples=exercise, lr_horizon=course,
             optimizer_state=moments_taken(own, before), keep_optimizer_state=True,
         )  # fmt: skip
-        update = (fitted.params - before).only(trains)
+        update = (fitted.params - before).select_layers(trains)
         return Weighted(update, float(ctx.size)), Own(
             None, moments_kept(own, fitted.optimizer_state, before, trains, BACKBONE)
         )
@@ -110,4 +113,4 @@ class Assign:
         return state.models[client] if client in state.models else next(iter(state.models.values()))
 
     def assemble(self, ctx: Context, params: Params, own: Own | None) -> Params:
-        return ctx.fresh.with_(params)
+        return ctx.fresh.updated(params)

@@ -17,19 +17,19 @@ from motet.core.program import InitialModels
 from motet.core.script import ClientId
 from motet.learning.jobs import OptimizerState
 
-ENCODER, NAMING, DECODER = Layers.of("encoder"), Layers.of("encoder head"), Layers.of("decoder")
-BACKBONE = Layers.of("encoder", "encoder head", "decoder")
+ENCODER, NAMING, DECODER = Layers.parse("encoder"), Layers.parse("encoder head"), Layers.parse("decoder")
+BACKBONE = Layers.parse("encoder", "encoder head", "decoder")
 
 
 def backbones(start: InitialModels, layers: Layers) -> dict[ClientId, Params]:
     """These layers of each client's model; one value for all who have nothing of their own yet."""
-    if any(not start.shared.only(part).layout.names for part in (ENCODER, NAMING, DECODER)):
+    if any(not start.shared.select_layers(part).layout.names for part in (ENCODER, NAMING, DECODER)):
         raise ConfigError(
             "atc: the models have no encoder, decoder and head for masked words in common; give all groups one that has them: "
             "model.name=mixed:<encoder>, such as mixed:minilm or mixed:tiny."
         )
-    shared = start.shared.only(layers)
-    return {c: start.own[c].only(layers) if c in start.own else shared for c in start.clients}
+    shared = start.shared.select_layers(layers)
+    return {c: start.personal[c].select_layers(layers) if c in start.personal else shared for c in start.clients}
 
 
 @message
@@ -48,7 +48,7 @@ def moments_taken(own: Own | None, model: Params) -> OptimizerState | None:
     if own is None or own.optimizer_state is None:
         return None
     return OptimizerState(
-        own.optimizer_state.steps, tuple(_none_on(m.flat.device, model).with_(m) for m in own.optimizer_state.moments)
+        own.optimizer_state.steps, tuple(_none_on(m.flat.device, model).updated(m) for m in own.optimizer_state.moments)
     )
 
 
@@ -63,6 +63,6 @@ def moments_kept(
     if now is None:
         return None
     before = moments_taken(own, model)
-    old = before.moments if before is not None else tuple(model.zeros() for _ in now.moments)
-    whole = tuple(o.with_(n.only(trained)) for o, n in zip(old, now.moments, strict=True))
-    return OptimizerState(now.steps, tuple(m.only(kept) for m in whole))
+    old = before.moments if before is not None else tuple(model.zeros_like() for _ in now.moments)
+    whole = tuple(o.updated(n.select_layers(trained)) for o, n in zip(old, now.moments, strict=True))
+    return OptimizerState(now.steps, tuple(m.select_layers(kept) for m in whole))

@@ -78,11 +78,11 @@ class Contrast:
             raise ConfigError(f"atc.neighbours is {self.neighbours}; a client is its own nearest, so it is at least 1.")
 
     @property
-    def parts(self) -> tuple[Between]:
+    def subprograms(self) -> tuple[Between]:
         return (self.between,)
 
     def init(self, start: InitialModels) -> ContrastState:
-        return ContrastState(backbones(start, ENCODER), {}, start.shared.only(NAMING))
+        return ContrastState(backbones(start, ENCODER), {}, start.shared.select_layers(NAMING))
 
     def round(self, state: ContrastState, rnd: Round) -> Script[ContrastState]:
         if state.naming is not None and self.contrasting:
@@ -95,7 +95,7 @@ class Contrast:
         ranking = ranked({c: reply.value for c, reply in learnt.items()})
         yield Note(values={"neighbours": {c: list(order[:NOTED]) for c, order in ranking.items()}})
         moved = {c: state.models[c] + mean_of(learnt, order[: self.neighbours]) for c, order in ranking.items()}
-        models = {**state.models, **{c: rnd.shelve(model) for c, model in moved.items()}}
+        models = {**state.models, **{c: rnd.offload(model) for c, model in moved.items()}}
         return ContrastState(models, {**state.ranking, **ranking}, None)
 
     def _peers(self, client: ClientId, state: ContrastState, seen: Mapping[ClientId, Tensor], rnd: Round) -> Peers:
@@ -111,7 +111,7 @@ class Contrast:
     @work(reveals="each")
     def represent(self, ctx: Context, _: None, own: Own | None) -> Work[tuple[Tensor, None]]:
         """The encoder has no part in it: synthetic states stand in for what it would say."""
-        params = ctx.fresh.with_(own.params if own else None)
+        params = ctx.fresh.updated(own.params if own else None)
         found = yield from ctx.infer(params, self._synthetic(ctx), Representations())
         return found["representations"], None
 
@@ -119,7 +119,7 @@ class Contrast:
     def learn(self, ctx: Context, peers: Peers, own: Own | None) -> Work[tuple[Weighted, Own | None]]:
         steps = self.solver.num_steps(len(ctx.site.split("train")))
         if not steps:
-            return Weighted(peers.encoder.zeros(), 0.0), own
+            return Weighted(peers.encoder.zeros_like(), 0.0), own
         before = self.assemble(ctx, peers.encoder, own)
         objective, beside = ctx.site.task.objective, None
         if peers.near is not None and peers.far is not None:
@@ -132,8 +132,8 @@ class Contrast:
             optimizer_state=moments_taken(own, before), keep_optimizer_state=True,
         )  # fmt: skip
         optimizer_state = moments_kept(own, fitted.optimizer_state, before, Layers.all(), ~NAMING)
-        return Weighted((fitted.params - before).only(ENCODER), float(ctx.size)), Own(
-            fitted.params.except_(ENCODER), optimizer_state
+        return Weighted((fitted.params - before).select_layers(ENCODER), float(ctx.size)), Own(
+            fitted.params.exclude_layers(ENCODER), optimizer_state
         )
 
     def _synthetic(self, ctx: Context, **columns: Tensor) -> Examples:
@@ -148,4 +148,4 @@ class Contrast:
         return state.models[client] if client in state.models else next(iter(state.models.values()))
 
     def assemble(self, ctx: Context, params: Params, own: Own | None) -> Params:
-        return ctx.fresh.with_(own.params if own else None, params)
+        return ctx.fresh.updated(own.params if own else None, params)

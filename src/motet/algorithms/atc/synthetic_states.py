@@ -73,14 +73,14 @@ class Between:
                 states = states + weight[:, None, None] * shown[client].float()
         server: Context = rnd.server
         words = yield from server.infer(
-            server.model.fresh.with_(naming), Examples.from_columns(states=states), PredictedTokens()
+            server.model.fresh.updated(naming), Examples.from_columns(states=states), PredictedTokens()
         )
         made = Synthetic(states.half() if self.half else states, words["tokens"])
         yield from total(self.keep, to_all(clients, made))
 
     def weights(self, clients: int, seed: Seed) -> list[Tensor]:
         """[instances] for each client: `primary` where it is the one drawn, else an equal share of the rest."""
-        drawn = seed.of("primary").numpy().integers(clients, size=self.instances)
+        drawn = seed.derive("primary").numpy().integers(clients, size=self.instances)
         rest = (1 - self.primary) / max(1, clients - 1)
         table = np.where(drawn[None] == np.arange(clients)[:, None], self.primary if clients > 1 else 1.0, rest)
         return list(torch.from_numpy(table.astype(np.float32)))
@@ -96,11 +96,11 @@ class Between:
     @work(reveals="sum")
     def weigh(self, ctx: Context, weights: Tensor, own: Synthetic | None) -> Work[tuple[Weighted, None]]:
         states = yield from self._states(ctx, False)
-        return Weighted(Params.of({"states": weights[:, None, None] * states}), 1.0), None
+        return Weighted(Params.from_tensors({"states": weights[:, None, None] * states}), 1.0), None
 
     @work(reveals="sum")
     def keep(self, ctx: Context, made: Synthetic, own: Synthetic | None) -> tuple[Weighted, Synthetic]:
-        return Weighted(Params.counts(kept=1), 1.0), made
+        return Weighted(Params.from_scalars(kept=1), 1.0), made
 
     def _states(self, ctx: Context, half: bool) -> Work[Tensor]:
         """What the model this client begins with sees in its inputs, shuffled once; nothing of a client that has none."""

@@ -170,14 +170,14 @@ def _divided_over(
         )
     made = divided(partition, corpus, seed)
     if dev:
-        made = with_dev(made, dev, seed.of("partition"))
+        made = with_dev(made, dev, seed.derive("partition"))
         if made.dev is not None and not len(made.dev):
             raise ConfigError(
                 f"data.dev_share is {dev:g}, but no client has more than one training row, so that none can be put aside; "
                 "divide the corpus over fewer clients, or leave it out."
             )
     return Population(
-        corpus, build_task(task, corpus), with_public(made, public, seed.of("partition")) if public else made
+        corpus, build_task(task, corpus), with_public(made, public, seed.derive("partition")) if public else made
     )
 
 
@@ -287,7 +287,7 @@ def build_channel(config: RunConfig) -> Channel:
         raise ConfigError(
             f"codec: {up.for_updates[0]} cannot code weights, and algorithm.sends is weights; set algorithm.sends=updates."
         )
-    return Channel(up, down, Seed(config.seed).of("codec"))
+    return Channel(up, down, Seed(config.seed).derive("codec"))
 
 
 def build_secure(config: RunConfig, algorithm: Algorithm) -> SecureSum | None:
@@ -331,7 +331,7 @@ def build_privacy(config: RunConfig, algorithm: Algorithm) -> PrivateSum | None:
             f"{algorithm.name} reads single clients' replies ({', '.join(loud)}), and privacy.type={config.privacy.type} "
             "adds noise to sums; choose another algorithm, or privacy.type=none."
         )
-    if private is not None and getattr(algorithm, "weights_first", False):
+    if private is not None and getattr(algorithm, "sends_weights_first", False):
         raise PrivacyError(
             f"{algorithm.name} weighs clients by their losses, and under privacy.type={config.privacy.type} all count alike; "
             "set algorithm.weighting=equal, or privacy.type=none."

@@ -217,11 +217,11 @@ class Federation:
     ) -> Context:
         """What a client's method is given. Its seed depends on the method, not on the program: fedprox(mu=0) is FedAvg."""
         method = address.partition(".")[2]
-        seed, pace = self.seed.of("client", client, round, method), self.seed.of("pace", round, method)
+        seed, pace = self.seed.derive("client", client, round, method), self.seed.derive("pace", round, method)
         return Context(client, round, self.site(client, round), seed, perform, recall, pace)
 
     def server_context(self, round: int) -> Context:
-        return Context("the server", round, self.server_site, self.seed.of("server", round))
+        return Context("the server", round, self.server_site, self.seed.derive("server", round))
 
     @property
     def readings(self) -> list[tuple[Model, Features]]:

@@ -51,6 +51,6 @@ def divided(choice: ComponentConfig, corpus: Corpus, seed: Seed) -> Partition:
     divides the corpus's training and test rows together first.
     """
     maker, wanted, share, whole = strategy_of(choice)
-    fixed = dict(zip(_FIXED, (merged(corpus) if whole else corpus, seed.of("partition")), strict=True))
+    fixed = dict(zip(_FIXED, (merged(corpus) if whole else corpus, seed.derive("partition")), strict=True))
     made = instantiate(maker, wanted, f"partition {choice.type}", fixed)
-    return made if share is None else with_local_tests(made, share, seed.of("partition"), whole)
+    return made if share is None else with_local_tests(made, share, seed.derive("partition"), whole)

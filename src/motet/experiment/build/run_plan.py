@@ -9,7 +9,7 @@ from motet.codecs.chain import Channel
 from motet.core.errors import ConfigError, did_you_mean
 from motet.core.program import Algorithm, ClientList, InitialModels
 from motet.core.rng import Seed
-from motet.core.script import ClientId, subprograms
+from motet.core.script import ClientId, iter_programs
 from motet.experiment.build.builders import build_algorithm, build_channel, build_privacy, build_secure
 from motet.experiment.recipe.run_config import CheckpointConfig, CohortConfig, EvaluationConfig, RunConfig
 from motet.learning.evaluation import Evaluator
@@ -110,7 +110,7 @@ class RunPlan:
         secure = frozenset({self.secure.name} if self.secure else ())
         private = frozenset({self.private.name} if self.private else ())
         return {
-            **{p.name: secure | private for p in subprograms(self.algorithm)},
+            **{p.name: secure | private for p in iter_programs(self.algorithm)},
             "evaluate": secure,
             "private": secure,
         }

@@ -37,9 +37,9 @@ class Moved(NamedTuple):
 def moved_in_a_round(plan: RunPlan) -> Moved:
     """An estimate before anything has travelled: of letters as long as the true ones will be."""
     federation, channel = plan.federation, plan.channel
-    letters = getattr(plan.algorithm, "letters", None)
-    if letters is not None:
-        down, up = letters(federation.server_context(0))
+    dummy_messages = getattr(plan.algorithm, "dummy_messages", None)
+    if dummy_messages is not None:
+        down, up = dummy_messages(federation.server_context(0))
     else:
         view = plan.algorithm.view(plan.algorithm.init(federation.start()), federation.clients[0])
         down, up = [view], [Weighted(view, 1.0) if isinstance(view, Params) else view]
@@ -52,9 +52,9 @@ def moved_in_a_round(plan: RunPlan) -> Moved:
 
 
 def round_cost(algorithm: FedAvg, layout: Layout, clients: int, channel: Channel = Channel()) -> RoundCost:
-    shared = layout.only(algorithm.shared)
-    counted, copies = shared.only(~Layers.of("embeddings")), clients
+    shared = layout.select_layers(algorithm.shared)
+    counted, copies = shared.select_layers(~Layers.parse("embeddings")), clients
     if isinstance(algorithm.server, Adam | Yogi):
-        counted, copies = counted.only(Layers.of("layers")), clients + 2
+        counted, copies = counted.select_layers(Layers.parse("layers")), clients + 2
     up, down, said = channel.up.size(shared), channel.down.size(shared), channel.up.size(counted)
     return RoundCost(clients * up, clients * down, copies * said)

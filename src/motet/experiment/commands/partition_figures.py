@@ -62,7 +62,7 @@ def label_ratios(corpus: Corpus, seed: Seed, clients: int, to: Path) -> str:
 
 def quantities(corpus: Corpus, seed: Seed, clients: int, to: Path) -> str:
     """FedNLP: densities of clients' sizes at β of 1, 5, 10 and 100; the larger β, the narrower."""
-    groups = {f"β = {b:g}": quantity(corpus, seed.of("partition"), clients, b).train.sizes for b in BETAS}
+    groups = {f"β = {b:g}": quantity(corpus, seed.derive("partition"), clients, b).train.sizes for b in BETAS}
     draw.draw_figure(to, partial(draw.plot_sizes, groups=groups, title=f"{corpus.name}, {clients} clients"), height=3.8)
     return "sizes " + ", ".join(f"{s.min()} to {s.max()} at {name}" for name, s in groups.items())
 

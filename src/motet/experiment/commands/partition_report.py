@@ -177,7 +177,7 @@ def plane(
     """A sample of texts, as many of each client shown, on two principal components of TF-IDF."""
     from sklearn.decomposition import PCA
 
-    rng = SEED.of("texts").numpy()
+    rng = SEED.derive("texts").numpy()
     each = MOST_TEXTS // (len(shown) + (len(shown) < len(partition)))
     picked = [rng.permutation(partition.train[int(k)])[:each] for k in shown]
     owner = np.concatenate([np.full(len(rows), k) for k, rows in enumerate(picked)]) if picked else np.zeros(0)
@@ -192,7 +192,7 @@ def plane(
         return None
     if min(counts.shape) < 3:
         return None
-    points = PCA(2, svd_solver="randomized", random_state=SEED.of("pca").number() % 2**32).fit_transform(
+    points = PCA(2, svd_solver="randomized", random_state=SEED.derive("pca").to_int() % 2**32).fit_transform(
         counts.toarray()
     )
     names = [partition.clients[int(k)] for k in shown]

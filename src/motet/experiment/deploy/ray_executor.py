@@ -64,8 +64,8 @@ class Actor:
         for federation in federations:
             self.known |= {federation.model.key: federation.model, federation.features.key: federation.features}
 
-    def room(self) -> int:
-        return self.executor.room
+    def capacity(self) -> int:
+        return self.executor.capacity
 
     def work(self, orders: list[Order]) -> list[Answer]:
         """Several jobs at once, so that the executor may run them as one."""
@@ -73,7 +73,7 @@ class Actor:
             self.executor.submit(number, _opened(head, ray.get(tensors), self.known.__getitem__))
         done: list[Answer] = []
         while len(done) < len(orders):
-            done += [_told(number, answer) for number, answer in self.executor.ready()]
+            done += [_told(number, answer) for number, answer in self.executor.wait_completed()]
         return done
 
 
@@ -97,9 +97,9 @@ def _told(number: Any, answer: Any) -> Answer:
 class RayExecutor:
     """Gives jobs to whichever actor is free. `here` does the server's own jobs."""
 
-    def __init__(self, actors: list[Any], room: int, here: Executor, restarts: int) -> None:
-        self.actors, self.here, self.share, self.restarts = actors, here, room, restarts
-        self.room = 2 * room * len(actors)
+    def __init__(self, actors: list[Any], capacity: int, here: Executor, restarts: int) -> None:
+        self.actors, self.here, self.share, self.restarts = actors, here, capacity, restarts
+        self.capacity = 2 * capacity * len(actors)
         self.waiting: deque[tuple[int, Job]] = deque()
         self.keys: dict[int, Hashable] = {}
         self.working: dict[Any, tuple[Any, list[int]]] = {}  # by Ray's promise: the actor, the jobs' numbers
@@ -108,15 +108,15 @@ class RayExecutor:
         self.jobs = self.shared_out = 0
 
     @property
-    def processed(self) -> int:
-        return self.shared_out + self.here.processed
+    def examples_processed(self) -> int:
+        return self.shared_out + self.here.examples_processed
 
     def submit(self, key: Hashable, job: Job) -> None:
         self.jobs += 1
         self.keys[self.jobs] = key
         self.waiting.append((self.jobs, job))
 
-    def ready(self) -> Sequence[tuple[Hashable, Any]]:
+    def wait_completed(self) -> Sequence[tuple[Hashable, Any]]:
         while self.waiting and self.idle:
             each = max(1, min(self.share, -(-len(self.waiting) // len(self.idle))))
             self._send(self.idle.pop(0), [self.waiting.popleft() for _ in range(min(each, len(self.waiting)))])

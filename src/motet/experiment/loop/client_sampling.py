@@ -20,5 +20,5 @@ def pick(choice: CohortConfig, clients: ClientList, round: int, seed: Seed) -> t
     if choice.sampler == "round":
         drawn = np.random.RandomState(round).choice(len(clients), choice.size, replace=False)
     else:
-        drawn = seed.of("cohort", round).numpy().choice(len(clients), choice.size, replace=False)
+        drawn = seed.derive("cohort", round).numpy().choice(len(clients), choice.size, replace=False)
     return tuple(clients[int(i)] for i in np.sort(drawn))

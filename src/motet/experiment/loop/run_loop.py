@@ -176,7 +176,7 @@ class Running:
             self.callback.on_round_begin(index + 1, len(cohort))
             began = time.monotonic()
             context = plan.federation.server_context(index)
-            seed = plan.federation.seed.of("round", index)
+            seed = plan.federation.seed.derive("round", index)
             rnd = Round(index, plan.rounds, cohort, seed, context, self.shelf.put)
             self.mailbox.round = index
             self.state = self._play(self._noisy(plan.algorithm.round(self.state, rnd), rnd.seed))
@@ -255,7 +255,7 @@ class Running:
             return overall(federation.task, groups)
         server = federation.server_context(self.done)
         items = split == "global" and (self.last() or self.chosen())
-        found: EvaluationResult = self._play(server.judge(self.model_params(), split, items=items))
+        found: EvaluationResult = self._play(server.evaluate(self.model_params(), split, per_example=items))
         self.items = found.items
         if self.plan.evaluation.by_client and isinstance(federation, Federation) and split == "global" and new:
             self.look_at_domains(federation)
@@ -327,7 +327,7 @@ class Running:
         began = time.monotonic()
         self.memories.forget_round()
         files = self.memories.save()
-        processed = self.processed_before + self.executor.processed
+        processed = self.processed_before + self.executor.examples_processed
         found = Checkpoint(
             self.done, self.state, files, self.settled, self.written, self.record.seconds, processed, self.plan.digest,
             *self.books,
@@ -350,7 +350,7 @@ class Running:
     def _note(self, remark: Note) -> None:
         if remark.text:
             self.callback.on_note(remark.text)
-        self.record.add(self.done + 1, remark.who, remark.about, remark.values, self.mailbox.traffic)
+        self.record.add(self.done + 1, remark.source, remark.kind, remark.values, self.mailbox.traffic)
 
 
 def run(
@@ -367,7 +367,7 @@ def run(
     running = Running(plan, executor, folder, callback or SilentProgress(), connect, apart)
     if resume:
         running.resume()
-    before = executor.processed
+    before = executor.examples_processed
     running.callback.on_run_begin(plan.name or plan.algorithm.name, plan.rounds, running.done)
     if (plan.cohort.size or 0) > (there := len(plan.federation.clients)):
         running.callback.on_note(
@@ -385,7 +385,7 @@ def run(
         raise
     finally:
         running.callback.on_run_end()
-    return _result(running, executor.processed - before, *seen), running
+    return _result(running, executor.examples_processed - before, *seen), running
 
 
 def _result(

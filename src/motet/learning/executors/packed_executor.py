@@ -36,7 +36,7 @@ class PackedExecutor:
     Results depend on the width in the last bits (and with dropout in its masks): give `width` to fix it across machines.
     """
 
-    room = _MOST
+    capacity = _MOST
 
     def __init__(self, device: torch.device, width: int | None = None, half: bool = True, record: bool = True) -> None:
         self.device, self.half, self.limit = device, half, width
@@ -49,14 +49,14 @@ class PackedExecutor:
         self.widths: dict[Hashable, int] = {}
         self.tokens: dict[Hashable, int] = {}  # of a batch of inference, where memory was short
         self.texts: dict[Hashable, int] = {}  # the same of jobs that stand alone
-        self.processed = 0
+        self.examples_processed = 0
 
     # ---- jobs ---------------------------------------------------------------------------------------------------
 
     def submit(self, key: Hashable, job: Job) -> None:
         self.waiting[key] = job
 
-    def ready(self) -> Sequence[Answer]:
+    def wait_completed(self) -> Sequence[Answer]:
         """The largest group of jobs that agree, or as many of it as fit side by side."""
         groups: dict[Hashable, list[Hashable]] = {}
         for key, job in self.waiting.items():
@@ -91,7 +91,7 @@ class PackedExecutor:
         first = jobs[0]
         if first.must_run_alone:
             ends = fit([first], self._whole(first), Examples.batch, None, self.half)
-            self.processed += sum(end.examples_processed for end in ends if isinstance(end, FitResult))
+            self.examples_processed += sum(end.examples_processed for end in ends if isinstance(end, FitResult))
             return ends
         resident = self._resident(first)
         if first.key not in self.widths and len(jobs) > 1:
@@ -101,7 +101,7 @@ class PackedExecutor:
         pack = self._pack(first, resident, packed=len(some) > 1)
         tape = self.tape if pack.way != "vmap" else None
         ends = fit(some, pack, resident, tape, self.half)
-        self.processed += sum(end.examples_processed for end in ends if isinstance(end, FitResult))
+        self.examples_processed += sum(end.examples_processed for end in ends if isinstance(end, FitResult))
         return ends
 
     def _infers(self, jobs: list[Infer]) -> list[Any]:

@@ -71,7 +71,7 @@ class ProcessExecutor:
     def __init__(
         self, count: int, models: Mapping[str, Model], features: Mapping[str, Features], scratch: PrefixCache
     ) -> None:
-        self.count, self.room = count, 2 * count
+        self.count, self.capacity = count, 2 * count
         self.known: dict[str, Model | Features] = {NO_FEATURES.key: NO_FEATURES, **models, **features}
         self.scratch, self.here = scratch, SerialExecutor(torch.device("cpu"), scratch)
         self.threads = torch.get_num_threads()
@@ -82,8 +82,8 @@ class ProcessExecutor:
         self.jobs = self.shared_out = 0
 
     @property
-    def processed(self) -> int:
-        return self.shared_out + self.here.processed
+    def examples_processed(self) -> int:
+        return self.shared_out + self.here.examples_processed
 
     # ---- the parent ---------------------------------------------------------------------------------------------
 
@@ -107,12 +107,12 @@ class ProcessExecutor:
         self.submit("server", job)
         answer = None
         while answer is None:
-            answer = dict(self.ready()).get("server")
+            answer = dict(self.wait_completed()).get("server")
         if isinstance(answer, JobFailure):
             raise answer.error
         return answer
 
-    def ready(self) -> Sequence[tuple[Hashable, Any]]:
+    def wait_completed(self) -> Sequence[tuple[Hashable, Any]]:
         empty = [(k, concatenate_predictions([], np.zeros(0, np.int64))) for k, p in self.pieces.items() if not p.parts]
         for key, _ in empty:
             del self.pieces[key]
@@ -225,7 +225,7 @@ class ProcessExecutor:
 
     def _fork(self) -> None:
         largest = max((m.layout.size for m in self.known.values() if isinstance(m, Model)), default=0)
-        self.arena = SharedMemoryPool(4 * largest * (6 * self.room + 4) + 2**27)
+        self.arena = SharedMemoryPool(4 * largest * (6 * self.capacity + 4) + 2**27)
         context = multiprocessing.get_context("fork")
         take, self.orders = context.Pipe(duplex=False)
         lock = context.Lock()

@@ -68,18 +68,18 @@ def one_thread() -> Iterator[None]:
 class SerialExecutor:
     """One job after another. Also what runs inside each worker process."""
 
-    room = 1
+    capacity = 1
 
     def __init__(self, device: torch.device, scratch: PrefixCache | None = None) -> None:
         self.device, self.scratch = device, scratch
         self.waiting: deque[tuple[Hashable, Job]] = deque()
         self.packs: dict[tuple[str, bool], PackedModel] = {}
-        self.processed = 0
+        self.examples_processed = 0
 
     def submit(self, key: Hashable, job: Job) -> None:
         self.waiting.append((key, job))
 
-    def ready(self) -> Sequence[tuple[Hashable, Any]]:
+    def wait_completed(self) -> Sequence[tuple[Hashable, Any]]:
         key, job = self.waiting.popleft()
         try:
             with one_thread():
@@ -94,7 +94,7 @@ class SerialExecutor:
                 (fitted,) = fit([job], pack, read)
                 if isinstance(fitted, JobFailure):
                     raise fitted.error
-                self.processed += fitted.examples_processed
+                self.examples_processed += fitted.examples_processed
                 return fitted
             case Infer():
                 pieces = list(job.chunks())

@@ -55,7 +55,7 @@ class Model:
     def fresh(self) -> Params:
         """The trainable parameters the model starts with."""
         pieces = {n: p.detach().float() for n, p in self.trainable.items()}
-        return Params(self.layout, Params.of(pieces).flat)
+        return Params(self.layout, Params.from_tensors(pieces).flat)
 
     def move(self, device: torch.device) -> None:
         """A model lives where its executor is; what is made from its parameters then lives there too."""
@@ -65,7 +65,7 @@ class Model:
     @cached_property
     def num_frozen_layers(self) -> int:
         """How many whole layers at the bottom are frozen, embeddings included; 0 if not even those are."""
-        below = [p for p in self.layout.parts if not p.startswith(("pooler", "head", "final"))]
+        below = [p for p in self.layout.roles if not p.startswith(("pooler", "head", "final"))]
         if any(not p.startswith("layers.") for p in below) or not self.layers_path:
             return 0
         indices = [int(p.split(".")[1]) for p in below]
@@ -75,9 +75,9 @@ class Model:
         """Take layers out of training, for good; done once, when the model is made."""
         names = [n for n, _ in self.module.named_parameters()]
         layers.check(names, [self.roles[n] for n in names], "model.freeze")
-        layers = layers.within([self.roles[n] for n in names])
+        layers = layers.resolve([self.roles[n] for n in names])
         for name, parameter in self.module.named_parameters():
-            if layers.chosen(name, self.roles[name]):
+            if layers.matches(name, self.roles[name]):
                 parameter.requires_grad_(False)
         if not any(p.requires_grad for p in self.module.parameters()):
             raise ConfigError(
@@ -87,7 +87,7 @@ class Model:
     def with_params(self, params: Params) -> nn.Module:
         """A copy of the module that holds these parameters, to export or to use elsewhere."""
         if params.layout != self.layout:
-            raise LayoutError(f"parameters and model differ in {params.layout.differs(self.layout)}.")
+            raise LayoutError(f"parameters and model differ in {params.layout.describe_difference(self.layout)}.")
         module = copy.deepcopy(self.module)
         targets = dict(module.named_parameters())
         for name, value in params.tensors().items():

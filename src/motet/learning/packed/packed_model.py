@@ -242,7 +242,7 @@ class PackedModel:
         out[:, body : body + rows[0].numel()] = rows.flatten(1)
 
     def _spans(self) -> tuple[slice, int]:
-        span = self.model.layout.spans[self.table]
+        span = self.model.layout.slices[self.table]
         return span, self.model.layout.size - (span.stop - span.start)
 
     def given(self, i: int, start: Params, vectors: Tensor | None = None) -> Params:

@@ -19,10 +19,10 @@ from motet.learning.solver import Solver
 
 def batches_for_job(job: Fit) -> list[np.ndarray]:
     """The places of the examples of each step."""
-    rng = Seed(job.seed).of("order").numpy()
+    rng = Seed(job.seed).derive("order").numpy()
     if not job.solver.bucket:
         return job.solver.draw_batches(len(job.examples), rng)
-    common = Seed(job.seed if job.shuffle_seed is None else job.shuffle_seed).of("pace").numpy()
+    common = Seed(job.seed if job.shuffle_seed is None else job.shuffle_seed).derive("pace").numpy()
     return bucket_batches(job.solver, job.examples.lengths, rng, common)
 
 

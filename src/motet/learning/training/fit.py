@@ -48,7 +48,7 @@ def fit(
         tape.drop(lambda key: key[0][0] == id(pack) and key[1] != pack.generation)  # what has moved is not played again
     steps = len(orders[0])
     seed = Seed(jobs[0].seed) if len(jobs) == 1 else Seed(0, tuple(job.seed for job in jobs))
-    with seeded_torch(seed.of("dropout").number(), pack.device), warnings.catch_warnings():
+    with seeded_torch(seed.derive("dropout").to_int(), pack.device), warnings.catch_warnings():
         warnings.filterwarnings(
             "ignore", message="grad and param do not obey"
         )  # rows of a matrix are far apart; it is meant

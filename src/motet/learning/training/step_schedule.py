@@ -87,7 +87,7 @@ class HostSchedule:
 def chosen_beside(job: Fit, order: Sequence[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
     """Of each step the numbers of the examples beside its batch, and which of them there are; drawn before the first, so that
     it does not matter how often a batch is looked at."""
-    rng = Seed(job.seed).of("beside").numpy()
+    rng = Seed(job.seed).derive("beside").numpy()
     return [job.extra_examples.draw(places, rng) for places in order] if job.extra_examples is not None else []
 
 
