@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from motet.algorithms import oracle
+from motet.algorithms import llm_weighting
 from motet.algorithms.distillation_weights import Account, Exponential, Own, shares
 from motet.algorithms.llm_weighting import Chat, Oracle, by_rule, parsed, prompt
 from motet.core.errors import ConfigError
@@ -160,7 +160,7 @@ def test_a_slow_answer_is_not_waited_for(service: Any) -> None:
 
 
 def test_an_endless_answer_is_cut_off(service: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(oracle, "LONGEST", 1000)
+    monkeypatch.setattr(llm_weighting, "LONGEST", 1000)
     service(lambda n, body: (200, completion("1" * 5000)))
     assert "longer than 1000 bytes" in weighed()[1].text
 

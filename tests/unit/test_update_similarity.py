@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 
-from motet.algorithms import kinship
+from motet.algorithms import update_similarity
 from motet.algorithms.update_similarity import clustered, cosines, mean_of, ranked
 from motet.core.params import Params
 from motet.core.weighted import Weighted
@@ -22,7 +22,7 @@ TWO_KINDS = {"a": update(1, 0.1), "b": update(-0.1, 2), "c": update(3, 0), "d": 
 def test_cosines_do_not_depend_on_how_many_columns_are_looked_at(monkeypatch: pytest.MonkeyPatch) -> None:
     many = [Params.from_tensors({"x": torch.randn(103, generator=torch.Generator().manual_seed(i))}) for i in range(4)]
     whole = cosines(many)
-    monkeypatch.setattr(kinship, "_COLUMNS", 10)
+    monkeypatch.setattr(update_similarity, "_COLUMNS", 10)
     assert np.allclose(cosines(many), whole)
     want = torch.nn.functional.cosine_similarity(many[0].flat, many[3].flat, dim=0)
     assert whole[0, 3] == pytest.approx(float(want), abs=1e-6)
