@@ -23,7 +23,7 @@ import torch
 
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.datasets.hdf5_store import open_store, write_store
+from motet.datasets.hdf5_store import read_store, write_store
 from motet.experiment.build.builders import build_task
 from motet.experiment.build.feature_cache import cached_features
 from motet.experiment.recipe.run_config import ComponentConfig
@@ -82,7 +82,7 @@ def store(rows: int, clients: int, folder: Path) -> None:
     making, corpus = timed(lambda: made_up(rows, clients))
     path = folder / "big.h5"
     writing, _ = timed(lambda: write_store(corpus, path))
-    loading, _ = timed(lambda: open_store(path))
+    loading, _ = timed(lambda: read_store(path))
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-c", ONE_CLIENT, str(path), "user-000007"]
     said = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)

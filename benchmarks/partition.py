@@ -28,20 +28,20 @@ PEER = Path(__file__).with_name("partition_flwr.py")
 def ours(what: str, rows: int, clients: int, labels: int, alpha: float) -> dict[str, float]:
     """One partition made in this process: seconds, and megabytes above what the corpus itself takes."""
     from motet.core.rng import Seed
-    from motet.datasets.columns import Categories
+    from motet.datasets.columns import CategoryColumn
     from motet.datasets.corpus import Corpus
     from motet.partitions import label, label_quantity, natural, quantity, uniform
 
     ids = np.random.default_rng(0).integers(labels, size=rows).astype(np.int32)
     names = tuple(f"label-{k:04d}" for k in range(labels))
-    texts = Categories(np.zeros(rows, np.int8), ("a text",))
-    corpus = Corpus("made", "classification", {"text": texts, "label": Categories(ids, names)}, rows)
+    texts = CategoryColumn(np.zeros(rows, np.int8), ("a text",))
+    corpus = Corpus("made", "classification", {"text": texts, "label": CategoryColumn(ids, names)}, rows)
     if what == "natural":
         many = np.random.default_rng(1).integers(clients, size=rows).astype(np.int32)
         corpus = Corpus(
             "made",
             "lm",
-            {"text": texts, "client": Categories(many, tuple(f"user{k:07d}" for k in range(clients)))},
+            {"text": texts, "client": CategoryColumn(many, tuple(f"user{k:07d}" for k in range(clients)))},
             rows,
         )
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss

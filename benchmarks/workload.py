@@ -15,8 +15,8 @@ from motet.experiment.build.federation import Federation, Members, arranged
 from motet.learning.data.features import Features, Ragged
 from motet.learning.modules.model import Model
 from motet.learning.solver import Solver
-from motet.models.parameter_roles import anatomy_of
-from motet.partitions.partition import Partition, Shares
+from motet.models.parameter_roles import infer_parameter_roles
+from motet.partitions.partition import ClientRows, Partition
 from motet.tasks.classification import Classification
 
 SIZES = {"2x128": (2, 128, 2), "6x384": (6, 384, 12), "6x768": (6, 768, 12), "12x768": (12, 768, 12)}
@@ -67,14 +67,14 @@ class Workload:
         offsets = np.arange(len(ids) + 1) * self.tokens
         features = Features("random", {"input_ids": Ragged(ids.reshape(-1), offsets), "labels": labels})
         module = self.module()
-        anatomy = anatomy_of(module)
-        model = Model(f"bert-{self.size}", module, anatomy.parts, None, anatomy.stem, anatomy.stack)
+        anatomy = infer_parameter_roles(module)
+        model = Model(f"bert-{self.size}", module, anatomy.roles, None, anatomy.embeddings_path, anatomy.layers_path)
         if freeze:
             from motet.core.layers import Layers
 
             model.freeze(Layers.parse("embeddings", f"layers 0-{freeze - 1}"))
-        shares = Shares.cut(np.arange(len(ids)), np.full(self.clients, self.examples))
-        none = Shares.cut(np.zeros(0, np.int64), np.zeros(self.clients, np.int64))
+        shares = ClientRows.from_sizes(np.arange(len(ids)), np.full(self.clients, self.examples))
+        none = ClientRows.from_sizes(np.zeros(0, np.int64), np.zeros(self.clients, np.int64))
         partition = Partition(shares, none, {})
         everybody = Members(partition.clients, 0, self.clients)
         group = arranged("random", Classification(names), model, corpus, features, partition, self.tokens, everybody)

@@ -16,7 +16,7 @@ from torch import nn
 from motet.learning.data.features import Examples, Features, Ragged
 from motet.learning.modules.model import Model
 from motet.learning.objectives.supervised import CrossEntropy, Objective, SpanCrossEntropy, TokenCrossEntropy
-from motet.models.parameter_roles import anatomy_of
+from motet.models.parameter_roles import infer_parameter_roles
 
 V, PAD, LABELS = 67, 1, 3
 CALM = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "classifier_dropout": 0.0}
@@ -112,8 +112,8 @@ class Case:
 
     def model(self) -> Model:
         module = self.build()
-        found = anatomy_of(module)
-        return Model(f"{self.family}-{self.head}", module, found.parts, None, found.stem, found.stack)
+        found = infer_parameter_roles(module)
+        return Model(f"{self.family}-{self.head}", module, found.roles, None, found.embeddings_path, found.layers_path)
 
 
 def _built(config: Callable[..., Any], family: str, head: str) -> nn.Module:

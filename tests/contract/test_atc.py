@@ -293,7 +293,7 @@ def test_clients_with_unlike_tasks_learn_together(unlike: Federation, rounds: Ru
     running = rounds(unlike, algorithm, 4)
     reports = running.look_at_clients()
     assert set(reports) == set(unlike.clients)
-    assert {unlike.group_of(c).task.headline for c in reports} == {"accuracy", "f1", "rougeL"}
+    assert {unlike.group_of(c).task.primary_metric for c in reports} == {"accuracy", "f1", "rougeL"}
     heads = {
         c: running.memories.get("contrast", c).params.select_layers(Layers.parse("name:head.*")).layout.size
         for c in unlike.clients

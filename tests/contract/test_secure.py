@@ -96,7 +96,7 @@ def test_evaluation_under_secure_sums_is_the_mean_over_clients(protocol: str, fe
     each = run_script(
         running.judge.each(running.state, running.judged(), "test"), running.survey.ask, running.executor.run
     )
-    assert set(mean) == set(federation.task.measures)
+    assert set(mean) == set(federation.task.metric_names)
     for name, value in mean.items():
         assert value == pytest.approx(sum(r[name] for r in each.values()) / len(each), abs=1e-6)
 

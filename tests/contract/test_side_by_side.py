@@ -12,7 +12,7 @@ from motet.core.program import Algorithm, Round
 from motet.core.rng import Seed
 from motet.core.script import run_script
 from motet.core.work import Executor
-from motet.datasets.load_corpus import DATASETS
+from motet.datasets.load_corpus import BUILTIN_CORPORA
 from motet.experiment.build.builders import build_federation, make_federation
 from motet.experiment.build.federation import Federation
 from motet.experiment.build.run_plan import RunPlan
@@ -79,15 +79,15 @@ def test_clients_of_unlike_tasks_contrast_the_same_side_by_side() -> None:
 
 @pytest.mark.parametrize("name", DISTILLING)
 def test_taggers_teach_one_another_the_same_side_by_side(name: str) -> None:
-    corpus = DATASETS["toy-tagging"](train=48, test=16)  # type: ignore[call-arg]
+    corpus = BUILTIN_CORPORA["toy-tagging"](train=48, test=16)  # type: ignore[call-arg]
     model = ModelConfig("tiny", 24, config={**DRY, "hidden_size": 16, "intermediate_size": 24})
     federation = make_federation(model, corpus, ComponentConfig("uniform", {"clients": 3}), Seed(7), public=0.25)
     same(federation, made(name, solver=SOLVER))
 
 
-@pytest.mark.parametrize("name", [name for name in DATASETS if name.startswith("toy-")])
+@pytest.mark.parametrize("name", [name for name in BUILTIN_CORPORA if name.startswith("toy-")])
 def test_every_formulation_learns_the_same_side_by_side(name: str) -> None:
-    corpus = DATASETS[name](train=48, test=16)  # type: ignore[call-arg]
+    corpus = BUILTIN_CORPORA[name](train=48, test=16)  # type: ignore[call-arg]
     model = ModelConfig("tiny", 80, config=DRY)
     federation = make_federation(model, corpus, ComponentConfig("uniform", {"clients": 3}), Seed(7))
     same(federation, ALGORITHMS["fedavg"](solver=SOLVER))

@@ -15,11 +15,11 @@ from motet.core.params import Params
 from motet.core.rng import Seed
 from motet.learning.modules.model import Model
 from motet.learning.objectives.atc_objectives import contrastive_loss
-from motet.models.encoder_decoder import from_nothing
-from motet.models.multitask import Mixed
-from motet.models.parameter_roles import anatomy_of
+from motet.models.encoder_decoder import init_encoder_decoder
+from motet.models.multitask import MultiTaskModel
+from motet.models.parameter_roles import infer_parameter_roles
 from motet.optim import Adagrad, Adam, Apply, Momentum, Yogi
-from motet.partitions.dirichlet import deal, mixtures
+from motet.partitions.dirichlet import assign_rows, sample_mixtures
 
 ZERO = Params.from_tensors({"x": torch.zeros(2, dtype=torch.float64)})
 UPDATE = Params.from_tensors({"x": torch.tensor([0.1, -0.2], dtype=torch.float64)})
@@ -57,7 +57,7 @@ def test_applying_with_rate_one_is_the_plain_average() -> None:
 def distilbert(*freeze: str) -> Model:
     with torch.device("meta"):
         module = hf.AutoModelForSequenceClassification.from_config(hf.DistilBertConfig(num_labels=20))
-    model = Model("distilbert", module, anatomy_of(module).parts)
+    model = Model("distilbert", module, infer_parameter_roles(module).roles)
     if freeze:
         model.freeze(Layers.parse(*freeze))
     return model
@@ -96,10 +96,10 @@ def test_parameter_counts_of_bert_base_and_bert_tiny() -> None:
         tiny = hf.AutoModelForSequenceClassification.from_config(
             hf.BertConfig(hidden_size=128, num_hidden_layers=2, num_attention_heads=2, intermediate_size=512)
         )
-    found = sizes(Model("base", base, anatomy_of(base).parts))
+    found = sizes(Model("base", base, infer_parameter_roles(base).roles))
     assert (found["embeddings"], found["layers.7"], found["pooler"]) == (23_837_184, 7_087_872, 590_592)
     assert sum(found.values()) - found["head"] == 109_482_240
-    small = sizes(Model("tiny", tiny, anatomy_of(tiny).parts))
+    small = sizes(Model("tiny", tiny, infer_parameter_roles(tiny).roles))
     assert (small["embeddings"], small["layers.1"], small["pooler"]) == (3_972_864, 198_272, 16_512)
     assert small["embeddings"] + small["layers.0"] + small["layers.1"] == 4_369_408
 
@@ -137,8 +137,8 @@ def test_label_shift_has_the_statistics_of_the_specification(
     ids = np.repeat(np.arange(20), 565)
     found = []
     for seed in range(6):
-        q = mixtures(np.full(20, 0.05), alpha, 100, np.random.default_rng(seed))
-        shares = deal(ids, q, np.random.default_rng(100 + seed), "largest_remainder")
+        q = sample_mixtures(np.full(20, 0.05), alpha, 100, np.random.default_rng(seed))
+        shares = assign_rows(ids, q, np.random.default_rng(100 + seed), "largest_remainder")
         ratios = np.stack([np.bincount(ids[shares[k]], minlength=20) / len(shares[k]) for k in range(100)])
         gaps = jensen_shannon(ratios)[np.triu_indices(100, 1)]
         found.append((gaps.mean(), np.median(ratios.max(1)), (ratios > 0).sum(1).mean()))
@@ -150,8 +150,8 @@ def test_label_shift_has_the_statistics_of_the_specification(
 
 def test_rounding_label_by_label_starves_the_last_labels_as_published() -> None:
     ids = np.repeat(np.arange(20), 565)
-    q = mixtures(np.full(20, 0.05), 1e6, 100, np.random.default_rng(0))
-    shares = deal(ids, q, np.random.default_rng(1), "sequential")
+    q = sample_mixtures(np.full(20, 0.05), 1e6, 100, np.random.default_rng(0))
+    shares = assign_rows(ids, q, np.random.default_rng(1), "sequential")
     ratios = np.stack([np.bincount(ids[shares[k]], minlength=20) / len(shares[k]) for k in range(100)])
     assert jensen_shannon(ratios)[np.triu_indices(100, 1)].mean() == pytest.approx(0.089, rel=0.05)
     assert (ratios > 0).sum(1).mean() == pytest.approx(18.2, rel=0.02)
@@ -171,8 +171,8 @@ def test_the_parts_of_atcs_backbone_on_a_bert_of_two_layers_and_128() -> None:
     tokens = SimpleNamespace(cls_token_id=101, sep_token_id=102, pad_token_id=0)
     config = hf.BertConfig(hidden_size=128, num_hidden_layers=2, num_attention_heads=2, intermediate_size=512)
     with torch.device("meta"):
-        module = Mixed(from_nothing(config, tokens), "classification", ("neg", "pos"))
-    model = Model("mixed", module, module.anatomy().parts)
+        module = MultiTaskModel(init_encoder_decoder(config, tokens), "classification", ("neg", "pos"))
+    model = Model("mixed", module, module.parameter_roles().roles)
     sizes = {
         "encoder": 4_369_408,
         "decoder": 4_549_306,

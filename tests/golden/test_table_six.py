@@ -13,7 +13,7 @@ from motet.core.layers import Layers
 from motet.core.params import Layout
 from motet.experiment.build.traffic_estimate import round_cost
 from motet.learning.modules.model import Model
-from motet.models.parameter_roles import anatomy_of
+from motet.models.parameter_roles import infer_parameter_roles
 
 LAYER, POOLER, HEAD, EMBEDDINGS = 7_087_872, 590_592, 1_538, 23_837_184
 HALF = Channel(*[CodecChain((CODECS["float16"](),))] * 2)
@@ -23,7 +23,7 @@ HALF = Channel(*[CodecChain((CODECS["float16"](),))] * 2)
 def bert() -> Model:
     with torch.device("meta"):
         module = hf.AutoModelForSequenceClassification.from_config(hf.BertConfig(num_labels=2))
-    return Model("bert-base", module, anatomy_of(module).parts)
+    return Model("bert-base", module, infer_parameter_roles(module).roles)
 
 
 @pytest.fixture(scope="module")

@@ -126,7 +126,7 @@ def test_a_mistake_is_explained_and_ends_with_status_2(
 
 
 def test_a_bilstm_says_how_it_is_loaded_and_loads(motet: Call, tmp_path: Path) -> None:
-    from motet.models.bilstm import Recurrent
+    from motet.models.bilstm import BiLSTM
 
     status, out, _ = motet("run", *TOY, "model.name=bilstm", "model.config={}", "--out", "o")
     assert status == 0
@@ -134,7 +134,7 @@ def test_a_bilstm_says_how_it_is_loaded_and_loads(motet: Call, tmp_path: Path) -
     status, out, _ = motet("export", "o", "--to", "m")
     assert status == 0
     assert 'Recurrent.load("m")' in out
-    exported, written = (Recurrent.load(tmp_path / place).state_dict() for place in ("m", "o/model"))
+    exported, written = (BiLSTM.load(tmp_path / place).state_dict() for place in ("m", "o/model"))
     assert all(torch.equal(exported[name], written[name]) for name in written)
 
 

@@ -78,7 +78,7 @@ DATA: dict[str, Any] = {"left": (points(-1, 0), points(-1, 0)), "right": (points
 
 
 def test_ones_own_trainer_is_federated_as_it_is() -> None:
-    people = motet.custom_federation(Straight(), DATA, points(-1, 1), headline="closeness")
+    people = motet.custom_federation(Straight(), DATA, points(-1, 1), primary_metric="closeness")
     result = motet.run(people, motet.fedavg(), rounds=10)
     assert result.final["closeness"] > 0.98
     assert set(result.clients) == {"left", "right"}
@@ -87,17 +87,17 @@ def test_ones_own_trainer_is_federated_as_it_is() -> None:
 
 
 def test_a_trainer_that_leaves_nonsense_is_named() -> None:
-    people = motet.custom_federation(Straight(rate=1e30), DATA, points(-1, 1), headline="closeness")
+    people = motet.custom_federation(Straight(rate=1e30), DATA, points(-1, 1), primary_metric="closeness")
     with pytest.raises(RunError, match="left, round 0: the trainer left numbers that are not finite"):
         motet.run(people, motet.fedavg(), rounds=2)
 
 
 def test_what_ones_own_trainer_cannot_do_is_said() -> None:
-    with pytest.raises(ConfigError, match="reports closeness, not the headline 'accuracy'"):
-        motet.custom_federation(Straight(), DATA, points(-1, 1), headline="accuracy")
+    with pytest.raises(ConfigError, match="reports closeness, not the primary metric 'accuracy'"):
+        motet.custom_federation(Straight(), DATA, points(-1, 1), primary_metric="accuracy")
     with pytest.raises(ConfigError, match="data has no clients"):
-        motet.custom_federation(Straight(), {}, points(-1, 1), headline="closeness")
-    people = motet.custom_federation(Straight(), DATA, points(-1, 1), headline="closeness")
+        motet.custom_federation(Straight(), {}, points(-1, 1), primary_metric="closeness")
+    people = motet.custom_federation(Straight(), DATA, points(-1, 1), primary_metric="closeness")
     with pytest.raises(RunError, match="your own trainer owns its loss"):
         motet.run(people, motet.fedprox(), rounds=1)
     with pytest.raises(ConfigError, match=r"no data called 'union' with your own trainer.*give one client everything"):

@@ -33,7 +33,7 @@ from motet.core.errors import ConfigError, RunError
 from motet.experiment.loop.metrics_log import MetricsLog, write_items, write_json
 from motet.experiment.recipe.run_config import CohortConfig, ComponentConfig, RunConfig
 from motet.report.benchmark_progress import BenchmarkLineProgress
-from motet.tasks.sufficient_statistics import by_class, with_tallies
+from motet.tasks.sufficient_statistics import class_statistics, with_statistics
 from motet.transport.mailbox import Traffic
 
 SUITE = """
@@ -602,7 +602,7 @@ def test_a_partition_that_cannot_be_meant_is_found_without_its_corpus() -> None:
 
 def test_only_what_follows_from_items_is_tested_over_items(tmp_path: Path) -> None:
     truth, said = np.array([0, 1, 0, 1, 2]), np.array([0, 0, 0, 1, 2])
-    write_items(tmp_path, {"": with_tallies(truth == said, by_class(truth, said, 3))})
+    write_items(tmp_path, {"": with_statistics(truth == said, class_statistics(truth, said, 3))})
     scores, tallies = TableMetric("accuracy").items(tmp_path, 80.0)
     assert scores is not None and scores.rows.shape == (5, 1)
     assert tallies is not None and tallies.rows.shape == (5, 9)
@@ -624,7 +624,7 @@ def test_an_f1_is_tested_as_the_f1_it_is(tmp_path: Path) -> None:
     for cell in made.cells:
         said = says.get(cell.run.config.algorithm.type)
         if said is not None and not made.store.is_done(cell.run.name):
-            rows = with_tallies(truth == said, by_class(truth, said, 2))
+            rows = with_statistics(truth == said, class_statistics(truth, said, 2))
             pretend(
                 made.store, cell.run.name, f1_score(truth, said, average="macro", zero_division=0), rows, "f1_macro"
             )
@@ -645,7 +645,7 @@ def test_a_column_is_tested_as_a_whole_or_not(tmp_path: Path) -> None:
     for cell in made.cells:
         said = says.get(cell.run.config.algorithm.type)
         if said is not None and not made.store.is_done(cell.run.name):
-            rows = with_tallies(truth == said, by_class(truth, said, 2))
+            rows = with_statistics(truth == said, class_statistics(truth, said, 2))
             pretend(made.store, cell.run.name, f1_score(truth, said, average="macro"), rows, "f1_macro")
     assert f1_score(truth, says["fedavg"], average="macro") == pytest.approx(0.8)  # as its accuracy is
     methods = made.tables()[0]

@@ -13,7 +13,7 @@ from motet.experiment.loop.client_sampling import pick
 from motet.experiment.recipe.recipe_files import baseline_config, list_recipes, load_recipe, merge_settings
 from motet.experiment.recipe.run_config import CohortConfig, ComponentConfig, RunConfig
 from motet.optim import Adam, Momentum
-from motet.partitions.partition import Numbered
+from motet.partitions.partition import NumberedClients
 
 
 def algorithm_with(*settings: str) -> FedAvg:
@@ -184,7 +184,7 @@ def test_empty_baselines_remove_all_baselines(nothing: str) -> None:
 
 
 def test_cohorts_are_the_same_for_every_algorithm_and_change_with_the_round() -> None:
-    names = Numbered(100)
+    names = NumberedClients(100)
     choice = CohortConfig(10)
     first = pick(choice, names, 0, Seed(1))
     assert len(set(first)) == 10

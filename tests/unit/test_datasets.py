@@ -34,7 +34,7 @@ def write(path: Path, text: str) -> str:
 )
 def test_tables_are_read_whatever_their_form(name: str, text: str, tmp_path: Path) -> None:
     corpus = load_corpus(DataConfig(path=write(tmp_path / name, text), test_share=0.34), SEED)
-    assert (len(corpus), corpus.train) == (3, 2)
+    assert (len(corpus), corpus.num_train) == (3, 2)
     assert "one, two" in corpus.column("text")
     assert set(corpus.column("label")) == {"x", "y"}
 
@@ -44,7 +44,7 @@ def test_a_second_file_is_the_test_set(tmp_path: Path) -> None:
     test = write(tmp_path / "test.csv", "text,label\nc,x\n")
     corpus = load_corpus(DataConfig(path=train, test=test), SEED)
     assert list(corpus.column("text")) == ["a", "b", "c"]
-    assert corpus.train == 2
+    assert corpus.num_train == 2
 
 
 @pytest.mark.parametrize(
@@ -74,10 +74,10 @@ def test_a_choice_of_data_that_makes_no_sense_is_refused() -> None:
 def test_a_sample_keeps_the_splits_apart_and_depends_on_the_seed() -> None:
     whole = toy_classification()
     one, two = (load_corpus(DataConfig(name="toy-classification", limit=50, test_limit=20), Seed(s)) for s in (1, 2))
-    assert (one.train, len(one)) == (50, 70)
-    assert set(one.column("text")[:50]) <= set(whole.column("text")[: whole.train])
+    assert (one.num_train, len(one)) == (50, 70)
+    assert set(one.column("text")[:50]) <= set(whole.column("text")[: whole.num_train])
     assert list(one.column("text")) != list(two.column("text"))
-    assert one.key != two.key
+    assert one.fingerprint != two.fingerprint
 
 
 def test_columns_of_different_lengths_are_refused() -> None:
@@ -119,7 +119,7 @@ def test_a_corpus_can_be_cut_anew() -> None:
     plain = read_corpus(DataConfig(name="toy-classification"))
     anew = read_corpus(DataConfig(name="toy-classification", resplit=True, test_share=0.4))
     assert len(anew) == len(plain)
-    assert len(anew) - anew.train == round(0.4 * len(plain))
+    assert len(anew) - anew.num_train == round(0.4 * len(plain))
     assert sorted(anew.column("text")) == sorted(plain.column("text"))
-    tested = set(plain.column("text")[plain.train :])
-    assert not tested.issuperset(anew.column("text")[anew.train :]), "rows that were trained on are tested on now"
+    tested = set(plain.column("text")[plain.num_train :])
+    assert not tested.issuperset(anew.column("text")[anew.num_train :]), "rows that were trained on are tested on now"

@@ -24,9 +24,9 @@ from motet.experiment.loop.run_loop import Running
 from motet.experiment.loop.scores import best_round, chosen_by_dev
 from motet.experiment.recipe.run_config import ComponentConfig, RunConfig
 from motet.models.load_model import ModelConfig
-from motet.partitions.dev_split import with_dev
-from motet.partitions.partition import Partition, Shares
-from motet.partitions.public_split import with_public
+from motet.partitions.dev_split import hold_out_dev
+from motet.partitions.partition import ClientRows, Partition
+from motet.partitions.public_split import hold_out_public
 from motet.transport.mailbox import Traffic
 
 TOP: dict[str, Any] = {
@@ -46,24 +46,29 @@ def config(**changes: Any) -> RunConfig:
 def partition(sizes: list[int], phases: int = 1) -> Partition:
     ends = np.concatenate([[0], np.cumsum(sizes)])
     every = 2 if phases > 1 else 0
-    return Partition(Shares(np.arange(ends[-1]), ends, phases), Shares.of([np.zeros(0, np.int64)] * 2), {}, every=every)
+    return Partition(
+        ClientRows(np.arange(ends[-1]), ends, phases),
+        ClientRows.from_lists([np.zeros(0, np.int64)] * 2),
+        {},
+        rounds_per_phase=every,
+    )
 
 
 def test_a_share_of_the_training_rows_is_put_aside_and_nobody_is_emptied() -> None:
-    made = with_dev(partition([40, 1, 0, 3, 56]), 0.2, Seed(1))
+    made = hold_out_dev(partition([40, 1, 0, 3, 56]), 0.2, Seed(1))
     assert made.dev is not None
     assert len(made.dev) == 20
     assert sorted([*made.train.rows, *made.dev]) == list(range(100))
     assert (made.train.sizes > 0).tolist() == [True, True, False, True, True]
     assert made.train.rows.tolist() == sorted(made.train.rows.tolist())  # each still has its own rows, and no other's
     assert made.digest not in (
-        with_dev(partition([40, 1, 0, 3, 56]), 0.2, Seed(2)).digest,
+        hold_out_dev(partition([40, 1, 0, 3, 56]), 0.2, Seed(2)).digest,
         partition([40, 1, 0, 3, 56]).digest,
     )
 
 
 def test_tiny_clients_have_their_part_in_it() -> None:
-    made = with_dev(partition([2] * 50), 0.1, Seed(1))
+    made = hold_out_dev(partition([2] * 50), 0.1, Seed(1))
     assert made.dev is not None
     assert len(made.dev) == 10
     assert set(made.train.sizes.tolist()) == {1, 2}
@@ -71,18 +76,20 @@ def test_tiny_clients_have_their_part_in_it() -> None:
 
 def test_rows_that_change_in_time_still_do_beside_dev_and_public_rows() -> None:
     before = partition([10, 20, 30, 40], phases=2)
-    made = with_public(with_dev(before, 0.1, Seed(1)), 0.25, Seed(1))
+    made = hold_out_public(hold_out_dev(before, 0.1, Seed(1)), 0.25, Seed(1))
     assert made.train.phases == 2
     assert len(made) == 2
     for client, phase in ((0, 0), (0, 1), (1, 0), (1, 1)):
-        rows = made.train.at(client, phase)
+        rows = made.train.in_phase(client, phase)
         assert len(rows)
-        assert set(rows.tolist()) <= set(before.train.at(client, phase).tolist())
+        assert set(rows.tolist()) <= set(before.train.in_phase(client, phase).tolist())
 
 
 def test_a_row_that_several_have_is_put_aside_by_all() -> None:
     rows = np.array([0, 1, 2, 3, 4, 5, 2, 3, 4, 5, 6, 7])
-    made = with_dev(Partition(Shares(rows, np.array([0, 6, 12])), Shares.of([rows[:0]] * 2), {}), 0.5, Seed(3))
+    made = hold_out_dev(
+        Partition(ClientRows(rows, np.array([0, 6, 12])), ClientRows.from_lists([rows[:0]] * 2), {}), 0.5, Seed(3)
+    )
     assert made.dev is not None
     assert len(made.dev)
     assert not set(made.dev.tolist()) & set(made.train.rows.tolist())

@@ -40,7 +40,7 @@ from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.jobs import Fit, Infer, LRHorizon
 from motet.learning.solver import Solver
 from motet.models.load_model import ModelConfig
-from motet.partitions.partition import Shares
+from motet.partitions.partition import ClientRows
 from motet.report.progress import SilentProgress
 from motet.report.weight_plots import draw_weights
 from motet.secure import SECURE
@@ -401,7 +401,11 @@ def test_a_client_without_texts_has_no_say_but_learns(exchange: Any, federation:
     group = federation.groups[0]
     parts = [group.train[k] for k in range(4)]
     parts[2] = parts[2][:0]
-    poorer = replace(group, train=Shares.of(parts), partition=replace(group.partition, train=Shares.of(parts)))
+    poorer = replace(
+        group,
+        train=ClientRows.from_lists(parts),
+        partition=replace(group.partition, train=ClientRows.from_lists(parts)),
+    )
     made = replace(federation, groups=(poorer,))
     remarks: list[Note] = []
     running = played(begun(made, adafd(SOLVER, exchange=exchange)), remarks)
@@ -459,7 +463,7 @@ def test_opinions_that_are_no_numbers_are_nobody_s(exchange: Any, federation: Fe
 
 def test_nobody_with_a_loss_is_an_error(federation: Federation) -> None:
     group = federation.groups[0]
-    none = Shares.of([group.train[0][:0]] * 4)
+    none = ClientRows.from_lists([group.train[0][:0]] * 4)
     made = replace(federation, groups=(replace(group, train=none, partition=replace(group.partition, train=none)),))
     with pytest.raises(RunError, match="none of 4 clients has a finite training loss"):
         played(begun(made, adafd(SOLVER)))

@@ -7,14 +7,14 @@ import pytest
 import torch
 
 from motet.core.rng import Seed
-from motet.datasets.load_corpus import DATASETS
+from motet.datasets.load_corpus import BUILTIN_CORPORA
 from motet.experiment.build.builders import build_task, vocabulary_texts
 from motet.experiment.build.builders import feature_cache as cache
 from motet.experiment.recipe.run_config import ComponentConfig
 from motet.learning.data.features import Ragged
 from motet.models.load_model import ModelConfig, load_model
 
-TOYS = [name for name in DATASETS if name.startswith("toy-")]
+TOYS = [name for name in BUILTIN_CORPORA if name.startswith("toy-")]
 
 
 @pytest.mark.parametrize("name", TOYS)
@@ -23,7 +23,7 @@ def test_features_from_disk_are_those_that_were_made(
 ) -> None:
     monkeypatch.setenv("MOTET_CACHE", str(tmp_path))
     monkeypatch.setattr(cache, "WORTH_IT", 1)
-    corpus = DATASETS[name]()
+    corpus = BUILTIN_CORPORA[name]()
     task = build_task(ComponentConfig("auto"), corpus)
     model = load_model(ModelConfig("tiny", 80), task.name, task.labels, lambda: vocabulary_texts(corpus), Seed(0))
     fresh = task.features(corpus, model, 80)

@@ -46,7 +46,7 @@ def test_a_run_over_a_drift_ends_elsewhere_than_over_the_same_rows_at_once(round
     found = federation("drift", clients=3, phases=2, every=1)
     (group,) = found.groups
     resting_group = dataclasses.replace(
-        group, partition=dataclasses.replace(group.partition, every=0)
+        group, partition=dataclasses.replace(group.partition, rounds_per_phase=0)
     )  # for ever in its first phase
     still = dataclasses.replace(found, groups=(resting_group,))
     solver = Solver(optimizer="sgd", lr=0.1, batch=8)

@@ -8,7 +8,7 @@ import torch
 
 from motet.algorithms import fedavg
 from motet.core.rng import Seed
-from motet.datasets.load_corpus import DATASETS
+from motet.datasets.load_corpus import BUILTIN_CORPORA
 from motet.experiment.build.builders import make_federation
 from motet.experiment.build.run_plan import RunPlan
 from motet.experiment.loop.metrics_log import read_items, write_items
@@ -17,15 +17,15 @@ from motet.experiment.recipe.run_config import ComponentConfig, EvaluationConfig
 from motet.learning.context import EvaluationResult
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.models.load_model import ModelConfig
-from motet.tasks.sufficient_statistics import by_class, metric_of_tallies
-from motet.tasks.text_metrics import generation_scores, written_rows
+from motet.tasks.sufficient_statistics import class_statistics, metric_from_statistics
+from motet.tasks.text_metrics import generation_example_scores, generation_scores
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "intermediate_size": 16}
 IS_A_MEAN = {"toy-classification", "toy-pairs", "toy-qa", "toy-seq2seq"}
 
 
 def judged(name: str) -> tuple[EvaluationResult, int, str]:
-    corpus = DATASETS[name]().sample(24, 12, np.random.default_rng(0))
+    corpus = BUILTIN_CORPORA[name]().sample(24, 12, np.random.default_rng(0))
     config = SMALL if name not in ("toy-seq2seq", "toy-lm") else {}
     options = {
         "toy-qa": {"question_tokens": 8},
@@ -45,23 +45,23 @@ def judged(name: str) -> tuple[EvaluationResult, int, str]:
         while True:
             job = work.send(executor.run(job))
     except StopIteration as end:
-        return end.value, len(corpus) - corpus.train, made.task.headline
+        return end.value, len(corpus) - corpus.num_train, made.task.primary_metric
 
 
-@pytest.mark.parametrize("name", [n for n in DATASETS if n.startswith("toy")])
+@pytest.mark.parametrize("name", [n for n in BUILTIN_CORPORA if n.startswith("toy")])
 def test_every_example_has_a_score(name: str) -> None:
-    found, examples, headline = judged(name)
+    found, examples, primary_metric = judged(name)
     assert found.items is not None
     assert found.items.dtype == np.float32
     assert np.isfinite(found.items).all()
     assert len(found.items) >= examples if name == "toy-lm" else len(found.items) == examples
     scores, tallies = found.items[:, 0], found.items[:, 1:].mean(0, dtype=np.float64)
     if name in IS_A_MEAN:
-        assert scores.mean() == pytest.approx(found.scores[headline], abs=1e-6)
+        assert scores.mean() == pytest.approx(found.scores[primary_metric], abs=1e-6)
     if name == "toy-regression":
         assert -scores.mean() == pytest.approx(found.scores["loss"], rel=1e-5)
-    follow = {m: how(tallies) for m in found.scores if (how := metric_of_tallies(m, len(tallies)))}
-    assert follow and (headline in follow or name in IS_A_MEAN)
+    follow = {m: how(tallies) for m in found.scores if (how := metric_from_statistics(m, len(tallies)))}
+    assert follow and (primary_metric in follow or name in IS_A_MEAN)
     of_words, smoothed = name == "toy-tagging", not found.scores.get("bleu")
     follow = {m: v for m, v in follow.items() if not (of_words and m == "accuracy") and not (smoothed and m == "bleu")}
     assert follow == pytest.approx({m: found.scores[m] for m in follow}, abs=5e-5)
@@ -77,7 +77,7 @@ def test_metrics_follow_from_tallies_as_scikit_learn_defines_them(classes: int) 
         rng.integers(0, max(2, classes - 1), 200),
     )  # one class may never be said
     said = np.where(rng.random(200) < 0.5, truth, said)
-    means = by_class(truth, said, classes).mean(0, dtype=np.float64)
+    means = class_statistics(truth, said, classes).mean(0, dtype=np.float64)
     expected = {
         "accuracy": metrics.accuracy_score(truth, said),
         "f1_macro": metrics.f1_score(truth, said, average="macro", zero_division=0),
@@ -87,7 +87,7 @@ def test_metrics_follow_from_tallies_as_scikit_learn_defines_them(classes: int) 
         "precision": metrics.precision_score(truth == 0, said == 0),
         "recall": metrics.recall_score(truth == 0, said == 0),
     }
-    found = {name: metric_of_tallies(name, len(means)) for name in expected}
+    found = {name: metric_from_statistics(name, len(means)) for name in expected}
     assert {name: how(means) for name, how in found.items() if how} == pytest.approx(expected)
 
 
@@ -98,17 +98,17 @@ def test_a_corpus_bleu_follows_from_the_tallies_of_its_texts() -> None:
         "we all went home at ten",
     ]
     said = ["a small cat sat on the mat", "the dog ran far away from a big house now", "we all went home at ten"]
-    rows = written_rows(said, gold)
-    bleu = metric_of_tallies("bleu", rows.shape[1] - 1)
+    rows = generation_example_scores(said, gold)
+    bleu = metric_from_statistics("bleu", rows.shape[1] - 1)
     assert bleu is not None
     assert bleu(rows[:, 1:].mean(0, dtype=np.float64)) == pytest.approx(generation_scores(said, gold)["bleu"], rel=1e-6)
 
 
 def test_what_tallies_do_not_tell_is_not_made_up() -> None:
-    assert metric_of_tallies("spearman", 5) is None
-    assert metric_of_tallies("f1_weighted", 0) is None
-    assert metric_of_tallies("accuracy", 1) is None
-    assert by_class(np.zeros(4, int), np.zeros(4, int), 1000).shape == (4, 0)
+    assert metric_from_statistics("spearman", 5) is None
+    assert metric_from_statistics("f1_weighted", 0) is None
+    assert metric_from_statistics("accuracy", 1) is None
+    assert class_statistics(np.zeros(4, int), np.zeros(4, int), 1000).shape == (4, 0)
 
 
 def test_items_of_clients_are_kept_only_if_that_is_strategy_of(federation, executor) -> None:  # type: ignore[no-untyped-def]

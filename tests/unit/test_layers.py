@@ -12,7 +12,7 @@ import transformers as hf
 from motet.core.errors import ConfigError, LayoutError
 from motet.core.layers import Layers, describe_roles
 from motet.learning.modules.model import Model
-from motet.models.parameter_roles import anatomy_of
+from motet.models.parameter_roles import infer_parameter_roles
 
 BERT = {"vocab_size": 67, "hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4, "intermediate_size": 48}
 BART = {
@@ -87,15 +87,15 @@ def made(family: str) -> Any:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_every_parameter_of_every_family_has_its_place(family: str) -> None:
     module = made(family)
-    anatomy = anatomy_of(module)
-    assert set(anatomy.parts) == {name for name, _ in module.named_parameters()}
-    assert describe_roles(anatomy.parts.values()) == FAMILIES[family][2]
+    anatomy = infer_parameter_roles(module)
+    assert set(anatomy.roles) == {name for name, _ in module.named_parameters()}
+    assert describe_roles(anatomy.roles.values()) == FAMILIES[family][2]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
 def test_freezing_from_below_leaves_what_is_above(family: str) -> None:
     module = made(family)
-    model = Model(family, module, anatomy_of(module).parts)
+    model = Model(family, module, infer_parameter_roles(module).roles)
     whole = sum(p.numel() for p in module.parameters())
     sides = "encoder " if "encoder" in FAMILIES[family][2] else ""
     model.freeze(Layers.parse("embeddings", f"{sides}layers 0"))
@@ -107,7 +107,7 @@ def test_freezing_from_below_leaves_what_is_above(family: str) -> None:
 @pytest.mark.parametrize("family", FAMILIES)
 def test_lower_layers_grow_one_by_one_up_to_all_but_the_embeddings(family: str) -> None:
     module = made(family)
-    layout = Model(family, module, anatomy_of(module).parts).layout
+    layout = Model(family, module, infer_parameter_roles(module).roles).layout
     depth = len({p.removesuffix(".norm") for p in layout.roles if "layers." in p})
     chosen = [set(layout.select_layers(Layers.parse(f"lower {c}")).names) for c in range(depth + 1)]
     assert chosen[0] == set()
@@ -120,7 +120,7 @@ def test_lower_layers_grow_one_by_one_up_to_all_but_the_embeddings(family: str) 
 
 @pytest.mark.parametrize("family", ["bert", "llama", "t5", "deberta-v2"])
 def test_norms_are_found_in_every_kind(family: str) -> None:
-    parts = anatomy_of(made(family)).parts
+    parts = infer_parameter_roles(made(family)).roles
     norms = Layers.parse("norms")
     found = [n for n, p in parts.items() if norms.matches(n, p)]
     assert found
@@ -133,7 +133,7 @@ def test_bert_tiny_keeps_five_norms_of_256_numbers() -> None:
     with torch.device("meta"):
         config = hf.BertConfig(hidden_size=128, num_hidden_layers=2, num_attention_heads=2, intermediate_size=512)
         module = hf.AutoModelForSequenceClassification.from_config(config)
-    parts = anatomy_of(module).parts
+    parts = infer_parameter_roles(module).roles
     norms = {n: p.numel() for n, p in module.named_parameters() if Layers.parse("norms").matches(n, parts[n])}
     assert len(norms) == 10
     assert sum(norms.values()) == 5 * 256
@@ -159,7 +159,7 @@ def test_terms_choose_what_they_say(term: str, chosen: list[str]) -> None:
 
 
 def test_a_selection_that_matches_nothing_is_an_error() -> None:
-    model = Model("bert", (module := made("bert")), anatomy_of(module).parts)
+    model = Model("bert", (module := made("bert")), infer_parameter_roles(module).roles)
     with pytest.raises(
         LayoutError, match=r"'layers 7' matches nothing in this model; expected layers out of embeddings, layers 0-2"
     ):

@@ -16,7 +16,7 @@ from motet.learning.modules.model import Model
 from motet.learning.objectives.atc_objectives import backbone_methods
 from motet.learning.packed.packed_model import PackedModel
 from motet.models.load_model import ModelConfig, load_model
-from motet.models.multitask import Mixed
+from motet.models.multitask import MultiTaskModel
 
 LABELS = {
     "classification": ("a", "b", "c"),
@@ -59,7 +59,7 @@ def test_every_task_reads_what_it_needs() -> None:
 
 def test_the_head_for_masked_words_is_tied_to_nothing() -> None:
     module = loaded("classification").module
-    assert isinstance(module, Mixed)
+    assert isinstance(module, MultiTaskModel)
     table = module.backbone.encoder.get_input_embeddings().weight
     assert all(p is not table for p in module.namer.parameters())
     decoder = dict(module.backbone.decoder.named_parameters(remove_duplicate=False)).values()

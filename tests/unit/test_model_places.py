@@ -9,14 +9,14 @@ from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.models.load_model import ModelConfig, load_model
 from motet.models.tiny_models import tiny_config
-from motet.models.word_vocabulary import word_tokenizer
+from motet.models.word_vocabulary import build_word_tokenizer
 
 TEXTS = ["a cat sat", "a dog ran"]
 WIDTH = 8
 
 
 def save_model(place: Path) -> None:
-    tokenizer = word_tokenizer(TEXTS)
+    tokenizer = build_word_tokenizer(TEXTS)
     sizes = {"hidden_size": WIDTH, "intermediate_size": 8, "num_attention_heads": 2}
     BertModel(tiny_config("classification", tokenizer, {}, sizes)).save_pretrained(place)
     tokenizer.save_pretrained(place)

@@ -134,7 +134,7 @@ def test_a_dataset_in_the_hubs_form_is_read_from_its_folder(tmp_path: Path) -> N
         (tmp_path / "hub" / f"{split}.csv").write_text("\n".join(["sentence,kind", *rows]))
     choice = DataConfig(name=str(tmp_path / "hub"), text="sentence", label="kind")
     corpus = load_corpus(choice, Seed(0))
-    assert (corpus.train, len(corpus), corpus.task) == (3, 4, "classification")
+    assert (corpus.num_train, len(corpus), corpus.task) == (3, 4, "classification")
     with pytest.raises(DataError, match="it has columns sentence, kind, and classification needs text, label"):
         load_corpus(DataConfig(name=str(tmp_path / "hub")), Seed(0))
 

@@ -30,8 +30,8 @@ from motet.learning.solver import Solver
 from motet.learning.training.batch_order import batches_for_job
 from motet.learning.training.fit import Training
 from motet.learning.training.step_schedule import DeviceSchedule
-from motet.models.encoder_decoder import from_nothing
-from motet.models.multitask import Mixed
+from motet.models.encoder_decoder import init_encoder_decoder
+from motet.models.multitask import MultiTaskModel
 from motet.wire.format import buffer_bytes, decode_header, encode_header, read_header, tensor_from_bytes
 
 CPU = torch.device("cpu")
@@ -215,8 +215,8 @@ def of_another_kind(readers: Federation, jobs: list[Fit]) -> list[Fit]:
         vocab_size=known.vocab_size, pad_token_id=tokenizer.pad_token_id, type_vocab_size=1, num_attention_heads=2,
         max_position_embeddings=longest + tokenizer.pad_token_id + 1, **{"num_hidden_layers": 2, **SMALL},
     )  # fmt: skip
-    module = Mixed(from_nothing(config, tokenizer), "qa", ())
-    model = Model("another", module, module.anatomy().parts, tokenizer)
+    module = MultiTaskModel(init_encoder_decoder(config, tokenizer), "qa", ())
+    model = Model("another", module, module.parameter_roles().roles, tokenizer)
     return [replace(job, model=model, start=model.fresh) for job in jobs]
 
 

@@ -15,7 +15,7 @@ from motet.datasets.toy_corpora import toy_classification
 from motet.partitions import drift, feature, from_file, label, length, natural, quantity, uniform, write_partition
 from motet.partitions.fednlp_partition_file import (
     fednlp_name,
-    holds_partitions,
+    is_fednlp_partition_file,
     read_fednlp_partition,
     write_fednlp_partition,
 )
@@ -43,13 +43,13 @@ def test_natural_clients_keep_their_names_in_a_file(tmp_path: Path) -> None:
 def test_what_was_shifted_is_kept_where_the_corpus_does_not_say_it(tmp_path: Path) -> None:
     made = length(TOY, Seed(1), clients=4)
     write_partition(made, TOY, tmp_path / "p.h5")
-    kinds = from_file(TOY, str(tmp_path / "p.h5")).kinds
+    kinds = from_file(TOY, str(tmp_path / "p.h5")).trait
     assert kinds is not None
-    assert made.kinds is not None
-    assert kinds.names.tolist() == made.kinds.names.tolist()
-    assert kinds.told == made.kinds.told
-    assert np.array_equal(kinds.codes, made.kinds.codes)
-    assert label(TOY, Seed(1), clients=4).kinds is None
+    assert made.trait is not None
+    assert kinds.names.tolist() == made.trait.names.tolist()
+    assert kinds.settings == made.trait.settings
+    assert np.array_equal(kinds.codes, made.trait.codes)
+    assert label(TOY, Seed(1), clients=4).trait is None
 
 
 def test_a_file_for_another_corpus_is_refused(tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_fednlps_files_are_written_and_read_under_its_names(tmp_path: Path) -> N
     }
     for name, partition in made.items():
         assert write_fednlp_partition(partition, path) == name == fednlp_name(partition)
-    assert holds_partitions(path)
+    assert is_fednlp_partition_file(path)
     for name, partition in made.items():
         back = read_fednlp_partition(path, name, TOY)
         assert np.array_equal(back.train.rows, partition.train.rows), (
@@ -131,7 +131,7 @@ def test_older_names_of_fednlp_are_known(tmp_path: Path) -> None:
 def test_fednlps_rows_must_be_the_corpuss(tmp_path: Path) -> None:
     path = tmp_path / "p.h5"
     write_fednlp_partition(uniform(TOY, Seed(1), clients=3), path)
-    few = TOY.rows(np.arange(60), 40)
+    few = TOY.select(np.arange(60), 40)
     with pytest.raises(ConfigError, match="trains on row 89, which is a test row of toy-classification"):
         from_file(few, str(path))
 

@@ -11,7 +11,7 @@ from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
 from motet.datasets.toy_corpora import toy_classification
 from motet.partitions import label, natural, uniform
-from motet.partitions.measures import by_distance, entropies, gini, js_matrix, measured
+from motet.partitions.measures import gini, js_distances, measure_partition, order_by_distance, row_entropies
 from motet.partitions.pseudo_labels import label_trait
 from motet.report.partition_plots import kernel_density
 
@@ -19,11 +19,11 @@ from motet.report.partition_plots import kernel_density
 def test_distances_and_entropies_are_scipys() -> None:
     ratios = np.random.default_rng(0).dirichlet(np.full(6, 0.3), size=9)
     ratios[3] = [1, 0, 0, 0, 0, 0]
-    matrix = js_matrix(ratios)
+    matrix = js_distances(ratios)
     wanted = [[jensenshannon(p, q) for q in ratios] for p in ratios]
     assert matrix == pytest.approx(np.nan_to_num(np.array(wanted)), abs=1e-7)
-    assert entropies(ratios) == pytest.approx([entropy(p) for p in ratios])
-    assert (np.diff(matrix.sum(1)[by_distance(matrix)]) >= 0).all()
+    assert row_entropies(ratios) == pytest.approx([entropy(p) for p in ratios])
+    assert (np.diff(matrix.sum(1)[order_by_distance(matrix)]) >= 0).all()
 
 
 @pytest.mark.parametrize(
@@ -37,9 +37,10 @@ def test_a_shift_is_far_from_chance_and_a_uniform_partition_is_chance() -> None:
     corpus = toy_classification(train=400, test=200)
     trait = label_trait(corpus)
     shifted, even = (
-        measured(p, corpus, trait, Seed(0)) for p in (label(corpus, Seed(1), 8, 0.3), uniform(corpus, Seed(1), 8))
+        measure_partition(p, corpus, trait, Seed(0))
+        for p in (label(corpus, Seed(1), 8, 0.3), uniform(corpus, Seed(1), 8))
     )
-    chance = measured(label(corpus, Seed(1), 8, 0.3), corpus, trait, Seed(0), at_random=True)
+    chance = measure_partition(label(corpus, Seed(1), 8, 0.3), corpus, trait, Seed(0), at_random=True)
     assert shifted.js_distance is not None
     assert even.js_distance is not None
     assert chance.js_distance is not None
@@ -54,7 +55,7 @@ def test_a_shift_is_far_from_chance_and_a_uniform_partition_is_chance() -> None:
 def test_people_who_share_no_word_have_none_in_common() -> None:
     columns = {"text": ["red green", "red", "blue", "blue grey", "red green", "blue"], "client": list("aabbab")}
     corpus = Corpus("made", "lm", columns, 4)
-    found = measured(natural(corpus, Seed(0)), corpus, None, Seed(0))
+    found = measure_partition(natural(corpus, Seed(0)), corpus, None, Seed(0))
     assert (found.vocabulary_overlap, found.js_distance, found.size_gini) == (0.0, None, 0.0)
     assert set(found.plain()) == {"size_gini", "vocabulary_overlap"}
 

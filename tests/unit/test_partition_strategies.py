@@ -29,8 +29,8 @@ from motet.partitions import (
     uniform,
     vocabulary,
 )
-from motet.partitions.language import language_of, script_of
-from motet.partitions.proportions import PUBLISHED, quotas
+from motet.partitions.language import detect_language, detect_script
+from motet.partitions.proportions import PUBLISHED_TABLES, label_quotas
 from motet.partitions.pseudo_labels import label_trait
 
 HERE = str(Path(__file__).parent)
@@ -45,7 +45,7 @@ def made_of(task: str = "classification", train: int | None = None, **columns: l
 
 
 def ratios(rows: np.ndarray, corpus: Corpus, column: str = "label") -> np.ndarray:
-    names, codes = corpus.codes(column)
+    names, codes = corpus.factorize(column)
     found: np.ndarray = np.bincount(codes[rows], minlength=len(names)) / len(rows)
     return found
 
@@ -102,7 +102,7 @@ def test_shift_by_topic_or_by_length_shifts_that() -> None:
     ],
 )
 def test_languages_are_read_off_letters_and_common_words(text: str, script: str, language: str) -> None:
-    assert (script_of(text), language_of(text)) == (script, language)
+    assert (detect_script(text), detect_language(text)) == (script, language)
 
 
 def test_a_sentence_is_labelled_by_its_entity_types() -> None:
@@ -117,12 +117,12 @@ def test_of_ontonotes_ten_types_are_left_away() -> None:
     corpus = made_of("tagging", 4, words=[["w"] * len(t) for t in tags], tags=tags)
     trait = label_trait(corpus)
     assert [str(trait.names[c]) for c in trait.codes] == ["PERSON", "NULL", "GPE-NORP", "NULL"]
-    assert trait.told["left_away"] == ["CARDINAL", "DATE", "WORK_OF_ART"]
+    assert trait.settings["left_away"] == ["CARDINAL", "DATE", "WORK_OF_ART"]
 
 
 def test_a_question_is_labelled_by_its_source_or_by_what_it_asks() -> None:
     corpus = toy_qa(train=40, test=10)
-    assert label_trait(corpus).told["by"] == "domain"
+    assert label_trait(corpus).settings["by"] == "domain"
     alone = {name: column for name, column in corpus.columns.items() if name != "domain"}
     questions = ["Who is it?", "In what year?", "Name a river.", "How much?"] * 12 + ["why"] * 2
     trait = label_trait(Corpus("one", "qa", {**alone, "question": questions}, 40))
@@ -148,8 +148,8 @@ def test_labels_of_every_task_can_shift() -> None:
 def test_published_proportions_give_clients_of_the_size_their_scarcest_label_allows(
     task: str, clients: int, available: tuple[int, int], size: int
 ) -> None:
-    table = np.array(PUBLISHED[task][clients], float)
-    found = quotas(table / table.sum(1, keepdims=True), np.array(available))
+    table = np.array(PUBLISHED_TABLES[task][clients], float)
+    found = label_quotas(table / table.sum(1, keepdims=True), np.array(available))
     assert found.sum(1).tolist() == [size] * clients
     assert (found.sum(0) <= available).all()
 
@@ -179,8 +179,8 @@ def test_every_domain_is_a_client_with_labels_of_its_own_and_a_fifth_is_public()
     made = multi_domain(corpus, Seed(3), alpha=5.0, global_alpha=0.8)
     assert list(made.clients) == ["forum", "mail", "news"]
     assert made.public is not None
-    assert made.held is not None
-    _, where = corpus.codes("domain")
+    assert made.global_test is not None
+    _, where = corpus.factorize("domain")
     for k, name in enumerate(made.clients):
         drawn = np.array(made.recipe["drawn"][name])
         mine = made.train[k]
@@ -189,7 +189,7 @@ def test_every_domain_is_a_client_with_labels_of_its_own_and_a_fifth_is_public()
         seen = made.public[where[made.public] == k]
         assert len(seen) == pytest.approx(0.25 * len(mine), abs=1)
         assert ratios(seen, corpus) == pytest.approx(drawn, abs=0.03)
-    assert made.public.max() < corpus.train
+    assert made.public.max() < corpus.num_train
 
 
 def test_a_drift_moves_from_one_mixture_to_another() -> None:
@@ -197,7 +197,7 @@ def test_a_drift_moves_from_one_mixture_to_another() -> None:
     made = drift(corpus, Seed(5), clients=5, alpha=0.5, phases=4)
     early, late = [], []
     for k in range(5):
-        steps = [ratios(made.train.at(k, p), corpus) for p in range(4)]
+        steps = [ratios(made.train.in_phase(k, p), corpus) for p in range(4)]
         early.append(np.abs(steps[1] - steps[0]).sum())
         late.append(np.abs(steps[3] - steps[0]).sum())
     assert np.mean(late) > 1.5 * np.mean(early) > 0
@@ -207,12 +207,12 @@ def test_train_and_test_are_divided_together_where_clients_test_themselves() -> 
     made = divided(ComponentConfig("label", {"clients": 4, "merge": True, "local_test": 0.2}), TOY, Seed(0))
     every = np.concatenate([made.train.rows, made.test.rows])
     assert sorted(every.tolist()) == list(range(len(TOY)))
-    assert made.held is not None
-    assert set(made.held) == set(made.test.rows)
+    assert made.global_test is not None
+    assert set(made.global_test) == set(made.test.rows)
     assert (made.recipe["local_test"], made.recipe["merge"]) == (0.2, True)
     apart = divided(ComponentConfig("label", {"clients": 4, "local_test": 0.2}), TOY, Seed(0))
-    assert apart.test.rows.max() < TOY.train, "the corpus's own test rows stay the global test set"
-    assert apart.held is None
+    assert apart.test.rows.max() < TOY.num_train, "the corpus's own test rows stay the global test set"
+    assert apart.global_test is None
 
 
 MANY = made_of(text=["t"] * 400, client=[f"u{i}" for i in range(400)])
@@ -262,7 +262,7 @@ MANY = made_of(text=["t"] * 400, client=[f"u{i}" for i in range(400)])
         ),
         (lambda: proportions(TOY, Seed(0), table=((1, 1),), labels=("food", "sports")), "Did you mean 'sport'?"),
         (
-            lambda: quotas(np.array([[0.5, 0.5]]), np.array([10, 0]), "train", ("a", "b")),
+            lambda: label_quotas(np.array([[0.5, 0.5]]), np.array([10, 0]), "train", ("a", "b")),
             "a label that has no train example",
         ),
         (lambda: ordered(TOY, Seed(0), by="label"), "column 'label' of toy-classification holds no numbers"),

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from motet.core.errors import DataError
-from motet.datasets.conll import misplaced, read_conll, scheme_of, sentences_of, to_bio
+from motet.datasets.conll import detect_scheme, find_invalid_tag, read_conll, read_sentences, to_bio
 
 Put = Callable[..., Path]
 
@@ -32,12 +32,12 @@ def test_a_line_with_too_few_columns_is_named(line: str, put: Put) -> None:
     with pytest.raises(
         DataError, match=r"a.txt, line 3: '.*' has 1 of at least 2 columns; expected a word and its tag"
     ):
-        sentences_of(put("a.txt", f"EU\tB-ORG\nsaid\tO\n{line}\n"))
+        read_sentences(put("a.txt", f"EU\tB-ORG\nsaid\tO\n{line}\n"))
 
 
 def test_the_number_of_columns_follows_those_that_are_read(put: Put) -> None:
     with pytest.raises(DataError, match="has 2 of at least 4 columns"):
-        sentences_of(put("a.txt", "EU B-ORG\n"), word=0, tag=3)
+        read_sentences(put("a.txt", "EU B-ORG\n"), word=0, tag=3)
 
 
 @pytest.mark.parametrize(
@@ -53,9 +53,9 @@ def test_the_number_of_columns_follows_those_that_are_read(put: Put) -> None:
     ],
 )
 def test_a_scheme_is_told_and_becomes_bio(tags: list[str], scheme: str, bio: list[str]) -> None:
-    assert scheme_of([tags]) == scheme
+    assert detect_scheme([tags]) == scheme
     assert to_bio(tags, scheme) == bio
-    assert misplaced(bio) is None
+    assert find_invalid_tag(bio) is None
 
 
 @pytest.mark.parametrize(

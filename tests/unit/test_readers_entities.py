@@ -21,7 +21,7 @@ def test_conll_2003_becomes_bio_whichever_copy_it_is(put: Put, tmp_path: Path) -
     corpus = conll2003(tmp_path / "old")
     assert corpus.column("words") == [["U.N.", "official", "Ekeus"], ["Japan", "Italy"]]
     assert corpus.column("tags") == [["B-ORG", "O", "B-PER"], ["B-LOC", "B-LOC"]]
-    assert corpus.train == 1
+    assert corpus.num_train == 1
     assert conll2003(tmp_path / "new").column("tags") == [["B-ORG"], ["B-LOC"]]
 
 
@@ -30,7 +30,7 @@ def test_wnut_sentences_end_at_lines_that_hold_a_tab(put: Put, tmp_path: Path) -
     put("emerging.test.annotated", "&\tO\ngt\tO\n\n")
     corpus = wnut17(tmp_path)
     assert corpus.column("words") == [["Empire", "State"], ["Rick"], ["&", "gt"]]
-    assert corpus.train == 2
+    assert corpus.num_train == 2
     put("emerging.test.annotated", "&\tO\ngt\n")
     with pytest.raises(DataError, match=r"emerging.test.annotated, line 2: 'gt' has 1 of at least 2 columns"):
         wnut17(tmp_path)
@@ -62,7 +62,7 @@ def test_wikiner_lines_are_sentences_in_iob1(tmp_path: Path) -> None:
     assert corpus.column("words").count(sentence) == 2
     parts = [
         {" ".join(words) for words in half}
-        for half in (corpus.column("words")[: corpus.train], corpus.column("words")[corpus.train :])
+        for half in (corpus.column("words")[: corpus.num_train], corpus.column("words")[corpus.num_train :])
     ]
     assert not parts[0] & parts[1]
 
@@ -84,7 +84,7 @@ def test_a_sub_corpus_of_ploner_is_a_domain(put: Put, tmp_path: Path) -> None:
     corpus = ploner(tmp_path)
     assert corpus.column("domain") == ["bn"] * 4 + ["conll03", "wnut16", "bn", "conll03", "wnut16"]
     assert corpus.column("tags")[4:6] == [["B-PER", "O"], ["B-LOC"]]
-    assert corpus.train == 6
+    assert corpus.num_train == 6
 
 
 def test_a_field_of_crossner_is_a_domain_and_dev_is_left_aside(put: Put, tmp_path: Path) -> None:

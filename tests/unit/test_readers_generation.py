@@ -80,7 +80,7 @@ def test_highlights_of_a_story_are_its_summary(put: Put, tmp_path: Path) -> None
         ("(CNN) -- First. Second line.", "One thing\nAnother thing", "cnn"),
         *(("Mail.", f"Done {i}", "dailymail") for i in range(1, 5)),
     }
-    assert (corpus.train, len(corpus)) == (7, 9)
+    assert (corpus.num_train, len(corpus)) == (7, 9)
     assert corpus.source == "stories; left out: 1 rows with an empty side"
 
 
@@ -91,7 +91,7 @@ def test_lists_of_addresses_say_which_story_is_for_what(put: Put, tmp_path: Path
     put("all_test.txt", "http://c\n")
     corpus = cnn_dm(tmp_path)
     assert corpus.column("source") == ["http://a", "http://c"]
-    assert corpus.train == 1
+    assert corpus.num_train == 1
 
 
 def test_news_are_read_from_tables_too(put: Put, tmp_path: Path) -> None:
@@ -143,8 +143,8 @@ def test_a_conversation_stays_in_one_part(put: Put, tmp_path: Path) -> None:
     )
     corpus = cornell(tmp_path)
     talks = [int(text.split()[1]) // 3 for text in corpus.column("source")]
-    assert not set(talks[: corpus.train]) & set(talks[corpus.train :])
-    assert (corpus.train, len(corpus)) == (32, 40)
+    assert not set(talks[: corpus.num_train]) & set(talks[corpus.num_train :])
+    assert (corpus.num_train, len(corpus)) == (32, 40)
 
 
 def test_an_e_mail_has_a_subject_and_a_mailbox(put: Put, tmp_path: Path) -> None:
@@ -166,8 +166,8 @@ def test_an_article_that_is_there_twice_is_in_one_part(put: Put, tmp_path: Path)
             put(f"Summaries/{topic}/{i:03d}.txt", f"Body {i + shift}.")
     put("News Articles/tech/010.txt", "alone")
     corpus = bbc(tmp_path)
-    assert (corpus.train, len(corpus)) == (16, 20)
-    assert not set(corpus.column("source")[: corpus.train]) & set(corpus.column("source")[corpus.train :])
+    assert (corpus.num_train, len(corpus)) == (16, 20)
+    assert not set(corpus.column("source")[: corpus.num_train]) & set(corpus.column("source")[corpus.num_train :])
     at = corpus.column("source").index("Title 0 Body costs £0.")
     assert (corpus.column("target")[at], corpus.column("domain")[at]) == ("Body 0.", "tech")
     assert "1 articles without a summary" in corpus.source

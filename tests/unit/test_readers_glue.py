@@ -7,7 +7,7 @@ import pytest
 
 from motet.core.errors import DataError
 from motet.datasets.corpus import Corpus
-from motet.datasets.corpus_readers import READERS
+from motet.datasets.corpus_readers import CORPUS_READERS
 
 Put = Callable[..., Path]
 
@@ -44,7 +44,7 @@ EXPECTED: dict[str, tuple[str, object, str | None]] = {
 
 
 def read(task: str, folder: Path) -> Corpus:
-    return READERS[f"glue-{task.replace('-', '').lower()}"](folder)
+    return CORPUS_READERS[f"glue-{task.replace('-', '').lower()}"](folder)
 
 
 @pytest.mark.parametrize("task", HEADERS)
@@ -56,7 +56,7 @@ def test_quotes_are_letters_and_broken_lines_are_counted(task: str, put: Put, tm
     text_, value, second = EXPECTED[task]
     for folder in (tmp_path, tmp_path / "glue" / task):
         corpus = read(task, folder)
-        assert (corpus.train, len(corpus)) == (2, 4)
+        assert (corpus.num_train, len(corpus)) == (2, 4)
         assert corpus.column("text") == [text_] * 4
         assert corpus.column("score" if task == "STS-B" else "label") == [value] * 4
         assert (corpus.column("second") == [second] * 4) if second else ("second" not in corpus.columns)
@@ -79,8 +79,8 @@ def test_mnli_is_tested_on_its_own_genres_or_on_others(put: Put, tmp_path: Path)
     put("MNLI/train.tsv", f"{HEADERS['MNLI']}\n{row}\n{row.replace('neutral', '-')}\n")
     put("MNLI/dev_matched.tsv", f"{HEADERS['MNLI']}\n{row}\n")
     put("MNLI/dev_mismatched.tsv", f"{HEADERS['MNLI']}\n{row.replace('government', 'letters')}\n")
-    assert READERS["glue-mnli"](tmp_path).column("domain") == ["government", "government"]
-    mismatched = READERS["glue-mnli-mm"](tmp_path)
+    assert CORPUS_READERS["glue-mnli"](tmp_path).column("domain") == ["government", "government"]
+    mismatched = CORPUS_READERS["glue-mnli-mm"](tmp_path)
     assert mismatched.column("domain") == ["government", "letters"]
     assert mismatched.source == "MNLI/train.tsv, MNLI/dev_mismatched.tsv; left out: 1 rows without a gold label"
 
@@ -88,7 +88,7 @@ def test_mnli_is_tested_on_its_own_genres_or_on_others(put: Put, tmp_path: Path)
 def test_a_dev_file_alone_is_split(put: Put, tmp_path: Path) -> None:
     put("QNLI/dev.tsv", f"{HEADERS['QNLI']}\n" + f"{ROWS['QNLI']}\n" * 10)
     corpus = read("QNLI", tmp_path)
-    assert (corpus.train, len(corpus)) == (8, 10)
+    assert (corpus.num_train, len(corpus)) == (8, 10)
 
 
 @pytest.mark.parametrize(

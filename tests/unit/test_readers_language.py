@@ -23,7 +23,7 @@ def test_a_role_is_a_client_however_it_is_written(put: Put, tmp_path: Path) -> N
         ("All", "Resolved."),
     }
     assert corpus.source == "input.txt; left out: 1 blocks without a role, 1 roles that say nothing"
-    assert (corpus.train, len(corpus)) == (2, 3)
+    assert (corpus.num_train, len(corpus)) == (2, 3)
 
 
 def leaf(**texts: list[object]) -> str:
@@ -39,7 +39,7 @@ def test_the_chunks_of_leaf_are_texts_again(put: Put, tmp_path: Path) -> None:
     corpus = reddit(tmp_path)
     assert corpus.column("text") == ["hello there friend", "plain text", "tokens only", "bye"]
     assert corpus.column("client") == ["ann", "bob", "cy", "ann"]
-    assert corpus.train == 3
+    assert corpus.num_train == 3
     assert "2 texts that are empty or deleted" in corpus.source
 
 
@@ -73,13 +73,13 @@ def test_posts_are_read_from_tables_and_records(put: Put, tmp_path: Path) -> Non
         corpus = stackoverflow(tmp_path / form)
         assert corpus.column("text") == ["how do i", "it works", "thanks"]
         assert corpus.column("client") == ["7", "8", "7"]
-        assert corpus.train == 2
+        assert corpus.num_train == 2
 
 
 def test_without_parts_a_share_of_the_posts_is_for_testing(put: Put, tmp_path: Path) -> None:
     put("posts.csv", "user_id,text\n" + "".join(f"{i},post {i}\n" for i in range(10)))
     corpus = stackoverflow(tmp_path)
-    assert (corpus.train, len(corpus)) == (8, 10)
+    assert (corpus.num_train, len(corpus)) == (8, 10)
 
 
 def test_a_table_of_posts_without_a_user_is_refused(put: Put, tmp_path: Path) -> None:

@@ -38,7 +38,7 @@ def articles(*titles: str, paragraphs: int = 2, **more: Any) -> str:
 
 def sides(corpus: Corpus, column: str) -> tuple[set[str], set[str]]:
     values = corpus.column(column)
-    return set(values[: corpus.train]), set(values[corpus.train :])
+    return set(values[: corpus.num_train]), set(values[corpus.num_train :])
 
 
 def test_squad_has_a_training_and_a_dev_file(put: Put, tmp_path: Path) -> None:
@@ -46,7 +46,7 @@ def test_squad_has_a_training_and_a_dev_file(put: Put, tmp_path: Path) -> None:
     put("dev-v1.1.json", articles("Snow"))
     put("dev-v2.0.json", articles("Other"))
     corpus = squad(tmp_path)
-    assert (corpus.train, len(corpus)) == (4, 8)
+    assert (corpus.num_train, len(corpus)) == (4, 8)
     assert sides(corpus, "title") == ({"Rain"}, {"Snow"})
     assert corpus.column("starts")[0] == [14]
 
@@ -57,7 +57,7 @@ def test_a_dev_file_alone_is_split_by_article(put: Put, tmp_path: Path) -> None:
     train, test = sides(corpus, "title")
     assert (len(train), len(test)) == (8, 2)
     assert not train & test
-    assert squad(tmp_path).key == corpus.key
+    assert squad(tmp_path).fingerprint == corpus.fingerprint
 
 
 def test_a_dev_file_of_one_article_is_split_by_context(put: Put, tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_dev_files_of_mrqa_alone_are_split_by_context(put: Put, tmp_path: Path) 
     corpus = mrqa(tmp_path)
     train, test = sides(corpus, "context")
     assert not train & test
-    assert (corpus.train, len(corpus)) == (16, 20)
+    assert (corpus.num_train, len(corpus)) == (16, 20)
 
 
 def test_newsqa_is_found_among_the_others_and_read_whole(put: Put, tmp_path: Path) -> None:
@@ -124,7 +124,7 @@ def test_newsqa_is_found_among_the_others_and_read_whole(put: Put, tmp_path: Pat
     put("dev/NewsQA.jsonl.gz", lines(("n9", "two", "two")))
     put("train/SQuAD.jsonl.gz", lines(("s1", "one", "one")))
     corpus = newsqa(tmp_path)
-    assert (corpus.train, len(corpus)) == (3, 4)
+    assert (corpus.num_train, len(corpus)) == (3, 4)
     assert corpus.column("context")[0] == "caf\xe9 one"
 
 
@@ -136,7 +136,7 @@ def test_each_shift_is_a_domain_and_no_context_is_in_both_parts(put: Put, tmp_pa
     assert set(corpus.column("domain")) == {"wiki", "nyt"}
     train, test = sides(corpus, "context")
     assert not train & test
-    assert (corpus.train, len(corpus)) == (32, 40)
+    assert (corpus.num_train, len(corpus)) == (32, 40)
 
 
 HEADER = ["item_id", "domain", "q_review_id", "question", "review", "human_ans_spans", "human_ans_indices"]

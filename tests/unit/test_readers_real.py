@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from motet.datasets.conll import misplaced
+from motet.datasets.conll import find_invalid_tag
 from motet.datasets.corpus import Corpus
-from motet.datasets.corpus_readers import READERS
+from motet.datasets.corpus_readers import CORPUS_READERS
 
 DATA = Path(__file__).parents[2] / ".data"
 
@@ -18,16 +18,16 @@ def read(name: str, folder: str | None = None) -> Corpus:
     place = DATA / (folder or name)
     if not place.is_dir():
         pytest.skip(f"wants the original files of {name} in {place.relative_to(DATA.parent)}")
-    return READERS[name](place)
+    return CORPUS_READERS[name](place)
 
 
 def counts(corpus: Corpus) -> tuple[int, int]:
-    return corpus.train, len(corpus) - corpus.train
+    return corpus.num_train, len(corpus) - corpus.num_train
 
 
 def parts(corpus: Corpus, column: str) -> tuple[set[str], set[str]]:
     values = corpus.column(column)
-    return set(values[: corpus.train]), set(values[corpus.train :])
+    return set(values[: corpus.num_train]), set(values[corpus.num_train :])
 
 
 def well_formed(corpus: Corpus) -> bool:
@@ -38,7 +38,7 @@ def well_formed(corpus: Corpus) -> bool:
         return all(c.startswith(a, s) for c, answers, starts in spans for a, s in zip(answers, starts, strict=True))
     if corpus.task == "tagging":
         pairs = zip(rows["words"], rows["tags"], strict=True)
-        return all(words and len(words) == len(tags) and misplaced(tags) is None for words, tags in pairs)
+        return all(words and len(words) == len(tags) and find_invalid_tag(tags) is None for words, tags in pairs)
     texts = [name for name in ("text", "second", "source", "target") if name in rows]
     return all(value.strip() for name in texts for value in rows[name])
 
@@ -56,7 +56,7 @@ def test_ag_news() -> None:
     corpus = read("agnews")
     assert counts(corpus) in ((5_000, 7_600), (120_000, 7_600))  # train_5k.csv or train.csv
     assert corpus.labels == ("Business", "Sci/Tech", "Sports", "World")
-    assert set(Counter(corpus.column("label")[corpus.train :]).values()) == {1_900}
+    assert set(Counter(corpus.column("label")[corpus.num_train :]).values()) == {1_900}
     assert not any("\\" in text for text in corpus.column("text"))
     assert well_formed(corpus)
 
@@ -64,14 +64,14 @@ def test_ag_news() -> None:
 def test_sst2() -> None:
     corpus = read("sst2")
     assert counts(corpus) == (6_920, 1_821)
-    assert Counter(corpus.column("label")[: corpus.train]) == {"positive": 3_610, "negative": 3_310}
+    assert Counter(corpus.column("label")[: corpus.num_train]) == {"positive": 3_610, "negative": 3_310}
     assert well_formed(corpus)
 
 
 def test_imdb() -> None:
     corpus = read("imdb")
     assert counts(corpus) in ((5_000, 5_000), (25_000, 25_000))  # a fifth of it, or all
-    assert set(Counter(corpus.column("label")).values()) == {corpus.train}
+    assert set(Counter(corpus.column("label")).values()) == {corpus.num_train}
     assert not any("<br />" in text for text in corpus.column("text"))
     assert well_formed(corpus)
 
@@ -79,7 +79,7 @@ def test_imdb() -> None:
 def test_amazon() -> None:
     corpus = read("amazon")
     assert counts(corpus) == (24_398, 24_375)
-    train = list(zip(corpus.column("domain"), corpus.column("label"), strict=True))[: corpus.train]
+    train = list(zip(corpus.column("domain"), corpus.column("label"), strict=True))[: corpus.num_train]
     assert Counter(domain for domain, _ in train) == {
         "automotive": 4_076,
         "baby": 7_676,
@@ -101,7 +101,7 @@ def test_wnut17() -> None:
 def test_crossner() -> None:
     corpus = read("crossner")
     assert counts(corpus) == (700, 2_506)
-    train = corpus.column("domain")[: corpus.train]
+    train = corpus.column("domain")[: corpus.num_train]
     assert Counter(train) == {"ai": 100, "literature": 100, "music": 100, "politics": 200, "science": 200}
     assert well_formed(corpus)
 
@@ -113,7 +113,7 @@ def test_squad(name: str, size: int, unanswerable: int, titles: int) -> None:
     corpus = read(name, "squad")
     assert well_formed(corpus)
     if "train" in corpus.source:
-        assert len(corpus) - corpus.train == size
+        assert len(corpus) - corpus.num_train == size
         return
     assert len(corpus) == len(set(corpus.column("id"))) == size
     assert sum(not answers for answers in corpus.column("answers")) == unanswerable
@@ -151,7 +151,7 @@ def test_policyqa() -> None:
 def test_aeslc() -> None:
     corpus = read("aeslc")
     assert counts(corpus) == (14_436, 1_906)
-    assert Counter(corpus.column("client")[: corpus.train])["shackleton-s"] == 1_010
+    assert Counter(corpus.column("client")[: corpus.num_train])["shackleton-s"] == 1_010
     assert not any("@subject" in text or "@ann" in text for text in corpus.column("target"))
     assert well_formed(corpus)
 

@@ -23,7 +23,7 @@ def test_sentences_and_labels_parted_by_a_tab_are_read(put: Put, tmp_path: Path)
     corpus = sst2(tmp_path)
     assert corpus.column("text") == ['a "good film', "bad", "fine"]
     assert corpus.column("label") == ["positive", "negative", "positive"]
-    assert corpus.train == 2
+    assert corpus.num_train == 2
 
 
 def test_a_test_file_without_labels_gives_way_to_dev(put: Put, tmp_path: Path) -> None:
@@ -31,7 +31,7 @@ def test_a_test_file_without_labels_gives_way_to_dev(put: Put, tmp_path: Path) -
     put("dev.tsv", "sentence\tlabel\nfine \t1\n")
     put("test.tsv", "index\tsentence\n0\tunknown\n")
     corpus = sst2(tmp_path)
-    assert corpus.column("text")[corpus.train :] == ["fine"]
+    assert corpus.column("text")[corpus.num_train :] == ["fine"]
 
 
 def test_a_neutral_tree_is_left_out(put: Put, tmp_path: Path) -> None:
@@ -85,14 +85,14 @@ def test_a_neutral_tweet_is_left_out(put: Put, tmp_path: Path) -> None:
     assert corpus.column("text") == ["sad \xe9", 'a "quote", and "more","still one text', "fine"]
     assert corpus.column("label") == ["negative", "positive", "positive"]
     assert corpus.column("client") == ["al", "cy", "di"]
-    assert corpus.train == 2
+    assert corpus.num_train == 2
     assert "left out: 2 neutral tweets" in corpus.source
 
 
 def test_without_a_test_file_a_fifth_of_the_tweets_is_kept_for_testing(put: Put, tmp_path: Path) -> None:
     put(TWEETS, "".join(tweet(4 * (i % 2), f"u{i}", f"text {i}") for i in range(20)))
     corpus = sentiment140(tmp_path)
-    assert (corpus.train, len(corpus)) == (16, 20)
+    assert (corpus.num_train, len(corpus)) == (16, 20)
 
 
 def test_broken_tweets_are_counted_and_odd_polarities_named(put: Put, tmp_path: Path) -> None:
@@ -115,7 +115,7 @@ def test_a_department_is_a_domain_and_dev_serves_as_train(put: Put, tmp_path: Pa
     assert corpus.column("text") == ["so, so", 'bad "thing"', "train", "good", "test"]
     assert corpus.column("label") == ["neutral", "negative", "positive", "positive", "negative"]
     assert corpus.column("domain") == ["baby", "baby", "sport", "baby", "sport"]
-    assert corpus.train == 3
+    assert corpus.num_train == 3
     assert corpus.source == "baby, sport; left out: 1 rows with empty text, 1 rows with missing columns"
 
 

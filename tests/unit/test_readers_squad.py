@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from motet.core.errors import DataError
-from motet.datasets.squad_json import place, printable, read_mrqa, read_squad
+from motet.datasets.squad_json import find_answer, printable_ascii, read_mrqa, read_squad
 
 Put = Callable[..., Path]
 CONTEXT = "Rain fell in May. In June, rain fell again."
@@ -39,10 +39,10 @@ def test_distinct_answers_are_kept_with_their_places(put: Put) -> None:
 
 
 def test_the_place_that_is_said_counts_before_the_first_occurrence() -> None:
-    assert place(CONTEXT, "fell", 32) == 32
-    assert place(CONTEXT, "fell", 31) == 5
-    assert place(CONTEXT, "fell", -1) == 5
-    assert place(CONTEXT, "snow", 5) == -1
+    assert find_answer(CONTEXT, "fell", 32) == 32
+    assert find_answer(CONTEXT, "fell", 31) == 5
+    assert find_answer(CONTEXT, "fell", -1) == 5
+    assert find_answer(CONTEXT, "snow", 5) == -1
 
 
 def test_a_question_whose_answer_is_nowhere_is_left_out_and_counted(put: Put) -> None:
@@ -132,7 +132,7 @@ def test_only_printable_letters_are_kept_and_places_move_with_them(put: Put) -> 
 
 
 def test_printable_is_what_a_typewriter_has() -> None:
-    assert printable("a\tb\nc\x07d\x7fe…f") == "a\tb\ncdef"
+    assert printable_ascii("a\tb\nc\x07d\x7fe…f") == "a\tb\ncdef"
 
 
 def test_a_broken_line_of_mrqa_is_named(put: Put) -> None:

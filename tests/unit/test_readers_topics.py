@@ -19,7 +19,7 @@ def test_a_post_is_one_line_with_its_headers(put: Put, tmp_path: Path) -> None:
     corpus = twenty_news(tmp_path)
     assert corpus.column("text") == ["one", "From: Zo\xeb Subject: hi  body", "two"]
     assert corpus.column("label") == ["alt.atheism", "sci.med", "sci.med"]
-    assert corpus.train == 2
+    assert corpus.num_train == 2
 
 
 def test_a_missing_half_of_20_newsgroups_is_named(put: Put, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 
 from motet.core.errors import ConfigError
 from motet.report.significance import paired_bootstrap
-from motet.tasks.sufficient_statistics import by_class, metric_of_tallies
+from motet.tasks.sufficient_statistics import class_statistics, metric_from_statistics
 
 RNG = np.random.default_rng(5)
 
@@ -89,8 +89,8 @@ def test_a_statistic_of_counts_is_that_of_items_drawn_one_by_one(classes: int) -
     def f1(said: np.ndarray, rows: np.ndarray) -> float:
         return float(f1_score(truth[rows], said[rows], average="weighted", zero_division=0))
 
-    statistic = metric_of_tallies("f1_weighted", 3 * classes)
-    found = paired_bootstrap(*(by_class(truth, said, classes) for said in sides), statistic=statistic)
+    statistic = metric_from_statistics("f1_weighted", 3 * classes)
+    found = paired_bootstrap(*(class_statistics(truth, said, classes) for said in sides), statistic=statistic)
     drawn = [f1(sides[0], rows) - f1(sides[1], rows) for rows in RNG.integers(0, 150, (250, 150))]
     assert found.difference == pytest.approx(f1(sides[0], np.arange(150)) - f1(sides[1], np.arange(150)))
     assert (found.low, found.high) == pytest.approx(tuple(np.quantile(drawn, [0.025, 0.975])), abs=0.05)

@@ -15,25 +15,24 @@ import transformers
 from motet.core.errors import ConfigError, DataError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.datasets.load_corpus import DATASETS
+from motet.datasets.load_corpus import BUILTIN_CORPORA
 from motet.experiment.build.builders import build_task, make_federation
 from motet.experiment.recipe.run_config import ComponentConfig
 from motet.learning.data.features import Examples, Features, Ragged
 from motet.learning.modules.model import Model
 from motet.learning.objectives.supervised import TokenCrossEntropy, token_losses
-from motet.models.load_model import MODELS, ModelConfig, Packaged
-from motet.tasks import classification, qa, regression, seq2seq, tagging
-from motet.tasks import language_modeling as language_model
-from motet.tasks.language_modeling import regrouped
-from motet.tasks.question_answering import SpanExtraction, frame_of
-from motet.tasks.squad_metrics import exact, overlap
+from motet.models.load_model import MODELS, ModelConfig, PackagedModel
+from motet.tasks import classification, language_modeling, qa, regression, seq2seq, tagging
+from motet.tasks.language_modeling import group_texts
+from motet.tasks.question_answering import SpanExtraction, infer_pair_template
+from motet.tasks.squad_metrics import exact_match, token_f1
 from motet.tasks.text_metrics import generation_scores
 
 
 @pytest.fixture(scope="module")
 def wordpieces() -> Any:
     packaged = MODELS["minilm"]
-    assert isinstance(packaged, Packaged)
+    assert isinstance(packaged, PackagedModel)
     return transformers.AutoTokenizer.from_pretrained(str(packaged.directory()))
 
 
@@ -101,7 +100,7 @@ def test_classification_is_judged_as_scikit_learn_judges() -> None:
     features = Features("c", {"input_ids": Ragged.from_lists([[1]] * 50), "labels": task.label_ids(corpus)})
     readings = {"logits": F.one_hot(torch.from_numpy(said), 3).float(), "loss": torch.ones(50)}
     scores = task.metrics(readings, whole(features))
-    assert set(scores) == set(task.measures)
+    assert set(scores) == set(task.metric_names)
     assert scores["accuracy"] == (truth == said).mean()
     assert scores["f1_macro"] == f1_score(truth, said, average="macro")
     assert scores["matthews"] == matthews_corrcoef(truth, said)
@@ -318,8 +317,8 @@ def test_answers_are_compared_as_squad_compares(said: str, answer: str) -> None:
     pred = [{"prediction_text": said, "id": "0"}]
     gold = [{"answers": {"answer_start": [0], "text": [answer]}, "id": "0"}]
     scores = squad(pred, gold)
-    assert overlap(said, answer) * 100 == pytest.approx(float(scores["f1"]), abs=1e-4) or (not said and not answer)
-    assert exact(said, answer) * 100 == float(scores["exact_match"])
+    assert token_f1(said, answer) * 100 == pytest.approx(float(scores["f1"]), abs=1e-4) or (not said and not answer)
+    assert exact_match(said, answer) * 100 == float(scores["exact_match"])
 
 
 def test_an_answer_that_is_not_where_it_is_said_to_be_is_refused(wordpieces: Any) -> None:
@@ -336,7 +335,7 @@ def test_a_length_that_leaves_no_room_for_the_passage_is_refused(wordpieces: Any
 
 
 def test_how_a_tokenizer_joins_two_texts_is_read_off_it(wordpieces: Any) -> None:
-    frame = frame_of(wordpieces)
+    frame = infer_pair_template(wordpieces)
     cls, sep = wordpieces.cls_token_id, wordpieces.sep_token_id
     assert (frame.before, frame.between, frame.behind, frame.types) == ([cls], [sep], [sep], (0, 1))
 
@@ -426,7 +425,7 @@ def test_texts_are_cut_and_every_token_is_kept_once(wordpieces: Any) -> None:
     tokenizer.eos_token = "[SEP]"
     texts = ["one two three four five six seven", "eight", ""]
     corpus = Corpus("l", "lm", {"text": texts}, 2)
-    features = language_model(corpus).features(corpus, reader(tokenizer), 4)
+    features = language_modeling(corpus).features(corpus, reader(tokenizer), 4)
     ids = features.columns["input_ids"]
     assert isinstance(ids, Ragged)
     sizes = [len(ids[r]) for r in range(len(ids))]
@@ -438,13 +437,13 @@ def test_texts_are_cut_and_every_token_is_kept_once(wordpieces: Any) -> None:
 
 def test_grouping_never_mixes_two_people() -> None:
     ids = Ragged.from_lists([[1, 1], [2, 2, 2], [1], [2, 2], [1, 1, 1]])
-    pieces, ends = regrouped(ids, [np.array([0, 2, 4]), np.array([1, 3]), np.array([], np.int64)], 4)
+    pieces, ends = group_texts(ids, [np.array([0, 2, 4]), np.array([1, 3]), np.array([], np.int64)], 4)
     assert [pieces[r].tolist() for r in range(len(pieces))] == [[1, 1, 1, 1], [1, 1], [2, 2, 2, 2]]
     assert ends.tolist() == [0, 2, 3, 3]  # the last token of the second was alone and predicts nothing
 
 
 def test_a_grouped_federation_has_everybodys_tokens_and_no_others() -> None:
-    corpus = DATASETS["toy-lm"]()
+    corpus = BUILTIN_CORPORA["toy-lm"]()
     choice = ModelConfig("tiny", 16)
     natural = ComponentConfig("natural", {"column": "client"})
     loose = make_federation(choice, corpus, natural, Seed(0), ComponentConfig("lm", {"group": False}))
@@ -462,7 +461,7 @@ def test_a_grouped_federation_has_everybodys_tokens_and_no_others() -> None:
 
 
 def test_perplexity_is_the_exponent_of_the_mean_loss() -> None:
-    task = language_model(Corpus("l", "lm", {"text": ["x"]}, 1))
+    task = language_modeling(Corpus("l", "lm", {"text": ["x"]}, 1))
     readings = {"correct": torch.tensor([3, 1]), "count": torch.tensor([4, 4]), "loss": torch.tensor([4.0, 12.0])}
     features = Features("l", {"input_ids": Ragged.from_lists([[1], [1]])})
     scores = task.metrics(readings, whole(features))
@@ -472,14 +471,14 @@ def test_perplexity_is_the_exponent_of_the_mean_loss() -> None:
 # ---- all of them ----------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("name", [n for n in DATASETS if n.startswith("toy-")])
+@pytest.mark.parametrize("name", [n for n in BUILTIN_CORPORA if n.startswith("toy-")])
 def test_every_toy_corpus_is_the_same_each_time_and_has_clients_and_domains(name: str) -> None:
-    one, two = DATASETS[name](), DATASETS[name]()
-    assert one.key == two.key
+    one, two = BUILTIN_CORPORA[name](), BUILTIN_CORPORA[name]()
+    assert one.fingerprint == two.fingerprint
     assert len(set(one.column("client"))) == 20
     assert len(set(one.column("domain"))) == 3
     task = build_task(ComponentConfig("auto"), one)
-    assert task.headline in task.measures
+    assert task.primary_metric in task.metric_names
     assert len(task.texts(one)) == len(one)
 
 
@@ -487,13 +486,13 @@ def test_a_task_that_the_corpus_has_no_columns_for_is_refused() -> None:
     with pytest.raises(
         ConfigError, match=r"task\.type is qa, but toy-lm is a corpus for lm: it has no context, question"
     ):
-        build_task(ComponentConfig("qa"), DATASETS["toy-lm"]())
+        build_task(ComponentConfig("qa"), BUILTIN_CORPORA["toy-lm"]())
 
 
 def test_an_option_of_another_task_is_refused() -> None:
     with pytest.raises(ConfigError, match="task: unknown option 'stride'; it takes attention_mask, positive"):
-        build_task(ComponentConfig("classification", {"stride": 3}), DATASETS["toy-classification"]())
+        build_task(ComponentConfig("classification", {"stride": 3}), BUILTIN_CORPORA["toy-classification"]())
 
 
 def test_spans_are_a_task_with_a_headline() -> None:
-    assert SpanExtraction().headline == "f1"
+    assert SpanExtraction().primary_metric == "f1"

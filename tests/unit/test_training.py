@@ -26,7 +26,7 @@ from motet.learning.modules.model import Model
 from motet.learning.objectives.supervised import CrossEntropy
 from motet.learning.packed.packed_model import PackedModel
 from motet.learning.solver import Solver
-from motet.models.parameter_roles import anatomy_of
+from motet.models.parameter_roles import infer_parameter_roles
 
 CPU = torch.device("cpu")
 
@@ -165,7 +165,7 @@ def with_many_words(family: str, **more: Any) -> Fit:
     rng = np.random.default_rng(0)
     ids = Ragged.from_lists([rng.integers(2, 3000, n).tolist() for n in rng.integers(4, 12, 20)], pad=1)
     features = Features("many", {"input_ids": ids, "labels": rng.integers(0, 3, 20)})
-    model = Model(family, module, anatomy_of(module).parts)
+    model = Model(family, module, infer_parameter_roles(module).roles)
     return Fit(model, model.fresh, Examples(features, np.arange(20)), CrossEntropy(), SGD, 5)
 
 
@@ -188,7 +188,7 @@ def test_a_table_that_the_output_is_tied_to_is_trained_whole() -> None:
     job = with_many_words("bert")
     with seeded_torch(0, CPU):
         module = hf.AutoModelForMaskedLM.from_config(job.model.module.config)
-    assert PackedModel(Model("mlm", module, anatomy_of(module).parts), module, CPU).words is None
+    assert PackedModel(Model("mlm", module, infer_parameter_roles(module).roles), module, CPU).words is None
 
 
 def test_a_word_that_was_not_announced_is_an_error_and_no_wrong_row() -> None:

@@ -290,7 +290,7 @@ def checked(who: ClientId, opinions: Params, server: Context) -> Params:
 
 def _f1(ctx: Context, params: Params) -> Work[float]:
     scores = (yield from ctx.evaluate(params, "train")).scores
-    return scores.get("f1_weighted", scores[ctx.site.task.headline])
+    return scores.get("f1_weighted", scores[ctx.site.task.primary_metric])
 
 
 def class_counts(ctx: Context) -> tuple[int, ...]:

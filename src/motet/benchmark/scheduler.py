@@ -104,9 +104,9 @@ class ProgressReporter:
         label = f"{run.config.recipe.partition('/')[2]}, seed {run.config.seed}"
         if summary is None:
             return f"{label}: FAILED: {self.store.failure(name)}"
-        headline = summary["headline"]
+        primary_metric = summary["headline"]
         self.estimate.record(name, summary["seconds"])
-        return f"{label}: {headline} {summary['final'].get(headline, float('nan')):.3f}, {summary['seconds']:.0f} s"
+        return f"{label}: {primary_metric} {summary['final'].get(primary_metric, float('nan')):.3f}, {summary['seconds']:.0f} s"
 
 
 def split_resources(device: str, jobs: int) -> None:

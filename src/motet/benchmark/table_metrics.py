@@ -35,7 +35,7 @@ from motet.experiment.loop.metrics_log import (
 )
 from motet.experiment.loop.scores import LOWER, by_round
 from motet.experiment.recipe.run_config import RunConfig
-from motet.tasks.sufficient_statistics import Metric, metric_of_tallies
+from motet.tasks.sufficient_statistics import StatisticsMetric, metric_from_statistics
 
 _AFTER = re.compile(r"(\S+) after (\d+)")
 ROUNDING = 0.05  # of a number in per cent
@@ -63,7 +63,7 @@ class ExampleScores(NamedTuple):
 
     rows: np.ndarray
     owners: np.ndarray
-    statistic: Metric | None
+    statistic: StatisticsMetric | None
 
 
 @dataclass(frozen=True)
@@ -124,12 +124,12 @@ class TableMetric:
         best = min if self.lower_is_better else max
         return self.scale * (best(values) if kind == "best" else values[-1]) if values else None
 
-    def check(self, measures: Collection[str], config: RunConfig) -> None:
+    def check(self, metric_names: Collection[str], config: RunConfig) -> None:
         """That a run of this configuration, whose task has these measures, will have the number."""
         metric = parse_metric(self.shows)
-        if metric is not None and metric not in (*measures, "headline", "loss", "epsilon"):
+        if metric is not None and metric not in (*metric_names, "headline", "loss", "epsilon"):
             raise ConfigError(
-                f"shows: '{self.shows}': this task has {', '.join(measures)}.{did_you_mean(metric, measures)}"
+                f"shows: '{self.shows}': this task has {', '.join(metric_names)}.{did_you_mean(metric, metric_names)}"
             )
         if found := _AFTER.fullmatch(self.shows):
             number, every = int(found[2]), config.evaluation.every
@@ -148,9 +148,9 @@ class TableMetric:
             return None, None
         owners = np.concatenate([np.full(len(found[n]), i) for i, n in enumerate(wanted)])
         metric, widths = parse_metric(self.shows), {found[n].shape[1] - 1 for n in wanted}
-        tallied = metric_of_tallies(metric, widths.pop()) if metric and len(widths) == 1 else None
+        tallied = metric_from_statistics(metric, widths.pop()) if metric and len(widths) == 1 else None
 
-        def sample(columns: slice, statistic: Metric | None) -> ExampleScores | None:
+        def sample(columns: slice, statistic: StatisticsMetric | None) -> ExampleScores | None:
             means = [found[n][:, columns].mean(0, dtype=np.float64) for n in wanted]
             number = float(np.mean([statistic(m) if statistic else m[0] for m in means]))
             if abs(self.scale * number - value) > ROUNDING:
@@ -163,8 +163,10 @@ class TableMetric:
         return [r for r in rows if of_one_client(r) and r["who"].startswith(self.of or "")]
 
 
-def _reached(rows: list[Row], headline: str, threshold: float, unit: str) -> float | None:
+def _reached(rows: list[Row], primary_metric: str, threshold: float, unit: str) -> float | None:
     for row in rows:
-        if (row["who"], row["split"], row["name"]) == ("server", "global", headline) and row["value"] >= threshold:
+        if (row["who"], row["split"], row["name"]) == ("server", "global", primary_metric) and row[
+            "value"
+        ] >= threshold:
             return float(row["round"]) if unit == "rounds" else row["bytes"] / 1e6 or None  # a bound moves nothing
     return None

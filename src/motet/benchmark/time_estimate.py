@@ -68,7 +68,7 @@ def estimate_time(
     `readings`: what tables will read off each run.
     """
     paces: dict[str, ProbeResult] = {}
-    measures: dict[str, list[str]] = {}
+    metric_names: dict[str, list[str]] = {}
     tried: set[tuple[str, str]] = set()
     seconds = {}
     for run in runs.values():
@@ -82,10 +82,10 @@ def estimate_time(
                 sound_plan(run.config, stock.federation(run))
         if kind not in paces:
             paces[kind] = _pace(run.config, stock.federation(run))
-            measures[kind] = _measures(stock.federation(run))
+            metric_names[kind] = _measures(stock.federation(run))
         with _said_of(run):
             for reading in readings.get(run.name, ()):
-                reading.check(measures[kind], run.config)
+                reading.check(metric_names[kind], run.config)
         seconds[run.name] = _seconds(run.config, paces[kind])
     return TimeEstimate(seconds, _jobs(runs, list(paces.values()), jobs))
 
@@ -102,7 +102,7 @@ def _said_of(run: BenchmarkRun) -> Iterator[None]:
 def _measures(federation: Federation) -> list[str]:
     """The metrics of a federation's task, or of all its tasks."""
     return list(
-        dict.fromkeys(m for task in (federation.task, *(g.task for g in federation.groups)) for m in task.measures)
+        dict.fromkeys(m for task in (federation.task, *(g.task for g in federation.groups)) for m in task.metric_names)
     )
 
 
@@ -112,8 +112,8 @@ def _pace(config: RunConfig, federation: Federation) -> ProbeResult:
         # at a rate of 0: steps take as long, and a method that diverges is that run's failure, not the grid's
         _, step = few_steps(federation.groups[0], SerialExecutor(device_of(config.device)), replace(solver, lr=0.0))
         corpus, dev = federation.corpus, federation.partition.dev
-        looked_at = len(corpus) - corpus.train + (0 if dev is None else len(dev))
-        return ProbeResult(step, memory.look(), corpus.train, looked_at, len(federation.clients))
+        looked_at = len(corpus) - corpus.num_train + (0 if dev is None else len(dev))
+        return ProbeResult(step, memory.look(), corpus.num_train, looked_at, len(federation.clients))
 
 
 def _seconds(config: RunConfig, pace: ProbeResult) -> float:

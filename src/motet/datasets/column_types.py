@@ -6,17 +6,17 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from motet.core.errors import DataError
-from motet.datasets.corpus import COLUMNS
-from motet.datasets.squad_json import placed
+from motet.datasets.corpus import TASK_COLUMNS
+from motet.datasets.squad_json import find_answers
 
 
-def task_of(columns: Mapping[str, Any]) -> str | None:
+def infer_task(columns: Mapping[str, Any]) -> str | None:
     """The formulation whose columns these are; the one that needs most of them."""
-    fitting = [t for t, needed in COLUMNS.items() if all(c in columns or c == "starts" for c in needed)]
-    return max(fitting, key=lambda t: len(COLUMNS[t]), default=None)
+    fitting = [t for t, needed in TASK_COLUMNS.items() if all(c in columns or c == "starts" for c in needed)]
+    return max(fitting, key=lambda t: len(TASK_COLUMNS[t]), default=None)
 
 
-def shaped(name: str, task: str, columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+def cast_columns(name: str, task: str, columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
     """The columns of a task with values of the right kind; what does not fit is named with its row."""
     found: dict[str, list[Any]] = {}
     for column, values in columns.items():
@@ -76,7 +76,7 @@ def _answers(name: str, found: Mapping[str, list[Any]], given: Mapping[str, list
         else:
             places = found["starts"][row] if "starts" in given else []
             pairs = [(text, places[i] if i < len(places) else -1) for i, text in enumerate(value)]
-        kept, where = placed(context, pairs)
+        kept, where = find_answers(context, pairs)
         if pairs and not kept:
             raise DataError(
                 f"{name}, row {row}: answer '{pairs[0][0][:40]}' does not occur in its passage; mend or drop the row."

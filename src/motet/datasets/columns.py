@@ -11,18 +11,18 @@ import numpy as np
 
 
 @dataclass(frozen=True, eq=False)
-class Texts:
+class TextColumn:
     """Strings, end to end as UTF-8: row i is bytes[offsets[i] : offsets[i + 1]]."""
 
     bytes: np.ndarray
     offsets: np.ndarray
 
     @staticmethod
-    def of(values: Sequence[str]) -> Texts:
+    def from_values(values: Sequence[str]) -> TextColumn:
         coded = [value.encode() for value in values]
         offsets = np.zeros(len(coded) + 1, np.int64)
         np.cumsum([len(c) for c in coded], out=offsets[1:])
-        return Texts(np.frombuffer(b"".join(coded), np.uint8), offsets)
+        return TextColumn(np.frombuffer(b"".join(coded), np.uint8), offsets)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -41,23 +41,23 @@ class Texts:
             first, last, step = row.indices(len(self))
             if step != 1:
                 return [self[i] for i in range(first, last, step)]
-            return list(Texts(self.bytes, self.offsets[first : max(first, last) + 1]))
+            return list(TextColumn(self.bytes, self.offsets[first : max(first, last) + 1]))
         row = _checked(row, len(self))
         return self.bytes[self.offsets[row] : self.offsets[row + 1]].tobytes().decode()
 
 
 @dataclass(frozen=True, eq=False)
-class Categories:
+class CategoryColumn:
     """Few different strings many times: a number a row, and what the numbers mean."""
 
     codes: np.ndarray
     names: tuple[str, ...]
 
     @staticmethod
-    def of(values: Sequence[str]) -> Categories:
+    def from_values(values: Sequence[str]) -> CategoryColumn:
         names: dict[str, int] = {}
         codes = np.fromiter((names.setdefault(v, len(names)) for v in values), np.int32, count=len(values))
-        return Categories(codes, tuple(names))
+        return CategoryColumn(codes, tuple(names))
 
     def __len__(self) -> int:
         return len(self.codes)
@@ -76,10 +76,10 @@ class Categories:
 
 
 @dataclass(frozen=True, eq=False)
-class Lists:
+class ListColumn:
     """A list a row: words, tags, answers, numbers. Row i is values[offsets[i] : offsets[i + 1]]."""
 
-    values: Texts | Categories | np.ndarray
+    values: TextColumn | CategoryColumn | np.ndarray
     offsets: np.ndarray
 
     def __len__(self) -> int:
@@ -100,35 +100,35 @@ class Lists:
         return inner.tolist() if isinstance(inner, np.ndarray) else inner
 
 
-Stored = Texts | Categories | Lists | np.ndarray
+CompactColumn = TextColumn | CategoryColumn | ListColumn | np.ndarray
 
 
-def packed(values: Sequence[Any]) -> Stored:
+def compact(values: Sequence[Any]) -> CompactColumn:
     """The most compact column for these values."""
-    if isinstance(values, Texts | Categories | Lists | np.ndarray):
+    if isinstance(values, TextColumn | CategoryColumn | ListColumn | np.ndarray):
         return values
     first = next(iter(values), "")
     if isinstance(first, str):
         few = len(set(values)) <= max(1000, len(values) // 10)
-        return Categories.of(values) if few else Texts.of(values)
+        return CategoryColumn.from_values(values) if few else TextColumn.from_values(values)
     if isinstance(first, list | tuple):
         offsets = np.zeros(len(values) + 1, np.int64)
         np.cumsum([len(v) for v in values], out=offsets[1:])
         flat = [x for v in values for x in v]
-        return Lists(_inner(flat), offsets)
+        return ListColumn(_inner(flat), offsets)
     return np.asarray(values)
 
 
-def _inner(flat: list[Any]) -> Texts | Categories | np.ndarray:
+def _inner(flat: list[Any]) -> TextColumn | CategoryColumn | np.ndarray:
     if flat and not isinstance(flat[0], str):
         return np.asarray(flat)
-    found = packed(flat)
-    if isinstance(found, Lists):
+    found = compact(flat)
+    if isinstance(found, ListColumn):
         raise TypeError("a list of lists of lists is no column of a corpus")
     return found
 
 
-def digest_of(column: Sequence[Any]) -> bytes:
+def column_digest(column: Sequence[Any]) -> bytes:
     """What tells this column from any other; the same for the same values however they are held."""
     digest = hashlib.blake2b(digest_size=16)
     for at in range(0, len(column), 4096):

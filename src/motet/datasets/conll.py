@@ -18,11 +18,14 @@ from pathlib import Path
 from typing import NamedTuple
 
 from motet.core.errors import DataError
-from motet.datasets.original_files import lines_of
-from motet.datasets.splits import Rows
+from motet.datasets.original_files import read_lines
+from motet.datasets.splits import Columns
 
-ENDS = {"BIOES": ("E", "S"), "BILOU": ("L", "U")}  # what each calls the last word of an entity, and its only one
-SCHEMES = ("BIO", "IOB1", *ENDS)
+END_PREFIXES = {
+    "BIOES": ("E", "S"),
+    "BILOU": ("L", "U"),
+}  # what each calls the last word of an entity, and its only one
+SCHEMES = ("BIO", "IOB1", *END_PREFIXES)
 
 
 class Sentence(NamedTuple):
@@ -33,7 +36,7 @@ class Sentence(NamedTuple):
     lines: list[int]
 
 
-def halves(tag: str) -> tuple[str, str]:
+def split_tag(tag: str) -> tuple[str, str]:
     """`B-creative-work` is B and creative-work; `O` is O and nothing."""
     prefix, _, kind = tag.partition("-")
     return prefix, kind
@@ -41,32 +44,32 @@ def halves(tag: str) -> tuple[str, str]:
 
 def _begins(tags: Sequence[str], i: int) -> bool:
     """Whether the word before is of no entity of this type."""
-    return i == 0 or halves(tags[i - 1])[1] != halves(tags[i])[1]
+    return i == 0 or split_tag(tags[i - 1])[1] != split_tag(tags[i])[1]
 
 
-def scheme_of(sentences: Iterable[Sequence[str]]) -> str:
+def detect_scheme(sentences: Iterable[Sequence[str]]) -> str:
     """The scheme of some tags, told by their prefixes and by how entities begin."""
     seen: set[str] = set()
     begun: set[str] = set()
     for tags in sentences:
         for i, tag in enumerate(tags):
-            prefix = halves(tag)[0]
+            prefix = split_tag(tag)[0]
             seen.add(prefix)
             if prefix in ("B", "I") and _begins(tags, i):
                 begun.add(prefix)
-    for scheme, ends in ENDS.items():
+    for scheme, ends in END_PREFIXES.items():
         if seen & set(ends):
             return scheme
     return "IOB1" if begun == {"I"} else "BIO"  # an entity begun by I beside one begun by B is an error, not a scheme
 
 
 def to_bio(tags: Sequence[str], scheme: str) -> list[str]:
-    """The same entities in BIO; what was no entity in its scheme stays wrong, for `misplaced` to find."""
+    """The same entities in BIO; what was no entity in its scheme stays wrong, for `find_invalid_tag` to find."""
     made = []
     for i, tag in enumerate(tags):
-        prefix, kind = halves(tag)
-        if scheme in ENDS:
-            last, only = ENDS[scheme]
+        prefix, kind = split_tag(tag)
+        if scheme in END_PREFIXES:
+            last, only = END_PREFIXES[scheme]
             prefix = {last: "I", only: "B"}.get(prefix, prefix)
         elif scheme == "IOB1" and prefix == "I" and _begins(tags, i):
             prefix = "B"
@@ -78,9 +81,9 @@ def from_bio(tags: Sequence[str], scheme: str) -> list[str]:
     """The same entities in another scheme."""
     made = []
     for i, tag in enumerate(tags):
-        prefix, kind = halves(tag)
-        if prefix != "O" and scheme in ENDS:
-            last, only = ENDS[scheme]
+        prefix, kind = split_tag(tag)
+        if prefix != "O" and scheme in END_PREFIXES:
+            last, only = END_PREFIXES[scheme]
             goes_on = i + 1 < len(tags) and tags[i + 1] == f"I-{kind}"
             prefix = prefix if goes_on else {"B": only, "I": last}[prefix]
         elif prefix == "B" and scheme == "IOB1" and _begins(tags, i):
@@ -89,10 +92,10 @@ def from_bio(tags: Sequence[str], scheme: str) -> list[str]:
     return made
 
 
-def misplaced(tags: Sequence[str]) -> tuple[int, str] | None:
+def find_invalid_tag(tags: Sequence[str]) -> tuple[int, str] | None:
     """The first tag that does not fit BIO, and what was expected there."""
     for i, tag in enumerate(tags):
-        prefix, kind = halves(tag)
+        prefix, kind = split_tag(tag)
         if tag == "O":
             continue
         if prefix not in ("B", "I") or not kind:
@@ -103,12 +106,12 @@ def misplaced(tags: Sequence[str]) -> tuple[int, str] | None:
     return None
 
 
-def sentences_of(path: Path, word: int = 0, tag: int = -1) -> list[Sentence]:
+def read_sentences(path: Path, word: int = 0, tag: int = -1) -> list[Sentence]:
     """The sentences of a file, tags as they stand there. A tab parts columns, or blanks where there is no tab."""
     made: list[Sentence] = []
     now = Sentence([], [], [])
     least = max(i + 1 if i >= 0 else -i for i in (word, tag, 1))
-    for number, line in lines_of(path):
+    for number, line in read_lines(path):
         if not line.strip() or line.startswith("-DOCSTART-"):
             if now.words:
                 made.append(now)
@@ -128,14 +131,14 @@ def sentences_of(path: Path, word: int = 0, tag: int = -1) -> list[Sentence]:
     return [*made, now] if now.words else made
 
 
-def tagged(path: Path, sentences: Iterable[Sentence]) -> Rows:
+def to_bio_columns(path: Path, sentences: Iterable[Sentence]) -> Columns:
     """Columns `words` and `tags` of a file's sentences, in BIO whatever it had; tags that are no entities are an error."""
     every = list(sentences)
-    scheme = scheme_of(sentence.tags for sentence in every)
-    rows: Rows = {"words": [], "tags": []}
+    scheme = detect_scheme(sentence.tags for sentence in every)
+    rows: Columns = {"words": [], "tags": []}
     for sentence in every:
         tags = to_bio(sentence.tags, scheme)
-        wrong = misplaced(tags)
+        wrong = find_invalid_tag(tags)
         if wrong is not None:
             at, expected = wrong
             raise DataError(
@@ -147,5 +150,5 @@ def tagged(path: Path, sentences: Iterable[Sentence]) -> Rows:
     return rows
 
 
-def read_conll(path: Path, word: int = 0, tag: int = -1) -> Rows:
-    return tagged(path, sentences_of(path, word, tag))
+def read_conll(path: Path, word: int = 0, tag: int = -1) -> Columns:
+    return to_bio_columns(path, read_sentences(path, word, tag))

@@ -24,9 +24,9 @@ import numpy as np
 
 from motet.core.errors import DataError, did_you_mean
 from motet.core.rng import Seed
-from motet.datasets.columns import Categories, digest_of
+from motet.datasets.columns import CategoryColumn, column_digest
 
-COLUMNS: dict[str, tuple[str, ...]] = {
+TASK_COLUMNS: dict[str, tuple[str, ...]] = {
     "classification": ("text", "label"),
     "regression": ("text", "score"),
     "tagging": ("words", "tags"),
@@ -43,19 +43,21 @@ class Corpus:
     name: str
     task: str
     columns: Mapping[str, Sequence[Any]]
-    train: int
+    num_train: int
     source: str = ""
 
     def __post_init__(self) -> None:
-        for needed in COLUMNS[self.task]:
+        for needed in TASK_COLUMNS[self.task]:
             self.column(needed)
         sizes = {name: len(column) for name, column in self.columns.items()}
         if len(set(sizes.values())) > 1:
             raise DataError(
                 f"{self.name}: columns have different lengths ({sizes}); each row needs a value in each column."
             )
-        if not 0 < self.train <= len(self):
-            raise DataError(f"{self.name}: {self.train} of {len(self)} rows are for training; at least one is needed.")
+        if not 0 < self.num_train <= len(self):
+            raise DataError(
+                f"{self.name}: {self.num_train} of {len(self)} rows are for training; at least one is needed."
+            )
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), ()))
@@ -72,21 +74,21 @@ class Corpus:
     @cached_property
     def labels(self) -> tuple[str, ...]:
         """The labels of the training rows, sorted."""
-        return tuple(sorted(set(self.column("label")[: self.train])))
+        return tuple(sorted(set(self.column("label")[: self.num_train])))
 
     @cached_property
-    def key(self) -> str:
+    def fingerprint(self) -> str:
         """A digest of all it holds."""
         digest = hashlib.blake2b(digest_size=12)
-        digest.update(repr((self.name, self.task, self.train, sorted(self.columns))).encode())
+        digest.update(repr((self.name, self.task, self.num_train, sorted(self.columns))).encode())
         for name in sorted(self.columns):
-            digest.update(digest_of(self.columns[name]))
+            digest.update(column_digest(self.columns[name]))
         return digest.hexdigest()
 
-    def codes(self, name: str) -> tuple[np.ndarray, np.ndarray]:
+    def factorize(self, name: str) -> tuple[np.ndarray, np.ndarray]:
         """The different values of a column, sorted, and a number for each row."""
         column = self.column(name)
-        if not isinstance(column, Categories):
+        if not isinstance(column, CategoryColumn):
             return np.unique(np.asarray([str(v) for v in column]), return_inverse=True)
         names = np.asarray(column.names)
         order = np.argsort(names)
@@ -94,7 +96,7 @@ class Corpus:
         rank[order] = np.arange(len(order))
         return names[order], rank[column.codes]
 
-    def rows(self, picked: np.ndarray, train: int) -> Corpus:
+    def select(self, picked: np.ndarray, train: int) -> Corpus:
         columns = {name: [column[i] for i in picked] for name, column in self.columns.items()}
         return Corpus(self.name, self.task, columns, train, self.source)
 
@@ -105,11 +107,11 @@ class Corpus:
             rows = np.arange(first, last)
             return rows if most is None or most >= len(rows) else np.sort(rng.choice(rows, most, replace=False))
 
-        kept = [some(0, self.train, train), some(self.train, len(self), test)]
-        return self if sum(map(len, kept)) == len(self) else self.rows(np.concatenate(kept), len(kept[0]))
+        kept = [some(0, self.num_train, train), some(self.num_train, len(self), test)]
+        return self if sum(map(len, kept)) == len(self) else self.select(np.concatenate(kept), len(kept[0]))
 
 
-def joined(
+def join_splits(
     name: str, task: str, train: Mapping[str, list[Any]], test: Mapping[str, list[Any]], source: str = ""
 ) -> Corpus:
     """A corpus that came in two parts."""
@@ -117,7 +119,7 @@ def joined(
     return Corpus(name, task, {key: train[key] + test[key] for key in train if key in test}, size, source)
 
 
-def split(
+def split_corpus(
     name: str,
     task: str,
     columns: Mapping[str, Sequence[Any]],

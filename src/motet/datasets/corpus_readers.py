@@ -25,7 +25,7 @@ from motet.datasets.sentiment_corpora import amazon, imdb, sentiment140, sst2
 from motet.datasets.seq2seq_corpora import aeslc, bbc, cnn_dm, cornell, gigaword, msqg, squad_qg
 from motet.datasets.topic_corpora import ag_news, twenty_news
 
-READERS: dict[str, Callable[[Path], Corpus]] = {
+CORPUS_READERS: dict[str, Callable[[Path], Corpus]] = {
     "20news": twenty_news,
     "agnews": ag_news,
     "sst2": sst2,

@@ -16,14 +16,14 @@ import numpy as np
 from motet.core.errors import DataError
 from motet.datasets.corpus import Corpus
 
-TASKS = {
+TASK_TYPES = {
     "classification": "text_classification",
     "tagging": "seq_tagging",
     "qa": "span_extraction",
     "seq2seq": "seq2seq",
     "lm": "lm",
 }
-BLOCK = 1_000_000  # of a large language-model file: X_<g>/X/<i>
+GROUP_SIZE = 1_000_000  # of a large language-model file: X_<g>/X/<i>
 _FACTORS = {
     "label_index_list": "domain",
     "movie": "client",
@@ -33,17 +33,17 @@ _FACTORS = {
 }
 
 
-def is_fednlp(path: Path) -> bool:
+def is_fednlp_file(path: Path) -> bool:
     if not h5py.is_hdf5(path):
         return False
     with h5py.File(path, "r") as file:
         return "attributes" in file
 
 
-def read_fednlp(path: Path) -> Corpus:
+def read_fednlp_file(path: Path) -> Corpus:
     with h5py.File(path, "r") as file:
         told = json.loads(_text(file["attributes"]))
-        kinds = {theirs: ours for ours, theirs in TASKS.items()}
+        kinds = {theirs: ours for ours, theirs in TASK_TYPES.items()}
         task = kinds.get(told.get("task_type", ""))
         if task is None:
             raise DataError(f"{path.name}: task_type is '{told.get('task_type')}'; expected one of {', '.join(kinds)}.")
@@ -57,17 +57,17 @@ def read_fednlp(path: Path) -> Corpus:
     return Corpus(path.stem, task, columns, len(rows[0]), f"FedNLP file {path.name}")
 
 
-def write_fednlp(corpus: Corpus, path: Path) -> None:
-    if corpus.task not in TASKS or "second" in corpus.columns:
+def write_fednlp_file(corpus: Corpus, path: Path) -> None:
+    if corpus.task not in TASK_TYPES or "second" in corpus.columns:
         raise DataError(
             f"{corpus.name}: FedNLP's layout has no place for {corpus.task} of this form; use Motet's own store."
         )
     size = len(corpus)
     told: dict[str, Any] = {
         "index_list": list(range(size)),
-        "train_index_list": list(range(corpus.train)),
-        "test_index_list": list(range(corpus.train, size)),
-        "task_type": TASKS[corpus.task],
+        "train_index_list": list(range(corpus.num_train)),
+        "test_index_list": list(range(corpus.num_train, size)),
+        "task_type": TASK_TYPES[corpus.task],
     }
     if corpus.task in ("classification", "tagging"):
         labels = (
@@ -149,7 +149,7 @@ def _tagged(file: h5py.File, rows: list[int]) -> dict[str, list[Any]]:
 def _plain(file: h5py.File, rows: list[int]) -> dict[str, list[Any]]:
     if "X" in file:
         return {"text": _column(file, "X", rows, _text)}
-    return {"text": [_text(file[f"X_{i // BLOCK}/X/{i}"]) for i in rows]}
+    return {"text": [_text(file[f"X_{i // GROUP_SIZE}/X/{i}"]) for i in rows]}
 
 
 def _asked(file: h5py.File, rows: list[int]) -> dict[str, list[Any]]:

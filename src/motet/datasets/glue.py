@@ -9,8 +9,8 @@ from pathlib import Path
 
 from motet.core.errors import DataError
 from motet.datasets.corpus import Corpus
-from motet.datasets.original_files import MISSING, found, home, lines_of, table
-from motet.datasets.splits import Rows, told, whole
+from motet.datasets.original_files import MISSING_COLUMNS, check_folder, find_file, read_columns, read_lines
+from motet.datasets.splits import Columns, build_corpus, describe_source
 
 ENTAILMENT = {name: name for name in ("entailment", "not_entailment")}
 SAME_GENRE = {"main-forum": "main-forums"}  # STS-B: the first in its training part, the second in its dev part
@@ -18,7 +18,7 @@ THREE_WAY = {name: name for name in ("entailment", "neutral", "contradiction")}
 
 
 @dataclass(frozen=True)
-class Form:
+class GlueFormat:
     """What a task's files are called and what their columns mean."""
 
     folder: str
@@ -39,62 +39,64 @@ class Form:
 
 def glue_cola(folder: Path) -> Corpus:
     """Sentences that are acceptable English or not, from books of linguistics (GLUE: CoLA); domain = book."""
-    form = Form("CoLA", "3", "1", {"0": "unacceptable", "1": "acceptable"}, domain="0")  # no header: columns by number
+    form = GlueFormat(
+        "CoLA", "3", "1", {"0": "unacceptable", "1": "acceptable"}, domain="0"
+    )  # no header: columns by number
     return _glue("glue-cola", folder, form)
 
 
 def glue_sst2(folder: Path) -> Corpus:
     """Phrases and sentences from film reviews, positive or negative (GLUE: SST-2)."""
-    return _glue("glue-sst2", folder, Form("SST-2", "sentence", "label", {"0": "negative", "1": "positive"}))
+    return _glue("glue-sst2", folder, GlueFormat("SST-2", "sentence", "label", {"0": "negative", "1": "positive"}))
 
 
 def glue_mrpc(folder: Path) -> Corpus:
     """Pairs of sentences from the news that mean the same or not (GLUE: MRPC)."""
     labels = {"0": "not_equivalent", "1": "equivalent"}
-    return _glue("glue-mrpc", folder, Form("MRPC", "#1 String", "Quality", labels, "#2 String"))
+    return _glue("glue-mrpc", folder, GlueFormat("MRPC", "#1 String", "Quality", labels, "#2 String"))
 
 
 def glue_stsb(folder: Path) -> Corpus:
     """Pairs of sentences and how alike they are, from 0 to 5 (GLUE: STS-B); domain = genre."""
-    return _glue("glue-stsb", folder, Form("STS-B", "sentence1", "score", {}, "sentence2", "genre"))
+    return _glue("glue-stsb", folder, GlueFormat("STS-B", "sentence1", "score", {}, "sentence2", "genre"))
 
 
 def glue_qqp(folder: Path) -> Corpus:
     """Pairs of questions on Quora that ask the same or not (GLUE: QQP)."""
     labels = {"0": "not_duplicate", "1": "duplicate"}
-    return _glue("glue-qqp", folder, Form("QQP", "question1", "is_duplicate", labels, "question2"))
+    return _glue("glue-qqp", folder, GlueFormat("QQP", "question1", "is_duplicate", labels, "question2"))
 
 
 def glue_mnli(folder: Path) -> Corpus:
     """Pairs of a premise and a hypothesis, tested on the genres of training (GLUE: MNLI, dev matched); domain = genre."""
-    form = Form("MNLI", "sentence1", "gold_label", THREE_WAY, "sentence2", "genre", "dev_matched")
+    form = GlueFormat("MNLI", "sentence1", "gold_label", THREE_WAY, "sentence2", "genre", "dev_matched")
     return _glue("glue-mnli", folder, form)
 
 
 def glue_mnli_mm(folder: Path) -> Corpus:
     """Pairs of a premise and a hypothesis, tested on other genres (GLUE: MNLI, dev mismatched); domain = genre."""
-    form = Form("MNLI", "sentence1", "gold_label", THREE_WAY, "sentence2", "genre", "dev_mismatched")
+    form = GlueFormat("MNLI", "sentence1", "gold_label", THREE_WAY, "sentence2", "genre", "dev_mismatched")
     return _glue("glue-mnli-mm", folder, form)
 
 
 def glue_qnli(folder: Path) -> Corpus:
     """Pairs of a question and a sentence that answers it or not (GLUE: QNLI)."""
-    return _glue("glue-qnli", folder, Form("QNLI", "question", "label", ENTAILMENT, "sentence"))
+    return _glue("glue-qnli", folder, GlueFormat("QNLI", "question", "label", ENTAILMENT, "sentence"))
 
 
 def glue_rte(folder: Path) -> Corpus:
     """Pairs of a text and a hypothesis that follows from it or not (GLUE: RTE)."""
-    return _glue("glue-rte", folder, Form("RTE", "sentence1", "label", ENTAILMENT, "sentence2"))
+    return _glue("glue-rte", folder, GlueFormat("RTE", "sentence1", "label", ENTAILMENT, "sentence2"))
 
 
 def glue_wnli(folder: Path) -> Corpus:
     """Pairs of a sentence with a pronoun and one with what it may stand for (GLUE: WNLI)."""
     labels = {"0": "not_entailment", "1": "entailment"}
-    return _glue("glue-wnli", folder, Form("WNLI", "sentence1", "label", labels, "sentence2"))
+    return _glue("glue-wnli", folder, GlueFormat("WNLI", "sentence1", "label", labels, "sentence2"))
 
 
-def _glue(name: str, folder: Path, form: Form) -> Corpus:
-    own = found(home(name, folder), form.folder) or folder
+def _glue(name: str, folder: Path, form: GlueFormat) -> Corpus:
+    own = find_file(check_folder(name, folder), form.folder) or folder
     files = [own / f"{part}.tsv" for part in ("train", form.dev)]
     there = [path for path in files if path.exists()]
     if not there:
@@ -105,15 +107,15 @@ def _glue(name: str, folder: Path, form: Form) -> Corpus:
     left_out: Counter[str] = Counter()
     rows = [_rows(name, path, form, left_out) for path in there]
     task = "classification" if form.labels else "regression"
-    source = told([f"{form.folder}/{path.name}" for path in there], left_out)
-    return whole(name, task, rows[0], rows[1] if rows[1:] else None, source)
+    source = describe_source([f"{form.folder}/{path.name}" for path in there], left_out)
+    return build_corpus(name, task, rows[0], rows[1] if rows[1:] else None, source)
 
 
-def _rows(name: str, path: Path, form: Form, left_out: Counter[str]) -> Rows:
+def _rows(name: str, path: Path, form: GlueFormat, left_out: Counter[str]) -> Columns:
     columns = form.columns
-    rows: Rows = {ours: [] for ours in columns}
+    rows: Columns = {ours: [] for ours in columns}
     theirs = list(columns.values())
-    lines = _numbered(path, left_out) if form.text.isdigit() else table(path, theirs, left_out, name, tabs=True)
+    lines = _numbered(path, left_out) if form.text.isdigit() else read_columns(path, theirs, left_out, name, tabs=True)
     for number, values in lines:
         row = dict(zip(columns, (value.strip() for value in values), strict=True))
         if not row["text"] or not row.get("second", "-"):
@@ -136,12 +138,12 @@ def _rows(name: str, path: Path, form: Form, left_out: Counter[str]) -> Rows:
 def _numbered(path: Path, left_out: Counter[str]) -> list[tuple[int, tuple[str, ...]]]:
     """CoLA's columns: book, label, the author's mark, sentence; here sentence, label, book."""
     made: list[tuple[int, tuple[str, ...]]] = []
-    for number, line in lines_of(path):
+    for number, line in read_lines(path):
         row = line.split("\t")
         if len(row) >= 4:
             made.append((number, (row[3], row[1], row[0])))
         else:
-            left_out[MISSING] += bool(line.strip())
+            left_out[MISSING_COLUMNS] += bool(line.strip())
     return made
 
 

@@ -15,7 +15,7 @@ import h5py
 import numpy as np
 
 from motet.core.errors import DataError
-from motet.datasets.columns import Categories, Lists, Stored, Texts, packed
+from motet.datasets.columns import CategoryColumn, CompactColumn, ListColumn, TextColumn, compact
 from motet.datasets.corpus import Corpus
 
 VERSION = 1
@@ -27,15 +27,15 @@ def write_store(corpus: Corpus, path: Path) -> None:
     beside = path.with_name(f".{path.name}.part")
     with h5py.File(beside, "w") as file:
         file.attrs.update({"motet_store": VERSION, "name": corpus.name, "task": corpus.task, "source": corpus.source})
-        file.attrs["train"] = corpus.train
+        file.attrs["train"] = corpus.num_train
         for name, column in corpus.columns.items():
-            _write(file.create_group(f"columns/{name}"), packed(column))
+            _write(file.create_group(f"columns/{name}"), compact(column))
         if "client" in corpus.columns:
             _write_clients(file.create_group("clients"), corpus.columns["client"])
     beside.replace(path)
 
 
-def open_store(path: Path) -> Corpus:
+def read_store(path: Path) -> Corpus:
     """The whole corpus, held as arrays."""
     with _opened(path) as file:
         columns = {name: _read(group, None) for name, group in file["columns"].items()}
@@ -43,7 +43,7 @@ def open_store(path: Path) -> Corpus:
         return Corpus(told["name"], told["task"], columns, int(file.attrs["train"]), told["source"])
 
 
-def open_rows(path: Path, rows: np.ndarray) -> Corpus:
+def read_store_rows(path: Path, rows: np.ndarray) -> Corpus:
     """Some rows of a corpus; memory for those alone. Training rows must come first."""
     with _opened(path) as file:
         columns = {name: _read(group, rows) for name, group in file["columns"].items()}
@@ -52,7 +52,7 @@ def open_rows(path: Path, rows: np.ndarray) -> Corpus:
         return Corpus(told["name"], told["task"], columns, train, told["source"])
 
 
-def open_client(path: Path, client: str) -> Corpus:
+def read_store_client(path: Path, client: str) -> Corpus:
     """The rows of one natural client."""
     with _opened(path) as file:
         if "clients" not in file:
@@ -66,7 +66,7 @@ def open_client(path: Path, client: str) -> Corpus:
             )
         first, end = (int(v) for v in offsets[place : place + 2])
         rows = np.asarray(file["clients/rows"][first:end])
-    return open_rows(path, rows)
+    return read_store_rows(path, rows)
 
 
 def is_store(path: Path) -> bool:
@@ -92,17 +92,17 @@ def _opened(path: Path) -> h5py.File:
     return file
 
 
-def _write(group: h5py.Group, column: Stored) -> None:
+def _write(group: h5py.Group, column: CompactColumn) -> None:
     match column:
-        case Texts():
+        case TextColumn():
             group.attrs["kind"] = "text"
             group.create_dataset("bytes", data=column.bytes, **_SQUEEZE)
             group.create_dataset("offsets", data=column.offsets, **_SQUEEZE)
-        case Categories():
+        case CategoryColumn():
             group.attrs["kind"] = "category"
             group.create_dataset("codes", data=column.codes, **_SQUEEZE)
-            _write(group.create_group("names"), Texts.of(column.names))
-        case Lists():
+            _write(group.create_group("names"), TextColumn.from_values(column.names))
+        case ListColumn():
             group.attrs["kind"] = "list"
             group.create_dataset("offsets", data=column.offsets, **_SQUEEZE)
             _write(group.create_group("values"), column.values)
@@ -115,18 +115,18 @@ def _read(group: h5py.Group, rows: np.ndarray | None) -> Any:
     match group.attrs["kind"]:
         case "text":
             if rows is None:
-                return Texts(group["bytes"][:], group["offsets"][:])
+                return TextColumn(group["bytes"][:], group["offsets"][:])
             spans = _spans(group["offsets"], rows)
-            return Texts(_pieces(group["bytes"], spans, np.uint8), _from_spans(spans))
+            return TextColumn(_pieces(group["bytes"], spans, np.uint8), _from_spans(spans))
         case "category":
             codes = group["codes"][:] if rows is None else group["codes"][rows]
-            return Categories(codes, tuple(_read(group["names"], None)))
+            return CategoryColumn(codes, tuple(_read(group["names"], None)))
         case "list":
             if rows is None:
-                return Lists(_read(group["values"], None), group["offsets"][:])
+                return ListColumn(_read(group["values"], None), group["offsets"][:])
             spans = _spans(group["offsets"], rows)
             inner = np.concatenate([np.arange(a, b) for a, b in spans]) if len(spans) else np.zeros(0, np.int64)
-            return Lists(_read(group["values"], inner), _from_spans(spans))
+            return ListColumn(_read(group["values"], inner), _from_spans(spans))
         case _:
             return group["values"][:] if rows is None else group["values"][rows]
 
@@ -157,8 +157,8 @@ def _from_spans(spans: list[tuple[int, int]]) -> np.ndarray:
 
 
 def _write_clients(group: h5py.Group, column: Sequence[str]) -> None:
-    coded = packed(column)
-    if isinstance(coded, Categories):
+    coded = compact(column)
+    if isinstance(coded, CategoryColumn):
         names = np.array([n.encode() for n in coded.names])
         order = np.argsort(names)
         rank = np.empty(len(order), np.int64)

@@ -6,25 +6,25 @@ from collections.abc import Mapping
 from typing import Any
 
 from motet.core.errors import ConfigError, DataError, first_line
-from motet.datasets.column_types import shaped, task_of
-from motet.datasets.corpus import Corpus, joined, split
-from motet.datasets.local_files import no_task
+from motet.datasets.column_types import cast_columns, infer_task
+from motet.datasets.corpus import Corpus, join_splits, split_corpus
+from motet.datasets.local_files import missing_columns_message
 
 
-def from_hub(name: str, names: Mapping[str, str | None], task: str | None, share: float) -> Corpus:
+def load_from_hub(name: str, names: Mapping[str, str | None], task: str | None, share: float) -> Corpus:
     """`name` may be followed by a configuration: glue:mrpc."""
     loaded = _loaded(name)
     if "train" not in loaded:
         raise DataError(f"{name}: there is no split 'train'; it has {', '.join(loaded)}.")
     train = _columns(name, loaded["train"], names)
-    kind = task or task_of(train)
+    kind = task or infer_task(train)
     if kind is None:
-        raise DataError(no_task(name, loaded["train"].column_names))
+        raise DataError(missing_columns_message(name, loaded["train"].column_names))
     held = next((s for s in ("test", "validation") if s in loaded and _labelled(loaded[s], names)), None)
     if held is None:
-        return split(name, kind, shaped(name, kind, train), share, "Hugging Face hub")
+        return split_corpus(name, kind, cast_columns(name, kind, train), share, "Hugging Face hub")
     test = _columns(name, loaded[held], names)
-    return joined(name, kind, shaped(name, kind, train), shaped(name, kind, test), "Hugging Face hub")
+    return join_splits(name, kind, cast_columns(name, kind, train), cast_columns(name, kind, test), "Hugging Face hub")
 
 
 def _loaded(name: str) -> Any:

@@ -11,38 +11,45 @@ from typing import Any
 from motet.core.errors import DataError
 from motet.datasets.corpus import Corpus
 from motet.datasets.original_files import (
-    MISSING,
-    fields,
-    found,
-    home,
-    inside,
-    json_of,
-    lines_of,
-    places,
-    records,
-    table,
-    text_of,
+    MISSING_COLUMNS,
+    check_folder,
+    find_file,
+    list_folder,
+    parse_csv_line,
+    read_columns,
+    read_json,
+    read_jsonl,
+    read_lines,
+    read_text,
+    walk_folders,
 )
-from motet.datasets.splits import Rows, part_of, stacked, told, unpacked, whole
+from motet.datasets.splits import (
+    Columns,
+    build_corpus,
+    concatenate,
+    describe_source,
+    parse_split_name,
+    strip_compression_suffix,
+)
 
 ROLE = re.compile(r"([A-Z][^:\n]{0,60}):\s*$")
 GONE = ("[deleted]", "[removed]")
 FILLING = {"<PAD>", "<BOS>", "<EOS>"}  # LEAF's chunks of tokens are filled up to one length
 
-Said = Iterator[tuple[str, str]]  # who, and what
+AuthoredTexts = Iterator[tuple[str, str]]  # who, and what
 
 
 def shakespeare(folder: Path) -> Corpus:
     """Speeches of Shakespeare's roles; client = role (blocks of 'ROLE:' and lines, as in the input.txt of char-rnn)."""
-    path = found(home("shakespeare", folder), "input.txt", "shakespeare.txt", "shakespeare_input.txt")
+    path = find_file(check_folder("shakespeare", folder), "input.txt", "shakespeare.txt", "shakespeare_input.txt")
     if path is None:
         raise DataError(
             f"shakespeare: there is no file 'input.txt' in {folder}; expected blocks of a role, a colon and lines."
         )
     left_out: Counter[str] = Counter()
-    rows: Rows = {"text": [], "client": []}
+    rows: Columns = {"text": [], "client": []}
     spelling: dict[str, str] = {}
-    for block in re.split(r"\n\s*\n", text_of(path).strip()):
+    for block in re.split(r"\n\s*\n", read_text(path).strip()):
         first, _, speech = block.strip().partition("\n")
         role = ROLE.match(first)
         if role is None or not speech.strip():
@@ -50,13 +57,13 @@ def shakespeare(folder: Path) -> Corpus:
             continue
         rows["text"].append(speech.strip())
         rows["client"].append(spelling.setdefault(role[1].lower(), role[1]))  # a role is written in more than one way
-    return whole("shakespeare", "lm", rows, None, told([path], left_out))
+    return build_corpus("shakespeare", "lm", rows, None, describe_source([path], left_out))
 
 
 def reddit(folder: Path) -> Corpus:
     """Comments on Reddit; client = author (LEAF's json with users and user_data, or csv with author and body)."""
     left_out: Counter[str] = Counter()
-    files = _by_part(home("reddit", folder), (".json",))
+    files = _by_part(check_folder("reddit", folder), (".json",))
     if files:
         return _authored("reddit", files, _leaf, left_out)
     files = _by_part(folder, (".csv",))
@@ -70,7 +77,7 @@ def reddit(folder: Path) -> Corpus:
 def stackoverflow(folder: Path) -> Corpus:
     """Questions and answers of Stack Overflow; client = user (csv or jsonl with user_id and text or tokens)."""
     left_out: Counter[str] = Counter()
-    files = _by_part(home("stackoverflow", folder), (".csv", ".jsonl"))
+    files = _by_part(check_folder("stackoverflow", folder), (".csv", ".jsonl"))
     if not files:
         raise DataError(
             f"stackoverflow: there is no .csv or .jsonl file in {folder}; expected rows with user_id and text (or tokens). "
@@ -82,10 +89,10 @@ def stackoverflow(folder: Path) -> Corpus:
 def _by_part(folder: Path, suffixes: tuple[str, ...]) -> dict[str, list[Path]]:
     """Files for training and for testing, told by their names or their folders'; a dev part serves where one is missing."""
     made: dict[str, list[Path]] = {}
-    for path in (path for place in places(folder) for path in inside(place)):
-        if path.is_file() and unpacked(path).suffix in suffixes:
+    for path in (path for place in walk_folders(folder) for path in list_folder(place)):
+        if path.is_file() and strip_compression_suffix(path).suffix in suffixes:
             names = (path, *(Path(above) for above in path.relative_to(folder).parts[:-1]))
-            part = next((part for part, _ in map(part_of, names) if part), "train")
+            part = next((part for part, _ in map(parse_split_name, names) if part), "train")
             made.setdefault(part, []).append(path)
     if "train" not in made and made:
         made["train"] = made.pop("dev" if "dev" in made else "test")
@@ -94,22 +101,24 @@ def _by_part(folder: Path, suffixes: tuple[str, ...]) -> dict[str, list[Path]]:
     return {part: files for part, files in made.items() if part != "dev"}
 
 
-def _authored(name: str, files: dict[str, list[Path]], read: Callable[[Path], Said], left_out: Counter[str]) -> Corpus:
+def _authored(
+    name: str, files: dict[str, list[Path]], read: Callable[[Path], AuthoredTexts], left_out: Counter[str]
+) -> Corpus:
     """Rows of text and client; what nobody wrote, or is no longer there, is left out."""
     parts = {}
     for part, paths in files.items():
-        parts[part] = stacked(_written(read(path), left_out) for path in paths)
-    return whole(
+        parts[part] = concatenate(_written(read(path), left_out) for path in paths)
+    return build_corpus(
         name,
         "lm",
         parts["train"],
         parts.get("test"),
-        told([path for paths in files.values() for path in paths], left_out),
+        describe_source([path for paths in files.values() for path in paths], left_out),
     )
 
 
-def _written(said: Said, left_out: Counter[str]) -> Rows:
-    rows: Rows = {"text": [], "client": []}
+def _written(said: AuthoredTexts, left_out: Counter[str]) -> Columns:
+    rows: Columns = {"text": [], "client": []}
     for author, text in said:
         if not text.strip() or text.strip() in GONE or not author.strip() or author in GONE:
             left_out["texts that are empty or deleted"] += 1
@@ -119,28 +128,28 @@ def _written(said: Said, left_out: Counter[str]) -> Rows:
     return rows
 
 
-def _columns(corpus: str, path: Path, names: tuple[str, str], left_out: Counter[str]) -> Said:
-    for _, (author, text) in table(path, names, left_out, corpus):
+def _columns(corpus: str, path: Path, names: tuple[str, str], left_out: Counter[str]) -> AuthoredTexts:
+    for _, (author, text) in read_columns(path, names, left_out, corpus):
         yield author, text
 
 
-def _posts(path: Path, left_out: Counter[str]) -> Said:
-    if unpacked(path).suffix == ".csv":
-        header = fields(next(lines_of(path), (0, ""))[1])
+def _posts(path: Path, left_out: Counter[str]) -> AuthoredTexts:
+    if strip_compression_suffix(path).suffix == ".csv":
+        header = parse_csv_line(next(read_lines(path), (0, ""))[1])
         column = "tokens" if "tokens" in header and "text" not in header else "text"
         yield from _columns("stackoverflow", path, ("user_id", column), left_out)
         return
-    for _, row in records(path):
+    for _, row in read_jsonl(path):
         text = row.get("text", row.get("tokens"))
         if row.get("user_id") is None or text is None:
-            left_out[MISSING] += 1
+            left_out[MISSING_COLUMNS] += 1
         else:
             yield str(row["user_id"]), _words(text)
 
 
-def _leaf(path: Path) -> Said:
+def _leaf(path: Path) -> AuthoredTexts:
     """LEAF's form: for each user a list of texts, each a text or tokens or chunks of tokens."""
-    leaf = json_of(path)
+    leaf = read_json(path)
     users = leaf.get("user_data") if isinstance(leaf, dict) else None
     if not isinstance(users, dict):
         raise DataError(

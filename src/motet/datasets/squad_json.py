@@ -9,48 +9,50 @@ from pathlib import Path
 from typing import Any
 
 from motet.core.errors import DataError
-from motet.datasets.original_files import json_of, records
-from motet.datasets.splits import Rows
+from motet.datasets.original_files import read_json, read_jsonl
+from motet.datasets.splits import Columns
 
-COLUMNS = ("id", "context", "question", "answers", "starts")
-NOWHERE = "questions whose answer is not in the context"
+QA_COLUMNS = ("id", "context", "question", "answers", "starts")
+ANSWER_NOT_IN_CONTEXT = "questions whose answer is not in the context"
 _UNPRINTABLE = dict.fromkeys(set(range(128)) - {ord(c) for c in string.printable})
 
 
-def printable(text: str) -> str:
+def printable_ascii(text: str) -> str:
     """The printable ASCII of a text."""
     return text.encode("ascii", "ignore").decode("ascii").translate(_UNPRINTABLE)
 
 
-def place(context: str, answer: str, start: int) -> int:
+def find_answer(context: str, answer: str, start: int) -> int:
     """Where an answer begins: where it is said to, otherwise where it first occurs, otherwise −1."""
     return start if start >= 0 and context.startswith(answer, start) else context.find(answer)
 
 
-def placed(context: str, answers: Iterable[tuple[str, int]]) -> tuple[list[str], list[int]]:
+def find_answers(context: str, answers: Iterable[tuple[str, int]]) -> tuple[list[str], list[int]]:
     """The distinct answers that occur in the context, and where."""
     starts: dict[str, int] = {}
     for answer, said in answers:
-        start = place(context, answer, said)
+        start = find_answer(context, answer, said)
         if start >= 0:
             starts.setdefault(answer, start)
     return list(starts), list(starts.values())
 
 
-def add(rows: Rows, values: Mapping[str, Any], answers: list[tuple[str, int]], left_out: Counter[str]) -> None:
+def add_question(
+    rows: Columns, values: Mapping[str, Any], answers: list[tuple[str, int]], left_out: Counter[str]
+) -> None:
     """One question, unless it has answers and none of them occurs in its context."""
-    texts, starts = placed(values["context"], answers)
+    texts, starts = find_answers(values["context"], answers)
     if answers and not texts:
-        left_out[NOWHERE] += 1
+        left_out[ANSWER_NOT_IN_CONTEXT] += 1
         return
     for name, value in {**values, "answers": texts, "starts": starts}.items():
         rows.setdefault(name, []).append(value)
 
 
-def read_squad(path: Path, left_out: Counter[str]) -> Rows:
+def read_squad(path: Path, left_out: Counter[str]) -> Columns:
     """The questions of a SQuAD file; those that cannot be answered have no answers. `title` is the article."""
-    rows: Rows = {name: [] for name in (*COLUMNS, "title")}
-    for number, article in enumerate(_list(path, json_of(path), "data", "the file"), 1):
+    rows: Columns = {name: [] for name in (*QA_COLUMNS, "title")}
+    for number, article in enumerate(_list(path, read_json(path), "data", "the file"), 1):
         where = f"article {number}"
         for paragraph in _list(path, article, "paragraphs", where):
             context = _text(path, paragraph, "context", where)
@@ -64,7 +66,7 @@ def read_squad(path: Path, left_out: Counter[str]) -> Rows:
                 }
                 impossible = bool(question.get("is_impossible"))
                 gold = [] if impossible else [_answer(path, a, asked) for a in _list(path, question, "answers", asked)]
-                add(rows, values, [answer for answer in gold if answer[0]], left_out)
+                add_question(rows, values, [answer for answer in gold if answer[0]], left_out)
     return rows
 
 
@@ -73,16 +75,16 @@ def _answer(path: Path, answer: Mapping[str, Any], where: str) -> tuple[str, int
     return _text(path, answer, "text", where), start if isinstance(start, int) else -1
 
 
-def read_mrqa(path: Path, left_out: Counter[str], most: int | None = None, ascii_only: bool = False) -> Rows:
+def read_mrqa(path: Path, left_out: Counter[str], most: int | None = None, ascii_only: bool = False) -> Columns:
     """The first questions of an MRQA file, at most so many; its first line is a header."""
-    rows: Rows = {name: [] for name in COLUMNS}
+    rows: Columns = {name: [] for name in QA_COLUMNS}
     seen = 0
-    for number, record in records(path):
+    for number, record in read_jsonl(path):
         if "header" in record and "context" not in record:
             continue
         where = f"line {number}"
         original = _text(path, record, "context", where)
-        context = printable(original) if ascii_only else original
+        context = printable_ascii(original) if ascii_only else original
         for question in _list(path, record, "qas", where):
             if seen == most:
                 return rows
@@ -93,7 +95,7 @@ def read_mrqa(path: Path, left_out: Counter[str], most: int | None = None, ascii
                 "question": _text(path, question, "question", where).strip(),
             }
             spans = _list(path, question, "detected_answers", where)
-            add(rows, values, list(_detected(path, spans, where, original, context)), left_out)
+            add_question(rows, values, list(_detected(path, spans, where, original, context)), left_out)
     return rows
 
 
@@ -105,7 +107,7 @@ def _detected(
         said = span.get("char_spans")
         firsts = [ends[0] for ends in said if isinstance(ends, list) and ends] if isinstance(said, list) else []
         start = min((first for first in firsts if isinstance(first, int)), default=-1)
-        moved = start if context is original or start < 0 else len(printable(original[:start]))
+        moved = start if context is original or start < 0 else len(printable_ascii(original[:start]))
         text = _text(path, span, "text", where)
         if text:
             yield text, moved

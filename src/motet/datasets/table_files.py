@@ -11,7 +11,7 @@ from typing import Any
 
 from motet.core.errors import ConfigError, DataError, did_you_mean, first_line
 
-READERS = (".csv", ".tsv", ".jsonl", ".parquet")
+TABLE_SUFFIXES = (".csv", ".tsv", ".jsonl", ".parquet")
 
 
 def read_table(path: Path, names: Mapping[str, str | None]) -> dict[str, list[Any]]:
@@ -38,7 +38,7 @@ def read_table(path: Path, names: Mapping[str, str | None]) -> dict[str, list[An
     return columns
 
 
-def header(path: Path) -> list[str]:
+def read_header(path: Path) -> list[str]:
     """What the file calls its columns."""
     return list(next(iter(_rows(path)), (0, {}))[1])
 

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from motet.core.rng import Seed
-from motet.datasets.corpus import COLUMNS, Corpus
+from motet.datasets.corpus import TASK_COLUMNS, Corpus
 
 TOPICS = {
     "weather": [
@@ -222,7 +222,7 @@ def _corpus(
         made = {**example(rng, author), "domain": author.domain, "client": author.name}
         for key, value in made.items():
             columns.setdefault(key, []).append(value)
-    assert set(COLUMNS[task]) <= set(columns)
+    assert set(TASK_COLUMNS[task]) <= set(columns)
     return Corpus(name, task, columns, train, "made by Motet")
 
 

@@ -29,11 +29,11 @@ class TrainableTask(Protocol):
     @property
     def name(self) -> str: ...
     @property
-    def headline(self) -> str:
+    def primary_metric(self) -> str:
         """The metric by which runs are compared."""
 
     @property
-    def measures(self) -> tuple[str, ...]:
+    def metric_names(self) -> tuple[str, ...]:
         """The names of all metrics."""
 
     @property
@@ -41,8 +41,8 @@ class TrainableTask(Protocol):
     @property
     def readout(self) -> Readout: ...
     def metrics(self, readings: Predictions, examples: Examples) -> dict[str, float]: ...
-    def items(self, readings: Predictions, examples: Examples) -> np.ndarray:
-        """One score an example, or a row that begins with it, by which two models are compared item by item."""
+    def example_scores(self, readings: Predictions, examples: Examples) -> np.ndarray:
+        """Return one score per example, or one row per example that starts with its score."""
 
 
 class EvaluationResult(NamedTuple):
@@ -54,7 +54,7 @@ class EvaluationResult(NamedTuple):
 
 def score_predictions(task: TrainableTask, readings: Predictions, examples: Examples, items: bool) -> EvaluationResult:
     """What a task makes of readings."""
-    rows = task.items(readings, examples) if items else None
+    rows = task.example_scores(readings, examples) if items else None
     return EvaluationResult(
         task.metrics(readings, examples), rows[:, None] if rows is not None and rows.ndim == 1 else rows
     )

@@ -31,8 +31,8 @@ class Trainer(Protocol):
 
 @dataclass(frozen=True)
 class CustomTask:
-    headline: str
-    measures: tuple[str, ...]
+    primary_metric: str
+    metric_names: tuple[str, ...]
     name: str = "own"
 
 
@@ -136,22 +136,33 @@ class CustomFederation:
 
 
 def custom_federation(
-    trainer: Trainer, data: Mapping[ClientId, tuple[Any, Any]], held_out: Any, *, headline: str, seed: int = 42
+    trainer: Trainer,
+    data: Mapping[ClientId, tuple[Any, Any]],
+    held_out: Any,
+    *,
+    primary_metric: str = "",
+    seed: int = 42,
+    headline: str = "",
 ) -> CustomFederation:
     """Bring a model, data and a single-process trainer; distribution is ours.
 
     `data` maps each client to its training and test data, `held_out` is the global test set. The trainer's `test` must
-    report `headline`.
+    report `primary_metric`; `headline` is its former name and still works.
     """
+    primary_metric = primary_metric or headline
+    if not primary_metric:
+        raise ConfigError(
+            "custom_federation: primary_metric is missing; name a metric that the trainer's test reports."
+        )
     if not data:
         raise ConfigError("custom_federation: data has no clients; give at least one, as {name: (train, test)}.")
     fresh = Params.from_tensors(_floats(trainer.get_parameters()))
     scores = trainer.test(held_out)
-    if headline not in scores:
+    if primary_metric not in scores:
         raise ConfigError(
-            f"custom_federation: the trainer's test reports {', '.join(scores)}, not the headline '{headline}'."
+            f"custom_federation: the trainer's test reports {', '.join(scores)}, not the primary metric '{primary_metric}'."
         )
-    task = CustomTask(headline, tuple(scores))
+    task = CustomTask(primary_metric, tuple(scores))
     return CustomFederation(trainer, data, held_out, task, Seed(seed), tuple(sorted(data)), CustomModel(fresh))
 
 

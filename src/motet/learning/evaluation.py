@@ -76,7 +76,7 @@ class Evaluator:
     @work(reveals="sum")
     def score(self, ctx: Context, ask: EvaluationRequest, memory: None) -> Work[tuple[Weighted, None]]:
         scores = yield from self._scores(ctx, ask)
-        counts = Params.from_scalars(**{name: scores.get(name, 0.0) for name in ctx.site.task.measures})
+        counts = Params.from_scalars(**{name: scores.get(name, 0.0) for name in ctx.site.task.metric_names})
         return Weighted(counts, float(bool(scores))), None
 
     def _scores(self, ctx: Context, ask: EvaluationRequest) -> Work[dict[str, float]]:

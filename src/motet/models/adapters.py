@@ -11,12 +11,12 @@ from typing import Any
 from torch import nn
 
 from motet.core.errors import ConfigError
-from motet.models.parameter_roles import Anatomy
+from motet.models.parameter_roles import ParameterRoles
 
 _FRESH = ("head", "pooler")  # what stands on top begins fresh, so it is trained whole
 
 
-def add_adapters(module: nn.Module, anatomy: Anatomy, rank: int, alpha: int | None) -> Anatomy:
+def add_adapters(module: nn.Module, anatomy: ParameterRoles, rank: int, alpha: int | None) -> ParameterRoles:
     """Adapters of this rank at every product of the layers; everything else but the head is frozen."""
     try:
         from peft import LoraConfig, inject_adapter_in_model
@@ -27,16 +27,16 @@ def add_adapters(module: nn.Module, anatomy: Anatomy, rank: int, alpha: int | No
     targets = [
         name
         for name, part in module.named_modules()
-        if type(part).__name__ in ("Linear", "Conv1D") and ".layers." in f".{anatomy.parts.get(f'{name}.weight', '')}"
+        if type(part).__name__ in ("Linear", "Conv1D") and ".layers." in f".{anatomy.roles.get(f'{name}.weight', '')}"
     ]
     if not targets:
         raise ConfigError(f"model.lora is {rank}, but {type(module).__name__} has no layers with products to adapt.")
     config = LoraConfig(r=rank, lora_alpha=alpha or 2 * rank, lora_dropout=0.0, target_modules=targets)
     inject_adapter_in_model(config, module)
-    parts = {name: _part(name, anatomy.parts) for name, _ in module.named_parameters()}
+    parts = {name: _part(name, anatomy.roles) for name, _ in module.named_parameters()}
     for name, parameter in module.named_parameters():
         parameter.requires_grad_("lora_" in name or parts[name].startswith(_FRESH))
-    return Anatomy(parts, anatomy.stem, anatomy.stack)
+    return ParameterRoles(parts, anatomy.embeddings_path, anatomy.layers_path)
 
 
 def _part(name: str, parts: Mapping[str, str]) -> str:
@@ -46,7 +46,7 @@ def _part(name: str, parts: Mapping[str, str]) -> str:
     return parts[plain]
 
 
-def merged(module: nn.Module) -> nn.Module:
+def merge_adapters(module: nn.Module) -> nn.Module:
     """The same model with its adapters added into the weights: a plain one, that anything loads."""
     for path, part in list(module.named_modules()):
         if hasattr(part, "base_layer") and hasattr(part, "merge"):

@@ -9,10 +9,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
-from motet.models.parameter_roles import Anatomy
+from motet.models.parameter_roles import ParameterRoles
 
 
-class Recurrent(nn.Module):
+class BiLSTM(nn.Module):
     """One label a text (read at its true ends), a tag a word, or the next word; the last reads forwards only."""
 
     def __init__(
@@ -35,14 +35,12 @@ class Recurrent(nn.Module):
         self.head = nn.Linear(hidden * (1 + both), vocabulary if task == "lm" else labels)
 
     @staticmethod
-    def load(folder: str | Path) -> Recurrent:
+    def load(folder: str | Path) -> BiLSTM:
         """One that was exported; its tokenizer is in the same folder, and `labels_named` in its config.json."""
         from safetensors.torch import load_file
 
         settings = json.loads((Path(folder) / "config.json").read_text("utf-8"))
-        made = Recurrent(
-            **{name: settings[name] for name in ("task", "vocabulary", "labels", "pad", "width", "hidden")}
-        )
+        made = BiLSTM(**{name: settings[name] for name in ("task", "vocabulary", "labels", "pad", "width", "hidden")})
         made.load_state_dict(load_file(str(Path(folder) / "model.safetensors")))
         return made.eval()
 
@@ -61,6 +59,6 @@ class Recurrent(nn.Module):
             "logits": self.head(self.dropout(torch.cat([last[0], last[1]], 1)))
         }  # after the last real word, each way
 
-    def anatomy(self) -> Anatomy:
+    def parameter_roles(self) -> ParameterRoles:
         places = {"embeddings": "embeddings", "lstm": "layers.0", "head": "head"}
-        return Anatomy({n: places[n.partition(".")[0]] for n, _ in self.named_parameters()}, "", "")
+        return ParameterRoles({n: places[n.partition(".")[0]] for n, _ in self.named_parameters()}, "", "")

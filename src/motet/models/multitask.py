@@ -17,12 +17,12 @@ import torch
 from torch import Tensor, nn
 
 from motet.core.errors import ConfigError
-from motet.models.parameter_roles import Anatomy, anatomy_of
+from motet.models.parameter_roles import ParameterRoles, infer_parameter_roles
 
 LOGITS = {"classification": "text", "regression": "text", "tagging": "token", "qa": "token", "seq2seq": "none"}
 
 
-class Mixed(nn.Module):
+class MultiTaskModel(nn.Module):
     """`backbone` is transformers' encoder-decoder; `namer` names masked words, `contrast` and `head` are private."""
 
     def __init__(self, backbone: Any, task: str, labels: Sequence[str]) -> None:
@@ -95,10 +95,10 @@ class Mixed(nn.Module):
         written: Tensor = self.backbone.generate(**options)
         return written
 
-    def anatomy(self) -> Anatomy:
+    def parameter_roles(self) -> ParameterRoles:
         """The decoder's language-model head is `decoder.head`, the one for masked words `encoder.head`; `head` is private."""
         parts = {}
-        for name, part in anatomy_of(self.backbone).parts.items():
+        for name, part in infer_parameter_roles(self.backbone).roles.items():
             place = part.replace("head", "decoder.head") if part.startswith("head") else part
             parts[f"backbone.{name}"] = f"encoder.{place}" if place.startswith("pooler") else place
         norms = {p for p, m in self.named_modules() if "Norm" in type(m).__name__}
@@ -106,7 +106,7 @@ class Mixed(nn.Module):
             if not name.startswith("backbone."):
                 mark = ".norm" if name.rpartition(".")[0] in norms else ""
                 parts[name] = ("encoder.head" if name.startswith("namer.") else "head") + mark
-        return Anatomy(parts, "", "")
+        return ParameterRoles(parts, "", "")
 
     def save_pretrained(self, folder: Path) -> None:
         """As transformers' own class for the task: the encoder with its head, or the encoder-decoder."""

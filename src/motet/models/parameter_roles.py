@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from torch import nn
 
-STACKS = {"layer", "layers", "block", "blocks", "h", "albert_layer_groups"}
+LAYER_LIST_NAMES = {"layer", "layers", "block", "blocks", "h", "albert_layer_groups"}
 # Inside the backbone but outside its blocks: ids to vectors, or tables of positions that all blocks read.
 _EMBEDDING = re.compile(
     r"(^|[._])(embed\w*|wte|wpe|shared|mask_emb|rel_embeddings|relative_attention_bias|word_embedding)([._]|$)"
@@ -21,19 +21,19 @@ _BELOW = {"deberta-v2": re.compile(r"encoder\.(LayerNorm|conv)\."), "deberta": r
 
 
 @dataclass(frozen=True)
-class Anatomy:
+class ParameterRoles:
     """`parts` in the terms of `core.layers`; the paths of the embeddings and of the one list of layers, where there is one."""
 
-    parts: dict[str, str]
-    stem: str
-    stack: str
+    roles: dict[str, str]
+    embeddings_path: str
+    layers_path: str
 
 
-def anatomy_of(module: nn.Module) -> Anatomy:
+def infer_parameter_roles(module: nn.Module) -> ParameterRoles:
     prefix = getattr(module, "base_model_prefix", "")
     root = prefix if prefix and hasattr(module, prefix) else ""
     stacks = _outermost(
-        [p for p, m in module.named_modules() if isinstance(m, nn.ModuleList) and p.split(".")[-1] in STACKS]
+        [p for p, m in module.named_modules() if isinstance(m, nn.ModuleList) and p.split(".")[-1] in LAYER_LIST_NAMES]
     )
     sided = bool(getattr(getattr(module, "config", None), "is_encoder_decoder", False))
     norms = {p for p, m in module.named_modules() if "Norm" in type(m).__name__}
@@ -46,7 +46,7 @@ def anatomy_of(module: nn.Module) -> Anatomy:
         parts[name] = f"{side}{place}{mark}"
     stem = f"{root}.embeddings".lstrip(".")
     has_stem = any(p == stem for p, _ in module.named_modules()) and len(stacks) == 1 and not sided
-    return Anatomy(parts, stem if has_stem else "", stacks[0] if len(stacks) == 1 else "")
+    return ParameterRoles(parts, stem if has_stem else "", stacks[0] if len(stacks) == 1 else "")
 
 
 def _outermost(paths: list[str]) -> list[str]:

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-ENCODER = {
+TINY_BERT = {
     "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128,
     "max_position_embeddings": 128, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
 }  # fmt: skip
-DECODER = {
+TINY_GPT2 = {
     "n_embd": 64, "n_layer": 2, "n_head": 2, "n_positions": 128, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0,
 }  # fmt: skip
-PAIR = {
+TINY_BART = {
     "d_model": 64, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 2, "decoder_attention_heads": 2,
     "encoder_ffn_dim": 128, "decoder_ffn_dim": 128, "max_position_embeddings": 128, "dropout": 0.0,
 }  # fmt: skip
@@ -27,9 +27,9 @@ def tiny_config(task: str, tokenizer: Any, named: Mapping[str, Any], changes: Ma
         "bos_token_id": tokenizer.cls_token_id, "eos_token_id": tokenizer.sep_token_id,
     }  # fmt: skip
     if task == "lm":
-        return transformers.GPT2Config(**{**DECODER, **marks, **changes})
+        return transformers.GPT2Config(**{**TINY_GPT2, **marks, **changes})
     if task == "seq2seq":
         start = {"decoder_start_token_id": tokenizer.cls_token_id, "forced_eos_token_id": None}
-        return transformers.BartConfig(**{**PAIR, **marks, **start, **changes})
+        return transformers.BartConfig(**{**TINY_BART, **marks, **start, **changes})
     bert = {"vocab_size": marks["vocab_size"], "pad_token_id": marks["pad_token_id"]}
-    return transformers.BertConfig(**{**ENCODER, **bert, **named, **changes})
+    return transformers.BertConfig(**{**TINY_BERT, **bert, **named, **changes})

@@ -15,7 +15,7 @@ SPECIAL = {
 ENDS = {"bos_token": "[CLS]", "eos_token": "[SEP]"}  # where a model writes: the first and the last mark
 
 
-def word_tokenizer(texts: Iterable[str], size: int = 20_000, marked: bool = True) -> Any:
+def build_word_tokenizer(texts: Iterable[str], size: int = 20_000, marked: bool = True) -> Any:
     """The most frequent words, lower-cased, as a fast Hugging Face tokenizer; `marked` puts [CLS] and [SEP] around a text.
 
     One string in place of texts is a tokenizer that was made before, as JSON: somebody who has not the texts has the words.

@@ -7,10 +7,10 @@ from dataclasses import replace
 import numpy as np
 
 from motet.core.rng import Seed
-from motet.partitions.partition import Partition, Shares
+from motet.partitions.partition import ClientRows, Partition
 
 
-def with_dev(partition: Partition, share: float, seed: Seed) -> Partition:
+def hold_out_dev(partition: Partition, share: float, seed: Seed) -> Partition:
     """A share of all clients' training rows put aside, at random, so that even clients of a few rows have their part in it.
 
     Nobody is left without a row that had one: of every client (and of each of its phases) one row, drawn at random, stays. A
@@ -27,5 +27,5 @@ def with_dev(partition: Partition, share: float, seed: Seed) -> Partition:
     dev = np.sort(free[: max(1, round(share * len(once)))])
     stays = ~np.isin(train.rows, dev)
     offsets = np.concatenate([[0], np.cumsum(stays)])[train.offsets]
-    kept = Shares(train.rows[stays], offsets, train.phases)
+    kept = ClientRows(train.rows[stays], offsets, train.phases)
     return replace(partition, train=kept, recipe={**partition.recipe, "dev_share": share}, dev=dev)

@@ -17,15 +17,15 @@ import numpy as np
 
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.partitions.partition import Shares
+from motet.partitions.partition import ClientRows
 from motet.partitions.traits import Trait
 
 Rounding = Literal["largest_remainder", "sequential"]
-Sizes = Callable[[int], np.ndarray]  # from a number of examples to each client's
-NEARLY_ONE = "0.1: nearly one kind a client, 100: all alike"
+SizesFor = Callable[[int], np.ndarray]  # from a number of examples to each client's
+ALPHA_HINT = "0.1: nearly one kind a client, 100: all alike"
 
 
-def shifted(
+def dirichlet_split(
     corpus: Corpus,
     seed: Seed,
     trait: Trait,
@@ -33,17 +33,17 @@ def shifted(
     alpha: float,
     rounding: Rounding = "largest_remainder",
     independent_test: bool = False,
-    sizes: Sizes | None = None,
-) -> tuple[Shares, Shares]:
+    sizes: SizesFor | None = None,
+) -> tuple[ClientRows, ClientRows]:
     """Train and test rows by client. The test rows follow the same draw, unless they are to have one of their own."""
-    train, test = trait.codes[: corpus.train], trait.codes[corpus.train :]
-    prior = np.bincount(train, minlength=len(trait.names)) / corpus.train
-    q = mixtures(prior, alpha, clients, seed.derive("mixtures").numpy())
-    q_test = mixtures(prior, alpha, clients, seed.derive("test mixtures").numpy()) if independent_test else q
+    train, test = trait.codes[: corpus.num_train], trait.codes[corpus.num_train :]
+    prior = np.bincount(train, minlength=len(trait.names)) / corpus.num_train
+    q = sample_mixtures(prior, alpha, clients, seed.derive("mixtures").numpy())
+    q_test = sample_mixtures(prior, alpha, clients, seed.derive("test mixtures").numpy()) if independent_test else q
     wanted = sizes or (lambda rows: equal_sizes(rows, clients))
-    mine = deal(train, q, seed.derive("train").numpy(), rounding, wanted(len(train)))
-    theirs = deal(test, q_test, seed.derive("test").numpy(), rounding, wanted(len(test)))
-    return mine, Shares(theirs.rows + corpus.train, theirs.offsets)
+    mine = assign_rows(train, q, seed.derive("train").numpy(), rounding, wanted(len(train)))
+    theirs = assign_rows(test, q_test, seed.derive("test").numpy(), rounding, wanted(len(test)))
+    return mine, ClientRows(theirs.rows + corpus.num_train, theirs.offsets)
 
 
 def equal_sizes(rows: int, clients: int) -> np.ndarray:
@@ -53,7 +53,7 @@ def equal_sizes(rows: int, clients: int) -> np.ndarray:
     return sizes
 
 
-def mixtures(prior: np.ndarray, alpha: float, clients: int, rng: np.random.Generator) -> np.ndarray:
+def sample_mixtures(prior: np.ndarray, alpha: float, clients: int, rng: np.random.Generator) -> np.ndarray:
     """A client's shares of the kinds, a row a client.
 
     Tiny alphas can underflow to NaN: such a draw is made anew, and after 100 failures it is one kind, by the prior.
@@ -73,9 +73,9 @@ def mixtures(prior: np.ndarray, alpha: float, clients: int, rng: np.random.Gener
     return q
 
 
-def deal(
+def assign_rows(
     ids: np.ndarray, q: np.ndarray, rng: np.random.Generator, rounding: Rounding, sizes: np.ndarray | None = None
-) -> Shares:
+) -> ClientRows:
     """Rows by client, following the mixtures as far as the kinds last."""
     clients, kinds = q.shape
     sizes = equal_sizes(len(ids), clients) if sizes is None else sizes
@@ -89,16 +89,16 @@ def deal(
         else:
             taken[client] = _sequential(q[client], room, left)
         left -= taken[client]
-    return handed_out(piles, taken)
+    return take_from_pools(piles, taken)
 
 
-def handed_out(piles: list[np.ndarray], taken: np.ndarray) -> Shares:
+def take_from_pools(piles: list[np.ndarray], taken: np.ndarray) -> ClientRows:
     """So many of each pile to each client, from the top: one sort, instead of a slice for each client and pile."""
     clients = len(taken)
     used = [pile[: int(n)] for pile, n in zip(piles, taken.sum(0), strict=True)]
     rows = np.concatenate(used) if used else np.zeros(0, np.int64)
     owner = np.repeat(np.tile(np.arange(clients), len(piles)), taken.T.ravel())
-    return Shares.cut(rows[np.argsort(owner, kind="stable")], taken.sum(1))
+    return ClientRows.from_sizes(rows[np.argsort(owner, kind="stable")], taken.sum(1))
 
 
 def largest_remainder(wanted: np.ndarray, room: int) -> np.ndarray:

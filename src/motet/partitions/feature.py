@@ -7,11 +7,11 @@ import numpy as np
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.partitions.dirichlet import NEARLY_ONE, Rounding, shifted
-from motet.partitions.natural import by_kind
+from motet.partitions.dirichlet import ALPHA_HINT, Rounding, dirichlet_split
+from motet.partitions.natural import split_by_trait
 from motet.partitions.partition import Partition, check_clients, check_positive
-from motet.partitions.text_encoders import encoded, encoder_for, one_thread
-from motet.partitions.traits import Trait, texts_of
+from motet.partitions.text_encoders import encode_texts, one_thread, resolve_encoder
+from motet.partitions.traits import Trait, topic_texts
 
 
 def feature(
@@ -25,45 +25,45 @@ def feature(
     independent_test: bool = False,
 ) -> Partition:
     """Each client has its own mixture of what texts are about: K-means over sentence vectors, dealt out like labels."""
-    check_clients(clients, corpus.train)
-    check_positive("alpha", alpha, NEARLY_ONE)
+    check_clients(clients, corpus.num_train)
+    check_positive("alpha", alpha, ALPHA_HINT)
     trait = cluster_trait(corpus, seed.derive("trait"), clusters, encoder)
-    train, test = shifted(corpus, seed.derive("feature"), trait, clients, alpha, rounding, independent_test)
+    train, test = dirichlet_split(corpus, seed.derive("feature"), trait, clients, alpha, rounding, independent_test)
     made = {
         "clients": clients,
         "alpha": alpha,
-        **trait.told,
+        **trait.settings,
         "rounding": rounding,
         "independent_test": independent_test,
     }
-    return Partition(train, test, {"type": "feature", **made, "seed": seed.root}, kinds=trait)
+    return Partition(train, test, {"type": "feature", **made, "seed": seed.root}, trait=trait)
 
 
 def clusters(corpus: Corpus, seed: Seed, clients: int = 10, encoder: str = "auto") -> Partition:
     """Each client is one K-means cluster of sentence vectors: people who talk about one thing each."""
-    check_clients(clients, corpus.train)
+    check_clients(clients, corpus.num_train)
     trait = cluster_trait(corpus, seed.derive("trait"), clients, encoder)
-    train, test, names = by_kind(corpus, trait)
-    made = {"type": "clusters", "clients": clients, **trait.told, "seed": seed.root}
-    return Partition(train, test, made, names, kinds=trait)
+    train, test, names = split_by_trait(corpus, trait)
+    made = {"type": "clusters", "clients": clients, **trait.settings, "seed": seed.root}
+    return Partition(train, test, made, names, trait=trait)
 
 
 def cluster_trait(corpus: Corpus, seed: Seed, count: int = 10, encoder: str = "auto") -> Trait:
     """The cluster of each row; centres are found on the training rows, test rows go to the nearest."""
     from sklearn.cluster import KMeans
 
-    if not 2 <= count <= corpus.train:
+    if not 2 <= count <= corpus.num_train:
         raise ConfigError(
-            f"partition.clusters is {count}; expected 2 to {corpus.train:,}, the number of training rows."
+            f"partition.clusters is {count}; expected 2 to {corpus.num_train:,}, the number of training rows."
         )
-    chosen = encoder_for(encoder)
-    vectors = encoded(list(texts_of(corpus)), chosen, seed)
-    different = len(np.unique(vectors[: corpus.train], axis=0)) if corpus.train < 10 * count else count
+    chosen = resolve_encoder(encoder)
+    vectors = encode_texts(list(topic_texts(corpus)), chosen, seed)
+    different = len(np.unique(vectors[: corpus.num_train], axis=0)) if corpus.num_train < 10 * count else count
     if different < count:
         raise ConfigError(f"partition.clusters is {count}, but only {different} texts differ; ask for at most that.")
     with one_thread():
         means = KMeans(count, n_init=1, random_state=seed.derive("k-means").to_int() % 2**32).fit(
-            vectors[: corpus.train]
+            vectors[: corpus.num_train]
         )
         nearest = means.predict(vectors)
     width = len(str(count - 1))

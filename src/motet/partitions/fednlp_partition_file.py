@@ -9,10 +9,10 @@ import h5py
 
 from motet.core.errors import ConfigError, did_you_mean
 from motet.datasets.corpus import Corpus
-from motet.partitions.partition import Partition, Shares
+from motet.partitions.partition import ClientRows, Partition
 
 
-def holds_partitions(path: Path) -> bool:
+def is_fednlp_partition_file(path: Path) -> bool:
     """Whether this is a partition file of FedNLP's."""
     if not path.exists() or not h5py.is_hdf5(path):
         return False
@@ -36,7 +36,8 @@ def read_fednlp_partition(path: Path, name: str | None, corpus: Corpus | None = 
         group = file[found]
         clients = sorted(group["partition_data"], key=int)  # HDF5 lists keys as text, so that 10 would come before 2
         train, test = (
-            Shares.of([group[f"partition_data/{c}/{side}"][()] for c in clients]) for side in ("train", "test")
+            ClientRows.from_lists([group[f"partition_data/{c}/{side}"][()] for c in clients])
+            for side in ("train", "test")
         )
         told = {key: _plain(group[key][()]) for key in ("n_clients", "alpha", "beta") if key in group}
     _check_train(path, found, train, corpus)
@@ -45,7 +46,7 @@ def read_fednlp_partition(path: Path, name: str | None, corpus: Corpus | None = 
 
 def write_fednlp_partition(partition: Partition, path: Path, name: str | None = None) -> str:
     """Add a partition to a file, under FedNLP's name for it."""
-    if partition.train.phases > 1 or partition.public is not None or partition.held is not None:
+    if partition.train.phases > 1 or partition.public is not None or partition.global_test is not None:
         raise ConfigError(
             "FedNLP's partition files have no place for phases, public rows or a global test set; use Motet's own."
         )
@@ -59,8 +60,8 @@ def write_fednlp_partition(partition: Partition, path: Path, name: str | None = 
         for key in ("alpha", "beta"):
             if key in partition.recipe:
                 group[key] = partition.recipe[key]
-        if partition.kinds is not None:
-            group["client_assignment"] = partition.kinds.codes  # the cluster of each row
+        if partition.trait is not None:
+            group["client_assignment"] = partition.trait.codes  # the cluster of each row
         for k in range(len(partition)):
             group[f"partition_data/{k}/train"] = partition.train[k]
             group[f"partition_data/{k}/test"] = partition.test[k]
@@ -101,11 +102,11 @@ def _canonical(name: str) -> list[Any]:
     return parts
 
 
-def _check_train(path: Path, name: str, train: Shares, corpus: Corpus | None) -> None:
-    if corpus is not None and len(train.rows) and int(train.rows.max()) >= corpus.train:
+def _check_train(path: Path, name: str, train: ClientRows, corpus: Corpus | None) -> None:
+    if corpus is not None and len(train.rows) and int(train.rows.max()) >= corpus.num_train:
         raise ConfigError(
             f"partition.path: '{name}' of {path.name} trains on row {int(train.rows.max()):,}, which is a test row of "
-            f"{corpus.name} ({corpus.train:,} training rows, {len(corpus):,} in all); use the data file published with it."
+            f"{corpus.name} ({corpus.num_train:,} training rows, {len(corpus):,} in all); use the data file published with it."
         )
 
 

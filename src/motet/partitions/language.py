@@ -13,9 +13,9 @@ from typing import Literal
 
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.partitions.dirichlet import NEARLY_ONE, shifted
+from motet.partitions.dirichlet import ALPHA_HINT, dirichlet_split
 from motet.partitions.partition import Partition, check_clients, check_positive
-from motet.partitions.traits import Trait, texts_of
+from motet.partitions.traits import Trait, topic_texts
 
 COMMON: dict[str, str] = {
     "Dutch": "de het een van en niet dat voor zijn met ook maar wordt naar",
@@ -31,33 +31,33 @@ COMMON: dict[str, str] = {
 }
 WORDS = {language: frozenset(words.split()) for language, words in COMMON.items()}
 JAPANESE = ("HIRAGANA", "KATAKANA")
-READ = 400  # characters are enough to know
+MAX_CHARACTERS = 400  # characters are enough to know
 
 
 def language(
     corpus: Corpus, seed: Seed, clients: int = 10, alpha: float = 0.1, by: Literal["language", "script"] = "language"
 ) -> Partition:
     """Each client writes mostly in one language or script (by), read off the texts."""
-    check_clients(clients, corpus.train)
-    check_positive("alpha", alpha, NEARLY_ONE)
+    check_clients(clients, corpus.num_train)
+    check_positive("alpha", alpha, ALPHA_HINT)
     found = language_trait(corpus) if by == "language" else script_trait(corpus)
-    trait = found.varied(corpus, f"the {by} of texts")
-    train, test = shifted(corpus, seed.derive("language"), trait, clients, alpha)
-    made = {"type": "language", "clients": clients, "alpha": alpha, **trait.told, "seed": seed.root}
-    return Partition(train, test, made, kinds=trait)
+    trait = found.require_variety(corpus, f"the {by} of texts")
+    train, test = dirichlet_split(corpus, seed.derive("language"), trait, clients, alpha)
+    made = {"type": "language", "clients": clients, "alpha": alpha, **trait.settings, "seed": seed.root}
+    return Partition(train, test, made, trait=trait)
 
 
 def script_trait(corpus: Corpus) -> Trait:
-    return Trait.of([script_of(text) for text in texts_of(corpus)], {"by": "script"})
+    return Trait.from_values([detect_script(text) for text in topic_texts(corpus)], {"by": "script"})
 
 
 def language_trait(corpus: Corpus) -> Trait:
-    return Trait.of([language_of(text) for text in texts_of(corpus)], {"by": "language"})
+    return Trait.from_values([detect_language(text) for text in topic_texts(corpus)], {"by": "language"})
 
 
-def script_of(text: str) -> str:
+def detect_script(text: str) -> str:
     """The script of most of its letters; some kana among Han make a text Japanese."""
-    counts = Counter(_script(letter) for letter in text[:READ] if letter.isalpha())
+    counts = Counter(_script(letter) for letter in text[:MAX_CHARACTERS] if letter.isalpha())
     if not counts:
         return "none"
     if any(kana in counts for kana in JAPANESE):
@@ -65,11 +65,11 @@ def script_of(text: str) -> str:
     return max(sorted(counts), key=counts.__getitem__).capitalize()
 
 
-def language_of(text: str) -> str:
-    script = script_of(text)
+def detect_language(text: str) -> str:
+    script = detect_script(text)
     if script != "Latin":
         return script
-    words = Counter(text[:READ].lower().split())
+    words = Counter(text[:MAX_CHARACTERS].lower().split())
     scores = {name: sum(n for word, n in words.items() if word in common) for name, common in WORDS.items()}
     best = max(sorted(scores), key=scores.__getitem__)
     return best if scores[best] else script

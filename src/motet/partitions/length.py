@@ -9,31 +9,35 @@ import numpy as np
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.partitions.dirichlet import NEARLY_ONE, shifted
+from motet.partitions.dirichlet import ALPHA_HINT, dirichlet_split
 from motet.partitions.partition import Partition, check_clients, check_positive
 from motet.partitions.traits import Trait
 
-READ = {"tagging": "words", "qa": "context", "seq2seq": "source"}  # what is long in each task; elsewhere the text
+LENGTH_COLUMN = {
+    "tagging": "words",
+    "qa": "context",
+    "seq2seq": "source",
+}  # what is long in each task; elsewhere the text
 
 
 def length(corpus: Corpus, seed: Seed, clients: int = 10, alpha: float = 1.0, levels: int = 5) -> Partition:
     """Each client has its own mixture of short and long texts, in so many levels."""
-    check_clients(clients, corpus.train)
-    check_positive("alpha", alpha, NEARLY_ONE)
-    trait = length_trait(corpus, levels).varied(corpus, "the length of texts")
-    train, test = shifted(corpus, seed.derive("length"), trait, clients, alpha)
-    made = {"type": "length", "clients": clients, "alpha": alpha, **trait.told, "seed": seed.root}
-    return Partition(train, test, made, kinds=trait)
+    check_clients(clients, corpus.num_train)
+    check_positive("alpha", alpha, ALPHA_HINT)
+    trait = length_trait(corpus, levels).require_variety(corpus, "the length of texts")
+    train, test = dirichlet_split(corpus, seed.derive("length"), trait, clients, alpha)
+    made = {"type": "length", "clients": clients, "alpha": alpha, **trait.settings, "seed": seed.root}
+    return Partition(train, test, made, trait=trait)
 
 
 def length_trait(corpus: Corpus, levels: int = 5) -> Trait:
     """Levels of the number of words, as many training rows in each as ties allow."""
     if levels < 2:
         raise ConfigError(f"partition.levels is {levels}; at least 2 are needed, short and long.")
-    column = corpus.column(READ.get(corpus.task, "text"))
+    column = corpus.column(LENGTH_COLUMN.get(corpus.task, "text"))
     words = np.fromiter((len(v.split()) if isinstance(v, str) else len(v) for v in column), np.int64, count=len(column))
-    cuts = np.unique(np.quantile(words[: corpus.train], np.linspace(0, 1, levels + 1)[1:-1], method="lower"))
-    cuts = cuts[cuts < words[: corpus.train].max()]
+    cuts = np.unique(np.quantile(words[: corpus.num_train], np.linspace(0, 1, levels + 1)[1:-1], method="lower"))
+    cuts = cuts[cuts < words[: corpus.num_train].max()]
     edges = [0, *(int(c) for c in cuts), int(words.max())]
     width = len(str(edges[-1]))
     names = [f"{a + (k > 0):0{width}d} to {b:0{width}d} words" for k, (a, b) in enumerate(itertools.pairwise(edges))]

@@ -9,15 +9,15 @@ import numpy as np
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.partitions.partition import Partition, Shares
+from motet.partitions.partition import ClientRows, Partition
 
 
-def merged(corpus: Corpus) -> Corpus:
+def merge_splits(corpus: Corpus) -> Corpus:
     """All rows for training, to be divided together (Federated Split BERT merges GLUE's train and dev)."""
-    return dataclasses.replace(corpus, train=len(corpus))
+    return dataclasses.replace(corpus, num_train=len(corpus))
 
 
-def with_local_tests(partition: Partition, share: float, seed: Seed, whole: bool) -> Partition:
+def hold_out_local_tests(partition: Partition, share: float, seed: Seed, whole: bool) -> Partition:
     """Each client's training rows cut in two at random, so that who has two rows or more is tested on one or more.
 
     `whole`: the corpus's test rows were divided too, so that the global test set is what the clients are tested on.
@@ -32,8 +32,8 @@ def with_local_tests(partition: Partition, share: float, seed: Seed, whole: bool
     chosen = np.zeros(len(rows), bool)
     chosen[mixed[np.arange(len(rows)) - ends[piece] < tests[piece]]] = True
     phases = partition.train.phases
-    train = Shares(rows[~chosen], np.concatenate([[0], np.cumsum(sizes - tests)]), phases)
-    test = Shares(rows[chosen], np.concatenate([[0], np.cumsum(tests)]), phases)
+    train = ClientRows(rows[~chosen], np.concatenate([[0], np.cumsum(sizes - tests)]), phases)
+    test = ClientRows(rows[chosen], np.concatenate([[0], np.cumsum(tests)]), phases)
     recipe = {**partition.recipe, "local_test": share, "merge": whole}
-    held = np.sort(test.rows) if whole else partition.held
-    return dataclasses.replace(partition, train=train, test=test, recipe=recipe, held=held)
+    held = np.sort(test.rows) if whole else partition.global_test
+    return dataclasses.replace(partition, train=train, test=test, recipe=recipe, global_test=held)

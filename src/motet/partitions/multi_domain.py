@@ -16,9 +16,9 @@ import numpy as np
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.partitions.dirichlet import largest_remainder, mixtures
-from motet.partitions.partition import Named, Partition, Shares, check_positive
-from motet.partitions.traits_by_name import trait_of
+from motet.partitions.dirichlet import largest_remainder, sample_mixtures
+from motet.partitions.partition import ClientRows, NamedClients, Partition, check_positive
+from motet.partitions.traits_by_name import get_trait
 
 
 def multi_domain(
@@ -35,22 +35,22 @@ def multi_domain(
     check_positive("alpha", alpha, "1: the paper's, 100: all labels alike")
     if not 0 <= public < 1:
         raise ConfigError(f"partition.public is {public}; it is a share of the training rows, 0 or more and below 1.")
-    domains, where = corpus.codes(column)
-    trait, own = trait_of(corpus, by, seed), seed.derive("multi_domain")
-    kinds = int(trait.codes[: corpus.train].max()) + 1
-    q = mixtures(np.full(kinds, 1.0), alpha, len(domains), own.derive("labels").numpy())
-    sampled = Sampled(corpus, where, trait.codes, own)
+    domains, where = corpus.factorize(column)
+    trait, own = get_trait(corpus, by, seed), seed.derive("multi_domain")
+    kinds = int(trait.codes[: corpus.num_train].max()) + 1
+    q = sample_mixtures(np.full(kinds, 1.0), alpha, len(domains), own.derive("labels").numpy())
+    sampled = DomainSampler(corpus, where, trait.codes, own)
     train = [sampled.rows(k, "train", q[k], most) for k in range(len(domains))]
     if empty := [str(d) for d, rows in zip(domains, train, strict=True) if not len(rows)]:
         raise ConfigError(
             f"partition: domain '{empty[0]}' has no training rows of the labels that alpha={alpha} drew for it; "
             "raise partition.alpha, or take another seed."
         )
-    fewer = None if most is None else max(1, round(most * (len(corpus) / corpus.train - 1)))
+    fewer = None if most is None else max(1, round(most * (len(corpus) / corpus.num_train - 1)))
     test = [sampled.rows(k, "test", q[k], fewer) for k in range(len(domains))]
-    parts = [stratified(rows, trait.codes, public, own.derive("public", k)) for k, rows in enumerate(train)]
+    parts = [stratified_split(rows, trait.codes, public, own.derive("public", k)) for k, rows in enumerate(train)]
     seen = own.derive("public").numpy().permutation(np.concatenate([open_ for open_, _ in parts])) if public else None
-    divided = Shares.of([private for _, private in parts]), Shares.of(test)
+    divided = ClientRows.from_lists([private for _, private in parts]), ClientRows.from_lists(test)
     held = None if global_alpha is None else sampled.elsewhere(divided, seen, kinds, global_alpha)
     drawn = {str(d): [round(float(x), 4) for x in row] for d, row in zip(domains, q, strict=True)}
     made = {
@@ -58,15 +58,15 @@ def multi_domain(
         "alpha": alpha,
         "public": public,
         "most": most,
-        **trait.told,
+        **trait.settings,
         "global_alpha": global_alpha,
     }
     told = {**made, "labels": [str(n) for n in trait.names[:kinds]], "drawn": drawn, "seed": seed.root}
-    return Partition(*divided, {"type": "multi_domain", **told}, Named(domains), seen, held)
+    return Partition(*divided, {"type": "multi_domain", **told}, NamedClients(domains), seen, held)
 
 
 @dataclass(frozen=True, eq=False)
-class Sampled:
+class DomainSampler:
     """Rows of one domain with labels as one wants them."""
 
     corpus: Corpus
@@ -75,23 +75,23 @@ class Sampled:
     seed: Seed
 
     def rows(self, domain: int, side: str, q: np.ndarray, most: int | None) -> np.ndarray:
-        first, last = (0, self.corpus.train) if side == "train" else (self.corpus.train, len(self.corpus))
+        first, last = (0, self.corpus.num_train) if side == "train" else (self.corpus.num_train, len(self.corpus))
         here = first + np.flatnonzero(self.where[first:last] == domain)
-        return matching(here, self.codes, q, self.seed.derive(side, domain), most)
+        return sample_matching(here, self.codes, q, self.seed.derive(side, domain), most)
 
     def elsewhere(
-        self, divided: tuple[Shares, Shares], public: np.ndarray | None, kinds: int, alpha: float
+        self, divided: tuple[ClientRows, ClientRows], public: np.ndarray | None, kinds: int, alpha: float
     ) -> np.ndarray:
         """Rows that nobody has, of each domain as many as its client is tested on."""
         check_positive("global_alpha", alpha, "0.8: the paper's")
         free = np.ones(len(self.corpus), bool)
         for rows in (divided[0].rows, divided[1].rows, np.zeros(0, np.int64) if public is None else public):
             free[rows] = False
-        q = mixtures(np.full(kinds, 1.0), alpha, len(divided[1]), self.seed.derive("global labels").numpy())
+        q = sample_mixtures(np.full(kinds, 1.0), alpha, len(divided[1]), self.seed.derive("global labels").numpy())
         found = []
         for k, wanted in enumerate(divided[1].sizes):
             rows = np.flatnonzero(free & (self.where == k) & (self.codes < kinds))
-            found.append(matching(rows, self.codes, q[k], self.seed.derive("global", k), int(wanted)))
+            found.append(sample_matching(rows, self.codes, q[k], self.seed.derive("global", k), int(wanted)))
         if not sum(map(len, found)):
             raise ConfigError(
                 "partition.global_alpha: every row is somebody's, so that none is left for a global test set."
@@ -99,7 +99,9 @@ class Sampled:
         return np.sort(np.concatenate(found))
 
 
-def matching(rows: np.ndarray, codes: np.ndarray, q: np.ndarray, seed: Seed, most: int | None = None) -> np.ndarray:
+def sample_matching(
+    rows: np.ndarray, codes: np.ndarray, q: np.ndarray, seed: Seed, most: int | None = None
+) -> np.ndarray:
     """The largest sample of the rows, or one of so many, whose labels are as q says."""
     available = np.bincount(codes[rows], minlength=len(q))[: len(q)]
     q = np.where(available > 0, q, 0)
@@ -116,7 +118,7 @@ def matching(rows: np.ndarray, codes: np.ndarray, q: np.ndarray, seed: Seed, mos
     return np.sort(np.concatenate(kept))
 
 
-def stratified(rows: np.ndarray, codes: np.ndarray, share: float, seed: Seed) -> tuple[np.ndarray, np.ndarray]:
+def stratified_split(rows: np.ndarray, codes: np.ndarray, share: float, seed: Seed) -> tuple[np.ndarray, np.ndarray]:
     """A share of the rows with the labels' own proportions, and the others."""
     kinds, counts = np.unique(codes[rows], return_counts=True)
     wanted = largest_remainder(counts * share, round(len(rows) * share))

@@ -7,27 +7,27 @@ import numpy as np
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.partitions.partition import Partition, Shares, check_clients
+from motet.partitions.partition import ClientRows, Partition, check_clients
 
 
 def ordered(corpus: Corpus, seed: Seed, clients: int = 3, by: str = "score") -> Partition:
     """Sorted by a column of numbers and cut into equal pieces: the first client has the lowest scores, the last the highest."""
-    check_clients(clients, corpus.train)
+    check_clients(clients, corpus.num_train)
     try:
         numbers = np.asarray(corpus.column(by), np.float64)
     except (TypeError, ValueError):
         raise ConfigError(
             f"partition.by: column '{by}' of {corpus.name} holds no numbers; sorted needs a score."
         ) from None
-    if len(np.unique(numbers[: corpus.train])) < 2:
+    if len(np.unique(numbers[: corpus.num_train])) < 2:
         raise ConfigError(
             f"partition.by: column '{by}' has one value, {numbers[0]:g}, so there is nothing to sort; use uniform."
         )
 
-    def cut(first: int, last: int, purpose: str) -> Shares:
+    def cut(first: int, last: int, purpose: str) -> ClientRows:
         mixed = seed.derive("sorted", purpose).numpy().permutation(last - first)  # equal scores in random order
         rows = first + mixed[np.argsort(numbers[first:last][mixed], kind="stable")]
-        return Shares.of(np.array_split(rows, clients))
+        return ClientRows.from_lists(np.array_split(rows, clients))
 
-    train, test = cut(0, corpus.train, "train"), cut(corpus.train, len(corpus), "test")
+    train, test = cut(0, corpus.num_train, "train"), cut(corpus.num_train, len(corpus), "test")
     return Partition(train, test, {"type": "sorted", "clients": clients, "by": by, "seed": seed.root})

@@ -17,7 +17,7 @@ from motet.partitions.traits import Trait
 
 
 @dataclass(frozen=True, eq=False)
-class Shares:
+class ClientRows:
     """Rows sorted by client: client k has rows[offsets[k] : offsets[k + 1]]. Two arrays, however many clients there are.
 
     Where a client's rows change in time they are cut further, into `phases` pieces a client, the earliest first.
@@ -28,15 +28,15 @@ class Shares:
     phases: int = 1
 
     @staticmethod
-    def of(parts: Sequence[np.ndarray]) -> Shares:
+    def from_lists(parts: Sequence[np.ndarray]) -> ClientRows:
         offsets = np.zeros(len(parts) + 1, np.int64)
         np.cumsum([len(p) for p in parts], out=offsets[1:])
-        return Shares(np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, np.int64), offsets)
+        return ClientRows(np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, np.int64), offsets)
 
     @staticmethod
-    def cut(rows: np.ndarray, sizes: np.ndarray) -> Shares:
+    def from_sizes(rows: np.ndarray, sizes: np.ndarray) -> ClientRows:
         """Consecutive pieces of the given sizes."""
-        return Shares(rows.astype(np.int64), np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
+        return ClientRows(rows.astype(np.int64), np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
 
     def __len__(self) -> int:
         return (len(self.offsets) - 1) // self.phases
@@ -44,12 +44,12 @@ class Shares:
     def __getitem__(self, client: int) -> np.ndarray:
         return self.rows[self.offsets[client * self.phases] : self.offsets[(client + 1) * self.phases]]
 
-    def at(self, client: int, phase: int) -> np.ndarray:
+    def in_phase(self, client: int, phase: int) -> np.ndarray:
         """What a client has in one phase."""
         piece = client * self.phases + phase
         return self.rows[self.offsets[piece] : self.offsets[piece + 1]]
 
-    def pieces(self) -> Iterator[np.ndarray]:
+    def phase_pieces(self) -> Iterator[np.ndarray]:
         """All rows, client by client and phase by phase."""
         return (self.rows[a:b] for a, b in itertools.pairwise(self.offsets.tolist()))
 
@@ -62,18 +62,18 @@ class Shares:
         """Whose each row is."""
         return np.repeat(np.arange(len(self)), self.sizes)
 
-    def expanded(self, first: np.ndarray | None) -> Shares:
+    def expand(self, first: np.ndarray | None) -> ClientRows:
         """The same division of what each row became: row i is now rows first[i] to first[i + 1]."""
         if first is None:
             return self
         counts = first[self.rows + 1] - first[self.rows]
         ends = np.concatenate([[0], np.cumsum(counts)])
         within = np.arange(ends[-1]) - np.repeat(ends[:-1], counts)
-        return Shares(np.repeat(first[self.rows], counts) + within, ends[self.offsets], self.phases)
+        return ClientRows(np.repeat(first[self.rows], counts) + within, ends[self.offsets], self.phases)
 
 
 @dataclass(frozen=True)
-class Numbered:
+class NumberedClients:
     """client-00 … client-99: names that sort in the clients' order, made when they are asked for."""
 
     count: int
@@ -97,7 +97,7 @@ class Numbered:
 
 
 @dataclass(frozen=True)
-class Named:
+class NamedClients:
     """The names the data give, sorted, so that one is found by halving."""
 
     names: np.ndarray
@@ -122,22 +122,22 @@ class Named:
 class Partition:
     """`recipe` is what made it. Rows that no client has are nobody's: left out, or public, or only in the global test set."""
 
-    train: Shares
-    test: Shares
+    train: ClientRows
+    test: ClientRows
     recipe: Mapping[str, Any]
-    named: Named | None = None  # the clients' own names, if they have any
+    client_names: NamedClients | None = None  # the clients' own names, if they have any
     public: np.ndarray | None = None  # rows that all may see, server and clients, as texts without labels
-    held: np.ndarray | None = None  # the global test set; None: all test rows of the corpus
-    every: int = 0  # a phase lasts so many rounds; 0: nothing changes in time
-    kinds: Trait | None = None  # what was shifted, where no column of the corpus says it
+    global_test: np.ndarray | None = None  # the global test set; None: all test rows of the corpus
+    rounds_per_phase: int = 0  # a phase lasts so many rounds; 0: nothing changes in time
+    trait: Trait | None = None  # what was shifted, where no column of the corpus says it
     dev: np.ndarray | None = None  # training rows that nobody trains on, by which the best round is chosen
 
     def __len__(self) -> int:
         return len(self.train)
 
     @property
-    def clients(self) -> Numbered | Named:
-        return self.named or Numbered(len(self))
+    def clients(self) -> NumberedClients | NamedClients:
+        return self.client_names or NumberedClients(len(self))
 
     def index(self, client: str) -> int:
         try:
@@ -149,7 +149,7 @@ class Partition:
 
     def phase(self, round: int) -> int:
         """Which phase a round is in; the last one stays."""
-        return min(round // self.every, self.train.phases - 1) if self.every else 0
+        return min(round // self.rounds_per_phase, self.train.phases - 1) if self.rounds_per_phase else 0
 
     @cached_property
     def digest(self) -> str:
@@ -158,15 +158,15 @@ class Partition:
         for shares in (self.train, self.test):
             digest.update(shares.rows.tobytes())
             digest.update(shares.offsets.tobytes())
-        for rows in (self.public, self.held):
+        for rows in (self.public, self.global_test):
             if rows is not None:
                 digest.update(b"rows" + rows.tobytes())
         if self.dev is not None:
             digest.update(b"dev" + self.dev.tobytes())
-        if self.named is not None:
-            digest.update("\0".join(self.named).encode())
-        if self.every:
-            digest.update(f"phases {self.train.phases} every {self.every}".encode())
+        if self.client_names is not None:
+            digest.update("\0".join(self.client_names).encode())
+        if self.rounds_per_phase:
+            digest.update(f"phases {self.train.phases} every {self.rounds_per_phase}".encode())
         return digest.hexdigest()[:16]
 
 

@@ -18,10 +18,10 @@ import h5py
 import numpy as np
 
 from motet.core.errors import ConfigError, DataError, first_line
-from motet.datasets.columns import Texts
+from motet.datasets.columns import TextColumn
 from motet.datasets.corpus import Corpus
-from motet.partitions.fednlp_partition_file import holds_partitions, read_fednlp_partition
-from motet.partitions.partition import Named, Partition, Shares
+from motet.partitions.fednlp_partition_file import is_fednlp_partition_file, read_fednlp_partition
+from motet.partitions.partition import ClientRows, NamedClients, Partition
 from motet.partitions.traits import Trait
 
 VERSION = 1
@@ -31,7 +31,7 @@ _SQUEEZE: dict[str, Any] = {"compression": "gzip", "compression_opts": 1, "shuff
 def from_file(corpus: Corpus, path: str, name: str | None = None, digest: str | None = None) -> Partition:
     """A partition made before (path): of FedNLP's files, which one (name); only if it is the one with this digest."""
     place = Path(path)
-    if holds_partitions(place):
+    if is_fednlp_partition_file(place):
         made = read_fednlp_partition(place, name, corpus)
         _check_rows(made, corpus, place)
     else:
@@ -46,11 +46,13 @@ def from_file(corpus: Corpus, path: str, name: str | None = None, digest: str | 
 
 def check_corpus(of: Mapping[str, Any], corpus: Corpus, path: Path) -> None:
     """Rows are numbers: they mean something in the corpus they were made for, and in no other."""
-    if of["key"] != corpus.key:
-        now = f"{corpus.name} with {corpus.train:,} training and {len(corpus) - corpus.train:,} test rows"
+    if of["key"] != corpus.fingerprint:
+        now = f"{corpus.name} with {corpus.num_train:,} training and {len(corpus) - corpus.num_train:,} test rows"
         then = f"{of['name']} with {of['train']:,} and {of['rows'] - of['train']:,}"
         same = (
-            " The numbers agree, the texts do not." if (of["rows"], of["train"]) == (len(corpus), corpus.train) else ""
+            " The numbers agree, the texts do not."
+            if (of["rows"], of["train"]) == (len(corpus), corpus.num_train)
+            else ""
         )
         raise ConfigError(
             f"partition.path: '{path}' divides {then}, and this run reads {now}.{same} Use the corpus it was made for "
@@ -69,27 +71,27 @@ def write_partition(partition: Partition, corpus: Corpus, path: Path, where: Map
         file.attrs["motet_partition"] = VERSION
         file.attrs["recipe"] = json.dumps(dict(partition.recipe), ensure_ascii=False)
         file.attrs["digest"] = partition.digest
-        file.attrs["phases"], file.attrs["every"] = partition.train.phases, partition.every
+        file.attrs["phases"], file.attrs["every"] = partition.train.phases, partition.rounds_per_phase
         of = {
             "name": corpus.name,
             "rows": len(corpus),
-            "train": corpus.train,
-            "key": corpus.key,
+            "train": corpus.num_train,
+            "key": corpus.fingerprint,
             "where": dict(where or {}),
         }
         file.attrs["corpus"] = json.dumps(of, ensure_ascii=False)
         for side, shares in (("train", partition.train), ("test", partition.test)):
             _put(file, f"{side}/rows", shares.rows)
             _put(file, f"{side}/offsets", shares.offsets)
-        for which, rows in (("public", partition.public), ("held", partition.held)):
+        for which, rows in (("public", partition.public), ("held", partition.global_test)):
             if rows is not None:
                 _put(file, which, rows)
-        if partition.named is not None:
-            _put_texts(file, "names", list(partition.named))
-        if partition.kinds is not None:
-            _put(file, "kinds/codes", partition.kinds.codes)
-            _put_texts(file, "kinds/names", [str(name) for name in partition.kinds.names])
-            file["kinds"].attrs["told"] = json.dumps(dict(partition.kinds.told), ensure_ascii=False)
+        if partition.client_names is not None:
+            _put_texts(file, "names", list(partition.client_names))
+        if partition.trait is not None:
+            _put(file, "kinds/codes", partition.trait.codes)
+            _put_texts(file, "kinds/names", [str(name) for name in partition.trait.names])
+            file["kinds"].attrs["told"] = json.dumps(dict(partition.trait.settings), ensure_ascii=False)
     beside.replace(path)
 
 
@@ -103,10 +105,10 @@ def read_partition(path: Path) -> tuple[Partition, dict[str, Any]]:
             )
         phases, every = int(file.attrs["phases"]), int(file.attrs["every"])
         train, test = (
-            Shares(file[f"{side}/rows"][:], file[f"{side}/offsets"][:], phases) for side in ("train", "test")
+            ClientRows(file[f"{side}/rows"][:], file[f"{side}/offsets"][:], phases) for side in ("train", "test")
         )
         public, held = (file[which][:] if which in file else None for which in ("public", "held"))
-        named = Named(_texts(file["names"])) if "names" in file else None
+        named = NamedClients(_texts(file["names"])) if "names" in file else None
         kinds = None
         if "kinds" in file:
             group = file["kinds"]
@@ -138,13 +140,13 @@ def _check_rows(found: Partition, corpus: Corpus, path: Path) -> None:
 
 
 def _put_texts(file: h5py.File, name: str, values: list[str]) -> None:
-    texts = Texts.of(values)
+    texts = TextColumn.from_values(values)
     _put(file, f"{name}/bytes", texts.bytes)
     _put(file, f"{name}/offsets", texts.offsets)
 
 
 def _texts(group: h5py.Group) -> np.ndarray:
-    return np.array(list(Texts(group["bytes"][:], group["offsets"][:])))
+    return np.array(list(TextColumn(group["bytes"][:], group["offsets"][:])))
 
 
 def _put(file: h5py.File, name: str, values: np.ndarray) -> None:

@@ -12,15 +12,15 @@ import numpy as np
 from motet.core.errors import ConfigError, did_you_mean
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.partitions.dirichlet import handed_out, largest_remainder
-from motet.partitions.partition import Partition, Shares
-from motet.partitions.traits_by_name import trait_of
+from motet.partitions.dirichlet import largest_remainder, take_from_pools
+from motet.partitions.partition import ClientRows, Partition
+from motet.partitions.traits_by_name import get_trait
 
-Table = tuple[tuple[float, ...], ...]
+ProportionTable = tuple[tuple[float, ...], ...]
 HALVES = (80, 50, 20)
 TENTHS = (90, 80, 70, 60, 50, 40, 30, 20, 10, 2)
 # Percent of the first label, for two labels; the paper's client 10 of MRPC sums to 99.
-PUBLISHED: dict[str, dict[int, Table]] = {
+PUBLISHED_TABLES: dict[str, dict[int, ProportionTable]] = {
     "glue-mrpc": {
         3: ((95, 5), (75, 25), (25, 75)),
         10: ((92, 8), (86, 14), (71, 29), (66, 34), (50, 50), (44, 56), (35, 65), (28, 72), (12, 88), (51, 48)),
@@ -34,7 +34,7 @@ PUBLISHED: dict[str, dict[int, Table]] = {
     "glue-wnli": {3: tuple((p, 100 - p) for p in HALVES)},
 }
 # The positive label comes first in the paper's tables.
-FIRST = {
+PUBLISHED_LABELS = {
     "glue-mrpc": ("equivalent", "not_equivalent"),
     "glue-cola": ("acceptable", "unacceptable"),
     "glue-qqp": ("duplicate", "not_duplicate"),
@@ -50,31 +50,31 @@ def proportions(
     corpus: Corpus,
     seed: Seed,
     clients: int | None = None,
-    table: Table | None = None,
+    table: ProportionTable | None = None,
     labels: tuple[str, ...] = (),
     by: str = "label",
 ) -> Partition:
     """Each client has the given shares of the labels: a table of yours, or the one published for a GLUE task and 3 or 10."""
-    trait = trait_of(corpus, by, seed)
+    trait = get_trait(corpus, by, seed)
     rows = table if table is not None else _published(corpus.name, clients or 3)
-    order = labels or (FIRST.get(corpus.name, ()) if table is None else ()) or tuple(map(str, trait.names))
+    order = labels or (PUBLISHED_LABELS.get(corpus.name, ()) if table is None else ()) or tuple(map(str, trait.names))
     _check(rows, order, clients, [str(n) for n in trait.names])
     wanted = np.zeros((len(rows), len(trait.names)))
     wanted[:, [trait.names.tolist().index(name) for name in order]] = rows
     wanted /= wanted.sum(1, keepdims=True)
 
-    def dealt(first: int, last: int, purpose: str) -> Shares:
+    def dealt(first: int, last: int, purpose: str) -> ClientRows:
         rng = seed.derive("proportions", purpose).numpy()
         ids = trait.codes[first:last]
         piles = [first + rng.permutation(np.flatnonzero(ids == k)) for k in range(len(trait.names))]
-        return handed_out(piles, quotas(wanted, np.array([len(p) for p in piles]), purpose, order))
+        return take_from_pools(piles, label_quotas(wanted, np.array([len(p) for p in piles]), purpose, order))
 
-    train, test = dealt(0, corpus.train, "train"), dealt(corpus.train, len(corpus), "test")
-    made = {"clients": len(rows), "table": [list(row) for row in rows], "labels": list(order), **trait.told}
+    train, test = dealt(0, corpus.num_train, "train"), dealt(corpus.num_train, len(corpus), "test")
+    made = {"clients": len(rows), "table": [list(row) for row in rows], "labels": list(order), **trait.settings}
     return Partition(train, test, {"type": "proportions", **made, "seed": seed.root})
 
 
-def quotas(
+def label_quotas(
     wanted: np.ndarray, available: np.ndarray, purpose: str = "train", names: tuple[str, ...] = ()
 ) -> np.ndarray:
     """How many of each label each client gets: the largest common size that all labels last for."""
@@ -96,23 +96,23 @@ def quotas(
     return counts
 
 
-def _published(corpus: str, clients: int) -> Table:
+def _published(corpus: str, clients: int) -> ProportionTable:
     name = corpus.removesuffix("-mm")
-    if name not in PUBLISHED:
+    if name not in PUBLISHED_TABLES:
         raise ConfigError(
-            f"partition.table is missing, and none is published for '{corpus}' (there is one for {', '.join(PUBLISHED)}); "
+            f"partition.table is missing, and none is published for '{corpus}' (there is one for {', '.join(PUBLISHED_TABLES)}); "
             "give one row a client and one number a label, such as partition.table=[[80,20],[50,50],[20,80]]. "
             "For scores: partition.type=sorted."
         )
-    if clients not in PUBLISHED[name]:
-        known = " or ".join(map(str, PUBLISHED[name]))
+    if clients not in PUBLISHED_TABLES[name]:
+        known = " or ".join(map(str, PUBLISHED_TABLES[name]))
         raise ConfigError(
             f"partition.clients is {clients}; for {corpus} there are published proportions for {known} clients."
         )
-    return PUBLISHED[name][clients]
+    return PUBLISHED_TABLES[name][clients]
 
 
-def _check(table: Table, order: tuple[str, ...], clients: int | None, names: list[str]) -> None:
+def _check(table: ProportionTable, order: tuple[str, ...], clients: int | None, names: list[str]) -> None:
     if odd := next((name for name in order if name not in names), None):
         raise ConfigError(
             f"partition.labels: there is no label '{odd}'; there is {', '.join(names)}.{did_you_mean(odd, names)}"

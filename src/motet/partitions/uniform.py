@@ -6,16 +6,16 @@ import numpy as np
 
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.partitions.partition import Partition, Shares, check_clients
+from motet.partitions.partition import ClientRows, Partition, check_clients
 
 
 def uniform(corpus: Corpus, seed: Seed, clients: int = 10) -> Partition:
     """Examples at random, the same number for each client."""
-    check_clients(clients, corpus.train)
+    check_clients(clients, corpus.num_train)
 
-    def dealt(first: int, last: int, purpose: str) -> Shares:
+    def dealt(first: int, last: int, purpose: str) -> ClientRows:
         rows = first + seed.derive("uniform", purpose).numpy().permutation(last - first)
-        return Shares.of(np.array_split(rows, clients))
+        return ClientRows.from_lists(np.array_split(rows, clients))
 
-    train, test = dealt(0, corpus.train, "train"), dealt(corpus.train, len(corpus), "test")
+    train, test = dealt(0, corpus.num_train, "train"), dealt(corpus.num_train, len(corpus), "test")
     return Partition(train, test, {"type": "uniform", "clients": clients, "seed": seed.root})

@@ -11,20 +11,20 @@ from motet.report.progress import format_megabytes
 
 
 def build_results_table(summaries: Mapping[str, Mapping[str, Any]], title: str) -> Table:
-    headline = next(iter(summaries.values()))["headline"]
+    primary_metric = next(iter(summaries.values()))["headline"]
     table = Table(title=title, title_justify="left", header_style="bold")
     dev = any(summary.get("dev_best") for summary in summaries.values())
     table.add_column("method")
     chosen = ["best on dev"] if dev else []
-    for name in (headline, "best", *chosen, "clients: mean ± std", "worst tenth", "MB up", "MB down", "seconds"):
+    for name in (primary_metric, "best", *chosen, "clients: mean ± std", "worst tenth", "MB up", "MB down", "seconds"):
         table.add_column(name, justify="right")
     for name, summary in summaries.items():
         own, moved = summary["clients_final"], summary["bytes"]
         table.add_row(
             name,
-            f"{summary['final'].get(headline, float('nan')):.3f}",
-            f"{summary['best'].get(headline, float('nan')):.3f}",
-            *([_chosen(summary, headline)] if dev else []),
+            f"{summary['final'].get(primary_metric, float('nan')):.3f}",
+            f"{summary['best'].get(primary_metric, float('nan')):.3f}",
+            *([_chosen(summary, primary_metric)] if dev else []),
             (f"{own['mean']:.3f}" if own else "–") + (f" ± {own['std']:.3f}" if "std" in own else ""),
             f"{own['worst_decile']:.3f}" if "worst_decile" in own else "–",
             format_megabytes(moved["payload_up"]),
@@ -34,9 +34,9 @@ def build_results_table(summaries: Mapping[str, Mapping[str, Any]], title: str) 
     return table
 
 
-def _chosen(summary: Mapping[str, Any], headline: str) -> str:
+def _chosen(summary: Mapping[str, Any], primary_metric: str) -> str:
     found = summary.get("dev_best")
-    return f"{found['test'].get(headline, float('nan')):.3f} (round {found['round']})" if found else "–"
+    return f"{found['test'].get(primary_metric, float('nan')):.3f} (round {found['round']})" if found else "–"
 
 
 def build_settings_table(settings: Sequence[tuple[str, str, str]], names: tuple[str, str]) -> Table:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from motet.tasks.classification import classification
-from motet.tasks.language_modeling import language_model
+from motet.tasks.language_modeling import language_modeling
 from motet.tasks.question_answering import qa
 from motet.tasks.regression import regression
 from motet.tasks.seq2seq import seq2seq
@@ -18,7 +18,7 @@ TASKS: dict[str, Callable[..., Task]] = {
     "tagging": tagging,
     "qa": qa,
     "seq2seq": seq2seq,
-    "lm": language_model,
+    "lm": language_modeling,
 }
 
 __all__ = ["TASKS", "Task", "classification", "language_model", "qa", "regression", "seq2seq", "tagging"]

@@ -15,8 +15,8 @@ from motet.learning.jobs import Predictions
 from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import Logits
 from motet.learning.objectives.supervised import CrossEntropy
-from motet.tasks.sufficient_statistics import by_class, with_tallies
-from motet.tasks.tokenization import encoded, reads_its_last_position
+from motet.tasks.sufficient_statistics import class_statistics, with_statistics
+from motet.tasks.tokenization import pools_last_position, tokenize
 
 
 @dataclass(frozen=True)
@@ -25,20 +25,20 @@ class Classification:
     positive: str | None = None
     attention_mask: bool = True
     name: str = "classification"
-    headline: str = "accuracy"
+    primary_metric: str = "accuracy"
     objective: CrossEntropy = CrossEntropy()
     readout: Logits = Logits()
 
     @property
-    def measures(self) -> tuple[str, ...]:
+    def metric_names(self) -> tuple[str, ...]:
         names = ("accuracy", "f1_macro", "f1_weighted", "matthews", "loss")
         return (*names, "f1") if self.positive is not None else names
 
     def features(self, corpus: Corpus, model: Model, max_tokens: int) -> Features:
         pairs = corpus.columns.get("second")
-        ids = encoded(model.tokenizer, corpus.column("text"), max_tokens, pairs, full=not self.attention_mask)
+        ids = tokenize(model.tokenizer, corpus.column("text"), max_tokens, pairs, full=not self.attention_mask)
         columns: dict[str, Column] = {**ids, "labels": self.label_ids(corpus)}
-        return Features(corpus.key, columns, raw_columns=corpus.columns, pad_left=reads_its_last_position(model))
+        return Features(corpus.fingerprint, columns, raw_columns=corpus.columns, pad_left=pools_last_position(model))
 
     def texts(self, corpus: Corpus) -> Sequence[str]:
         if "second" not in corpus.columns:
@@ -57,14 +57,14 @@ class Classification:
             )
         return np.fromiter((known[v] for v in column), np.int64, count=len(column))
 
-    def items(self, readings: Predictions, examples: Examples) -> np.ndarray:
+    def example_scores(self, readings: Predictions, examples: Examples) -> np.ndarray:
         """Right or wrong; with tallies."""
         truth, said = _truth(examples), readings["logits"].argmax(-1).numpy()
         count = len(self.labels)
         asked = (
             self.labels.index(self.positive) if self.positive is not None else 0
         )  # F1 is about it, so it comes first
-        return with_tallies(truth == said, by_class((truth - asked) % count, (said - asked) % count, count))
+        return with_statistics(truth == said, class_statistics((truth - asked) % count, (said - asked) % count, count))
 
     def metrics(self, readings: Predictions, examples: Examples) -> dict[str, float]:
         from sklearn.metrics import accuracy_score, f1_score, matthews_corrcoef

@@ -15,12 +15,12 @@ from motet.learning.jobs import Predictions
 from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import NextTokenAccuracy
 from motet.learning.objectives.supervised import TokenCrossEntropy
-from motet.tasks.sufficient_statistics import with_tallies
-from motet.tasks.tokenization import BATCH, offsets_of
+from motet.tasks.sufficient_statistics import with_statistics
+from motet.tasks.tokenization import BATCH, offsets_from_sizes
 
 
 @dataclass(frozen=True)
-class LanguageModel:
+class LanguageModeling:
     """Texts are cut into pieces of at most `max_tokens`, each ended by the end-of-text token where there is one.
 
     With `group`, a client's texts are put end to end before they are cut.
@@ -29,8 +29,8 @@ class LanguageModel:
     group: bool = True
     labels: tuple[str, ...] = ()
     name: str = "lm"
-    headline: str = "accuracy"
-    measures: tuple[str, ...] = ("accuracy", "perplexity", "loss")
+    primary_metric: str = "accuracy"
+    metric_names: tuple[str, ...] = ("accuracy", "perplexity", "loss")
     objective: TokenCrossEntropy = TokenCrossEntropy(shift=1)
     readout: NextTokenAccuracy = NextTokenAccuracy()
 
@@ -52,16 +52,19 @@ class LanguageModel:
         ids_ = Ragged.from_lists(pieces, tokenizer.pad_token_id)
         labels = Ragged(ids_.values, ids_.offsets, IGNORE_INDEX)
         return Features(
-            corpus.key, {"input_ids": ids_, "labels": labels}, offsets_of(counts), raw_columns=corpus.columns
+            corpus.fingerprint,
+            {"input_ids": ids_, "labels": labels},
+            offsets_from_sizes(counts),
+            raw_columns=corpus.columns,
         )
 
     def texts(self, corpus: Corpus) -> Sequence[str]:
         return corpus.column("text")
 
-    def items(self, readings: Predictions, examples: Examples) -> np.ndarray:
+    def example_scores(self, readings: Predictions, examples: Examples) -> np.ndarray:
         """The share of next tokens that are right, a piece of text; with tallies."""
         right, count = readings["correct"].numpy(), readings["count"].numpy()
-        return with_tallies(right / np.maximum(count, 1), np.stack([right, count, count], axis=1))
+        return with_statistics(right / np.maximum(count, 1), np.stack([right, count, count], axis=1))
 
     def metrics(self, readings: Predictions, examples: Examples) -> dict[str, float]:
         count = max(1, int(readings["count"].sum()))
@@ -70,7 +73,7 @@ class LanguageModel:
         return {"accuracy": accuracy, "perplexity": math.exp(min(loss, 700.0)), "loss": loss}
 
 
-def regrouped(ids: Ragged, shares: Iterable[np.ndarray], max_tokens: int) -> tuple[Ragged, np.ndarray]:
+def group_texts(ids: Ragged, shares: Iterable[np.ndarray], max_tokens: int) -> tuple[Ragged, np.ndarray]:
     """The pieces of each share put end to end and cut anew, and where each share's now begin.
 
     Short posts no longer leave batches half empty. Nothing is put together across shares: they are different people.
@@ -85,11 +88,11 @@ def regrouped(ids: Ragged, shares: Iterable[np.ndarray], max_tokens: int) -> tup
         pieces += cut
         counts.append(len(cut))
     values = np.concatenate(pieces) if pieces else np.zeros(0, np.int32)
-    return Ragged(values, offsets_of([len(p) for p in pieces]), ids.pad), offsets_of(counts)
+    return Ragged(values, offsets_from_sizes([len(p) for p in pieces]), ids.pad), offsets_from_sizes(counts)
 
 
-def language_model(corpus: Corpus, group: bool = True) -> LanguageModel:
+def language_modeling(corpus: Corpus, group: bool = True) -> LanguageModeling:
     """Every token from those before it: next-token accuracy and perplexity."""
-    if not any(corpus.column("text")[: corpus.train]):
+    if not any(corpus.column("text")[: corpus.num_train]):
         raise ConfigError(f"{corpus.name}: all training texts are empty, so there is nothing to predict.")
-    return LanguageModel(group)
+    return LanguageModeling(group)

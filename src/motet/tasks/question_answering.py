@@ -19,12 +19,12 @@ from motet.learning.jobs import Predictions
 from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import SpanLogits
 from motet.learning.objectives.supervised import SpanCrossEntropy
-from motet.tasks.squad_metrics import exact, overlap
-from motet.tasks.sufficient_statistics import with_tallies
-from motet.tasks.tokenization import BATCH, offsets_of
+from motet.tasks.squad_metrics import exact_match, token_f1
+from motet.tasks.sufficient_statistics import with_statistics
+from motet.tasks.tokenization import BATCH, offsets_from_sizes
 
 
-class Frame(NamedTuple):
+class PairTemplate(NamedTuple):
     """How a tokenizer puts two texts together: what stands before, between and behind them, and their types."""
 
     before: list[int]
@@ -43,14 +43,14 @@ class SpanExtraction:
     unanswerable: bool = False
     labels: tuple[str, ...] = ("start", "end")
     name: str = "qa"
-    headline: str = "f1"
-    measures: tuple[str, ...] = ("f1", "em", "f1_pairs", "em_pairs", "loss")
+    primary_metric: str = "f1"
+    metric_names: tuple[str, ...] = ("f1", "em", "f1_pairs", "em_pairs", "loss")
     objective: SpanCrossEntropy = SpanCrossEntropy()
     readout: SpanLogits = SpanLogits()
 
     def features(self, corpus: Corpus, model: Model, max_tokens: int) -> Features:
         tokenizer = model.tokenizer
-        frame = frame_of(tokenizer)
+        frame = infer_pair_template(tokenizer)
         room = max_tokens - sum(map(len, frame[:3])) - self.question_tokens
         if room < 8:
             raise ConfigError(
@@ -79,12 +79,14 @@ class SpanExtraction:
         columns = zip(corpus.column("question"), corpus.column("answers"), strict=True)
         return [f"{question} {answers[0] if answers else ''}" for question, answers in columns]
 
-    def items(self, readings: Predictions, examples: Examples) -> np.ndarray:
+    def example_scores(self, readings: Predictions, examples: Examples) -> np.ndarray:
         """F1 with the best of the answers, a question; with tallies."""
         gold = examples.features.raw_columns["answers"]
         said = [(text, list(gold[example]) or [""]) for example, text in self.answers(readings, examples).items()]
-        scores, right = ([max(score(text, a) for a in answers) for text, answers in said] for score in (overlap, exact))
-        return with_tallies(np.array(scores), np.array(right))
+        scores, right = (
+            [max(score(text, a) for a in answers) for text, answers in said] for score in (token_f1, exact_match)
+        )
+        return with_statistics(np.array(scores), np.array(right))
 
     def metrics(self, readings: Predictions, examples: Examples) -> dict[str, float]:
         """EM and F1 as SQuAD's evaluation (the best of the answers), and averaged over pairs of question and answer."""
@@ -94,7 +96,7 @@ class SpanExtraction:
         pairs: dict[str, list[float]] = {"f1": [], "em": []}
         for example, text in said.items():
             answers = list(gold[example]) or [""]
-            for name, score in (("f1", overlap), ("em", exact)):
+            for name, score in (("f1", token_f1), ("em", exact_match)):
                 each = [score(text, answer) for answer in answers]
                 best[name].append(max(each))
                 pairs[name] += each
@@ -143,7 +145,7 @@ class SpanExtraction:
 class _Windows:
     """Windows as they are cut, one list a column."""
 
-    def __init__(self, frame: Frame, max_tokens: int, stride: int) -> None:
+    def __init__(self, frame: PairTemplate, max_tokens: int, stride: int) -> None:
         self.frame, self.max_tokens, self.stride = frame, max_tokens, stride
         self.ids: list[list[int]] = []
         self.types: list[list[int]] = []
@@ -192,10 +194,10 @@ class _Windows:
             columns["token_type_ids"] = Ragged.from_lists(self.types)
         columns |= {"starts": np.array(self.starts, np.int64), "ends": np.array(self.ends, np.int64)}
         side = {"first": Ragged.from_lists(self.first, -1), "last": Ragged.from_lists(self.last, -1)}
-        return Features(corpus.key, columns, offsets_of(self.counts), side, corpus.columns)
+        return Features(corpus.fingerprint, columns, offsets_from_sizes(self.counts), side, corpus.columns)
 
 
-def frame_of(tokenizer: Any) -> Frame:
+def infer_pair_template(tokenizer: Any) -> PairTemplate:
     """Read off an example how the tokenizer joins a question and a passage."""
     if not getattr(tokenizer, "is_fast", False):
         raise DataError(
@@ -211,7 +213,7 @@ def frame_of(tokenizer: Any) -> Frame:
         )
     kinds = coded.get("token_type_ids")
     types = (kinds[question[0]], kinds[passage[0]]) if kinds is not None and any(kinds) else None
-    return Frame(ids[: question[0]], ids[question[-1] + 1 : passage[0]], ids[passage[-1] + 1 :], types)
+    return PairTemplate(ids[: question[0]], ids[question[-1] + 1 : passage[0]], ids[passage[-1] + 1 :], types)
 
 
 def _first_answer(corpus: Corpus, row: int, texts: Sequence[str], starts: Sequence[int]) -> tuple[int, int] | None:

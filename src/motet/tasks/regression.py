@@ -15,32 +15,32 @@ from motet.learning.jobs import Predictions
 from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import RegressionOutputs
 from motet.learning.objectives.supervised import SquaredError
-from motet.tasks.sufficient_statistics import moments, with_tallies
-from motet.tasks.tokenization import encoded, reads_its_last_position
+from motet.tasks.sufficient_statistics import regression_statistics, with_statistics
+from motet.tasks.tokenization import pools_last_position, tokenize
 
 
 @dataclass(frozen=True)
 class Regression:
     labels: tuple[str, ...] = ("score",)
     name: str = "regression"
-    headline: str = "pearson"
-    measures: tuple[str, ...] = ("pearson", "spearman", "loss")
+    primary_metric: str = "pearson"
+    metric_names: tuple[str, ...] = ("pearson", "spearman", "loss")
     objective: SquaredError = SquaredError()
     readout: RegressionOutputs = RegressionOutputs()
 
     def features(self, corpus: Corpus, model: Model, max_tokens: int) -> Features:
-        ids = encoded(model.tokenizer, corpus.column("text"), max_tokens, corpus.columns.get("second"))
+        ids = tokenize(model.tokenizer, corpus.column("text"), max_tokens, corpus.columns.get("second"))
         columns: dict[str, Column] = {**ids, "labels": _scores(corpus)}
-        return Features(corpus.key, columns, raw_columns=corpus.columns, pad_left=reads_its_last_position(model))
+        return Features(corpus.fingerprint, columns, raw_columns=corpus.columns, pad_left=pools_last_position(model))
 
     def texts(self, corpus: Corpus) -> Sequence[str]:
         if "second" not in corpus.columns:
             return corpus.column("text")
         return [f"{a} {b}" for a, b in zip(corpus.column("text"), corpus.column("second"), strict=True)]
 
-    def items(self, readings: Predictions, examples: Examples) -> np.ndarray:
+    def example_scores(self, readings: Predictions, examples: Examples) -> np.ndarray:
         """The squared error, as a score: less is worse. With tallies."""
-        return with_tallies(-readings["loss"].numpy(), moments(*_both(readings, examples)))
+        return with_statistics(-readings["loss"].numpy(), regression_statistics(*_both(readings, examples)))
 
     def metrics(self, readings: Predictions, examples: Examples) -> dict[str, float]:
         """Correlations of a constant are not defined; 0 stands for them."""

@@ -14,8 +14,8 @@ from motet.learning.jobs import Predictions
 from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import GeneratedTokens
 from motet.learning.objectives.supervised import TokenCrossEntropy
-from motet.tasks.text_metrics import generation_scores, written_rows
-from motet.tasks.tokenization import BATCH, encoded
+from motet.tasks.text_metrics import generation_example_scores, generation_scores
+from motet.tasks.tokenization import BATCH, tokenize
 
 
 @dataclass(frozen=True)
@@ -27,8 +27,8 @@ class Seq2Seq:
     readout: GeneratedTokens = GeneratedTokens()
     labels: tuple[str, ...] = ()
     name: str = "seq2seq"
-    headline: str = "rougeL"
-    measures: tuple[str, ...] = ("rougeL", "rouge1", "rouge2", "rougeL_b12", "bleu", "meteor", "loss")
+    primary_metric: str = "rougeL"
+    metric_names: tuple[str, ...] = ("rougeL", "rouge1", "rouge2", "rougeL_b12", "bleu", "meteor", "loss")
 
     @property
     def objective(self) -> TokenCrossEntropy:
@@ -47,19 +47,19 @@ class Seq2Seq:
             targets += tokenizer(text_target=some, truncation=True, max_length=self.target_tokens)["input_ids"]
         before = [[int(start), *row[:-1]] for row in targets]
         columns = {
-            **encoded(tokenizer, corpus.column("source"), max_tokens),
+            **tokenize(tokenizer, corpus.column("source"), max_tokens),
             "labels": Ragged.from_lists([row or [IGNORE_INDEX] for row in targets], IGNORE_INDEX),
             "decoder_input_ids": Ragged.from_lists(before, tokenizer.pad_token_id),
         }
-        return Features(corpus.key, columns, raw_columns=corpus.columns, tokenizer=tokenizer)
+        return Features(corpus.fingerprint, columns, raw_columns=corpus.columns, tokenizer=tokenizer)
 
     def texts(self, corpus: Corpus) -> Sequence[str]:
         """The targets: by them FedNLP tells examples alike."""
         return corpus.column("target")
 
-    def items(self, readings: Predictions, examples: Examples) -> np.ndarray:
+    def example_scores(self, readings: Predictions, examples: Examples) -> np.ndarray:
         """ROUGE-L of each text; with tallies."""
-        return written_rows(*_written(readings, examples))
+        return generation_example_scores(*_written(readings, examples))
 
     def metrics(self, readings: Predictions, examples: Examples) -> dict[str, float]:
         scores = generation_scores(*_written(readings, examples))

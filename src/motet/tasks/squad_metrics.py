@@ -9,19 +9,19 @@ from collections import Counter
 _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
-def normalised(text: str) -> str:
+def normalize_answer(text: str) -> str:
     """Lower-case, without punctuation and articles, single blanks."""
     bare = text.lower().translate(_PUNCTUATION)
     return " ".join(re.sub(r"\b(a|an|the)\b", " ", bare).split())
 
 
-def exact(said: str, answer: str) -> float:
-    return float(normalised(said) == normalised(answer))
+def exact_match(said: str, answer: str) -> float:
+    return float(normalize_answer(said) == normalize_answer(answer))
 
 
-def overlap(said: str, answer: str) -> float:
+def token_f1(said: str, answer: str) -> float:
     """F1 of the words the two have in common; where one has none, they must both have none."""
-    mine, theirs = normalised(said).split(), normalised(answer).split()
+    mine, theirs = normalize_answer(said).split(), normalize_answer(answer).split()
     if not mine or not theirs:
         return float(mine == theirs)
     common = sum((Counter(mine) & Counter(theirs)).values())

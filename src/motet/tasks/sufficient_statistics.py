@@ -17,26 +17,26 @@ from collections.abc import Callable
 
 import numpy as np
 
-CLASSES = 64  # more are not tallied: every example would keep three numbers for each
-Metric = Callable[[np.ndarray], np.ndarray]  # of the tallies' means, in the last axis
+MAX_CLASSES = 64  # more are not tallied: every example would keep three numbers for each
+StatisticsMetric = Callable[[np.ndarray], np.ndarray]  # of the tallies' means, in the last axis
 
 
-def with_tallies(scores: np.ndarray, *tallies: np.ndarray) -> np.ndarray:
+def with_statistics(scores: np.ndarray, *tallies: np.ndarray) -> np.ndarray:
     """The rows of examples: the score, then the tallies."""
     return np.concatenate(
         [np.asarray(part, np.float32).reshape(len(scores), -1) for part in (scores, *tallies)], axis=1
     )
 
 
-def by_class(truth: np.ndarray, said: np.ndarray, classes: int) -> np.ndarray:
+def class_statistics(truth: np.ndarray, said: np.ndarray, classes: int) -> np.ndarray:
     """Right, said and true of every class, for examples that have one each; nothing if there are too many classes."""
-    if classes > CLASSES:
+    if classes > MAX_CLASSES:
         return np.zeros((len(truth), 0), np.float32)
     each = np.eye(classes, dtype=np.float32)
     return np.concatenate([each[truth] * each[said], each[said], each[truth]], axis=1)
 
 
-def metric_of_tallies(metric: str, width: int) -> Metric | None:
+def metric_from_statistics(metric: str, width: int) -> StatisticsMetric | None:
     """How a metric follows from the means of so many tallies, if it does."""
     if width and width % 3 == 0 and metric in _OF_CLASSES:
         return lambda means: _OF_CLASSES[metric](*np.moveaxis(means.reshape(*means.shape[:-1], 3, -1), -2, 0))
@@ -88,11 +88,11 @@ def _pearson(means: np.ndarray) -> np.ndarray:
     return _share(xy - x * y, np.sqrt(np.maximum((xx - x**2) * (yy - y**2), 0.0)))
 
 
-def moments(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+def regression_statistics(x: np.ndarray, y: np.ndarray) -> np.ndarray:
     return np.stack([x, y, x * y, x**2, y**2], axis=1)
 
 
-_OF_WIDTH: dict[int, dict[str, Metric]] = {
+_OF_WIDTH: dict[int, dict[str, StatisticsMetric]] = {
     1: {"em": lambda means: means[..., 0]},
     5: {"pearson": _pearson},
     13: {

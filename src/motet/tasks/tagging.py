@@ -14,8 +14,8 @@ from motet.learning.jobs import Predictions
 from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import TokenPredictions
 from motet.learning.objectives.supervised import TokenCrossEntropy
-from motet.tasks.sufficient_statistics import with_tallies
-from motet.tasks.tokenization import BATCH, not_empty
+from motet.tasks.sufficient_statistics import with_statistics
+from motet.tasks.tokenization import BATCH, pad_empty_rows
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class Tagging:
     labels: tuple[str, ...]
     attention_mask: bool = True
     name: str = "tagging"
-    headline: str = "f1"
-    measures: tuple[str, ...] = ("f1", "precision", "recall", "accuracy", "loss")
+    primary_metric: str = "f1"
+    metric_names: tuple[str, ...] = ("f1", "precision", "recall", "accuracy", "loss")
     objective: TokenCrossEntropy = TokenCrossEntropy()
     readout: TokenPredictions = TokenPredictions()
 
@@ -49,9 +49,12 @@ class Tagging:
             for i in range(len(some)):
                 tags.append(self._tags(corpus, at + i, coded.word_ids(i), known))
                 places.append([-1 if w is None else w for w in coded.word_ids(i)] or [-1])
-        columns = {"input_ids": not_empty(ids, tokenizer.pad_token_id), "labels": Ragged.from_lists(tags, IGNORE_INDEX)}
+        columns = {
+            "input_ids": pad_empty_rows(ids, tokenizer.pad_token_id),
+            "labels": Ragged.from_lists(tags, IGNORE_INDEX),
+        }
         return Features(
-            corpus.key, columns, metadata={"word": Ragged.from_lists(places, -1)}, raw_columns=corpus.columns
+            corpus.fingerprint, columns, metadata={"word": Ragged.from_lists(places, -1)}, raw_columns=corpus.columns
         )
 
     def _tags(self, corpus: Corpus, row: int, words: Sequence[int | None], known: dict[str, int]) -> list[int]:
@@ -84,7 +87,7 @@ class Tagging:
             "loss": float(readings["loss"].double().sum()) / max(1, count),
         }
 
-    def items(self, readings: Predictions, examples: Examples) -> np.ndarray:
+    def example_scores(self, readings: Predictions, examples: Examples) -> np.ndarray:
         """F1 of each sentence's entities; a sentence that has none, and in which none is found, is right. With tallies."""
         from seqeval.metrics.sequence_labeling import get_entities
 
@@ -93,7 +96,7 @@ class Tagging:
             gold, mine = set(get_entities(truth)), set(get_entities(said))
             scores.append(2 * len(gold & mine) / (len(gold) + len(mine)) if gold or mine else 1.0)
             counts.append((len(gold & mine), len(mine), len(gold)))
-        return with_tallies(np.array(scores), np.array(counts))
+        return with_statistics(np.array(scores), np.array(counts))
 
     def tags(self, readings: Predictions, examples: Examples) -> tuple[list[list[str]], list[list[str]]]:
         """The true and the predicted tags of every sentence."""
@@ -116,7 +119,7 @@ class Tagging:
 
 def tagging(corpus: Corpus, attention_mask: bool = True) -> Tagging:
     """A tag for every word (B-X, I-X, O): F1, precision and recall of whole entities, as seqeval defines them."""
-    tags = {tag for row in corpus.column("tags")[: corpus.train] for tag in row}
+    tags = {tag for row in corpus.column("tags")[: corpus.num_train] for tag in row}
     for row, (words, given) in enumerate(zip(corpus.column("words"), corpus.column("tags"), strict=True)):
         if len(words) != len(given):
             raise DataError(

@@ -25,7 +25,7 @@ def generation_scores(said: Sequence[str], gold: Sequence[str]) -> dict[str, flo
     return {**means, "rougeL_b12": float(np.mean(weighted)), "bleu": float(bleu), "meteor": meteor}
 
 
-def written_rows(said: Sequence[str], gold: Sequence[str]) -> np.ndarray:
+def generation_example_scores(said: Sequence[str], gold: Sequence[str]) -> np.ndarray:
     """ROUGE-L of each text, and its tallies."""
     from rouge_score.rouge_scorer import RougeScorer
     from sacrebleu.metrics.bleu import BLEU

@@ -13,7 +13,7 @@ from motet.learning.modules.model import Model
 BATCH = 10_000  # texts; a fast tokenizer shares them out over the cores
 
 
-def encoded(
+def tokenize(
     tokenizer: Any,
     texts: Sequence[Any],
     max_tokens: int,
@@ -36,21 +36,21 @@ def encoded(
         )
         ids += coded["input_ids"]
         types += coded.get("token_type_ids", []) if pairs is not None else []
-    columns = {"input_ids": not_empty(ids, tokenizer.pad_token_id)}
+    columns = {"input_ids": pad_empty_rows(ids, tokenizer.pad_token_id)}
     if types and any(any(row) for row in types):
         columns["token_type_ids"] = Ragged.from_lists(types)
     return columns
 
 
-def not_empty(rows: list[list[int]], pad: int) -> Ragged:
+def pad_empty_rows(rows: list[list[int]], pad: int) -> Ragged:
     """Tokenizers without special tokens make nothing of an empty text; a model needs one token."""
     return Ragged.from_lists([row or [pad] for row in rows], pad)
 
 
-def reads_its_last_position(model: Model) -> bool:
+def pools_last_position(model: Model) -> bool:
     """XLNet sums a text up in its last position, wherever the padding is; so its padding must stand in front."""
     return getattr(getattr(model.module, "config", None), "model_type", "") == "xlnet"
 
 
-def offsets_of(sizes: Sequence[int]) -> np.ndarray:
+def offsets_from_sizes(sizes: Sequence[int]) -> np.ndarray:
     return np.concatenate([[0], np.cumsum(np.asarray(sizes, np.int64))]).astype(np.int64)

@@ -21,7 +21,7 @@ from motet.core.program import Algorithm
 from motet.core.rng import Seed
 from motet.core.script import all_client_methods
 from motet.core.work import Executor
-from motet.datasets.corpus import COLUMNS, Corpus
+from motet.datasets.corpus import TASK_COLUMNS, Corpus
 from motet.datasets.load_corpus import DataConfig, load_corpus
 from motet.experiment.build.feature_cache import cached_features
 from motet.experiment.build.federation import Federation, Group, Members, arranged
@@ -37,8 +37,8 @@ from motet.learning.solver import Solver
 from motet.models.load_model import ModelConfig, load_model
 from motet.optim import SERVER_OPTIMIZERS
 from motet.partitions import Partition
-from motet.partitions.dev_split import with_dev
-from motet.partitions.public_split import with_public
+from motet.partitions.dev_split import hold_out_dev
+from motet.partitions.public_split import hold_out_public
 from motet.privacy import PRIVACY
 from motet.secure import SECURE
 from motet.tasks import TASKS, Task
@@ -164,20 +164,20 @@ def _population(same: Sequence[GroupConfig], seed: Seed, corpus_of: CorpusOf) ->
 def _divided_over(
     corpus: Corpus, task: ComponentConfig, partition: ComponentConfig, seed: Seed, public: float, dev: float
 ) -> Population:
-    if len(corpus) == corpus.train:
+    if len(corpus) == corpus.num_train:
         raise DataError(
             f"{corpus.name}: there are no test rows, so nothing could be judged; set data.test or data.test_share."
         )
     made = divided(partition, corpus, seed)
     if dev:
-        made = with_dev(made, dev, seed.derive("partition"))
+        made = hold_out_dev(made, dev, seed.derive("partition"))
         if made.dev is not None and not len(made.dev):
             raise ConfigError(
                 f"data.dev_share is {dev:g}, but no client has more than one training row, so that none can be put aside; "
                 "divide the corpus over fewer clients, or leave it out."
             )
     return Population(
-        corpus, build_task(task, corpus), with_public(made, public, seed.derive("partition")) if public else made
+        corpus, build_task(task, corpus), hold_out_public(made, public, seed.derive("partition")) if public else made
     )
 
 
@@ -209,8 +209,8 @@ def build_task(choice: ComponentConfig, corpus: Corpus) -> Task:
     """The formulation that the recipe names, or the one the corpus is for."""
     name = corpus.task if choice.type == "auto" else choice.type
     maker = look_up(TASKS, name, "task.type")
-    if COLUMNS[name] != COLUMNS[corpus.task]:
-        needs = ", ".join(c for c in COLUMNS[name] if c not in corpus.columns)
+    if TASK_COLUMNS[name] != TASK_COLUMNS[corpus.task]:
+        needs = ", ".join(c for c in TASK_COLUMNS[name] if c not in corpus.columns)
         if needs:
             raise ConfigError(
                 f"task.type is {name}, but {corpus.name} is a corpus for {corpus.task}: it has no {needs}."
@@ -221,7 +221,7 @@ def build_task(choice: ComponentConfig, corpus: Corpus) -> Task:
 def vocabulary_texts(corpus: Corpus) -> Iterator[str]:
     """All training texts, for models that make their vocabulary from them."""
     for name in ("text", "second", "words", "context", "question", "source", "target"):
-        for value in corpus.columns.get(name, ())[: corpus.train]:
+        for value in corpus.columns.get(name, ())[: corpus.num_train]:
             yield value if isinstance(value, str) else " ".join(value)
 
 

@@ -33,7 +33,7 @@ def cache_folder() -> Path | None:
 
 def cached_features(task: Task, corpus: Corpus, model: Model, max_tokens: int) -> Features:
     """The features of a corpus for a model; read from disk if they were made before. `MOTET_CACHE=` keeps none."""
-    key = hashlib.sha256(repr((FORMAT, corpus.key, task, max_tokens, _tongue(model))).encode()).hexdigest()[:24]
+    key = hashlib.sha256(repr((FORMAT, corpus.fingerprint, task, max_tokens, _tongue(model))).encode()).hexdigest()[:24]
     folder = cache_folder()
     if folder is None or len(corpus) < WORTH_IT:
         made = task.features(corpus, model, max_tokens)

@@ -19,8 +19,8 @@ from motet.datasets.corpus import Corpus
 from motet.learning.context import Context, Participant
 from motet.learning.data.features import Examples, Features, Ragged
 from motet.learning.modules.model import Model
-from motet.partitions.partition import Named, Numbered, Partition, Shares
-from motet.tasks.language_modeling import LanguageModel, regrouped
+from motet.partitions.partition import ClientRows, NamedClients, NumberedClients, Partition
+from motet.tasks.language_modeling import LanguageModeling, group_texts
 from motet.tasks.task import Task
 
 
@@ -28,7 +28,7 @@ from motet.tasks.task import Task
 class Members:
     """Some clients of a partition, in its order. `prefix` tells those of one corpus from those of another."""
 
-    names: Numbered | Named
+    names: NumberedClients | NamedClients
     first: int
     last: int
     prefix: str = ""
@@ -87,8 +87,8 @@ class Group:
     corpus: Corpus
     features: Features
     partition: Partition
-    train: Shares
-    test: Shares
+    train: ClientRows
+    test: ClientRows
     held: np.ndarray
     members: Members
     public: np.ndarray | None = None
@@ -111,11 +111,11 @@ class Group:
         """Who a client is in a round; what it has may change with the rounds."""
         phase = self.partition.phase(round)
         own = {
-            side: Examples(self.features, s.at(place, phase))
+            side: Examples(self.features, s.in_phase(place, phase))
             for side, s in (("train", self.train), ("test", self.test))
         }
         return Participant(
-            self.task, self.model, {**own, **self.everywhere}, len(self.partition.train.at(place, phase))
+            self.task, self.model, {**own, **self.everywhere}, len(self.partition.train.in_phase(place, phase))
         )
 
     @cached_property
@@ -132,8 +132,8 @@ class Medley:
     """How a federation of several tasks is judged: by `score`, the mean of its groups' headlines."""
 
     name: str
-    headline: str = "score"
-    measures: tuple[str, ...] = ("score",)
+    primary_metric: str = "score"
+    metric_names: tuple[str, ...] = ("score",)
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +154,7 @@ class Federation:
     @cached_property
     def task(self) -> Task | Medley:
         tasks = [group.task for group in self.groups]
-        if len({(t.headline, t.measures) for t in tasks}) == 1:
+        if len({(t.primary_metric, t.metric_names) for t in tasks}) == 1:
             return tasks[0]
         return Medley(", ".join(dict.fromkeys(t.name for t in tasks)))
 
@@ -242,23 +242,25 @@ def arranged(
 ) -> Group:
     """Divide what the examples became (windows, pieces) as the examples themselves are divided."""
     first = features.example_offsets
-    train, test = partition.train.expanded(first), partition.test.expanded(first)
-    held = rows_of(np.arange(corpus.train, len(corpus)) if partition.held is None else partition.held, first)
+    train, test = partition.train.expand(first), partition.test.expand(first)
+    held = rows_of(
+        np.arange(corpus.num_train, len(corpus)) if partition.global_test is None else partition.global_test, first
+    )
     public, dev = (None if rows is None else rows_of(rows, first) for rows in (partition.public, partition.dev))
-    if not (isinstance(task, LanguageModel) and task.group):
+    if not (isinstance(task, LanguageModeling) and task.group):
         return Group(name, task, model, corpus, features, partition, train, test, held, members, public, dev)
     ids = features.columns["input_ids"]
     if not isinstance(ids, Ragged):
         raise TypeError("texts of a language model are ragged")
     apart = [rows if rows is not None else np.zeros(0, np.int64) for rows in (public, dev)]
-    shares = (train, test, Shares.of(apart[:1]), Shares.of(apart[1:]))
-    pieces, ends = regrouped(ids, [rows for s in shares for rows in s.pieces()], max_tokens)
+    shares = (train, test, ClientRows.from_lists(apart[:1]), ClientRows.from_lists(apart[1:]))
+    pieces, ends = group_texts(ids, [rows for s in shares for rows in s.phase_pieces()], max_tokens)
     labels = Ragged(pieces.values, pieces.offsets, -100)
     grouped = Features(
         f"{features.key}-{partition.digest}", {"input_ids": pieces, "labels": labels}, raw_columns=features.raw_columns
     )
     own, (a, b, c) = np.arange(ends[-1]), np.cumsum([len(s.offsets) - 1 for s in shares[:3]])
-    divided = Shares(own, ends[: a + 1], train.phases), Shares(own, ends[a : b + 1], test.phases)
+    divided = ClientRows(own, ends[: a + 1], train.phases), ClientRows(own, ends[a : b + 1], test.phases)
     seen = None if public is None else own[ends[b] : ends[c]]
     aside = None if dev is None else own[ends[c] :]
     return Group(name, task, model, corpus, grouped, partition, *divided, own[ends[a] : ends[b]], members, seen, aside)
@@ -266,4 +268,4 @@ def arranged(
 
 def rows_of(examples: np.ndarray, first: np.ndarray | None) -> np.ndarray:
     """What these examples became."""
-    return Shares.of([examples]).expanded(first).rows
+    return ClientRows.from_lists([examples]).expand(first).rows

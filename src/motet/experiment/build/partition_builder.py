@@ -11,7 +11,7 @@ from motet.datasets.corpus import Corpus
 from motet.experiment.recipe.config_parsing import convert_options, convert_value, instantiate, list_parameters, look_up
 from motet.experiment.recipe.run_config import ComponentConfig
 from motet.partitions import PARTITIONS, Partition
-from motet.partitions.local_test import merged, with_local_tests
+from motet.partitions.local_test import hold_out_local_tests, merge_splits
 
 _FIXED = ("corpus", "seed")  # what a strategy is given, beside its options
 
@@ -51,6 +51,6 @@ def divided(choice: ComponentConfig, corpus: Corpus, seed: Seed) -> Partition:
     divides the corpus's training and test rows together first.
     """
     maker, wanted, share, whole = strategy_of(choice)
-    fixed = dict(zip(_FIXED, (merged(corpus) if whole else corpus, seed.derive("partition")), strict=True))
+    fixed = dict(zip(_FIXED, (merge_splits(corpus) if whole else corpus, seed.derive("partition")), strict=True))
     made = instantiate(maker, wanted, f"partition {choice.type}", fixed)
-    return made if share is None else with_local_tests(made, share, seed.derive("partition"), whole)
+    return made if share is None else hold_out_local_tests(made, share, seed.derive("partition"), whole)

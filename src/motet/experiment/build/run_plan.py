@@ -50,9 +50,9 @@ class Alike(Protocol):
 
 class Judged(Protocol):
     @property
-    def headline(self) -> str: ...
+    def primary_metric(self) -> str: ...
     @property
-    def measures(self) -> tuple[str, ...]: ...
+    def metric_names(self) -> tuple[str, ...]: ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,10 +89,10 @@ class RunPlan:
             raise ConfigError(
                 f"there are {there} clients, and a secure sum is over at least {fewest} (secure.minimum)."
             )
-        if self.chooses not in self.federation.task.measures:
+        if self.chooses not in self.federation.task.metric_names:
             raise ConfigError(
-                f"evaluation.best_round_metric is '{self.chooses}'; this task has {', '.join(self.federation.task.measures)}."
-                f"{did_you_mean(self.chooses, self.federation.task.measures)}"
+                f"evaluation.best_round_metric is '{self.chooses}'; this task has {', '.join(self.federation.task.metric_names)}."
+                f"{did_you_mean(self.chooses, self.federation.task.metric_names)}"
             )
         if self.secure:
             asked = min(self.cohort.size or there, there)
@@ -102,7 +102,7 @@ class RunPlan:
     @property
     def chooses(self) -> str:
         """The metric by which a development set chooses the best round."""
-        return self.evaluation.best_round_metric or self.federation.task.headline
+        return self.evaluation.best_round_metric or self.federation.task.primary_metric
 
     @property
     def behind(self) -> dict[str, frozenset[str]]:

@@ -14,7 +14,7 @@ from motet.experiment.commands.report_data import differences, flat
 from motet.experiment.commands.run_folder import load_config, load_summary
 from motet.experiment.loop.metrics_log import read_items
 from motet.report.significance import paired_bootstrap
-from motet.tasks.sufficient_statistics import Metric, metric_of_tallies
+from motet.tasks.sufficient_statistics import StatisticsMetric, metric_from_statistics
 
 
 @dataclass(frozen=True)
@@ -79,9 +79,9 @@ def _verdict(first: Path, second: Path) -> str:
     )
 
 
-def _statistic(headline: str, items: Sequence[np.ndarray]) -> Metric | None:
+def _statistic(primary_metric: str, items: Sequence[np.ndarray]) -> StatisticsMetric | None:
     """How the headline follows from tallies; None where it is just the mean of the scores, or all there is."""
     widths = {rows.shape[1] - 1 for rows in items}
-    found = metric_of_tallies(headline, widths.pop()) if len(widths) == 1 else None
+    found = metric_from_statistics(primary_metric, widths.pop()) if len(widths) == 1 else None
     means = [rows.mean(0, dtype=np.float64) for rows in items]
     return found if found and not all(np.isclose(found(m[1:]), m[0], atol=1e-6) for m in means) else None

@@ -12,14 +12,14 @@ import numpy as np
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.datasets.corpus_readers import READERS
-from motet.datasets.fednlp_data_file import write_fednlp
+from motet.datasets.corpus_readers import CORPUS_READERS
+from motet.datasets.fednlp_data_file import write_fednlp_file
 from motet.datasets.hdf5_store import write_store
-from motet.datasets.load_corpus import DATASETS, DataConfig, load_corpus
+from motet.datasets.load_corpus import BUILTIN_CORPORA, DataConfig, load_corpus
 from motet.experiment.recipe.config_parsing import instantiate, look_up
 from motet.experiment.recipe.recipe_files import parse_overrides
 
-LAYOUTS = {"motet": write_store, "fednlp": write_fednlp}
+LAYOUTS = {"motet": write_store, "fednlp": write_fednlp_file}
 
 
 def build_store(name: str, source: Path | None, to: Path, layout: str, settings: Sequence[str]) -> str:
@@ -30,7 +30,7 @@ def build_store(name: str, source: Path | None, to: Path, layout: str, settings:
     given = parse_overrides(settings)
     if odd := [section for section in given if section not in ("data", "task")]:
         raise ConfigError(f"--set: '{odd[0]}' has no part in reading a corpus; data.… and task.type have.")
-    known = name in DATASETS or name in READERS
+    known = name in BUILTIN_CORPORA or name in CORPUS_READERS
     where = {"name": name} if known or not Path(name).exists() else {"path": name}
     if source is not None:
         where["path"] = str(source)
@@ -38,14 +38,16 @@ def build_store(name: str, source: Path | None, to: Path, layout: str, settings:
     corpus = load_corpus(choice, Seed(0), given.get("task", {}).get("type"))
     to.parent.mkdir(parents=True, exist_ok=True)
     write(corpus, to)
-    held, size = len(corpus) - corpus.train, to.stat().st_size / 1e6
-    return f"{to}: {corpus.name}, {corpus.task}, {corpus.train:,} rows to train and {held:,} to test, {size:.1f} MB."
+    held, size = len(corpus) - corpus.num_train, to.stat().st_size / 1e6
+    return (
+        f"{to}: {corpus.name}, {corpus.task}, {corpus.num_train:,} rows to train and {held:,} to test, {size:.1f} MB."
+    )
 
 
 def described_corpus(path: Path) -> str:
     corpus = load_corpus(DataConfig(path=str(path)), Seed(0))
     lines = [f"{corpus.name} ({corpus.source})", f"task     {corpus.task}"]
-    lines.append(f"rows     {corpus.train:,} to train, {len(corpus) - corpus.train:,} to test")
+    lines.append(f"rows     {corpus.num_train:,} to train, {len(corpus) - corpus.num_train:,} to test")
     lines += [f"{name:8} {_column(corpus, name)}" for name in corpus.columns]
     lines.append("")
     for row in range(min(3, len(corpus))):

@@ -85,8 +85,8 @@ def _facts(group: Group, choice: GroupConfig) -> dict[str, str]:
     task, corpus, lengths = group.task, group.corpus, group.features.lengths
     labels = f", {len(task.labels)} labels: {', '.join(task.labels[:8])}" if task.labels else ""
     return {
-        "task": f"{task.name}, judged by {task.headline}{labels}",
-        "data": f"{corpus.name}: {corpus.train:,} to train, {len(corpus) - corpus.train:,} to test",
+        "task": f"{task.name}, judged by {task.primary_metric}{labels}",
+        "data": f"{corpus.name}: {corpus.num_train:,} to train, {len(corpus) - corpus.num_train:,} to test",
         "tokens": f"{lengths.mean():.0f} a text on average, {lengths.max()} at most",
         "model": _model(group, choice.model.name),
         "partition": _unevenness(group),
@@ -136,7 +136,7 @@ def _warnings(group: Group, choice: GroupConfig) -> list[str]:
     if cut > 0.5:
         found.append(f"{cut:.0%} of the texts are cut at model.max_tokens={choice.model.max_tokens}.")
     if isinstance(group.task, Classification):
-        counts = np.bincount(group.task.label_ids(group.corpus)[: group.corpus.train])
+        counts = np.bincount(group.task.label_ids(group.corpus)[: group.corpus.num_train])
         if counts.max() > 10 * max(1, counts.min()):
             found.append(
                 f"labels are uneven: the rarest has {counts.min()} training examples, the commonest {counts.max()}."

@@ -35,18 +35,19 @@ def _tasks() -> Mapping[str, Any]:
 
 
 def _datasets() -> Mapping[str, Any]:
-    from motet.datasets.corpus_readers import READERS
-    from motet.datasets.load_corpus import DATASETS
+    from motet.datasets.corpus_readers import CORPUS_READERS
+    from motet.datasets.load_corpus import BUILTIN_CORPORA
 
     ours = {"<file or folder>": "your own data, with data.path", "<hub name>": "any dataset of the hub, with network"}
-    return {**DATASETS, **READERS, **ours}
+    return {**BUILTIN_CORPORA, **CORPUS_READERS, **ours}
 
 
 def _models() -> Mapping[str, Any]:
-    from motet.models.load_model import MODELS, Packaged
+    from motet.models.load_model import MODELS, PackagedModel
 
     said = {
-        n: f"weights that the package {m.install} carries" if isinstance(m, Packaged) else m for n, m in MODELS.items()
+        n: f"weights that the package {m.install} carries" if isinstance(m, PackagedModel) else m
+        for n, m in MODELS.items()
     }
     return {
         **said,

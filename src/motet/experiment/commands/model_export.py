@@ -11,9 +11,9 @@ from motet.core.errors import ConfigError
 from motet.core.params import Params
 from motet.core.script import ClientId
 from motet.experiment.build.federation import Group
-from motet.models.adapters import merged
-from motet.models.bilstm import Recurrent
-from motet.models.load_model import HEADS, quiet
+from motet.models.adapters import merge_adapters
+from motet.models.bilstm import BiLSTM
+from motet.models.load_model import AUTO_CLASSES, quiet_transformers
 
 # transformers 5 has pipelines for these; question answering and writing are used through their model classes.
 PIPELINES = {
@@ -33,7 +33,7 @@ def how_to_load(task: str, folder: Path) -> str:
         return f'motet.models.bilstm.Recurrent.load("{folder}")'
     if task in PIPELINES:
         return f'transformers.pipeline("{PIPELINES[task]}", model="{folder}")'
-    return f'transformers.{HEADS[task]}.from_pretrained("{folder}")'
+    return f'transformers.{AUTO_CLASSES[task]}.from_pretrained("{folder}")'
 
 
 def needs_motet(folder: Path) -> bool:
@@ -49,10 +49,10 @@ def folder_name(client: ClientId) -> str:
 
 def save_model(group: Group, params: Params, folder: Path) -> None:
     """Model and tokenizer, as `transformers.pipeline` wants them."""
-    module = merged(group.model.with_params(params))
+    module = merge_adapters(group.model.with_params(params))
     folder.mkdir(parents=True, exist_ok=True)
     group.model.tokenizer.save_pretrained(folder)
-    if isinstance(module, Recurrent):  # no Transformer: weights and settings, for motet.models.bilstm
+    if isinstance(module, BiLSTM):  # no Transformer: weights and settings, for motet.models.bilstm
         from safetensors.torch import save_file
 
         save_file({name: t.contiguous() for name, t in module.state_dict().items()}, str(folder / "model.safetensors"))
@@ -62,5 +62,5 @@ def save_model(group: Group, params: Params, folder: Path) -> None:
     save = getattr(module, "save_pretrained", None)
     if save is None:
         raise ConfigError(f"{type(module).__name__} has no save_pretrained and cannot be exported.")
-    with quiet():
+    with quiet_transformers():
         save(folder)

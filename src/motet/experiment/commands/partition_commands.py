@@ -10,15 +10,19 @@ from typing import Any
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.datasets.corpus_readers import READERS
-from motet.datasets.load_corpus import DATASETS, DataConfig, load_corpus
+from motet.datasets.corpus_readers import CORPUS_READERS
+from motet.datasets.load_corpus import BUILTIN_CORPORA, DataConfig, load_corpus
 from motet.experiment.build.partition_builder import divided
 from motet.experiment.recipe.config_parsing import instantiate, look_up
 from motet.experiment.recipe.recipe_files import parse_overrides
 from motet.experiment.recipe.run_config import ComponentConfig
 from motet.partitions import Partition
-from motet.partitions.fednlp_partition_file import holds_partitions, read_fednlp_partition, write_fednlp_partition
-from motet.partitions.measures import Measures, measured
+from motet.partitions.fednlp_partition_file import (
+    is_fednlp_partition_file,
+    read_fednlp_partition,
+    write_fednlp_partition,
+)
+from motet.partitions.measures import PartitionMeasures, measure_partition
 from motet.partitions.partition_file import check_corpus, read_partition, write_partition
 from motet.partitions.pseudo_labels import label_trait
 from motet.partitions.traits import Trait
@@ -49,7 +53,7 @@ class Source:
     @property
     def where(self) -> dict[str, Any]:
         """Enough to read the corpus again."""
-        known = self.corpus in DATASETS or self.corpus in READERS
+        known = self.corpus in BUILTIN_CORPORA or self.corpus in CORPUS_READERS
         named = {"name": self.corpus} if known or not Path(self.corpus).exists() else {"path": self.corpus}
         placed = {} if self.path is None else {"path": str(self.path)}
         task = self.settings.get("task", {}).get("type")
@@ -90,7 +94,7 @@ def told(partition: Partition, corpus: Corpus) -> str:
 
 def opened_partition(path: Path, name: str | None, source: Source | None) -> tuple[Partition, Corpus]:
     """A partition file and the corpus it divides, which is where the file says or where the person does."""
-    if holds_partitions(path):
+    if is_fednlp_partition_file(path):
         if source is None:
             raise ConfigError(
                 f"'{path}' is FedNLP's and does not say which corpus it divides; add --corpus (its data file)."
@@ -115,10 +119,12 @@ def labels_of(corpus: Corpus) -> Trait | None:
 
 def facts_of(partition: Partition, corpus: Corpus) -> dict[str, float]:
     """How uneven a partition is, for a run's own record."""
-    return measured(partition, corpus, labels_of(corpus), SEED).plain()
+    return measure_partition(partition, corpus, labels_of(corpus), SEED).plain()
 
 
-def numbers(partition: Partition, corpus: Corpus) -> tuple[Measures, Measures]:
+def numbers(partition: Partition, corpus: Corpus) -> tuple[PartitionMeasures, PartitionMeasures]:
     """Of the partition, and of the same sizes dealt at random."""
     trait = labels_of(corpus)
-    return measured(partition, corpus, trait, SEED), measured(partition, corpus, trait, SEED, at_random=True)
+    return measure_partition(partition, corpus, trait, SEED), measure_partition(
+        partition, corpus, trait, SEED, at_random=True
+    )

@@ -16,9 +16,9 @@ from motet.experiment.commands.partition_report import DISTANCE, SHARE, plane, r
 from motet.experiment.recipe.config_parsing import look_up
 from motet.experiment.recipe.run_config import ComponentConfig
 from motet.partitions import natural, quantity
-from motet.partitions.measures import mean_distance
+from motet.partitions.measures import mean_pairwise_distance
 from motet.partitions.traits import Trait
-from motet.partitions.traits_by_name import trait_of
+from motet.partitions.traits_by_name import get_trait
 from motet.report import partition_plots as draw
 
 ALPHAS = BETAS = (1.0, 5.0, 10.0, 100.0)
@@ -38,7 +38,7 @@ def distances(corpus: Corpus, seed: Seed, clients: int, to: Path) -> str:
     found = list(_shifts(corpus, seed, clients))
     paints = [partial(draw.plot_distances, matrix=matrix, title=f"α = {alpha:g}") for alpha, _, matrix, _ in found]
     draw.draw_figure_row(to, paints, DISTANCE, 3.4, 3.5)
-    said = ", ".join(f"{mean_distance(matrix):.3f} at α={alpha:g}" for alpha, _, matrix, _ in found)
+    said = ", ".join(f"{mean_pairwise_distance(matrix):.3f} at α={alpha:g}" for alpha, _, matrix, _ in found)
     return f"mean distance {said}"
 
 
@@ -82,7 +82,7 @@ def domains(corpus: Corpus, seed: Seed, clients: int, to: Path) -> str:
 
 
 def _shifts(corpus: Corpus, seed: Seed, clients: int) -> Iterator[tuple[float, np.ndarray, np.ndarray, Trait]]:
-    trait = trait_of(corpus, "label", seed)
+    trait = get_trait(corpus, "label", seed)
     for alpha in ALPHAS:
         made = divided(ComponentConfig("label", {"clients": clients, "alpha": alpha}), corpus, seed)
         ratios, matrix, _ = ratios_and_distances(made, trait)

@@ -14,17 +14,17 @@ from motet.datasets.corpus import Corpus
 from motet.experiment.commands.partition_commands import labels_of, numbers
 from motet.partitions import Partition
 from motet.partitions.measures import (
-    MOST_CLIENTS,
-    by_distance,
-    entropies,
-    js_matrix,
+    MAX_CLIENTS,
+    js_distances,
     label_counts,
-    mean_distance,
-    ratios_of,
-    some_clients,
-    some_texts,
+    label_ratios,
+    mean_pairwise_distance,
+    order_by_distance,
+    read_texts,
+    row_entropies,
+    sample_clients,
 )
-from motet.partitions.text_encoders import word_counts
+from motet.partitions.text_encoders import tfidf_matrix
 from motet.partitions.traits import Trait
 from motet.report import partition_plots as draw
 from motet.report.html_page import PageFigure, PageTable, write_html_page
@@ -45,9 +45,9 @@ def portray(partition: Partition, corpus: Corpus, folder: Path) -> tuple[Path, P
     folder.mkdir(parents=True, exist_ok=True)
     trait = labels_of(corpus)
     pictures = [] if trait is None else _labelled(partition, trait, folder)
-    if partition.kinds is not None and (trait is None or partition.kinds.told["by"] != trait.told["by"]):
-        pictures.append(_shifted(partition, partition.kinds, folder))
-    moving = partition.kinds or trait
+    if partition.trait is not None and (trait is None or partition.trait.settings["by"] != trait.settings["by"]):
+        pictures.append(_shifted(partition, partition.trait, folder))
+    moving = partition.trait or trait
     if partition.train.phases > 1 and moving is not None:
         pictures.append(_in_time(partition, moving, folder))
     pictures.append(_sizes(partition, folder))
@@ -66,12 +66,12 @@ def portray(partition: Partition, corpus: Corpus, folder: Path) -> tuple[Path, P
 
 def ratios_and_distances(partition: Partition, trait: Trait) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Label shares and distances of some clients, the most ordinary first, and who they are."""
-    chosen = some_clients(partition, MOST_CLIENTS, SEED)
+    chosen = sample_clients(partition, MAX_CLIENTS, SEED)
     counts = label_counts(partition, trait, chosen)
     kept = counts.sum(1) > 0
-    ratios, chosen = ratios_of(counts[kept]), chosen[kept]
-    matrix = js_matrix(ratios)
-    order = by_distance(matrix)
+    ratios, chosen = label_ratios(counts[kept]), chosen[kept]
+    matrix = js_distances(ratios)
+    order = order_by_distance(matrix)
     return ratios[order], matrix[np.ix_(order, order)], chosen[order]
 
 
@@ -84,11 +84,11 @@ def _labelled(partition: Partition, trait: Trait, folder: Path) -> list[PageFigu
     draw.draw_figure(folder / "distances.png", partial(draw.plot_distances, matrix=matrix, clients=clients), DISTANCE)
     painted = partial(draw.plot_labels, ratios=ratios[:, used], names=names, clients=clients)
     draw.draw_figure(folder / "labels.png", painted, SHARE, height=5.2)
-    kind = "" if trait.told["by"] == "label" else f" (here: {trait.told['by']})"
-    kinds = float(np.exp(entropies(ratios)).mean())
+    kind = "" if trait.settings["by"] == "label" else f" (here: {trait.settings['by']})"
+    kinds = float(np.exp(row_entropies(ratios)).mean())
     far = (
         f"Every client against every other, sorted by how far each is from the rest; dark is far. The mean distance is "
-        f"{mean_distance(matrix):.3f}, from 0 for the same labels to {draw.MAX_DISTANCE:.3f} for none in common.{sample}"
+        f"{mean_pairwise_distance(matrix):.3f}, from 0 for the same labels to {draw.MAX_DISTANCE:.3f} for none in common.{sample}"
     )
     much = (
         f"A row a client in the same order, a column a label{kind}; dark is much. A client has as "
@@ -108,7 +108,7 @@ def _shifted(partition: Partition, kinds: Trait, folder: Path) -> PageFigure:
     names, clients = [str(n) for n in kinds.names[used]], [partition.clients[int(k)] for k in chosen]
     painted = partial(draw.plot_labels, ratios=ratios[:, used], names=names, clients=clients)
     draw.draw_figure(folder / "kinds.png", painted, SHARE, height=5.2)
-    by = kinds.told["by"]
+    by = kinds.settings["by"]
     says = (
         f"What this partition shifts, by {by}: a row a client, a column one of the {len(names)} kinds; dark is much. The most "
         f"frequent kind has {ratios.max(1).mean():.0%} of a client's examples on average."
@@ -121,14 +121,14 @@ def _in_time(partition: Partition, kinds: Trait, folder: Path) -> PageFigure:
     phases = partition.train.phases
     some = range(min(len(partition), max(1, draw.MAX_NAMED_CLIENTS // phases)))
     pieces = [(k, p) for k in some for p in range(phases)]
-    counts = [np.bincount(kinds.codes[partition.train.at(k, p)], minlength=len(kinds.names)) for k, p in pieces]
+    counts = [np.bincount(kinds.codes[partition.train.in_phase(k, p)], minlength=len(kinds.names)) for k, p in pieces]
     rows = [f"{partition.clients[k]}, phase {p + 1}" for k, p in pieces]
     painted = partial(
-        draw.plot_labels, ratios=ratios_of(np.stack(counts)), names=[str(n) for n in kinds.names], clients=rows
+        draw.plot_labels, ratios=label_ratios(np.stack(counts)), names=[str(n) for n in kinds.names], clients=rows
     )
     draw.draw_figure(folder / "phases.png", painted, SHARE, height=5.2)
     says = (
-        f"How {len(some)} of {len(partition):,} clients change: a row a phase of {partition.every} rounds, the earliest first, "
+        f"How {len(some)} of {len(partition):,} clients change: a row a phase of {partition.rounds_per_phase} rounds, the earliest first, "
         "a column a label; dark is much."
     )
     return PageFigure("Clients in time", folder / "phases.png", says)
@@ -185,9 +185,9 @@ def plane(
     others = np.setdiff1d(partition.train.rows, np.concatenate([partition.train[int(k)] for k in shown]))
     some = rng.permutation(others)[:each]
     rows, owner = np.concatenate([rows, some]), np.concatenate([owner, np.full(len(some), -1)]).astype(np.int64)
-    texts = some_texts(corpus, np.unique(rows))
+    texts = read_texts(corpus, np.unique(rows))
     try:
-        counts = word_counts([texts[int(r)] for r in rows], MOST_WORDS, "english")
+        counts = tfidf_matrix([texts[int(r)] for r in rows], MOST_WORDS, "english")
     except ValueError:  # no words at all
         return None
     if min(counts.shape) < 3:

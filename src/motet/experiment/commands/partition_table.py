@@ -28,7 +28,7 @@ def shares_of(federation: Federation) -> dict[str, Any]:
     by = next((name for name in ("label", "domain", "source") if name in corpus.columns), None)
     if by is None or any(group.corpus is not corpus for group in federation.groups):
         return found
-    names, codes = corpus.codes(by)
+    names, codes = corpus.factorize(by)
     if len(names) > MOST_LABELS:
         return found
     counts = [np.bincount(codes[group.partition.train[place]], minlength=len(names)).tolist() for group, place in shown]

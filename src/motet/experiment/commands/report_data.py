@@ -40,14 +40,14 @@ def story_of(folder: Path, method: str | None = None, setting: str = "") -> Stor
     rows = read_record(folder).rows
     if not rows:
         raise ConfigError(f"'{folder}' has nothing to tell yet: no round of it is finished.")
-    headline = summary.get("headline") or next(r["name"] for r in rows if r["split"] in LOOKED_AT)
+    primary_metric = summary.get("headline") or next(r["name"] for r in rows if r["split"] in LOOKED_AT)
     return {
         "method": method or config.algorithm.type,
         "setting": setting,
         "seed": config.seed,
         "folder": str(folder),
         "finished": bool(summary),
-        "headline": headline,
+        "headline": primary_metric,
         "summary": {
             k: summary.get(k) for k in ("task", "dataset", "model", "clients", "rounds", "seconds", "bytes", "lost")
         },
@@ -56,7 +56,9 @@ def story_of(folder: Path, method: str | None = None, setting: str = "") -> Stor
         "spread": summary.get("clients_final") or {},
         "curves": _curves(rows),
         "own": {
-            r["who"]: r["value"] for r in rows if r["split"] == "test" and r["name"] == headline and of_one_client(r)
+            r["who"]: r["value"]
+            for r in rows
+            if r["split"] == "test" and r["name"] == primary_metric and of_one_client(r)
         },
         "notes": _notes(rows),
         "partition": _read(folder / "partition.json"),

@@ -226,7 +226,7 @@ def _summary(config: RunConfig, federation: Federation, result: Result, running:
         "cohort": config.cohort.size or len(running.plan.federation.clients),
         "rounds": running.done,
         "seed": config.seed,
-        "headline": federation.task.headline,
+        "headline": federation.task.primary_metric,
         "final": result.final,
         "best": result.best,
         "dev_best": result.chosen._asdict() if result.chosen else None,
@@ -239,14 +239,14 @@ def _summary(config: RunConfig, federation: Federation, result: Result, running:
         "bytes": traffic_of(result.traffic),
         "bytes_a_round": _round_cost(running.plan, federation.model, config),
         "network_seconds": round(result.traffic.network_seconds, 3) if config.network else None,
-        "reached": reached(result.record, federation.task.headline, config.evaluation.target_scores),
+        "reached": reached(result.record, federation.task.primary_metric, config.evaluation.target_scores),
         "seconds": round(result.seconds, 2),
         "examples_per_second": round(result.examples_per_second, 1),
         "peak_memory_bytes": peak,
         "secure": config.to_dict()["secure"],
         "privacy": {**config.to_dict()["privacy"], **({"epsilon": running.ledger.epsilon()} if running.ledger else {})},
         "lost": [list(entry) for entry in result.lost],
-        "items": federation.corpus.key,
+        "items": federation.corpus.fingerprint,
         "versions": versions(),
         "machine": machine(device_of(config.device)),
     }
@@ -264,9 +264,9 @@ def _group(choice: GroupConfig, group: Group, plan: RunPlan, result: Result) -> 
         "model": choice.model.name,
         "dataset": group.corpus.name,
         "clients": len(members),
-        "headline": group.task.headline,
+        "headline": group.task.primary_metric,
         "final": result.groups.get(group.name, {}),
-        "clients_final": spread([scores[group.task.headline] for scores in own.values()]),
+        "clients_final": spread([scores[group.task.primary_metric] for scores in own.values()]),
     }
 
 
@@ -304,20 +304,20 @@ def export_models(folder: Path, to: Path, client: str | None = None, every: bool
 
 def draw(finished: Finished) -> None:
     """The learning curves of the run and its baselines, as curves.png against rounds and traffic.png against megabytes."""
-    headline = finished.summary["headline"]
+    primary_metric = finished.summary["headline"]
     folders = {finished.summary["algorithm"]: finished.folder}
     folders |= {name: finished.folder / "baselines" / name for name in finished.baselines}
     records = {name: read_record(folder) for name, folder in folders.items()}
     told = f"{finished.summary['dataset']}, {finished.summary['model']}, {finished.summary['clients']} clients"
-    curves = {name: record.curve(headline) for name, record in records.items()}
-    draw_curves(curves, headline, told, finished.folder / "curves.png")
+    curves = {name: record.curve(primary_metric) for name, record in records.items()}
+    draw_curves(curves, primary_metric, told, finished.folder / "curves.png")
     for name, folder in folders.items():
         found = read_relations(records[name].rows, int(load_config(folder).algorithm.options.get("neighbours", 8)))
         if found is not None:
             draw_relations(found, folder)
         draw_weights(records[name].rows, told, folder / "weights.png")
-    local = all(len(record.cost(headline, "test", "clients")) > 1 for record in records.values())
+    local = all(len(record.cost(primary_metric, "test", "clients")) > 1 for record in records.values())
     where = ("test", "clients") if local else ("global", "server")
-    costs = {name: record.cost(headline, *where) for name, record in records.items()}
-    said = f"{headline}, mean of the clients' own tests" if local else f"{headline} on the global test set"
+    costs = {name: record.cost(primary_metric, *where) for name, record in records.items()}
+    said = f"{primary_metric}, mean of the clients' own tests" if local else f"{primary_metric} on the global test set"
     draw_traffic_curves(costs, said, told, finished.folder / "traffic.png")

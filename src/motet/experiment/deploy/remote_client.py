@@ -26,7 +26,7 @@ from motet.experiment.recipe.run_config import GroupConfig, RunConfig
 from motet.learning.executors.serial_executor import PrefixCache
 from motet.learning.modules.model import Model
 from motet.models.load_model import load_model
-from motet.partitions.partition import Named, Partition, Shares
+from motet.partitions.partition import ClientRows, NamedClients, Partition
 from motet.tasks import TASKS, Task
 from motet.transport.admission import JoinAccepted
 from motet.transport.client_connection import ClientSetup
@@ -150,9 +150,9 @@ def own_federation(config: RunConfig, welcome: JoinAccepted, own: Own) -> Federa
     corpus = load_corpus(own.data, seed, task.name)
     model = load_model(choice.model, task.name, task.labels, lambda: words, seed)
     features = cached_features(task, corpus, model, choice.model.max_tokens)
-    train = Shares.cut(np.arange(corpus.train), np.array([corpus.train]))
-    test = Shares.cut(np.arange(corpus.train, len(corpus)), np.array([len(corpus) - corpus.train]))
-    partition = Partition(train, test, {"type": "silo"}, Named(np.array([own.names[0]])))
+    train = ClientRows.from_sizes(np.arange(corpus.num_train), np.array([corpus.num_train]))
+    test = ClientRows.from_sizes(np.arange(corpus.num_train, len(corpus)), np.array([len(corpus) - corpus.num_train]))
+    partition = Partition(train, test, {"type": "silo"}, NamedClients(np.array([own.names[0]])))
     members = Members(partition.clients, 0, 1)
     group = arranged(name, task, model, corpus, features, partition, choice.model.max_tokens, members)
     return Federation((group,), group, seed)

@@ -79,14 +79,14 @@ class MetricsLog:
         return [(r["bytes"], r["value"]) for r in kept]
 
 
-def reached(record: MetricsLog, headline: str, thresholds: Sequence[float]) -> dict[str, dict[str, Row | None]]:
+def reached(record: MetricsLog, primary_metric: str, thresholds: Sequence[float]) -> dict[str, dict[str, Row | None]]:
     """What it took to reach each value, on the global test set and in the clients' own tests; None where it was not reached.
 
     Bytes are those of tensors since the beginning, up to the first look at which the value was there.
     """
     found: dict[str, dict[str, Row | None]] = {}
     for split, who, name in (("global", "server", "global"), ("test", "clients", "local")):
-        seen = [r for r in record.rows if (r["split"], r["who"], r["name"]) == (split, who, headline)]
+        seen = [r for r in record.rows if (r["split"], r["who"], r["name"]) == (split, who, primary_metric)]
         first = {f"{t:g}": next((r for r in seen if r["value"] >= t), None) for t in thresholds}
         found[name] = {t: None if row is None else _cost(row) for t, row in first.items()}
     return found

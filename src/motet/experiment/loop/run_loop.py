@@ -216,7 +216,7 @@ class Running:
         if self.ledger:
             scores = {**scores, "epsilon": self.ledger.epsilon()}
             self.record.add(self.done, "server", "privacy", {"epsilon": scores["epsilon"]}, self.settled)
-        self.callback.on_round_end(self.done, scores, self.plan.federation.task.headline, self.mailbox.traffic)
+        self.callback.on_round_end(self.done, scores, self.plan.federation.task.primary_metric, self.mailbox.traffic)
 
     def chosen(self) -> bool:
         """Whether this round is the best so far on the development set."""
@@ -392,13 +392,13 @@ def _result(
     running: Running, processed: int, mean: dict[str, float], clients: dict[ClientId, dict[str, float]], items: Any
 ) -> Result:
     """`mean`: over all clients, where nothing else of them may be read."""
-    federation, headline = running.plan.federation, running.plan.federation.task.headline
-    own = [scores[federation.group_of(client).task.headline] for client, scores in clients.items()]
+    federation, primary_metric = running.plan.federation, running.plan.federation.task.primary_metric
+    own = [scores[federation.group_of(client).task.primary_metric] for client, scores in clients.items()]
     running.record.add(running.done, "clients", "test", mean or means(clients.values()), running.mailbox.traffic)
     for client, scores in clients.items():
         running.record.add(running.done, client, "test", scores, running.mailbox.traffic)
-    across = {"mean": mean[headline]} if headline in mean else spread(own)
-    final, best = final_and_best(running.record, headline)
+    across = {"mean": mean[primary_metric]} if primary_metric in mean else spread(own)
+    final, best = final_and_best(running.record, primary_metric)
     pace = processed / running.training if running.training else 0.0
     return Result(
         running.state, running.model_params(), running.record, running.mailbox.traffic, running.memories, final, best,

@@ -16,14 +16,14 @@ def group_means(federation: Participants, reports: Mapping[ClientId, dict[str, f
     found: dict[str, list[dict[str, float]]] = {}
     for client, scores in reports.items():
         group = federation.group_of(client)
-        known = {name: scores[name] for name in group.task.measures}
-        found.setdefault(group.name, []).append({**known, "score": scores[group.task.headline]})
+        known = {name: scores[name] for name in group.task.metric_names}
+        found.setdefault(group.name, []).append({**known, "score": scores[group.task.primary_metric]})
     return {name: {m: sum(r[m] for r in rows) / len(rows) for m in rows[0]} for name, rows in found.items()}
 
 
 def overall(task: Judged, groups: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     """The mean over groups, of what all of them are judged by."""
-    return {m: sum(g[m] for g in groups.values()) / len(groups) for m in task.measures if groups}
+    return {m: sum(g[m] for g in groups.values()) / len(groups) for m in task.metric_names if groups}
 
 
 LOWER = ("loss", "perplexity")  # of these less is better
@@ -38,10 +38,10 @@ class Chosen(NamedTuple):
     test: dict[str, float]
 
 
-def final_and_best(record: MetricsLog, headline: str) -> tuple[dict[str, float], dict[str, float]]:
+def final_and_best(record: MetricsLog, primary_metric: str) -> tuple[dict[str, float], dict[str, float]]:
     """What the server saw last, and in the round that was best by the headline."""
     seen = by_round(record.rows, "global")
-    return (seen[max(seen)], seen[best_round(seen, headline)]) if seen else ({}, {})
+    return (seen[max(seen)], seen[best_round(seen, primary_metric)]) if seen else ({}, {})
 
 
 def chosen_by_dev(record: MetricsLog, by: str) -> Chosen | None:
