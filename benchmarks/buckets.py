@@ -52,7 +52,7 @@ def jobs_of(clients: int, texts: int, layers: int, hidden: int) -> list[Fit]:
     features = task.features(corpus, model, 256)
     parts = np.split(rng.permutation(clients * texts), clients)
     return [
-        Fit(model, model.fresh, Examples(features, p), task.objective, Solver(batch=16), 5 + i)
+        Fit(model, model.initial_params, Examples(features, p), task.objective, Solver(batch=16), 5 + i)
         for i, p in enumerate(parts)
     ]
 
@@ -98,7 +98,7 @@ def main() -> None:
     jobs = jobs_of(given.clients, given.texts, given.layers, given.hidden)
     if device.type == "cuda":
         jobs[0].model.move(device)
-        jobs = [replace(job, start=jobs[0].model.fresh) for job in jobs]
+        jobs = [replace(job, start=jobs[0].model.initial_params) for job in jobs]
     real = sum(int(job.examples.lengths.sum()) for job in jobs)
     print(f"{given.clients} clients of {given.texts} texts, {real:,} tokens, batches of 16, {device}")
     print(f"{'window':>7} {'alone':>8} {'side by side':>13} {'own pace':>9} {'s alone':>9} {'s side by side':>15}")

@@ -106,7 +106,7 @@ def features(texts: int, folder: Path) -> None:
     )
     small = load_model(ModelConfig("tiny", 64), task.name, task.labels, lambda: corpus.columns["text"][:500], Seed(0))
     read = cached_features(task, corpus, small, 64)
-    job = Infer(small, small.fresh, Examples(read, np.arange(texts)), task.readout)
+    job = Infer(small, small.initial_params, Examples(read, np.arange(texts)), task.readout)
     took, _ = timed(lambda: SerialExecutor(torch.device("cpu")).run(job))
     print(f"evaluation of a tiny model: {texts / took:,.0f} texts a second on one thread")
 

@@ -23,7 +23,10 @@ SOLVER = Solver(optimizer="sgd", lr=0.1, batch=4, epochs=6, proximal_mu=0.1)
 def tried(case: Case, device: torch.device, record: bool) -> tuple[str, int, float]:
     sizes = (9, 4, 14, 1)
     model, features = case.model(), texts(case, sum(sizes))
-    jobs = [Fit(model, model.fresh, e, case.objective, SOLVER, 5 + i) for i, e in enumerate(shares(features, sizes))]
+    jobs = [
+        Fit(model, model.initial_params, e, case.objective, SOLVER, 5 + i)
+        for i, e in enumerate(shares(features, sizes))
+    ]
     want = [SerialExecutor(torch.device("cpu")).run(job).params.flat for job in jobs]
     model.move(device)
     executor = PackedExecutor(device, width=8, half=False, record=record)

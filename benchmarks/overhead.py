@@ -72,7 +72,8 @@ def compare(args: argparse.Namespace) -> None:
             if index:  # the first round warms up
                 spent[name].append(time.perf_counter() - began)
     gap = float(
-        (bare.params - ours.running.state.params.flat).norm() / (bare.params - ours.federation.model.fresh.flat).norm()
+        (bare.params - ours.running.state.params.flat).norm()
+        / (bare.params - ours.federation.model.initial_params.flat).norm()
     )
     middle = {name: statistics.median(times) for name, times in spent.items()}
     ratio = statistics.median(b / a for a, b in zip(spent["bare"], spent["motet"], strict=True))

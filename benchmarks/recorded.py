@@ -70,7 +70,7 @@ def of_texts(kinds: Sequence[Kind]) -> Story:
         features = replace(
             texts(CASE, sum(kind.sizes), seed=kind.corpus), key=f"corpus {kind.corpus}, {sum(kind.sizes)} rows"
         )
-        anchor = model.fresh if kind.anchored else None
+        anchor = model.initial_params if kind.anchored else None
         return [
             Fit(model, start, e, CASE.objective, kind.solver, 100 * number + i, proximal_anchor=anchor)
             for i, e in enumerate(shares(features, kind.sizes))
@@ -127,7 +127,7 @@ def told(story: Story, device: torch.device, recorded: bool | None) -> tuple[lis
     executor = (
         SerialExecutor(device) if recorded is None else PackedExecutor(device, width=32, half=False, record=recorded)
     )
-    start, updates = model.fresh, list[torch.Tensor]()
+    start, updates = model.initial_params, list[torch.Tensor]()
     counts = torch.ones_like(start.flat, device="cpu")
     for name, span in start.layout.slices.items():
         counts[span] = float("key.bias" not in name)

@@ -64,7 +64,7 @@ class Where:
     client: ClientId
     round: int
     seed: Seed
-    perform: Any
+    invoke: Any
 
 
 @dataclass

@@ -41,7 +41,9 @@ def lessons(make: Any, objective: Any) -> Make:
     def made(readers: Federation, solver: Solver, turn: int = 0) -> list[Fit]:
         model, marks = readers.model, SpecialTokens.from_tokenizer(readers.model.tokenizer)
         parts = [make(part, marks, np.random.default_rng(10 * turn + i)) for i, part in enumerate(shares(readers))]
-        return [Fit(model, model.fresh, part, objective, solver, 5 + i + 10 * turn) for i, part in enumerate(parts)]
+        return [
+            Fit(model, model.initial_params, part, objective, solver, 5 + i + 10 * turn) for i, part in enumerate(parts)
+        ]
 
     return made
 
@@ -60,7 +62,9 @@ def contrasts(by_number: bool) -> Make:
             beside = ExtraExamples(
                 Examples.from_columns(states=states, tokens=tokens, positives=near, negatives=far), by_number
             )
-            jobs.append(Fit(model, model.fresh, part, objective, solver, 5 + i + 10 * turn, extra_examples=beside))
+            jobs.append(
+                Fit(model, model.initial_params, part, objective, solver, 5 + i + 10 * turn, extra_examples=beside)
+            )
         return jobs
 
     return made

@@ -48,7 +48,7 @@ class Where:
     client: ClientId
     round: int
     seed: Seed
-    perform: Callable[[str, Any], Any]
+    invoke: Callable[[str, Any], Any]
 
 
 @dataclass

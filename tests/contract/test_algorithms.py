@@ -129,13 +129,13 @@ def test_a_client_that_never_took_part_can_be_judged(name: str, federation: Fede
 
 @every
 def test_nothing_passed_in_is_changed(name: str, federation: Federation, rounds: RunRounds) -> None:
-    fresh = federation.model.fresh.flat.clone()
+    fresh = federation.model.initial_params.flat.clone()
     running = rounds(federation, made(name), 1)
     before = serialize(running.state)
     rnd = Round(1, 2, tuple(federation.clients), federation.seed.derive("round", 1), federation.server_context(1))
     run_script(running.plan.algorithm.round(running.state, rnd), running.mailbox.ask, running.executor.run)
     assert serialize(running.state) == before
-    assert torch.equal(federation.model.fresh.flat, fresh)
+    assert torch.equal(federation.model.initial_params.flat, fresh)
 
 
 @every
@@ -147,7 +147,7 @@ def test_the_loss_falls_on_a_problem_any_method_solves(name: str, federation: Fe
 
 def _own_loss(running: Running) -> float:
     """What the clients' deployed models lose on the texts they were trained on."""
-    asked = running.judge.each(running.state, tuple(running.plan.federation.clients), "train")
+    asked = running.judge.evaluate_each(running.state, tuple(running.plan.federation.clients), "train")
     reports = run_script(asked, running.survey.ask, running.executor.run)
     return sum(r["loss"] for r in reports.values()) / len(reports)
 
@@ -171,7 +171,7 @@ class Veiled:
 
     @work(reveals="each")
     def hidden(self, ctx: Any, ask: tuple[str, Any], memory: None) -> Work[tuple[Weighted, None]]:
-        reply = yield from ctx.perform(*ask)
+        reply = yield from ctx.invoke(*ask)
         return reply, None
 
 
@@ -211,7 +211,7 @@ def test_fedprox_without_a_pull_is_fedavg(federation: Federation, rounds: RunRou
 
 
 def test_fedprox_with_a_pull_stays_nearer(federation: Federation, rounds: RunRounds) -> None:
-    fresh = federation.model.fresh.flat
+    fresh = federation.model.initial_params.flat
     sgd = Solver(optimizer="sgd", lr=0.2, batch=8, epochs=3, schedule="constant")
     free, held = (final(rounds, federation, a) - fresh for a in (fedavg(sgd), fedprox(sgd, mu=1.0)))
     assert held.norm() < 0.9 * free.norm()

@@ -56,7 +56,7 @@ def test_only_what_the_lesson_trains_is_sent_and_moved(
     clients, traffic = len(backbone_federation.clients), running.mailbox.traffic
     want = 2 * clients * 4 * size(backbone_federation, "encoder", trained)
     assert traffic.payload_up == traffic.payload_down == want
-    start = backbone_federation.model.fresh
+    start = backbone_federation.model.initial_params
     for model in running.state.models.values():
         assert torch.equal(
             model.select_layers(Layers.parse(untouched)).flat, start.select_layers(Layers.parse(untouched)).flat
@@ -151,7 +151,7 @@ def test_weights_applied_by_clients_give_the_same_synthetic_states(
 
 def test_a_client_whose_states_do_not_come_leaves_no_gap(backbone_federation: Federation) -> None:
     rnd = replace(_round(0, 0), server=backbone_federation.server_context(0))
-    naming = backbone_federation.model.fresh.select_layers(Layers.parse("encoder head"))
+    naming = backbone_federation.model.initial_params.select_layers(Layers.parse("encoder head"))
     script = Between(5, 2, half=False).share(naming, ["a", "b", "c"], rnd)
     next(script)
     same = torch.ones(5, 2, SMALL["hidden_size"])
@@ -185,10 +185,10 @@ def test_a_client_that_weighs_for_itself_does_not_show_its_states(
 def test_the_contrastive_term_trains_decoder_and_contrast_head_and_no_more(backbone_federation: Federation) -> None:
     """The states it starts from are given, so the encoder has no part in it."""
     pack = PackedModel(backbone_federation.model, backbone_federation.model.module, torch.device("cpu"))
-    pack.seat([backbone_federation.model.fresh])
+    pack.seat([backbone_federation.model.initial_params])
     shape = (3, 5, SMALL["hidden_size"])
     batch = {
-        **backbone_federation.server_context(0).site.split("global").batch(np.arange(3)),
+        **backbone_federation.server_context(0).participant.split("global").batch(np.arange(3)),
         "states": torch.randn(shape), "tokens": torch.full((3, 5), 6), "has_pair": torch.tensor([1.0, 1.0, 0.0]),
         "positives": torch.randn(3, shape[-1]), "negatives": torch.randn(3, 2, shape[-1]),
     }  # fmt: skip
@@ -311,7 +311,7 @@ def test_fedavg_over_the_encoder_serves_the_same_federation(unlike: Federation, 
 
 
 def test_a_large_model_lies_on_disk_and_is_the_same(backbone_federation: Federation, tmp_path: Any) -> None:
-    model = backbone_federation.model.fresh
+    model = backbone_federation.model.initial_params
     laid = ParamOffload(tmp_path, small=1).put(model)
     assert torch.equal(laid.flat, model.flat)
     assert laid.flat.untyped_storage().filename is not None

@@ -57,7 +57,7 @@ def test_what_a_client_kept_to_itself_goes_with_it_into_the_next_phase(
     begun = running.memories.get("beginning", client)
     kept = one.memories.get("body", client)
     assert torch.equal(begun.restrict(kept.layout).flat, kept.flat)
-    assert not torch.equal(federation.model.fresh.restrict(kept.layout).flat, kept.flat)
+    assert not torch.equal(federation.model.initial_params.restrict(kept.layout).flat, kept.flat)
 
 
 def test_a_phase_of_which_the_server_knows_nothing_is_followed_from_the_first_model(

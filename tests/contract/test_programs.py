@@ -61,13 +61,13 @@ class Parley:
 
     @work(reveals="each")
     def speak(self, ctx: Context, _: None, own: Params | None) -> Work[tuple[Spoken, Params]]:
-        fitted = yield from ctx.fit(own or ctx.model.fresh, self.solver)
-        readings = yield from ctx.infer(fitted.params, ctx.site.split("global"))
+        fitted = yield from ctx.fit(own or ctx.model.initial_params, self.solver)
+        readings = yield from ctx.infer(fitted.params, ctx.participant.split("global"))
         return Spoken(readings["logits"], float(fitted.losses[-1])), fitted.params
 
     @work(reveals="each")
     def listen(self, ctx: Context, advice: Advice, own: Params) -> Work[tuple[float, Params]]:
-        common = ctx.site.split("global")
+        common = ctx.participant.split("global")
         lessons = Examples(common.features, common.rows, {"labels": advice.logits.argmax(-1)})
         fitted = yield from ctx.fit(own, self.solver, examples=lessons, purpose="listen")
         return float(advice.rank), fitted.params
@@ -76,7 +76,7 @@ class Parley:
         return None
 
     def assemble(self, ctx: Context, view: None, own: Params | None) -> Params:
-        return own or ctx.model.fresh
+        return own or ctx.model.initial_params
 
 
 @pytest.fixture(scope="module")

@@ -51,7 +51,7 @@ def test_an_algorithm_is_as_good_as_plain_under_every_secure_sum_or_refused(name
                 build_secure(RunConfig("r", secure=ComponentConfig(protocol)), algorithm)
         return
     plain = after(federation, algorithm).model_params()
-    moved = float((plain.flat - federation.model.fresh.flat).abs().max())
+    moved = float((plain.flat - federation.model.initial_params.flat).abs().max())
     for protocol in PROTOCOLS:
         secure = build_secure(RunConfig("r", secure=ComponentConfig(protocol)), algorithm)
         hidden = after(federation, algorithm, secure=secure).model_params()
@@ -71,7 +71,7 @@ def test_an_algorithm_learns_the_same_whoever_adds_the_noise_or_is_refused(name:
             build_privacy(config, algorithm)
         return
     server = after(federation, algorithm, private=central(10.0, 1e-9)).model_params()
-    moved = float((server.flat - federation.model.fresh.flat).norm())
+    moved = float((server.flat - federation.model.initial_params.flat).norm())
     for protocol in PROTOCOLS:
         inside = after(federation, algorithm, private=distributed(10.0, 1e-9), secure=SECURE[protocol]()).model_params()
         assert float((inside.flat - server.flat).norm()) <= 0.02 * moved, protocol
@@ -94,7 +94,7 @@ def test_evaluation_under_secure_sums_is_the_mean_over_clients(protocol: str, fe
     mean = running.look_at_mean("test")
     running.host.behind = {}
     each = run_script(
-        running.judge.each(running.state, running.judged(), "test"), running.survey.ask, running.executor.run
+        running.judge.evaluate_each(running.state, running.judged(), "test"), running.survey.ask, running.executor.run
     )
     assert set(mean) == set(federation.task.metric_names)
     for name, value in mean.items():

@@ -35,7 +35,10 @@ def adapted(corpus: Corpus) -> Federation:
 def jobs_of(federation: Federation) -> list[Fit]:
     sites = [federation.site(client) for client in federation.clients]
     solver = Solver(optimizer="sgd", lr=0.2, batch=8, epochs=2)
-    return [Fit(s.model, s.model.fresh, s.split("train"), s.task.objective, solver, 5 + i) for i, s in enumerate(sites)]
+    return [
+        Fit(s.model, s.model.initial_params, s.split("train"), s.task.objective, solver, 5 + i)
+        for i, s in enumerate(sites)
+    ]
 
 
 def test_only_adapters_and_the_head_are_trained(adapted: Federation) -> None:
@@ -52,7 +55,7 @@ def test_everybody_who_loads_it_has_the_same_adapters(adapted: Federation, corpu
     again = make_federation(
         ModelConfig("tiny", 24, lora=4, config=SMALL), corpus, ComponentConfig("uniform", {"clients": 3}), Seed(7)
     )
-    assert torch.equal(again.model.fresh.flat, adapted.model.fresh.flat)
+    assert torch.equal(again.model.initial_params.flat, adapted.model.initial_params.flat)
 
 
 def test_adapters_pack(adapted: Federation) -> None:
@@ -80,7 +83,7 @@ def test_an_export_is_a_plain_model_that_says_the_same(adapted: Federation, tmp_
     with torch.no_grad():
         want = adapted.model.with_params(end)(**batch)["logits"]
         assert torch.allclose(plain(**batch)["logits"], want, atol=1e-5)
-        fresh = adapted.model.with_params(adapted.model.fresh)(**batch)["logits"]
+        fresh = adapted.model.with_params(adapted.model.initial_params)(**batch)["logits"]
     assert not torch.allclose(want, fresh, atol=1e-3)
 
 

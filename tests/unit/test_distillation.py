@@ -233,11 +233,11 @@ def test_a_client_that_was_not_there_when_weights_were_told_counts_for_nothing(f
     algorithm = adafd(SOLVER, exchange="sum")
     assert isinstance(algorithm, SummedDistillation)
     ctx = federation.server_context(1)
-    own = Learnt(ctx.fresh, public_of(ctx).blank(), 1.0, round=0)
-    for memory in (None, ctx.fresh, own):
+    own = Learnt(ctx.initial_params, public_of(ctx).blank(), 1.0, round=0)
+    for memory in (None, ctx.initial_params, own):
         vote, kept = algorithm.vote(ctx, 1.0, memory)
         assert vote.weight == 0
-        assert kept.layout == ctx.fresh.layout
+        assert kept.layout == ctx.initial_params.layout
     assert algorithm.vote(federation.server_context(0), 2.0, own)[0].weight == 500
 
 
@@ -409,7 +409,7 @@ def test_a_client_without_texts_has_no_say_but_learns(exchange: Any, federation:
     made = replace(federation, groups=(poorer,))
     remarks: list[Note] = []
     running = played(begun(made, adafd(SOLVER, exchange=exchange)), remarks)
-    fresh = made.model.fresh.flat
+    fresh = made.model.initial_params.flat
     assert not torch.equal(running.memories.get("adafd", made.clients[2]).flat, fresh)
     said = [r.text for r in remarks if r.text]
     alone = "round 1: client-2 is left out of the pool: it has no training texts."
@@ -522,7 +522,7 @@ def test_a_public_text_may_be_empty() -> None:
     running = played(begun(opened, adafd(SOLVER)))
     assert running.state.params.is_finite()
     assert not torch.equal(
-        running.state.params.flat, opened.model.fresh.flat
+        running.state.params.flat, opened.model.initial_params.flat
     )  # an empty text is judged, and learnt from
     assert running.mailbox.traffic.payload_up == 2 * (2 * 2 * 4 + 8)
 

@@ -32,7 +32,7 @@ def federation(type: str, corpus: Corpus = TOY, **options: Any) -> Federation:
 def test_in_a_drift_a_client_meets_other_rows_later_and_none_twice() -> None:
     found = federation("drift", clients=3, phases=3, every=2)
     client = found.clients[1]
-    seen = [found.context(client, r, "fedavg.train").site for r in range(7)]
+    seen = [found.context(client, r, "fedavg.train").participant for r in range(7)]
     rows = [site.split("train").rows.tolist() for site in seen]
     assert rows[0] == rows[1] != rows[2] == rows[3]
     assert rows[4] == rows[5] == rows[6], "after the last phase nothing changes"
@@ -74,7 +74,7 @@ def test_public_texts_are_there_for_everybody() -> None:
         assert np.array_equal(site.split("public").rows, found.partition.public)
     assert not set(found.site("mail").split("train").rows) & set(found.partition.public)  # type: ignore[arg-type]
     assert found.server_site.size == len(found.partition.train.rows)
-    assert "public" not in federation("uniform", clients=3).site("client-0").data
+    assert "public" not in federation("uniform", clients=3).site("client-0").splits
 
 
 def test_the_global_test_set_is_the_clients_where_they_test_themselves() -> None:

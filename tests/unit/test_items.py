@@ -37,7 +37,7 @@ def judged(name: str) -> tuple[EvaluationResult, int, str]:
         ModelConfig("tiny", 32, config=config), corpus, ComponentConfig("uniform", {"clients": 2}), Seed(3), choice
     )
     work, executor = (
-        made.server_context(0).evaluate(made.model.fresh, "global", per_example=True),
+        made.server_context(0).evaluate(made.model.initial_params, "global", per_example=True),
         SerialExecutor(torch.device("cpu")),
     )
     try:
@@ -51,11 +51,11 @@ def judged(name: str) -> tuple[EvaluationResult, int, str]:
 @pytest.mark.parametrize("name", [n for n in BUILTIN_CORPORA if n.startswith("toy")])
 def test_every_example_has_a_score(name: str) -> None:
     found, examples, primary_metric = judged(name)
-    assert found.items is not None
-    assert found.items.dtype == np.float32
-    assert np.isfinite(found.items).all()
-    assert len(found.items) >= examples if name == "toy-lm" else len(found.items) == examples
-    scores, tallies = found.items[:, 0], found.items[:, 1:].mean(0, dtype=np.float64)
+    assert found.example_scores is not None
+    assert found.example_scores.dtype == np.float32
+    assert np.isfinite(found.example_scores).all()
+    assert len(found.example_scores) >= examples if name == "toy-lm" else len(found.example_scores) == examples
+    scores, tallies = found.example_scores[:, 0], found.example_scores[:, 1:].mean(0, dtype=np.float64)
     if name in IS_A_MEAN:
         assert scores.mean() == pytest.approx(found.scores[primary_metric], abs=1e-6)
     if name == "toy-regression":

@@ -41,9 +41,9 @@ def loaded(task: str, seed: int = 1) -> Model:
 
 def test_all_tasks_begin_with_the_same_backbone() -> None:
     common = Layers.parse("encoder", "encoder head", "decoder", "pooler", "name:contrast.*")
-    first, *others = (loaded(task).fresh.select_layers(common) for task in LABELS)
+    first, *others = (loaded(task).initial_params.select_layers(common) for task in LABELS)
     assert all(torch.equal(first.flat, other.flat) for other in others)
-    assert not torch.equal(first.flat, loaded("qa", seed=2).fresh.select_layers(common).flat)
+    assert not torch.equal(first.flat, loaded("qa", seed=2).initial_params.select_layers(common).flat)
 
 
 def test_every_task_reads_what_it_needs() -> None:

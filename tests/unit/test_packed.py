@@ -73,7 +73,7 @@ def alone(job: Fit) -> torch.Tensor:
 def jobs_of(case: Case, solver: Solver = SGD, sizes: tuple[int, ...] = (9, 4, 14, 1)) -> list[Fit]:
     model, features = case.model(), texts(case, sum(sizes))
     return [
-        Fit(model, model.fresh, examples, case.objective, solver, 5 + i)
+        Fit(model, model.initial_params, examples, case.objective, solver, 5 + i)
         for i, examples in enumerate(shares(features, sizes))
     ]
 
@@ -111,7 +111,8 @@ def test_a_model_without_twins_runs_one_by_one_and_says_so_once(
     )
     sites = [federation.site(client) for client in federation.clients]
     jobs = [
-        Fit(s.model, s.model.fresh, s.split("train"), s.task.objective, replace(SGD, proximal_mu=0.0), 5) for s in sites
+        Fit(s.model, s.model.initial_params, s.split("train"), s.task.objective, replace(SGD, proximal_mu=0.0), 5)
+        for s in sites
     ]
     found, executor = together(jobs)
     assert next(iter(executor.ways.values())).way == "plain"
@@ -173,7 +174,7 @@ def test_frozen_parameters_are_held_once() -> None:
     model = case.model()
     for name, p in model.module.named_parameters():
         p.requires_grad_("layer.1" in name or "classifier" in name)
-    jobs = [replace(j, model=model, start=model.fresh) for j in jobs]
+    jobs = [replace(j, model=model, start=model.initial_params) for j in jobs]
     found, executor = together(jobs)
     for i, job in enumerate(jobs):
         assert gap(found[i].params.flat, alone(job), job.start.flat) < 2e-5
@@ -187,7 +188,7 @@ def test_biases_alone_can_be_trained() -> None:
     model = CASES["Bert SequenceClassification"].model()
     for name, p in model.module.named_parameters():
         p.requires_grad_(name.endswith("bias"))
-    jobs = [replace(j, model=model, start=model.fresh) for j in jobs_of(CASES["Bert SequenceClassification"])]
+    jobs = [replace(j, model=model, start=model.initial_params) for j in jobs_of(CASES["Bert SequenceClassification"])]
     found, executor = together(jobs)
     assert next(iter(executor.ways.values())).way == "twins"
     for i, job in enumerate(jobs):
@@ -221,7 +222,8 @@ def test_personal_models_are_read_side_by_side(name: str) -> None:
     model, features = case.model(), texts(case, 30)
     rng = Seed(3).torch()
     own = [
-        Params(model.layout, model.fresh.flat + 0.01 * torch.randn(model.layout.size, generator=rng)) for _ in range(3)
+        Params(model.layout, model.initial_params.flat + 0.01 * torch.randn(model.layout.size, generator=rng))
+        for _ in range(3)
     ]
     jobs = [Infer(model, own[i % 3], e, Logits()) for i, e in enumerate(shares(features, (9, 4, 12, 5)))]
     found, _ = together(jobs)  # type: ignore[arg-type]
@@ -308,11 +310,15 @@ class Writes:
 def test_a_model_that_writes_is_given_as_many_texts_as_there_is_room_for() -> None:
     case = CASES["Bert SequenceClassification"]
     model, features, writes = case.model(), texts(case, 9), Writes(room=3)
-    found = PackedExecutor(CPU, half=False).run(Infer(model, model.fresh, Examples(features, np.arange(9)), writes))
+    found = PackedExecutor(CPU, half=False).run(
+        Infer(model, model.initial_params, Examples(features, np.arange(9)), writes)
+    )
     assert writes.tried == [9, 4, 2, 2, 2, 2, 1]
     assert torch.equal(found["first"], Examples(features, np.arange(9)).batch(np.arange(9))["input_ids"][:, 1])
     with pytest.raises(RunError, match=r"does not hold one text.*task\.beams"):
-        PackedExecutor(CPU, half=False).run(Infer(model, model.fresh, Examples(features, np.arange(9)), Writes(room=0)))
+        PackedExecutor(CPU, half=False).run(
+            Infer(model, model.initial_params, Examples(features, np.arange(9)), Writes(room=0))
+        )
 
 
 @pytest.mark.usefixtures("unswept")
@@ -367,7 +373,7 @@ def test_a_client_that_has_finished_reads_a_text_that_fits() -> None:
     model, features = case.model(), Features("late answers", columns)
     parts = [Examples(features, np.arange(12)), *(Examples(features, np.array([12 + i])) for i in range(long))]
     jobs = [
-        Fit(model, model.fresh, part, case.objective, Solver(optimizer="sgd", lr=0.1, batch=1), i)
+        Fit(model, model.initial_params, part, case.objective, Solver(optimizer="sgd", lr=0.1, batch=1), i)
         for i, part in enumerate(parts)
     ]
     executor = PackedExecutor(CPU, width=32, half=False)
@@ -377,7 +383,7 @@ def test_a_client_that_has_finished_reads_a_text_that_fits() -> None:
     found: dict[Any, Any] = dict(executor.wait_completed())
     for i in (0, 1, long):
         want = SerialExecutor(CPU).run(jobs[i]).params.flat
-        assert gap(found[i].params.flat, want, model.fresh.flat) < 1e-4
+        assert gap(found[i].params.flat, want, model.initial_params.flat) < 1e-4
 
 
 def test_what_has_moved_is_let_go() -> None:
@@ -388,7 +394,7 @@ def test_what_has_moved_is_let_go() -> None:
     executor.tape = keys = Keys()  # type: ignore[assignment]
     for sizes in ((8, 8), (8, 8, 8)):
         for i, part in enumerate(shares(features, sizes)):
-            executor.submit(i, Fit(model, model.fresh, part, case.objective, Solver(batch=4), i))
+            executor.submit(i, Fit(model, model.initial_params, part, case.objective, Solver(batch=4), i))
         while executor.waiting:
             executor.wait_completed()
     (pack,) = (pack for (_, _, packed), pack in executor.packs.items() if packed)
@@ -405,7 +411,9 @@ def test_steps_on_other_texts_or_in_smaller_batches_are_other_recordings() -> No
 
     def recorded(features: Any, sizes: tuple[int, ...]) -> set[Any]:
         parts = enumerate(shares(features, sizes))
-        return keys_of(executor, [Fit(model, model.fresh, part, case.objective, SGD, 5 + i) for i, part in parts])
+        return keys_of(
+            executor, [Fit(model, model.initial_params, part, case.objective, SGD, 5 + i) for i, part in parts]
+        )
 
     for _ in range(2):  # buffers are made in the first turn, and stay
         by = [recorded(first, many), recorded(second, many), recorded(first, few)]
@@ -423,7 +431,9 @@ def test_the_same_steps_are_recorded_once_and_another_optimiser_s_apart() -> Non
 
     def recorded(solver: Solver) -> set[Any]:
         parts = enumerate(shares(features, (8, 8)))
-        return keys_of(executor, [Fit(model, model.fresh, part, case.objective, solver, 5 + i) for i, part in parts])
+        return keys_of(
+            executor, [Fit(model, model.initial_params, part, case.objective, solver, 5 + i) for i, part in parts]
+        )
 
     plain = recorded(replace(SGD, proximal_mu=0.0))
     pulled = [recorded(SGD) for _ in range(3)]
@@ -460,16 +470,16 @@ def test_where_words_are_stays_or_is_another_recording(way: Any, monkeypatch: py
     model, some = case.model(), np.arange(3, 30)
     pack = PackedModel(model, model.module, CPU, way)
     assert pack.words is not None
-    pack.seat([model.fresh], [some])
+    pack.seat([model.initial_params], [some])
     places, generation = pack.words.places, pack.generation
     assert places is not None
-    pack.seat([model.fresh])
-    pack.seat([model.fresh], [some + 1])
+    pack.seat([model.initial_params])
+    pack.seat([model.initial_params], [some + 1])
     assert pack.words.places is not None
     assert (pack.words.places.data_ptr(), pack.generation) == (places.data_ptr(), generation)
     if way == "twins":
-        pack.seat([model.fresh] * 3, [some] * 3)
+        pack.seat([model.initial_params] * 3, [some] * 3)
         assert pack.words.places.data_ptr() != places.data_ptr()
     else:
-        pack.seat([model.fresh], [np.arange(3)])  # now padding has a row of its own, which gets no gradient
+        pack.seat([model.initial_params], [np.arange(3)])  # now padding has a row of its own, which gets no gradient
     assert pack.generation > generation

@@ -71,7 +71,7 @@ def test_side_by_side_they_teach_what_they_teach_alone(kind: str, solver: Solver
     for one, other in zip(*ends, strict=True):
         assert torch.allclose(one.losses, other.losses, atol=2e-3)
         tolerance = 5e-5 if solver.optimizer == "sgd" else 5e-3  # Adam makes full steps of rounding errors
-        assert gap(other.params.flat, one.params.flat, readers.model.fresh.flat) < tolerance
+        assert gap(other.params.flat, one.params.flat, readers.model.initial_params.flat) < tolerance
         assert one.optimizer_state is not None
         assert other.optimizer_state is not None
         assert one.optimizer_state.steps == other.optimizer_state.steps
@@ -217,7 +217,7 @@ def of_another_kind(readers: Federation, jobs: list[Fit]) -> list[Fit]:
     )  # fmt: skip
     module = MultiTaskModel(init_encoder_decoder(config, tokenizer), "qa", ())
     model = Model("another", module, module.parameter_roles().roles, tokenizer)
-    return [replace(job, model=model, start=model.fresh) for job in jobs]
+    return [replace(job, model=model, start=model.initial_params) for job in jobs]
 
 
 @pytest.mark.parametrize("kind", ["masked words", "garbled texts"])
@@ -246,7 +246,9 @@ def test_texts_of_their_own_go_through_the_whole_model_though_its_prefix_is_know
     site = frozen_federation.site(frozen_federation.clients[0])
     texts, words = site.split("train"), Ragged.from_lists([[2, 7, 9, 3], [2, 8, 3], [2, 11, 12, 6, 3]])
     own = replace(texts.select(np.arange(3)), extra_columns={"input_ids": words, "labels": torch.tensor([0, 1, 2])})
-    given = [Fit(site.model, site.model.fresh, part, site.task.objective, SGD, 5) for part in (texts, own, own)]
+    given = [
+        Fit(site.model, site.model.initial_params, part, site.task.objective, SGD, 5) for part in (texts, own, own)
+    ]
     jobs = [replace(job, seed=i) for i, job in enumerate(given)]
     scratch = PrefixCache()
     scratch.prepare(site.model, texts.features)

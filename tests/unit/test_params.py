@@ -41,7 +41,7 @@ def test_a_vector_of_the_wrong_length_is_no_params() -> None:
 
 
 def test_a_choice_and_its_rest_make_the_whole(federation: Federation) -> None:
-    fresh = federation.model.fresh
+    fresh = federation.model.initial_params
     low = Layers.parse("embeddings", "layers 0")
     chosen, rest = fresh.select_layers(low), fresh.exclude_layers(low)
     assert 0 < chosen.layout.size < fresh.layout.size
@@ -50,7 +50,7 @@ def test_a_choice_and_its_rest_make_the_whole(federation: Federation) -> None:
 
 
 def test_with_replaces_values_and_refuses_strangers(federation: Federation) -> None:
-    fresh = federation.model.fresh
+    fresh = federation.model.initial_params
     doubled = fresh.updated(fresh.select_layers(Layers.parse("head")) * 2)
     assert torch.equal(doubled["classifier.weight"], fresh["classifier.weight"] * 2)
     assert torch.equal(doubled["bert.pooler.dense.weight"], fresh["bert.pooler.dense.weight"])

@@ -162,7 +162,7 @@ def test_a_client_gives_out_nothing_that_was_not_clipped(federation: Federation)
     for address, payload in (
         ("fedavg.train", None),
         ("private.clipped", ClipRequest("fedavg.train", None)),
-        ("evaluate.report", None),
+        ("evaluate.report_metrics", None),
     ):
         reply = next(running.host.replies(iter([Request(1, federation.clients[0], 0, address, payload)])))
         assert "only inside" in str(reply.error)

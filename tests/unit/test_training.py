@@ -33,7 +33,7 @@ CPU = torch.device("cpu")
 
 def job_of(federation: Federation, solver: Solver, client: int = 0, **more: Any) -> Fit:
     site = federation.site(federation.clients[client])
-    return Fit(site.model, site.model.fresh, site.split("train"), site.task.objective, solver, 5, **more)
+    return Fit(site.model, site.model.initial_params, site.split("train"), site.task.objective, solver, 5, **more)
 
 
 def reference(job: Fit) -> torch.Tensor:
@@ -139,9 +139,11 @@ def test_inference_gives_each_row_what_it_gets_alone(federation: Federation) -> 
     site = federation.server_site
     test = site.split("global")
     executor = SerialExecutor(CPU)
-    whole = executor.run(Infer(site.model, site.model.fresh, test, site.task.readout, batch_size=7))
+    whole = executor.run(Infer(site.model, site.model.initial_params, test, site.task.readout, batch_size=7))
     for row in (0, 5, len(test) - 1):
-        one = executor.run(Infer(site.model, site.model.fresh, test.select(np.array([row])), site.task.readout))
+        one = executor.run(
+            Infer(site.model, site.model.initial_params, test.select(np.array([row])), site.task.readout)
+        )
         assert torch.allclose(one["logits"][0], whole["logits"][row], atol=1e-5)
     assert len(whole["loss"]) == len(test)
 
@@ -166,7 +168,7 @@ def with_many_words(family: str, **more: Any) -> Fit:
     ids = Ragged.from_lists([rng.integers(2, 3000, n).tolist() for n in rng.integers(4, 12, 20)], pad=1)
     features = Features("many", {"input_ids": ids, "labels": rng.integers(0, 3, 20)})
     model = Model(family, module, infer_parameter_roles(module).roles)
-    return Fit(model, model.fresh, Examples(features, np.arange(20)), CrossEntropy(), SGD, 5)
+    return Fit(model, model.initial_params, Examples(features, np.arange(20)), CrossEntropy(), SGD, 5)
 
 
 @pytest.mark.parametrize("name", SOLVERS)
@@ -243,7 +245,7 @@ def test_a_module_that_does_not_hold_the_model_is_refused(federation: Federation
 def test_inference_on_cached_states_equals_inference_on_texts(frozen_federation: Federation) -> None:
     site = frozen_federation.server_site
     scratch = prepared(frozen_federation)
-    job = Infer(site.model, site.model.fresh, site.split("global"), site.task.readout)
+    job = Infer(site.model, site.model.initial_params, site.split("global"), site.task.readout)
     plain, cached = SerialExecutor(CPU).run(job), SerialExecutor(CPU, scratch).run(job)
     assert torch.allclose(plain["logits"], cached["logits"], atol=1e-5)
     scratch.close()
@@ -277,7 +279,7 @@ def test_any_number_of_workers_gives_the_bits_of_one_process(count: int, federat
             assert torch.equal(got[client].params.flat, want.params.flat)
             assert torch.equal(got[client].losses, want.losses)
         site = federation.server_site
-        test = Infer(site.model, site.model.fresh, site.split("union"), site.task.readout)
+        test = Infer(site.model, site.model.initial_params, site.split("union"), site.task.readout)
         assert torch.equal(workers.run(test)["logits"], alone.run(test)["logits"])
     finally:
         workers.close()
@@ -324,7 +326,7 @@ def test_a_client_without_a_test_set_is_inferred_as_nothing(federation: Federati
     site = federation.server_site
     none = Examples(federation.features, np.zeros(0, np.int64))
     try:
-        workers.submit("x", Infer(site.model, site.model.fresh, none, site.task.readout))
+        workers.submit("x", Infer(site.model, site.model.initial_params, none, site.task.readout))
         assert dict(workers.wait_completed()) == {"x": {}}
     finally:
         workers.close()

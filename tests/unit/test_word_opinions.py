@@ -172,7 +172,7 @@ def test_unlike_taggers_teach_one_another(
     read = rounds(taggers, maker(plain, **options), 1)
     summed = rounds(taggers, maker(plain, **options, exchange="sum"), 1)
     assert torch.allclose(read.state.params.flat, summed.state.params.flat, atol=1e-5)
-    assert not torch.equal(read.state.params.flat, taggers.model.fresh.flat)
+    assert not torch.equal(read.state.params.flat, taggers.model.initial_params.flat)
     words, classes = 14, len(taggers.server.task.labels)
     each = words * (classes + 1) * 4
     assert read.mailbox.traffic.payload_up == 4 * (each + (0 if maker is fedkd else 8))
@@ -182,7 +182,9 @@ def test_unlike_taggers_teach_one_another(
 
 def test_classes_are_counted_by_words(taggers: Federation) -> None:
     context = taggers.context(taggers.clients[0], 0, "")
-    tags = [TAGGED.get(word, "O") for row in context.site.split("train").rows for word in WORDS[int(row) % 10][:4]]
+    tags = [
+        TAGGED.get(word, "O") for row in context.participant.split("train").rows for word in WORDS[int(row) % 10][:4]
+    ]
     assert list(class_counts(context)) == [tags.count(label) for label in taggers.server.task.labels]
 
 

@@ -35,7 +35,7 @@ class Centralised:
 
     def round(self, state: CentralState, rnd: Round) -> Script[CentralState]:
         server: Context = rnd.server
-        union = server.site.split("union")
+        union = server.participant.split("union")
         course = LRHorizon(state.steps, rnd.rounds * self.solver.num_steps(len(union)))
         fitted = yield from server.fit(
             state.params,
@@ -52,7 +52,7 @@ class Centralised:
 
     def assemble(self, ctx: Context, params: Params, own: None) -> Params | None:
         """Clients may have other architectures than the server; they have no use for its model."""
-        return params if params.layout == ctx.model.fresh.layout else None
+        return params if params.layout == ctx.model.initial_params.layout else None
 
 
 def centralised(solver: Solver = Solver()) -> Centralised:

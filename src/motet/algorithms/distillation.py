@@ -92,10 +92,10 @@ class Teaching:
     def learn(self, ctx: Context, own: Params | None, asks: tuple[str, ...]) -> Work[tuple[Account, Params, Params]]:
         """Train on one's own texts; opinions on the public ones. A training that fails leaves the model as it was, and
         scores that are no numbers are nobody's opinion."""
-        params, loss = own or ctx.fresh, math.nan
+        params, loss = own or ctx.initial_params, math.nan
         try:
             params, losses = yield from self._trained(ctx, params, self.solver, purpose="fit")
-            loss = least(losses, math.ceil(len(ctx.site.split("train")) / self.solver.batch))
+            loss = least(losses, math.ceil(len(ctx.participant.split("train")) / self.solver.batch))
         except RunError:
             asks = ()
         opinions = yield from opinions_of(ctx, params)
@@ -103,7 +103,7 @@ class Teaching:
             opinions, loss, params = (
                 Params(opinions.layout, torch.zeros_like(opinions.flat)),
                 math.nan,
-                own or ctx.fresh,
+                own or ctx.initial_params,
             )
         f1 = (yield from _f1(ctx, params)) if "f1" in asks and ctx.size else None
         counts = class_counts(ctx) if "counts" in asks else ()
@@ -119,7 +119,7 @@ class Teaching:
 
     def study(self, ctx: Context, advice: Params, own: Params | None) -> Work[tuple[Weighted, Params]]:
         """Learn from the advice, from where one's own training ended; where that fails, the model stays as it was."""
-        params, heard = own or ctx.fresh, 1.0
+        params, heard = own or ctx.initial_params, 1.0
         lessons = public_of(ctx).lessons(advice)
         try:
             params, _ = yield from self._trained(ctx, params, self.distil, self.local_loss, lessons, "study")
@@ -143,7 +143,7 @@ class Teaching:
         if not self.fresh_epochs or solver.steps is not None:
             fitted = yield from ctx.fit(params, solver, objective=loss, examples=on, purpose=purpose)
             return fitted.params, fitted.losses
-        course = LRHorizon(0, solver.num_steps(len(ctx.site.split("train") if on is None else on)))
+        course = LRHorizon(0, solver.num_steps(len(ctx.participant.split("train") if on is None else on)))
         losses = []
         for epoch in range(solver.epochs):
             one, name = replace(solver, epochs=1), f"{purpose} {epoch}"
@@ -212,7 +212,7 @@ class Distillation:
         return None if client else state.params
 
     def assemble(self, ctx: Context, view: Params | None, own: Params | None) -> Params:
-        return view or own or ctx.fresh
+        return view or own or ctx.initial_params
 
 
 Exchanged = Literal["gather", "sum"]
@@ -290,12 +290,12 @@ def checked(who: ClientId, opinions: Params, server: Context) -> Params:
 
 def _f1(ctx: Context, params: Params) -> Work[float]:
     scores = (yield from ctx.evaluate(params, "train")).scores
-    return scores.get("f1_weighted", scores[ctx.site.task.primary_metric])
+    return scores.get("f1_weighted", scores[ctx.participant.task.primary_metric])
 
 
 def class_counts(ctx: Context) -> tuple[int, ...]:
     """How often each class occurs in the training data: among texts or, where words are tagged, among words."""
-    train, classes = ctx.site.split("train"), public_of(ctx).classes
+    train, classes = ctx.participant.split("train"), public_of(ctx).classes
     labels = train.features.columns["labels"]
     own = labels.pad_rows(train.rows)[0] if isinstance(labels, Ragged) else labels[train.rows]
     return tuple(np.bincount(own[own != IGNORE_INDEX].astype(np.int64), minlength=classes).tolist())

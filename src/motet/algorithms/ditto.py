@@ -56,7 +56,7 @@ class Ditto:
     @work(reveals="sum")
     def train(self, ctx: Context, params: Params, own: Twofold | None) -> Work[tuple[Weighted, Twofold]]:
         held = replace(self.solver, proximal_mu=self.lam)
-        before = ctx.fresh.updated(own.rest if own else None, params)
+        before = ctx.initial_params.updated(own.rest if own else None, params)
         mine = yield from ctx.fit(self.assemble(ctx, params, own), held, proximal_anchor=before)
         ours = yield from ctx.fit(before, self.solver)
         update = (ours.params - before).restrict(params.layout)
@@ -68,7 +68,7 @@ class Ditto:
 
     def assemble(self, ctx: Context, params: Params, own: Twofold | None) -> Params:
         """One's own model; the common one for a client that has none yet."""
-        return ctx.fresh.updated(params) if own is None else own.mine
+        return ctx.initial_params.updated(params) if own is None else own.mine
 
 
 def ditto(

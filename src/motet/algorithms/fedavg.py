@@ -85,7 +85,7 @@ class FedAvg:
         return state.params
 
     def assemble(self, ctx: Context, params: Params, own: Params | None) -> Params:
-        return ctx.fresh.updated(own, params)
+        return ctx.initial_params.updated(own, params)
 
 
 def weight_of(weighting: Weighting, ctx: Context, fitted: FitResult) -> float:

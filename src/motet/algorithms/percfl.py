@@ -89,7 +89,7 @@ class Clustered:
         return (its[0] if its else max(state.clusters, key=lambda k: len(k.members))).params
 
     def assemble(self, ctx: Context, params: Params, own: Params | None) -> Params:
-        return ctx.fresh.updated(own, params)
+        return ctx.initial_params.updated(own, params)
 
 
 def mean(updates: Sequence[Params]) -> Params:

@@ -1,7 +1,7 @@
 """Programs one after another as one program: one command, one record, one resume.
 
 What a phase leaves each client is sent to it once, when the next one begins, and is the model it then begins with
-(`ctx.fresh`); the server goes on from what it would have sent, and with the first model where it would have sent nothing.
+(`ctx.initial_params`); the server goes on from what it would have sent, and with the first model where it would have sent nothing.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from motet.core.params import Params
 from motet.core.program import Algorithm, InitialModels, Round
 from motet.core.script import ClientId, Script, total, work
 from motet.core.weighted import Weighted
-from motet.learning.context import BEGINNING, Context
+from motet.learning.context import INITIAL_MODEL, Context
 from motet.learning.solver import Solver
 
 
@@ -57,12 +57,12 @@ class Beginning:
     """Sends clients what a phase left them. The reply says nothing, so this too can run where only sums are revealed."""
 
     phases: tuple[Phase, ...]
-    name: str = BEGINNING
+    name: str = INITIAL_MODEL
 
     @work(reveals="sum")
     def receive(self, ctx: Context, view: PhaseView, before: Params | None) -> tuple[Weighted, Params | None]:
         left = self.phases[view.index].algorithm
-        return Weighted(Params.from_scalars(received=1), 1.0), left.assemble(ctx, view.inner, ctx.recall(left.name))
+        return Weighted(Params.from_scalars(received=1), 1.0), left.assemble(ctx, view.inner, ctx.read_state(left.name))
 
 
 @dataclass(frozen=True)
@@ -121,7 +121,7 @@ class Phases:
 
     def assemble(self, ctx: Context, view: PhaseView, memory: None) -> Params | None:
         algorithm = self.phases[view.index].algorithm
-        return algorithm.assemble(ctx, view.inner, ctx.recall(algorithm.name))
+        return algorithm.assemble(ctx, view.inner, ctx.read_state(algorithm.name))
 
 
 def _mean(own: Mapping[ClientId, Params]) -> Params:

@@ -122,8 +122,8 @@ KINDS: dict[str, type[Texts] | type[WordsOfTexts]] = {"classification": Texts, "
 
 
 def public_of(ctx: Any) -> Public:
-    site = ctx.site
-    if "public" not in site.data:
+    site = ctx.participant
+    if "public" not in site.splits:
         raise ConfigError(
             "federated distillation needs public texts, and this federation has none; set data.public_share=0.2, or use a "
             "partition with a public part (multi_domain)."

@@ -92,7 +92,7 @@ class SummedDistillation:
         if not (isinstance(told, float) and 0 < told < math.inf):
             raise RunError(f"the sum of all weights cannot be {told}; expected a number above 0.")
         if not isinstance(own, Learnt) or own.round != ctx.round:  # it was not there when weights were told
-            return self._weighted(public_of(ctx).blank(), 0.0), _model(own) or ctx.fresh
+            return self._weighted(public_of(ctx).blank(), 0.0), _model(own) or ctx.initial_params
         return self._weighted(own.opinions, WHOLE * min(1.0, own.weight / told)), own.params
 
     def _weighted(self, opinions: Params, weight: float) -> Weighted:
@@ -120,7 +120,7 @@ class SummedDistillation:
         return None if client else state.params
 
     def assemble(self, ctx: Context, view: Params | None, own: Params | Learnt | None) -> Params:
-        return view or _model(own) or ctx.fresh
+        return view or _model(own) or ctx.initial_params
 
 
 def _told(mean: Weighted, rnd: Round) -> Script[float]:

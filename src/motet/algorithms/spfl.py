@@ -67,7 +67,7 @@ class SimilarPeers:
         return None
 
     def assemble(self, ctx: Context, view: None, own: Params | None) -> Params:
-        return ctx.fresh if own is None else own
+        return ctx.initial_params if own is None else own
 
 
 def spfl_like(

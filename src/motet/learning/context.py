@@ -20,7 +20,7 @@ from motet.learning.objectives.readouts import Readout
 from motet.learning.objectives.supervised import Objective
 from motet.learning.solver import Solver
 
-BEGINNING = "beginning"  # the program under which a client remembers what an earlier phase left it
+INITIAL_MODEL = "beginning"  # the program under which a client remembers what an earlier phase left it
 
 
 class TrainableTask(Protocol):
@@ -49,7 +49,7 @@ class EvaluationResult(NamedTuple):
     """A model on a test set: its metrics, and, if asked for, a row for every item: its score, then what is tallied in it."""
 
     scores: dict[str, float]
-    items: np.ndarray | None
+    example_scores: np.ndarray | None
 
 
 def score_predictions(task: TrainableTask, readings: Predictions, examples: Examples, items: bool) -> EvaluationResult:
@@ -69,13 +69,13 @@ class Participant:
 
     task: TrainableTask
     model: Model
-    data: Mapping[str, Examples]
+    splits: Mapping[str, Examples]
     size: int
 
     def split(self, name: str) -> Examples:
-        if name not in self.data:
-            raise ConfigError(f"there is no data called '{name}' here; there is {', '.join(self.data)}.")
-        return self.data[name]
+        if name not in self.splits:
+            raise ConfigError(f"there is no data called '{name}' here; there is {', '.join(self.splits)}.")
+        return self.splits[name]
 
 
 @dataclass(frozen=True)
@@ -84,24 +84,24 @@ class Context:
 
     client: ClientId
     round: int
-    site: Participant
+    participant: Participant
     seed: Seed
-    perform: Callable[[str, Any], Work[Any]] | None = None  # run another offered method here, inside this one
-    recall: Callable[[str], Any] = lambda program: None  # what another program remembers here
+    invoke: Callable[[str, Any], Work[Any]] | None = None  # run another offered method here, inside this one
+    read_state: Callable[[str], Any] = lambda program: None  # what another program remembers here
     shuffle_seed: Seed | None = None  # of all clients that do the same in this round
 
     @property
     def model(self) -> Model:
-        return self.site.model
+        return self.participant.model
 
     @property
-    def fresh(self) -> Params:
+    def initial_params(self) -> Params:
         """The model this client begins with: the one everybody has, or what an earlier phase left it."""
-        return self.model.fresh.updated(self.recall(BEGINNING))
+        return self.model.initial_params.updated(self.read_state(INITIAL_MODEL))
 
     @property
     def size(self) -> int:
-        return self.site.size
+        return self.participant.size
 
     def fit(
         self,
@@ -122,8 +122,8 @@ class Context:
         job = Fit(
             model=self.model,
             start=start,
-            examples=self.site.split("train") if examples is None else examples,
-            objective=objective or self.site.task.objective,
+            examples=self.participant.split("train") if examples is None else examples,
+            objective=objective or self.participant.task.objective,
             solver=solver,
             seed=self.seed.derive(purpose).to_int(),
             proximal_anchor=proximal_anchor,
@@ -140,13 +140,13 @@ class Context:
         self, params: Params, examples: Examples, readout: Readout | None = None
     ) -> Generator[Job, Any, Predictions]:
         """Return the model's predictions for each example."""
-        job = Infer(self.model, params, examples, readout or self.site.task.readout)
+        job = Infer(self.model, params, examples, readout or self.participant.task.readout)
         predictions: Predictions = yield from self._submit(job)
         return predictions
 
     def evaluate(self, params: Params, split: str, per_example: bool = False) -> Generator[Job, Any, EvaluationResult]:
         """Compute the task's metrics on a split, and the score of every example if `per_example` is set."""
-        examples, task = self.site.split(split), self.site.task
+        examples, task = self.participant.split(split), self.participant.task
         readings = yield from self.infer(params, examples)
         return score_predictions(task, readings, examples, per_example)
 

@@ -15,7 +15,7 @@ from motet.core.program import ClientList, InitialModels
 from motet.core.rng import Seed
 from motet.core.script import ClientId
 from motet.core.work import Job, Work
-from motet.learning.context import BEGINNING, EvaluationResult
+from motet.learning.context import INITIAL_MODEL, EvaluationResult
 from motet.learning.jobs import FitResult
 from motet.learning.solver import Solver
 
@@ -38,7 +38,7 @@ class CustomTask:
 
 @dataclass(frozen=True, eq=False)
 class CustomModel:
-    fresh: Params
+    initial_params: Params
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,30 +49,30 @@ class CustomContext:
     round: int
     trainer: Trainer
     model: CustomModel
-    data: Mapping[str, Any]
+    splits: Mapping[str, Any]
     seed: Seed
-    perform: Callable[[str, Any], Work[Any]] | None = None
-    recall: Callable[[str], Any] = lambda program: None
+    invoke: Callable[[str, Any], Work[Any]] | None = None
+    read_state: Callable[[str], Any] = lambda program: None
 
     @property
-    def fresh(self) -> Params:
-        return self.model.fresh.updated(self.recall(BEGINNING))
+    def initial_params(self) -> Params:
+        return self.model.initial_params.updated(self.read_state(INITIAL_MODEL))
 
     @property
     def size(self) -> int:
-        return len(self.data["train"])
+        return len(self.splits["train"])
 
     @property
-    def site(self) -> CustomContext:
+    def participant(self) -> CustomContext:
         return self
 
     def split(self, name: str) -> Any:
-        if name not in self.data:
+        if name not in self.splits:
             raise ConfigError(
-                f"{self.client}: there is no data called '{name}' with your own trainer, only {', '.join(self.data)}; your "
+                f"{self.client}: there is no data called '{name}' with your own trainer, only {', '.join(self.splits)}; your "
                 "data cannot be put together here, so for one model of it all give one client everything."
             )
-        return self.data[name]
+        return self.splits[name]
 
     def fit(self, start: Params, solver: Solver, **options: Any) -> Generator[Job, Any, FitResult]:
         if solver.proximal_mu:
@@ -80,7 +80,7 @@ class CustomContext:
                 "your own trainer owns its loss, so fedprox and ditto cannot add their term to it; use fedavg or fedopt."
             )
         self.trainer.set_parameters(start.tensors())
-        self.trainer.train(self.data["train"])
+        self.trainer.train(self.splits["train"])
         end = Params(start.layout, Params.from_tensors(_floats(self.trainer.get_parameters())).flat)
         if not end.is_finite():
             raise RunError(
@@ -92,7 +92,7 @@ class CustomContext:
     def evaluate(self, params: Params, split: str, per_example: bool = False) -> Generator[Job, Any, EvaluationResult]:
         self.trainer.set_parameters(params.tensors())
         return EvaluationResult(
-            {name: float(value) for name, value in self.trainer.test(self.data[split]).items()}, None
+            {name: float(value) for name, value in self.trainer.test(self.splits[split]).items()}, None
         )
         yield
 
@@ -115,20 +115,20 @@ class CustomFederation:
         return self
 
     def start(self) -> InitialModels:
-        return InitialModels(self.model.fresh, self.clients)
+        return InitialModels(self.model.initial_params, self.clients)
 
     def context(
         self,
         client: ClientId,
         round: int,
         address: str,
-        perform: Callable[[str, Any], Work[Any]] | None = None,
-        recall: Callable[[str], Any] = lambda program: None,
+        invoke: Callable[[str, Any], Work[Any]] | None = None,
+        read_state: Callable[[str], Any] = lambda program: None,
     ) -> CustomContext:
         train, test = self.data[client]
         splits = {"train": train, "test": test, "global": self.held_out}
         seed = self.seed.derive("client", client, round, address.partition(".")[2])
-        return CustomContext(client, round, self.trainer, self.model, splits, seed, perform, recall)
+        return CustomContext(client, round, self.trainer, self.model, splits, seed, invoke, read_state)
 
     def server_context(self, round: int) -> CustomContext:
         splits = {"train": (), "global": self.held_out}

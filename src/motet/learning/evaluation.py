@@ -33,7 +33,7 @@ class EvaluationReport:
     """A client's metrics and a row for each of its items; both empty if it has nothing to say of this split."""
 
     scores: dict[str, float]
-    items: Tensor
+    example_scores: Tensor
 
 
 @dataclass(frozen=True)
@@ -43,40 +43,48 @@ class Evaluator:
     algorithm: Algorithm
     name: str = "evaluate"
 
-    def each(self, state: Any, clients: Sequence[ClientId], split: str) -> Script[dict[ClientId, dict[str, float]]]:
+    def evaluate_each(
+        self, state: Any, clients: Sequence[ClientId], split: str
+    ) -> Script[dict[ClientId, dict[str, float]]]:
         asks = {c: EvaluationRequest(self.algorithm.view(state, c), split) for c in clients}
-        reports: dict[ClientId, dict[str, float]] = yield from gather(self.report, asks)
+        reports: dict[ClientId, dict[str, float]] = yield from gather(self.report_metrics, asks)
         return {client: scores for client, scores in reports.items() if scores}
 
-    def items(self, state: Any, clients: Sequence[ClientId], split: str) -> Script[dict[ClientId, EvaluationReport]]:
+    def evaluate_examples(
+        self, state: Any, clients: Sequence[ClientId], split: str
+    ) -> Script[dict[ClientId, EvaluationReport]]:
         """Metrics and a row for every item: more than metrics reveal, for whoever compares methods in simulation."""
         asks = {c: EvaluationRequest(self.algorithm.view(state, c), split) for c in clients}
-        return (yield from gather(self.report_items, asks))
+        return (yield from gather(self.report_examples, asks))
 
-    def mean(self, state: Any, clients: Sequence[ClientId], split: str) -> Script[dict[str, float]]:
+    def evaluate_mean(self, state: Any, clients: Sequence[ClientId], split: str) -> Script[dict[str, float]]:
         asks = {c: EvaluationRequest(self.algorithm.view(state, c), split) for c in clients}
-        scores = yield from total(self.score, asks)
+        scores = yield from total(self.sum_metrics, asks)
         return {name: float(value) for name, value in scores.value.tensors().items()}
 
     @work(reveals="each")
-    def report(self, ctx: Context, ask: EvaluationRequest, memory: None) -> Work[tuple[dict[str, float], None]]:
+    def report_metrics(
+        self, ctx: Context, ask: EvaluationRequest, client_state: None
+    ) -> Work[tuple[dict[str, float], None]]:
         scores = yield from self._scores(ctx, ask)
         return scores, None
 
     @work(reveals="each")
-    def report_items(self, ctx: Context, ask: EvaluationRequest, memory: None) -> Work[tuple[EvaluationReport, None]]:
+    def report_examples(
+        self, ctx: Context, ask: EvaluationRequest, client_state: None
+    ) -> Work[tuple[EvaluationReport, None]]:
         params = self._to_judge(ctx, ask)
         if params is None:
             return EvaluationReport({}, torch.zeros(0, 1)), None
         found = yield from ctx.evaluate(params, ask.split, per_example=True)
         return EvaluationReport(
-            found.scores, torch.zeros(0, 1) if found.items is None else torch.from_numpy(found.items)
+            found.scores, torch.zeros(0, 1) if found.example_scores is None else torch.from_numpy(found.example_scores)
         ), None
 
     @work(reveals="sum")
-    def score(self, ctx: Context, ask: EvaluationRequest, memory: None) -> Work[tuple[Weighted, None]]:
+    def sum_metrics(self, ctx: Context, ask: EvaluationRequest, client_state: None) -> Work[tuple[Weighted, None]]:
         scores = yield from self._scores(ctx, ask)
-        counts = Params.from_scalars(**{name: scores.get(name, 0.0) for name in ctx.site.task.metric_names})
+        counts = Params.from_scalars(**{name: scores.get(name, 0.0) for name in ctx.participant.task.metric_names})
         return Weighted(counts, float(bool(scores))), None
 
     def _scores(self, ctx: Context, ask: EvaluationRequest) -> Work[dict[str, float]]:
@@ -85,6 +93,6 @@ class Evaluator:
 
     def _to_judge(self, ctx: Context, ask: EvaluationRequest) -> Params | None:
         """What the client would deploy; None if it has no examples in this split, or cannot run what it is given."""
-        if not len(ctx.site.split(ask.split)):
+        if not len(ctx.participant.split(ask.split)):
             return None
-        return self.algorithm.assemble(ctx, ask.view, ctx.recall(self.algorithm.name))
+        return self.algorithm.assemble(ctx, ask.view, ctx.read_state(self.algorithm.name))

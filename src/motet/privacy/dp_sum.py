@@ -100,7 +100,7 @@ class PrivateSum:
     def clipped(self, ctx: Any, ask: ClipRequest, memory: None) -> Work[tuple[Weighted, None]]:
         if not isinstance(ask, ClipRequest):
             raise PrivacyError(f"a {type(ask).__name__} came where the work to clip belongs; it is refused.")
-        reply: Weighted = yield from ctx.perform(ask.address, ask.payload)
+        reply: Weighted = yield from ctx.invoke(ask.address, ask.payload)
         if not reply.value.is_finite():
             raise RunError("an update is not finite, and cannot be clipped; lower the learning rate.")
         value = Params(reply.value.layout, Clip(self.clip).shortened(reply.value.flat))

@@ -363,7 +363,7 @@ class SecureSum:
         address = topic_address(session.address)
         if make_topic(address, payload) != session.address:
             raise PrivacyError("this client was asked another number than was announced to all; it does not answer.")
-        reply = yield from ctx.perform(address, payload)
+        reply = yield from ctx.invoke(address, payload)
         _expect(reply, Weighted)
         if not 0 <= reply.weight <= self.largest_weight:
             raise ConfigError(

@@ -91,8 +91,8 @@ class Assign:
 
     @work(reveals="each")
     def learn(self, ctx: Context, ask: Assigned, own: Own | None) -> Work[tuple[Weighted, Own | None]]:
-        texts, trains = ctx.site.split("train"), TRAINS[ask.lesson]
-        before = ctx.fresh.updated(ask.params)
+        texts, trains = ctx.participant.split("train"), TRAINS[ask.lesson]
+        before = ctx.initial_params.updated(ask.params)
         if not len(texts):
             return Weighted(ask.params.zeros_like(), 0.0), own
         steps, rng = self.solver.num_steps(len(texts)), ctx.seed.derive("lesson").numpy()
@@ -113,4 +113,4 @@ class Assign:
         return state.models[client] if client in state.models else next(iter(state.models.values()))
 
     def assemble(self, ctx: Context, params: Params, own: Own | None) -> Params:
-        return ctx.fresh.updated(params)
+        return ctx.initial_params.updated(params)

@@ -111,17 +111,17 @@ class Contrast:
     @work(reveals="each")
     def represent(self, ctx: Context, _: None, own: Own | None) -> Work[tuple[Tensor, None]]:
         """The encoder has no part in it: synthetic states stand in for what it would say."""
-        params = ctx.fresh.updated(own.params if own else None)
+        params = ctx.initial_params.updated(own.params if own else None)
         found = yield from ctx.infer(params, self._synthetic(ctx), Representations())
         return found["representations"], None
 
     @work(reveals="each")
     def learn(self, ctx: Context, peers: Peers, own: Own | None) -> Work[tuple[Weighted, Own | None]]:
-        steps = self.solver.num_steps(len(ctx.site.split("train")))
+        steps = self.solver.num_steps(len(ctx.participant.split("train")))
         if not steps:
             return Weighted(peers.encoder.zeros_like(), 0.0), own
         before = self.assemble(ctx, peers.encoder, own)
-        objective, beside = ctx.site.task.objective, None
+        objective, beside = ctx.participant.task.objective, None
         if peers.near is not None and peers.far is not None:
             objective = ContrastiveTask(objective, self.temperature)
             beside = ExtraExamples(
@@ -137,7 +137,7 @@ class Contrast:
         )
 
     def _synthetic(self, ctx: Context, **columns: Tensor) -> Examples:
-        made: Synthetic | None = ctx.recall(self.between.name)
+        made: Synthetic | None = ctx.read_state(self.between.name)
         if made is None:
             raise RunError(
                 f"{ctx.client} was not there when the synthetic instances were sent, and cannot be compared."
@@ -148,4 +148,4 @@ class Contrast:
         return state.models[client] if client in state.models else next(iter(state.models.values()))
 
     def assemble(self, ctx: Context, params: Params, own: Own | None) -> Params:
-        return ctx.fresh.updated(own.params if own else None, params)
+        return ctx.initial_params.updated(own.params if own else None, params)

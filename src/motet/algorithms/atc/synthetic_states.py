@@ -73,7 +73,7 @@ class Between:
                 states = states + weight[:, None, None] * shown[client].float()
         server: Context = rnd.server
         words = yield from server.infer(
-            server.model.fresh.updated(naming), Examples.from_columns(states=states), PredictedTokens()
+            server.model.initial_params.updated(naming), Examples.from_columns(states=states), PredictedTokens()
         )
         made = Synthetic(states.half() if self.half else states, words["tokens"])
         yield from total(self.keep, to_all(clients, made))
@@ -104,7 +104,7 @@ class Between:
 
     def _states(self, ctx: Context, half: bool) -> Work[Tensor]:
         """What the model this client begins with sees in its inputs, shuffled once; nothing of a client that has none."""
-        texts = ctx.site.split("train")
+        texts = ctx.participant.split("train")
         if not len(texts):
             config: Any = ctx.model.module.config
             return torch.zeros(self.instances, self.tokens, config.encoder.hidden_size).to(
@@ -114,6 +114,6 @@ class Between:
             Seed(ctx.seed.root, ("instances", ctx.client)).numpy().permutation(len(texts))
         )  # whoever does the weighing
         found = yield from ctx.infer(
-            ctx.fresh, texts.select(np.resize(order, self.instances)), EncoderStates(self.tokens, half)
+            ctx.initial_params, texts.select(np.resize(order, self.instances)), EncoderStates(self.tokens, half)
         )
         return found["states"]

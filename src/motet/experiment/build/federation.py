@@ -204,21 +204,23 @@ class Federation:
         )  # no model can be trained on all tasks at once
 
     def start(self) -> InitialModels:
-        everybody = [group.model.fresh for group in self.groups]
-        return InitialModels(common_params([self.model.fresh, *everybody]), self.clients, server=self.model.fresh)
+        everybody = [group.model.initial_params for group in self.groups]
+        return InitialModels(
+            common_params([self.model.initial_params, *everybody]), self.clients, server=self.model.initial_params
+        )
 
     def context(
         self,
         client: ClientId,
         round: int,
         address: str,
-        perform: Callable[[str, Any], Work[Any]] | None = None,
-        recall: Callable[[str], Any] = lambda program: None,
+        invoke: Callable[[str, Any], Work[Any]] | None = None,
+        read_state: Callable[[str], Any] = lambda program: None,
     ) -> Context:
         """What a client's method is given. Its seed depends on the method, not on the program: fedprox(mu=0) is FedAvg."""
         method = address.partition(".")[2]
         seed, pace = self.seed.derive("client", client, round, method), self.seed.derive("pace", round, method)
-        return Context(client, round, self.site(client, round), seed, perform, recall, pace)
+        return Context(client, round, self.site(client, round), seed, invoke, read_state, pace)
 
     def server_context(self, round: int) -> Context:
         return Context("the server", round, self.server_site, self.seed.derive("server", round))

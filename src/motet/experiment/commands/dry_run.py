@@ -107,7 +107,7 @@ def few_steps(group: Group, executor: SerialExecutor, solver: Solver, steps: int
     """Forward and backward on the largest client's texts; the loss of the first batch, and seconds a step."""
     site = group.site(group.members.first + int(np.argmax(group.sizes)))
     short = replace(solver, steps=steps, proximal_mu=0.0)
-    job = Fit(site.model, site.model.fresh, site.split("train"), site.task.objective, short, Seed(0).to_int())
+    job = Fit(site.model, site.model.initial_params, site.split("train"), site.task.objective, short, Seed(0).to_int())
     executor.run(replace(job, solver=replace(short, steps=1)))  # the first pass allocates, and fills the prefix
     began = time.perf_counter()
     fitted: FitResult = executor.run(job)

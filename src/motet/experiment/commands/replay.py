@@ -51,7 +51,7 @@ class Overheard:
 
     def fit(self, start: Params, solver: Solver, **more: Any) -> Generator[Job, Any, FitResult]:
         fitted = yield from self.context.fit(start, solver, **more)
-        on = more.get("on") or self.context.site.split("train")
+        on = more.get("examples") or self.context.participant.split("train")
         self.heard.append(Heard(self.context.client, len(on), solver, fitted, fitted.params - start))
         return fitted
 

@@ -130,7 +130,7 @@ class Running:
     def personal(self) -> bool:
         """Whether there is no common model: the algorithm has none, or what is averaged is not all of the server's."""
         view = self.plan.algorithm.view(self.state, "")
-        whole = self.plan.federation.server_context(0).model.fresh
+        whole = self.plan.federation.server_context(0).model.initial_params
         return self.plan.algorithm.personal or (isinstance(view, Params) and view.layout != whole.layout)
 
     def restore(self) -> Checkpoint | None:
@@ -246,7 +246,7 @@ class Running:
         if self.personal and self.plan.secure:
             return self.look_at_mean(split)
         if self.personal:
-            reports = self._play(self.judge.each(self.state, self.judged(), split), self.survey)
+            reports = self._play(self.judge.evaluate_each(self.state, self.judged(), split), self.survey)
             groups = group_means(federation, reports)
             if split == "global":
                 self.groups = groups
@@ -256,7 +256,7 @@ class Running:
         server = federation.server_context(self.done)
         items = split == "global" and (self.last() or self.chosen())
         found: EvaluationResult = self._play(server.evaluate(self.model_params(), split, per_example=items))
-        self.items = found.items
+        self.items = found.example_scores
         if self.plan.evaluation.by_client and isinstance(federation, Federation) and split == "global" and new:
             self.look_at_domains(federation)
         return found.scores
@@ -267,7 +267,9 @@ class Running:
             by_client(federation, self.model_params(), self.done, items=self.last())
         )
         if self.place and self.last():
-            kept = {client: domain.items for client, domain in found.items() if domain.items is not None}
+            kept = {
+                client: domain.example_scores for client, domain in found.items() if domain.example_scores is not None
+            }
             write_items(self.place, kept, COMMON_ITEMS)
         for client, domain in found.items():
             self.record.add(self.done, client or "server", "common", domain.scores, self.mailbox.traffic)
@@ -278,14 +280,14 @@ class Running:
             return {}
         self.survey.round = self.done
         found: dict[ClientId, dict[str, float]] = self._play(
-            self.judge.each(self.state, self.judged(), "test"), self.survey
+            self.judge.evaluate_each(self.state, self.judged(), "test"), self.survey
         )
         return found
 
     def look_at_mean(self, split: str) -> dict[str, float]:
         """The mean over clients of their own models' metrics, all that can be read under secure sums."""
         self.survey.round = self.done
-        found: dict[str, float] = self._play(self.judge.mean(self.state, self.judged(), split), self.survey)
+        found: dict[str, float] = self._play(self.judge.evaluate_mean(self.state, self.judged(), split), self.survey)
         return found
 
     def look_at_clients_and_items(self) -> tuple[dict[ClientId, dict[str, float]], dict[ClientId, np.ndarray]]:
@@ -295,9 +297,9 @@ class Running:
             return self.look_at_clients(), items
         self.survey.round = self.done
         found: dict[ClientId, EvaluationReport] = self._play(
-            self.judge.items(self.state, self.judged(), "test"), self.survey
+            self.judge.evaluate_examples(self.state, self.judged(), "test"), self.survey
         )
-        own = {client: report.items.numpy() for client, report in found.items() if len(report.items)}
+        own = {client: report.example_scores.numpy() for client, report in found.items() if len(report.example_scores)}
         return {client: report.scores for client, report in found.items() if report.scores}, items | own
 
     def judged(self) -> list[ClientId]:
@@ -313,7 +315,7 @@ class Running:
             context = federation.context(
                 client, self.done, "", _no_work, lambda program: self.memories.get(program, client)
             )
-            found = algorithm.assemble(context, algorithm.view(self.state, client), context.recall(algorithm.name))
+            found = algorithm.assemble(context, algorithm.view(self.state, client), context.read_state(algorithm.name))
         if found is None:
             raise ConfigError(
                 f"{algorithm.name} has one model, of another architecture than {client}'s; ask for no client's."

@@ -52,7 +52,7 @@ class Model:
         return Layout(names, shapes, tuple(self.roles[n] for n in names))
 
     @cached_property
-    def fresh(self) -> Params:
+    def initial_params(self) -> Params:
         """The trainable parameters the model starts with."""
         pieces = {n: p.detach().float() for n, p in self.trainable.items()}
         return Params(self.layout, Params.from_tensors(pieces).flat)
@@ -60,7 +60,7 @@ class Model:
     def move(self, device: torch.device) -> None:
         """A model lives where its executor is; what is made from its parameters then lives there too."""
         self.module.to(device)
-        self.__dict__.pop("fresh", None)
+        self.__dict__.pop("initial_params", None)
 
     @cached_property
     def num_frozen_layers(self) -> int:

@@ -33,8 +33,10 @@ def choose_packing_mode(
 ) -> PackingChoice:
     """The fastest way that gives the outputs and the gradients of the plain model, and trains without an error."""
     reasons: list[str] = []
-    noise = 0.02 * torch.randn(model.layout.size, generator=Seed(0, ("probe",)).torch()).to(model.fresh.flat.device)
-    clients = [Params(model.layout, model.fresh.flat + noise.roll(7 * i)) for i in range(_CLIENTS)]
+    noise = 0.02 * torch.randn(model.layout.size, generator=Seed(0, ("probe",)).torch()).to(
+        model.initial_params.flat.device
+    )
+    clients = [Params(model.layout, model.initial_params.flat + noise.roll(7 * i)) for i in range(_CLIENTS)]
     ways: tuple[Way, ...] = ("twins", "vmap")
     for way in ways:
         try:
