@@ -19,7 +19,7 @@ import torch
 
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.experiment.build.builders import build_task
+from motet.experiment.build.federation_builder import build_task
 from motet.experiment.recipe.run_config import ComponentConfig
 from motet.learning.data.features import Examples
 from motet.learning.executors.packed_executor import PackedExecutor

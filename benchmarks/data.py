@@ -24,8 +24,8 @@ import torch
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
 from motet.datasets.hdf5_store import read_store, write_store
-from motet.experiment.build.builders import build_task
-from motet.experiment.build.feature_cache import cached_features
+from motet.experiment.build.feature_cache import load_features
+from motet.experiment.build.federation_builder import build_task
 from motet.experiment.recipe.run_config import ComponentConfig
 from motet.learning.data.features import Examples
 from motet.learning.executors.serial_executor import SerialExecutor
@@ -99,13 +99,13 @@ def features(texts: int, folder: Path) -> None:
     corpus = made_up(texts, 10)
     task = build_task(ComponentConfig("auto"), corpus)
     model = load_model(ModelConfig("minilm", 64), task.name, task.labels, lambda: (), Seed(0))
-    slow, _ = timed(lambda: cached_features(task, corpus, model, 64))
-    fast, _ = timed(lambda: cached_features(task, corpus, model, 64))
+    slow, _ = timed(lambda: load_features(task, corpus, model, 64))
+    fast, _ = timed(lambda: load_features(task, corpus, model, 64))
     print(
         f"features of {texts:,} texts: tokenised in {slow:.2f} s ({texts / slow:,.0f} a second), from disk in {fast:.3f} s"
     )
     small = load_model(ModelConfig("tiny", 64), task.name, task.labels, lambda: corpus.columns["text"][:500], Seed(0))
-    read = cached_features(task, corpus, small, 64)
+    read = load_features(task, corpus, small, 64)
     job = Infer(small, small.initial_params, Examples(read, np.arange(texts)), task.readout)
     took, _ = timed(lambda: SerialExecutor(torch.device("cpu")).run(job))
     print(f"evaluation of a tiny model: {texts / took:,.0f} texts a second on one thread")

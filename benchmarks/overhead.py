@@ -23,6 +23,7 @@ from benchmarks.workload import Workload
 from motet.algorithms import fedavg
 from motet.core.program import Round
 from motet.core.script import run_script
+from motet.experiment.build.run_components import RunComponents
 from motet.experiment.build.run_plan import RunPlan
 from motet.experiment.loop.peak_memory import PeakMemory
 from motet.experiment.loop.run_loop import Running
@@ -43,7 +44,12 @@ class Motet:
         self.executor = ProcessExecutor(
             workers, models, {self.federation.features.key: self.federation.features}, self.scratch
         )
-        self.running = Running(RunPlan(self.federation, fedavg(solver), 10**6), self.executor, None, SilentProgress())
+        self.running = Running(
+            RunPlan(federation=self.federation, components=RunComponents(algorithm=fedavg(solver)), rounds=10**6),
+            self.executor,
+            None,
+            SilentProgress(),
+        )
 
     def round(self, index: int, cohort: list[int]) -> None:
         names = tuple(self.federation.clients[i] for i in cohort)

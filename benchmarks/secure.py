@@ -32,6 +32,8 @@ from motet.core.program import Round
 from motet.core.rng import Seed
 from motet.core.script import ClientId, Script, rewrite_sums, run_script, to_all, total, work
 from motet.core.weighted import Weighted
+from motet.experiment.build.run_components import RunComponents
+from motet.experiment.build.run_plan import RunPlan
 from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
 from motet.secure import SECURE
 from motet.transport.client_runtime import ClientRuntime
@@ -179,7 +181,6 @@ def with_training(model: str, clients: int, examples: int, rounds: int, protocol
     from benchmarks.overhead import SOLVER
     from benchmarks.workload import Workload
     from motet.algorithms import fedavg
-    from motet.experiment.build.run_plan import RunPlan
     from motet.experiment.loop.run_loop import Running
     from motet.learning.executors.process_executor import ProcessExecutor, default_worker_count
     from motet.report.progress import SilentProgress
@@ -190,7 +191,16 @@ def with_training(model: str, clients: int, examples: int, rounds: int, protocol
         default_worker_count(), {federation.model.key: federation.model}, features, PrefixCache()
     )
     systems = {
-        p: Running(RunPlan(federation, fedavg(SOLVER), 10**6, secure=SECURE[p]()), executor, None, SilentProgress())
+        p: Running(
+            RunPlan(
+                federation=federation,
+                components=RunComponents(algorithm=fedavg(SOLVER), secure=SECURE[p]()),
+                rounds=10**6,
+            ),
+            executor,
+            None,
+            SilentProgress(),
+        )
         for p in protocols
     }
     size, rows = federation.model.layout.size, list[dict[str, Any]]()

@@ -33,6 +33,7 @@ from benchmarks.workload import Workload
 from motet.algorithms import fedavg
 from motet.core.program import Round
 from motet.core.script import run_script
+from motet.experiment.build.run_components import RunComponents
 from motet.experiment.build.run_plan import RunPlan
 from motet.experiment.loop.run_loop import Running
 from motet.learning.executors.packed_executor import PackedExecutor
@@ -46,7 +47,12 @@ def packed(workload: Workload, solver: Solver, device: torch.device, freeze: int
     federation = workload.federation(freeze)
     federation.model.move(device)
     executor = PackedExecutor(device, width)
-    running = Running(RunPlan(federation, fedavg(solver), 10**6), executor, None, SilentProgress())
+    running = Running(
+        RunPlan(federation=federation, components=RunComponents(algorithm=fedavg(solver)), rounds=10**6),
+        executor,
+        None,
+        SilentProgress(),
+    )
 
     def round_(index: int, cohort: list[int]) -> None:
         names = tuple(federation.clients[i] for i in cohort)

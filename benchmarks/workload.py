@@ -11,7 +11,9 @@ import transformers
 
 from motet.core.rng import Seed, seeded_torch
 from motet.datasets.corpus import Corpus
-from motet.experiment.build.federation import Federation, Members, arranged
+from motet.experiment.build.client_lists import ClientRange
+from motet.experiment.build.federation import Federation
+from motet.experiment.build.group_builder import build_group
 from motet.learning.data.features import Features, Ragged
 from motet.learning.modules.model import Model
 from motet.learning.solver import Solver
@@ -76,6 +78,6 @@ class Workload:
         shares = ClientRows.from_sizes(np.arange(len(ids)), np.full(self.clients, self.examples))
         none = ClientRows.from_sizes(np.zeros(0, np.int64), np.zeros(self.clients, np.int64))
         partition = Partition(shares, none, {})
-        everybody = Members(partition.clients, 0, self.clients)
-        group = arranged("random", Classification(names), model, corpus, features, partition, self.tokens, everybody)
+        everybody = ClientRange(partition.clients, 0, self.clients)
+        group = build_group("random", Classification(names), model, corpus, features, partition, self.tokens, everybody)
         return Federation((group,), group, Seed(0))

@@ -16,14 +16,14 @@ from motet.core.program import Algorithm, Round
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
 from motet.datasets.toy_corpora import toy_classification
-from motet.experiment.build.builders import make_federation
 from motet.experiment.build.federation import Federation
-from motet.experiment.build.run_plan import RunPlan
+from motet.experiment.build.federation_builder import federate_corpus
 from motet.experiment.loop.run_loop import Running
 from motet.experiment.recipe.run_config import ComponentConfig
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.models.load_model import ModelConfig
 from motet.report.progress import SilentProgress
+from tests.runs import make_plan
 from tests.sizes import SMALL
 
 
@@ -48,23 +48,27 @@ def corpus() -> Corpus:
 @pytest.fixture(scope="session")
 def federation(corpus: Corpus) -> Federation:
     model = ModelConfig("tiny", 24, config=SMALL)
-    made = make_federation(model, corpus, ComponentConfig("label", {"clients": 4, "alpha": 2.0}), Seed(7))
-    public = made.server.held[:16]  # for methods that need public texts; the others have the same data as without
-    return replace(made, groups=(replace(made.groups[0], public=public),), server=replace(made.server, public=public))
+    made = federate_corpus(model, corpus, ComponentConfig("label", {"clients": 4, "alpha": 2.0}), Seed(7))
+    public = made.server.global_test_rows[
+        :16
+    ]  # for methods that need public texts; the others have the same data as without
+    return replace(
+        made, groups=(replace(made.groups[0], public_rows=public),), server=replace(made.server, public_rows=public)
+    )
 
 
 @pytest.fixture(scope="session")
 def frozen_federation(corpus: Corpus) -> Federation:
     """Embeddings and the first of two layers do not train."""
     model = ModelConfig("tiny", 24, ("embeddings", "layers 0"), config=SMALL)
-    return make_federation(model, corpus, ComponentConfig("uniform", {"clients": 3}), Seed(7))
+    return federate_corpus(model, corpus, ComponentConfig("uniform", {"clients": 3}), Seed(7))
 
 
 @pytest.fixture(scope="session")
 def backbone_federation(corpus: Corpus) -> Federation:
     """The same clients on an encoder-decoder that any task can stand on."""
     model = ModelConfig("mixed:tiny", 24, config=SMALL)
-    return make_federation(model, corpus, ComponentConfig("label", {"clients": 4, "alpha": 2.0}), Seed(7))
+    return federate_corpus(model, corpus, ComponentConfig("label", {"clients": 4, "alpha": 2.0}), Seed(7))
 
 
 @pytest.fixture
@@ -81,7 +85,7 @@ def rounds() -> RunRounds:
 
     def played(federation: Federation, algorithm: Algorithm, count: int = 2, **plan: object) -> Running:
         running = Running(
-            RunPlan(federation, algorithm, count, **plan), SerialExecutor(torch.device("cpu")), None, SilentProgress()
+            make_plan(federation, algorithm, count, **plan), SerialExecutor(torch.device("cpu")), None, SilentProgress()
         )  # type: ignore[arg-type]
         for index in range(count):
             context = federation.server_context(index)

@@ -10,8 +10,8 @@ import torch
 
 from motet.core.rng import Seed
 from motet.datasets.toy_corpora import toy_qa
-from motet.experiment.build.builders import make_federation
 from motet.experiment.build.federation import Federation
+from motet.experiment.build.federation_builder import federate_corpus
 from motet.experiment.recipe.run_config import ComponentConfig
 from motet.learning.data.denoising import SpecialTokens, corrupt_texts, mask_tokens
 from motet.learning.data.features import Examples
@@ -28,11 +28,11 @@ Make = Callable[[Federation, Solver, int], list[Fit]]
 def readers_of_lessons() -> Federation:
     model = ModelConfig("mixed:tiny", 40, config=SMALL)
     task = ComponentConfig("qa", {"question_tokens": 8})
-    return make_federation(model, toy_qa(60, 8), ComponentConfig("uniform", {"clients": 2}), Seed(1), task)
+    return federate_corpus(model, toy_qa(60, 8), ComponentConfig("uniform", {"clients": 2}), Seed(1), task=task)
 
 
 def shares(readers: Federation) -> list[Examples]:
-    texts = readers.site(readers.clients[0]).split("train")
+    texts = readers.participant(readers.clients[0]).split("train")
     cuts = np.split(np.arange(sum(SIZES)), np.cumsum(SIZES)[:-1])
     return [texts.select(places) for places in cuts]
 
@@ -50,7 +50,7 @@ def lessons(make: Any, objective: Any) -> Make:
 
 def contrasts(by_number: bool) -> Make:
     def made(readers: Federation, solver: Solver, turn: int = 0) -> list[Fit]:
-        model, objective = readers.model, ContrastiveTask(readers.site(readers.clients[0]).task.objective)
+        model, objective = readers.model, ContrastiveTask(readers.participant(readers.clients[0]).task.objective)
         rng, wide = Seed(turn).torch(), SMALL["hidden_size"]
         states, tokens = (
             torch.randn(8, 6, wide, generator=rng).half(),

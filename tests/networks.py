@@ -18,7 +18,6 @@ import torch
 
 from motet.core.program import Algorithm, Round
 from motet.experiment.build.federation import Federation
-from motet.experiment.build.run_plan import RunPlan
 from motet.experiment.loop.run_loop import Running
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.report.progress import SilentProgress
@@ -29,6 +28,7 @@ from motet.transport.connections import Connections
 from motet.transport.framing import MessageAssembler, OutgoingMessage
 from motet.transport.journal import Journal
 from motet.transport.wait_policy import WaitPolicy
+from tests.runs import make_plan
 
 MOSQUITTO = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")
 Dial = Callable[[], ServerLink]
@@ -126,9 +126,16 @@ def side(federation: Federation, algorithm: Algorithm, memory: Path | None = Non
     executor, journal, plan = (
         SerialExecutor(torch.device("cpu")),
         Journal(memory),
-        RunPlan(federation, algorithm, 1, **options),
+        make_plan(federation, algorithm, 1, **options),
     )
-    host = ClientRuntime(plan.programs, federation.context, executor, journal, behind=plan.behind, steady=True)
+    host = ClientRuntime(
+        plan.components.client_programs,
+        federation.context,
+        executor,
+        journal,
+        behind=plan.components.required_wrappers,
+        steady=True,
+    )
     return ClientSetup(host, journal, "print")
 
 
@@ -169,7 +176,7 @@ def played(
     **options: Any,
 ) -> Running:
     """Some rounds with clients on the other side of the links, as the fixture `rounds` plays them in process."""
-    plan = RunPlan(federation, algorithm, count, wait_policy=wait_policy, **options)
+    plan = make_plan(federation, algorithm, count, wait_policy=wait_policy, **options)
     running = Running(plan, SerialExecutor(torch.device("cpu")), None, SilentProgress(), lambda host: links, apart=True)
     for index in range(count):
         rnd = Round(

@@ -12,9 +12,11 @@ from motet.core.rng import Seed
 from motet.core.work import Executor
 from motet.datasets.corpus import Corpus
 from motet.datasets.load_corpus import DataConfig, load_corpus
-from motet.experiment.build.builders import InProcessOptions, device_of, make_executor, make_federation
+from motet.experiment.build.executor_builder import InProcessOptions, create_executor, resolve_device
 from motet.experiment.build.federation import Federation
-from motet.experiment.build.run_plan import Participants, RunPlan
+from motet.experiment.build.federation_builder import federate_corpus
+from motet.experiment.build.run_components import RunComponents
+from motet.experiment.build.run_plan import AnyFederation, RunPlan
 from motet.experiment.commands.model_export import save_model
 from motet.experiment.loop.run_loop import Result
 from motet.experiment.loop.run_loop import run as run_plan
@@ -48,13 +50,13 @@ def federation(
     them the best round is chosen (`Result.chosen`).
     """
     choice = ModelConfig(model, max_tokens, tuple(freeze))
-    return make_federation(
-        choice, corpus, ComponentConfig(partition, options), Seed(seed), public=public_share, dev=dev_share
+    return federate_corpus(
+        choice, corpus, ComponentConfig(partition, options), Seed(seed), public_share=public_share, dev_share=dev_share
     )
 
 
 def run(
-    over: Participants,
+    over: AnyFederation,
     algorithm: Algorithm,
     *,
     rounds: int,
@@ -67,12 +69,18 @@ def run(
     network: Network | None = None,
 ) -> Result:
     """Run an algorithm over a federation, in this process and its workers; `channel` has codecs, `network` emulated lines."""
-    evaluation = EvaluationConfig(evaluate_every)
-    plan = RunPlan(over, algorithm, rounds, CohortConfig(cohort), evaluation, channel=channel, network=network)
+    plan = RunPlan(
+        federation=over,
+        components=RunComponents(algorithm=algorithm, channel=channel),
+        rounds=rounds,
+        cohort=CohortConfig(size=cohort),
+        evaluation=EvaluationConfig(every=evaluate_every),
+        network=network,
+    )
     scratch = PrefixCache()
-    executor: Executor = SerialExecutor(device_of("cpu"))  # somebody's own trainer trains by itself
+    executor: Executor = SerialExecutor(resolve_device("cpu"))  # somebody's own trainer trains by itself
     if isinstance(over, Federation):
-        executor = make_executor(device_of(device), InProcessOptions(workers), [over], scratch)
+        executor = create_executor(resolve_device(device), InProcessOptions(workers), [over], scratch)
     try:
         return run_plan(plan, executor, callback=callback or SilentProgress())[0]
     finally:
@@ -82,5 +90,5 @@ def run(
 
 def export(over: Federation, result: Result, to: str | Path, *, client: str | None = None) -> None:
     """The global model, or a client's own, as a directory that transformers loads."""
-    group = over.server if client is None else over.group_of(client)
+    group = over.server if client is None else over.group_for(client)
     save_model(group, result.params if client is None else result.own(client), Path(to))

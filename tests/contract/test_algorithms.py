@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from tests.entries import SOLVER, made
+from tests.runs import make_plan
 
 from motet.algorithms import ALGORITHMS, fedavg, fedopt, fedprox, isolated
 from motet.algorithms.fedavg import FedAvg
@@ -19,7 +20,6 @@ from motet.core.script import Exchange, Script, all_client_methods, gather, rewr
 from motet.core.weighted import RunningSum, Weighted
 from motet.core.work import Work
 from motet.experiment.build.federation import Federation
-from motet.experiment.build.run_plan import RunPlan
 from motet.experiment.loop.run_loop import Running
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
@@ -51,7 +51,7 @@ def test_the_order_of_the_cohort_does_not_matter(name: str, federation: Federati
     states = []
     for step in (1, -1):
         running = Running(
-            RunPlan(federation, made(name), 1), SerialExecutor(torch.device("cpu")), None, SilentProgress()
+            make_plan(federation, made(name), 1), SerialExecutor(torch.device("cpu")), None, SilentProgress()
         )
         cohort = tuple(federation.clients)[::step]
         rnd = Round(0, 1, cohort, federation.seed.derive("round", 0), federation.server_context(0))
@@ -84,7 +84,7 @@ class ByBytes:
 def test_everything_survives_the_wire(name: str, federation: Federation, rounds: RunRounds) -> None:
     plain = rounds(federation, made(name))
     algorithm = made(name)
-    running = Running(RunPlan(federation, algorithm, 2), SerialExecutor(torch.device("cpu")), None, SilentProgress())
+    running = Running(make_plan(federation, algorithm, 2), SerialExecutor(torch.device("cpu")), None, SilentProgress())
     mailbox = Mailbox(ByBytes(running.host))
     for index in range(2):
         cohort = tuple(federation.clients)
@@ -101,7 +101,7 @@ def test_a_state_that_was_stored_goes_on_as_if_it_had_not_been(
 ) -> None:
     whole = rounds(federation, made(name), 3)
     algorithm = made(name)
-    running = Running(RunPlan(federation, algorithm, 3), SerialExecutor(torch.device("cpu")), None, SilentProgress())
+    running = Running(make_plan(federation, algorithm, 3), SerialExecutor(torch.device("cpu")), None, SilentProgress())
     for index in range(3):
         rnd = Round(
             index,
@@ -183,7 +183,7 @@ def test_sums_can_be_rewritten_without_the_algorithm_knowing(
     if "each" in all_client_methods(algorithm).values():
         pytest.skip("reads single replies, and is refused under secure sums")
     plain = rounds(federation, algorithm, 1)
-    running = Running(RunPlan(federation, algorithm, 1), SerialExecutor(torch.device("cpu")), None, SilentProgress())
+    running = Running(make_plan(federation, algorithm, 1), SerialExecutor(torch.device("cpu")), None, SilentProgress())
     veil = Veiled()
     running.host.programs[veil.name] = veil
     rnd = Round(0, 1, tuple(federation.clients), federation.seed.derive("round", 0), federation.server_context(0))
@@ -234,7 +234,7 @@ def test_sharing_nothing_is_isolated(federation: Federation, rounds: RunRounds) 
 def test_isolated_clients_never_hear_of_each_other(federation: Federation, rounds: RunRounds) -> None:
     together = rounds(federation, isolated(SOLVER))
     running = Running(
-        RunPlan(federation, isolated(SOLVER), 2), SerialExecutor(torch.device("cpu")), None, SilentProgress()
+        make_plan(federation, isolated(SOLVER), 2), SerialExecutor(torch.device("cpu")), None, SilentProgress()
     )
     one = federation.clients[1]
     for index in range(2):
@@ -251,7 +251,7 @@ def test_weights_are_what_they_are_called(weighting: Any, federation: Federation
     sizes = dict(zip(federation.clients, federation.partition.train.sizes.tolist(), strict=True))
     solver = replace(SOLVER, epochs=2)
     algorithm = fedavg(solver, weighting=weighting)
-    running = Running(RunPlan(federation, algorithm, 1), SerialExecutor(torch.device("cpu")), None, SilentProgress())
+    running = Running(make_plan(federation, algorithm, 1), SerialExecutor(torch.device("cpu")), None, SilentProgress())
     requests = [Request(i, c, 0, "fedavg.train", running.state.params) for i, c in enumerate(sizes)]
     got = {r.client: r.value.weight for r in running.host.replies(iter(requests))}
     want = {

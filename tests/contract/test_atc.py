@@ -23,8 +23,9 @@ from motet.core.layers import Layers
 from motet.core.params import Params
 from motet.core.program import Round
 from motet.core.script import gather, run_script
-from motet.experiment.build.builders import build_federation, build_secure
+from motet.experiment.build.component_builders import build_channel, build_secure
 from motet.experiment.build.federation import Federation
+from motet.experiment.build.federation_builder import build_federation
 from motet.experiment.loop.param_offload import ParamOffload
 from motet.experiment.loop.run_loop import Running
 from motet.experiment.recipe.run_config import ComponentConfig, RunConfig
@@ -263,8 +264,8 @@ def test_a_model_without_a_backbone_is_refused_before_anything_trains(
 
 def test_secure_sums_are_refused_with_a_sentence() -> None:
     config = RunConfig("x", algorithm=ComponentConfig("atc"), secure=ComponentConfig("secagg"))
-    with pytest.raises(PrivacyError, match=r"atc reads single clients' replies \(assign.learn, .*contrast.learn"):
-        build_secure(config, atc())
+    with pytest.raises(PrivacyError, match=r"atc reads the replies of single clients \(assign.learn, .*contrast.learn"):
+        build_secure(config, atc(), build_channel(config))
 
 
 # ---- a federation of unlike tasks -----------------------------------------------------------------------------------
@@ -293,7 +294,7 @@ def test_clients_with_unlike_tasks_learn_together(unlike: Federation, rounds: Ru
     running = rounds(unlike, algorithm, 4)
     reports = running.look_at_clients()
     assert set(reports) == set(unlike.clients)
-    assert {unlike.group_of(c).task.primary_metric for c in reports} == {"accuracy", "f1", "rougeL"}
+    assert {unlike.group_for(c).task.primary_metric for c in reports} == {"accuracy", "f1", "rougeL"}
     heads = {
         c: running.memories.get("contrast", c).params.select_layers(Layers.parse("name:head.*")).layout.size
         for c in unlike.clients

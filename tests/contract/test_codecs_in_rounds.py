@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 import torch
+from tests.runs import make_plan
 
 from motet.algorithms import fedavg, fedsplit
 from motet.codecs import CODECS, Channel, CodecChain, int8, top_k
 from motet.core.rng import Seed
 from motet.experiment.build.federation import Federation
-from motet.experiment.build.run_plan import RunPlan
 from motet.experiment.loop.run_loop import Running, run
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
@@ -55,7 +55,7 @@ def test_what_is_owed_is_remembered_by_each_client_and_paid_later(federation: Fe
 def test_a_run_that_stopped_goes_on_with_what_is_owed(federation: Federation, tmp_path: Path) -> None:
     def played(count: int, folder: Path, resume: bool = False) -> Any:
         folder.mkdir(exist_ok=True)
-        plan = RunPlan(federation, fedavg(SOLVER), count, channel=SPARSE)
+        plan = make_plan(federation, fedavg(SOLVER), count, channel=SPARSE)
         return run(plan, SerialExecutor(torch.device("cpu")), folder=folder, resume=resume)[1]
 
     whole = played(4, tmp_path / "whole")
@@ -77,6 +77,6 @@ def test_evaluation_sees_the_models_as_they_are(federation: Federation, rounds: 
     """Codecs touch the algorithm's messages, never what is judged."""
     coarse = Channel(CodecChain(), CodecChain((CODECS["int4"](),)))
     running = rounds(federation, fedavg(SOLVER), 1, channel=coarse)
-    plain = Running(RunPlan(federation, fedavg(SOLVER), 1), running.executor, None, SilentProgress())
+    plain = Running(make_plan(federation, fedavg(SOLVER), 1), running.executor, None, SilentProgress())
     plain.state = running.state
     assert plain.look_at_clients() == running.look_at_clients()

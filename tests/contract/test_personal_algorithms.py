@@ -100,9 +100,9 @@ def test_fedsplit_says_what_does_not_fit(federation: Federation) -> None:
     with pytest.raises(ConfigError, match="c is -1"):
         fedsplit(SOLVER, c=-1)
     with pytest.raises(ConfigError, match="wants embeddings frozen, but this model trains them"):
-        fedsplit(SOLVER, c=1).init(federation.start())
+        fedsplit(SOLVER, c=1).init(federation.initial_models())
     with pytest.raises(LayoutError, match="asked of a model that has 2 layers"):
-        fedsplit(SOLVER, c=7, embeddings="local").init(federation.start())
+        fedsplit(SOLVER, c=7, embeddings="local").init(federation.initial_models())
 
 
 def test_any_of_the_family_can_be_split(federation: Federation) -> None:
@@ -150,9 +150,9 @@ def test_one_group_is_fedavg_and_groups_hear_nothing_of_each_other(federation: F
 
 def test_groups_must_have_everybody_and_somebody(federation: Federation) -> None:
     with pytest.raises(ConfigError, match="client 'client-1' is in no group"):
-        fedavg_st(SOLVER, groups={"a": ("client-0",)}).init(federation.start())
+        fedavg_st(SOLVER, groups={"a": ("client-0",)}).init(federation.initial_models())
     with pytest.raises(ConfigError, match="no client is in group 'b'"):
-        fedavg_st(SOLVER, groups={"a": ("client",), "b": ("imdb",)}).init(federation.start())
+        fedavg_st(SOLVER, groups={"a": ("client",), "b": ("imdb",)}).init(federation.initial_models())
 
 
 def test_clusters_that_are_never_cut_are_fedavg(federation: Federation, rounds: RunRounds) -> None:
@@ -167,7 +167,7 @@ def test_a_cluster_is_cut_between_those_who_pull_apart() -> None:
 
 def test_a_cluster_is_cut_only_when_it_stands_still_and_somebody_moves(federation: Federation) -> None:
     algorithm = percfl(SOLVER, eps1=0.4, eps2=1.6, after=3)
-    state: Clusters = algorithm.init(federation.start())
+    state: Clusters = algorithm.init(federation.initial_models())
     whole, zero = state.clusters[0], state.clusters[0].params.zeros_like()
     step = Params(zero.layout, torch.zeros_like(zero.flat).index_fill_(0, torch.tensor([0]), 2.0))
     apart = {c: step * sign for c, sign in zip(whole.members, (1.0, -1.0, 1.0, -1.0), strict=True)}

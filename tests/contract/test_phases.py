@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 import torch
+from tests.runs import make_plan
 
 from motet.algorithms import atc, fedavg, isolated
 from motet.algorithms.fedavg import FedAvg
@@ -102,7 +103,7 @@ class Stumbles:
 @pytest.fixture(scope="module")
 def in_phases(backbone_federation: Federation) -> RunPlan:
     algorithm = atc(Solver(lr=0.01, batch=8, steps=2), 0.5, 2, 8, clusters=2, neighbours=2, instances=6, tokens=8)
-    return RunPlan(backbone_federation, algorithm, 4, checkpoint=CheckpointConfig(0), digest="same")
+    return make_plan(backbone_federation, algorithm, 4, checkpoint=CheckpointConfig(0), digest="same")
 
 
 @pytest.fixture(scope="module")
@@ -130,7 +131,7 @@ def test_a_run_that_breaks_off_in_any_phase_goes_on_as_if_it_had_not(
 def test_the_contexts_of_a_finished_run_remember_what_clients_do(backbone_federation: Federation) -> None:
     solver = Solver(lr=0.01, batch=8, steps=2)
     algorithm = atc(solver, 0.5, 2, 8, clusters=2, neighbours=2, instances=6, tokens=8)
-    plan = RunPlan(backbone_federation, algorithm, 2)
+    plan = make_plan(backbone_federation, algorithm, 2)
     _, running = run(plan, SerialExecutor(torch.device("cpu")), callback=SilentProgress())
     client = backbone_federation.clients[0]
     deployed = running.model_params(client)

@@ -14,8 +14,8 @@ from motet.core.program import InitialModels, Round
 from motet.core.rng import Seed
 from motet.core.script import ClientId, Script, gather, run_script, work
 from motet.core.work import Work
-from motet.experiment.build.builders import build_federation
 from motet.experiment.build.federation import Federation
+from motet.experiment.build.federation_builder import build_federation
 from motet.experiment.recipe.run_config import RunConfig
 from motet.learning.context import Context
 from motet.learning.data.features import Examples
@@ -100,7 +100,7 @@ def test_clients_with_models_of_different_shapes_teach_each_other(mixed: Federat
     assert sorted(ranks.values()) == [0, 1, 2, 3]  # every client got the message meant for it
     sizes = {c: memories.get("parley", c).layout.size for c in cohort}
     assert len(set(sizes.values())) == 2  # and each kept a model of its own shape
-    logits = mixed.server_site.split("global")
+    logits = mixed.server_participant.split("global")
     assert (
         mailbox.traffic.payload_down == len(cohort) * len(logits) * 4 * 4
     )  # rows × classes × bytes: no model travelled

@@ -8,14 +8,16 @@ from typing import Any
 import pytest
 import torch
 from tests.entries import made
+from tests.runs import make_plan
 
 from motet.algorithms import ALGORITHMS, fedavg
 from motet.algorithms.fedavg import FedAvg
+from motet.codecs.chain import Channel
 from motet.core.errors import ConfigError, PrivacyError
 from motet.core.layers import Layers
 from motet.core.program import Algorithm
 from motet.core.script import all_client_methods, run_script
-from motet.experiment.build.builders import build_privacy, build_secure
+from motet.experiment.build.component_builders import build_channel, build_privacy, build_secure
 from motet.experiment.build.federation import Federation
 from motet.experiment.build.run_plan import RunPlan
 from motet.experiment.loop.run_loop import Running, run
@@ -33,7 +35,7 @@ PROTOCOLS = [name for name in SECURE if name != "none"]
 
 def after(federation: Federation, algorithm: Algorithm, rounds: int = 1, **plan: Any) -> Running:
     running = Running(
-        RunPlan(federation, algorithm, rounds, **plan), SerialExecutor(torch.device("cpu")), None, SilentProgress()
+        make_plan(federation, algorithm, rounds, **plan), SerialExecutor(torch.device("cpu")), None, SilentProgress()
     )
     running.play_rounds()
     return running
@@ -48,12 +50,20 @@ def test_an_algorithm_is_as_good_as_plain_under_every_secure_sum_or_refused(name
     if "each" in all_client_methods(algorithm).values():
         for protocol in PROTOCOLS:
             with pytest.raises(PrivacyError, match="reveals only sums"):
-                build_secure(RunConfig("r", secure=ComponentConfig(protocol)), algorithm)
+                build_secure(
+                    RunConfig("r", secure=ComponentConfig(protocol)),
+                    algorithm,
+                    Channel(),
+                )
         return
     plain = after(federation, algorithm).model_params()
     moved = float((plain.flat - federation.model.initial_params.flat).abs().max())
     for protocol in PROTOCOLS:
-        secure = build_secure(RunConfig("r", secure=ComponentConfig(protocol)), algorithm)
+        secure = build_secure(
+            RunConfig("r", secure=ComponentConfig(protocol)),
+            algorithm,
+            Channel(),
+        )
         hidden = after(federation, algorithm, secure=secure).model_params()
         assert float((hidden.flat - plain.flat).abs().max()) <= 1e-3 * moved + 1e-6, protocol
 
@@ -70,10 +80,10 @@ def test_an_algorithm_learns_the_same_whoever_adds_the_noise_or_is_refused(name:
         with pytest.raises(PrivacyError, match=r"privacy.type=distributed adds noise to sums"):
             build_privacy(config, algorithm)
         return
-    server = after(federation, algorithm, private=central(10.0, 1e-9)).model_params()
+    server = after(federation, algorithm, privacy=central(10.0, 1e-9)).model_params()
     moved = float((server.flat - federation.model.initial_params.flat).norm())
     for protocol in PROTOCOLS:
-        inside = after(federation, algorithm, private=distributed(10.0, 1e-9), secure=SECURE[protocol]()).model_params()
+        inside = after(federation, algorithm, privacy=distributed(10.0, 1e-9), secure=SECURE[protocol]()).model_params()
         assert float((inside.flat - server.flat).norm()) <= 0.02 * moved, protocol
 
 
@@ -123,7 +133,9 @@ def test_a_run_that_goes_on_ends_in_the_same_bits_though_its_masks_are_new(
     protocol: str, federation: Federation, tmp_path: Path
 ) -> None:
     def plan() -> RunPlan:
-        return RunPlan(federation, FedAvg(SOLVER, shared=Layers.parse("layers", "head")), 3, secure=SECURE[protocol]())
+        return make_plan(
+            federation, FedAvg(SOLVER, shared=Layers.parse("layers", "head")), 3, secure=SECURE[protocol]()
+        )
 
     def executor() -> SerialExecutor:
         return SerialExecutor(torch.device("cpu"))
@@ -157,9 +169,10 @@ def test_a_run_that_goes_on_ends_in_the_same_bits_though_its_masks_are_new(
 )
 def test_what_cannot_be_hidden_is_said_before_anything_runs(given: dict[str, Any], said: str) -> None:
     with pytest.raises(ConfigError, match=said):
-        build_secure(RunConfig.from_settings("r", given), fedavg())
+        config = RunConfig.from_settings("r", given)
+        build_secure(config, fedavg(), build_channel(config))
 
 
 def test_a_federation_too_small_to_hide_in_is_refused(federation: Federation) -> None:
-    with pytest.raises(ConfigError, match="there are 4 clients, and a secure sum is over at least 5"):
-        RunPlan(federation, fedavg(), 1, evaluation=EvaluationConfig(), secure=light_secagg(minimum=5)).check()
+    with pytest.raises(ConfigError, match="there are 4 clients, but a secure sum needs at least 5"):
+        make_plan(federation, fedavg(), 1, evaluation=EvaluationConfig(), secure=light_secagg(minimum=5))

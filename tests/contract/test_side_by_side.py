@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from tests.entries import DISTILLING, made
+from tests.runs import make_plan
 
 from motet.algorithms import ALGORITHMS
 from motet.core.params import Params
@@ -13,9 +14,8 @@ from motet.core.rng import Seed
 from motet.core.script import run_script
 from motet.core.work import Executor
 from motet.datasets.load_corpus import BUILTIN_CORPORA
-from motet.experiment.build.builders import build_federation, make_federation
 from motet.experiment.build.federation import Federation
-from motet.experiment.build.run_plan import RunPlan
+from motet.experiment.build.federation_builder import build_federation, federate_corpus
 from motet.experiment.loop.run_loop import Running
 from motet.experiment.recipe.run_config import ComponentConfig, RunConfig
 from motet.learning.executors.packed_executor import PackedExecutor
@@ -34,7 +34,7 @@ DRY = {
 
 def ended(federation: Federation, algorithm: Algorithm, executor: Executor) -> tuple[list[Params], dict[str, float]]:
     """What every client would deploy after two rounds, and how the first of them does on its own test set."""
-    running = Running(RunPlan(federation, algorithm, 2), executor, None, SilentProgress())
+    running = Running(make_plan(federation, algorithm, 2), executor, None, SilentProgress())
     for index in range(2):
         context = federation.server_context(index)
         rnd = Round(index, 2, tuple(federation.clients), federation.seed.derive("round", index), context)
@@ -52,7 +52,7 @@ def same(federation: Federation, algorithm: Algorithm) -> None:
         ended(federation, algorithm, executor)
         for executor in (SerialExecutor(CPU), PackedExecutor(CPU, width=8, half=False))
     )
-    start = federation.start().shared
+    start = federation.initial_models().shared
     for one, other in zip(alone, packed, strict=True):
         moved = (one - start).norm() if one.layout == start.layout else one.norm()
         assert (one - other).norm() <= 1e-4 * moved
@@ -81,7 +81,7 @@ def test_clients_of_unlike_tasks_contrast_the_same_side_by_side() -> None:
 def test_taggers_teach_one_another_the_same_side_by_side(name: str) -> None:
     corpus = BUILTIN_CORPORA["toy-tagging"](train=48, test=16)  # type: ignore[call-arg]
     model = ModelConfig("tiny", 24, config={**DRY, "hidden_size": 16, "intermediate_size": 24})
-    federation = make_federation(model, corpus, ComponentConfig("uniform", {"clients": 3}), Seed(7), public=0.25)
+    federation = federate_corpus(model, corpus, ComponentConfig("uniform", {"clients": 3}), Seed(7), public_share=0.25)
     same(federation, made(name, solver=SOLVER))
 
 
@@ -89,5 +89,5 @@ def test_taggers_teach_one_another_the_same_side_by_side(name: str) -> None:
 def test_every_formulation_learns_the_same_side_by_side(name: str) -> None:
     corpus = BUILTIN_CORPORA[name](train=48, test=16)  # type: ignore[call-arg]
     model = ModelConfig("tiny", 80, config=DRY)
-    federation = make_federation(model, corpus, ComponentConfig("uniform", {"clients": 3}), Seed(7))
+    federation = federate_corpus(model, corpus, ComponentConfig("uniform", {"clients": 3}), Seed(7))
     same(federation, ALGORITHMS["fedavg"](solver=SOLVER))

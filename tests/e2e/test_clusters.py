@@ -12,11 +12,14 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
+from tests.runs import make_plan
 
 from motet.core.errors import ConfigError
-from motet.experiment.build.builders import InProcessOptions, build_algorithm, device_of, make_executor
+from motet.experiment.build.component_builders import build_algorithm
+from motet.experiment.build.executor_builder import InProcessOptions, create_executor, resolve_device
+from motet.experiment.build.federation_builder import build_federations
 from motet.experiment.build.run_plan import RunPlan
-from motet.experiment.commands.run_folder import federations_of, perform
+from motet.experiment.commands.run_folder import perform
 from motet.experiment.deploy.mpi_launch import MpiOptions, device_for
 from motet.experiment.loop.run_loop import Running
 from motet.experiment.recipe.recipe_files import load_recipe
@@ -77,7 +80,7 @@ def test_a_device_map_places_processes_as_fednlp_does(tmp_path: Path) -> None:
 @pytest.fixture(scope="module")
 def planned() -> tuple[RunConfig, RunPlan]:
     config = load_recipe("toy-classification", SETTINGS)
-    return config, RunPlan(federations_of({"": config})[""], build_algorithm(config), 2)
+    return config, make_plan(build_federations({"": config})[""], build_algorithm(config), 2)
 
 
 @pytest.fixture(scope="module")
@@ -87,7 +90,7 @@ def actors(planned: tuple[RunConfig, RunPlan]) -> Iterator[Any]:
 
     os.environ["RAY_TMPDIR"] = "/tmp"  # its sockets' names may not be long
     config, plan = planned
-    here = make_executor(device_of("cpu"), InProcessOptions(0), [plan.federation], PrefixCache())
+    here = create_executor(resolve_device("cpu"), InProcessOptions(0), [plan.federation], PrefixCache())
     executor = ray_executor(RayOptions(actors=2), here, [config])
     yield executor
     executor.close()

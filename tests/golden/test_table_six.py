@@ -11,7 +11,7 @@ from motet.algorithms.fedavg import FedAvg
 from motet.codecs import CODECS, Channel, CodecChain
 from motet.core.layers import Layers
 from motet.core.params import Layout
-from motet.experiment.build.traffic_estimate import round_cost
+from motet.experiment.build.traffic_estimate import round_bytes
 from motet.learning.modules.model import Model
 from motet.models.parameter_roles import infer_parameter_roles
 
@@ -44,7 +44,7 @@ ROWS = {
 @pytest.mark.parametrize("name", ROWS)
 def test_the_table_comes_out_as_printed_and_the_truth_stands_beside_it(name: str, frozen: Layout) -> None:
     algorithm, channel, scalars, counted, printed, rounds, gain = ROWS[name]
-    cost = round_cost(algorithm, frozen, 3, channel)
+    cost = round_bytes(algorithm, frozen, 3, channel)
     assert cost.table_six == counted
     digits = 1 if name == "fedadam" else 2
     assert round(cost.table_six / 1e9, digits) == printed
@@ -55,22 +55,22 @@ def test_the_table_comes_out_as_printed_and_the_truth_stands_beside_it(name: str
 
 
 def test_fedadam_really_costs_what_fedavg_costs(frozen: Layout) -> None:
-    first, second = (round_cost(a, frozen, 3) for a in (fedavg(), fedadam()))
+    first, second = (round_bytes(a, frozen, 3) for a in (fedavg(), fedadam()))
     assert (first.up, first.down) == (second.up, second.down)
 
 
 @pytest.mark.parametrize(("c", "megabytes"), [(4, 340.2), (6, 510.3), (8, 680.4), (10, 850.5)])
 def test_megabytes_by_critical_layer_are_those_of_the_figures(c: int, megabytes: float, frozen: Layout) -> None:
-    assert round(round_cost(fedsplit(c=c), frozen, 3).table_six / 1e6, 1) == megabytes
+    assert round(round_bytes(fedsplit(c=c), frozen, 3).table_six / 1e6, 1) == megabytes
 
 
 def test_shared_embeddings_are_paid_for_though_the_table_does_not_count_them(bert: Model) -> None:
     split: FedAvg = fedsplit(c=6, embeddings="global")
-    cost = round_cost(split, bert.layout, 3)
+    cost = round_bytes(split, bert.layout, 3)
     assert cost.up == 3 * 4 * (6 * LAYER + EMBEDDINGS)
     assert round(cost.up / 1e9, 2) == 0.80
     assert cost.table_six == 3 * 4 * 6 * LAYER
 
 
 def test_all_twelve_layers_bring_pooler_and_classifier_along(frozen: Layout) -> None:
-    assert round_cost(fedsplit(c=12), frozen, 3) == round_cost(fedavg(), frozen, 3)
+    assert round_bytes(fedsplit(c=12), frozen, 3) == round_bytes(fedavg(), frozen, 3)

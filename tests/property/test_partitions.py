@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
 from motet.datasets.toy_corpora import toy_classification, toy_regression
-from motet.experiment.build.partition_builder import divided
+from motet.experiment.build.partition_builder import build_partition
 from motet.experiment.recipe.run_config import ComponentConfig
 from motet.partitions import PARTITIONS, Partition, drift, label, label_quantity, natural, quantity, uniform
 from motet.partitions.dirichlet import assign_rows, largest_remainder, sample_mixtures
@@ -82,7 +82,7 @@ def test_every_strategy_but_a_file_is_held_to_the_laws() -> None:
 @pytest.mark.parametrize("name", MADE)
 def test_nobody_is_lost_and_nothing_is_given_twice(name: str, tmp_path: Path) -> None:
     corpus, options, whole = MADE[name]
-    made = divided(ComponentConfig(name, options), corpus, Seed(3))
+    made = build_partition(ComponentConfig(name, options), corpus, Seed(3))
     if whole:
         covers(made, corpus)
     given_out = np.concatenate(
@@ -92,7 +92,7 @@ def test_nobody_is_lost_and_nothing_is_given_twice(name: str, tmp_path: Path) ->
     assert made.train.rows.max() < corpus.num_train <= made.test.rows.min()
     assert made.train.sizes.min() >= 1
     assert len(made) == options.get("clients", len(made)) >= 2
-    again, other = (divided(ComponentConfig(name, options), corpus, Seed(s)) for s in (3, 4))
+    again, other = (build_partition(ComponentConfig(name, options), corpus, Seed(s)) for s in (3, 4))
     assert again.digest == made.digest
     if name not in ("natural", "clusters"):  # these follow the data, not the seed
         assert other.digest != made.digest

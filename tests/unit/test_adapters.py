@@ -13,8 +13,8 @@ from tests.sizes import SMALL
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.experiment.build.builders import make_federation
 from motet.experiment.build.federation import Federation
+from motet.experiment.build.federation_builder import federate_corpus
 from motet.experiment.commands.model_export import save_model
 from motet.experiment.recipe.run_config import ComponentConfig
 from motet.learning.executors.packed_executor import PackedExecutor
@@ -29,11 +29,11 @@ CPU = torch.device("cpu")
 @pytest.fixture
 def adapted(corpus: Corpus) -> Federation:
     model = ModelConfig("tiny", 24, lora=4, config=SMALL)
-    return make_federation(model, corpus, ComponentConfig("uniform", {"clients": 3}), Seed(7))
+    return federate_corpus(model, corpus, ComponentConfig("uniform", {"clients": 3}), Seed(7))
 
 
 def jobs_of(federation: Federation) -> list[Fit]:
-    sites = [federation.site(client) for client in federation.clients]
+    sites = [federation.participant(client) for client in federation.clients]
     solver = Solver(optimizer="sgd", lr=0.2, batch=8, epochs=2)
     return [
         Fit(s.model, s.model.initial_params, s.split("train"), s.task.objective, solver, 5 + i)
@@ -52,7 +52,7 @@ def test_only_adapters_and_the_head_are_trained(adapted: Federation) -> None:
 
 
 def test_everybody_who_loads_it_has_the_same_adapters(adapted: Federation, corpus: Corpus) -> None:
-    again = make_federation(
+    again = federate_corpus(
         ModelConfig("tiny", 24, lora=4, config=SMALL), corpus, ComponentConfig("uniform", {"clients": 3}), Seed(7)
     )
     assert torch.equal(again.model.initial_params.flat, adapted.model.initial_params.flat)
@@ -89,6 +89,6 @@ def test_an_export_is_a_plain_model_that_says_the_same(adapted: Federation, tmp_
 
 def test_ranks_that_make_no_sense_are_refused(corpus: Corpus) -> None:
     with pytest.raises(ConfigError, match=r"model\.lora is -2"):
-        make_federation(ModelConfig("tiny", 24, lora=-2), corpus, ComponentConfig("uniform", {"clients": 3}), Seed(7))
+        federate_corpus(ModelConfig("tiny", 24, lora=-2), corpus, ComponentConfig("uniform", {"clients": 3}), Seed(7))
     with pytest.raises(ConfigError, match="has no layers with products to adapt"):
-        make_federation(ModelConfig("bilstm", 24, lora=2), corpus, ComponentConfig("uniform", {"clients": 3}), Seed(7))
+        federate_corpus(ModelConfig("bilstm", 24, lora=2), corpus, ComponentConfig("uniform", {"clients": 3}), Seed(7))

@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from tests.runs import make_plan
 from tests.sizes import CALM
 
 from motet.algorithms import ditto, fedavg
@@ -16,9 +17,8 @@ from motet.core.params import Params
 from motet.core.rng import Seed
 from motet.core.work import Job
 from motet.datasets.corpus import Corpus
-from motet.experiment.build.builders import make_federation
 from motet.experiment.build.federation import Federation
-from motet.experiment.build.run_plan import RunPlan
+from motet.experiment.build.federation_builder import federate_corpus
 from motet.experiment.loop.run_loop import Running
 from motet.experiment.recipe.run_config import ComponentConfig
 from motet.learning.executors.packed_executor import PackedExecutor
@@ -117,7 +117,7 @@ def uneven() -> Federation:
     texts = [" ".join(rng.choice(words, int(n))) for n in np.clip(rng.lognormal(2, 1, 120), 1, 40)]
     corpus = Corpus("own", "classification", {"text": texts, "label": ["yes", "no"] * 60}, 100)
     config = {"hidden_size": 16, "num_hidden_layers": 1, "intermediate_size": 24, **CALM}
-    return make_federation(
+    return federate_corpus(
         ModelConfig("tiny", 48, config=config),
         corpus,
         ComponentConfig("quantity", {"clients": 4, "beta": 3.0}),
@@ -137,7 +137,7 @@ class Listening(SerialExecutor):
 
 
 def ended(federation: Federation, executor: Any, algorithm: Any) -> list[Params]:
-    running = Running(RunPlan(federation, algorithm, 2), executor, None, SilentProgress())
+    running = Running(make_plan(federation, algorithm, 2), executor, None, SilentProgress())
     running.play_rounds()
     return [running.model_params(), *(running.model_params(client) for client in federation.clients)]
 
@@ -146,7 +146,10 @@ def ended(federation: Federation, executor: Any, algorithm: Any) -> list[Params]
 def test_one_by_one_in_workers_and_side_by_side_it_is_the_same_training(algorithm: Any, uneven: Federation) -> None:
     alone = ended(uneven, SerialExecutor(CPU), algorithm)
     packed = ended(uneven, PackedExecutor(CPU, width=8, half=False), algorithm)
-    models, features = {m.key: m for m, _ in uneven.readings}, {f.key: f for _, f in uneven.readings}
+    models, features = (
+        {m.key: m for m, _ in uneven.models_with_features},
+        {f.key: f for _, f in uneven.models_with_features},
+    )
     scratch = PrefixCache()
     workers = ProcessExecutor(2, models, features, scratch)
     try:

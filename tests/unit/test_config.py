@@ -8,7 +8,8 @@ import yaml
 from motet.algorithms.fedavg import FedAvg
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
-from motet.experiment.build.builders import build_algorithm, build_channel, build_secure, device_of, resolved
+from motet.experiment.build.component_builders import build_algorithm, build_channel, build_secure, resolve_defaults
+from motet.experiment.build.executor_builder import resolve_device
 from motet.experiment.loop.client_sampling import pick
 from motet.experiment.recipe.recipe_files import baseline_config, list_recipes, load_recipe, merge_settings
 from motet.experiment.recipe.run_config import CohortConfig, ComponentConfig, RunConfig
@@ -25,7 +26,7 @@ def algorithm_with(*settings: str) -> FedAvg:
 @pytest.mark.parametrize("name", list_recipes())
 def test_every_shipped_recipe_can_be_built_and_describes_itself(name: str) -> None:
     config = load_recipe(name)
-    build_secure(config, build_algorithm(config))
+    build_secure(config, build_algorithm(config), build_channel(config))
     for baseline in config.baselines:
         build_algorithm(baseline_config(config, baseline))
     assert list_recipes()[name], "the first line describes the recipe"
@@ -78,7 +79,7 @@ def test_naming_another_algorithm_drops_the_options_of_the_first() -> None:
             "fedprox: unknown option 'mue'; it takes mu, weighting, shared. Did you mean 'mu'?",
         ),
         (["algorithm.type=fedavgg"], "algorithm.type: there is no 'fedavgg'"),
-        (["algorithm.type=isolated", "server.lr=1"], "isolated has no server optimiser"),
+        (["algorithm.type=isolated", "server.lr=1"], "isolated has no server optimizer"),
         (["solver.lr=fast"], "solver.lr is 'fast'; expected a number"),
         (["solver.batch=2.5"], "solver.batch is 2.5; expected a whole number"),
         (["solver.shuffle=maybe"], "solver.shuffle is 'maybe'; expected true or false"),
@@ -97,8 +98,8 @@ def test_naming_another_algorithm_drops_the_options_of_the_first() -> None:
             ["codec=[top_k: {shares: 0.1}]"],
             "codec top_k: unknown option 'shares'; it takes share, feedback. Did you mean 'share'?",
         ),
-        (["codec=top_k"], "say which way each codec is for: codec: {up: [top_k], down: [float16]}"),
-        (["codec.up=top_k", "algorithm.sends=weights"], "top_k cannot code weights"),
+        (["codec=top_k"], "give each direction its codecs: codec: {up: [top_k], down: [float16]}"),
+        (["codec.up=top_k", "algorithm.sends=weights"], "top_k cannot encode weights"),
     ],
 )
 def test_an_error_names_the_wrong_value_and_what_was_expected(settings: list[str], expected: str) -> None:
@@ -144,11 +145,11 @@ def test_a_recipe_file_is_read_and_a_broken_one_explained(tmp_path: Path) -> Non
 
 
 def test_a_resolved_configuration_survives_a_round_trip_through_yaml() -> None:
-    config = resolved(load_recipe("toy-classification", ["algorithm.type=fedprox", "algorithm.mu=0.3"]))
+    config = resolve_defaults(load_recipe("toy-classification", ["algorithm.type=fedprox", "algorithm.mu=0.3"]))
     given = yaml.safe_load(yaml.safe_dump(config.to_dict()))
     again = RunConfig.from_settings(given.pop("recipe"), given)
     assert again == config
-    assert resolved(again).digest == config.digest
+    assert resolve_defaults(again).digest == config.digest
     assert config.solver["lr"] == 0.002
     assert config.server == {"type": "apply", "lr": 1.0}
 
@@ -198,8 +199,8 @@ def test_cohorts_are_the_same_for_every_algorithm_and_change_with_the_round() ->
 
 def test_an_unknown_device_is_rejected() -> None:
     with pytest.raises(ConfigError, match="expected auto, cpu, cuda"):
-        device_of("gpu0")
-    assert device_of("auto").type in ("cpu", "cuda")
+        resolve_device("gpu0")
+    assert resolve_device("auto").type in ("cpu", "cuda")
 
 
 def test_a_component_is_a_name_or_a_section() -> None:

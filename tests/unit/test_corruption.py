@@ -7,8 +7,8 @@ import pytest
 
 from motet.core.rng import Seed
 from motet.datasets.toy_corpora import toy_qa
-from motet.experiment.build.builders import make_federation
 from motet.experiment.build.federation import Federation
+from motet.experiment.build.federation_builder import federate_corpus
 from motet.experiment.recipe.run_config import ComponentConfig
 from motet.learning.data.denoising import (
     SpecialTokens,
@@ -90,13 +90,13 @@ def test_the_same_generator_gives_the_same_lesson() -> None:
 
 @pytest.fixture(scope="module")
 def questions() -> Federation:
-    return make_federation(ModelConfig("mixed:tiny", 40), toy_qa(40, 8), ComponentConfig("uniform", {"clients": 2}), Seed(1),
+    return federate_corpus(ModelConfig("mixed:tiny", 40), toy_qa(40, 8), ComponentConfig("uniform", {"clients": 2}), Seed(1),
                            ComponentConfig("qa", {"question_tokens": 8}))  # fmt: skip
 
 
 def test_the_question_is_no_part_of_the_lesson(questions: Federation) -> None:
     marks = SpecialTokens.from_tokenizer(questions.model.tokenizer)
-    found = passage_tokens(questions.site(questions.clients[0]).split("train"), marks)
+    found = passage_tokens(questions.participant(questions.clients[0]).split("train"), marks)
     which = questions.model.tokenizer.get_vocab()["which"]  # every question begins with it, no text has it
     assert len(found)
     assert all(len(text) and which not in text for text in found)

@@ -16,8 +16,8 @@ from motet.benchmark.table_metrics import TableMetric
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.datasets.toy_corpora import toy_classification
-from motet.experiment.build.builders import build_federation, make_federation
 from motet.experiment.build.federation import Federation
+from motet.experiment.build.federation_builder import build_federation, federate_corpus
 from motet.experiment.commands.run_folder import load_config, perform
 from motet.experiment.loop.metrics_log import DEV_ITEMS, MetricsLog, read_items, read_record
 from motet.experiment.loop.run_loop import Running
@@ -97,9 +97,9 @@ def test_a_row_that_several_have_is_put_aside_by_all() -> None:
 
 def test_nobody_trains_on_the_development_set_and_it_is_not_public() -> None:
     made = build_federation(config(data={"public_share": 0.25}))
-    dev = set(made.server_site.split("dev").rows.tolist())
+    dev = set(made.server_participant.split("dev").rows.tolist())
     assert len(dev) == 12
-    for site in (*(made.site(client) for client in made.clients), made.server_site):
+    for site in (*(made.participant(client) for client in made.clients), made.server_participant):
         assert set(site.split("dev").rows.tolist()) == dev
         for split in ("train", "public", "global"):
             assert not dev & set(site.split(split).rows.tolist())
@@ -110,7 +110,7 @@ def test_grouped_texts_of_a_language_model_have_one_too() -> None:
     made = build_federation(
         RunConfig.from_settings("lm", {"data": {"name": "toy-lm", "dev_share": 0.1, "public_share": 0.1}})
     )
-    site = made.site(made.clients[0])
+    site = made.participant(made.clients[0])
     rows = [set(site.split(name).rows.tolist()) for name in ("train", "dev", "public", "global")]
     assert all(rows)
     assert sum(map(len, rows)) == len(set.union(*rows))
@@ -119,7 +119,7 @@ def test_grouped_texts_of_a_language_model_have_one_too() -> None:
 def test_where_nobody_has_two_rows_nothing_can_be_put_aside() -> None:
     corpus = toy_classification(train=8, test=8, authors=2)
     with pytest.raises(ConfigError, match="no client has more than one training row"):
-        make_federation(ModelConfig("tiny"), corpus, ComponentConfig("uniform", {"clients": 8}), Seed(1), dev=0.5)
+        federate_corpus(ModelConfig("tiny"), corpus, ComponentConfig("uniform", {"clients": 8}), Seed(1), dev_share=0.5)
 
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:

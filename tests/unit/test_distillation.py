@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from tests.conftest import RunRounds
+from tests.runs import make_plan
 from tests.sizes import CALM, SMALL
 
 from motet.algorithms import adafd, dsfl, fedavg_logits, fedkd, mhat
@@ -28,10 +29,10 @@ from motet.core.rng import Seed
 from motet.core.script import Note, client_methods, rewrite_sums, run_script
 from motet.core.work import Job, JobFailure
 from motet.datasets.corpus import Corpus
-from motet.experiment.build.builders import build_algorithm, build_federation, build_privacy, make_federation
+from motet.experiment.build.component_builders import build_algorithm, build_privacy
 from motet.experiment.build.federation import Federation
-from motet.experiment.build.run_plan import RunPlan
-from motet.experiment.build.traffic_estimate import moved_in_a_round
+from motet.experiment.build.federation_builder import build_federation, federate_corpus
+from motet.experiment.build.traffic_estimate import estimate_client_bytes
 from motet.experiment.commands.dry_run import rehearse
 from motet.experiment.loop.run_loop import Running
 from motet.experiment.recipe.recipe_files import baseline_config, load_recipe
@@ -70,7 +71,7 @@ def unlike() -> Federation:
 
 def begun(federation: Federation, algorithm: Algorithm, **plan: Any) -> Running:
     return Running(
-        RunPlan(federation, algorithm, 2, **plan), SerialExecutor(torch.device("cpu")), None, SilentProgress()
+        make_plan(federation, algorithm, 2, **plan), SerialExecutor(torch.device("cpu")), None, SilentProgress()
     )
 
 
@@ -97,12 +98,12 @@ def played(
 
 
 def test_all_read_the_same_public_texts_each_with_its_own_tokenizer(unlike: Federation) -> None:
-    sites = [unlike.site(client) for client in unlike.clients] + [unlike.server_site]
+    sites = [unlike.participant(client) for client in unlike.clients] + [unlike.server_participant]
     rows = [site.split("public").rows.tolist() for site in sites]
     assert all(r == rows[0] for r in rows)
     assert len(rows[0]) == 32
     assert not set(rows[0]) & {
-        row for client in unlike.clients for row in unlike.site(client).split("train").rows.tolist()
+        row for client in unlike.clients for row in unlike.participant(client).split("train").rows.tolist()
     }
     cut = {site.model.tokenizer.tokenize("drizzle") == ["drizzle"] for site in sites}
     assert cut == {True, False}
@@ -125,7 +126,7 @@ def test_traffic_does_not_depend_on_the_models(corpus: Corpus) -> None:
     moved, sizes = [], []
     for width in (16, 64):
         choice = ModelConfig("tiny", 24, config={**SMALL, "hidden_size": width})
-        made = make_federation(choice, corpus, ComponentConfig("uniform", {"clients": 2}), Seed(3), public=0.2)
+        made = federate_corpus(choice, corpus, ComponentConfig("uniform", {"clients": 2}), Seed(3), public_share=0.2)
         traffic = played(begun(made, adafd(SOLVER))).mailbox.traffic
         moved.append((traffic.payload_up, traffic.payload_down))
         sizes.append(made.model.layout.size)
@@ -137,7 +138,7 @@ def test_clients_come_nearer_to_the_server_by_studying(federation: Federation) -
     gaps = []
     for rate in (0.0, 0.01):
         running = played(begun(federation, adafd(replace(SOLVER, lr=0.01), distil_lr=rate)))
-        site = federation.server_site
+        site = federation.server_participant
         public = site.split("public")
         said = []
         for params in (running.model_params(), running.model_params(federation.clients[0])):
@@ -182,7 +183,9 @@ def test_under_masks_opinions_are_pooled_as_without(
     algorithm = adafd(SOLVER, weighting=weighting, beta=beta, exchange="sum")
     plain, hidden = begun(federation, algorithm), begun(federation, algorithm, secure=SECURE[protocol](range=16.0))
     played(plain)
-    script = rewrite_sums(hidden.plan.secure, hidden.plan.algorithm.round(hidden.state, first_round(federation)))
+    script = rewrite_sums(
+        hidden.plan.components.secure, hidden.plan.algorithm.round(hidden.state, first_round(federation))
+    )
     run_script(script, hidden.mailbox.ask, hidden.executor.run)
     assert torch.allclose(seen[0].flat, seen[1].flat, atol=1e-4)
     assert seen[0].norm() > 0.1
@@ -307,7 +310,7 @@ def test_shorter_opinions_cost_fewer_bytes(federation: Federation) -> None:
 def test_what_a_round_will_cost_is_what_it_costs(maker: Any, options: Any, codecs: Any, federation: Federation) -> None:
     channel = Channel(up=CodecChain(codecs), down=CodecChain(codecs))
     running = begun(federation, maker(SOLVER, **options), channel=channel)
-    said = moved_in_a_round(running.plan)
+    said = estimate_client_bytes(running.plan)
     traffic = played(running).mailbox.traffic
     clients = len(federation.clients)
     assert (clients * said.up, clients * said.down) == (traffic.payload_up, traffic.payload_down)
@@ -370,9 +373,9 @@ class Overheating(Spoiling):
 
 def test_a_client_whose_loss_is_no_number_is_left_out_and_that_is_said(federation: Federation) -> None:
     unlucky = federation.clients[1]
-    executor = Spoiling(federation.site(unlucky).split("train").rows)
+    executor = Spoiling(federation.participant(unlucky).split("train").rows)
     remarks: list[Note] = []
-    running = Running(RunPlan(federation, adafd(SOLVER), 2), executor, None, SilentProgress())
+    running = Running(make_plan(federation, adafd(SOLVER), 2), executor, None, SilentProgress())
     played(running, remarks)
     assert [r.text for r in remarks if r.text] == [
         f"round 1: {unlucky} is left out of the pool: its training loss is nan."
@@ -385,9 +388,9 @@ def test_a_client_whose_loss_is_no_number_is_left_out_and_that_is_said(federatio
 
 
 def test_one_that_cannot_learn_from_the_others_stays_as_it_was(federation: Federation) -> None:
-    executor = Spoiling(federation.server_site.split("public").rows)
+    executor = Spoiling(federation.server_participant.split("public").rows)
     remarks: list[Note] = []
-    running = Running(RunPlan(federation, adafd(SOLVER), 2), executor, None, SilentProgress())
+    running = Running(make_plan(federation, adafd(SOLVER), 2), executor, None, SilentProgress())
     played(running, remarks)
     assert any("4 clients could not learn" in r.text for r in remarks)
     assert all(running.memories.get("adafd", client).is_finite() for client in federation.clients)
@@ -420,9 +423,9 @@ def test_a_client_without_texts_has_no_say_but_learns(exchange: Any, federation:
 def test_a_training_that_really_diverges_leaves_its_client_out(exchange: Any, federation: Federation) -> None:
     """As the others alone: those who are left are pooled as if there were nobody else."""
     unlucky, rest = federation.clients[1], [c for c in federation.clients if c != federation.clients[1]]
-    rows = federation.site(unlucky).split("train").rows
+    rows = federation.participant(unlucky).split("train").rows
     running = Running(
-        RunPlan(federation, adafd(SOLVER, exchange=exchange), 2), Overheating(rows), None, SilentProgress()
+        make_plan(federation, adafd(SOLVER, exchange=exchange), 2), Overheating(rows), None, SilentProgress()
     )
     remarks: list[Note] = []
     played(running, remarks)
@@ -514,11 +517,13 @@ def test_a_public_text_may_be_empty() -> None:
     words = ["good lovely", "bad awful", "", "fine happy", "poor sad", "great", "dull", "good", "bad", ""]
     columns = {"text": words, "label": ["yes", "no"] * 5}
     corpus = Corpus("own", "classification", columns, 8)
-    made = make_federation(
+    made = federate_corpus(
         ModelConfig("tiny", 24, config=SMALL), corpus, ComponentConfig("uniform", {"clients": 2}), Seed(3)
     )
     public = np.array([2, 9])
-    opened = replace(made, groups=(replace(made.groups[0], public=public),), server=replace(made.server, public=public))
+    opened = replace(
+        made, groups=(replace(made.groups[0], public_rows=public),), server=replace(made.server, public_rows=public)
+    )
     running = played(begun(opened, adafd(SOLVER)))
     assert running.state.params.is_finite()
     assert not torch.equal(
@@ -528,7 +533,7 @@ def test_a_public_text_may_be_empty() -> None:
 
 
 def test_without_public_texts_it_is_refused(corpus: Corpus) -> None:
-    made = make_federation(
+    made = federate_corpus(
         ModelConfig("tiny", 24, config=SMALL), corpus, ComponentConfig("uniform", {"clients": 2}), Seed(3)
     )
     with pytest.raises(ConfigError, match=r"needs public texts.*data.public_share=0\.2"):
@@ -559,11 +564,11 @@ def test_the_least_of_the_epochs_means_counts() -> None:
 
 def test_the_released_code_begins_every_epoch_anew(federation: Federation) -> None:
     client = federation.clients[0]
-    rows = federation.site(client).split("train").rows
+    rows = federation.participant(client).split("train").rows
     executor = Spoiling(np.zeros(0))
     played(
         Running(
-            RunPlan(federation, adafd(replace(SOLVER, epochs=3), released_code=True), 1),
+            make_plan(federation, adafd(replace(SOLVER, epochs=3), released_code=True), 1),
             executor,
             None,
             SilentProgress(),
@@ -603,13 +608,13 @@ def test_weights_are_recorded_and_even_out_with_beta(federation: Federation, rou
 
 
 def test_the_common_model_is_judged_on_every_client_s_own_texts(unlike: Federation, tmp_path: Path) -> None:
-    plan = RunPlan(unlike, adafd(SOLVER), 2, evaluation=EvaluationConfig(by_client=True))
+    plan = make_plan(unlike, adafd(SOLVER), 2, evaluation=EvaluationConfig(by_client=True))
     running = Running(plan, SerialExecutor(torch.device("cpu")), tmp_path, SilentProgress())
     running.play_rounds()
     rows = [r for r in running.record.rows if r["split"] == "common" and r["name"] == "accuracy" and r["round"] == 2]
     assert {r["who"] for r in rows} == {*unlike.clients, "server"}
     found = {r["who"]: r["value"] for r in rows}
-    sizes = [len(unlike.site(client).split("test")) for client in unlike.clients]
+    sizes = [len(unlike.participant(client).split("test")) for client in unlike.clients]
     mean = sum(found[c] * n for c, n in zip(unlike.clients, sizes, strict=True)) / sum(sizes)
     assert found["server"] == pytest.approx(mean)
     scores, tallies = TableMetric("common accuracy").items(

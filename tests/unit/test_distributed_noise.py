@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 import torch
 from scipy.special import ive
+from tests.runs import make_plan
 from tests.sums import PATIENT, Line, Plainly, host_for
 
 from motet.algorithms import fedavg
@@ -20,7 +21,7 @@ from motet.core.params import Params
 from motet.core.rng import Seed
 from motet.core.script import rewrite_sums, run_script
 from motet.core.weighted import Weighted
-from motet.experiment.build.builders import build_privacy, build_secure
+from motet.experiment.build.component_builders import build_channel, build_privacy, build_secure
 from motet.experiment.build.federation import Federation
 from motet.experiment.build.run_plan import RunPlan
 from motet.experiment.loop.run_loop import Running, run
@@ -225,7 +226,7 @@ def test_a_cohort_is_no_secret_from_the_server_that_draws_it() -> None:
 
 def plan(federation: Federation, rounds: int, **options: Any) -> RunPlan:
     private = distributed(clip=0.5, noise=2.0, seeded=True, **options)
-    return RunPlan(federation, fedavg(SOLVER), rounds, private=private, secure=secagg())
+    return make_plan(federation, fedavg(SOLVER), rounds, privacy=private, secure=secagg())
 
 
 def test_a_run_shows_epsilon_and_stops_before_it_spends_more_than_its_budget(federation: Federation) -> None:
@@ -238,7 +239,7 @@ def test_a_run_shows_epsilon_and_stops_before_it_spends_more_than_its_budget(fed
 def test_scores_are_not_noisy(federation: Federation) -> None:
     running = Running(plan(federation, 1), SerialExecutor(torch.device("cpu")), None, SilentProgress())
     plain = Running(
-        RunPlan(federation, fedavg(SOLVER), 1, secure=secagg()),
+        make_plan(federation, fedavg(SOLVER), 1, secure=secagg()),
         SerialExecutor(torch.device("cpu")),
         None,
         SilentProgress(),
@@ -252,16 +253,16 @@ def test_without_a_secure_sum_it_is_refused_and_with_any_it_is_not(protocol: str
     with pytest.raises(ConfigError, match=r"secure.type is none; set secure.type=secagg"):
         build_privacy(RunConfig.from_settings("r", {"privacy": said}), fedavg())
     with pytest.raises(ConfigError, match=r"there is none; set secure.type=secagg"):
-        RunPlan(federation, fedavg(SOLVER), 1, private=distributed(1.0, 1.0))
+        make_plan(federation, fedavg(SOLVER), 1, privacy=distributed(1.0, 1.0))
     config = RunConfig.from_settings("r", {"privacy": said, "secure": protocol})
-    private, secure = build_privacy(config, fedavg()), build_secure(config, fedavg())
-    made = RunPlan(federation, fedavg(SOLVER), 1, private=private, secure=secure).secure
+    private, secure = build_privacy(config, fedavg()), build_secure(config, fedavg(), build_channel(config))
+    made = make_plan(federation, fedavg(SOLVER), 1, privacy=private, secure=secure).components.secure
     assert made is not None
     assert made.noise == {"private.clipped": SkellamNoise(1.0, 1.0)}
 
 
 def test_more_colluders_than_a_sum_can_bear_are_refused_before_anything_runs(federation: Federation) -> None:
     with pytest.raises(ConfigError, match=r"privacy.colluders is 0.9"):
-        RunPlan(federation, fedavg(SOLVER), 1, private=distributed(1.0, 1.0, colluders=0.9), secure=secagg()).check()
+        make_plan(federation, fedavg(SOLVER), 1, privacy=distributed(1.0, 1.0, colluders=0.9), secure=secagg())
     with pytest.raises(ConfigError, match=r"privacy.colluders is 1.5"):
         distributed(1.0, 1.0, colluders=1.5)

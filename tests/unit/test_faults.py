@@ -6,12 +6,12 @@ from collections.abc import Callable
 
 import pytest
 import torch
+from tests.runs import make_plan
 
 from motet.algorithms import fedavg
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.experiment.build.federation import Federation
-from motet.experiment.build.run_plan import RunPlan
 from motet.experiment.loop.run_loop import Running
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
@@ -27,7 +27,7 @@ SOLVER = Solver(optimizer="adamw", lr=0.01, batch=8)
 
 
 def run(federation: Federation, faults: Faults, wait_policy: WaitPolicy = WaitPolicy(), seed: int = 1) -> Running:
-    plan = RunPlan(federation, fedavg(SOLVER), 3, wait_policy=wait_policy)
+    plan = make_plan(federation, fedavg(SOLVER), 3, wait_policy=wait_policy)
     executor = SerialExecutor(torch.device("cpu"))
     running = Running(
         plan,
@@ -58,7 +58,7 @@ def test_lost_messages_are_lost_clients_and_the_same_ones_every_time(federation:
 
 def test_a_meter_counts_what_the_mailbox_counts(federation: Federation) -> None:
     meters: list[MeteredTransport] = []
-    plan = RunPlan(federation, fedavg(SOLVER), 2)
+    plan = make_plan(federation, fedavg(SOLVER), 2)
 
     def connect(host: ClientRuntime) -> MeteredTransport:
         meters.append(MeteredTransport(InProcessTransport(host)))

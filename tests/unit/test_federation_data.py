@@ -15,8 +15,8 @@ from motet.algorithms import fedavg
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
 from motet.datasets.toy_corpora import toy_classification, toy_lm
-from motet.experiment.build.builders import make_federation
 from motet.experiment.build.federation import Federation
+from motet.experiment.build.federation_builder import federate_corpus
 from motet.experiment.recipe.run_config import ComponentConfig
 from motet.learning.solver import Solver
 from motet.models.load_model import ModelConfig
@@ -26,7 +26,7 @@ TOY = toy_classification(train=120, test=60, authors=6)
 
 def federation(type: str, corpus: Corpus = TOY, **options: Any) -> Federation:
     config = SMALL if corpus.task == "classification" else {"n_embd": 16, "n_layer": 1, "n_head": 2}
-    return make_federation(ModelConfig("tiny", 24, config=config), corpus, ComponentConfig(type, options), Seed(7))
+    return federate_corpus(ModelConfig("tiny", 24, config=config), corpus, ComponentConfig(type, options), Seed(7))
 
 
 def test_in_a_drift_a_client_meets_other_rows_later_and_none_twice() -> None:
@@ -60,7 +60,7 @@ def test_texts_of_a_language_model_are_put_together_within_a_phase_only() -> Non
     corpus = toy_lm(train=60, test=24, authors=6)
     found = federation("drift", corpus, clients=2, phases=3, every=1, by="domain")
     pieces, train = found.features.columns["input_ids"], found.groups[0].train
-    whole = [found.site(found.clients[k], r).split("train").rows for k in range(2) for r in range(3)]
+    whole = [found.participant(found.clients[k], r).split("train").rows for k in range(2) for r in range(3)]
     assert sorted(np.concatenate(whole).tolist()) == sorted(train.rows[: int(train.offsets[-1])].tolist())
     tokens = sum(len(pieces[int(row)]) for row in train.rows[: int(train.offsets[-1])])
     flat = federation("label", corpus, clients=2, by="domain")
@@ -70,17 +70,17 @@ def test_texts_of_a_language_model_are_put_together_within_a_phase_only() -> Non
 
 def test_public_texts_are_there_for_everybody() -> None:
     found = federation("multi_domain", alpha=50.0)
-    for site in (found.site("mail"), found.server_site):
+    for site in (found.participant("mail"), found.server_participant):
         assert np.array_equal(site.split("public").rows, found.partition.public)
-    assert not set(found.site("mail").split("train").rows) & set(found.partition.public)  # type: ignore[arg-type]
-    assert found.server_site.size == len(found.partition.train.rows)
-    assert "public" not in federation("uniform", clients=3).site("client-0").splits
+    assert not set(found.participant("mail").split("train").rows) & set(found.partition.public)  # type: ignore[arg-type]
+    assert found.server_participant.size == len(found.partition.train.rows)
+    assert "public" not in federation("uniform", clients=3).participant("client-0").splits
 
 
 def test_the_global_test_set_is_the_clients_where_they_test_themselves() -> None:
     found = federation("label", clients=3, merge=True, local_test=0.25)
-    held = found.server_site.split("global").rows
+    held = found.server_participant.split("global").rows
     assert sorted(held) == sorted(found.partition.test.rows)
     assert not set(held) & set(found.partition.train.rows)
     plain = federation("label", clients=3)
-    assert plain.server_site.split("global").rows.tolist() == list(range(120, 180))
+    assert plain.server_participant.split("global").rows.tolist() == list(range(120, 180))

@@ -15,9 +15,10 @@ from tests.sizes import SMALL
 from motet.algorithms import centralised, fedavg, isolated
 from motet.core.errors import ConfigError
 from motet.core.params import Params, common_params
-from motet.experiment.build.builders import build_federation
-from motet.experiment.build.federation import Federation, Medley
-from motet.experiment.build.run_plan import plan_of
+from motet.experiment.build.component_builders import build_components
+from motet.experiment.build.federation import Federation, MultiTaskMetrics
+from motet.experiment.build.federation_builder import build_federation
+from motet.experiment.build.run_plan import build_plan
 from motet.experiment.commands.dry_run import rehearse
 from motet.experiment.commands.run_folder import export_models, perform
 from motet.experiment.loop.run_loop import Running
@@ -120,17 +121,17 @@ def test_client_counts_that_do_not_add_up_are_rejected() -> None:
 
 
 def test_groups_of_one_corpus_divide_it_in_order(unlike: Federation) -> None:
-    assert [len(g.members) for g in unlike.groups] == [2, 1, 1]
+    assert [len(g.clients) for g in unlike.groups] == [2, 1, 1]
     assert [g.name for g in unlike.groups] == ["tiny", "tiny#2", "recurrent"]
     assert list(unlike.clients) == ["client-0", "client-1", "client-2", "client-3"]
-    rows = [set(unlike.site(client).split("train").rows.tolist()) for client in unlike.clients]
+    rows = [set(unlike.participant(client).split("train").rows.tolist()) for client in unlike.clients]
     assert sum(map(len, rows)) == len(set.union(*rows)) == 60
-    assert [unlike.group_of(c).name for c in unlike.clients] == ["tiny", "tiny", "tiny#2", "recurrent"]
+    assert [unlike.group_for(c).name for c in unlike.clients] == ["tiny", "tiny", "tiny#2", "recurrent"]
 
 
 def test_models_of_the_same_choice_are_one(unlike: Federation) -> None:
     assert unlike.groups[1].model is unlike.server.model
-    assert len(unlike.readings) == 3
+    assert len(unlike.models_with_features) == 3
 
 
 def test_words_mean_the_same_in_all_tasks(mixed: Federation) -> None:
@@ -141,7 +142,7 @@ def test_words_mean_the_same_in_all_tasks(mixed: Federation) -> None:
 
 def test_a_client_that_is_in_no_group_is_said(mixed: Federation) -> None:
     with pytest.raises(ConfigError, match="no client 'toy-tagging/client-1'; there are 3, toy-classification/client-0"):
-        mixed.site("toy-tagging/client-1")
+        mixed.participant("toy-tagging/client-1")
 
 
 def test_what_models_have_in_common_has_one_name_and_one_shape() -> None:
@@ -175,7 +176,7 @@ def names_of(params: Params, names: tuple[str, ...]) -> Any:
 def test_several_tasks_are_judged_by_the_mean_of_their_headlines(mixed: Federation, rounds: RunRounds) -> None:
     running = rounds(mixed, fedavg(SOLVER), 1)
     scores = running.look()
-    assert isinstance(mixed.task, Medley)
+    assert isinstance(mixed.task, MultiTaskMetrics)
     groups = running.groups
     assert scores == {"score": (groups["toy-classification"]["accuracy"] + groups["toy-tagging"]["f1"]) / 2}
 
@@ -184,8 +185,8 @@ def test_models_with_nothing_in_common_cannot_be_averaged() -> None:
     groups = [{"clients": 1}, {"clients": 1, "model": "bilstm"}]
     federation = build_federation(config(groups, data={"name": "toy-classification", **SIZES}))
     with pytest.raises(ConfigError, match="have none of the layers to be averaged"):
-        fedavg(SOLVER).init(federation.start())
-    assert isolated(SOLVER).init(federation.start()).params.layout.names == ()
+        fedavg(SOLVER).init(federation.initial_models())
+    assert isolated(SOLVER).init(federation.initial_models()).params.layout.names == ()
 
 
 def test_unlike_models_train_alone_and_the_server_s_centrally(unlike: Federation, rounds: RunRounds) -> None:
@@ -243,12 +244,18 @@ def test_a_mixed_run_goes_on_as_if_it_had_not_stopped(tasks: RunConfig, tmp_path
     executor = SerialExecutor(torch.device("cpu"))
     (tmp_path / "whole").mkdir()
     (tmp_path / "parts").mkdir()
-    whole = Running(plan_of(tasks, federation), executor, tmp_path / "whole", SilentProgress())
+    whole = Running(
+        build_plan(tasks, federation, build_components(tasks)), executor, tmp_path / "whole", SilentProgress()
+    )
     whole.play_rounds()
-    first = Running(plan_of(tasks, federation), executor, tmp_path / "parts", SilentProgress())
+    first = Running(
+        build_plan(tasks, federation, build_components(tasks)), executor, tmp_path / "parts", SilentProgress()
+    )
     first.plan = replace(first.plan, rounds=1)
     first.play_rounds()
-    second = Running(plan_of(tasks, federation), executor, tmp_path / "parts", SilentProgress())
+    second = Running(
+        build_plan(tasks, federation, build_components(tasks)), executor, tmp_path / "parts", SilentProgress()
+    )
     assert second.resume()
     assert second.done == 1
     second.play_rounds()

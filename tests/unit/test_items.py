@@ -5,12 +5,12 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import torch
+from tests.runs import make_plan
 
 from motet.algorithms import fedavg
 from motet.core.rng import Seed
 from motet.datasets.load_corpus import BUILTIN_CORPORA
-from motet.experiment.build.builders import make_federation
-from motet.experiment.build.run_plan import RunPlan
+from motet.experiment.build.federation_builder import federate_corpus
 from motet.experiment.loop.metrics_log import read_items, write_items
 from motet.experiment.loop.run_loop import run
 from motet.experiment.recipe.run_config import ComponentConfig, EvaluationConfig
@@ -33,8 +33,8 @@ def judged(name: str) -> tuple[EvaluationResult, int, str]:
         "toy-lm": {"group": False},
     }
     choice = ComponentConfig("auto", options.get(name, {}))
-    made = make_federation(
-        ModelConfig("tiny", 32, config=config), corpus, ComponentConfig("uniform", {"clients": 2}), Seed(3), choice
+    made = federate_corpus(
+        ModelConfig("tiny", 32, config=config), corpus, ComponentConfig("uniform", {"clients": 2}), Seed(3), task=choice
     )
     work, executor = (
         made.server_context(0).evaluate(made.model.initial_params, "global", per_example=True),
@@ -111,12 +111,12 @@ def test_what_tallies_do_not_tell_is_not_made_up() -> None:
     assert class_statistics(np.zeros(4, int), np.zeros(4, int), 1000).shape == (4, 0)
 
 
-def test_items_of_clients_are_kept_only_if_that_is_strategy_of(federation, executor) -> None:  # type: ignore[no-untyped-def]
-    kept, _ = run(RunPlan(federation, fedavg(), 1, evaluation=EvaluationConfig(save_example_scores=True)), executor)
+def test_example_scores_of_clients_are_kept_only_on_request(federation, executor) -> None:  # type: ignore[no-untyped-def]
+    kept, _ = run(make_plan(federation, fedavg(), 1, evaluation=EvaluationConfig(save_example_scores=True)), executor)
     assert {len(items) for owner, items in kept.items.items() if owner} == set(federation.partition.test.sizes.tolist())
     own = np.mean([items[:, 0].mean() for owner, items in kept.items.items() if owner])
     assert own == pytest.approx(kept.clients_final["mean"], abs=1e-6)
-    plain, _ = run(RunPlan(federation, fedavg(), 1), executor)
+    plain, _ = run(make_plan(federation, fedavg(), 1), executor)
     assert set(plain.items) == {""}
     assert plain.items[""][:, 0].mean() == pytest.approx(plain.final["accuracy"], abs=1e-6)
 

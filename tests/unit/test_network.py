@@ -7,11 +7,11 @@ from pathlib import Path
 
 import pytest
 import torch
+from tests.runs import make_plan
 
 from motet.algorithms import fedavg, fedsplit, spfl_like
 from motet.core.errors import ConfigError
 from motet.experiment.build.federation import Federation
-from motet.experiment.build.run_plan import RunPlan
 from motet.experiment.loop.run_loop import Running, run
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
@@ -88,7 +88,7 @@ def test_the_clock_changes_nothing_and_less_traffic_takes_less_time(federation: 
 def test_a_run_that_stopped_goes_on_at_the_same_hour(federation: Federation, tmp_path: Path) -> None:
     def played(count: int, folder: Path, resume: bool = False) -> float:
         folder.mkdir(exist_ok=True)
-        plan = RunPlan(federation, fedavg(SOLVER), count, network=Network())
+        plan = make_plan(federation, fedavg(SOLVER), count, network=Network())
         return run(plan, SerialExecutor(torch.device("cpu")), folder=folder, resume=resume)[0].traffic.network_seconds
 
     whole = played(3, tmp_path / "whole")

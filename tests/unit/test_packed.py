@@ -20,7 +20,7 @@ from motet.core.params import Params
 from motet.core.rng import Seed
 from motet.core.work import JobFailure
 from motet.datasets.corpus import Corpus
-from motet.experiment.build.builders import make_federation
+from motet.experiment.build.federation_builder import federate_corpus
 from motet.experiment.recipe.run_config import ComponentConfig
 from motet.learning.data.features import Examples, Features, Ragged
 from motet.learning.executors.packed_executor import PackedExecutor
@@ -106,10 +106,10 @@ def test_clients_side_by_side_learn_what_each_learns_alone(name: str) -> None:
 def test_a_model_without_twins_runs_one_by_one_and_says_so_once(
     corpus: Corpus, caplog: pytest.LogCaptureFixture
 ) -> None:
-    federation = make_federation(
+    federation = federate_corpus(
         ModelConfig("bilstm", 24, config={"dropout": 0.0}), corpus, ComponentConfig("uniform", {"clients": 3}), Seed(7)
     )
-    sites = [federation.site(client) for client in federation.clients]
+    sites = [federation.participant(client) for client in federation.clients]
     jobs = [
         Fit(s.model, s.model.initial_params, s.split("train"), s.task.objective, replace(SGD, proximal_mu=0.0), 5)
         for s in sites

@@ -243,7 +243,7 @@ def test_where_only_a_forward_pass_is_vectorised_they_go_one_by_one(
 def test_texts_of_their_own_go_through_the_whole_model_though_its_prefix_is_known(
     frozen_federation: Federation,
 ) -> None:
-    site = frozen_federation.site(frozen_federation.clients[0])
+    site = frozen_federation.participant(frozen_federation.clients[0])
     texts, words = site.split("train"), Ragged.from_lists([[2, 7, 9, 3], [2, 8, 3], [2, 11, 12, 6, 3]])
     own = replace(texts.select(np.arange(3)), extra_columns={"input_ids": words, "labels": torch.tensor([0, 1, 2])})
     given = [

@@ -13,7 +13,7 @@ from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
 from motet.datasets.toy_corpora import toy_classification, toy_qa, toy_seq2seq, toy_tagging
-from motet.experiment.build.partition_builder import divided
+from motet.experiment.build.partition_builder import build_partition
 from motet.experiment.recipe.run_config import ComponentConfig
 from motet.partitions import (
     clusters,
@@ -204,13 +204,13 @@ def test_a_drift_moves_from_one_mixture_to_another() -> None:
 
 
 def test_train_and_test_are_divided_together_where_clients_test_themselves() -> None:
-    made = divided(ComponentConfig("label", {"clients": 4, "merge": True, "local_test": 0.2}), TOY, Seed(0))
+    made = build_partition(ComponentConfig("label", {"clients": 4, "merge": True, "local_test": 0.2}), TOY, Seed(0))
     every = np.concatenate([made.train.rows, made.test.rows])
     assert sorted(every.tolist()) == list(range(len(TOY)))
     assert made.global_test is not None
     assert set(made.global_test) == set(made.test.rows)
     assert (made.recipe["local_test"], made.recipe["merge"]) == (0.2, True)
-    apart = divided(ComponentConfig("label", {"clients": 4, "local_test": 0.2}), TOY, Seed(0))
+    apart = build_partition(ComponentConfig("label", {"clients": 4, "local_test": 0.2}), TOY, Seed(0))
     assert apart.test.rows.max() < TOY.num_train, "the corpus's own test rows stay the global test set"
     assert apart.global_test is None
 
@@ -270,15 +270,15 @@ MANY = made_of(text=["t"] * 400, client=[f"u{i}" for i in range(400)])
         (lambda: drift(TOY, Seed(0), phases=1), "partition.phases is 1"),
         (lambda: drift(TOY, Seed(0), clients=200, phases=4), "200 clients in 4 phases need 800 training examples"),
         (
-            lambda: divided(ComponentConfig("label", {"merge": True}), TOY, Seed(0)),
+            lambda: build_partition(ComponentConfig("label", {"merge": True}), TOY, Seed(0)),
             "partition.merge leaves no test rows",
         ),
         (
-            lambda: divided(ComponentConfig("label", {"local_test": 2}), TOY, Seed(0)),
+            lambda: build_partition(ComponentConfig("label", {"local_test": 2}), TOY, Seed(0)),
             "partition.local_test is 2.0; it is a share",
         ),
-        (lambda: divided(ComponentConfig("label", {"alhpa": 2}), TOY, Seed(0)), "Did you mean 'alpha'?"),
-        (lambda: divided(ComponentConfig("labels"), TOY, Seed(0)), "there is no 'labels'"),
+        (lambda: build_partition(ComponentConfig("label", {"alhpa": 2}), TOY, Seed(0)), "Did you mean 'alpha'?"),
+        (lambda: build_partition(ComponentConfig("labels"), TOY, Seed(0)), "there is no 'labels'"),
     ],
 )
 def test_what_cannot_be_divided_is_explained(make: Callable[[], object], says: str) -> None:

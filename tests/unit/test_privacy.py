@@ -9,6 +9,7 @@ from typing import Any
 import dp_accounting
 import pytest
 import torch
+from tests.runs import make_plan
 from tests.sums import PATIENT, Line, Plainly, host_for
 
 from motet.algorithms import fedavg
@@ -18,7 +19,7 @@ from motet.core.params import Params
 from motet.core.rng import Seed
 from motet.core.script import rewrite_sums, run_script
 from motet.core.weighted import Weighted
-from motet.experiment.build.builders import build_privacy
+from motet.experiment.build.component_builders import build_privacy
 from motet.experiment.build.federation import Federation
 from motet.experiment.build.run_plan import RunPlan
 from motet.experiment.loop.run_loop import Running, run
@@ -128,7 +129,7 @@ def test_nothing_is_spent_before_the_first_sum_and_the_next_is_known_beforehand(
 
 def plan(federation: Federation, rounds: int, **options: Any) -> RunPlan:
     private = central(clip=0.5, noise=2.0, seeded=True, **options)
-    return RunPlan(federation, fedavg(SOLVER), rounds, private=private, secure=secagg())
+    return make_plan(federation, fedavg(SOLVER), rounds, privacy=private, secure=secagg())
 
 
 def test_a_run_stops_before_it_spends_more_than_its_budget(federation: Federation) -> None:
@@ -199,7 +200,7 @@ def test_options_that_cannot_be_are_refused(given: dict[str, Any], said: str) ->
 def test_the_sampler_decides_what_is_counted(federation: Federation) -> None:
     choice = CohortConfig(3, "seeded")
     running = Running(
-        RunPlan(federation, fedavg(SOLVER), 1, choice, private=central(1.0, 2.0)),
+        make_plan(federation, fedavg(SOLVER), 1, cohort=choice, privacy=central(1.0, 2.0)),
         SerialExecutor(torch.device("cpu")),
         None,
         SilentProgress(),

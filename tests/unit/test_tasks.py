@@ -16,7 +16,7 @@ from motet.core.errors import ConfigError, DataError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
 from motet.datasets.load_corpus import BUILTIN_CORPORA
-from motet.experiment.build.builders import build_task, make_federation
+from motet.experiment.build.federation_builder import build_task, federate_corpus
 from motet.experiment.recipe.run_config import ComponentConfig
 from motet.learning.data.features import Examples, Features, Ragged
 from motet.learning.modules.model import Model
@@ -446,18 +446,18 @@ def test_a_grouped_federation_has_everybodys_tokens_and_no_others() -> None:
     corpus = BUILTIN_CORPORA["toy-lm"]()
     choice = ModelConfig("tiny", 16)
     natural = ComponentConfig("natural", {"column": "client"})
-    loose = make_federation(choice, corpus, natural, Seed(0), ComponentConfig("lm", {"group": False}))
-    close = make_federation(choice, corpus, natural, Seed(0), ComponentConfig("lm"))
+    loose = federate_corpus(choice, corpus, natural, Seed(0), task=ComponentConfig("lm", {"group": False}))
+    close = federate_corpus(choice, corpus, natural, Seed(0), task=ComponentConfig("lm"))
     assert len(close.features) < len(loose.features)
     for client in list(close.clients)[:5]:
         tokens = []
         for federation in (loose, close):
-            rows = federation.site(client).split("train").rows
+            rows = federation.participant(client).split("train").rows
             ids = federation.features.columns["input_ids"]
             assert isinstance(ids, Ragged)
             tokens.append(np.concatenate([ids[r] for r in rows]).tolist())
         assert tokens[0] == tokens[1] or tokens[0][:-1] == tokens[1]
-        assert close.site(client).size == loose.site(client).size
+        assert close.participant(client).size == loose.participant(client).size
 
 
 def test_perplexity_is_the_exponent_of_the_mean_loss() -> None:

@@ -32,7 +32,7 @@ CPU = torch.device("cpu")
 
 
 def job_of(federation: Federation, solver: Solver, client: int = 0, **more: Any) -> Fit:
-    site = federation.site(federation.clients[client])
+    site = federation.participant(federation.clients[client])
     return Fit(site.model, site.model.initial_params, site.split("train"), site.task.objective, solver, 5, **more)
 
 
@@ -136,7 +136,7 @@ def test_a_loss_that_is_not_finite_is_said_with_the_step_and_the_rate(federation
 
 
 def test_inference_gives_each_row_what_it_gets_alone(federation: Federation) -> None:
-    site = federation.server_site
+    site = federation.server_participant
     test = site.split("global")
     executor = SerialExecutor(CPU)
     whole = executor.run(Infer(site.model, site.model.initial_params, test, site.task.readout, batch_size=7))
@@ -243,7 +243,7 @@ def test_a_module_that_does_not_hold_the_model_is_refused(federation: Federation
 
 
 def test_inference_on_cached_states_equals_inference_on_texts(frozen_federation: Federation) -> None:
-    site = frozen_federation.server_site
+    site = frozen_federation.server_participant
     scratch = prepared(frozen_federation)
     job = Infer(site.model, site.model.initial_params, site.split("global"), site.task.readout)
     plain, cached = SerialExecutor(CPU).run(job), SerialExecutor(CPU, scratch).run(job)
@@ -278,7 +278,7 @@ def test_any_number_of_workers_gives_the_bits_of_one_process(count: int, federat
             want = alone.run(job)
             assert torch.equal(got[client].params.flat, want.params.flat)
             assert torch.equal(got[client].losses, want.losses)
-        site = federation.server_site
+        site = federation.server_participant
         test = Infer(site.model, site.model.initial_params, site.split("union"), site.task.readout)
         assert torch.equal(workers.run(test)["logits"], alone.run(test)["logits"])
     finally:
@@ -323,7 +323,7 @@ def test_a_worker_that_dies_is_noticed(federation: Federation) -> None:
 
 def test_a_client_without_a_test_set_is_inferred_as_nothing(federation: Federation) -> None:
     workers = pool(1, federation)
-    site = federation.server_site
+    site = federation.server_participant
     none = Examples(federation.features, np.zeros(0, np.int64))
     try:
         workers.submit("x", Infer(site.model, site.model.initial_params, none, site.task.readout))

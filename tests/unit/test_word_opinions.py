@@ -18,8 +18,8 @@ from motet.algorithms.public_data import WordsOfTexts, public_of
 from motet.core.errors import RunError
 from motet.core.params import Params
 from motet.datasets.corpus import Corpus
-from motet.experiment.build.builders import build_federation
 from motet.experiment.build.federation import Federation
+from motet.experiment.build.federation_builder import build_federation
 from motet.experiment.recipe.run_config import RunConfig
 from motet.learning.objectives.distillation_losses import KLDivergence, LogitSquaredError, TeacherCrossEntropy
 from motet.learning.solver import Solver
@@ -56,8 +56,8 @@ def taggers() -> Federation:
     ]
     top = {"data": {"name": "toy-tagging"}, "model": {"name": "tiny", "max_tokens": 24, "config": {**SMALL, **CALM}}}
     made = build_federation(RunConfig.from_settings("taggers", {**top, "groups": groups}), lambda *_: corpus)
-    opened = tuple(replace(group, public=PUBLIC) for group in made.groups)
-    return replace(made, groups=opened, server=replace(made.server, public=PUBLIC))
+    opened = tuple(replace(group, public_rows=PUBLIC) for group in made.groups)
+    return replace(made, groups=opened, server=replace(made.server, public_rows=PUBLIC))
 
 
 def test_words_stand_at_the_same_places_for_all_whatever_their_tokens(taggers: Federation) -> None:

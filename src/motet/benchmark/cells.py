@@ -11,9 +11,9 @@ from typing import Any
 
 from motet.benchmark.suite import Suite, is_selected
 from motet.core.errors import ConfigError
-from motet.experiment.build.builders import build_algorithm, build_channel, build_privacy, build_secure
-from motet.experiment.build.partition_builder import strategy_of
-from motet.experiment.commands.run_folder import data_key as config_data_key
+from motet.experiment.build.component_builders import build_components
+from motet.experiment.build.federation_builder import federation_key
+from motet.experiment.build.partition_builder import parse_partition
 from motet.experiment.recipe.recipe_files import merge_settings
 from motet.experiment.recipe.run_config import RunConfig
 
@@ -39,7 +39,7 @@ class BenchmarkRun:
     @property
     def data_key(self) -> str:
         """Runs with equal ones are on the same federation."""
-        return config_data_key(self.config)
+        return federation_key(self.config)
 
 
 @dataclass(frozen=True)
@@ -97,10 +97,8 @@ def check_runs(runs: Mapping[str, BenchmarkRun]) -> None:
     """What cannot work is said before the first run begins."""
     for run in runs.values():
         try:
-            build_privacy(run.config, algorithm := build_algorithm(run.config))
-            build_secure(run.config, algorithm)
-            build_channel(run.config)
-            strategy_of(run.config.partition)
+            build_components(run.config)
+            parse_partition(run.config.partition)
         except ConfigError as error:
             raise ConfigError(f"{run.config.recipe}: {error}") from None
 

@@ -20,7 +20,7 @@ from motet.benchmark.run_store import TRACEBACK_FILE, RunStore
 from motet.benchmark.shared_resources import SharedResources
 from motet.benchmark.time_estimate import TimeEstimate
 from motet.core.errors import MotetError
-from motet.experiment.build.builders import device_of
+from motet.experiment.build.executor_builder import resolve_device
 from motet.experiment.commands.run_folder import carried_out
 from motet.learning.executors.memory_budget import limit_device_memory
 from motet.learning.executors.process_executor import default_worker_count
@@ -115,7 +115,7 @@ def split_resources(device: str, jobs: int) -> None:
         torch.set_num_threads(
             max(1, default_worker_count() // jobs)
         )  # threads that wait for a core keep others from it
-        for shared in {device_of(device), torch.device("cpu")}:
+        for shared in {resolve_device(device), torch.device("cpu")}:
             limit_device_memory(shared, 0.95 / jobs)
 
 

@@ -11,8 +11,9 @@ from motet.core.rng import Seed
 from motet.core.work import Executor
 from motet.datasets.corpus import Corpus
 from motet.datasets.load_corpus import DataConfig, read_corpus
-from motet.experiment.build.builders import build_executor, build_federation
 from motet.experiment.build.federation import Federation
+from motet.experiment.build.federation_builder import build_federation
+from motet.experiment.deploy.client_launcher import build_executor
 from motet.learning.executors.serial_executor import PrefixCache
 
 T = TypeVar("T")

@@ -13,7 +13,8 @@ from motet.benchmark.cells import BenchmarkRun
 from motet.benchmark.shared_resources import SharedResources
 from motet.benchmark.table_metrics import TableMetric
 from motet.core.errors import ConfigError
-from motet.experiment.build.builders import build_algorithm, device_of
+from motet.experiment.build.component_builders import build_algorithm
+from motet.experiment.build.executor_builder import resolve_device
 from motet.experiment.build.federation import Federation
 from motet.experiment.commands.dry_run import few_steps
 from motet.experiment.commands.run_folder import sound_plan
@@ -110,7 +111,9 @@ def _pace(config: RunConfig, federation: Federation) -> ProbeResult:
     solver: Solver = getattr(build_algorithm(config), "solver", Solver())
     with PeakMemory(every=0.05) as memory, one_thread():
         # at a rate of 0: steps take as long, and a method that diverges is that run's failure, not the grid's
-        _, step = few_steps(federation.groups[0], SerialExecutor(device_of(config.device)), replace(solver, lr=0.0))
+        _, step = few_steps(
+            federation.groups[0], SerialExecutor(resolve_device(config.device)), replace(solver, lr=0.0)
+        )
         corpus, dev = federation.corpus, federation.partition.dev
         looked_at = len(corpus) - corpus.num_train + (0 if dev is None else len(dev))
         return ProbeResult(step, memory.look(), corpus.num_train, looked_at, len(federation.clients))
@@ -136,7 +139,7 @@ def _jobs(runs: Mapping[str, BenchmarkRun], paces: list[ProbeResult], wanted: in
     """As many runs side by side as cores, or a GPU's memory, allow; never more than there are."""
     if wanted is not None:
         return min(wanted, len(runs))
-    device = device_of(next(iter(runs.values())).config.device)
+    device = resolve_device(next(iter(runs.values())).config.device)
     if device.type == "cpu":
         need, most = max(pace.memory for pace in paces), default_worker_count()
     else:

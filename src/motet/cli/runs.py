@@ -52,12 +52,13 @@ def resume_run(folder: RunFolder) -> None:
 @handle_errors
 def check(recipe: Recipe = "quickstart", settings: Settings = None) -> None:
     """Look at everything before round 1: data, tokenizer, a few steps, memory, bytes a round, time."""
-    from motet.experiment.build.builders import build_federation, resolved
+    from motet.experiment.build.component_builders import resolve_defaults
+    from motet.experiment.build.federation_builder import build_federation
     from motet.experiment.commands.dry_run import rehearse
 
     if "=" in recipe:
         recipe, settings = "quickstart", [recipe, *(settings or [])]
-    config = resolved(_recipe(recipe, settings))
+    config = resolve_defaults(_recipe(recipe, settings))
     found = rehearse(config, build_federation(config))
     width = max(14, *map(len, found.facts))
     for name, fact in found.facts.items():

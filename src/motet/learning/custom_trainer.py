@@ -110,11 +110,11 @@ class CustomFederation:
     model: CustomModel
     name: str = "own"
 
-    def group_of(self, client: ClientId) -> CustomFederation:
+    def group_for(self, client: ClientId) -> CustomFederation:
         """All clients are alike."""
         return self
 
-    def start(self) -> InitialModels:
+    def initial_models(self) -> InitialModels:
         return InitialModels(self.model.initial_params, self.clients)
 
     def context(

@@ -1,4 +1,4 @@
-"""Tokenised texts kept on disk, memory-mapped, under a name made of everything they depend on."""
+"""Tokenized texts on disk, memory-mapped, under a key made of everything they depend on."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import os
 import shutil
 import tempfile
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -18,65 +19,63 @@ from motet.learning.data.features import Column, Features, Ragged
 from motet.learning.modules.model import Model
 from motet.tasks.task import Task
 
-FORMAT = 1  # raise it when features are made differently
-WORTH_IT = 5_000  # examples; fewer are tokenised faster than found
+FORMAT = 1  # raise it when tokenization changes
+MIN_CACHED_EXAMPLES = 5_000  # smaller corpora are tokenized faster than they are looked up
 
 
 def cache_folder() -> Path | None:
-    """$MOTET_CACHE, or the user's cache folder; an empty MOTET_CACHE means none."""
-    given = os.environ.get("MOTET_CACHE")
-    if given is not None:
-        return Path(given) if given else None
+    """Return $MOTET_CACHE, or the user's cache folder. An empty MOTET_CACHE disables the cache."""
+    folder = os.environ.get("MOTET_CACHE")
+    if folder is not None:
+        return Path(folder) if folder else None
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "motet"
 
 
-def cached_features(task: Task, corpus: Corpus, model: Model, max_tokens: int) -> Features:
-    """The features of a corpus for a model; read from disk if they were made before. `MOTET_CACHE=` keeps none."""
-    key = hashlib.sha256(repr((FORMAT, corpus.fingerprint, task, max_tokens, _tongue(model))).encode()).hexdigest()[:24]
-    folder = cache_folder()
-    if folder is None or len(corpus) < WORTH_IT:
-        made = task.features(corpus, model, max_tokens)
-        return Features(
-            key, made.columns, made.example_offsets, made.metadata, made.raw_columns, made.tokenizer, made.pad_left
-        )
-    place = folder / "features" / key
-    if not (place / "meta.json").exists():
-        _write(place, task.features(corpus, model, max_tokens))
-    return _read(place, key, corpus, model)
+def load_features(task: Task, corpus: Corpus, model: Model, max_tokens: int) -> Features:
+    """Return a corpus tokenized for a model, from the cache if it is there."""
+    depends_on = (FORMAT, corpus.fingerprint, task, max_tokens, _tokenizer_digest(model))
+    key = hashlib.sha256(repr(depends_on).encode()).hexdigest()[:24]
+    cache = cache_folder()
+    if cache is None or len(corpus) < MIN_CACHED_EXAMPLES:
+        return replace(task.features(corpus, model, max_tokens), key=key)
+    folder = cache / "features" / key
+    if not (folder / "meta.json").exists():
+        _write(folder, task.features(corpus, model, max_tokens))
+    return _read(folder, key, corpus, model)
 
 
-def _tongue(model: Model) -> str:
-    """All of a tokenizer that changes what it makes of a text, and where the model begins to write."""
+def _tokenizer_digest(model: Model) -> str:
+    """Hash everything that changes how a text is tokenized, and the token with which the decoder starts."""
     tokenizer = model.tokenizer
     backend = getattr(tokenizer, "backend_tokenizer", None)
-    said = backend.to_str() if backend is not None else repr(sorted(tokenizer.get_vocab().items()))
+    vocabulary = backend.to_str() if backend is not None else repr(sorted(tokenizer.get_vocab().items()))
     config = getattr(model.module, "config", None)
     marks = (getattr(config, "decoder_start_token_id", None), getattr(config, "model_type", ""), tokenizer.pad_token_id)
-    return hashlib.sha256(f"{said}{marks}".encode()).hexdigest()
+    return hashlib.sha256(f"{vocabulary}{marks}".encode()).hexdigest()
 
 
-def _write(place: Path, features: Features) -> None:
-    """Into a folder beside, which then takes the name: two processes may do it at once, a crash leaves nothing half done."""
-    place.parent.mkdir(parents=True, exist_ok=True)
-    beside = Path(tempfile.mkdtemp(dir=place.parent, prefix=".part-"))
+def _write(folder: Path, features: Features) -> None:
+    """Write to a temporary folder and rename it: two processes may write at once, and a crash leaves nothing half done."""
+    folder.parent.mkdir(parents=True, exist_ok=True)
+    temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".part-"))
     try:
         meta: dict[str, Any] = {"left": features.pad_left, "reads_back": features.tokenizer is not None}
         for kind, columns in (("columns", features.columns), ("side", features.metadata)):
-            meta[kind] = {name: _save(beside, f"{kind}-{name}", column) for name, column in columns.items()}
+            meta[kind] = {name: _save_column(temporary, f"{kind}-{name}", column) for name, column in columns.items()}
         if features.example_offsets is not None:
-            np.save(beside / "first.npy", features.example_offsets)
-        (beside / "meta.json").write_text(json.dumps(meta), "utf-8")
-        beside.rename(place)
+            np.save(temporary / "first.npy", features.example_offsets)
+        (temporary / "meta.json").write_text(json.dumps(meta), "utf-8")
+        temporary.rename(folder)
     except OSError:
-        if not (place / "meta.json").exists():
+        if not (folder / "meta.json").exists():
             raise
     finally:
-        shutil.rmtree(beside, ignore_errors=True)
+        shutil.rmtree(temporary, ignore_errors=True)
 
 
-def _save(folder: Path, name: str, column: Column) -> int | None:
-    """The padding of a ragged column, None of a plain one."""
+def _save_column(folder: Path, name: str, column: Column) -> int | None:
+    """Save a column and return its padding value, or None if the column is not ragged."""
     if isinstance(column, Ragged):
         np.save(folder / f"{name}.npy", column.values)
         np.save(folder / f"{name}.offsets.npy", column.offsets)
@@ -85,18 +84,24 @@ def _save(folder: Path, name: str, column: Column) -> int | None:
     return None
 
 
-def _read(place: Path, key: str, corpus: Corpus, model: Model) -> Features:
-    meta = json.loads((place / "meta.json").read_text("utf-8"))
+def _read(folder: Path, key: str, corpus: Corpus, model: Model) -> Features:
+    meta = json.loads((folder / "meta.json").read_text("utf-8"))
 
-    def columns(kind: str) -> Mapping[str, Column]:
-        return {name: _load(place, f"{kind}-{name}", pad) for name, pad in meta[kind].items()}
+    def load_columns(kind: str) -> Mapping[str, Column]:
+        return {name: _load_column(folder, f"{kind}-{name}", pad) for name, pad in meta[kind].items()}
 
-    first = np.load(place / "first.npy", mmap_mode="r") if (place / "first.npy").exists() else None
-    tokenizer = model.tokenizer if meta["reads_back"] else None
-    return Features(key, columns("columns"), first, columns("side"), corpus.columns, tokenizer, meta["left"])
+    return Features(
+        key=key,
+        columns=load_columns("columns"),
+        example_offsets=np.load(folder / "first.npy", mmap_mode="r") if (folder / "first.npy").exists() else None,
+        metadata=load_columns("side"),
+        raw_columns=corpus.columns,
+        tokenizer=model.tokenizer if meta["reads_back"] else None,
+        pad_left=meta["left"],
+    )
 
 
-def _load(folder: Path, name: str, pad: int | None) -> Column:
+def _load_column(folder: Path, name: str, pad: int | None) -> Column:
     values: np.ndarray = np.load(folder / f"{name}.npy", mmap_mode="r")
     if pad is None:
         return values

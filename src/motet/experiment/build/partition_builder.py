@@ -1,4 +1,4 @@
-"""From a recipe's `partition` section to a Partition."""
+"""Build a partition from a recipe's `partition` section."""
 
 from __future__ import annotations
 
@@ -13,44 +13,49 @@ from motet.experiment.recipe.run_config import ComponentConfig
 from motet.partitions import PARTITIONS, Partition
 from motet.partitions.local_test import hold_out_local_tests, merge_splits
 
-_FIXED = ("corpus", "seed")  # what a strategy is given, beside its options
+_FIXED = ("corpus", "seed")  # arguments of a strategy that are not options
 
 
-class Strategy(NamedTuple):
-    """A `partition` section, looked at before there is a corpus."""
+class PartitionStrategy(NamedTuple):
+    """A checked `partition` section."""
 
-    maker: Callable[..., Partition]
+    factory: Callable[..., Partition]
     options: dict[str, Any]
-    share: float | None
-    whole: bool
+    local_test_share: float | None
+    merges_splits: bool
 
 
-def strategy_of(choice: ComponentConfig) -> Strategy:
-    """What cannot be meant is refused."""
-    maker = look_up(PARTITIONS, choice.type, "partition.type")
-    given = dict(choice.options)
-    share = convert_value(given.pop("local_test", None), float | None, "partition.local_test")
-    whole = convert_value(given.pop("merge", False), bool, "partition.merge")
-    if whole and share is None:
+def parse_partition(config: ComponentConfig) -> PartitionStrategy:
+    """Check a `partition` section without its corpus."""
+    factory = look_up(PARTITIONS, config.type, "partition.type")
+    options = dict(config.options)
+    share = convert_value(options.pop("local_test", None), float | None, "partition.local_test")
+    merges_splits = convert_value(options.pop("merge", False), bool, "partition.merge")
+    if merges_splits and share is None:
         raise ConfigError(
-            "partition.merge leaves no test rows; say what share of its rows a client keeps: partition.local_test=0.2"
+            "partition.merge leaves no test rows; set the share that each client tests on: partition.local_test=0.2"
         )
-    if share is not None and choice.type == "file":
+    if share is not None and config.type == "file":
         raise ConfigError(
-            "partition.local_test: a file says itself who is tested on what; give it to: motet partition make"
+            "partition.local_test: a partition file already holds each client's test rows; "
+            "give the option to: motet partition make"
         )
-    wanted = {k: v for k, v in given.items() if k != "clients" or "clients" in list_parameters(maker)}
-    convert_options(maker, wanted, f"partition {choice.type}", _FIXED)
-    return Strategy(maker, wanted, share, whole)
+    # `clients` may come from the recipe's groups, and not every strategy takes it
+    options = {k: v for k, v in options.items() if k != "clients" or "clients" in list_parameters(factory)}
+    convert_options(factory, options, f"partition {config.type}", _FIXED)
+    return PartitionStrategy(factory, options, share, merges_splits)
 
 
-def divided(choice: ComponentConfig, corpus: Corpus, seed: Seed) -> Partition:
-    """As the strategy says.
+def build_partition(config: ComponentConfig, corpus: Corpus, seed: Seed) -> Partition:
+    """Divide a corpus over clients.
 
-    Two options go with every strategy: `local_test`, a share of each client's rows for tests of its own, and `merge`, which
-    divides the corpus's training and test rows together first.
+    Two options work with every strategy: `local_test` is the share of its rows that each client tests on, and `merge`
+    divides the training and test rows of the corpus together.
     """
-    maker, wanted, share, whole = strategy_of(choice)
-    fixed = dict(zip(_FIXED, (merge_splits(corpus) if whole else corpus, seed.derive("partition")), strict=True))
-    made = instantiate(maker, wanted, f"partition {choice.type}", fixed)
-    return made if share is None else hold_out_local_tests(made, share, seed.derive("partition"), whole)
+    strategy = parse_partition(config)
+    rows = merge_splits(corpus) if strategy.merges_splits else corpus
+    fixed = {"corpus": rows, "seed": seed.derive("partition")}
+    partition = instantiate(strategy.factory, strategy.options, f"partition {config.type}", fixed)
+    if strategy.local_test_share is None:
+        return partition
+    return hold_out_local_tests(partition, strategy.local_test_share, seed.derive("partition"), strategy.merges_splits)

@@ -1,16 +1,19 @@
-"""What a round costs in bytes: as it is, and as Table VI of FedSplitBERT counts it.
+"""Bytes per round: estimated before a run, and counted as in Table VI of FedSplitBERT.
 
-What travels is a model's layers or, in distillation, opinions: such algorithms say themselves what their letters are like. The
-table counts one direction though its caption says both, leaves out embeddings, and charges FedAdam two more copies of the
-layers for its moments, which never leave the server. So its numbers can be compared with, they stand beside the true ones.
+Clients exchange layers of a model or, in distillation, logits; such algorithms describe their messages themselves.
+
+The table differs from what is sent. It counts one direction, though its caption says both. It leaves out embeddings. For
+FedAdam it adds two copies of the layers, for an optimizer state that never leaves the server. We report its numbers next to
+the true ones so that they can be compared with the paper.
 """
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Iterable
+from typing import Any, NamedTuple
 
 from motet.algorithms.fedavg import FedAvg
-from motet.codecs.chain import Channel
+from motet.codecs.chain import Channel, CodecChain
 from motet.core.layers import Layers
 from motet.core.params import Layout, Params
 from motet.core.weighted import Weighted
@@ -19,42 +22,45 @@ from motet.optim import Adam, Yogi
 from motet.wire import measure_size
 
 
-class RoundCost(NamedTuple):
-    """Bytes of tensors in one round of all clients: `up` and `down` travel, `table_six` is what the paper would print."""
+class RoundBytes(NamedTuple):
+    """Bytes of tensors in one round, for all clients. `table_six` is the paper's way of counting."""
 
     up: int
     down: int
     table_six: int
 
 
-class Moved(NamedTuple):
-    """Bytes of tensors for one client in one round, after the codecs."""
+class ClientBytes(NamedTuple):
+    """Bytes of tensors in one round, for one client, after the codecs."""
 
     up: int
     down: int
 
 
-def moved_in_a_round(plan: RunPlan) -> Moved:
-    """An estimate before anything has travelled: of letters as long as the true ones will be."""
-    federation, channel = plan.federation, plan.channel
-    dummy_messages = getattr(plan.algorithm, "dummy_messages", None)
+def estimate_client_bytes(plan: RunPlan) -> ClientBytes:
+    """Estimate a client's traffic from dummy messages of the right size."""
+    algorithm, federation, channel = plan.algorithm, plan.federation, plan.components.channel
+    dummy_messages = getattr(algorithm, "dummy_messages", None)
     if dummy_messages is not None:
         down, up = dummy_messages(federation.server_context(0))
     else:
-        view = plan.algorithm.view(plan.algorithm.init(federation.start()), federation.clients[0])
+        view = algorithm.view(plan.initial_state, federation.clients[0])
         down, up = [view], [Weighted(view, 1.0) if isinstance(view, Params) else view]
-    return Moved(
-        *(
-            sum(measure_size(way.encode(m)).payload for m in sent)
-            for way, sent in ((channel.up, up), (channel.down, down))
-        )
-    )
+    return ClientBytes(up=_payload_bytes(channel.up, up), down=_payload_bytes(channel.down, down))
 
 
-def round_cost(algorithm: FedAvg, layout: Layout, clients: int, channel: Channel = Channel()) -> RoundCost:
+def _payload_bytes(codecs: CodecChain, messages: Iterable[Any]) -> int:
+    return sum(measure_size(codecs.encode(message)).payload for message in messages)
+
+
+def round_bytes(algorithm: FedAvg, layout: Layout, clients: int, channel: Channel = Channel()) -> RoundBytes:
+    """Return the bytes of a round of an algorithm of FedAvg's family, in which every round is the same."""
     shared = layout.select_layers(algorithm.shared)
     counted, copies = shared.select_layers(~Layers.parse("embeddings")), clients
     if isinstance(algorithm.server, Adam | Yogi):
         counted, copies = counted.select_layers(Layers.parse("layers")), clients + 2
-    up, down, said = channel.up.size(shared), channel.down.size(shared), channel.up.size(counted)
-    return RoundCost(clients * up, clients * down, copies * said)
+    return RoundBytes(
+        up=clients * channel.up.size(shared),
+        down=clients * channel.down.size(shared),
+        table_six=copies * channel.up.size(counted),
+    )

@@ -11,9 +11,9 @@ import numpy as np
 from motet.core.errors import RunError
 from motet.core.layers import describe_roles
 from motet.core.rng import Seed
-from motet.experiment.build.builders import device_of
-from motet.experiment.build.federation import Federation, Group
-from motet.experiment.build.traffic_estimate import moved_in_a_round
+from motet.experiment.build.executor_builder import resolve_device
+from motet.experiment.build.federation import ClientGroup, Federation
+from motet.experiment.build.traffic_estimate import estimate_client_bytes
 from motet.experiment.commands.partition_commands import facts_of
 from motet.experiment.commands.run_folder import sound_plan
 from motet.experiment.loop.peak_memory import PeakMemory
@@ -38,10 +38,10 @@ def rehearse(config: RunConfig, federation: Federation) -> Rehearsal:
     solver: Solver = plan.algorithm.solver  # type: ignore[attr-defined]
     sizes = np.concatenate([group.sizes for group in federation.groups])
     cohort = min(config.cohort.size or len(sizes), len(sizes))
-    device = device_of(config.device)
+    device = resolve_device(config.device)
     scratch = PrefixCache()
     try:
-        for model, features in federation.readings if device.type == "cpu" else ():
+        for model, features in federation.models_with_features if device.type == "cpu" else ():
             scratch.prepare(model, features)
         with PeakMemory(every=0.05) as memory, one_thread():
             tried = [few_steps(group, SerialExecutor(device, scratch), solver) for group in federation.groups]
@@ -53,14 +53,14 @@ def rehearse(config: RunConfig, federation: Federation) -> Rehearsal:
         s * solver.num_steps(int(n)) for (_, s), g in zip(tried, federation.groups, strict=True) for n in g.sizes
     )
     seconds = config.rounds * work * cohort / len(sizes) / at_once
-    moved = moved_in_a_round(plan)
-    largest = max(model.layout.size for model, _ in federation.readings)
+    moved = estimate_client_bytes(plan)
+    largest = max(model.layout.size for model, _ in federation.models_with_features)
     facts = {
         **_told(config, federation),
         "clients": f"{len(sizes):,}, {cohort} a round, with {sizes.min()} to {sizes.max()} examples each",
         "first loss": ", ".join(f"{loss:.3f}" for loss, _ in tried),
         "bytes a round": f"{_size(cohort * moved.down)} down, {_size(cohort * moved.up)} up"
-        + (", and what the secure sum itself sends" if plan.secure else ""),
+        + (", and what the secure sum itself sends" if plan.components.secure else ""),
         "memory": f"about {(peak + (at_once - 1) * _one_pack(largest)) / 1e9:.1f} GB",
         "time": f"about {seconds:.0f} s of training for {config.rounds} rounds",
     }
@@ -75,13 +75,13 @@ def _told(config: RunConfig, federation: Federation) -> dict[str, str]:
     if len(groups) == 1:
         return _facts(*groups[0])
     facts = {f"{group.name}: {n}": fact for group, choice in groups for n, fact in _facts(group, choice).items()}
-    shared = federation.start().shared.layout
+    shared = federation.initial_models().shared.layout
     facts["server: model"] = _model(federation.server, config.model.name)
     facts["in common"] = f"{shared.size:,} parameters of all models: {describe_roles(shared.roles)}"
     return facts
 
 
-def _facts(group: Group, choice: GroupConfig) -> dict[str, str]:
+def _facts(group: ClientGroup, choice: GroupConfig) -> dict[str, str]:
     task, corpus, lengths = group.task, group.corpus, group.features.lengths
     labels = f", {len(task.labels)} labels: {', '.join(task.labels[:8])}" if task.labels else ""
     return {
@@ -93,19 +93,19 @@ def _facts(group: Group, choice: GroupConfig) -> dict[str, str]:
     }
 
 
-def _model(group: Group, name: str) -> str:
+def _model(group: ClientGroup, name: str) -> str:
     whole = sum(p.numel() for p in group.model.module.parameters())
     return f"{name}: {group.model.layout.size:,} of {whole:,} parameters trained"
 
 
-def _unevenness(group: Group) -> str:
+def _unevenness(group: ClientGroup) -> str:
     said = facts_of(group.partition, group.corpus)
     return ", ".join(f"{name.replace('_', ' ')} {value:.2f}" for name, value in said.items())
 
 
-def few_steps(group: Group, executor: SerialExecutor, solver: Solver, steps: int = 3) -> tuple[float, float]:
+def few_steps(group: ClientGroup, executor: SerialExecutor, solver: Solver, steps: int = 3) -> tuple[float, float]:
     """Forward and backward on the largest client's texts; the loss of the first batch, and seconds a step."""
-    site = group.site(group.members.first + int(np.argmax(group.sizes)))
+    site = group.participant(group.clients.start + int(np.argmax(group.sizes)))
     short = replace(solver, steps=steps, proximal_mu=0.0)
     job = Fit(site.model, site.model.initial_params, site.split("train"), site.task.objective, short, Seed(0).to_int())
     executor.run(replace(job, solver=replace(short, steps=1)))  # the first pass allocates, and fills the prefix
@@ -127,7 +127,7 @@ def _one_pack(parameters: int) -> int:
     return 4 * parameters * 5  # weights, gradient, two moments, the answer
 
 
-def _warnings(group: Group, choice: GroupConfig) -> list[str]:
+def _warnings(group: ClientGroup, choice: GroupConfig) -> list[str]:
     found = []
     empty = int((group.sizes == 0).sum())
     if empty:

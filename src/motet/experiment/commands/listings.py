@@ -69,7 +69,7 @@ def _codecs() -> Mapping[str, Any]:
 
 
 def _transports() -> Mapping[str, Any]:
-    from motet.experiment.build.builders import TRANSPORTS
+    from motet.experiment.deploy.client_launcher import TRANSPORTS
 
     return TRANSPORTS
 

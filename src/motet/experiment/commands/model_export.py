@@ -10,7 +10,7 @@ from urllib.parse import quote
 from motet.core.errors import ConfigError
 from motet.core.params import Params
 from motet.core.script import ClientId
-from motet.experiment.build.federation import Group
+from motet.experiment.build.federation import ClientGroup
 from motet.models.adapters import merge_adapters
 from motet.models.bilstm import BiLSTM
 from motet.models.load_model import AUTO_CLASSES, quiet_transformers
@@ -47,7 +47,7 @@ def folder_name(client: ClientId) -> str:
     return re.sub(r"^\.", "%2E", quote(client, safe=" "))
 
 
-def save_model(group: Group, params: Params, folder: Path) -> None:
+def save_model(group: ClientGroup, params: Params, folder: Path) -> None:
     """Model and tokenizer, as `transformers.pipeline` wants them."""
     module = merge_adapters(group.model.with_params(params))
     folder.mkdir(parents=True, exist_ok=True)

@@ -12,7 +12,7 @@ from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
 from motet.datasets.corpus_readers import CORPUS_READERS
 from motet.datasets.load_corpus import BUILTIN_CORPORA, DataConfig, load_corpus
-from motet.experiment.build.partition_builder import divided
+from motet.experiment.build.partition_builder import build_partition
 from motet.experiment.recipe.config_parsing import instantiate, look_up
 from motet.experiment.recipe.recipe_files import parse_overrides
 from motet.experiment.recipe.run_config import ComponentConfig
@@ -71,7 +71,7 @@ def make_partition(source: Source, choice: ComponentConfig, to: Path | None, lay
     """Divide a corpus as a run with the same seed would, and keep it in a file; where, and what it is in a sentence."""
     look_up(dict.fromkeys(LAYOUTS), layout, "--layout")
     corpus = source.load()
-    made = divided(choice, corpus, Seed(source.seed))
+    made = build_partition(choice, corpus, Seed(source.seed))
     path = to or Path("partitions") / f"{corpus.name}-{choice.type}.h5"
     if path.suffix not in (".h5", ".hdf5"):
         raise ConfigError(f"--to: '{path.name}' should end in .h5, so that it is known for what it is.")

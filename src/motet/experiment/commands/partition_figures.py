@@ -11,7 +11,7 @@ import numpy as np
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.experiment.build.partition_builder import divided
+from motet.experiment.build.partition_builder import build_partition
 from motet.experiment.commands.partition_report import DISTANCE, SHARE, plane, ratios_and_distances
 from motet.experiment.recipe.config_parsing import look_up
 from motet.experiment.recipe.run_config import ComponentConfig
@@ -84,7 +84,7 @@ def domains(corpus: Corpus, seed: Seed, clients: int, to: Path) -> str:
 def _shifts(corpus: Corpus, seed: Seed, clients: int) -> Iterator[tuple[float, np.ndarray, np.ndarray, Trait]]:
     trait = get_trait(corpus, "label", seed)
     for alpha in ALPHAS:
-        made = divided(ComponentConfig("label", {"clients": clients, "alpha": alpha}), corpus, seed)
+        made = build_partition(ComponentConfig("label", {"clients": clients, "alpha": alpha}), corpus, seed)
         ratios, matrix, _ = ratios_and_distances(made, trait)
         yield alpha, ratios, matrix, trait
 

@@ -16,7 +16,7 @@ def shares_of(federation: Federation) -> dict[str, Any]:
 
     Labels are counted where all groups have one corpus.
     """
-    seats = [(group, place) for group in federation.groups for place in range(group.members.first, group.members.last)]
+    seats = [(group, place) for group in federation.groups for place in range(group.clients.start, group.clients.stop)]
     shown = seats[:MOST_CLIENTS]
     found: dict[str, Any] = {
         "clients": [federation.clients[k] for k in range(len(shown))],

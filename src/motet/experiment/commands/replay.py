@@ -15,8 +15,10 @@ import torch
 from motet.core.errors import ConfigError
 from motet.core.params import Params
 from motet.core.work import Job
-from motet.experiment.build.builders import build_federation, device_of
-from motet.experiment.build.run_plan import RunPlan, plan_of
+from motet.experiment.build.component_builders import build_components
+from motet.experiment.build.executor_builder import resolve_device
+from motet.experiment.build.federation_builder import build_federation
+from motet.experiment.build.run_plan import RunPlan, build_plan
 from motet.experiment.commands.run_folder import load_config
 from motet.experiment.loop.checkpoint import load_checkpoint
 from motet.experiment.loop.client_sampling import pick
@@ -75,13 +77,13 @@ def replayed(folder: Path, round: int, client: str) -> Iterator[str]:
     config = load_config(folder)
     if not 1 <= round <= config.rounds:
         raise ConfigError(f"--round is {round}; the run has rounds 1 to {config.rounds}.")
-    plan = plan_of(config, build_federation(config))
+    plan = build_plan(config, build_federation(config), build_components(config))
     cohort = pick(config.cohort, plan.federation.clients, round - 1, plan.federation.seed)
     if client not in cohort:
         raise ConfigError(f"--client: '{client}' took no part in round {round}; {', '.join(cohort[:12])} did.")
     listening = Listening(plan.federation)
     with tempfile.TemporaryDirectory(prefix="motet-replay-") as scratch:
-        begun = _begun(replace(plan, federation=listening), folder, round, Path(scratch), device_of(config.device))
+        begun = _begun(replace(plan, federation=listening), folder, round, Path(scratch), resolve_device(config.device))
         yield f"{config.recipe}: {config.algorithm.type}, round {round}, {client}; played again from round {begun.done + 1} on."
         begun.play_rounds(until=round - 1)
         listening.heard.clear()

@@ -14,22 +14,16 @@ import yaml
 from motet.algorithms.fedavg import FedAvg
 from motet.core.errors import ConfigError
 from motet.core.work import Executor
-from motet.experiment.build.builders import (
-    build_algorithm,
-    build_executor,
-    build_federation,
-    build_privacy,
-    build_secure,
-    device_of,
-    resolved,
-)
-from motet.experiment.build.federation import Federation, Group
-from motet.experiment.build.run_plan import RunPlan, plan_of
-from motet.experiment.build.traffic_estimate import moved_in_a_round, round_cost
+from motet.experiment.build.component_builders import build_components, resolve_defaults
+from motet.experiment.build.executor_builder import resolve_device
+from motet.experiment.build.federation import ClientGroup, Federation
+from motet.experiment.build.federation_builder import build_federation, build_federations
+from motet.experiment.build.run_plan import RunPlan, build_plan
+from motet.experiment.build.traffic_estimate import estimate_client_bytes, round_bytes
 from motet.experiment.commands.model_export import folder_name, save_model
 from motet.experiment.commands.partition_commands import facts_of
 from motet.experiment.commands.partition_table import shares_of
-from motet.experiment.deploy.client_launcher import venue
+from motet.experiment.deploy.client_launcher import build_executor, venue
 from motet.experiment.loop.metrics_log import (
     machine,
     reached,
@@ -53,8 +47,6 @@ from motet.report.progress import RunCallback, SilentProgress
 from motet.report.weight_plots import draw_weights
 from motet.transport.spill_store import write_atomically
 
-_DATA = ("seed", "data", "model", "partition", "task", "groups")  # what two runs must share to share a federation
-
 
 @dataclass(frozen=True)
 class Finished:
@@ -77,12 +69,11 @@ def perform(config: RunConfig, folder: Path, *, resume: bool = False, callback: 
     callback = callback or SilentProgress()
     configs = _configs(config, folder, resume)
     for each in configs.values():
-        build_privacy(each, algorithm := build_algorithm(each))
-        build_secure(each, algorithm)
+        build_components(each)
         trackers_of(each)
     if not resume:
         must_be_empty(folder)
-    federations = federations_of(configs)
+    federations = build_federations(configs)
     for name, each in configs.items():
         sound_plan(each, federations[name])
     scratch = PrefixCache()
@@ -107,9 +98,9 @@ def perform(config: RunConfig, folder: Path, *, resume: bool = False, callback: 
 def sound_plan(config: RunConfig, federation: Federation) -> RunPlan:
     """A plan whose algorithm can begin on its models and texts. A mistake in the last baseline is said before the first round,
     and before there is a folder."""
-    plan = plan_of(config, federation)
-    moved_in_a_round(plan)  # letters need what they are about: public texts, say
-    plan.algorithm.init(federation.start())
+    plan = build_plan(config, federation, build_components(config))
+    estimate_client_bytes(plan)  # letters need what they are about: public texts, say
+    plan.initial_state  # noqa: B018
     return plan
 
 
@@ -124,7 +115,7 @@ def carried_out(
     keep_model: bool = True,
 ) -> dict[str, Any]:
     """One run, on a federation and a executor that may serve others too; what it leaves in its folder, and its summary."""
-    plan = plan_of(config, federation)
+    plan = build_plan(config, federation, build_components(config))
     with (
         PeakMemory() as memory,
         tracked(config, place, callback or SilentProgress()) as told,
@@ -175,7 +166,10 @@ def _configs(config: RunConfig, folder: Path, resume: bool) -> dict[str, RunConf
     """The run's configuration under "", and its baselines' under their names; a run that goes on has them written down."""
     if resume:
         return {"": config, **{name: load_config(folder / "baselines" / name) for name in config.baselines}}
-    return {"": resolved(config), **{name: resolved(baseline_config(config, name)) for name in config.baselines}}
+    return {
+        "": resolve_defaults(config),
+        **{name: resolve_defaults(baseline_config(config, name)) for name in config.baselines},
+    }
 
 
 def must_be_empty(folder: Path) -> None:
@@ -191,23 +185,6 @@ def open_folder(folder: Path, configs: Mapping[str, RunConfig]) -> None:
         place.mkdir(parents=True, exist_ok=True)
         text = yaml.safe_dump(config.to_dict(), sort_keys=False, allow_unicode=True)
         write_atomically(place / "config.yaml", text.encode())
-
-
-def federations_of(configs: Mapping[str, RunConfig]) -> dict[str, Federation]:
-    """Runs on the same data share one federation, so that texts are tokenised once."""
-    made: dict[str, Federation] = {}
-    found = {}
-    for name, config in configs.items():
-        key = data_key(config)
-        if key not in made:
-            made[key] = build_federation(config)
-        found[name] = made[key]
-    return found
-
-
-def data_key(config: RunConfig) -> str:
-    """Equal for two runs that can share a federation."""
-    return json.dumps({k: v for k, v in config.to_dict().items() if k in _DATA}, sort_keys=True)
 
 
 def _summary(config: RunConfig, federation: Federation, result: Result, running: Running, peak: int) -> dict[str, Any]:
@@ -248,15 +225,15 @@ def _summary(config: RunConfig, federation: Federation, result: Result, running:
         "lost": [list(entry) for entry in result.lost],
         "items": federation.corpus.fingerprint,
         "versions": versions(),
-        "machine": machine(device_of(config.device)),
+        "machine": machine(resolve_device(config.device)),
     }
 
 
-def _group(choice: GroupConfig, group: Group, plan: RunPlan, result: Result) -> dict[str, Any]:
+def _group(choice: GroupConfig, group: ClientGroup, plan: RunPlan, result: Result) -> dict[str, Any]:
     """What a summary says of one group: what it has, and how it fares."""
-    people, members = plan.federation, [*group.members]
+    people, members = plan.federation, [*group.clients]
     if not isinstance(people, Federation):  # silos, who are not those that the server's own texts are divided over
-        members = [client for client in people.clients if people.group_of(client) is group]
+        members = [client for client in people.clients if people.group_for(client) is group]
     own = {c: result.clients[c] for c in members if c in result.clients}
     return {
         "name": group.name,
@@ -275,7 +252,9 @@ def _round_cost(plan: RunPlan, model: Model, config: RunConfig) -> dict[str, int
     if not isinstance(plan.algorithm, FedAvg):
         return None
     there = len(plan.federation.clients)
-    return round_cost(plan.algorithm, model.layout, min(config.cohort.size or there, there), plan.channel)._asdict()
+    return round_bytes(
+        plan.algorithm, model.layout, min(config.cohort.size or there, there), plan.components.channel
+    )._asdict()
 
 
 def export_models(folder: Path, to: Path, client: str | None = None, every: bool = False) -> list[Path]:
@@ -283,9 +262,9 @@ def export_models(folder: Path, to: Path, client: str | None = None, every: bool
     config = load_config(folder)
     must_be_empty(to)
     federation = build_federation(config)
-    plan = plan_of(config, federation)
+    plan = build_plan(config, federation, build_components(config))
     if client is not None:
-        federation.group_of(client)
+        federation.group_for(client)
     running = Running(plan, SerialExecutor(torch.device("cpu")), folder, SilentProgress())
     if client is None and running.personal and not every:
         first = federation.clients[0]
@@ -297,7 +276,7 @@ def export_models(folder: Path, to: Path, client: str | None = None, every: bool
     places = {c: to / folder_name(c) for c in federation.clients} if every else {client: to}
     for whose, place in places.items():
         save_model(
-            federation.server if whose is None else federation.group_of(whose), running.model_params(whose), place
+            federation.server if whose is None else federation.group_for(whose), running.model_params(whose), place
         )
     return list(places.values())
 

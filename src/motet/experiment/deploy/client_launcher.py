@@ -4,21 +4,48 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import NamedTuple
 
 from motet.core.errors import ConfigError, RunError
-from motet.experiment.build.builders import InProcessOptions
+from motet.core.work import Executor
+from motet.experiment.build.executor_builder import InProcessOptions, create_executor, resolve_device
 from motet.experiment.build.federation import Federation
 from motet.experiment.deploy.mpi_launch import ranks
 from motet.experiment.deploy.server import NetworkOptions, Office, open_office
 from motet.experiment.loop.run_loop import Connect
-from motet.experiment.recipe.config_parsing import instantiate
+from motet.experiment.recipe.config_parsing import instantiate, look_up
 from motet.experiment.recipe.run_config import RunConfig
+from motet.learning.executors.serial_executor import PrefixCache
 from motet.transport.fault_injection import FaultyTransport
 from motet.transport.in_process import InProcessTransport
+
+TRANSPORTS = {
+    "in_process": "simulated clients in this process; their jobs run in worker processes or on the GPU",
+    "grpc": "remote clients with their own data (motet serve, motet join); with motet run, processes on this machine",
+    "mqtt": "like grpc over a broker (transport.broker=host:port), for clients that come and go; default: a built-in broker",
+    "mpi": "simulated clients, spread over the processes of a cluster: mpirun -n 5 motet run … --transport mpi",
+    "ray": "simulated clients in this process; their jobs run on Ray actors, one per GPU or core (transport.address=…)",
+}
+
+
+def build_executor(configs: Sequence[RunConfig], federations: Sequence[Federation], cache: PrefixCache) -> Executor:
+    """Build the executor of a run and its baselines, which share one transport."""
+    config = configs[0]
+    look_up(TRANSPORTS, config.transport.type, "transport.type")
+    device = resolve_device(config.device)
+    if config.transport.type == "in_process":
+        options = instantiate(InProcessOptions, config.transport.options, "transport")
+        return create_executor(device, options, federations, cache)
+    # The clients train elsewhere, and worker processes must not be forked next to the threads of a network.
+    local = create_executor(device, InProcessOptions(workers=0), federations, cache)
+    if config.transport.type != "ray":
+        return local
+    from motet.experiment.deploy.ray_executor import RayOptions, ray_executor
+
+    return ray_executor(instantiate(RayOptions, config.transport.options, "transport"), local, configs)
 
 
 class Venue(NamedTuple):

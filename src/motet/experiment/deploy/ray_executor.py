@@ -53,13 +53,13 @@ class Actor:
     """A device, and a executor on it. It builds models and texts itself, from the runs' configurations."""
 
     def __init__(self, configs: list[dict[str, Any]], device: str) -> None:
-        from motet.experiment.build.builders import InProcessOptions, device_of, make_executor
-        from motet.experiment.commands.run_folder import federations_of
+        from motet.experiment.build.executor_builder import InProcessOptions, create_executor, resolve_device
+        from motet.experiment.build.federation_builder import build_federations
 
         torch.set_num_threads(1)
         runs = {str(i): RunConfig.from_settings("actor", config) for i, config in enumerate(configs)}
-        federations = list(federations_of(runs).values())
-        self.executor = make_executor(device_of(device), InProcessOptions(0), federations, PrefixCache())
+        federations = list(build_federations(runs).values())
+        self.executor = create_executor(resolve_device(device), InProcessOptions(0), federations, PrefixCache())
         self.known: dict[str, Model | Features] = {}
         for federation in federations:
             self.known |= {federation.model.key: federation.model, federation.features.key: federation.features}

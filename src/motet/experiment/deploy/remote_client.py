@@ -16,10 +16,13 @@ from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.core.script import ClientId, all_client_methods
 from motet.datasets.load_corpus import DataConfig, load_corpus
-from motet.experiment.build.builders import InProcessOptions, build_federation, device_of, make_executor, resolved
-from motet.experiment.build.feature_cache import cached_features
-from motet.experiment.build.federation import Federation, Group, Members, arranged
-from motet.experiment.build.run_plan import part_of
+from motet.experiment.build.client_lists import ClientRange
+from motet.experiment.build.component_builders import build_components, resolve_defaults
+from motet.experiment.build.executor_builder import InProcessOptions, create_executor, resolve_device
+from motet.experiment.build.feature_cache import load_features
+from motet.experiment.build.federation import ClientGroup, Federation
+from motet.experiment.build.federation_builder import build_federation
+from motet.experiment.build.group_builder import build_group
 from motet.experiment.recipe.config_parsing import instantiate, look_up
 from motet.experiment.recipe.recipe_files import parse_overrides
 from motet.experiment.recipe.run_config import GroupConfig, RunConfig
@@ -48,7 +51,7 @@ def welcome_of(config: RunConfig, federation: Federation, run: str, session: str
     )
 
 
-def _told(choice: GroupConfig, group: Group) -> dict[str, Any]:
+def _told(choice: GroupConfig, group: ClientGroup) -> dict[str, Any]:
     task: Any = group.task
     words = group.model.tokenizer.backend_tokenizer.to_str() if choice.model.name in FROM_WORDS else ""
     return {"task": {f.name: getattr(task, f.name) for f in dataclasses.fields(task)}, "words": words}
@@ -103,30 +106,29 @@ class Builder:
             raise ConfigError(
                 "the server's name for the run is not made of digits a client would use in a file's name."
             )
-        config = (
-            resolved(own.config)
-            if own.config is not None
-            else resolved(RunConfig.from_settings("server", welcome.config))
-        )
+        config = own.config if own.config is not None else RunConfig.from_settings("server", welcome.config)
+        components = build_components(config)
+        config = resolve_defaults(config, components.algorithm)
         if config.digest != welcome.digest:
             raise ConfigError(
                 f"what the server says of the run has digest {config.digest}, not {welcome.digest} as it claims; "
                 "use the same version of Motet on both sides."
             )
         federation = build_federation(config) if own.data is None else own_federation(config, welcome, own)
-        plan = part_of(config, federation)
         journal = Journal(own.memory / welcome.run)
-        executor = make_executor(device_of(own.device), InProcessOptions(0), [federation], self.scratch)
+        executor = create_executor(resolve_device(own.device), InProcessOptions(0), [federation], self.scratch)
         told = ", ".join(
             f"{address} ({reveals})"
-            for program in plan.programs
+            for program in components.client_programs
             for address, reveals in all_client_methods(program).items()
         )
         for name in own.names[:3]:
-            self.told(f"{name} has {federation.site(name).size} examples")
+            self.told(f"{name} has {federation.participant(name).size} examples")
         self.told(f"offered to the server: {told}")
-        options: dict[str, Any] = {"only_sums": own.only_sums, "behind": plan.behind, "steady": True}
-        host = ClientRuntime(plan.programs, federation.context, executor, journal, plan.channel, **options)
+        options: dict[str, Any] = {"only_sums": own.only_sums, "behind": components.required_wrappers, "steady": True}
+        host = ClientRuntime(
+            components.client_programs, federation.context, executor, journal, components.channel, **options
+        )
         return ClientSetup(host, journal, fingerprint_of(federation.model))
 
 
@@ -149,12 +151,20 @@ def own_federation(config: RunConfig, welcome: JoinAccepted, own: Own) -> Federa
     seed = Seed(config.seed)
     corpus = load_corpus(own.data, seed, task.name)
     model = load_model(choice.model, task.name, task.labels, lambda: words, seed)
-    features = cached_features(task, corpus, model, choice.model.max_tokens)
+    features = load_features(task, corpus, model, choice.model.max_tokens)
     train = ClientRows.from_sizes(np.arange(corpus.num_train), np.array([corpus.num_train]))
     test = ClientRows.from_sizes(np.arange(corpus.num_train, len(corpus)), np.array([len(corpus) - corpus.num_train]))
     partition = Partition(train, test, {"type": "silo"}, NamedClients(np.array([own.names[0]])))
-    members = Members(partition.clients, 0, 1)
-    group = arranged(name, task, model, corpus, features, partition, choice.model.max_tokens, members)
+    group = build_group(
+        name=name,
+        task=task,
+        model=model,
+        corpus=corpus,
+        features=features,
+        partition=partition,
+        max_tokens=choice.model.max_tokens,
+        clients=ClientRange(names=partition.clients, start=0, stop=1),
+    )
     return Federation((group,), group, seed)
 
 

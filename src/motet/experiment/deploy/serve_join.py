@@ -10,16 +10,9 @@ from typing import Any
 
 from motet.core.errors import ConfigError
 from motet.core.script import ClientId
-from motet.experiment.build.builders import (
-    InProcessOptions,
-    build_algorithm,
-    build_privacy,
-    build_secure,
-    device_of,
-    make_executor,
-    resolved,
-)
-from motet.experiment.build.run_plan import plan_of
+from motet.experiment.build.component_builders import build_components, resolve_defaults
+from motet.experiment.build.executor_builder import InProcessOptions, create_executor, resolve_device
+from motet.experiment.build.run_plan import build_plan
 from motet.experiment.commands.run_folder import Finished, finish, must_be_empty, open_folder
 from motet.experiment.deploy.remote_client import Builder, Own
 from motet.experiment.deploy.server import NetworkOptions, check_silos, open_office
@@ -43,9 +36,8 @@ def serve(
     config: RunConfig, folder: Path, *, resume: bool, told: Told, callback: RunCallback | None = None
 ) -> Finished:
     """Run a recipe with clients who come over a network. Baselines are a simulation's, and are left out."""
-    config = config if resume else resolved(replace(config, baselines={}))
-    build_privacy(config, algorithm := build_algorithm(config))
-    build_secure(config, algorithm)
+    components = build_components(config)
+    config = config if resume else resolve_defaults(replace(config, baselines={}), components.algorithm)
     options = instantiate(NetworkOptions, config.transport.options, "transport")
     check_silos(config, options)  # what cannot work is said before anybody is let in
     if not resume:
@@ -58,10 +50,11 @@ def serve(
     metered = MeteredTransport(office.links)
     status = RunStatus(callback or SilentProgress(), lambda: standing(office.links, metered), folder / "status.json")
     scratch, hide = PrefixCache(), _shown(options, status, told)
-    executor = make_executor(device_of(config.device), InProcessOptions(0), [office.here], scratch)
+    executor = create_executor(resolve_device(config.device), InProcessOptions(0), [office.here], scratch)
     try:
         office.wait(config.wait_policy.quorum, told)
-        plan = replace(plan_of(config, office.participants()), checkpoint=CheckpointConfig(0.0))
+        every_round = replace(config, checkpoint=CheckpointConfig(seconds=0.0))
+        plan = build_plan(every_round, office.participants(), components)
         with PeakMemory() as memory:
             result, running = run(
                 plan, executor, folder=folder, resume=resume, callback=status, connect=lambda host: metered, apart=True
@@ -106,7 +99,7 @@ def join(own: Own, dial: Callable[[], ServerLink], token: str, give_up: float, t
         raise ConfigError("join: give --data with your own texts, or --recipe to play clients of a recipe.")
     if own.data is not None and len(own.names) != 1:
         raise ConfigError("join: with --data there is one client; give --name once.")
-    digest = resolved(own.config).digest if own.config is not None else ""
+    digest = resolve_defaults(own.config).digest if own.config is not None else ""
     builder = Builder(own, told)
     try:
         return ClientConnection(

@@ -17,8 +17,8 @@ from motet.core.errors import ConfigError, RunError
 from motet.core.program import ClientList, InitialModels
 from motet.core.rng import Seed
 from motet.core.script import ClientId
-from motet.experiment.build.builders import build_federation
-from motet.experiment.build.federation import Federation, Group, Medley
+from motet.experiment.build.federation import ClientGroup, Federation, MultiTaskMetrics
+from motet.experiment.build.federation_builder import build_federation
 from motet.experiment.deploy.remote_client import fingerprint_of, welcome_of
 from motet.experiment.recipe.run_config import ComponentConfig, RunConfig
 from motet.tasks import Task
@@ -82,15 +82,15 @@ class Silos:
         return self.here.seed
 
     @property
-    def task(self) -> Task | Medley:
+    def task(self) -> Task | MultiTaskMetrics:
         return self.here.task
 
-    def group_of(self, client: ClientId) -> Group:
+    def group_for(self, client: ClientId) -> ClientGroup:
         wanted = self.groups.get(client, "")
         return next((group for group in self.here.groups if group.name == wanted), self.here.groups[0])
 
-    def start(self) -> InitialModels:
-        return replace(self.here.start(), clients=self.clients)
+    def initial_models(self) -> InitialModels:
+        return replace(self.here.initial_models(), clients=self.clients)
 
     def server_context(self, round: int) -> Any:
         return self.here.server_context(round)

@@ -19,7 +19,7 @@ def by_client(federation: Federation, params: Params, round: int, items: bool) -
     whole = Examples(server.features, server.test.rows)
     context = federation.server_context(round)
     readings = yield from context.infer(params, whole)
-    names = [client for group in federation.groups if group.corpus is server.corpus for client in group.members]
+    names = [client for group in federation.groups if group.corpus is server.corpus for client in group.clients]
     found = {"": score_predictions(server.task, readings, whole, items)} if len(whole) else {}
     for client, first, last in zip(names, server.test.offsets[:-1], server.test.offsets[1:], strict=True):
         if last > first:

@@ -20,7 +20,7 @@ from motet.core.rng import Seed
 from motet.core.script import ClientId, Exchange, Note, Script, rewrite_sums, run_script
 from motet.core.work import Executor
 from motet.experiment.build.federation import Federation
-from motet.experiment.build.run_plan import RunPlan, ledger_of
+from motet.experiment.build.run_plan import RunPlan, build_accountant
 from motet.experiment.loop.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from motet.experiment.loop.client_sampling import pick
 from motet.experiment.loop.exchange_log import ExchangeLog
@@ -92,7 +92,6 @@ class Running:
         connect: Connect = InProcessTransport,
         apart: bool = False,
     ) -> None:
-        plan.check()
         self.plan, self.executor, self.callback = plan, executor, callback
         self.place, self.folder = folder, folder / "checkpoint" if folder else None
         self.judge = Evaluator(plan.algorithm)
@@ -102,27 +101,32 @@ class Running:
         )  # a round has old ones and new
         self.memories = ClientStates(self.folder / "memories" if self.folder else None, at_hand, room)
         self.host = ClientRuntime(
-            plan.programs, plan.federation.context, executor, self.memories, plan.channel, behind=plan.behind
+            plan.components.client_programs,
+            plan.federation.context,
+            executor,
+            self.memories,
+            plan.components.channel,
+            behind=plan.components.required_wrappers,
         )
-        self.ledger = ledger_of(plan, apart)
+        self.ledger = build_accountant(plan, apart)
         self.transport = connect(self.host)
         self.emulated = (
             EmulatedTransport(self.transport, plan.network, plan.federation.clients) if plan.network else None
         )
-        self.mailbox = Mailbox(self.emulated or self.transport, plan.wait_policy, plan.channel)
+        self.mailbox = Mailbox(self.emulated or self.transport, plan.wait_policy, plan.components.channel)
         self.mailbox.watch = lambda address, client, seen, asked: callback.on_client_done(seen, asked)
         self.survey = self.mailbox.beside()  # evaluation's traffic is not the algorithm's
         interim = ExchangeLog(self.folder / "exchanges", self.mailbox) if self.folder and apart else self.mailbox
         self.ask: Callable[[Exchange], Any] = interim.ask
         self.record = MetricsLog(folder)
-        self.state: Any = plan.algorithm.init(plan.federation.start())
+        self.state: Any = plan.initial_state
         self.done, self.processed_before = 0, 0
         self.settled = Traffic()  # as it stood after the last finished round
         self.books = self._books()
         self.training = 0.0  # seconds
         self.saved, self.saving = time.monotonic(), 0.0  # when, and how long it took
         self.written = 0  # bytes of what is written down of the rounds that are done, and of looking at them
-        self.develops = isinstance(plan.federation, Federation) and plan.federation.develops
+        self.has_dev_set = isinstance(plan.federation, Federation) and plan.federation.has_dev_set
         self.groups: dict[str, dict[str, float]] = {}  # as last looked at
         self.items: np.ndarray | None = None  # the score of every item of the global test set, after the last round
 
@@ -205,7 +209,7 @@ class Running:
         return self.done > 0 and (self.done % self.plan.evaluation.every == 0 or self.last())
 
     def judge_round(self) -> None:
-        if self.due() and self.develops:
+        if self.due() and self.has_dev_set:
             self.record.add(self.done, "server", "dev", self.look("dev"), self.settled)
         scores = self.look() if self.due() else {}
         if scores and self.chosen() and self.place and self.items is not None:
@@ -220,8 +224,8 @@ class Running:
 
     def chosen(self) -> bool:
         """Whether this round is the best so far on the development set."""
-        seen = by_round(self.record.rows, "dev") if self.develops else {}
-        return self.done in seen and best_round(seen, self.plan.chooses) == self.done
+        seen = by_round(self.record.rows, "dev") if self.has_dev_set else {}
+        return self.done in seen and best_round(seen, self.plan.best_round_metric) == self.done
 
     def over_budget(self, index: int) -> bool:
         """Whether the round after `index` rounds would spend more of the clients' privacy than is allowed."""
@@ -234,16 +238,16 @@ class Running:
         return (self.ledger.sums, dict(self.ledger.spent)) if self.ledger else (0, {})
 
     def _noisy(self, script: Script[Any], seed: Seed) -> Script[Any]:
-        if self.plan.private is None or self.ledger is None:
+        if self.plan.components.privacy is None or self.ledger is None:
             return script
-        return rewrite_sums(self.plan.private.sums(seed, self.ledger.spend), script)
+        return rewrite_sums(self.plan.components.privacy.sums(seed, self.ledger.spend), script)
 
     def look(self, split: str = "global") -> dict[str, float]:
         """The global model on the global test set, or on the development set. Where every client has its own model: the mean
         over groups of their means."""
         federation, new = self.plan.federation, not self.record.looked_at(self.done)
         self.survey.round = self.done
-        if self.personal and self.plan.secure:
+        if self.personal and self.plan.components.secure:
             return self.look_at_mean(split)
         if self.personal:
             reports = self._play(self.judge.evaluate_each(self.state, self.judged(), split), self.survey)
@@ -276,7 +280,7 @@ class Running:
 
     def look_at_clients(self) -> dict[ClientId, dict[str, float]]:
         """Each client's own model on its own test set; nobody's, where only sums are revealed."""
-        if self.plan.secure:
+        if self.plan.components.secure:
             return {}
         self.survey.round = self.done
         found: dict[ClientId, dict[str, float]] = self._play(
@@ -293,7 +297,7 @@ class Running:
     def look_at_clients_and_items(self) -> tuple[dict[ClientId, dict[str, float]], dict[ClientId, np.ndarray]]:
         """Also the score of every item: of the global test set under "", of each client's own if that is to be kept."""
         items = {"": self.items} if self.items is not None else {}
-        if not self.plan.evaluation.save_example_scores or self.plan.secure:
+        if not self.plan.evaluation.save_example_scores or self.plan.components.secure:
             return self.look_at_clients(), items
         self.survey.round = self.done
         found: dict[ClientId, EvaluationReport] = self._play(
@@ -341,8 +345,8 @@ class Running:
 
     def _play(self, script: Script[Any], mailbox: Mailbox | None = None) -> Any:
         mailbox, ask = (self.mailbox, self.ask) if mailbox is None else (mailbox, mailbox.ask)
-        if self.plan.secure:
-            script = rewrite_sums(self.plan.secure, script)
+        if self.plan.components.secure:
+            script = rewrite_sums(self.plan.components.secure, script)
         try:
             return run_script(script, ask, self.executor.run, self._note)
         except RunError as error:  # of those who were lost on the way, a script that gives up does not know why
@@ -375,12 +379,12 @@ def run(
         running.callback.on_note(
             f"cohort.size is {plan.cohort.size}, and there are {there} clients; all of them take part in every round"
         )
-    for what, veil in (("masks", plan.secure), ("noise", plan.private)):
+    for what, veil in (("masks", plan.components.secure), ("noise", plan.components.privacy)):
         if veil is not None and veil.seeded:
             running.callback.on_note(f"{what} come from the run's seed: a simulation that repeats, and protects nobody")
     try:
         running.play_rounds()
-        seen = running.look_at_mean("test") if plan.secure else {}, *running.look_at_clients_and_items()
+        seen = running.look_at_mean("test") if plan.components.secure else {}, *running.look_at_clients_and_items()
     except BaseException:
         running.transport.close()
         running.save()
@@ -395,7 +399,7 @@ def _result(
 ) -> Result:
     """`mean`: over all clients, where nothing else of them may be read."""
     federation, primary_metric = running.plan.federation, running.plan.federation.task.primary_metric
-    own = [scores[federation.group_of(client).task.primary_metric] for client, scores in clients.items()]
+    own = [scores[federation.group_for(client).task.primary_metric] for client, scores in clients.items()]
     running.record.add(running.done, "clients", "test", mean or means(clients.values()), running.mailbox.traffic)
     for client, scores in clients.items():
         running.record.add(running.done, client, "test", scores, running.mailbox.traffic)
@@ -404,7 +408,7 @@ def _result(
     pace = processed / running.training if running.training else 0.0
     return Result(
         running.state, running.model_params(), running.record, running.mailbox.traffic, running.memories, final, best,
-        chosen_by_dev(running.record, running.plan.chooses), clients, across, running.groups, items, running.record.seconds,
+        chosen_by_dev(running.record, running.plan.best_round_metric), clients, across, running.groups, items, running.record.seconds,
         pace, running.mailbox.lost, running.model_params,
     )  # fmt: skip
 

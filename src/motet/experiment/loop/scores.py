@@ -7,21 +7,21 @@ from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from motet.core.script import ClientId
-from motet.experiment.build.run_plan import Judged, Participants
+from motet.experiment.build.run_plan import AnyFederation, TaskMetrics
 from motet.experiment.loop.metrics_log import MetricsLog, Row
 
 
-def group_means(federation: Participants, reports: Mapping[ClientId, dict[str, float]]) -> dict[str, dict[str, float]]:
+def group_means(federation: AnyFederation, reports: Mapping[ClientId, dict[str, float]]) -> dict[str, dict[str, float]]:
     """Each group's metrics: the mean over those of its clients that reported."""
     found: dict[str, list[dict[str, float]]] = {}
     for client, scores in reports.items():
-        group = federation.group_of(client)
+        group = federation.group_for(client)
         known = {name: scores[name] for name in group.task.metric_names}
         found.setdefault(group.name, []).append({**known, "score": scores[group.task.primary_metric]})
     return {name: {m: sum(r[m] for r in rows) / len(rows) for m in rows[0]} for name, rows in found.items()}
 
 
-def overall(task: Judged, groups: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+def overall(task: TaskMetrics, groups: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     """The mean over groups, of what all of them are judged by."""
     return {m: sum(g[m] for g in groups.values()) / len(groups) for m in task.metric_names if groups}
 

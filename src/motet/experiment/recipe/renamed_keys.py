@@ -26,6 +26,7 @@ RENAMED_KEYS: dict[str, str] = {
     "evaluation.choose": "evaluation.best_round_metric",
     "evaluation.reach": "evaluation.target_scores",
     "evaluation.items": "evaluation.save_example_scores",
+    "transport.record": "transport.cuda_graphs",
 }
 RENAMED_VALUES: dict[str, dict[str, str]] = {}
 NAME_KEYS = ("type", "name")  # `algorithm: fedavg` means algorithm.type, `model: tiny` in a group means model.name

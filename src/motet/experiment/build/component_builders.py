@@ -1,0 +1,152 @@
+"""Build the algorithm, codecs, secure sum and noise of a run. Settings that cannot work are rejected before data is loaded."""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from typing import TYPE_CHECKING, Any
+
+from motet.algorithms import ALGORITHMS
+from motet.codecs import CODECS
+from motet.codecs.chain import Channel, CodecChain
+from motet.core.errors import ConfigError, PrivacyError
+from motet.core.layers import Layers
+from motet.core.program import Algorithm
+from motet.core.rng import Seed
+from motet.core.script import all_client_methods
+from motet.experiment.build.run_components import RunComponents
+from motet.experiment.recipe.config_parsing import instantiate, list_parameters, look_up
+from motet.experiment.recipe.run_config import ComponentConfig, RunConfig
+from motet.learning.solver import Solver
+from motet.optim import SERVER_OPTIMIZERS
+from motet.privacy import PRIVACY
+from motet.secure import SECURE
+
+if TYPE_CHECKING:
+    from motet.privacy.dp_sum import PrivateSum
+    from motet.secure.protocol import SecureSum
+
+
+def build_components(config: RunConfig) -> RunComponents:
+    """Build all components of a run that do not depend on its data."""
+    algorithm, channel = build_algorithm(config), build_channel(config)
+    return RunComponents(
+        algorithm=algorithm,
+        channel=channel,
+        secure=build_secure(config, algorithm, channel),
+        privacy=build_privacy(config, algorithm),
+    )
+
+
+def build_algorithm(config: RunConfig) -> Algorithm:
+    """Build the algorithm with its defaults, overridden by the recipe."""
+    name = config.algorithm.type
+    factory = look_up(ALGORITHMS, name, "algorithm.type")
+    parameters = list_parameters(factory)
+    fixed: dict[str, Any] = {"solver": _build_solver(config, parameters["solver"])}
+    if "server" in parameters:
+        fixed["server"] = _build_server_optimizer(config, parameters["server"])
+    elif config.server:
+        raise ConfigError(
+            f"{name} has no server optimizer, so server.{next(iter(config.server))} has no effect; remove it."
+        )
+    return instantiate(factory, config.algorithm.options, name, fixed)
+
+
+def _build_solver(config: RunConfig, parameter: inspect.Parameter) -> Solver:
+    options = dataclasses.asdict(parameter.default)
+    optimizer = config.solver.get("optimizer", options["optimizer"])
+    if optimizer != options["optimizer"] and "lr" not in config.solver:
+        options["lr"] = None  # the default learning rate of the other optimizer
+    return instantiate(Solver, {**options, **config.solver}, "solver")
+
+
+def _build_server_optimizer(config: RunConfig, parameter: inspect.Parameter) -> Any:
+    default: Any = parameter.default
+    overrides = dict(config.server)
+    name = overrides.pop("type", None)
+    kind = type(default) if name is None else look_up(SERVER_OPTIMIZERS, name, "server.type")
+    options = dict(vars(default)) if kind is type(default) else {}
+    return instantiate(kind, {**options, **overrides}, "server")
+
+
+def resolve_defaults(config: RunConfig, algorithm: Algorithm | None = None) -> RunConfig:
+    """Return the configuration with the algorithm's defaults written out. `algorithm` is the one built from it, if any."""
+    algorithm_: Any = algorithm or build_algorithm(config)
+    solver = {**dataclasses.asdict(algorithm_.solver), "lr": algorithm_.solver.learning_rate}
+    del solver["proximal_mu"]  # set by the algorithm, not by the recipe
+    server: dict[str, Any] = {}
+    if "server" in list_parameters(ALGORITHMS[config.algorithm.type]):
+        name = next(n for n, kind in SERVER_OPTIMIZERS.items() if isinstance(algorithm_.server, kind))
+        server = {"type": name, **dataclasses.asdict(algorithm_.server)}
+    frozen = [t for t in getattr(algorithm_, "frozen", Layers.none()).terms if t not in config.model.freeze]
+    model = dataclasses.replace(config.model, freeze=(*config.model.freeze, *frozen))
+    return dataclasses.replace(config, solver=solver, server=server, model=model)
+
+
+def build_channel(config: RunConfig) -> Channel:
+    """Build the codecs of both directions."""
+    up, down = _build_chain(config.codec.up), _build_chain(config.codec.down)
+    if down.for_updates:
+        codec = down.for_updates[0]
+        raise ConfigError(
+            f"codec: {codec} is for updates, and the server sends weights; "
+            f"give each direction its codecs: codec: {{up: [{codec}], down: [float16]}}"
+        )
+    if up.for_updates and config.algorithm.options.get("sends") == "weights":
+        raise ConfigError(
+            f"codec: {up.for_updates[0]} cannot encode weights, and algorithm.sends is weights; set algorithm.sends=updates."
+        )
+    return Channel(up, down, Seed(config.seed).derive("codec"))
+
+
+def _build_chain(codecs: tuple[ComponentConfig, ...]) -> CodecChain:
+    return CodecChain(
+        tuple(instantiate(look_up(CODECS, c.type, "codec"), c.options, f"codec {c.type}") for c in codecs)
+    )
+
+
+def build_secure(config: RunConfig, algorithm: Algorithm, channel: Channel) -> SecureSum | None:
+    """Build the secure sum that replaces plain sums; None if the recipe has none."""
+    factory = look_up(SECURE, config.secure.type, "secure.type")
+    secure: SecureSum | None = instantiate(factory, config.secure.options, "secure", {"codecs": channel.up})
+    if secure is None:
+        return None
+    _require_sums(algorithm, f"secure.type={config.secure.type} reveals only sums", "secure.type=none")
+    if not_additive := [codec.name for codec in channel.up.codecs if not codec.additive]:
+        raise PrivacyError(
+            f"codec {not_additive[0]} is not additive, so masks would not cancel under secure.type={config.secure.type}; "
+            "leave it out (masked numbers always take 32 bits), or set secure.type=none."
+        )
+    minimum = secure.demands.minimum
+    sizes = {"cohort.size": config.cohort.size, "evaluation.clients": config.evaluation.clients}
+    for path, size in sizes.items():
+        if size is not None and size < minimum:
+            raise ConfigError(f"{path} is {size}, but a secure sum needs at least {minimum} clients (secure.minimum).")
+    return secure
+
+
+def build_privacy(config: RunConfig, algorithm: Algorithm) -> PrivateSum | None:
+    """Build the noise of differential privacy; None if the recipe has none."""
+    factory = look_up(PRIVACY, config.privacy.type, "privacy.type")
+    privacy: PrivateSum | None = instantiate(factory, config.privacy.options, "privacy")
+    if privacy is None:
+        return None
+    _require_sums(algorithm, f"privacy.type={config.privacy.type} adds noise to sums", "privacy.type=none")
+    if getattr(algorithm, "sends_weights_first", False):
+        raise PrivacyError(
+            f"{algorithm.name} weights clients by their losses, and privacy.type={config.privacy.type} needs equal weights; "
+            "set algorithm.weighting=equal, or privacy.type=none."
+        )
+    privacy.check_under(config.secure.type != "none", "secure.type is none")
+    return privacy
+
+
+def _require_sums(algorithm: Algorithm, reason: str, remedy: str) -> None:
+    """Reject an algorithm that reads the replies of single clients."""
+    single = [name for name, reveals in all_client_methods(algorithm).items() if reveals == "each"]
+    if single:
+        raise PrivacyError(
+            f"{algorithm.name} reads the replies of single clients ({', '.join(single)}), and {reason}; "
+            f"choose another algorithm, or {remedy}."
+        )

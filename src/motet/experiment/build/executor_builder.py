@@ -1,0 +1,66 @@
+"""Build the executor that runs the jobs of simulated clients on this machine."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+
+from motet.core.errors import ConfigError
+from motet.core.work import Executor
+from motet.experiment.build.federation import Federation
+from motet.learning.executors.packed_executor import PackedExecutor
+from motet.learning.executors.process_executor import ProcessExecutor, default_worker_count
+from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
+from motet.transport.fault_injection import Faults
+
+
+@dataclass(frozen=True)
+class InProcessOptions:
+    """Options of `transport.type=in_process`."""
+
+    workers: int | None = None  # worker processes on a CPU; None: one per core, 0: none
+    width: int | None = None  # clients trained side by side on a GPU; None: as many as memory allows
+    precision: Literal["auto", "float32", "bfloat16"] = "auto"  # of matrix products on a GPU; auto: bfloat16
+    cuda_graphs: bool = True  # capture training steps on a GPU as CUDA graphs and replay them
+    faults: Faults = Faults()  # messages to lose, repeat, reorder or delay
+
+    def __post_init__(self) -> None:
+        if self.width is not None and self.width < 1:
+            raise ConfigError(f"transport.width is {self.width}; expected a number of clients, at least 1.")
+        if self.workers is not None and self.workers < 0:
+            raise ConfigError(f"transport.workers is {self.workers}; expected a number of processes, or 0 for none.")
+
+
+def create_executor(
+    device: torch.device, options: InProcessOptions, federations: Sequence[Federation], cache: PrefixCache
+) -> Executor:
+    """Create an executor for the clients of all `federations`: processes on a CPU, packed models on a GPU."""
+    pairs = [pair for federation in federations for pair in federation.models_with_features]
+    for model, features in pairs:
+        if device.type == "cpu":
+            cache.prepare(model, features)
+        else:
+            model.move(device)
+    if device.type != "cpu":
+        return PackedExecutor(device, options.width, options.precision != "float32", options.cuda_graphs)
+    count = default_worker_count() if options.workers is None else options.workers
+    if count == 0:
+        return SerialExecutor(device, cache)
+    models, features_by_key = {m.key: m for m, _ in pairs}, {f.key: f for _, f in pairs}
+    return ProcessExecutor(count, models, features_by_key, cache)
+
+
+def resolve_device(name: str) -> torch.device:
+    """Return the device of that name; `auto` is a GPU if there is one."""
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    try:
+        device = torch.device(name)
+    except RuntimeError:
+        raise ConfigError(f"device is '{name}'; expected auto, cpu, cuda or cuda:0.") from None
+    if device.type == "cuda" and not torch.cuda.is_available():
+        raise ConfigError(f"device is '{name}', but PyTorch finds no GPU; use device=cpu or device=auto.")
+    return device

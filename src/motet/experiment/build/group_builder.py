@@ -1,0 +1,96 @@
+"""Build a group of clients: divide the rows of a corpus's features as the partition divides its examples."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from motet.datasets.corpus import Corpus
+from motet.experiment.build.client_lists import ClientRange
+from motet.experiment.build.federation import ClientGroup
+from motet.learning.data.features import Features, Ragged
+from motet.learning.modules.model import Model
+from motet.partitions.partition import ClientRows, Partition
+from motet.tasks.language_modeling import LanguageModeling, group_texts
+from motet.tasks.task import Task
+
+
+class RowSplits(NamedTuple):
+    """The rows of each split; `public` and `dev` are optional."""
+
+    train: ClientRows
+    test: ClientRows
+    global_test: np.ndarray
+    public: np.ndarray | None
+    dev: np.ndarray | None
+
+
+def build_group(
+    *,
+    name: str,
+    task: Task,
+    model: Model,
+    corpus: Corpus,
+    features: Features,
+    partition: Partition,
+    max_tokens: int,
+    clients: ClientRange,
+) -> ClientGroup:
+    """Build a group. Texts of a language model are group_texts into full sequences, client by client."""
+    splits = _split_rows(corpus, features, partition)
+    if isinstance(task, LanguageModeling) and task.group:
+        features, splits = _regroup(features, splits, partition.digest, max_tokens)
+    return ClientGroup(
+        name=name,
+        task=task,
+        model=model,
+        corpus=corpus,
+        features=features,
+        partition=partition,
+        train=splits.train,
+        test=splits.test,
+        global_test_rows=splits.global_test,
+        clients=clients,
+        public_rows=splits.public,
+        dev_rows=splits.dev,
+    )
+
+
+def rows_for_examples(examples: np.ndarray, first: np.ndarray | None) -> np.ndarray:
+    """Return the rows of some examples: example i has the rows first[i] to first[i + 1], or without `first` row i."""
+    return ClientRows.from_lists([examples]).expand(first).rows
+
+
+def _split_rows(corpus: Corpus, features: Features, partition: Partition) -> RowSplits:
+    first = features.example_offsets
+    global_test = np.arange(corpus.num_train, len(corpus)) if partition.global_test is None else partition.global_test
+    return RowSplits(
+        train=partition.train.expand(first),
+        test=partition.test.expand(first),
+        global_test=rows_for_examples(global_test, first),
+        public=None if partition.public is None else rows_for_examples(partition.public, first),
+        dev=None if partition.dev is None else rows_for_examples(partition.dev, first),
+    )
+
+
+def _regroup(features: Features, splits: RowSplits, digest: str, max_tokens: int) -> tuple[Features, RowSplits]:
+    """Concatenate each client's texts and cut them into sequences of `max_tokens`. Clients' texts are never mixed."""
+    ids = features.columns["input_ids"]
+    if not isinstance(ids, Ragged):
+        raise TypeError(f"input_ids is a {type(ids).__name__}; expected ragged rows, as texts of a language model are.")
+    public, dev = (rows if rows is not None else np.zeros(0, np.int64) for rows in (splits.public, splits.dev))
+    shares = (splits.train, splits.test, ClientRows.from_lists([public]), ClientRows.from_lists([dev]))
+    sequences, offsets = group_texts(ids, [rows for s in shares for rows in s.phase_pieces()], max_tokens)
+    labels = Ragged(sequences.values, sequences.offsets, -100)
+    rows = np.arange(offsets[-1])
+    # offsets[i] is where piece i begins; the pieces of train, test, public and dev follow each other
+    test, public_start, dev_start = np.cumsum([len(s.offsets) - 1 for s in shares[:3]])
+    columns = {"input_ids": sequences, "labels": labels}
+    return Features(f"{features.key}-{digest}", columns, raw_columns=features.raw_columns), RowSplits(
+        train=ClientRows(rows, offsets[: test + 1], splits.train.phases),
+        test=ClientRows(rows, offsets[test : public_start + 1], splits.test.phases),
+        global_test=rows[offsets[test] : offsets[public_start]],
+        public=None if splits.public is None else rows[offsets[public_start] : offsets[dev_start]],
+        dev=None if splits.dev is None else rows[offsets[dev_start] :],
+    )

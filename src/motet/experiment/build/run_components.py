@@ -1,0 +1,61 @@
+"""The parts of a run that do not depend on its data, and how noise and masks wrap the sums of its scripts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from motet.codecs.chain import Channel
+from motet.core.program import Algorithm
+from motet.core.rng import Seed
+from motet.core.script import Script, iter_programs, rewrite_sums
+from motet.learning.evaluation import Evaluator
+
+if TYPE_CHECKING:
+    from motet.privacy.dp_sum import PrivateSum
+    from motet.secure.protocol import SecureSum
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, eq=False)
+class RunComponents:
+    """Algorithm, codecs, secure sum and noise. The server and every client build the same ones from the same recipe."""
+
+    algorithm: Algorithm
+    channel: Channel = Channel()
+    secure: SecureSum | None = None
+    privacy: PrivateSum | None = None
+
+    def __post_init__(self) -> None:
+        """Put the noise inside the secure sum, so that no run can count epsilon without adding noise."""
+        if self.privacy is None:
+            return
+        self.privacy.check_under(self.secure is not None)
+        if self.secure is not None:
+            object.__setattr__(self, "secure", replace(self.secure, noise=self.privacy.inside))
+
+    @property
+    def client_programs(self) -> list[Any]:
+        """The programs that a client offers to the server."""
+        wrappers = [wrapper for wrapper in (self.secure, self.privacy) if wrapper is not None]
+        return [self.algorithm, Evaluator(self.algorithm), *wrappers]
+
+    @property
+    def required_wrappers(self) -> dict[str, frozenset[str]]:
+        """Wrapper programs that each program must be called through."""
+        secure = frozenset({self.secure.name} if self.secure else ())
+        privacy = frozenset({self.privacy.name} if self.privacy else ())
+        programs = {program.name: secure | privacy for program in iter_programs(self.algorithm)}
+        return {**programs, "evaluate": secure, "private": secure}
+
+    def wrap_round(self, script: Script[T], seed: Seed, spend: Callable[..., None]) -> Script[T]:
+        """Add noise to the sums of an algorithm's round, and mask them. `spend` counts the privacy that each sum costs."""
+        if self.privacy is not None:
+            script = rewrite_sums(self.privacy.sums(seed, spend), script)
+        return self.wrap_evaluation(script)
+
+    def wrap_evaluation(self, script: Script[T]) -> Script[T]:
+        """Mask the sums of a script."""
+        return script if self.secure is None else rewrite_sums(self.secure, script)
