@@ -22,7 +22,7 @@ from matplotlib.ticker import MaxNLocator
 
 from motet.benchmark.benchmark_folder import Benchmark, BenchmarkRequest
 from motet.benchmark.suite import load_suite
-from motet.experiment.loop.metrics_log import Row, read_record
+from motet.experiment.loop.metrics_log import Row, read_metrics
 
 SIZES = {"same": "one architecture", "fewer": "fewer texts", "unlike": "different architectures, fewer texts"}
 MEASURES = {"f1_weighted": "weighted F1", "loss": "cross-entropy"}
@@ -34,7 +34,7 @@ def rows_of(benchmark: Benchmark, table: str, row: str) -> list[Row]:
     runs = {
         c.run.name for c in benchmark.cells if (c.table, c.row) == (table, row) and benchmark.store.is_done(c.run.name)
     }
-    return [row for run in sorted(runs) for row in read_record(benchmark.store.run_folder(run)).rows]
+    return [row for run in sorted(runs) for row in read_metrics(benchmark.store.run_folder(run)).rows]
 
 
 def means(rows: list[Row], split: str, name: str) -> Lines:

@@ -241,9 +241,9 @@ def actors(count: int) -> Iterator[Executor]:
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     import ray
 
-    from motet.experiment.deploy.ray_executor import Actor, RayExecutor
+    from motet.experiment.deploy.ray_executor import RayActor, RayExecutor
 
-    class Mirroring(Actor):  # its own way to move jobs, and nothing to build
+    class Mirroring(RayActor):  # its own way to move jobs, and nothing to build
         def __init__(self) -> None:
             self.executor, self.known = Mirror(), {}
 

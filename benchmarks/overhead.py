@@ -26,7 +26,7 @@ from motet.core.script import run_script
 from motet.experiment.build.run_components import RunComponents
 from motet.experiment.build.run_plan import RunPlan
 from motet.experiment.loop.peak_memory import PeakMemory
-from motet.experiment.loop.run_loop import Running
+from motet.experiment.loop.run_loop import FederatedRun
 from motet.learning.executors.process_executor import ProcessExecutor
 from motet.learning.executors.serial_executor import PrefixCache
 from motet.learning.solver import Solver
@@ -44,7 +44,7 @@ class Motet:
         self.executor = ProcessExecutor(
             workers, models, {self.federation.features.key: self.federation.features}, self.scratch
         )
-        self.running = Running(
+        self.running = FederatedRun(
             RunPlan(federation=self.federation, components=RunComponents(algorithm=fedavg(solver)), rounds=10**6),
             self.executor,
             None,

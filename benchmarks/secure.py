@@ -181,7 +181,7 @@ def with_training(model: str, clients: int, examples: int, rounds: int, protocol
     from benchmarks.overhead import SOLVER
     from benchmarks.workload import Workload
     from motet.algorithms import fedavg
-    from motet.experiment.loop.run_loop import Running
+    from motet.experiment.loop.run_loop import FederatedRun
     from motet.learning.executors.process_executor import ProcessExecutor, default_worker_count
     from motet.report.progress import SilentProgress
 
@@ -191,7 +191,7 @@ def with_training(model: str, clients: int, examples: int, rounds: int, protocol
         default_worker_count(), {federation.model.key: federation.model}, features, PrefixCache()
     )
     systems = {
-        p: Running(
+        p: FederatedRun(
             RunPlan(
                 federation=federation,
                 components=RunComponents(algorithm=fedavg(SOLVER), secure=SECURE[p]()),

@@ -35,7 +35,7 @@ from motet.core.program import Round
 from motet.core.script import run_script
 from motet.experiment.build.run_components import RunComponents
 from motet.experiment.build.run_plan import RunPlan
-from motet.experiment.loop.run_loop import Running
+from motet.experiment.loop.run_loop import FederatedRun
 from motet.learning.executors.packed_executor import PackedExecutor
 from motet.learning.solver import Solver
 from motet.report.progress import SilentProgress
@@ -47,7 +47,7 @@ def packed(workload: Workload, solver: Solver, device: torch.device, freeze: int
     federation = workload.federation(freeze)
     federation.model.move(device)
     executor = PackedExecutor(device, width)
-    running = Running(
+    running = FederatedRun(
         RunPlan(federation=federation, components=RunComponents(algorithm=fedavg(solver)), rounds=10**6),
         executor,
         None,

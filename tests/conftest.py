@@ -18,7 +18,7 @@ from motet.datasets.corpus import Corpus
 from motet.datasets.toy_corpora import toy_classification
 from motet.experiment.build.federation import Federation
 from motet.experiment.build.federation_builder import federate_corpus
-from motet.experiment.loop.run_loop import Running
+from motet.experiment.loop.run_loop import FederatedRun
 from motet.experiment.recipe.run_config import ComponentConfig
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.models.load_model import ModelConfig
@@ -76,15 +76,15 @@ def executor() -> SerialExecutor:
     return SerialExecutor(torch.device("cpu"))
 
 
-RunRounds = Callable[..., Running]
+RunRounds = Callable[..., FederatedRun]
 
 
 @pytest.fixture
 def rounds() -> RunRounds:
     """Play some rounds of an algorithm and hand over the run as it stands."""
 
-    def played(federation: Federation, algorithm: Algorithm, count: int = 2, **plan: object) -> Running:
-        running = Running(
+    def played(federation: Federation, algorithm: Algorithm, count: int = 2, **plan: object) -> FederatedRun:
+        running = FederatedRun(
             make_plan(federation, algorithm, count, **plan), SerialExecutor(torch.device("cpu")), None, SilentProgress()
         )  # type: ignore[arg-type]
         for index in range(count):

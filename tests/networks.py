@@ -18,7 +18,7 @@ import torch
 
 from motet.core.program import Algorithm, Round
 from motet.experiment.build.federation import Federation
-from motet.experiment.loop.run_loop import Running
+from motet.experiment.loop.run_loop import FederatedRun
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.report.progress import SilentProgress
 from motet.transport.admission import PROTOCOL_VERSION, Admission, JoinAccepted, JoinRequest
@@ -174,10 +174,12 @@ def played(
     count: int = 2,
     wait_policy: WaitPolicy = WaitPolicy(),
     **options: Any,
-) -> Running:
+) -> FederatedRun:
     """Some rounds with clients on the other side of the links, as the fixture `rounds` plays them in process."""
     plan = make_plan(federation, algorithm, count, wait_policy=wait_policy, **options)
-    running = Running(plan, SerialExecutor(torch.device("cpu")), None, SilentProgress(), lambda host: links, apart=True)
+    running = FederatedRun(
+        plan, SerialExecutor(torch.device("cpu")), None, SilentProgress(), lambda host: links, apart=True
+    )
     for index in range(count):
         rnd = Round(
             index,

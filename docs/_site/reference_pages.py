@@ -167,13 +167,13 @@ def _default(field: dataclasses.Field[Any]) -> Any:
 
 def components() -> str:
     """Return the reference of all entries of all tables, with the options of each entry."""
-    from motet.experiment.commands.listings import TABLES, catalogue
+    from motet.experiment.commands.listings import TABLES, list_entries
 
     lines = ["# Components", "", "`motet list algorithms`, and so on, prints the same tables."]
     makers = component_tables()
     for table in TABLES:
         rows = []
-        for name, text in catalogue(table).items():
+        for name, text in list_entries(table).items():
             entry = makers.get(table, {}).get(name)
             rows.append((f"`{name}`", text, ", ".join(f"`{o}`" for o in _options(entry))))
         columns = ("name", "description", "options") if table in makers else ("name", "description")

@@ -18,8 +18,7 @@ from motet.experiment.build.federation_builder import federate_corpus
 from motet.experiment.build.run_components import RunComponents
 from motet.experiment.build.run_plan import AnyFederation, RunPlan
 from motet.experiment.commands.model_export import save_model
-from motet.experiment.loop.run_loop import Result
-from motet.experiment.loop.run_loop import run as run_plan
+from motet.experiment.loop.run_loop import RunResult, execute_plan
 from motet.experiment.recipe.run_config import CohortConfig, ComponentConfig, EvaluationConfig
 from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
 from motet.models.load_model import ModelConfig
@@ -47,7 +46,7 @@ def federation(
     """A corpus over many clients; further options are the partition's (clients, alpha, beta, column).
 
     Of the training rows `public_share` become texts that all may read (distillation needs them), and `dev_share` nobody's: by
-    them the best round is chosen (`Result.chosen`).
+    them the best round is chosen (`RunResult.chosen`).
     """
     choice = ModelConfig(model, max_tokens, tuple(freeze))
     return federate_corpus(
@@ -67,7 +66,7 @@ def run(
     callback: RunCallback | None = None,
     channel: Channel = Channel(),
     network: Network | None = None,
-) -> Result:
+) -> RunResult:
     """Run an algorithm over a federation, in this process and its workers; `channel` has codecs, `network` emulated lines."""
     plan = RunPlan(
         federation=over,
@@ -82,13 +81,13 @@ def run(
     if isinstance(over, Federation):
         executor = create_executor(resolve_device(device), InProcessOptions(workers), [over], scratch)
     try:
-        return run_plan(plan, executor, callback=callback or SilentProgress())[0]
+        return execute_plan(plan, executor, callback=callback or SilentProgress())[0]
     finally:
         executor.close()
         scratch.close()
 
 
-def export(over: Federation, result: Result, to: str | Path, *, client: str | None = None) -> None:
+def export(over: Federation, result: RunResult, to: str | Path, *, client: str | None = None) -> None:
     """The global model, or a client's own, as a directory that transformers loads."""
     group = over.server if client is None else over.group_for(client)
     save_model(group, result.params if client is None else result.own(client), Path(to))

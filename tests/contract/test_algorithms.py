@@ -20,7 +20,7 @@ from motet.core.script import Exchange, Script, all_client_methods, gather, rewr
 from motet.core.weighted import RunningSum, Weighted
 from motet.core.work import Work
 from motet.experiment.build.federation import Federation
-from motet.experiment.loop.run_loop import Running
+from motet.experiment.loop.run_loop import FederatedRun
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
 from motet.optim import Apply
@@ -36,7 +36,7 @@ GENTLE: dict[str, dict[str, Any]] = {
     "fedprox": {"mu": 0.01},
     **{name: {"distil_epochs": 1, "distil_lr": 0.005} for name in ("adafd", "fedavg_logits", "dsfl", "mhat")},
 }
-RunRounds = Callable[..., Running]
+RunRounds = Callable[..., FederatedRun]
 every = pytest.mark.parametrize("name", ALGORITHMS)
 
 
@@ -50,7 +50,7 @@ def test_the_same_seed_gives_the_same_state(name: str, federation: Federation, r
 def test_the_order_of_the_cohort_does_not_matter(name: str, federation: Federation) -> None:
     states = []
     for step in (1, -1):
-        running = Running(
+        running = FederatedRun(
             make_plan(federation, made(name), 1), SerialExecutor(torch.device("cpu")), None, SilentProgress()
         )
         cohort = tuple(federation.clients)[::step]
@@ -84,7 +84,9 @@ class ByBytes:
 def test_everything_survives_the_wire(name: str, federation: Federation, rounds: RunRounds) -> None:
     plain = rounds(federation, made(name))
     algorithm = made(name)
-    running = Running(make_plan(federation, algorithm, 2), SerialExecutor(torch.device("cpu")), None, SilentProgress())
+    running = FederatedRun(
+        make_plan(federation, algorithm, 2), SerialExecutor(torch.device("cpu")), None, SilentProgress()
+    )
     mailbox = Mailbox(ByBytes(running.host))
     for index in range(2):
         cohort = tuple(federation.clients)
@@ -101,7 +103,9 @@ def test_a_state_that_was_stored_goes_on_as_if_it_had_not_been(
 ) -> None:
     whole = rounds(federation, made(name), 3)
     algorithm = made(name)
-    running = Running(make_plan(federation, algorithm, 3), SerialExecutor(torch.device("cpu")), None, SilentProgress())
+    running = FederatedRun(
+        make_plan(federation, algorithm, 3), SerialExecutor(torch.device("cpu")), None, SilentProgress()
+    )
     for index in range(3):
         rnd = Round(
             index,
@@ -145,7 +149,7 @@ def test_the_loss_falls_on_a_problem_any_method_solves(name: str, federation: Fe
     assert _own_loss(rounds(federation, algorithm, 6)) < 0.9 * before
 
 
-def _own_loss(running: Running) -> float:
+def _own_loss(running: FederatedRun) -> float:
     """What the clients' deployed models lose on the texts they were trained on."""
     asked = running.judge.evaluate_each(running.state, tuple(running.plan.federation.clients), "train")
     reports = run_script(asked, running.survey.ask, running.executor.run)
@@ -183,7 +187,9 @@ def test_sums_can_be_rewritten_without_the_algorithm_knowing(
     if "each" in all_client_methods(algorithm).values():
         pytest.skip("reads single replies, and is refused under secure sums")
     plain = rounds(federation, algorithm, 1)
-    running = Running(make_plan(federation, algorithm, 1), SerialExecutor(torch.device("cpu")), None, SilentProgress())
+    running = FederatedRun(
+        make_plan(federation, algorithm, 1), SerialExecutor(torch.device("cpu")), None, SilentProgress()
+    )
     veil = Veiled()
     running.host.programs[veil.name] = veil
     rnd = Round(0, 1, tuple(federation.clients), federation.seed.derive("round", 0), federation.server_context(0))
@@ -233,7 +239,7 @@ def test_sharing_nothing_is_isolated(federation: Federation, rounds: RunRounds) 
 
 def test_isolated_clients_never_hear_of_each_other(federation: Federation, rounds: RunRounds) -> None:
     together = rounds(federation, isolated(SOLVER))
-    running = Running(
+    running = FederatedRun(
         make_plan(federation, isolated(SOLVER), 2), SerialExecutor(torch.device("cpu")), None, SilentProgress()
     )
     one = federation.clients[1]
@@ -251,7 +257,9 @@ def test_weights_are_what_they_are_called(weighting: Any, federation: Federation
     sizes = dict(zip(federation.clients, federation.partition.train.sizes.tolist(), strict=True))
     solver = replace(SOLVER, epochs=2)
     algorithm = fedavg(solver, weighting=weighting)
-    running = Running(make_plan(federation, algorithm, 1), SerialExecutor(torch.device("cpu")), None, SilentProgress())
+    running = FederatedRun(
+        make_plan(federation, algorithm, 1), SerialExecutor(torch.device("cpu")), None, SilentProgress()
+    )
     requests = [Request(i, c, 0, "fedavg.train", running.state.params) for i, c in enumerate(sizes)]
     got = {r.client: r.value.weight for r in running.host.replies(iter(requests))}
     want = {

@@ -27,7 +27,7 @@ from motet.experiment.build.component_builders import build_channel, build_secur
 from motet.experiment.build.federation import Federation
 from motet.experiment.build.federation_builder import build_federation
 from motet.experiment.loop.param_offload import ParamOffload
-from motet.experiment.loop.run_loop import Running
+from motet.experiment.loop.run_loop import FederatedRun
 from motet.experiment.recipe.run_config import ComponentConfig, RunConfig
 from motet.learning.jobs import OptimizerState
 from motet.learning.objectives.atc_objectives import ContrastiveTask
@@ -36,7 +36,7 @@ from motet.learning.packed.packed_model import PackedModel
 from motet.learning.solver import Solver
 
 SOLVER = Solver(lr=0.01, batch=8, steps=3)
-RunRounds = Callable[..., Running]
+RunRounds = Callable[..., FederatedRun]
 
 
 def contrast(**options: Any) -> Contrast:

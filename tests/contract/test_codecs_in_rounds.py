@@ -14,7 +14,7 @@ from motet.algorithms import fedavg, fedsplit
 from motet.codecs import CODECS, Channel, CodecChain, int8, top_k
 from motet.core.rng import Seed
 from motet.experiment.build.federation import Federation
-from motet.experiment.loop.run_loop import Running, run
+from motet.experiment.loop.run_loop import FederatedRun, execute_plan
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
 from motet.report.progress import SilentProgress
@@ -22,7 +22,7 @@ from motet.wire import serialize
 
 SOLVER = Solver(optimizer="adamw", lr=0.01, batch=8)
 SPARSE = Channel(CodecChain((top_k(0.1), int8())), CodecChain((int8(),)), Seed(5))
-RunRounds = Callable[..., Running]
+RunRounds = Callable[..., FederatedRun]
 
 
 @pytest.mark.parametrize("name", CODECS)
@@ -56,7 +56,7 @@ def test_a_run_that_stopped_goes_on_with_what_is_owed(federation: Federation, tm
     def played(count: int, folder: Path, resume: bool = False) -> Any:
         folder.mkdir(exist_ok=True)
         plan = make_plan(federation, fedavg(SOLVER), count, channel=SPARSE)
-        return run(plan, SerialExecutor(torch.device("cpu")), folder=folder, resume=resume)[1]
+        return execute_plan(plan, SerialExecutor(torch.device("cpu")), folder=folder, resume=resume)[1]
 
     whole = played(4, tmp_path / "whole")
     played(2, tmp_path / "halves")
@@ -77,6 +77,6 @@ def test_evaluation_sees_the_models_as_they_are(federation: Federation, rounds: 
     """Codecs touch the algorithm's messages, never what is judged."""
     coarse = Channel(CodecChain(), CodecChain((CODECS["int4"](),)))
     running = rounds(federation, fedavg(SOLVER), 1, channel=coarse)
-    plain = Running(make_plan(federation, fedavg(SOLVER), 1), running.executor, None, SilentProgress())
+    plain = FederatedRun(make_plan(federation, fedavg(SOLVER), 1), running.executor, None, SilentProgress())
     plain.state = running.state
     assert plain.look_at_clients() == running.look_at_clients()

@@ -16,19 +16,19 @@ from motet.core.errors import ConfigError, LayoutError
 from motet.core.layers import Layers
 from motet.core.params import Params
 from motet.experiment.build.federation import Federation
-from motet.experiment.loop.run_loop import Running
+from motet.experiment.loop.run_loop import FederatedRun
 from motet.learning.solver import Solver
 from motet.optim import Adam, Apply, Yogi
 
 SOLVER = Solver(optimizer="adamw", lr=0.01, batch=8)
-RunRounds = Callable[..., Running]
+RunRounds = Callable[..., FederatedRun]
 
 
-def own(running: Running, client: str) -> Params:
+def own(running: FederatedRun, client: str) -> Params:
     return running.model_params(client)
 
 
-def same(federation: Federation, first: Running, second: Running) -> bool:
+def same(federation: Federation, first: FederatedRun, second: FederatedRun) -> bool:
     """Every client would deploy the same bits."""
     return all(torch.equal(own(first, c).flat, own(second, c).flat) for c in federation.clients)
 

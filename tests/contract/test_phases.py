@@ -18,7 +18,7 @@ from motet.core.layers import Layers
 from motet.core.program import Algorithm
 from motet.experiment.build.federation import Federation
 from motet.experiment.build.run_plan import RunPlan
-from motet.experiment.loop.run_loop import Result, Running, run
+from motet.experiment.loop.run_loop import FederatedRun, RunResult, execute_plan
 from motet.experiment.recipe.run_config import CheckpointConfig
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
@@ -26,7 +26,7 @@ from motet.report.progress import SilentProgress
 from motet.wire import serialize
 
 SOLVER = Solver(lr=0.01, batch=8)
-RunRounds = Callable[..., Running]
+RunRounds = Callable[..., FederatedRun]
 
 
 def phases(*parts: tuple[Algorithm, float]) -> Phases:
@@ -107,19 +107,19 @@ def in_phases(backbone_federation: Federation) -> RunPlan:
 
 
 @pytest.fixture(scope="module")
-def whole(in_phases: RunPlan, tmp_path_factory: pytest.TempPathFactory) -> Result:
+def whole(in_phases: RunPlan, tmp_path_factory: pytest.TempPathFactory) -> RunResult:
     """Of a run that was never broken off."""
-    return run(in_phases, SerialExecutor(torch.device("cpu")), folder=tmp_path_factory.mktemp("whole"))[0]
+    return execute_plan(in_phases, SerialExecutor(torch.device("cpu")), folder=tmp_path_factory.mktemp("whole"))[0]
 
 
 # In the first phase, while it is judged, while states are shown, while a round of contrast is judged, while contrasting.
 @pytest.mark.parametrize("jobs", [3, 6, 18, 25, 30])
 def test_a_run_that_breaks_off_in_any_phase_goes_on_as_if_it_had_not(
-    jobs: int, in_phases: RunPlan, whole: Result, tmp_path: Path
+    jobs: int, in_phases: RunPlan, whole: RunResult, tmp_path: Path
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
-        run(in_phases, Stumbles(jobs), folder=tmp_path)
-    again, _ = run(in_phases, SerialExecutor(torch.device("cpu")), folder=tmp_path, resume=True)
+        execute_plan(in_phases, Stumbles(jobs), folder=tmp_path)
+    again, _ = execute_plan(in_phases, SerialExecutor(torch.device("cpu")), folder=tmp_path, resume=True)
     assert serialize(again.state) == serialize(whole.state)
     assert again.clients == whole.clients
     said = [
@@ -132,7 +132,7 @@ def test_the_contexts_of_a_finished_run_remember_what_clients_do(backbone_federa
     solver = Solver(lr=0.01, batch=8, steps=2)
     algorithm = atc(solver, 0.5, 2, 8, clusters=2, neighbours=2, instances=6, tokens=8)
     plan = make_plan(backbone_federation, algorithm, 2)
-    _, running = run(plan, SerialExecutor(torch.device("cpu")), callback=SilentProgress())
+    _, running = execute_plan(plan, SerialExecutor(torch.device("cpu")), callback=SilentProgress())
     client = backbone_federation.clients[0]
     deployed = running.model_params(client)
     kept = running.memories.get("contrast", client).params

@@ -20,7 +20,7 @@ from motet.core.script import all_client_methods, run_script
 from motet.experiment.build.component_builders import build_channel, build_privacy, build_secure
 from motet.experiment.build.federation import Federation
 from motet.experiment.build.run_plan import RunPlan
-from motet.experiment.loop.run_loop import Running, run
+from motet.experiment.loop.run_loop import FederatedRun, execute_plan
 from motet.experiment.recipe.run_config import ComponentConfig, EvaluationConfig, RunConfig
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
@@ -33,8 +33,8 @@ SOLVER = Solver(optimizer="sgd", lr=0.1, batch=8)
 PROTOCOLS = [name for name in SECURE if name != "none"]
 
 
-def after(federation: Federation, algorithm: Algorithm, rounds: int = 1, **plan: Any) -> Running:
-    running = Running(
+def after(federation: Federation, algorithm: Algorithm, rounds: int = 1, **plan: Any) -> FederatedRun:
+    running = FederatedRun(
         make_plan(federation, algorithm, rounds, **plan), SerialExecutor(torch.device("cpu")), None, SilentProgress()
     )
     running.play_rounds()
@@ -142,10 +142,10 @@ def test_a_run_that_goes_on_ends_in_the_same_bits_though_its_masks_are_new(
 
     for name in ("whole", "cut"):
         (tmp_path / name).mkdir()
-    whole, _ = run(plan(), executor(), folder=tmp_path / "whole")
+    whole, _ = execute_plan(plan(), executor(), folder=tmp_path / "whole")
     with pytest.raises(KeyboardInterrupt):
-        run(plan(), executor(), folder=tmp_path / "cut", callback=Interrupted(2))
-    cut, _ = run(plan(), executor(), folder=tmp_path / "cut", resume=True)
+        execute_plan(plan(), executor(), folder=tmp_path / "cut", callback=Interrupted(2))
+    cut, _ = execute_plan(plan(), executor(), folder=tmp_path / "cut", resume=True)
     assert serialize(cut.state) == serialize(whole.state)
     assert (cut.final, cut.clients_final, cut.traffic) == (whole.final, whole.clients_final, whole.traffic)
     kept = [p.name for p in (tmp_path / "whole" / "checkpoint" / "memories").iterdir()]

@@ -16,7 +16,7 @@ from motet.core.work import Executor
 from motet.datasets.load_corpus import BUILTIN_CORPORA
 from motet.experiment.build.federation import Federation
 from motet.experiment.build.federation_builder import build_federation, federate_corpus
-from motet.experiment.loop.run_loop import Running
+from motet.experiment.loop.run_loop import FederatedRun
 from motet.experiment.recipe.run_config import ComponentConfig, RunConfig
 from motet.learning.executors.packed_executor import PackedExecutor
 from motet.learning.executors.serial_executor import SerialExecutor
@@ -34,7 +34,7 @@ DRY = {
 
 def ended(federation: Federation, algorithm: Algorithm, executor: Executor) -> tuple[list[Params], dict[str, float]]:
     """What every client would deploy after two rounds, and how the first of them does on its own test set."""
-    running = Running(make_plan(federation, algorithm, 2), executor, None, SilentProgress())
+    running = FederatedRun(make_plan(federation, algorithm, 2), executor, None, SilentProgress())
     for index in range(2):
         context = federation.server_context(index)
         rnd = Round(index, 2, tuple(federation.clients), federation.seed.derive("round", index), context)

@@ -19,9 +19,9 @@ from motet.experiment.build.component_builders import build_algorithm
 from motet.experiment.build.executor_builder import InProcessOptions, create_executor, resolve_device
 from motet.experiment.build.federation_builder import build_federations
 from motet.experiment.build.run_plan import RunPlan
-from motet.experiment.commands.run_folder import perform
+from motet.experiment.commands.run_folder import run_recipe
 from motet.experiment.deploy.mpi_launch import MpiOptions, device_for
-from motet.experiment.loop.run_loop import Running
+from motet.experiment.loop.run_loop import FederatedRun
 from motet.experiment.recipe.recipe_files import load_recipe
 from motet.experiment.recipe.run_config import RunConfig
 from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
@@ -42,7 +42,7 @@ def over_mpi(there: Path, *settings: str) -> None:
 
 
 def same_bits(there: Path, here: Path, *settings: str) -> bool:
-    perform(load_recipe("toy-classification", [*settings, "transport.workers=0"]), here)
+    run_recipe(load_recipe("toy-classification", [*settings, "transport.workers=0"]), here)
     one, other = (load_file(folder / "model" / "model.safetensors") for folder in (there, here))
     return all(one[name].equal(other[name]) for name in other)
 
@@ -86,30 +86,30 @@ def planned() -> tuple[RunConfig, RunPlan]:
 @pytest.fixture(scope="module")
 def actors(planned: tuple[RunConfig, RunPlan]) -> Iterator[Any]:
     """A executor of two."""
-    from motet.experiment.deploy.ray_executor import RayOptions, ray_executor
+    from motet.experiment.deploy.ray_executor import RayOptions, connect_ray
 
     os.environ["RAY_TMPDIR"] = "/tmp"  # its sockets' names may not be long
     config, plan = planned
     here = create_executor(resolve_device("cpu"), InProcessOptions(0), [plan.federation], PrefixCache())
-    executor = ray_executor(RayOptions(actors=2), here, [config])
+    executor = connect_ray(RayOptions(actors=2), here, [config])
     yield executor
     executor.close()
 
 
 @pytest.fixture(scope="module")
-def plain(planned: tuple[RunConfig, RunPlan]) -> Running:
+def plain(planned: tuple[RunConfig, RunPlan]) -> FederatedRun:
     """The same run in one process."""
-    running = Running(planned[1], SerialExecutor(torch.device("cpu")), None, SilentProgress())
+    running = FederatedRun(planned[1], SerialExecutor(torch.device("cpu")), None, SilentProgress())
     running.play_rounds()
     return running
 
 
 @pytest.fixture
-def on_ray(planned: tuple[RunConfig, RunPlan], actors: Any) -> Running:
-    return Running(planned[1], actors, None, SilentProgress())
+def on_ray(planned: tuple[RunConfig, RunPlan], actors: Any) -> FederatedRun:
+    return FederatedRun(planned[1], actors, None, SilentProgress())
 
 
-def test_ray_gives_the_same_bits_also_when_an_actor_dies(on_ray: Running, plain: Running) -> None:
+def test_ray_gives_the_same_bits_also_when_an_actor_dies(on_ray: FederatedRun, plain: FederatedRun) -> None:
     import ray
 
     executor: Any = on_ray.executor
@@ -122,7 +122,7 @@ def test_ray_gives_the_same_bits_also_when_an_actor_dies(on_ray: Running, plain:
 
 
 def test_ray_does_again_what_an_actor_had_begun_when_it_died(
-    on_ray: Running, plain: Running, monkeypatch: pytest.MonkeyPatch
+    on_ray: FederatedRun, plain: FederatedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import ray
 

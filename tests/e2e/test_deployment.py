@@ -15,7 +15,7 @@ import yaml
 from safetensors.torch import load_file
 from tests.networks import free_port
 
-from motet.experiment.commands.run_folder import perform
+from motet.experiment.commands.run_folder import run_recipe
 from motet.experiment.recipe.recipe_files import load_recipe
 from motet.report.run_status import read_status
 
@@ -87,7 +87,7 @@ def test_a_run_whose_server_was_killed_ends_as_if_it_had_not_been(motet: Process
     for process in (server, clients):
         said, _ = process.communicate(timeout=180)
         assert process.returncode == 0, said
-    perform(load_recipe("toy-classification", [*SETTINGS, "transport.workers=0", "device=cpu"]), tmp_path / "whole")
+    run_recipe(load_recipe("toy-classification", [*SETTINGS, "transport.workers=0", "device=cpu"]), tmp_path / "whole")
     there, here = (load_file(folder / "model" / "model.safetensors") for folder in (run, tmp_path / "whole"))
     assert all(there[name].equal(here[name]) for name in here)
     one, other = (json.loads((folder / "summary.json").read_text()) for folder in (run, tmp_path / "whole"))
@@ -108,7 +108,7 @@ def test_secure_sums_over_a_network_open_to_the_same_bits(motet: Processes, tmp_
     far = motet("run", "toy-secure", *settings, "--transport", "grpc", "--out", str(tmp_path / "far"))
     said, _ = far.communicate(timeout=240)
     assert far.returncode == 0, said
-    perform(load_recipe("toy-secure", [*settings, "transport.workers=0"]), tmp_path / "near")
+    run_recipe(load_recipe("toy-secure", [*settings, "transport.workers=0"]), tmp_path / "near")
     there, here = (load_file(tmp_path / where / "model" / "model.safetensors") for where in ("far", "near"))
     assert all(there[name].equal(here[name]) for name in here)
 

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from motet.experiment.commands.run_folder import perform
+from motet.experiment.commands.run_folder import run_recipe
 from motet.experiment.recipe.recipe_files import load_recipe
 
 SETTINGS = [
@@ -108,7 +108,7 @@ def test_a_link_that_goes_down_in_a_round_and_comes_back(
         seen = rounds(run)
         assert seen < 6
         until_noticed = time.monotonic() + 40  # longer than the keep-alive takes to see that nobody is there
-        perform(load_recipe("toy-classification", [*SETTINGS, "transport.workers=0"]), tmp_path / "whole")
+        run_recipe(load_recipe("toy-classification", [*SETTINGS, "transport.workers=0"]), tmp_path / "whole")
         time.sleep(max(0.0, until_noticed - time.monotonic()))
         assert rounds(run) <= seen + 1  # the others wait for it
         ip("-n", hosts("wire"), "link", "set", "south", "up")

@@ -17,7 +17,7 @@ from motet.core.errors import ConfigError, RunError
 from motet.core.params import Params
 from motet.core.weighted import Weighted
 from motet.experiment.build.federation import Federation
-from motet.experiment.loop.run_loop import Running
+from motet.experiment.loop.run_loop import FederatedRun
 from motet.learning.solver import Solver
 from motet.privacy import distributed
 from motet.secure import SECURE
@@ -35,7 +35,7 @@ from motet.transport.wait_policy import WaitPolicy
 from motet.wire import deserialize, serialize
 
 SOLVER = Solver(optimizer="adamw", lr=0.01, batch=8)
-RunRounds = Callable[..., Running]
+RunRounds = Callable[..., FederatedRun]
 Open = Callable[[Connections], Callable[[], ServerLink]]
 
 
@@ -201,7 +201,7 @@ def test_a_client_that_died_comes_back_with_its_memory(
     links.close(over=True)
 
 
-def _again(running: Running, first: int, last: int) -> None:
+def _again(running: FederatedRun, first: int, last: int) -> None:
     from motet.core.program import Round
     from motet.core.script import run_script
 

@@ -30,7 +30,7 @@ from motet.benchmark.table_figures import draw_table
 from motet.benchmark.table_metrics import TableMetric
 from motet.benchmark.time_estimate import ProbeResult, TimeEstimate, _seconds, estimate_time
 from motet.core.errors import ConfigError, RunError
-from motet.experiment.loop.metrics_log import MetricsLog, write_items, write_json
+from motet.experiment.loop.metrics_log import MetricsLog, write_example_scores, write_json
 from motet.experiment.recipe.run_config import CohortConfig, ComponentConfig, RunConfig
 from motet.report.benchmark_progress import BenchmarkLineProgress
 from motet.tasks.sufficient_statistics import class_statistics, with_statistics
@@ -245,7 +245,7 @@ def pretend(store: RunStore, name: str, score: float, items: np.ndarray, metric:
         for r, v in ((1, score / 2), (2, score))
     ]
     (place / "metrics.jsonl").write_text("".join(json.dumps(r) + "\n" for r in rows))
-    write_items(place, {"": items})
+    write_example_scores(place, {"": items})
     moved = {"payload_up": 1_000_000, "payload_down": 1_000_000}
     summary = {
         "headline": metric,
@@ -602,7 +602,7 @@ def test_a_partition_that_cannot_be_meant_is_found_without_its_corpus() -> None:
 
 def test_only_what_follows_from_items_is_tested_over_items(tmp_path: Path) -> None:
     truth, said = np.array([0, 1, 0, 1, 2]), np.array([0, 0, 0, 1, 2])
-    write_items(tmp_path, {"": with_statistics(truth == said, class_statistics(truth, said, 3))})
+    write_example_scores(tmp_path, {"": with_statistics(truth == said, class_statistics(truth, said, 3))})
     scores, tallies = TableMetric("accuracy").items(tmp_path, 80.0)
     assert scores is not None and scores.rows.shape == (5, 1)
     assert tallies is not None and tallies.rows.shape == (5, 9)

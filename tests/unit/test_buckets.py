@@ -19,7 +19,7 @@ from motet.core.work import Job
 from motet.datasets.corpus import Corpus
 from motet.experiment.build.federation import Federation
 from motet.experiment.build.federation_builder import federate_corpus
-from motet.experiment.loop.run_loop import Running
+from motet.experiment.loop.run_loop import FederatedRun
 from motet.experiment.recipe.run_config import ComponentConfig
 from motet.learning.executors.packed_executor import PackedExecutor
 from motet.learning.executors.process_executor import ProcessExecutor
@@ -137,7 +137,7 @@ class Listening(SerialExecutor):
 
 
 def ended(federation: Federation, executor: Any, algorithm: Any) -> list[Params]:
-    running = Running(make_plan(federation, algorithm, 2), executor, None, SilentProgress())
+    running = FederatedRun(make_plan(federation, algorithm, 2), executor, None, SilentProgress())
     running.play_rounds()
     return [running.model_params(), *(running.model_params(client) for client in federation.clients)]
 

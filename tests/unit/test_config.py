@@ -10,7 +10,7 @@ from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.experiment.build.component_builders import build_algorithm, build_channel, build_secure, resolve_defaults
 from motet.experiment.build.executor_builder import resolve_device
-from motet.experiment.loop.client_sampling import pick
+from motet.experiment.loop.client_sampling import sample_cohort
 from motet.experiment.recipe.recipe_files import baseline_config, list_recipes, load_recipe, merge_settings
 from motet.experiment.recipe.run_config import CohortConfig, ComponentConfig, RunConfig
 from motet.optim import Adam, Momentum
@@ -187,14 +187,18 @@ def test_empty_baselines_remove_all_baselines(nothing: str) -> None:
 def test_cohorts_are_the_same_for_every_algorithm_and_change_with_the_round() -> None:
     names = NumberedClients(100)
     choice = CohortConfig(10)
-    first = pick(choice, names, 0, Seed(1))
+    first = sample_cohort(choice, names, 0, Seed(1))
     assert len(set(first)) == 10
     assert list(first) == sorted(first)
-    assert first == pick(choice, names, 0, Seed(2))
-    assert first != pick(choice, names, 1, Seed(1))
+    assert first == sample_cohort(choice, names, 0, Seed(2))
+    assert first != sample_cohort(choice, names, 1, Seed(1))
     seeded = CohortConfig(10, "seeded")
-    assert pick(seeded, names, 0, Seed(1)) != pick(seeded, names, 0, Seed(2))
-    assert pick(CohortConfig(500), names, 3, Seed(1)) == pick(CohortConfig(), names, 9, Seed(1)) == tuple(names)
+    assert sample_cohort(seeded, names, 0, Seed(1)) != sample_cohort(seeded, names, 0, Seed(2))
+    assert (
+        sample_cohort(CohortConfig(500), names, 3, Seed(1))
+        == sample_cohort(CohortConfig(), names, 9, Seed(1))
+        == tuple(names)
+    )
 
 
 def test_an_unknown_device_is_rejected() -> None:

@@ -18,10 +18,10 @@ from motet.core.rng import Seed
 from motet.datasets.toy_corpora import toy_classification
 from motet.experiment.build.federation import Federation
 from motet.experiment.build.federation_builder import build_federation, federate_corpus
-from motet.experiment.commands.run_folder import load_config, perform
-from motet.experiment.loop.metrics_log import DEV_ITEMS, MetricsLog, read_items, read_record
-from motet.experiment.loop.run_loop import Running
-from motet.experiment.loop.scores import best_round, chosen_by_dev
+from motet.experiment.commands.run_folder import load_config, run_recipe
+from motet.experiment.loop.metrics_log import BEST_DEV_SCORES, MetricsLog, read_example_scores, read_metrics
+from motet.experiment.loop.run_loop import FederatedRun
+from motet.experiment.loop.scores import find_best_dev_round, find_best_round
 from motet.experiment.recipe.run_config import ComponentConfig, RunConfig
 from motet.models.load_model import ModelConfig
 from motet.partitions.dev_split import hold_out_dev
@@ -124,11 +124,11 @@ def test_where_nobody_has_two_rows_nothing_can_be_put_aside() -> None:
 
 def rows_of(folder: Path) -> list[dict[str, Any]]:
     """All that is written down but the clock."""
-    return [{k: v for k, v in row.items() if k != "seconds"} for row in read_record(folder).rows]
+    return [{k: v for k, v in row.items() if k != "seconds"} for row in read_metrics(folder).rows]
 
 
 def resumed(folder: Path) -> dict[str, Any]:
-    return perform(load_config(folder), folder, resume=True).summary
+    return run_recipe(load_config(folder), folder, resume=True).summary
 
 
 @pytest.mark.parametrize(
@@ -142,10 +142,10 @@ def resumed(folder: Path) -> dict[str, Any]:
 def test_whatever_the_algorithm_the_best_round_on_dev_is_told(
     algorithm: str, more: dict[str, Any], tmp_path: Path
 ) -> None:
-    done = perform(
+    done = run_recipe(
         config(algorithm=algorithm, evaluation={"every": 2, "choose": "f1_weighted"}, **more), tmp_path / "run"
     ).summary
-    rows = read_record(tmp_path / "run").rows
+    rows = read_metrics(tmp_path / "run").rows
     dev = {
         r["round"]: r["value"] for r in rows if (r["who"], r["split"], r["name"]) == ("server", "dev", "f1_weighted")
     }
@@ -168,18 +168,18 @@ def test_any_metric_may_choose_and_of_losses_the_least(by: str | None, best: int
             record.add(
                 index, "server", split, dict(zip(("accuracy", "f1_weighted", "loss"), values, strict=True)), Traffic()
             )
-    chosen = chosen_by_dev(record, by or "accuracy")
+    chosen = find_best_dev_round(record, by or "accuracy")
     assert chosen is not None
     assert (chosen.round, chosen.test["loss"]) == (best, seen[best][2])
 
 
 def test_what_the_task_does_not_measure_cannot_choose(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match=r"evaluation.best_round_metric is 'f1_wieghted'.*Did you mean 'f1_weighted'"):
-        perform(config(evaluation={"choose": "f1_wieghted"}), tmp_path / "run")
+        run_recipe(config(evaluation={"choose": "f1_wieghted"}), tmp_path / "run")
 
 
 def test_items_of_the_chosen_round_are_kept_for_significance(tmp_path: Path) -> None:
-    done = perform(config(solver={"lr": 0.5, "batch": 8, "optimizer": "sgd"}), tmp_path / "run").summary
+    done = run_recipe(config(solver={"lr": 0.5, "batch": 8, "optimizer": "sgd"}), tmp_path / "run").summary
     for shows, score in (
         ("dev-best accuracy", done["dev_best"]["test"]["accuracy"]),
         ("accuracy", done["final"]["accuracy"]),
@@ -189,10 +189,10 @@ def test_items_of_the_chosen_round_are_kept_for_significance(tmp_path: Path) -> 
 
 
 def test_without_one_nothing_is_chosen(tmp_path: Path) -> None:
-    done = perform(config(rounds=1, data={"dev_share": 0.0}), tmp_path / "run").summary
+    done = run_recipe(config(rounds=1, data={"dev_share": 0.0}), tmp_path / "run").summary
     assert done["dev_best"] is None
     assert TableMetric("dev-best accuracy").value(done, tmp_path / "run") is None
-    assert not (tmp_path / "run" / DEV_ITEMS).exists()
+    assert not (tmp_path / "run" / BEST_DEV_SCORES).exists()
 
 
 @pytest.mark.parametrize("algorithm", ["fedavg", "isolated", "adafd"])
@@ -206,47 +206,47 @@ def test_broken_off_while_looking_it_goes_on_to_the_same_rows(
         evaluation={"by_client": True},
         groups=[{"clients": 1}, {"clients": 2}],
     )
-    whole = perform(asked, tmp_path / "whole").summary
-    look = Running.look
+    whole = run_recipe(asked, tmp_path / "whole").summary
+    look = FederatedRun.look
 
-    def broken(self: Running, split: str = "global") -> dict[str, float]:
+    def broken(self: FederatedRun, split: str = "global") -> dict[str, float]:
         if self.done == 2 and split == when:
             raise KeyboardInterrupt
         return look(self, split)
 
     with monkeypatch.context() as patch:
-        patch.setattr(Running, "look", broken)
+        patch.setattr(FederatedRun, "look", broken)
         with pytest.raises(KeyboardInterrupt):
-            perform(asked, tmp_path / "cut")
+            run_recipe(asked, tmp_path / "cut")
     ended = resumed(tmp_path / "cut")
     assert rows_of(tmp_path / "cut") == rows_of(tmp_path / "whole")
     assert ended["dev_best"] == whole["dev_best"]
-    chosen = [read_items(tmp_path / name, DEV_ITEMS) for name in ("cut", "whole")]
+    chosen = [read_example_scores(tmp_path / name, BEST_DEV_SCORES) for name in ("cut", "whole")]
     assert [list(c) for c in chosen] == [[]] * 2 or np.array_equal(chosen[0][""], chosen[1][""])
 
 
 def test_remarks_of_a_broken_round_are_not_written_twice(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """AdaFD notes its weights in the middle of a round; a round that breaks off after that is played, and noted, again."""
     asked = config(algorithm="adafd", data={"public_share": 0.2})
-    perform(asked, tmp_path / "whole")
-    note = Running._note
+    run_recipe(asked, tmp_path / "whole")
+    note = FederatedRun._note
 
-    def broken(self: Running, remark: Any) -> None:
+    def broken(self: FederatedRun, remark: Any) -> None:
         note(self, remark)
         if self.done == 1:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(Running, "_note", broken)
+        patch.setattr(FederatedRun, "_note", broken)
         with pytest.raises(KeyboardInterrupt):
-            perform(asked, tmp_path / "cut")
+            run_recipe(asked, tmp_path / "cut")
     resumed(tmp_path / "cut")
     assert rows_of(tmp_path / "cut") == rows_of(tmp_path / "whole")
 
 
 def test_a_summary_that_was_missing_is_made_without_looking_twice(tmp_path: Path) -> None:
     asked = config(algorithm="adafd", data={"public_share": 0.2}, evaluation={"by_client": True})
-    before = perform(asked, tmp_path / "run").summary
+    before = run_recipe(asked, tmp_path / "run").summary
     rows = rows_of(tmp_path / "run")
     (tmp_path / "run" / "summary.json").unlink()
     after = resumed(tmp_path / "run")
@@ -268,5 +268,5 @@ def test_from_python() -> None:
 @pytest.mark.parametrize(("by", "best"), [("accuracy", 3), ("loss", 2)])
 def test_a_round_that_is_no_number_is_never_the_best(by: str, best: int) -> None:
     seen = {1: math.nan, 2: 0.1, 3: 0.7, 4: math.inf if by == "loss" else -math.inf}
-    assert best_round({r: {by: value} for r, value in seen.items()}, by) == best
-    assert best_round({1: {by: math.nan}, 2: {by: math.nan}}, by) == 1
+    assert find_best_round({r: {by: value} for r, value in seen.items()}, by) == best
+    assert find_best_round({1: {by: math.nan}, 2: {by: math.nan}}, by) == 1

@@ -33,8 +33,8 @@ from motet.experiment.build.component_builders import build_algorithm, build_pri
 from motet.experiment.build.federation import Federation
 from motet.experiment.build.federation_builder import build_federation, federate_corpus
 from motet.experiment.build.traffic_estimate import estimate_client_bytes
-from motet.experiment.commands.dry_run import rehearse
-from motet.experiment.loop.run_loop import Running
+from motet.experiment.commands.dry_run import dry_run
+from motet.experiment.loop.run_loop import FederatedRun
 from motet.experiment.recipe.recipe_files import baseline_config, load_recipe
 from motet.experiment.recipe.run_config import ComponentConfig, EvaluationConfig, RunConfig
 from motet.learning.executors.serial_executor import SerialExecutor
@@ -69,8 +69,8 @@ def unlike() -> Federation:
     return build_federation(RunConfig.from_settings("unlike", {**top, "groups": groups}))
 
 
-def begun(federation: Federation, algorithm: Algorithm, **plan: Any) -> Running:
-    return Running(
+def begun(federation: Federation, algorithm: Algorithm, **plan: Any) -> FederatedRun:
+    return FederatedRun(
         make_plan(federation, algorithm, 2, **plan), SerialExecutor(torch.device("cpu")), None, SilentProgress()
     )
 
@@ -82,8 +82,8 @@ def first_round(federation: Federation, index: int = 0) -> Round:
 
 
 def played(
-    running: Running, remarks: list[Note] | None = None, index: int = 0, mailbox: Mailbox | None = None
-) -> Running:
+    running: FederatedRun, remarks: list[Note] | None = None, index: int = 0, mailbox: Mailbox | None = None
+) -> FederatedRun:
     federation = running.plan.federation
     rnd = first_round(federation, index)
     ask = (mailbox or running.mailbox).ask
@@ -220,7 +220,7 @@ def test_a_language_model_that_cannot_be_asked_is_said_before_anybody_trains(mon
     asks = {"type": "adafd", "weighting": "llmwc", "llm": {"model": "some-model"}}
     config = RunConfig.from_settings("told", {**top, "model": model, "partition": {"clients": 2}, "algorithm": asks})
     with pytest.raises(ConfigError, match="neither OPENAI_API_KEY nor OPENAI_BASE_URL"):
-        rehearse(config, build_federation(config))
+        dry_run(config, build_federation(config))
 
 
 def test_losses_too_large_for_beta_leave_the_least_of_them(federation: Federation) -> None:
@@ -322,7 +322,7 @@ def test_a_rehearsal_tells_the_traffic_of_opinions() -> None:
     top = {"data": {"name": "toy-classification", "limit": 40, "test_limit": 10, "public_share": 0.25}, "device": "cpu"}
     model = {"name": "tiny", "max_tokens": 24, "config": SMALL}
     config = RunConfig.from_settings("told", {**top, "model": model, "partition": {"clients": 2}, "algorithm": "adafd"})
-    facts = rehearse(config, build_federation(config)).facts
+    facts = dry_run(config, build_federation(config)).facts
     assert (
         facts["bytes a round"] == "0.3 kB down, 0.3 kB up"
     )  # 2 clients, 10 texts, 4 classes of 4 bytes; up also 8 a client
@@ -375,7 +375,7 @@ def test_a_client_whose_loss_is_no_number_is_left_out_and_that_is_said(federatio
     unlucky = federation.clients[1]
     executor = Spoiling(federation.participant(unlucky).split("train").rows)
     remarks: list[Note] = []
-    running = Running(make_plan(federation, adafd(SOLVER), 2), executor, None, SilentProgress())
+    running = FederatedRun(make_plan(federation, adafd(SOLVER), 2), executor, None, SilentProgress())
     played(running, remarks)
     assert [r.text for r in remarks if r.text] == [
         f"round 1: {unlucky} is left out of the pool: its training loss is nan."
@@ -390,7 +390,7 @@ def test_a_client_whose_loss_is_no_number_is_left_out_and_that_is_said(federatio
 def test_one_that_cannot_learn_from_the_others_stays_as_it_was(federation: Federation) -> None:
     executor = Spoiling(federation.server_participant.split("public").rows)
     remarks: list[Note] = []
-    running = Running(make_plan(federation, adafd(SOLVER), 2), executor, None, SilentProgress())
+    running = FederatedRun(make_plan(federation, adafd(SOLVER), 2), executor, None, SilentProgress())
     played(running, remarks)
     assert any("4 clients could not learn" in r.text for r in remarks)
     assert all(running.memories.get("adafd", client).is_finite() for client in federation.clients)
@@ -424,7 +424,7 @@ def test_a_training_that_really_diverges_leaves_its_client_out(exchange: Any, fe
     """As the others alone: those who are left are pooled as if there were nobody else."""
     unlucky, rest = federation.clients[1], [c for c in federation.clients if c != federation.clients[1]]
     rows = federation.participant(unlucky).split("train").rows
-    running = Running(
+    running = FederatedRun(
         make_plan(federation, adafd(SOLVER, exchange=exchange), 2), Overheating(rows), None, SilentProgress()
     )
     remarks: list[Note] = []
@@ -567,7 +567,7 @@ def test_the_released_code_begins_every_epoch_anew(federation: Federation) -> No
     rows = federation.participant(client).split("train").rows
     executor = Spoiling(np.zeros(0))
     played(
-        Running(
+        FederatedRun(
             make_plan(federation, adafd(replace(SOLVER, epochs=3), released_code=True), 1),
             executor,
             None,
@@ -609,7 +609,7 @@ def test_weights_are_recorded_and_even_out_with_beta(federation: Federation, rou
 
 def test_the_common_model_is_judged_on_every_client_s_own_texts(unlike: Federation, tmp_path: Path) -> None:
     plan = make_plan(unlike, adafd(SOLVER), 2, evaluation=EvaluationConfig(by_client=True))
-    running = Running(plan, SerialExecutor(torch.device("cpu")), tmp_path, SilentProgress())
+    running = FederatedRun(plan, SerialExecutor(torch.device("cpu")), tmp_path, SilentProgress())
     running.play_rounds()
     rows = [r for r in running.record.rows if r["split"] == "common" and r["name"] == "accuracy" and r["round"] == 2]
     assert {r["who"] for r in rows} == {*unlike.clients, "server"}

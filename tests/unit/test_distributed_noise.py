@@ -24,7 +24,7 @@ from motet.core.weighted import Weighted
 from motet.experiment.build.component_builders import build_channel, build_privacy, build_secure
 from motet.experiment.build.federation import Federation
 from motet.experiment.build.run_plan import RunPlan
-from motet.experiment.loop.run_loop import Running, run
+from motet.experiment.loop.run_loop import FederatedRun, execute_plan
 from motet.experiment.recipe.run_config import RunConfig
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
@@ -231,14 +231,14 @@ def plan(federation: Federation, rounds: int, **options: Any) -> RunPlan:
 
 def test_a_run_shows_epsilon_and_stops_before_it_spends_more_than_its_budget(federation: Federation) -> None:
     two = spent(distributed(1.0, 2.0), 2)
-    result, running = run(plan(federation, 9, budget=two * 1.001), SerialExecutor(torch.device("cpu")))
+    result, running = execute_plan(plan(federation, 9, budget=two * 1.001), SerialExecutor(torch.device("cpu")))
     assert running.done == 2
     assert [value for _, value in result.record.curve("epsilon", split="privacy")][-1] == pytest.approx(two)
 
 
 def test_scores_are_not_noisy(federation: Federation) -> None:
-    running = Running(plan(federation, 1), SerialExecutor(torch.device("cpu")), None, SilentProgress())
-    plain = Running(
+    running = FederatedRun(plan(federation, 1), SerialExecutor(torch.device("cpu")), None, SilentProgress())
+    plain = FederatedRun(
         make_plan(federation, fedavg(SOLVER), 1, secure=secagg()),
         SerialExecutor(torch.device("cpu")),
         None,

@@ -12,7 +12,7 @@ from motet.algorithms import fedavg
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.experiment.build.federation import Federation
-from motet.experiment.loop.run_loop import Running
+from motet.experiment.loop.run_loop import FederatedRun
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
 from motet.report.progress import SilentProgress
@@ -26,10 +26,10 @@ from motet.wire import serialize
 SOLVER = Solver(optimizer="adamw", lr=0.01, batch=8)
 
 
-def run(federation: Federation, faults: Faults, wait_policy: WaitPolicy = WaitPolicy(), seed: int = 1) -> Running:
+def run(federation: Federation, faults: Faults, wait_policy: WaitPolicy = WaitPolicy(), seed: int = 1) -> FederatedRun:
     plan = make_plan(federation, fedavg(SOLVER), 3, wait_policy=wait_policy)
     executor = SerialExecutor(torch.device("cpu"))
-    running = Running(
+    running = FederatedRun(
         plan,
         executor,
         None,
@@ -40,7 +40,9 @@ def run(federation: Federation, faults: Faults, wait_policy: WaitPolicy = WaitPo
     return running
 
 
-def test_repeated_and_shuffled_replies_change_nothing(federation: Federation, rounds: Callable[..., Running]) -> None:
+def test_repeated_and_shuffled_replies_change_nothing(
+    federation: Federation, rounds: Callable[..., FederatedRun]
+) -> None:
     spoilt = run(federation, Faults(duplicates=0.7, shuffled=0.7))
     plain = rounds(federation, fedavg(SOLVER), 3)
     assert serialize(spoilt.state) == serialize(plain.state)
@@ -64,7 +66,7 @@ def test_a_meter_counts_what_the_mailbox_counts(federation: Federation) -> None:
         meters.append(MeteredTransport(InProcessTransport(host)))
         return meters[0]
 
-    running = Running(plan, SerialExecutor(torch.device("cpu")), None, SilentProgress(), connect)
+    running = FederatedRun(plan, SerialExecutor(torch.device("cpu")), None, SilentProgress(), connect)
     running.play_rounds()
     told = meters[0].meters
     assert sum(m.bytes_up for m in told.values()) == running.mailbox.traffic.wire_up

@@ -19,9 +19,9 @@ from motet.experiment.build.component_builders import build_components
 from motet.experiment.build.federation import Federation, MultiTaskMetrics
 from motet.experiment.build.federation_builder import build_federation
 from motet.experiment.build.run_plan import build_plan
-from motet.experiment.commands.dry_run import rehearse
-from motet.experiment.commands.run_folder import export_models, perform
-from motet.experiment.loop.run_loop import Running
+from motet.experiment.commands.dry_run import dry_run
+from motet.experiment.commands.run_folder import export_models, run_recipe
+from motet.experiment.loop.run_loop import FederatedRun
 from motet.experiment.recipe.run_config import EvaluationConfig, RunConfig
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
@@ -207,7 +207,7 @@ def test_a_central_model_is_not_exported_for_a_client_of_another_architecture(tm
     groups = [{"clients": 1, "model": {"config": {**SMALL, "num_hidden_layers": 1}}}, {"clients": 1}]
     data = {"name": "toy-classification", **SIZES}
     made = config(groups, data=data, partition={"type": "uniform", "clients": 2}, algorithm="centralised", rounds=1)
-    perform(made, tmp_path / "run")
+    run_recipe(made, tmp_path / "run")
     assert export_models(tmp_path / "run", tmp_path / "own", "client-1") == [tmp_path / "own"]
     with pytest.raises(ConfigError, match="another architecture than client-0's; ask for no client's"):
         export_models(tmp_path / "run", tmp_path / "others", "client-0")
@@ -219,14 +219,14 @@ def test_no_union_is_there_for_several_corpora(mixed: Federation, rounds: RunRou
 
 
 def test_a_rehearsal_tells_of_every_group(tasks: RunConfig, mixed: Federation) -> None:
-    facts = rehearse(tasks, mixed).facts
+    facts = dry_run(tasks, mixed).facts
     assert "judged by f1" in facts["toy-tagging: task"]
     assert "layers 0-1" in facts["in common"]
     assert facts["clients"].startswith("3, 3 a round")
 
 
 def test_a_mixed_run_leaves_a_summary_of_each_group_and_every_client_s_model(tasks: RunConfig, tmp_path: Path) -> None:
-    finished = perform(tasks, tmp_path / "run")
+    finished = run_recipe(tasks, tmp_path / "run")
     said = json.loads((tmp_path / "run" / "summary.json").read_text())
     assert [g["headline"] for g in said["groups"]] == ["accuracy", "f1"]
     assert said["headline"] == "score"
@@ -244,16 +244,16 @@ def test_a_mixed_run_goes_on_as_if_it_had_not_stopped(tasks: RunConfig, tmp_path
     executor = SerialExecutor(torch.device("cpu"))
     (tmp_path / "whole").mkdir()
     (tmp_path / "parts").mkdir()
-    whole = Running(
+    whole = FederatedRun(
         build_plan(tasks, federation, build_components(tasks)), executor, tmp_path / "whole", SilentProgress()
     )
     whole.play_rounds()
-    first = Running(
+    first = FederatedRun(
         build_plan(tasks, federation, build_components(tasks)), executor, tmp_path / "parts", SilentProgress()
     )
     first.plan = replace(first.plan, rounds=1)
     first.play_rounds()
-    second = Running(
+    second = FederatedRun(
         build_plan(tasks, federation, build_components(tasks)), executor, tmp_path / "parts", SilentProgress()
     )
     assert second.resume()

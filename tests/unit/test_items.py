@@ -11,8 +11,8 @@ from motet.algorithms import fedavg
 from motet.core.rng import Seed
 from motet.datasets.load_corpus import BUILTIN_CORPORA
 from motet.experiment.build.federation_builder import federate_corpus
-from motet.experiment.loop.metrics_log import read_items, write_items
-from motet.experiment.loop.run_loop import run
+from motet.experiment.loop.metrics_log import read_example_scores, write_example_scores
+from motet.experiment.loop.run_loop import execute_plan
 from motet.experiment.recipe.run_config import ComponentConfig, EvaluationConfig
 from motet.learning.context import EvaluationResult
 from motet.learning.executors.serial_executor import SerialExecutor
@@ -112,11 +112,13 @@ def test_what_tallies_do_not_tell_is_not_made_up() -> None:
 
 
 def test_example_scores_of_clients_are_kept_only_on_request(federation, executor) -> None:  # type: ignore[no-untyped-def]
-    kept, _ = run(make_plan(federation, fedavg(), 1, evaluation=EvaluationConfig(save_example_scores=True)), executor)
+    kept, _ = execute_plan(
+        make_plan(federation, fedavg(), 1, evaluation=EvaluationConfig(save_example_scores=True)), executor
+    )
     assert {len(items) for owner, items in kept.items.items() if owner} == set(federation.partition.test.sizes.tolist())
     own = np.mean([items[:, 0].mean() for owner, items in kept.items.items() if owner])
     assert own == pytest.approx(kept.clients_final["mean"], abs=1e-6)
-    plain, _ = run(make_plan(federation, fedavg(), 1), executor)
+    plain, _ = execute_plan(make_plan(federation, fedavg(), 1), executor)
     assert set(plain.items) == {""}
     assert plain.items[""][:, 0].mean() == pytest.approx(plain.final["accuracy"], abs=1e-6)
 
@@ -125,8 +127,8 @@ def test_items_are_read_as_they_were_written(tmp_path) -> None:  # type: ignore[
     rng = np.random.default_rng(0)
     shapes = {"": (3, 7), "client-0": (0, 1), "client-1": (1, 4)}
     items = {name: rng.random(shape, np.float32) for name, shape in shapes.items()}
-    write_items(tmp_path, items)
-    found = read_items(tmp_path)
+    write_example_scores(tmp_path, items)
+    found = read_example_scores(tmp_path)
     assert list(found) == list(items)
     assert all(np.array_equal(found[n], items[n]) for n in items)
-    assert read_items(tmp_path / "elsewhere") == {}
+    assert read_example_scores(tmp_path / "elsewhere") == {}

@@ -12,7 +12,7 @@ from tests.runs import make_plan
 from motet.algorithms import fedavg, fedsplit, spfl_like
 from motet.core.errors import ConfigError
 from motet.experiment.build.federation import Federation
-from motet.experiment.loop.run_loop import Running, run
+from motet.experiment.loop.run_loop import FederatedRun, execute_plan
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
 from motet.transport.emulated_network import Bandwidth, EmulatedTransport, Network, read_trace
@@ -20,7 +20,7 @@ from motet.transport.requests import Reply, Request
 from motet.wire import measure_size, serialize
 
 SOLVER = Solver(optimizer="adamw", lr=0.01, batch=8)
-RunRounds = Callable[..., Running]
+RunRounds = Callable[..., FederatedRun]
 
 
 def test_bytes_take_their_time() -> None:
@@ -89,7 +89,9 @@ def test_a_run_that_stopped_goes_on_at_the_same_hour(federation: Federation, tmp
     def played(count: int, folder: Path, resume: bool = False) -> float:
         folder.mkdir(exist_ok=True)
         plan = make_plan(federation, fedavg(SOLVER), count, network=Network())
-        return run(plan, SerialExecutor(torch.device("cpu")), folder=folder, resume=resume)[0].traffic.network_seconds
+        return execute_plan(plan, SerialExecutor(torch.device("cpu")), folder=folder, resume=resume)[
+            0
+        ].traffic.network_seconds
 
     whole = played(3, tmp_path / "whole")
     played(1, tmp_path / "parts")

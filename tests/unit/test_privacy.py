@@ -22,7 +22,7 @@ from motet.core.weighted import Weighted
 from motet.experiment.build.component_builders import build_privacy
 from motet.experiment.build.federation import Federation
 from motet.experiment.build.run_plan import RunPlan
-from motet.experiment.loop.run_loop import Running, run
+from motet.experiment.loop.run_loop import FederatedRun, execute_plan
 from motet.experiment.recipe.run_config import CohortConfig, RunConfig
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
@@ -134,7 +134,7 @@ def plan(federation: Federation, rounds: int, **options: Any) -> RunPlan:
 
 def test_a_run_stops_before_it_spends_more_than_its_budget(federation: Federation) -> None:
     two = after(2, central(1.0, 2.0))
-    result, running = run(plan(federation, 9, budget=two * 1.001), SerialExecutor(torch.device("cpu")))
+    result, running = execute_plan(plan(federation, 9, budget=two * 1.001), SerialExecutor(torch.device("cpu")))
     assert running.done == 2
     assert running.ledger is not None
     assert running.ledger.epsilon() == pytest.approx(two)
@@ -144,22 +144,24 @@ def test_a_run_stops_before_it_spends_more_than_its_budget(federation: Federatio
 
 def test_a_budget_that_the_first_round_would_break_is_refused(federation: Federation) -> None:
     with pytest.raises(ConfigError, match=r"first round alone would spend ε = .* privacy.budget is 0.1"):
-        Running(plan(federation, 9, budget=0.1), SerialExecutor(torch.device("cpu")), None, SilentProgress())
+        FederatedRun(plan(federation, 9, budget=0.1), SerialExecutor(torch.device("cpu")), None, SilentProgress())
 
 
 def test_what_was_spent_survives_a_restart(federation: Federation, tmp_path: Path) -> None:
     for name in ("whole", "cut"):
         (tmp_path / name).mkdir()
-    whole, _ = run(plan(federation, 3), SerialExecutor(torch.device("cpu")), folder=tmp_path / "whole")
-    run(plan(federation, 2), SerialExecutor(torch.device("cpu")), folder=tmp_path / "cut")
-    rest, running = run(plan(federation, 3), SerialExecutor(torch.device("cpu")), folder=tmp_path / "cut", resume=True)
+    whole, _ = execute_plan(plan(federation, 3), SerialExecutor(torch.device("cpu")), folder=tmp_path / "whole")
+    execute_plan(plan(federation, 2), SerialExecutor(torch.device("cpu")), folder=tmp_path / "cut")
+    rest, running = execute_plan(
+        plan(federation, 3), SerialExecutor(torch.device("cpu")), folder=tmp_path / "cut", resume=True
+    )
     assert serialize(rest.state) == serialize(whole.state)
     assert running.ledger is not None
     assert running.ledger.epsilon() == pytest.approx(after(3, central(1.0, 2.0)))
 
 
 def test_a_client_gives_out_nothing_that_was_not_clipped(federation: Federation) -> None:
-    running = Running(plan(federation, 1), SerialExecutor(torch.device("cpu")), None, SilentProgress())
+    running = FederatedRun(plan(federation, 1), SerialExecutor(torch.device("cpu")), None, SilentProgress())
     for address, payload in (
         ("fedavg.train", None),
         ("private.clipped", ClipRequest("fedavg.train", None)),
@@ -170,7 +172,7 @@ def test_a_client_gives_out_nothing_that_was_not_clipped(federation: Federation)
 
 
 def test_a_server_cannot_leave_the_clipping_out_of_a_secure_sum(federation: Federation) -> None:
-    running = Running(plan(federation, 1), SerialExecutor(torch.device("cpu")), None, SilentProgress())
+    running = FederatedRun(plan(federation, 1), SerialExecutor(torch.device("cpu")), None, SilentProgress())
     round_ = running.plan.algorithm.round(running.state, _round(federation))
     with pytest.raises(Exception, match=r"fedavg.train is given out only inside private"):
         running._play(round_)
@@ -199,7 +201,7 @@ def test_options_that_cannot_be_are_refused(given: dict[str, Any], said: str) ->
 
 def test_the_sampler_decides_what_is_counted(federation: Federation) -> None:
     choice = CohortConfig(3, "seeded")
-    running = Running(
+    running = FederatedRun(
         make_plan(federation, fedavg(SOLVER), 1, cohort=choice, privacy=central(1.0, 2.0)),
         SerialExecutor(torch.device("cpu")),
         None,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from motet.experiment.loop.metrics_log import MetricsLog, means, reached
+from motet.experiment.loop.metrics_log import MetricsLog, cost_to_reach, mean_metrics
 from motet.transport.mailbox import Traffic
 
 
@@ -12,7 +12,7 @@ def test_what_it_took_to_reach_a_value_is_counted_up_to_the_first_look_at_which_
         traffic = Traffic(payload_up=10 * number, payload_down=30 * number, network_seconds=2.5 * number)
         record.add(number, "server", "global", {"accuracy": everywhere, "loss": 1.0}, traffic)
         record.add(number, "clients", "test", {"accuracy": own}, traffic)
-    found = reached(record, "accuracy", [0.7, 0.9, 0.95, 0.99])
+    found = cost_to_reach(record, "accuracy", [0.7, 0.9, 0.95, 0.99])
     assert found["global"]["0.7"] == {"round": 2, "payload_up": 20, "payload_down": 60, "network_seconds": 5.0}
     assert found["global"]["0.9"] == {"round": 4, "payload_up": 40, "payload_down": 120, "network_seconds": 10.0}
     assert found["global"]["0.95"] is found["global"]["0.99"] is None
@@ -21,5 +21,5 @@ def test_what_it_took_to_reach_a_value_is_counted_up_to_the_first_look_at_which_
 
 
 def test_in_a_mean_over_clients_all_count_alike() -> None:
-    assert means([{"f1": 0.5, "loss": 2.0}, {"f1": 1.0, "loss": 0.0}]) == {"f1": 0.75, "loss": 1.0}
-    assert means([]) == {}
+    assert mean_metrics([{"f1": 0.5, "loss": 2.0}, {"f1": 1.0, "loss": 0.0}]) == {"f1": 0.75, "loss": 1.0}
+    assert mean_metrics([]) == {}

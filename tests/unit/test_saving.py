@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from motet.experiment.loop.run_loop import Running
+from motet.experiment.loop.run_loop import FederatedRun
 
 
 @pytest.mark.parametrize(
@@ -27,4 +27,4 @@ def test_keeping_a_run_takes_little_of_its_time(
     running: Any = SimpleNamespace(
         plan=SimpleNamespace(checkpoint=SimpleNamespace(seconds=seconds)), saved=1000.0 - since, saving=saving
     )
-    assert Running.worth_saving(running) is worth
+    assert FederatedRun.worth_saving(running) is worth

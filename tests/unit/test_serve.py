@@ -8,9 +8,14 @@ from pathlib import Path
 import pytest
 
 from motet.core.errors import ConfigError
-from motet.experiment.deploy.remote_client import Own, fingerprint_of, own_data, own_federation
+from motet.experiment.deploy.remote_client import (
+    JoinOptions,
+    build_client_federation,
+    model_fingerprint,
+    parse_client_data,
+)
 from motet.experiment.deploy.serve_join import serve
-from motet.experiment.deploy.server import Book, NetworkOptions, open_office
+from motet.experiment.deploy.server import DeploymentRecord, NetworkOptions, open_listener
 from motet.experiment.recipe.run_config import RunConfig
 
 TOY = {
@@ -29,7 +34,7 @@ def test_silos_have_no_development_set_and_none_is_asked_of_them(who: dict[str, 
 
 def test_a_run_that_was_served_before_there_were_groups_can_be_served_again(tmp_path: Path) -> None:
     (tmp_path / "deployment.json").write_text(json.dumps({"run": "0123abcd", "clients": ["north"]}))
-    book = Book.open(tmp_path)
+    book = DeploymentRecord.open(tmp_path)
     assert (book.run, book.clients, book.groups) == ("0123abcd", ["north"], {})
 
 
@@ -41,13 +46,13 @@ def test_silos_of_one_group_must_have_the_model_of_the_group(tmp_path: Path) -> 
         "transport": {"type": "grpc", "clients": 1},
     }
     config = RunConfig.from_settings("r", given)
-    office = open_office(config, tmp_path, NetworkOptions(clients=1))
+    office = open_listener(config, tmp_path, NetworkOptions(clients=1))
     try:
         door = office.links.door
         labels = office.here.groups[0].task.labels
         rows = [f"word {k},{labels[k % len(labels)]}" for k in range(20)]
         (tmp_path / "own.csv").write_text("\n".join(["text,label", *rows]))
-        own = Own(("north",), own_data(tmp_path / "own.csv", []), None, tmp_path)
-        assert door.print_of("north") == fingerprint_of(own_federation(config, door.welcome, own).model)
+        own = JoinOptions(("north",), parse_client_data(tmp_path / "own.csv", []), None, tmp_path)
+        assert door.print_of("north") == model_fingerprint(build_client_federation(config, door.welcome, own).model)
     finally:
         office.links.close()

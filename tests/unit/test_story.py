@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from motet.experiment.commands.report_data import Story, story_of
-from motet.experiment.commands.run_folder import perform
+from motet.experiment.commands.report_data import RunReport, read_run_report
+from motet.experiment.commands.run_folder import run_recipe
 from motet.experiment.recipe.recipe_files import load_recipe
 
 
@@ -15,12 +15,12 @@ from motet.experiment.recipe.recipe_files import load_recipe
 def distilled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("story") / "run"
     settings = ["rounds=2", "device=cpu", "transport.workers=0", "data.limit=120", "data.test_limit=40"]
-    perform(load_recipe("toy-adafd", settings), folder)
+    run_recipe(load_recipe("toy-adafd", settings), folder)
     return folder
 
 
 def test_weights_of_a_distillation_are_told_by_round_and_client(distilled: Path) -> None:
-    told: Story = story_of(distilled)
+    told: RunReport = read_run_report(distilled)
     clients = set(told["own"])
     assert len(clients) > 1
     for name in ("weight", "loss"):
@@ -31,9 +31,9 @@ def test_weights_of_a_distillation_are_told_by_round_and_client(distilled: Path)
 
 
 def test_a_run_that_is_still_going_is_told_by_what_it_was_looked_at_for(distilled: Path) -> None:
-    finished = story_of(distilled)
+    finished = read_run_report(distilled)
     (distilled / "summary.json").rename(distilled / "summary.away")
     try:
-        assert story_of(distilled)["headline"] == finished["headline"]
+        assert read_run_report(distilled)["headline"] == finished["headline"]
     finally:
         (distilled / "summary.away").rename(distilled / "summary.json")

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from motet.core.errors import ConfigError
-from motet.experiment.loop.tracking import tracked
+from motet.experiment.loop.tracking import track_run
 from motet.experiment.recipe.run_config import RunConfig
 from motet.report.progress import SilentProgress
 from motet.transport.mailbox import Traffic
@@ -21,14 +21,14 @@ ROUNDS = ((1, {"accuracy": 0.5}), (2, {"accuracy": 0.75}))
 
 def tell(name: str, folder: Path, *others: str) -> None:
     config = RunConfig.from_settings("mine", {"track": [name, *others]})
-    with tracked(config, folder, SilentProgress()) as callback:
+    with track_run(config, folder, SilentProgress()) as callback:
         for number, scores in ROUNDS:
             callback.on_round_end(number, scores, "accuracy", Traffic(payload_up=2_000_000 * number))
 
 
 def test_a_run_that_is_not_tracked_keeps_its_own_watch(tmp_path: Path) -> None:
     callback = SilentProgress()
-    with tracked(RunConfig.from_settings("mine", {}), tmp_path, callback) as same:
+    with track_run(RunConfig.from_settings("mine", {}), tmp_path, callback) as same:
         assert same is callback
 
 

@@ -6,19 +6,19 @@ from typing import Any
 
 from motet.benchmark.benchmark_folder import Benchmark, bench_command, collect_results
 from motet.core.errors import ConfigError
-from motet.experiment.commands.report_data import Story, story_of
+from motet.experiment.commands.report_data import RunReport, read_run_report
 
 
-def collect_benchmark_report(benchmark: Benchmark) -> tuple[list[Story], dict[str, Any]]:
+def collect_benchmark_report(benchmark: Benchmark) -> tuple[list[RunReport], dict[str, Any]]:
     results = collect_results(benchmark, benchmark.tables())  # nothing is written: the folder may be somebody else's
-    found: dict[str, Story] = {}
+    found: dict[str, RunReport] = {}
     for cell in benchmark.cells:
         setting = f"{cell.table} · {cell.column}"
         if cell.run.name in found:
             if setting not in found[cell.run.name]["settings_too"]:
                 found[cell.run.name]["settings_too"].append(setting)
         elif benchmark.store.is_done(cell.run.name):
-            story = story_of(benchmark.store.run_folder(cell.run.name), cell.row, setting)
+            story = read_run_report(benchmark.store.run_folder(cell.run.name), cell.row, setting)
             found[cell.run.name] = {
                 **story,
                 "settings_too": [],

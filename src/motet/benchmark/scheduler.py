@@ -21,7 +21,7 @@ from motet.benchmark.shared_resources import SharedResources
 from motet.benchmark.time_estimate import TimeEstimate
 from motet.core.errors import MotetError
 from motet.experiment.build.executor_builder import resolve_device
-from motet.experiment.commands.run_folder import carried_out
+from motet.experiment.commands.run_folder import run_experiment
 from motet.learning.executors.memory_budget import limit_device_memory
 from motet.learning.executors.process_executor import default_worker_count
 from motet.report.benchmark_progress import BenchmarkCallback
@@ -152,7 +152,7 @@ def _one(run: BenchmarkRun, store: RunStore, stock: SharedResources, callback: B
     )
     try:
         federation, executor = stock.federation(run), stock.executor(run)
-        carried_out(run.config, place, federation, executor, resume=True, callback=callback, keep_model=False)
+        run_experiment(run.config, place, federation, executor, resume=True, callback=callback, keep_model=False)
         store.clean_up(run.name)
         return
     except MotetError as error:

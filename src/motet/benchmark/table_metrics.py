@@ -24,16 +24,16 @@ import numpy as np
 
 from motet.core.errors import ConfigError, did_you_mean
 from motet.experiment.loop.metrics_log import (
-    COMMON_ITEMS,
-    DEV_ITEMS,
-    ITEMS,
+    BEST_DEV_SCORES,
+    EXAMPLE_SCORES,
+    GLOBAL_MODEL_SCORES,
     Row,
-    of_one_client,
-    read_items,
-    read_record,
-    spread,
+    is_client_row,
+    read_example_scores,
+    read_metrics,
+    score_spread,
 )
-from motet.experiment.loop.scores import LOWER, by_round
+from motet.experiment.loop.scores import LOWER_IS_BETTER, scores_by_round
 from motet.experiment.recipe.run_config import RunConfig
 from motet.tasks.sufficient_statistics import StatisticsMetric, metric_from_statistics
 
@@ -77,7 +77,7 @@ class TableMetric:
     @property
     def lower_is_better(self) -> bool:
         metric = self.shows.partition(" after ")[0].split()[-1]
-        return self.shows in (*_MOVED, "seconds") or " to " in self.shows or metric in LOWER
+        return self.shows in (*_MOVED, "seconds") or " to " in self.shows or metric in LOWER_IS_BETTER
 
     @property
     def course(self) -> str:
@@ -99,18 +99,18 @@ class TableMetric:
             return sum(float(summary["bytes"][way]) for way in _MOVED[self.shows]) / 1e6
         if self.shows == "seconds":
             return float(summary["seconds"])
-        rows = read_record(folder).rows
+        rows = read_metrics(folder).rows
         if found := re.fullmatch(r"(rounds|MB) to ([\d.]+)", self.shows):
             return _reached(rows, summary["headline"], float(found[2]), found[1])
         if found := _AFTER.fullmatch(self.shows):
             metric = summary["headline"] if found[1] == "headline" else found[1]
-            value = by_round(rows, self.split).get(int(found[2]), {}).get(metric)
+            value = scores_by_round(rows, self.split).get(int(found[2]), {}).get(metric)
             return None if value is None else self.scale * value
         kind, _, metric = self.shows.rpartition(" ")
         metric = summary["headline"] if metric == "headline" else metric
         if kind in ("own", "worst"):
             own = [r["value"] for r in self._of(rows) if r["split"] == "test" and r["name"] == metric]
-            told = spread(own)
+            told = score_spread(own)
             return self.scale * told["mean" if kind == "own" else "worst_decile"] if told else None
         if kind == "common":
             seen = [r for r in self._of(rows) if r["split"] == "common" and r["name"] == metric]
@@ -118,7 +118,7 @@ class TableMetric:
             return self.scale * float(np.mean(last)) if last else None
         if kind == "dev-best":
             chosen = summary.get("dev_best")
-            value = by_round(rows, self.split).get(chosen["round"], {}).get(metric) if chosen else None
+            value = scores_by_round(rows, self.split).get(chosen["round"], {}).get(metric) if chosen else None
             return None if value is None else self.scale * value
         values = [r["value"] for r in rows if r["who"] == "server" and r["split"] == self.split and r["name"] == metric]
         best = min if self.lower_is_better else max
@@ -141,7 +141,10 @@ class TableMetric:
     def items(self, folder: Path, value: float) -> tuple[ExampleScores | None, ExampleScores | None]:
         """The items this number is about, as scores of which it is the mean and as tallies from which it follows; None where
         that is not so, since it is of another round or another metric."""
-        found = read_items(folder, {"dev-best": DEV_ITEMS, "common": COMMON_ITEMS}.get(self.shows.split()[0], ITEMS))
+        found = read_example_scores(
+            folder,
+            {"dev-best": BEST_DEV_SCORES, "common": GLOBAL_MODEL_SCORES}.get(self.shows.split()[0], EXAMPLE_SCORES),
+        )
         found = {n: rows for n, rows in found.items() if len(rows)}
         wanted = [n for n in found if (n.startswith(self.of or "") and n != "" if self.by_client else n == "")]
         if not wanted or self.lower_is_better or self.split != "global":
@@ -160,7 +163,7 @@ class TableMetric:
         return sample(slice(0, 1), None), sample(slice(1, None), tallied) if tallied else None
 
     def _of(self, rows: list[Row]) -> list[Row]:
-        return [r for r in rows if of_one_client(r) and r["who"].startswith(self.of or "")]
+        return [r for r in rows if is_client_row(r) and r["who"].startswith(self.of or "")]
 
 
 def _reached(rows: list[Row], primary_metric: str, threshold: float, unit: str) -> float | None:

@@ -16,8 +16,8 @@ from motet.core.errors import ConfigError
 from motet.experiment.build.component_builders import build_algorithm
 from motet.experiment.build.executor_builder import resolve_device
 from motet.experiment.build.federation import Federation
-from motet.experiment.commands.dry_run import few_steps
-from motet.experiment.commands.run_folder import sound_plan
+from motet.experiment.commands.dry_run import time_steps
+from motet.experiment.commands.run_folder import prepare_plan
 from motet.experiment.loop.peak_memory import PeakMemory
 from motet.experiment.recipe.run_config import RunConfig
 from motet.learning.executors.memory_budget import free_memory
@@ -80,7 +80,7 @@ def estimate_time(
         if method not in tried:
             tried.add(method)
             with _said_of(run):
-                sound_plan(run.config, stock.federation(run))
+                prepare_plan(run.config, stock.federation(run))
         if kind not in paces:
             paces[kind] = _pace(run.config, stock.federation(run))
             metric_names[kind] = _measures(stock.federation(run))
@@ -111,7 +111,7 @@ def _pace(config: RunConfig, federation: Federation) -> ProbeResult:
     solver: Solver = getattr(build_algorithm(config), "solver", Solver())
     with PeakMemory(every=0.05) as memory, one_thread():
         # at a rate of 0: steps take as long, and a method that diverges is that run's failure, not the grid's
-        _, step = few_steps(
+        _, step = time_steps(
             federation.groups[0], SerialExecutor(resolve_device(config.device)), replace(solver, lr=0.0)
         )
         corpus, dev = federation.corpus, federation.partition.dev

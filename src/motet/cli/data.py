@@ -38,6 +38,6 @@ def data_show(
     file: Annotated[Path, typer.Argument(help="A store, or any file a recipe's data.path may name.")],
 ) -> None:
     """What is in a corpus: task, rows, columns, labels, clients, a few examples."""
-    from motet.experiment.commands.corpus_commands import described_corpus
+    from motet.experiment.commands.corpus_commands import describe_corpus
 
-    typer.echo(described_corpus(file))
+    typer.echo(describe_corpus(file))

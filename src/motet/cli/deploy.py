@@ -87,17 +87,23 @@ def join(
     quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing but errors.")] = False,
 ) -> None:
     """Take part in a run with your own data, which stays where it is."""
-    from motet.experiment.deploy.remote_client import Own, own_data
-    from motet.experiment.deploy.serve_join import dialer, names_of
+    from motet.experiment.deploy.remote_client import JoinOptions, parse_client_data
     from motet.experiment.deploy.serve_join import join as join_run
+    from motet.experiment.deploy.serve_join import make_dialer, parse_names
     from motet.experiment.deploy.server import NetworkOptions
     from motet.experiment.recipe.config_parsing import instantiate
     from motet.experiment.recipe.recipe_files import load_recipe
 
-    names = names_of(name or [])
+    names = parse_names(name or [])
     config = None if recipe is None else load_recipe(recipe, settings or [])
-    own = Own(
-        names, own_data(data, settings or []) if data else None, config, memory / names[0], device, only_sums, group
+    own = JoinOptions(
+        names,
+        parse_client_data(data, settings or []) if data else None,
+        config,
+        memory / names[0],
+        device,
+        only_sums,
+        group,
     )
 
     def told(text: str) -> None:
@@ -106,7 +112,7 @@ def join(
 
     given = {"key": key, "cert": cert, "ca": ca, "user": user, "channel": channel}
     options = instantiate(NetworkOptions, {n: str(v) for n, v in given.items() if v is not None}, "join")
-    why = join_run(own, dialer(transport, server, options), _token(token), give_up, told)
+    why = join_run(own, make_dialer(transport, server, options), _token(token), give_up, told)
     told(why)
 
 

@@ -23,7 +23,7 @@ def report(
     """One self-contained HTML page: curves, bytes, fairness, divisions, configuration; opens anywhere, without network."""
     from motet.benchmark.benchmark_folder import default_folder, load_benchmark
     from motet.benchmark.benchmark_report_data import collect_benchmark_report
-    from motet.experiment.commands.report_data import stories_of
+    from motet.experiment.commands.report_data import collect_run_reports
     from motet.report.web import write_report
 
     first = folders[0]
@@ -35,7 +35,7 @@ def report(
         benchmark = load_benchmark(first)
         write_report(path, benchmark.suite.title, *collect_benchmark_report(benchmark))
     else:
-        runs = stories_of(folders)
+        runs = collect_run_reports(folders)
         write_report(
             path, " and ".join(f.name for f in folders[:3]) + (" and others" if len(folders) > 3 else ""), runs
         )
@@ -51,10 +51,10 @@ def compare(
     """What differs between two runs: their settings, their results, and whether the difference is more than chance."""
     from rich.console import Console
 
-    from motet.experiment.commands.compare import compared
+    from motet.experiment.commands.compare import compare_runs
     from motet.report.console_tables import build_comparison_table, build_settings_table
 
-    found = compared(first, second)
+    found = compare_runs(first, second)
     console = Console(width=None if Console().is_terminal else 120)
     names = (str(first), str(second))
     if found.settings:
@@ -73,7 +73,7 @@ def replay(
     client: Annotated[str, typer.Option(help="The client's name.")],
 ) -> None:
     """Run one client's part of one round again, step by step, and say what came of it: for looking for what went wrong."""
-    from motet.experiment.commands.replay import replayed
+    from motet.experiment.commands.replay import replay_client
 
-    for line in replayed(folder, round, client):
+    for line in replay_client(folder, round, client):
         typer.echo(line)

@@ -41,10 +41,10 @@ def partition_make(
 
     Further options of a strategy are given as in a recipe: partition.by=length partition.local_test=0.2 data.limit=1000
     """
-    from motet.experiment.commands.partition_commands import Source, make_partition
+    from motet.experiment.commands.partition_commands import CorpusSource, make_partition
     from motet.experiment.recipe.run_config import ComponentConfig
 
-    where = Source.of(corpus, source, settings or [], seed)
+    where = CorpusSource.of(corpus, source, settings or [], seed)
     named = {"clients": clients, "alpha": alpha, "beta": beta}
     options = {**where.settings.get("partition", {}), **{k: v for k, v in named.items() if v is not None}}
     path, said = make_partition(where, ComponentConfig(str(options.pop("type", strategy)), options), to, layout)
@@ -66,13 +66,13 @@ def partition_show(
     ] = None,
 ) -> None:
     """Numbers, and pictures as PNG and in one HTML page: distances between clients, labels, sizes, texts."""
-    from motet.experiment.commands.partition_commands import Source, opened_partition, told
-    from motet.experiment.commands.partition_report import portray
+    from motet.experiment.commands.partition_commands import CorpusSource, describe_partition, open_partition
+    from motet.experiment.commands.partition_report import write_partition_report
 
-    given = None if corpus is None else Source.of(corpus, source, settings or [], seed)
-    made, read = opened_partition(file, name, given)
-    page, table = portray(made, read, to or file.with_suffix(""))
-    typer.echo(told(made, read))
+    given = None if corpus is None else CorpusSource.of(corpus, source, settings or [], seed)
+    made, read = open_partition(file, name, given)
+    page, table = write_partition_report(made, read, to or file.with_suffix(""))
+    typer.echo(describe_partition(made, read))
     _print(table)
     typer.echo(f"Pictures: {page.parent}/*.png   all on one page: {page}")
 
@@ -90,10 +90,10 @@ def partition_figure(
 ) -> None:
     """A figure of the papers for a corpus: distances or labels at four α, sizes at four β, domains in the plane."""
     from motet.core import rng
-    from motet.experiment.commands.partition_commands import Source
+    from motet.experiment.commands.partition_commands import CorpusSource
     from motet.experiment.commands.partition_figures import paper_figure
 
-    read = Source.of(corpus, source, settings or [], seed).load()
+    read = CorpusSource.of(corpus, source, settings or [], seed).load()
     path = to or Path("figures") / f"{which}-{read.name}.png"
     said = paper_figure(which, read, rng.Seed(seed), clients, path)
     typer.echo(f"{path}: {said}")

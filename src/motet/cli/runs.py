@@ -12,7 +12,7 @@ import typer
 from motet.cli.app import Recipe, RunFolder, Settings, app, handle_errors
 
 if TYPE_CHECKING:
-    from motet.experiment.commands.run_folder import Finished
+    from motet.experiment.commands.run_folder import FinishedRun
 
 
 @app.command()
@@ -54,12 +54,12 @@ def check(recipe: Recipe = "quickstart", settings: Settings = None) -> None:
     """Look at everything before round 1: data, tokenizer, a few steps, memory, bytes a round, time."""
     from motet.experiment.build.component_builders import resolve_defaults
     from motet.experiment.build.federation_builder import build_federation
-    from motet.experiment.commands.dry_run import rehearse
+    from motet.experiment.commands.dry_run import dry_run
 
     if "=" in recipe:
         recipe, settings = "quickstart", [recipe, *(settings or [])]
     config = resolve_defaults(_recipe(recipe, settings))
-    found = rehearse(config, build_federation(config))
+    found = dry_run(config, build_federation(config))
     width = max(14, *map(len, found.facts))
     for name, fact in found.facts.items():
         typer.echo(f"{name:{width}} {fact}")
@@ -77,9 +77,9 @@ def list_entries(
     as_json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
 ) -> None:
     """What there is to choose from."""
-    from motet.experiment.commands.listings import catalogue
+    from motet.experiment.commands.listings import list_entries
 
-    entries = catalogue(what)
+    entries = list_entries(what)
     if as_json:
         typer.echo(json.dumps(entries, indent=2, ensure_ascii=False))
         return
@@ -98,7 +98,7 @@ def export(
 ) -> None:
     """Write a run's model, or its clients' own ones, as directories that transformers (for a BiLSTM: Motet) loads."""
     from motet.core.errors import ConfigError
-    from motet.experiment.commands.model_export import how_to_load, needs_motet
+    from motet.experiment.commands.model_export import loading_code, needs_motet
     from motet.experiment.commands.run_folder import export_models
 
     if every and client is not None:
@@ -106,7 +106,7 @@ def export(
     places = export_models(folder, to, client, every)
     typer.echo(f"{len(places)} models are in {to}, a folder for each client." if every else f"The model is in {to}.")
     if odd := [place for place in places if needs_motet(place)]:
-        typer.echo(f"{len(odd)} of them transformers does not know, being BiLSTMs: {how_to_load('', odd[0])}")
+        typer.echo(f"{len(odd)} of them transformers does not know, being BiLSTMs: {loading_code('', odd[0])}")
 
 
 def _recipe(name: str, settings: list[str] | None) -> Any:
@@ -118,27 +118,27 @@ def _recipe(name: str, settings: list[str] | None) -> Any:
 def _perform(config: Any, folder: Path, resume: bool) -> None:
     from rich.console import Console
 
-    from motet.experiment.commands.run_folder import perform
-    from motet.experiment.deploy.mpi_launch import helped
+    from motet.experiment.commands.run_folder import run_recipe
+    from motet.experiment.deploy.mpi_launch import run_worker_rank
     from motet.report.progress import create_progress
 
-    if helped(config):  # one of a cluster's workers; what there is to see is in rank 0
+    if run_worker_rank(config):  # one of a cluster's workers; what there is to see is in rank 0
         return
     try:
-        finished = perform(config, folder, resume=resume, callback=create_progress(Console()))
+        finished = run_recipe(config, folder, resume=resume, callback=create_progress(Console()))
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"motet resume {folder}") from None
     print_results(finished)
 
 
-def print_results(finished: Finished) -> None:
+def print_results(finished: FinishedRun) -> None:
     from rich.console import Console
 
-    from motet.experiment.commands.model_export import how_to_load
-    from motet.experiment.commands.run_folder import draw
+    from motet.experiment.commands.model_export import loading_code
+    from motet.experiment.commands.run_folder import draw_figures
     from motet.report.console_tables import build_results_table
 
-    draw(finished)
+    draw_figures(finished)
     summary = finished.summary
     rows = {summary["algorithm"]: summary, **finished.baselines}
     console = Console(width=None if sys.stdout.isatty() else 120)
@@ -149,4 +149,4 @@ def print_results(finished: Finished) -> None:
     if summary["network_seconds"] is not None:
         console.print(f"Over the emulated network its messages take {summary['network_seconds']:,.1f} s.", **plain)
     if (finished.folder / "model").exists():
-        console.print(f"The model: {how_to_load(summary['task'], finished.folder / 'model')}", **plain)
+        console.print(f"The model: {loading_code(summary['task'], finished.folder / 'model')}", **plain)

@@ -10,25 +10,27 @@ from typing import Any
 import numpy as np
 
 from motet.core.errors import ConfigError
-from motet.experiment.commands.report_data import differences, flat
+from motet.experiment.commands.report_data import diff_settings, flatten_settings
 from motet.experiment.commands.run_folder import load_config, load_summary
-from motet.experiment.loop.metrics_log import read_items
+from motet.experiment.loop.metrics_log import read_example_scores
 from motet.report.significance import paired_bootstrap
 from motet.tasks.sufficient_statistics import StatisticsMetric, metric_from_statistics
 
 
 @dataclass(frozen=True)
-class Compared:
+class RunComparison:
     settings: list[tuple[str, str, str]]
     results: list[tuple[str, float | None, float | None]]
     verdict: str
 
 
-def compared(first: Path, second: Path) -> Compared:
-    settings = list(differences(flat(load_config(first).to_dict()), flat(load_config(second).to_dict())))
+def compare_runs(first: Path, second: Path) -> RunComparison:
+    settings = list(
+        diff_settings(flatten_settings(load_config(first).to_dict()), flatten_settings(load_config(second).to_dict()))
+    )
     ends = [_ended(folder) for folder in (first, second)]
     results = [(name, ends[0].get(name), ends[1].get(name)) for name in dict.fromkeys([*ends[0], *ends[1]])]
-    return Compared(settings, results, _verdict(first, second))
+    return RunComparison(settings, results, _verdict(first, second))
 
 
 def _ended(folder: Path) -> dict[str, float]:
@@ -61,7 +63,7 @@ def _verdict(first: Path, second: Path) -> str:
     headlines, keys = zip(*((s["headline"], s.get("items")) for s in map(_summary, (first, second))), strict=True)
     if headlines[0] != headlines[1] or keys[0] != keys[1] or keys[0] is None:
         return "They were judged on different test items or by different metrics, so the numbers cannot be compared item by item."
-    items = [read_items(folder) for folder in (first, second)]
+    items = [read_example_scores(folder) for folder in (first, second)]
     lengths = [{owner: len(rows) for owner, rows in found.items() if len(rows)} for found in items]
     shared = [owner for owner, length in lengths[0].items() if lengths[1].get(owner) == length]
     whole = [""] if "" in shared else shared

@@ -44,7 +44,7 @@ def build_store(name: str, source: Path | None, to: Path, layout: str, settings:
     )
 
 
-def described_corpus(path: Path) -> str:
+def describe_corpus(path: Path) -> str:
     corpus = load_corpus(DataConfig(path=str(path)), Seed(0))
     lines = [f"{corpus.name} ({corpus.source})", f"task     {corpus.task}"]
     lines.append(f"rows     {corpus.num_train:,} to train, {len(corpus) - corpus.num_train:,} to test")

@@ -14,8 +14,8 @@ from motet.core.rng import Seed
 from motet.experiment.build.executor_builder import resolve_device
 from motet.experiment.build.federation import ClientGroup, Federation
 from motet.experiment.build.traffic_estimate import estimate_client_bytes
-from motet.experiment.commands.partition_commands import facts_of
-from motet.experiment.commands.run_folder import sound_plan
+from motet.experiment.commands.partition_commands import partition_facts
+from motet.experiment.commands.run_folder import prepare_plan
 from motet.experiment.loop.peak_memory import PeakMemory
 from motet.experiment.recipe.run_config import GroupConfig, RunConfig
 from motet.learning.executors.process_executor import default_worker_count
@@ -26,15 +26,15 @@ from motet.tasks.classification import Classification
 
 
 @dataclass(frozen=True)
-class Rehearsal:
+class DryRunReport:
     """What a run will look like. Times and memory are estimates from a few real steps."""
 
     facts: dict[str, Any]
     warnings: list[str]
 
 
-def rehearse(config: RunConfig, federation: Federation) -> Rehearsal:
-    plan = sound_plan(config, federation)
+def dry_run(config: RunConfig, federation: Federation) -> DryRunReport:
+    plan = prepare_plan(config, federation)
     solver: Solver = plan.algorithm.solver  # type: ignore[attr-defined]
     sizes = np.concatenate([group.sizes for group in federation.groups])
     cohort = min(config.cohort.size or len(sizes), len(sizes))
@@ -44,7 +44,7 @@ def rehearse(config: RunConfig, federation: Federation) -> Rehearsal:
         for model, features in federation.models_with_features if device.type == "cpu" else ():
             scratch.prepare(model, features)
         with PeakMemory(every=0.05) as memory, one_thread():
-            tried = [few_steps(group, SerialExecutor(device, scratch), solver) for group in federation.groups]
+            tried = [time_steps(group, SerialExecutor(device, scratch), solver) for group in federation.groups]
             peak = memory.look()
     finally:
         scratch.close()
@@ -64,7 +64,7 @@ def rehearse(config: RunConfig, federation: Federation) -> Rehearsal:
         "memory": f"about {(peak + (at_once - 1) * _one_pack(largest)) / 1e9:.1f} GB",
         "time": f"about {seconds:.0f} s of training for {config.rounds} rounds",
     }
-    return Rehearsal(
+    return DryRunReport(
         facts, [w for g, c in zip(federation.groups, config.client_groups, strict=True) for w in _warnings(g, c)]
     )
 
@@ -99,11 +99,11 @@ def _model(group: ClientGroup, name: str) -> str:
 
 
 def _unevenness(group: ClientGroup) -> str:
-    said = facts_of(group.partition, group.corpus)
+    said = partition_facts(group.partition, group.corpus)
     return ", ".join(f"{name.replace('_', ' ')} {value:.2f}" for name, value in said.items())
 
 
-def few_steps(group: ClientGroup, executor: SerialExecutor, solver: Solver, steps: int = 3) -> tuple[float, float]:
+def time_steps(group: ClientGroup, executor: SerialExecutor, solver: Solver, steps: int = 3) -> tuple[float, float]:
     """Forward and backward on the largest client's texts; the loss of the first batch, and seconds a step."""
     site = group.participant(group.clients.start + int(np.argmax(group.sizes)))
     short = replace(solver, steps=steps, proximal_mu=0.0)

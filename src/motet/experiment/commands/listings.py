@@ -9,7 +9,7 @@ from typing import Any
 from motet.core.errors import ConfigError, did_you_mean
 
 
-def catalogue(what: str) -> dict[str, str]:
+def list_entries(what: str) -> dict[str, str]:
     """Names and one sentence each."""
     if what not in TABLES:
         raise ConfigError(f"list: there is no '{what}'; there is {', '.join(TABLES)}.{did_you_mean(what, TABLES)}")

@@ -27,7 +27,7 @@ PIPELINES = {
 RECURRENT = "motet-bilstm"
 
 
-def how_to_load(task: str, folder: Path) -> str:
+def loading_code(task: str, folder: Path) -> str:
     """The line of Python that makes use of an exported model. A BiLSTM is none of transformers' architectures."""
     if needs_motet(folder):
         return f'motet.models.bilstm.Recurrent.load("{folder}")'

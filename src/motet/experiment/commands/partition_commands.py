@@ -33,7 +33,7 @@ SEED = Seed(0, ("measures",))  # whatever a run's seed: two partitions are measu
 
 
 @dataclasses.dataclass(frozen=True)
-class Source:
+class CorpusSource:
     """Where a corpus is, as the command line says it."""
 
     corpus: str
@@ -42,13 +42,13 @@ class Source:
     seed: int
 
     @staticmethod
-    def of(corpus: str, path: Path | None, settings: Sequence[str], seed: int) -> Source:
+    def of(corpus: str, path: Path | None, settings: Sequence[str], seed: int) -> CorpusSource:
         given = parse_overrides(settings)
         if odd := next((section for section in given if section not in SECTIONS), None):
             raise ConfigError(
                 f"'{odd}' has no part in dividing a corpus; {', '.join(f'{s}.…' for s in SECTIONS)} have."
             )
-        return Source(corpus, path, given, seed)
+        return CorpusSource(corpus, path, given, seed)
 
     @property
     def where(self) -> dict[str, Any]:
@@ -67,7 +67,7 @@ def corpus_at(where: Mapping[str, Any]) -> Corpus:
     return load_corpus(instantiate(DataConfig, where["data"], "data"), Seed(int(where["seed"])), where.get("task"))
 
 
-def make_partition(source: Source, choice: ComponentConfig, to: Path | None, layout: str) -> tuple[Path, str]:
+def make_partition(source: CorpusSource, choice: ComponentConfig, to: Path | None, layout: str) -> tuple[Path, str]:
     """Divide a corpus as a run with the same seed would, and keep it in a file; where, and what it is in a sentence."""
     look_up(dict.fromkeys(LAYOUTS), layout, "--layout")
     corpus = source.load()
@@ -77,12 +77,12 @@ def make_partition(source: Source, choice: ComponentConfig, to: Path | None, lay
         raise ConfigError(f"--to: '{path.name}' should end in .h5, so that it is known for what it is.")
     if layout == "fednlp":
         name = write_fednlp_partition(made, path)
-        return path, f"{path}: {name}, {told(made, corpus)}"
+        return path, f"{path}: {name}, {describe_partition(made, corpus)}"
     write_partition(made, corpus, path, source.where)
-    return path, f"{path}: {told(made, corpus)}"
+    return path, f"{path}: {describe_partition(made, corpus)}"
 
 
-def told(partition: Partition, corpus: Corpus) -> str:
+def describe_partition(partition: Partition, corpus: Corpus) -> str:
     sizes = partition.train.sizes
     open_ = "" if partition.public is None else f", {len(partition.public):,} rows public"
     rows = len(partition.train.rows)
@@ -92,7 +92,7 @@ def told(partition: Partition, corpus: Corpus) -> str:
     )
 
 
-def opened_partition(path: Path, name: str | None, source: Source | None) -> tuple[Partition, Corpus]:
+def open_partition(path: Path, name: str | None, source: CorpusSource | None) -> tuple[Partition, Corpus]:
     """A partition file and the corpus it divides, which is where the file says or where the person does."""
     if is_fednlp_partition_file(path):
         if source is None:
@@ -109,7 +109,7 @@ def opened_partition(path: Path, name: str | None, source: Source | None) -> tup
     return made, corpus
 
 
-def labels_of(corpus: Corpus) -> Trait | None:
+def find_label_trait(corpus: Corpus) -> Trait | None:
     """What stands for labels in this corpus, if anything does."""
     try:
         return label_trait(corpus)
@@ -117,14 +117,14 @@ def labels_of(corpus: Corpus) -> Trait | None:
         return None
 
 
-def facts_of(partition: Partition, corpus: Corpus) -> dict[str, float]:
+def partition_facts(partition: Partition, corpus: Corpus) -> dict[str, float]:
     """How uneven a partition is, for a run's own record."""
-    return measure_partition(partition, corpus, labels_of(corpus), SEED).plain()
+    return measure_partition(partition, corpus, find_label_trait(corpus), SEED).plain()
 
 
-def numbers(partition: Partition, corpus: Corpus) -> tuple[PartitionMeasures, PartitionMeasures]:
+def measure_against_random(partition: Partition, corpus: Corpus) -> tuple[PartitionMeasures, PartitionMeasures]:
     """Of the partition, and of the same sizes dealt at random."""
-    trait = labels_of(corpus)
+    trait = find_label_trait(corpus)
     return measure_partition(partition, corpus, trait, SEED), measure_partition(
         partition, corpus, trait, SEED, at_random=True
     )

@@ -11,7 +11,7 @@ import numpy as np
 
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.experiment.commands.partition_commands import labels_of, numbers
+from motet.experiment.commands.partition_commands import find_label_trait, measure_against_random
 from motet.partitions import Partition
 from motet.partitions.measures import (
     MAX_CLIENTS,
@@ -40,10 +40,10 @@ MEANINGS = {
 }
 
 
-def portray(partition: Partition, corpus: Corpus, folder: Path) -> tuple[Path, PageTable]:
+def write_partition_report(partition: Partition, corpus: Corpus, folder: Path) -> tuple[Path, PageTable]:
     """Pictures and page into a folder; the page, and the table of numbers."""
     folder.mkdir(parents=True, exist_ok=True)
-    trait = labels_of(corpus)
+    trait = find_label_trait(corpus)
     pictures = [] if trait is None else _labelled(partition, trait, folder)
     if partition.trait is not None and (trait is None or partition.trait.settings["by"] != trait.settings["by"]):
         pictures.append(_shifted(partition, partition.trait, folder))
@@ -53,7 +53,7 @@ def portray(partition: Partition, corpus: Corpus, folder: Path) -> tuple[Path, P
     pictures.append(_sizes(partition, folder))
     if (seen := _texts(partition, corpus, folder)) is not None:
         pictures.append(seen)
-    here, random = (m.plain() for m in numbers(partition, corpus))
+    here, random = (m.plain() for m in measure_against_random(partition, corpus))
     rows = [[said, f"{here[key]:.3f}", f"{random[key]:.3f}"] for key, said in MEANINGS.items() if key in here]
     table = PageTable(("", "this partition", "same sizes at random"), rows)
     count, train, test = len(partition), len(partition.train.rows), len(partition.test.rows)

@@ -11,7 +11,7 @@ from motet.experiment.build.federation import Federation
 MOST_CLIENTS, MOST_LABELS = 500, 60
 
 
-def shares_of(federation: Federation) -> dict[str, Any]:
+def client_label_table(federation: Federation) -> dict[str, Any]:
     """Sizes of the clients' training and test sets, and how often each client trains on each label, domain or source.
 
     Labels are counted where all groups have one corpus.

@@ -21,8 +21,8 @@ from motet.experiment.build.federation_builder import build_federation
 from motet.experiment.build.run_plan import RunPlan, build_plan
 from motet.experiment.commands.run_folder import load_config
 from motet.experiment.loop.checkpoint import load_checkpoint
-from motet.experiment.loop.client_sampling import pick
-from motet.experiment.loop.run_loop import Running
+from motet.experiment.loop.client_sampling import sample_cohort
+from motet.experiment.loop.run_loop import FederatedRun
 from motet.learning.context import Context
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.jobs import FitResult
@@ -31,7 +31,7 @@ from motet.report.progress import SilentProgress
 
 
 @dataclass(frozen=True)
-class Heard:
+class TrainingTrace:
     """One training, as it went."""
 
     client: str
@@ -42,11 +42,11 @@ class Heard:
 
 
 @dataclass(frozen=True, eq=False)
-class Overheard:
+class TracingContext:
     """A context that passes everything on, and writes down what its client trains."""
 
     context: Context
-    heard: list[Heard]
+    heard: list[TrainingTrace]
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.context, name)
@@ -54,34 +54,34 @@ class Overheard:
     def fit(self, start: Params, solver: Solver, **more: Any) -> Generator[Job, Any, FitResult]:
         fitted = yield from self.context.fit(start, solver, **more)
         on = more.get("examples") or self.context.participant.split("train")
-        self.heard.append(Heard(self.context.client, len(on), solver, fitted, fitted.params - start))
+        self.heard.append(TrainingTrace(self.context.client, len(on), solver, fitted, fitted.params - start))
         return fitted
 
 
 @dataclass(frozen=True, eq=False)
-class Listening:
+class TracingFederation:
     """A federation that passes everything on, and overhears its clients."""
 
     federation: Any
-    heard: list[Heard] = field(default_factory=list)
+    heard: list[TrainingTrace] = field(default_factory=list)
 
     def __getattr__(self, name: str) -> Any:
         return getattr(self.federation, name)
 
     def context(self, *args: Any) -> Any:
-        return Overheard(self.federation.context(*args), self.heard)
+        return TracingContext(self.federation.context(*args), self.heard)
 
 
-def replayed(folder: Path, round: int, client: str) -> Iterator[str]:
+def replay_client(folder: Path, round: int, client: str) -> Iterator[str]:
     """Line by line what the client did in that round, beside the others of its cohort."""
     config = load_config(folder)
     if not 1 <= round <= config.rounds:
         raise ConfigError(f"--round is {round}; the run has rounds 1 to {config.rounds}.")
     plan = build_plan(config, build_federation(config), build_components(config))
-    cohort = pick(config.cohort, plan.federation.clients, round - 1, plan.federation.seed)
+    cohort = sample_cohort(config.cohort, plan.federation.clients, round - 1, plan.federation.seed)
     if client not in cohort:
         raise ConfigError(f"--client: '{client}' took no part in round {round}; {', '.join(cohort[:12])} did.")
-    listening = Listening(plan.federation)
+    listening = TracingFederation(plan.federation)
     with tempfile.TemporaryDirectory(prefix="motet-replay-") as scratch:
         begun = _begun(replace(plan, federation=listening), folder, round, Path(scratch), resolve_device(config.device))
         yield f"{config.recipe}: {config.algorithm.type}, round {round}, {client}; played again from round {begun.done + 1} on."
@@ -91,7 +91,7 @@ def replayed(folder: Path, round: int, client: str) -> Iterator[str]:
     yield from _told(listening.heard, client)
 
 
-def _begun(plan: RunPlan, folder: Path, round: int, scratch: Path, device: torch.device) -> Running:
+def _begun(plan: RunPlan, folder: Path, round: int, scratch: Path, device: torch.device) -> FederatedRun:
     """From the checkpoint if it is of before that round, else from the beginning; the run's own folder is not touched."""
     plan = replace(
         plan,
@@ -101,13 +101,13 @@ def _begun(plan: RunPlan, folder: Path, round: int, scratch: Path, device: torch
     found = load_checkpoint(folder / "checkpoint", plan.digest)
     if found is not None and found.rounds < round:
         shutil.copytree(folder / "checkpoint", scratch / "checkpoint")
-        running = Running(plan, SerialExecutor(device), scratch, SilentProgress())
+        running = FederatedRun(plan, SerialExecutor(device), scratch, SilentProgress())
         running.resume()
         return running
-    return Running(plan, SerialExecutor(device), None, SilentProgress())
+    return FederatedRun(plan, SerialExecutor(device), None, SilentProgress())
 
 
-def _told(heard: list[Heard], client: str) -> Iterator[str]:
+def _told(heard: list[TrainingTrace], client: str) -> Iterator[str]:
     mine, others = [h for h in heard if h.client == client], [h for h in heard if h.client != client]
     if not mine:
         yield "It trained nothing in this round."

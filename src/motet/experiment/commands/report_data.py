@@ -13,31 +13,31 @@ import yaml
 
 from motet.core.errors import ConfigError
 from motet.experiment.commands.run_folder import load_config, load_summary
-from motet.experiment.loop.metrics_log import Row, of_one_client, read_record
+from motet.experiment.loop.metrics_log import Row, is_client_row, read_metrics
 
 MOST_POINTS = 400  # of a curve: more cannot be seen
 LOOKED_AT = ("global", "test", "common", "dev")  # splits of how well a model does; others are an algorithm's notes
-Story = dict[str, Any]
+RunReport = dict[str, Any]
 
 
-def stories_of(folders: Sequence[Path]) -> list[Story]:
+def collect_run_reports(folders: Sequence[Path]) -> list[RunReport]:
     """Runs and their baselines, in order, each told by a name of its own."""
-    found: list[Story] = []
+    found: list[RunReport] = []
     for folder in folders:
         below = sorted(p for p in (folder / "baselines").glob("*") if (p / "config.yaml").exists())
         for place in (folder, *below):
             if load_summary(place) is not None or place == folder:
                 name = place.name if place != folder else load_config(place).algorithm.type
-                found.append(story_of(place, f"{folder.name} {name}" if len(folders) > 1 else name))
+                found.append(read_run_report(place, f"{folder.name} {name}" if len(folders) > 1 else name))
     return found
 
 
-def story_of(folder: Path, method: str | None = None, setting: str = "") -> Story:
+def read_run_report(folder: Path, method: str | None = None, setting: str = "") -> RunReport:
     """One run. A run that is still going, or was interrupted, tells what there is."""
     config = load_config(folder)
     settings = config.to_dict()
     summary = load_summary(folder) or {}
-    rows = read_record(folder).rows
+    rows = read_metrics(folder).rows
     if not rows:
         raise ConfigError(f"'{folder}' has nothing to tell yet: no round of it is finished.")
     primary_metric = summary.get("headline") or next(r["name"] for r in rows if r["split"] in LOOKED_AT)
@@ -58,29 +58,29 @@ def story_of(folder: Path, method: str | None = None, setting: str = "") -> Stor
         "own": {
             r["who"]: r["value"]
             for r in rows
-            if r["split"] == "test" and r["name"] == primary_metric and of_one_client(r)
+            if r["split"] == "test" and r["name"] == primary_metric and is_client_row(r)
         },
         "notes": _notes(rows),
         "partition": _read(folder / "partition.json"),
         "config": yaml.safe_dump(settings, sort_keys=False, allow_unicode=True),
-        "settings": flat(settings),
+        "settings": flatten_settings(settings),
         "environment": {**summary.get("machine", {}), **summary.get("versions", {})},
         "command": shlex.join(["motet", "run", str(folder / "config.yaml"), "--out", f"{folder}-again"]),
     }
 
 
-def flat(settings: Mapping[str, Any], before: str = "") -> dict[str, str]:
+def flatten_settings(settings: Mapping[str, Any], before: str = "") -> dict[str, str]:
     """Nested settings as section.key → value."""
     found: dict[str, str] = {}
     for key, value in settings.items():
         if isinstance(value, Mapping) and value:
-            found |= flat(value, f"{before}{key}.")
+            found |= flatten_settings(value, f"{before}{key}.")
         else:
             found[f"{before}{key}"] = json.dumps(value, ensure_ascii=False, default=str).strip('"')
     return found
 
 
-def differences(first: Mapping[str, str], second: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
+def diff_settings(first: Mapping[str, str], second: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
     """Settings that are not the same, with both values."""
     for key in dict.fromkeys([*first, *second]):
         if first.get(key) != second.get(key) and key != "recipe":
@@ -110,7 +110,7 @@ def _notes(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
     for r in rows:
         if r["split"] == "note":
             found[r["name"]][str(r["round"])] = r["value"]
-        elif r["split"] not in LOOKED_AT and of_one_client(r):
+        elif r["split"] not in LOOKED_AT and is_client_row(r):
             found[r["name"]].setdefault(str(r["round"]), {})[r["who"]] = r["value"]
     return dict(found)
 

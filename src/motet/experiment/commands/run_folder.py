@@ -21,22 +21,22 @@ from motet.experiment.build.federation_builder import build_federation, build_fe
 from motet.experiment.build.run_plan import RunPlan, build_plan
 from motet.experiment.build.traffic_estimate import estimate_client_bytes, round_bytes
 from motet.experiment.commands.model_export import folder_name, save_model
-from motet.experiment.commands.partition_commands import facts_of
-from motet.experiment.commands.partition_table import shares_of
-from motet.experiment.deploy.client_launcher import build_executor, venue
+from motet.experiment.commands.partition_commands import partition_facts
+from motet.experiment.commands.partition_table import client_label_table
+from motet.experiment.deploy.client_launcher import build_executor, launch_clients
 from motet.experiment.loop.metrics_log import (
-    machine,
-    reached,
-    read_record,
-    spread,
-    traffic_of,
-    versions,
-    write_items,
+    cost_to_reach,
+    describe_machine,
+    package_versions,
+    read_metrics,
+    score_spread,
+    traffic_to_dict,
+    write_example_scores,
     write_json,
 )
 from motet.experiment.loop.peak_memory import PeakMemory
-from motet.experiment.loop.run_loop import Result, Running, run
-from motet.experiment.loop.tracking import tracked, trackers_of
+from motet.experiment.loop.run_loop import FederatedRun, RunResult, execute_plan
+from motet.experiment.loop.tracking import find_trackers, track_run
 from motet.experiment.recipe.recipe_files import baseline_config
 from motet.experiment.recipe.run_config import GroupConfig, RunConfig
 from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
@@ -49,7 +49,7 @@ from motet.transport.spill_store import write_atomically
 
 
 @dataclass(frozen=True)
-class Finished:
+class FinishedRun:
     """What a session leaves: its folder, and a summary for the run and for each baseline."""
 
     folder: Path
@@ -64,38 +64,40 @@ def new_folder(recipe: str, under: Path = Path("runs")) -> Path:
     return under / f"{recipe}-{number}"
 
 
-def perform(config: RunConfig, folder: Path, *, resume: bool = False, callback: RunCallback | None = None) -> Finished:
+def run_recipe(
+    config: RunConfig, folder: Path, *, resume: bool = False, callback: RunCallback | None = None
+) -> FinishedRun:
     """Run a recipe and its baselines. What is already done in the folder is not done again."""
     callback = callback or SilentProgress()
     configs = _configs(config, folder, resume)
     for each in configs.values():
         build_components(each)
-        trackers_of(each)
+        find_trackers(each)
     if not resume:
-        must_be_empty(folder)
+        require_empty(folder)
     federations = build_federations(configs)
     for name, each in configs.items():
-        sound_plan(each, federations[name])
+        prepare_plan(each, federations[name])
     scratch = PrefixCache()
     executor = build_executor([*configs.values()], list({id(f): f for f in federations.values()}.values()), scratch)
     found: dict[str, dict[str, Any]] = {}
     try:
         if not resume:
-            open_folder(folder, configs)
+            create_run_folder(folder, configs)
         for name, each in configs.items():
             place = folder / "baselines" / name if name else folder
             done = load_summary(place)
             if done is None:
-                done = carried_out(each, place, federations[name], executor, resume=resume, callback=callback)
+                done = run_experiment(each, place, federations[name], executor, resume=resume, callback=callback)
             found[name] = done
     finally:
         executor.close()
         scratch.close()
     summary = found.pop("")
-    return Finished(folder, summary, found)
+    return FinishedRun(folder, summary, found)
 
 
-def sound_plan(config: RunConfig, federation: Federation) -> RunPlan:
+def prepare_plan(config: RunConfig, federation: Federation) -> RunPlan:
     """A plan whose algorithm can begin on its models and texts. A mistake in the last baseline is said before the first round,
     and before there is a folder."""
     plan = build_plan(config, federation, build_components(config))
@@ -104,7 +106,7 @@ def sound_plan(config: RunConfig, federation: Federation) -> RunPlan:
     return plan
 
 
-def carried_out(
+def run_experiment(
     config: RunConfig,
     place: Path,
     federation: Federation,
@@ -118,19 +120,19 @@ def carried_out(
     plan = build_plan(config, federation, build_components(config))
     with (
         PeakMemory() as memory,
-        tracked(config, place, callback or SilentProgress()) as told,
-        venue(config, federation, place) as where,
+        track_run(config, place, callback or SilentProgress()) as told,
+        launch_clients(config, federation, place) as where,
     ):
-        result, running = run(plan, executor, folder=place, resume=resume, callback=told, **where._asdict())
-    return finish(place, config, federation, result, running, memory.peak, keep_model)
+        result, running = execute_plan(plan, executor, folder=place, resume=resume, callback=told, **where._asdict())
+    return write_results(place, config, federation, result, running, memory.peak, keep_model)
 
 
-def finish(
+def write_results(
     place: Path,
     config: RunConfig,
     federation: Federation,
-    result: Result,
-    running: Running,
+    result: RunResult,
+    running: FederatedRun,
     peak: int,
     keep_model: bool = True,
     **changes: Any,
@@ -138,8 +140,8 @@ def finish(
     """Write down how a run ended, and its model."""
     if keep_model and not running.personal:
         save_model(federation.server, result.params, place / "model")
-    write_items(place, result.items)
-    write_json(place / "partition.json", shares_of(federation))
+    write_example_scores(place, result.items)
+    write_json(place / "partition.json", client_label_table(federation))
     summary = {**_summary(config, federation, result, running, peak), **changes}
     write_json(place / "summary.json", summary)
     return summary
@@ -172,13 +174,13 @@ def _configs(config: RunConfig, folder: Path, resume: bool) -> dict[str, RunConf
     }
 
 
-def must_be_empty(folder: Path) -> None:
+def require_empty(folder: Path) -> None:
     if folder.is_file() or (folder.exists() and any(folder.iterdir())):
         resume = f" To go on with the run in it: motet resume {folder}." if (folder / "config.yaml").exists() else ""
         raise ConfigError(f"'{folder}' is not an empty folder; name a new one, so that nothing is lost.{resume}")
 
 
-def open_folder(folder: Path, configs: Mapping[str, RunConfig]) -> None:
+def create_run_folder(folder: Path, configs: Mapping[str, RunConfig]) -> None:
     """A new run's folder, with its configuration in it."""
     for name, config in reversed(list(configs.items())):  # the run's own last: where it stands, all stand
         place = folder / "baselines" / name if name else folder
@@ -187,7 +189,9 @@ def open_folder(folder: Path, configs: Mapping[str, RunConfig]) -> None:
         write_atomically(place / "config.yaml", text.encode())
 
 
-def _summary(config: RunConfig, federation: Federation, result: Result, running: Running, peak: int) -> dict[str, Any]:
+def _summary(
+    config: RunConfig, federation: Federation, result: RunResult, running: FederatedRun, peak: int
+) -> dict[str, Any]:
     return {
         "recipe": config.recipe,
         "algorithm": config.algorithm.type,
@@ -197,7 +201,7 @@ def _summary(config: RunConfig, federation: Federation, result: Result, running:
         "partition": {
             **federation.partition.recipe,
             "digest": federation.partition.digest,
-            "measures": facts_of(federation.partition, federation.corpus),
+            "measures": partition_facts(federation.partition, federation.corpus),
         },
         "clients": len(running.plan.federation.clients),
         "cohort": config.cohort.size or len(running.plan.federation.clients),
@@ -213,10 +217,10 @@ def _summary(config: RunConfig, federation: Federation, result: Result, running:
             _group(*each, running.plan, result) for each in zip(config.client_groups, federation.groups, strict=True)
         ],
         "local_test": result.local_test,
-        "bytes": traffic_of(result.traffic),
+        "bytes": traffic_to_dict(result.traffic),
         "bytes_a_round": _round_cost(running.plan, federation.model, config),
         "network_seconds": round(result.traffic.network_seconds, 3) if config.network else None,
-        "reached": reached(result.record, federation.task.primary_metric, config.evaluation.target_scores),
+        "reached": cost_to_reach(result.record, federation.task.primary_metric, config.evaluation.target_scores),
         "seconds": round(result.seconds, 2),
         "examples_per_second": round(result.examples_per_second, 1),
         "peak_memory_bytes": peak,
@@ -224,12 +228,12 @@ def _summary(config: RunConfig, federation: Federation, result: Result, running:
         "privacy": {**config.to_dict()["privacy"], **({"epsilon": running.ledger.epsilon()} if running.ledger else {})},
         "lost": [list(entry) for entry in result.lost],
         "items": federation.corpus.fingerprint,
-        "versions": versions(),
-        "machine": machine(resolve_device(config.device)),
+        "versions": package_versions(),
+        "machine": describe_machine(resolve_device(config.device)),
     }
 
 
-def _group(choice: GroupConfig, group: ClientGroup, plan: RunPlan, result: Result) -> dict[str, Any]:
+def _group(choice: GroupConfig, group: ClientGroup, plan: RunPlan, result: RunResult) -> dict[str, Any]:
     """What a summary says of one group: what it has, and how it fares."""
     people, members = plan.federation, [*group.clients]
     if not isinstance(people, Federation):  # silos, who are not those that the server's own texts are divided over
@@ -243,7 +247,7 @@ def _group(choice: GroupConfig, group: ClientGroup, plan: RunPlan, result: Resul
         "clients": len(members),
         "headline": group.task.primary_metric,
         "final": result.groups.get(group.name, {}),
-        "clients_final": spread([scores[group.task.primary_metric] for scores in own.values()]),
+        "clients_final": score_spread([scores[group.task.primary_metric] for scores in own.values()]),
     }
 
 
@@ -260,12 +264,12 @@ def _round_cost(plan: RunPlan, model: Model, config: RunConfig) -> dict[str, int
 def export_models(folder: Path, to: Path, client: str | None = None, every: bool = False) -> list[Path]:
     """A finished or interrupted run's model, one client's own, or every client's in a folder each; where they are."""
     config = load_config(folder)
-    must_be_empty(to)
+    require_empty(to)
     federation = build_federation(config)
     plan = build_plan(config, federation, build_components(config))
     if client is not None:
         federation.group_for(client)
-    running = Running(plan, SerialExecutor(torch.device("cpu")), folder, SilentProgress())
+    running = FederatedRun(plan, SerialExecutor(torch.device("cpu")), folder, SilentProgress())
     if client is None and running.personal and not every:
         first = federation.clients[0]
         raise ConfigError(
@@ -281,12 +285,12 @@ def export_models(folder: Path, to: Path, client: str | None = None, every: bool
     return list(places.values())
 
 
-def draw(finished: Finished) -> None:
+def draw_figures(finished: FinishedRun) -> None:
     """The learning curves of the run and its baselines, as curves.png against rounds and traffic.png against megabytes."""
     primary_metric = finished.summary["headline"]
     folders = {finished.summary["algorithm"]: finished.folder}
     folders |= {name: finished.folder / "baselines" / name for name in finished.baselines}
-    records = {name: read_record(folder) for name, folder in folders.items()}
+    records = {name: read_metrics(folder) for name, folder in folders.items()}
     told = f"{finished.summary['dataset']}, {finished.summary['model']}, {finished.summary['clients']} clients"
     curves = {name: record.curve(primary_metric) for name, record in records.items()}
     draw_curves(curves, primary_metric, told, finished.folder / "curves.png")

@@ -13,9 +13,9 @@ from motet.core.errors import ConfigError, RunError
 from motet.core.work import Executor
 from motet.experiment.build.executor_builder import InProcessOptions, create_executor, resolve_device
 from motet.experiment.build.federation import Federation
-from motet.experiment.deploy.mpi_launch import ranks
-from motet.experiment.deploy.server import NetworkOptions, Office, open_office
-from motet.experiment.loop.run_loop import Connect
+from motet.experiment.deploy.mpi_launch import connect_ranks
+from motet.experiment.deploy.server import ClientListener, NetworkOptions, open_listener
+from motet.experiment.loop.run_loop import ConnectTransport
 from motet.experiment.recipe.config_parsing import instantiate, look_up
 from motet.experiment.recipe.run_config import RunConfig
 from motet.learning.executors.serial_executor import PrefixCache
@@ -43,43 +43,47 @@ def build_executor(configs: Sequence[RunConfig], federations: Sequence[Federatio
     local = create_executor(device, InProcessOptions(workers=0), federations, cache)
     if config.transport.type != "ray":
         return local
-    from motet.experiment.deploy.ray_executor import RayOptions, ray_executor
+    from motet.experiment.deploy.ray_executor import RayOptions, connect_ray
 
-    return ray_executor(instantiate(RayOptions, config.transport.options, "transport"), local, configs)
+    return connect_ray(instantiate(RayOptions, config.transport.options, "transport"), local, configs)
 
 
-class Venue(NamedTuple):
+class ClientTransport(NamedTuple):
     """How clients are reached, and whether they keep their own memories."""
 
-    connect: Connect = InProcessTransport
+    connect: ConnectTransport = InProcessTransport
     apart: bool = False
 
 
 @contextmanager
-def venue(config: RunConfig, federation: Federation, place: Path) -> Iterator[Venue]:
+def launch_clients(config: RunConfig, federation: Federation, place: Path) -> Iterator[ClientTransport]:
     """The clients of a simulation, for as long as a run needs them. `place` holds the run's config.yaml."""
     match config.transport.type:
         case "grpc" | "mqtt":
             with _processes(config, federation, place) as office:
-                yield Venue(lambda host: office.links, apart=True)
+                yield ClientTransport(lambda host: office.links, apart=True)
         case "mpi":
-            with ranks(config, federation, place) as transport:
-                yield Venue(lambda host: transport, apart=True)
+            with connect_ranks(config, federation, place) as transport:
+                yield ClientTransport(lambda host: transport, apart=True)
         case "in_process":
             faults = instantiate(InProcessOptions, config.transport.options, "transport").faults
             seed = federation.seed
-            yield Venue(lambda host: FaultyTransport(InProcessTransport(host), faults, seed)) if faults.any else Venue()
+            yield (
+                ClientTransport(lambda host: FaultyTransport(InProcessTransport(host), faults, seed))
+                if faults.any
+                else ClientTransport()
+            )
         case _:
-            yield Venue()
+            yield ClientTransport()
 
 
 @contextmanager
-def _processes(config: RunConfig, federation: Federation, place: Path) -> Iterator[Office]:
+def _processes(config: RunConfig, federation: Federation, place: Path) -> Iterator[ClientListener]:
     """A network of this machine's own: as many processes as `transport.processes`, each playing its share of the clients."""
     options = instantiate(NetworkOptions, config.transport.options, "transport")
     if options.clients is not None or options.allow is not None:
         raise ConfigError("transport.clients and transport.allow are for silos with their own data; use: motet serve")
-    office = open_office(config, place, options, federation)
+    office = open_listener(config, place, options, federation)
     names = [*office.here.clients]
     shares = [names[k :: options.processes] for k in range(min(options.processes, len(names)))]
     children = [subprocess.Popen(_command(config, options, office.address, place, share)) for share in shares]

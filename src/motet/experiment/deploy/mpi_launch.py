@@ -13,8 +13,8 @@ import yaml
 
 from motet.core.errors import ConfigError, MotetError, RunError
 from motet.experiment.build.federation import Federation
-from motet.experiment.deploy.remote_client import Builder, Own, fingerprint_of, welcome_of
-from motet.experiment.deploy.server import Book
+from motet.experiment.deploy.remote_client import ClientBuilder, JoinOptions, build_acceptance, model_fingerprint
+from motet.experiment.deploy.server import DeploymentRecord
 from motet.experiment.recipe.config_parsing import instantiate
 from motet.experiment.recipe.run_config import RunConfig
 from motet.transport.admission import ClientReady, JoinAccepted, Rejection, RunFinished
@@ -34,7 +34,7 @@ class MpiOptions:
     devices_key: str | None = None  # which entry of the map; None: its first
 
 
-def helped(config: RunConfig) -> bool:
+def run_worker_rank(config: RunConfig) -> bool:
     """In a rank other than 0: do a worker's part of the run, to its end. Elsewhere there is nothing to do."""
     if config.transport.type != "mpi":
         return False
@@ -51,18 +51,18 @@ def helped(config: RunConfig) -> bool:
 
 
 @contextmanager
-def ranks(config: RunConfig, federation: Federation, place: Path) -> Iterator[Transport]:
+def connect_ranks(config: RunConfig, federation: Federation, place: Path) -> Iterator[Transport]:
     """The cluster's workers, ready for this run."""
     from motet.transport.mpi import MpiEndpoint, MpiTransport
 
     port = MpiEndpoint()
-    book = Book.open(place)
+    book = DeploymentRecord.open(place)
     book.add()
-    welcome = welcome_of(config, federation, book.run, "")
+    welcome = build_acceptance(config, federation, book.run, "")
     workers = range(1, port.size)
     for rank in workers:
         port.push(rank, OutgoingMessage.of((welcome, str(place / "checkpoint" / "silos" / f"rank-{rank}"))))
-    wanted = fingerprint_of(federation.model)
+    wanted = model_fingerprint(federation.model)
     for _ in workers:
         sender, found = port.take(None) or (0, None)
         if isinstance(found, Rejection):
@@ -84,7 +84,7 @@ def _dismiss(port: MpiEndpoint) -> None:
 def _work(port: MpiEndpoint, options: MpiOptions) -> None:
     """Build this rank's side whenever a run begins, answer until the last is over."""
     side: ClientSetup | None = None
-    builder: Builder | None = None
+    builder: ClientBuilder | None = None
     while True:
         found = port.take(None)
         waiting: list[Request] = []
@@ -109,11 +109,11 @@ def _work(port: MpiEndpoint, options: MpiOptions) -> None:
 
 def _built(
     port: MpiEndpoint, welcome: JoinAccepted, memory: Path, options: MpiOptions
-) -> tuple[Builder | None, ClientSetup | None]:
+) -> tuple[ClientBuilder | None, ClientSetup | None]:
     try:
         config = RunConfig.from_settings("cluster", welcome.config)
         device = device_for(port.rank, port.size, options, config.device)
-        builder = Builder(Own((), None, config, memory, device))
+        builder = ClientBuilder(JoinOptions((), None, config, memory, device))
         side = builder(welcome)
     except MotetError as error:
         port.push(0, OutgoingMessage.of(Rejection(str(error))))

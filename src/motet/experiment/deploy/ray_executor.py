@@ -49,7 +49,7 @@ class RayOptions:
             raise ConfigError(f"transport.actors is {self.actors}; at least 1 is needed.")
 
 
-class Actor:
+class RayActor:
     """A device, and a executor on it. It builds models and texts itself, from the runs' configurations."""
 
     def __init__(self, configs: list[dict[str, Any]], device: str) -> None:
@@ -162,7 +162,7 @@ class RayExecutor:
         return answer
 
 
-def ray_executor(options: RayOptions, here: Executor, configs: Sequence[RunConfig]) -> RayExecutor:
+def connect_ray(options: RayOptions, here: Executor, configs: Sequence[RunConfig]) -> RayExecutor:
     """Join the cluster, or make one of this machine, and put a executor on each of its devices."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
     source = str(
@@ -178,7 +178,7 @@ def ray_executor(options: RayOptions, here: Executor, configs: Sequence[RunConfi
     gpus, cores = int(has.get("GPU", 0)), int(has.get("CPU", 1))
     count = options.actors or gpus or cores
     needs = {"num_gpus": min(1.0, gpus / count)} if gpus else {"num_cpus": min(1.0, cores / count)}
-    remote: Any = ray.remote(Actor)
+    remote: Any = ray.remote(RayActor)
     made = remote.options(max_restarts=options.restarts, max_task_retries=options.restarts, **needs)
     settings = [config.to_dict() for config in configs]
     actors = [made.remote(settings, "cuda" if gpus else "cpu") for _ in range(count)]

@@ -39,7 +39,7 @@ from motet.transport.journal import Journal
 FROM_WORDS = ("tiny", "bilstm")  # models whose vocabulary is the corpus's own; the server's words are sent along
 
 
-def welcome_of(config: RunConfig, federation: Federation, run: str, session: str) -> JoinAccepted:
+def build_acceptance(config: RunConfig, federation: Federation, run: str, session: str) -> JoinAccepted:
     """What the server tells a client. The config's `data`, which say where the server's own texts are, travel with the rest:
     the digest is of all of it. A client with its own data opens nothing that they name."""
     said = {
@@ -57,7 +57,7 @@ def _told(choice: GroupConfig, group: ClientGroup) -> dict[str, Any]:
     return {"task": {f.name: getattr(task, f.name) for f in dataclasses.fields(task)}, "words": words}
 
 
-def fingerprint_of(model: Model) -> str:
+def model_fingerprint(model: Model) -> str:
     """Of all weights and the tokenizer: two sides with the same one hold the same model."""
     digest = hashlib.blake2b(digest_size=16)
     for name, tensor in model.module.state_dict().items():
@@ -68,7 +68,7 @@ def fingerprint_of(model: Model) -> str:
 
 
 @dataclass(frozen=True)
-class Own:
+class JoinOptions:
     """What a client brings: its names, and either its own data or the recipe whose clients it plays (no names: any).
     `group` is the one of the recipe's groups that its own data are for."""
 
@@ -81,10 +81,10 @@ class Own:
     group: str = ""
 
 
-class Builder:
+class ClientBuilder:
     """Builds a client's side from a welcome: once, for links break more often than runs change."""
 
-    def __init__(self, own: Own, told: Callable[[str], None] = lambda text: None) -> None:
+    def __init__(self, own: JoinOptions, told: Callable[[str], None] = lambda text: None) -> None:
         self.own, self.told = own, told
         self.scratch = PrefixCache()
         self.built: tuple[str, ClientSetup] | None = None
@@ -114,7 +114,7 @@ class Builder:
                 f"what the server says of the run has digest {config.digest}, not {welcome.digest} as it claims; "
                 "use the same version of Motet on both sides."
             )
-        federation = build_federation(config) if own.data is None else own_federation(config, welcome, own)
+        federation = build_federation(config) if own.data is None else build_client_federation(config, welcome, own)
         journal = Journal(own.memory / welcome.run)
         executor = create_executor(resolve_device(own.device), InProcessOptions(0), [federation], self.scratch)
         told = ", ".join(
@@ -129,10 +129,10 @@ class Builder:
         host = ClientRuntime(
             components.client_programs, federation.context, executor, journal, components.channel, **options
         )
-        return ClientSetup(host, journal, fingerprint_of(federation.model))
+        return ClientSetup(host, journal, model_fingerprint(federation.model))
 
 
-def own_data(path: Path, settings: Iterable[str]) -> DataConfig:
+def parse_client_data(path: Path, settings: Iterable[str]) -> DataConfig:
     """A client's own file; of its settings only those of the data are its to give, the others are the server's."""
     given = parse_overrides(settings)
     if odd := [name for name in given if name != "data"]:
@@ -142,12 +142,12 @@ def own_data(path: Path, settings: Iterable[str]) -> DataConfig:
     return instantiate(DataConfig, {**given.get("data", {}), "path": str(path)}, "data")
 
 
-def own_federation(config: RunConfig, welcome: JoinAccepted, own: Own) -> Federation:
+def build_client_federation(config: RunConfig, welcome: JoinAccepted, own: JoinOptions) -> Federation:
     """One client, with its own texts. Labels, tokenizer and model are those of its group at the server."""
     if own.data is None:
         raise ConfigError("join: give --data with your own texts.")
-    name, choice = group_of(config, welcome, own.group)
-    task, words = task_of(welcome.groups[name]), str(welcome.groups[name].get("words", ""))
+    name, choice = find_group(config, welcome, own.group)
+    task, words = deserialize_task(welcome.groups[name]), str(welcome.groups[name].get("words", ""))
     seed = Seed(config.seed)
     corpus = load_corpus(own.data, seed, task.name)
     model = load_model(choice.model, task.name, task.labels, lambda: words, seed)
@@ -168,7 +168,7 @@ def own_federation(config: RunConfig, welcome: JoinAccepted, own: Own) -> Federa
     return Federation((group,), group, seed)
 
 
-def group_of(config: RunConfig, welcome: JoinAccepted, wanted: str) -> tuple[str, GroupConfig]:
+def find_group(config: RunConfig, welcome: JoinAccepted, wanted: str) -> tuple[str, GroupConfig]:
     """The group a client belongs to, by its name; where all are alike, there is one and nobody need name it."""
     if len(welcome.groups) != len(config.client_groups):
         raise ConfigError(
@@ -182,7 +182,7 @@ def group_of(config: RunConfig, welcome: JoinAccepted, wanted: str) -> tuple[str
     return wanted, known[wanted]
 
 
-def task_of(told: Mapping[str, Any]) -> Task:
+def deserialize_task(told: Mapping[str, Any]) -> Task:
     """A task is a value: its fields travel."""
     fields = told.get("task")
     if not isinstance(fields, dict):

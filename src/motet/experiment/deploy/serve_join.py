@@ -13,11 +13,11 @@ from motet.core.script import ClientId
 from motet.experiment.build.component_builders import build_components, resolve_defaults
 from motet.experiment.build.executor_builder import InProcessOptions, create_executor, resolve_device
 from motet.experiment.build.run_plan import build_plan
-from motet.experiment.commands.run_folder import Finished, finish, must_be_empty, open_folder
-from motet.experiment.deploy.remote_client import Builder, Own
-from motet.experiment.deploy.server import NetworkOptions, check_silos, open_office
+from motet.experiment.commands.run_folder import FinishedRun, create_run_folder, require_empty, write_results
+from motet.experiment.deploy.remote_client import ClientBuilder, JoinOptions
+from motet.experiment.deploy.server import NetworkOptions, check_remote_data, open_listener
 from motet.experiment.loop.peak_memory import PeakMemory
-from motet.experiment.loop.run_loop import run
+from motet.experiment.loop.run_loop import execute_plan
 from motet.experiment.recipe.config_parsing import instantiate
 from motet.experiment.recipe.run_config import CheckpointConfig, RunConfig
 from motet.learning.executors.serial_executor import PrefixCache
@@ -34,21 +34,23 @@ Told = Callable[[str], None]
 
 def serve(
     config: RunConfig, folder: Path, *, resume: bool, told: Told, callback: RunCallback | None = None
-) -> Finished:
+) -> FinishedRun:
     """Run a recipe with clients who come over a network. Baselines are a simulation's, and are left out."""
     components = build_components(config)
     config = config if resume else resolve_defaults(replace(config, baselines={}), components.algorithm)
     options = instantiate(NetworkOptions, config.transport.options, "transport")
-    check_silos(config, options)  # what cannot work is said before anybody is let in
+    check_remote_data(config, options)  # what cannot work is said before anybody is let in
     if not resume:
-        must_be_empty(folder)
-        open_folder(folder, {"": config})
-    office = open_office(config, folder, options)
+        require_empty(folder)
+        create_run_folder(folder, {"": config})
+    office = open_listener(config, folder, options)
     told(
         f"listening on {office.address}; clients join with: motet join --server {office.address} --name NAME --data FILE"
     )
     metered = MeteredTransport(office.links)
-    status = RunStatus(callback or SilentProgress(), lambda: standing(office.links, metered), folder / "status.json")
+    status = RunStatus(
+        callback or SilentProgress(), lambda: connection_status(office.links, metered), folder / "status.json"
+    )
     scratch, hide = PrefixCache(), _shown(options, status, told)
     executor = create_executor(resolve_device(config.device), InProcessOptions(0), [office.here], scratch)
     try:
@@ -56,12 +58,12 @@ def serve(
         every_round = replace(config, checkpoint=CheckpointConfig(seconds=0.0))
         plan = build_plan(every_round, office.participants(), components)
         with PeakMemory() as memory:
-            result, running = run(
+            result, running = execute_plan(
                 plan, executor, folder=folder, resume=resume, callback=status, connect=lambda host: metered, apart=True
             )
         changes: dict[str, Any] = {"partition": {"type": "silos"}} if office.silos else {}
         changes["refused"] = dict(office.links.refused + running.mailbox.refused)
-        summary = finish(folder, config, office.here, result, running, memory.peak, **changes)
+        summary = write_results(folder, config, office.here, result, running, memory.peak, **changes)
         office.links.close("the run is over", over=True)
     except BaseException:
         office.links.close()
@@ -70,10 +72,10 @@ def serve(
         hide()
         executor.close()
         scratch.close()
-    return Finished(folder, summary, {})
+    return FinishedRun(folder, summary, {})
 
 
-def standing(links: Connections, metered: MeteredTransport) -> dict[str, Any]:
+def connection_status(links: Connections, metered: MeteredTransport) -> dict[str, Any]:
     """Who is there, who is waited for, whose messages were refused."""
     here = links.present()
     return {
@@ -93,14 +95,14 @@ def _shown(options: NetworkOptions, status: RunStatus, told: Told) -> Callable[[
     return hide
 
 
-def join(own: Own, dial: Callable[[], ServerLink], token: str, give_up: float, told: Told) -> str:
+def join(own: JoinOptions, dial: Callable[[], ServerLink], token: str, give_up: float, told: Told) -> str:
     """Take part in a served run until it is over; how it ended."""
     if own.data is None and own.config is None:
         raise ConfigError("join: give --data with your own texts, or --recipe to play clients of a recipe.")
     if own.data is not None and len(own.names) != 1:
         raise ConfigError("join: with --data there is one client; give --name once.")
     digest = resolve_defaults(own.config).digest if own.config is not None else ""
-    builder = Builder(own, told)
+    builder = ClientBuilder(own, told)
     try:
         return ClientConnection(
             dial, JoinRequest(PROTOCOL_VERSION, own.names, digest, token, own.group), builder, give_up, told
@@ -109,7 +111,7 @@ def join(own: Own, dial: Callable[[], ServerLink], token: str, give_up: float, t
         builder.close()
 
 
-def dialer(network: str, server: str, options: NetworkOptions) -> Callable[[], ServerLink]:
+def make_dialer(network: str, server: str, options: NetworkOptions) -> Callable[[], ServerLink]:
     """How a client reaches the server."""
     if network == "grpc":
         from motet.transport.grpc import GrpcServerLink, TlsFiles
@@ -125,7 +127,7 @@ def dialer(network: str, server: str, options: NetworkOptions) -> Callable[[], S
     raise ConfigError(f"--transport is '{network}'; clients join over grpc or mqtt.")
 
 
-def names_of(given: list[ClientId]) -> tuple[ClientId, ...]:
+def parse_names(given: list[ClientId]) -> tuple[ClientId, ...]:
     if not given:
         raise ConfigError("join: give this client a name, as the server knows it: --name NAME")
     return tuple(sorted(set(given)))

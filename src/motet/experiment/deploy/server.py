@@ -19,7 +19,7 @@ from motet.core.rng import Seed
 from motet.core.script import ClientId
 from motet.experiment.build.federation import ClientGroup, Federation, MultiTaskMetrics
 from motet.experiment.build.federation_builder import build_federation
-from motet.experiment.deploy.remote_client import fingerprint_of, welcome_of
+from motet.experiment.deploy.remote_client import build_acceptance, model_fingerprint
 from motet.experiment.recipe.run_config import ComponentConfig, RunConfig
 from motet.tasks import Task
 from motet.transport.admission import Admission
@@ -70,7 +70,7 @@ class NetworkOptions:
 
 
 @dataclass(frozen=True, eq=False)
-class Silos:
+class RemoteFederation:
     """Clients who have their own data, of which the server knows nothing but their names and their groups."""
 
     here: Federation  # the server's own texts: labels, vocabulary, the global test set
@@ -100,7 +100,7 @@ class Silos:
 
 
 @dataclass
-class Book:
+class DeploymentRecord:
     """What a served run writes down about itself before anybody is let in, so that it can be served again."""
 
     path: Path
@@ -109,12 +109,12 @@ class Book:
     groups: dict[ClientId, str]  # of clients who are not all alike
 
     @staticmethod
-    def open(folder: Path) -> Book:
+    def open(folder: Path) -> DeploymentRecord:
         path = folder / "deployment.json"
         if path.exists():
             found = json.loads(path.read_text("utf-8"))
-            return Book(path, found["run"], found["clients"], found.get("groups", {}))
-        return Book(path, secrets.token_hex(8), [], {})
+            return DeploymentRecord(path, found["run"], found["clients"], found.get("groups", {}))
+        return DeploymentRecord(path, secrets.token_hex(8), [], {})
 
     def meet(self, client: ClientId, group: str) -> None:
         self.groups |= {client: group} if group else {}
@@ -142,18 +142,18 @@ def load_allowed(path: str) -> dict[ClientId, str]:
 
 
 @dataclass
-class Office:
+class ClientListener:
     """Where a served run's clients are met: the links to them, and what the run knows of them."""
 
     links: Connections
     address: str
-    book: Book
+    book: DeploymentRecord
     here: Federation
     expected: int
     silos: bool
 
-    def participants(self) -> Federation | Silos:
-        return Silos(self.here, tuple(self.book.clients), self.book.groups) if self.silos else self.here
+    def participants(self) -> Federation | RemoteFederation:
+        return RemoteFederation(self.here, tuple(self.book.clients), self.book.groups) if self.silos else self.here
 
     def wait(self, quorum: float, told: Callable[[str], None]) -> None:
         """Until as many are here as a round needs; silos that have no list must all have come once, to be known."""
@@ -169,20 +169,22 @@ class Office:
         self.links.wait_for(needed, say)
 
 
-def open_office(config: RunConfig, folder: Path, options: NetworkOptions, here: Federation | None = None) -> Office:
+def open_listener(
+    config: RunConfig, folder: Path, options: NetworkOptions, here: Federation | None = None
+) -> ClientListener:
     """Listen for clients as the recipe says. `here` is the federation, if somebody has made it already."""
     here = here or server_federation(config, options)
-    book = Book.open(folder)
+    book = DeploymentRecord.open(folder)
     tokens = load_allowed(options.allow) if options.allow else {}
     silos = options.clients is not None or bool(tokens)
     if tokens and options.clients is not None:
         raise ConfigError("transport.clients and transport.allow both say who the clients are; give one of them.")
     names = [*tokens] if tokens else book.clients if silos else [*here.clients]
     book.add(*(names if silos else ()))
-    welcome = welcome_of(config, here, book.run, secrets.token_hex(8))
-    prints = {group.name: fingerprint_of(group.model) for group in here.groups} if silos else {}
+    welcome = build_acceptance(config, here, book.run, secrets.token_hex(8))
+    prints = {group.name: model_fingerprint(group.model) for group in here.groups} if silos else {}
     # silos hold their group's model; whoever plays the recipe's clients has all models, and compares the server's
-    everybody = prints.popitem()[1] if len(prints) == 1 else fingerprint_of(here.model)
+    everybody = prints.popitem()[1] if len(prints) == 1 else model_fingerprint(here.model)
     door = Admission(welcome, everybody, tuple(names), options.clients or 0, tokens, book.meet, prints, {**book.groups})
     links = Connections(door, config.wait_policy.absence, int(options.limit * GIB))
     try:
@@ -190,10 +192,10 @@ def open_office(config: RunConfig, folder: Path, options: NetworkOptions, here: 
     except BaseException:
         links.close()
         raise
-    return Office(links, address, book, here, options.clients or len(names), silos)
+    return ClientListener(links, address, book, here, options.clients or len(names), silos)
 
 
-def check_silos(config: RunConfig, options: NetworkOptions) -> None:
+def check_remote_data(config: RunConfig, options: NetworkOptions) -> None:
     """What is asked of a corpus that lies in one place, and cannot be of silos."""
     share = max(group.data.dev_share for group in config.client_groups)
     if options.of_silos and share:

@@ -10,7 +10,7 @@ from motet.core.script import ClientId
 from motet.experiment.recipe.run_config import CohortConfig
 
 
-def pick(choice: CohortConfig, clients: ClientList, round: int, seed: Seed) -> tuple[ClientId, ...]:
+def sample_cohort(choice: CohortConfig, clients: ClientList, round: int, seed: Seed) -> tuple[ClientId, ...]:
     """A uniform draw without replacement from a generator of its own; everybody, in order, if all take part.
 
     FedNLP seeds numpy with the round's number and draws, so that every algorithm meets the same clients in the same round.

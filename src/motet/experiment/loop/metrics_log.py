@@ -20,12 +20,12 @@ from motet.transport.mailbox import Traffic
 from motet.transport.spill_store import write_atomically
 
 Row = dict[str, Any]
-ITEMS = "items.npz"
-COMMON_ITEMS = "items-common.npz"  # the common model on the clients' own test sets
-DEV_ITEMS = "items-dev.npz"  # after the round that was best on the development set
+EXAMPLE_SCORES = "items.npz"
+GLOBAL_MODEL_SCORES = "items-common.npz"  # the common model on the clients' own test sets
+BEST_DEV_SCORES = "items-dev.npz"  # after the round that was best on the development set
 
 
-def of_one_client(row: Row) -> bool:
+def is_client_row(row: Row) -> bool:
     """And neither the server's nor a mean over the clients."""
     return row["who"] not in ("server", "clients")
 
@@ -79,7 +79,9 @@ class MetricsLog:
         return [(r["bytes"], r["value"]) for r in kept]
 
 
-def reached(record: MetricsLog, primary_metric: str, thresholds: Sequence[float]) -> dict[str, dict[str, Row | None]]:
+def cost_to_reach(
+    record: MetricsLog, primary_metric: str, thresholds: Sequence[float]
+) -> dict[str, dict[str, Row | None]]:
     """What it took to reach each value, on the global test set and in the clients' own tests; None where it was not reached.
 
     Bytes are those of tensors since the beginning, up to the first look at which the value was there.
@@ -97,7 +99,7 @@ def _cost(row: Row) -> Row:
     return {"round": row["round"], "payload_up": row["bytes_up"], "payload_down": down, "network_seconds": seconds}
 
 
-def read_record(folder: Path) -> MetricsLog:
+def read_metrics(folder: Path) -> MetricsLog:
     """The rows a run has written."""
     record = MetricsLog(folder)
     if record.path is not None and record.path.exists():
@@ -109,14 +111,14 @@ def round_to(value: float, digits: int = 3) -> float:
     return round(value, digits)
 
 
-def means(reports: Iterable[Mapping[str, float]]) -> dict[str, float]:
+def mean_metrics(reports: Iterable[Mapping[str, float]]) -> dict[str, float]:
     """The mean of each metric that all have, every client counting alike."""
     listed = list(reports)
     common = [name for name in (listed[0] if listed else ()) if all(name in r for r in listed)]
     return {name: sum(r[name] for r in listed) / len(listed) for name in common}
 
 
-def spread(values: Sequence[float]) -> dict[str, float]:
+def score_spread(values: Sequence[float]) -> dict[str, float]:
     """How clients fare: the mean, the deviation, and the mean of the worst tenth (at least one client)."""
     if not values:
         return {}
@@ -127,7 +129,7 @@ def spread(values: Sequence[float]) -> dict[str, float]:
     return {"mean": mean, "std": deviation, "worst_decile": sum(tenth) / len(tenth)}
 
 
-def versions() -> dict[str, str]:
+def package_versions() -> dict[str, str]:
     found = {"python": platform.python_version()}
     for package in ("motet", "torch", "transformers", "tokenizers", "numpy"):
         try:
@@ -137,7 +139,7 @@ def versions() -> dict[str, str]:
     return found
 
 
-def machine(device: Any) -> dict[str, str]:
+def describe_machine(device: Any) -> dict[str, str]:
     """What it ran on, in words; names of machines and people are nobody's business."""
     cores = f"{os.cpu_count()} cores"
     found = {"system": f"{platform.system()} {platform.machine()}", "processor": _processor(), "cores": cores}
@@ -156,7 +158,7 @@ def _processor() -> str:
     return next((line.partition(":")[2].strip() for line in lines if line.startswith("model name")), "")
 
 
-def write_items(folder: Path, items: Mapping[str, np.ndarray], name: str = ITEMS) -> None:
+def write_example_scores(folder: Path, items: Mapping[str, np.ndarray], name: str = EXAMPLE_SCORES) -> None:
     """items.npz: of every test item its score and what is tallied in it; `scores` end to end, `sizes` and `owners` ("" is the
     global test set), `tallies` end to end and how many an item of each owner has."""
     if not items:
@@ -175,7 +177,7 @@ def write_items(folder: Path, items: Mapping[str, np.ndarray], name: str = ITEMS
     write_atomically(folder / name, buffer.getvalue())
 
 
-def read_items(folder: Path, name: str = ITEMS) -> dict[str, np.ndarray]:
+def read_example_scores(folder: Path, name: str = EXAMPLE_SCORES) -> dict[str, np.ndarray]:
     """A row for every item of every owner: its score, then its tallies, which runs of long ago have none of."""
     path = folder / name
     if not path.exists():
@@ -192,7 +194,7 @@ def read_items(folder: Path, name: str = ITEMS) -> dict[str, np.ndarray]:
         return dict(zip(found["owners"].tolist(), rows, strict=True))
 
 
-def traffic_of(traffic: Traffic) -> dict[str, int]:
+def traffic_to_dict(traffic: Traffic) -> dict[str, int]:
     return {name: count for name, count in asdict(traffic).items() if name not in ("requests", "network_seconds")}
 
 

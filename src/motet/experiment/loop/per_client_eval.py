@@ -9,7 +9,9 @@ from motet.learning.context import EvaluationResult, score_predictions
 from motet.learning.data.features import Examples
 
 
-def by_client(federation: Federation, params: Params, round: int, items: bool) -> Work[dict[str, EvaluationResult]]:
+def evaluate_per_client(
+    federation: Federation, params: Params, round: int, items: bool
+) -> Work[dict[str, EvaluationResult]]:
     """Metrics, and items if they are asked for, for each client of the server's corpus that has a test set, and for all of
     them together under "".
 

@@ -22,19 +22,26 @@ from motet.core.work import Executor
 from motet.experiment.build.federation import Federation
 from motet.experiment.build.run_plan import RunPlan, build_accountant
 from motet.experiment.loop.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
-from motet.experiment.loop.client_sampling import pick
+from motet.experiment.loop.client_sampling import sample_cohort
 from motet.experiment.loop.exchange_log import ExchangeLog
-from motet.experiment.loop.metrics_log import COMMON_ITEMS, DEV_ITEMS, MetricsLog, means, spread, write_items
+from motet.experiment.loop.metrics_log import (
+    BEST_DEV_SCORES,
+    GLOBAL_MODEL_SCORES,
+    MetricsLog,
+    mean_metrics,
+    score_spread,
+    write_example_scores,
+)
 from motet.experiment.loop.param_offload import ParamOffload
-from motet.experiment.loop.per_client_eval import by_client
+from motet.experiment.loop.per_client_eval import evaluate_per_client
 from motet.experiment.loop.scores import (
-    Chosen,
-    best_round,
-    by_round,
-    chosen_by_dev,
+    BestDevRound,
     final_and_best,
+    find_best_dev_round,
+    find_best_round,
     group_means,
-    overall,
+    mean_over_groups,
+    scores_by_round,
 )
 from motet.learning.context import EvaluationResult
 from motet.learning.evaluation import EvaluationReport, Evaluator
@@ -49,7 +56,7 @@ from motet.transport.requests import Transport
 
 
 @dataclass(frozen=True, eq=False)
-class Result:
+class RunResult:
     """How a run ended. `final` and `best` are the global model's metrics on the global test set, after the last round and
     after the best there; `chosen` is the round that was best on the development set, if there is one; `groups` are the
     last of each group's, where every client has its own model."""
@@ -61,7 +68,7 @@ class Result:
     memories: ClientStates
     final: dict[str, float]
     best: dict[str, float]
-    chosen: Chosen | None
+    chosen: BestDevRound | None
     clients: dict[ClientId, dict[str, float]]
     clients_final: dict[str, float]
     groups: dict[str, dict[str, float]]
@@ -74,13 +81,15 @@ class Result:
     @property
     def local_test(self) -> dict[str, float]:
         """LG-FedAvg's local test: each client's own model on its own test set, the mean over clients, all alike."""
-        return means(self.clients.values())
+        return mean_metrics(self.clients.values())
 
 
-Connect = Callable[[ClientRuntime], Transport]  # how the clients are reached; those who live here are the host's
+ConnectTransport = Callable[
+    [ClientRuntime], Transport
+]  # how the clients are reached; those who live here are the host's
 
 
-class Running:
+class FederatedRun:
     """A run under way. With `apart` the clients keep their own memories, and the checkpoint holds none."""
 
     def __init__(
@@ -89,7 +98,7 @@ class Running:
         executor: Executor,
         folder: Path | None,
         callback: RunCallback,
-        connect: Connect = InProcessTransport,
+        connect: ConnectTransport = InProcessTransport,
         apart: bool = False,
     ) -> None:
         self.plan, self.executor, self.callback = plan, executor, callback
@@ -176,7 +185,7 @@ class Running:
                     f"stopping after round {index}: the next would spend more than privacy.budget allows"
                 )
                 break
-            cohort = pick(plan.cohort, plan.federation.clients, index, plan.federation.seed)
+            cohort = sample_cohort(plan.cohort, plan.federation.clients, index, plan.federation.seed)
             self.callback.on_round_begin(index + 1, len(cohort))
             began = time.monotonic()
             context = plan.federation.server_context(index)
@@ -213,10 +222,12 @@ class Running:
             self.record.add(self.done, "server", "dev", self.look("dev"), self.settled)
         scores = self.look() if self.due() else {}
         if scores and self.chosen() and self.place and self.items is not None:
-            write_items(self.place, {"": self.items}, DEV_ITEMS)  # at once: the model of this round will be gone
+            write_example_scores(
+                self.place, {"": self.items}, BEST_DEV_SCORES
+            )  # at once: the model of this round will be gone
         self.record.add(self.done, "server", "global", scores, self.settled)
         if self.due() and self.plan.evaluation.local and not self.last():  # after the last they are in any case
-            self.record.add(self.done, "clients", "test", means(self.look_at_clients().values()), self.settled)
+            self.record.add(self.done, "clients", "test", mean_metrics(self.look_at_clients().values()), self.settled)
         if self.ledger:
             scores = {**scores, "epsilon": self.ledger.epsilon()}
             self.record.add(self.done, "server", "privacy", {"epsilon": scores["epsilon"]}, self.settled)
@@ -224,14 +235,14 @@ class Running:
 
     def chosen(self) -> bool:
         """Whether this round is the best so far on the development set."""
-        seen = by_round(self.record.rows, "dev") if self.has_dev_set else {}
-        return self.done in seen and best_round(seen, self.plan.best_round_metric) == self.done
+        seen = scores_by_round(self.record.rows, "dev") if self.has_dev_set else {}
+        return self.done in seen and find_best_round(seen, self.plan.best_round_metric) == self.done
 
     def over_budget(self, index: int) -> bool:
         """Whether the round after `index` rounds would spend more of the clients' privacy than is allowed."""
         if self.ledger is None or self.ledger.private.budget is None:
             return False
-        cohort = pick(self.plan.cohort, self.plan.federation.clients, index, self.plan.federation.seed)
+        cohort = sample_cohort(self.plan.cohort, self.plan.federation.clients, index, self.plan.federation.seed)
         return self.ledger.epsilon(cohort) > self.ledger.private.budget
 
     def _books(self) -> tuple[int, dict[ClientId, int]]:
@@ -256,7 +267,7 @@ class Running:
                 self.groups = groups
             for name, scores in groups.items() if len(groups) > 1 and new else ():
                 self.record.add(self.done, name, split, scores, self.mailbox.traffic)
-            return overall(federation.task, groups)
+            return mean_over_groups(federation.task, groups)
         server = federation.server_context(self.done)
         items = split == "global" and (self.last() or self.chosen())
         found: EvaluationResult = self._play(server.evaluate(self.model_params(), split, per_example=items))
@@ -268,13 +279,13 @@ class Running:
     def look_at_domains(self, federation: Federation) -> None:
         """The common model on each client's own test set."""
         found: dict[str, EvaluationResult] = self._play(
-            by_client(federation, self.model_params(), self.done, items=self.last())
+            evaluate_per_client(federation, self.model_params(), self.done, items=self.last())
         )
         if self.place and self.last():
             kept = {
                 client: domain.example_scores for client, domain in found.items() if domain.example_scores is not None
             }
-            write_items(self.place, kept, COMMON_ITEMS)
+            write_example_scores(self.place, kept, GLOBAL_MODEL_SCORES)
         for client, domain in found.items():
             self.record.add(self.done, client or "server", "common", domain.scores, self.mailbox.traffic)
 
@@ -359,18 +370,18 @@ class Running:
         self.record.add(self.done + 1, remark.source, remark.kind, remark.values, self.mailbox.traffic)
 
 
-def run(
+def execute_plan(
     plan: RunPlan,
     executor: Executor,
     *,
     folder: Path | None = None,
     resume: bool = False,
     callback: RunCallback | None = None,
-    connect: Connect = InProcessTransport,
+    connect: ConnectTransport = InProcessTransport,
     apart: bool = False,
-) -> tuple[Result, Running]:
+) -> tuple[RunResult, FederatedRun]:
     """Run a plan to its end. With a folder, whatever ends it early leaves a checkpoint from which it goes on."""
-    running = Running(plan, executor, folder, callback or SilentProgress(), connect, apart)
+    running = FederatedRun(plan, executor, folder, callback or SilentProgress(), connect, apart)
     if resume:
         running.resume()
     before = executor.examples_processed
@@ -395,20 +406,20 @@ def run(
 
 
 def _result(
-    running: Running, processed: int, mean: dict[str, float], clients: dict[ClientId, dict[str, float]], items: Any
-) -> Result:
+    running: FederatedRun, processed: int, mean: dict[str, float], clients: dict[ClientId, dict[str, float]], items: Any
+) -> RunResult:
     """`mean`: over all clients, where nothing else of them may be read."""
     federation, primary_metric = running.plan.federation, running.plan.federation.task.primary_metric
     own = [scores[federation.group_for(client).task.primary_metric] for client, scores in clients.items()]
-    running.record.add(running.done, "clients", "test", mean or means(clients.values()), running.mailbox.traffic)
+    running.record.add(running.done, "clients", "test", mean or mean_metrics(clients.values()), running.mailbox.traffic)
     for client, scores in clients.items():
         running.record.add(running.done, client, "test", scores, running.mailbox.traffic)
-    across = {"mean": mean[primary_metric]} if primary_metric in mean else spread(own)
+    across = {"mean": mean[primary_metric]} if primary_metric in mean else score_spread(own)
     final, best = final_and_best(running.record, primary_metric)
     pace = processed / running.training if running.training else 0.0
-    return Result(
+    return RunResult(
         running.state, running.model_params(), running.record, running.mailbox.traffic, running.memories, final, best,
-        chosen_by_dev(running.record, running.plan.best_round_metric), clients, across, running.groups, items, running.record.seconds,
+        find_best_dev_round(running.record, running.plan.best_round_metric), clients, across, running.groups, items, running.record.seconds,
         pace, running.mailbox.lost, running.model_params,
     )  # fmt: skip
 

@@ -21,15 +21,15 @@ def group_means(federation: AnyFederation, reports: Mapping[ClientId, dict[str, 
     return {name: {m: sum(r[m] for r in rows) / len(rows) for m in rows[0]} for name, rows in found.items()}
 
 
-def overall(task: TaskMetrics, groups: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+def mean_over_groups(task: TaskMetrics, groups: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
     """The mean over groups, of what all of them are judged by."""
     return {m: sum(g[m] for g in groups.values()) / len(groups) for m in task.metric_names if groups}
 
 
-LOWER = ("loss", "perplexity")  # of these less is better
+LOWER_IS_BETTER = ("loss", "perplexity")  # of these less is better
 
 
-class Chosen(NamedTuple):
+class BestDevRound(NamedTuple):
     """The round that was best on the development set, by one of the metrics: all of them there, and on the global test set."""
 
     by: str
@@ -40,20 +40,20 @@ class Chosen(NamedTuple):
 
 def final_and_best(record: MetricsLog, primary_metric: str) -> tuple[dict[str, float], dict[str, float]]:
     """What the server saw last, and in the round that was best by the headline."""
-    seen = by_round(record.rows, "global")
-    return (seen[max(seen)], seen[best_round(seen, primary_metric)]) if seen else ({}, {})
+    seen = scores_by_round(record.rows, "global")
+    return (seen[max(seen)], seen[find_best_round(seen, primary_metric)]) if seen else ({}, {})
 
 
-def chosen_by_dev(record: MetricsLog, by: str) -> Chosen | None:
+def find_best_dev_round(record: MetricsLog, by: str) -> BestDevRound | None:
     """None where there is no development set."""
-    dev, test = (by_round(record.rows, split) for split in ("dev", "global"))
+    dev, test = (scores_by_round(record.rows, split) for split in ("dev", "global"))
     if not dev:
         return None
-    best = best_round(dev, by)
-    return Chosen(by, best, dev[best], test.get(best, {}))
+    best = find_best_round(dev, by)
+    return BestDevRound(by, best, dev[best], test.get(best, {}))
 
 
-def by_round(rows: Sequence[Row], split: str) -> dict[int, dict[str, float]]:
+def scores_by_round(rows: Sequence[Row], split: str) -> dict[int, dict[str, float]]:
     """What the server saw of a split, round by round."""
     found: dict[int, dict[str, float]] = {}
     for row in rows:
@@ -62,9 +62,9 @@ def by_round(rows: Sequence[Row], split: str) -> dict[int, dict[str, float]]:
     return found
 
 
-def best_round(seen: Mapping[int, Mapping[str, float]], by: str) -> int:
+def find_best_round(seen: Mapping[int, Mapping[str, float]], by: str) -> int:
     """The first of the best; a round whose metric is no number is never it, unless all are such."""
-    sign = -1 if by in LOWER else 1
+    sign = -1 if by in LOWER_IS_BETTER else 1
 
     def worth(found: int) -> float:
         value = sign * seen[found].get(by, math.nan)

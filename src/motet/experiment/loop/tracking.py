@@ -55,14 +55,14 @@ class TrackingCallback:
         self.callback.on_run_end()
 
 
-def trackers_of(config: RunConfig) -> dict[str, Callable[[str, Path, Mapping[str, Any]], Tracker]]:
+def find_trackers(config: RunConfig) -> dict[str, Callable[[str, Path, Mapping[str, Any]], Tracker]]:
     return {name: look_up(TRACKERS, name, "track") for name in config.track}
 
 
 @contextmanager
-def tracked(config: RunConfig, folder: Path, callback: RunCallback) -> Iterator[RunCallback]:
+def track_run(config: RunConfig, folder: Path, callback: RunCallback) -> Iterator[RunCallback]:
     """The callback of a run that is tracked as its recipe says; trackers are closed whatever happens."""
-    makers = trackers_of(config)
+    makers = find_trackers(config)
     told = TrackingCallback(callback, {})
     try:
         for name, make in makers.items():
