@@ -95,7 +95,7 @@ def test_baselines_run_on_the_same_data_and_are_compared(motet: Call, tmp_path: 
         (["run", *TOY, "data.name=null", "data.path=holes.csv"], "column 'label' holds ''; expected a label"),
         (["run", *TOY, "algorithm.type=fedprox", "algorithm.mu=-1"], "mu (or lam, of ditto) is -1"),
         (["run", *TOY, "algorithm.type=ditto", "algorithm.lam=-1"], "mu (or lam, of ditto) is -1"),
-        (["run", *TOY, "algorithm.type=fedsplit", "algorithm.c=6"], "asked of a model that has 2 layers"),
+        (["run", *TOY, "algorithm.type=fedsplit", "algorithm.c=6"], "is more than this model's 2 layers"),
         (["run", *TOY, "track=[mlflw]"], "Did you mean 'mlflow'?"),
         (["run", *TOY, "algorithm.type=FedOPT!"], "Did you mean 'fedopt'?"),
         (["run", *TOY, "algorithm.typ=fedavg"], "Did you mean 'type'?"),
