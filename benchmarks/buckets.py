@@ -97,7 +97,7 @@ def main() -> None:
     device = torch.device(given.device)
     jobs = jobs_of(given.clients, given.texts, given.layers, given.hidden)
     if device.type == "cuda":
-        jobs[0].model.move(device)
+        jobs[0].model.to_device(device)
         jobs = [replace(job, start=jobs[0].model.initial_params) for job in jobs]
     real = sum(int(job.examples.lengths.sum()) for job in jobs)
     print(f"{given.clients} clients of {given.texts} texts, {real:,} tokens, batches of 16, {device}")

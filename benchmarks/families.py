@@ -28,7 +28,7 @@ def tried(case: Case, device: torch.device, record: bool) -> tuple[str, int, flo
         for i, e in enumerate(shares(features, sizes))
     ]
     want = [SerialExecutor(torch.device("cpu")).run(job).params.flat for job in jobs]
-    model.move(device)
+    model.to_device(device)
     executor = PackedExecutor(device, width=8, half=False, record=record)
     for i, job in enumerate(jobs):
         executor.submit(i, job)

@@ -123,7 +123,7 @@ def told(story: Story, device: torch.device, recorded: bool | None) -> tuple[lis
     """The updates of every round, each round beginning with the mean of the one before; None: one by one."""
     make, jobs_of, rounds = story
     model = make()
-    model.move(device)
+    model.to_device(device)
     executor = (
         SerialExecutor(device) if recorded is None else PackedExecutor(device, width=32, half=False, record=recorded)
     )

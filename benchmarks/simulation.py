@@ -45,7 +45,7 @@ System = Callable[[int, list[int]], None]
 
 def packed(workload: Workload, solver: Solver, device: torch.device, freeze: int, width: int | None = None) -> System:
     federation = workload.federation(freeze)
-    federation.model.move(device)
+    federation.model.to_device(device)
     executor = PackedExecutor(device, width)
     running = FederatedRun(
         RunPlan(federation=federation, components=RunComponents(algorithm=fedavg(solver)), rounds=10**6),

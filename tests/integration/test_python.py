@@ -88,7 +88,7 @@ def test_ones_own_trainer_is_federated_as_it_is() -> None:
 
 def test_a_trainer_that_leaves_nonsense_is_named() -> None:
     people = motet.custom_federation(Straight(rate=1e30), DATA, points(-1, 1), primary_metric="closeness")
-    with pytest.raises(RunError, match="left, round 0: the trainer left numbers that are not finite"):
+    with pytest.raises(RunError, match="left, round 0: the trainer returned parameters that are not finite"):
         motet.run(people, motet.fedavg(), rounds=2)
 
 
@@ -98,7 +98,7 @@ def test_what_ones_own_trainer_cannot_do_is_said() -> None:
     with pytest.raises(ConfigError, match="data has no clients"):
         motet.custom_federation(Straight(), {}, points(-1, 1), primary_metric="closeness")
     people = motet.custom_federation(Straight(), DATA, points(-1, 1), primary_metric="closeness")
-    with pytest.raises(RunError, match="your own trainer owns its loss"):
+    with pytest.raises(RunError, match="a custom trainer computes its own loss"):
         motet.run(people, motet.fedprox(), rounds=1)
-    with pytest.raises(ConfigError, match=r"no data called 'union' with your own trainer.*give one client everything"):
+    with pytest.raises(ConfigError, match=r"no split 'union' with a custom trainer.*give one client all data"):
         motet.run(people, motet.centralised(), rounds=1)

@@ -21,7 +21,7 @@ from motet.learning.data.denoising import (
 from motet.learning.data.features import IGNORE_INDEX, Examples, Features, Ragged
 from motet.models.load_model import ModelConfig
 
-MARKS = SpecialTokens(1000, pad=0, mask=4, begin=2, end=3, special=(0, 1, 2, 3, 4), stops=(9,))
+MARKS = SpecialTokens(vocab_size=1000, pad=0, mask=4, begin=2, end=3, special=(0, 1, 2, 3, 4), sentence_ends=(9,))
 
 
 def texts(count: int, words: int) -> Examples:
@@ -90,8 +90,13 @@ def test_the_same_generator_gives_the_same_lesson() -> None:
 
 @pytest.fixture(scope="module")
 def questions() -> Federation:
-    return federate_corpus(ModelConfig("mixed:tiny", 40), toy_qa(40, 8), ComponentConfig("uniform", {"clients": 2}), Seed(1),
-                           ComponentConfig("qa", {"question_tokens": 8}))  # fmt: skip
+    return federate_corpus(
+        ModelConfig("mixed:tiny", 40),
+        toy_qa(40, 8),
+        ComponentConfig("uniform", {"clients": 2}),
+        Seed(1),
+        task=ComponentConfig("qa", {"question_tokens": 8}),
+    )
 
 
 def test_the_question_is_no_part_of_the_lesson(questions: Federation) -> None:

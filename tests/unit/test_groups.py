@@ -214,7 +214,7 @@ def test_a_central_model_is_not_exported_for_a_client_of_another_architecture(tm
 
 
 def test_no_union_is_there_for_several_corpora(mixed: Federation, rounds: RunRounds) -> None:
-    with pytest.raises(ConfigError, match="no data called 'union'"):
+    with pytest.raises(ConfigError, match="no split 'union'"):
         rounds(mixed, centralised(SOLVER), 1)
 
 

@@ -164,7 +164,7 @@ def test_a_selection_that_matches_nothing_is_an_error() -> None:
         LayoutError, match=r"'layers 7' matches nothing in this model; expected layers out of embeddings, layers 0-2"
     ):
         model.freeze(Layers.parse("layers 7"))
-    with pytest.raises(ConfigError, match="leaves nothing to train"):
+    with pytest.raises(ConfigError, match="freezes the whole model"):
         model.freeze(Layers.all())
 
 

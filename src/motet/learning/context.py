@@ -1,4 +1,4 @@
-"""All a client method may see besides its message and its memory: its data, its model, and a executor to hand jobs to."""
+"""What a client method can use besides its message and client state: its data, its model and an executor."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ from motet.learning.objectives.readouts import Readout
 from motet.learning.objectives.supervised import Objective
 from motet.learning.solver import Solver
 
-INITIAL_MODEL = "beginning"  # the program under which a client remembers what an earlier phase left it
+INITIAL_MODEL = "beginning"  # client state under this name holds the model that an earlier phase left
 
 
 class TrainableTask(Protocol):
-    """A formulation: what is learnt, what is read off the model, and how that is judged."""
+    """A task formulation: its training objective, its readout and its metrics."""
 
     @property
     def name(self) -> str: ...
@@ -33,38 +33,37 @@ class TrainableTask(Protocol):
         """The metric by which runs are compared."""
 
     @property
-    def metric_names(self) -> tuple[str, ...]:
-        """The names of all metrics."""
-
+    def metric_names(self) -> tuple[str, ...]: ...
     @property
     def objective(self) -> Objective: ...
     @property
     def readout(self) -> Readout: ...
-    def metrics(self, readings: Predictions, examples: Examples) -> dict[str, float]: ...
-    def example_scores(self, readings: Predictions, examples: Examples) -> np.ndarray:
+    def metrics(self, predictions: Predictions, examples: Examples) -> dict[str, float]: ...
+    def example_scores(self, predictions: Predictions, examples: Examples) -> np.ndarray:
         """Return one score per example, or one row per example that starts with its score."""
 
 
 class EvaluationResult(NamedTuple):
-    """A model on a test set: its metrics, and, if asked for, a row for every item: its score, then what is tallied in it."""
+    """Metrics of a model on a split and, on request, one row per example: its score, then sufficient statistics."""
 
     scores: dict[str, float]
     example_scores: np.ndarray | None
 
 
-def score_predictions(task: TrainableTask, readings: Predictions, examples: Examples, items: bool) -> EvaluationResult:
-    """What a task makes of readings."""
-    rows = task.example_scores(readings, examples) if items else None
-    return EvaluationResult(
-        task.metrics(readings, examples), rows[:, None] if rows is not None and rows.ndim == 1 else rows
-    )
+def score_predictions(
+    task: TrainableTask, predictions: Predictions, examples: Examples, per_example: bool
+) -> EvaluationResult:
+    rows = task.example_scores(predictions, examples) if per_example else None
+    if rows is not None and rows.ndim == 1:
+        rows = rows[:, None]
+    return EvaluationResult(task.metrics(predictions, examples), rows)
 
 
 @dataclass(frozen=True)
 class Participant:
-    """One participant: its task, its model, its data by split (train, test; for the server also global, union).
+    """A participant's task, model and data by split: train and test; for the server also global and union.
 
-    `size` is the number of its training examples, which may have become more rows (windows) or fewer (grouped texts).
+    `size` is the number of training examples. The number of rows may differ (windows, grouped texts).
     """
 
     task: TrainableTask
@@ -74,21 +73,26 @@ class Participant:
 
     def split(self, name: str) -> Examples:
         if name not in self.splits:
-            raise ConfigError(f"there is no data called '{name}' here; there is {', '.join(self.splits)}.")
+            raise ConfigError(f"there is no split '{name}' here; expected one of {', '.join(self.splits)}.")
         return self.splits[name]
 
 
 @dataclass(frozen=True)
 class Context:
-    """`fit` and `infer` are generators: they yield a job to the executor that hosts this client, and return its answer."""
+    """Everything a client method can use besides its message and client state.
+
+    `fit`, `infer` and `evaluate` are generators: they yield a job to the client's executor and return its result.
+    `invoke` runs another client method inside this one. `read_state` returns the client state of another program.
+    `shuffle_seed` is shared by all clients that run the same method in this round.
+    """
 
     client: ClientId
     round: int
     participant: Participant
     seed: Seed
-    invoke: Callable[[str, Any], Work[Any]] | None = None  # run another offered method here, inside this one
-    read_state: Callable[[str], Any] = lambda program: None  # what another program remembers here
-    shuffle_seed: Seed | None = None  # of all clients that do the same in this round
+    invoke: Callable[[str, Any], Work[Any]] | None = None
+    read_state: Callable[[str], Any] = lambda program: None
+    shuffle_seed: Seed | None = None
 
     @property
     def model(self) -> Model:
@@ -96,11 +100,12 @@ class Context:
 
     @property
     def initial_params(self) -> Params:
-        """The model this client begins with: the one everybody has, or what an earlier phase left it."""
+        """The client's first model: the common initial model, updated with what an earlier phase left."""
         return self.model.initial_params.updated(self.read_state(INITIAL_MODEL))
 
     @property
     def size(self) -> int:
+        """The number of training examples."""
         return self.participant.size
 
     def fit(
@@ -117,7 +122,10 @@ class Context:
         extra_examples: ExtraExamples | None = None,
         purpose: str = "fit",
     ) -> Generator[Job, Any, FitResult]:
-        """Train. `purpose` tells two trainings of one client in one round apart, so that they draw different orders."""
+        """Train on the training split, or on `examples`.
+
+        Two trainings of one client in one round need different `purpose`s, so that they draw different batches.
+        """
         shuffle_seed = self.shuffle_seed.derive(purpose).to_int() if self.shuffle_seed and solver.bucket else None
         job = Fit(
             model=self.model,
@@ -147,8 +155,8 @@ class Context:
     def evaluate(self, params: Params, split: str, per_example: bool = False) -> Generator[Job, Any, EvaluationResult]:
         """Compute the task's metrics on a split, and the score of every example if `per_example` is set."""
         examples, task = self.participant.split(split), self.participant.task
-        readings = yield from self.infer(params, examples)
-        return score_predictions(task, readings, examples, per_example)
+        predictions = yield from self.infer(params, examples)
+        return score_predictions(task, predictions, examples, per_example)
 
     def _submit(self, job: Job) -> Generator[Job, Any, Any]:
         try:

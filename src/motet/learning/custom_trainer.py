@@ -1,4 +1,4 @@
-"""Your own training code, federated: four operations that know nothing of distribution."""
+"""Federated training with your own training code, wrapped in four methods that know nothing about federation."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from motet.learning.solver import Solver
 
 
 class Trainer(Protocol):
-    """A single-process trainer. `data` is whatever you gave the client; `test` returns named numbers."""
+    """A single-process trainer. `data` is what you passed for the client; `test` returns metrics by name."""
 
     def get_parameters(self) -> Mapping[str, Tensor]: ...
     def set_parameters(self, parameters: Mapping[str, Tensor]) -> None: ...
@@ -43,7 +43,7 @@ class CustomModel:
 
 @dataclass(frozen=True, eq=False)
 class CustomContext:
-    """What an algorithm's client methods see of somebody else's trainer."""
+    """The context of client methods, backed by a user's trainer. The counterpart of `learning.context.Context`."""
 
     client: ClientId
     round: int
@@ -69,40 +69,41 @@ class CustomContext:
     def split(self, name: str) -> Any:
         if name not in self.splits:
             raise ConfigError(
-                f"{self.client}: there is no data called '{name}' with your own trainer, only {', '.join(self.splits)}; your "
-                "data cannot be put together here, so for one model of it all give one client everything."
+                f"{self.client}: there is no split '{name}' with a custom trainer, only {', '.join(self.splits)}. "
+                "Data of several clients cannot be combined here; to train one model on all of it, give one client all data."
             )
         return self.splits[name]
 
     def fit(self, start: Params, solver: Solver, **options: Any) -> Generator[Job, Any, FitResult]:
         if solver.proximal_mu:
             raise ConfigError(
-                "your own trainer owns its loss, so fedprox and ditto cannot add their term to it; use fedavg or fedopt."
+                "a custom trainer computes its own loss, so fedprox and ditto cannot add their proximal term; "
+                "use fedavg or fedopt."
             )
         self.trainer.set_parameters(start.tensors())
         self.trainer.train(self.splits["train"])
-        end = Params(start.layout, Params.from_tensors(_floats(self.trainer.get_parameters())).flat)
-        if not end.is_finite():
+        params = Params(start.layout, Params.from_tensors(_to_float32(self.trainer.get_parameters())).flat)
+        if not params.is_finite():
             raise RunError(
-                f"{self.client}, round {self.round}: the trainer left numbers that are not finite; lower its rate."
+                f"{self.client}, round {self.round}: the trainer returned parameters that are not finite; "
+                "lower its learning rate."
             )
-        return FitResult(end, torch.zeros(1), self.size)
-        yield  # a generator like the others, which just has no job for the executor
+        return FitResult(params, losses=torch.zeros(1), examples_processed=self.size)
+        yield  # makes this a generator; the executor gets no job
 
     def evaluate(self, params: Params, split: str, per_example: bool = False) -> Generator[Job, Any, EvaluationResult]:
         self.trainer.set_parameters(params.tensors())
-        return EvaluationResult(
-            {name: float(value) for name, value in self.trainer.test(self.splits[split]).items()}, None
-        )
+        metrics = self.trainer.test(self.splits[split])
+        return EvaluationResult({name: float(value) for name, value in metrics.items()}, None)
         yield
 
 
 @dataclass(frozen=True, eq=False)
 class CustomFederation:
-    """Clients and their data, and one trainer that plays them in turn."""
+    """Clients, their data, and one trainer that simulates them in turn."""
 
     trainer: Trainer
-    data: Mapping[ClientId, tuple[Any, Any]]  # training data and test data
+    data: Mapping[ClientId, tuple[Any, Any]]  # (train, test)
     held_out: Any
     task: CustomTask
     seed: Seed
@@ -111,7 +112,6 @@ class CustomFederation:
     name: str = "own"
 
     def group_for(self, client: ClientId) -> CustomFederation:
-        """All clients are alike."""
         return self
 
     def initial_models(self) -> InitialModels:
@@ -128,11 +128,27 @@ class CustomFederation:
         train, test = self.data[client]
         splits = {"train": train, "test": test, "global": self.held_out}
         seed = self.seed.derive("client", client, round, address.partition(".")[2])
-        return CustomContext(client, round, self.trainer, self.model, splits, seed, invoke, read_state)
+        return CustomContext(
+            client=client,
+            round=round,
+            trainer=self.trainer,
+            model=self.model,
+            splits=splits,
+            seed=seed,
+            invoke=invoke,
+            read_state=read_state,
+        )
 
     def server_context(self, round: int) -> CustomContext:
         splits = {"train": (), "global": self.held_out}
-        return CustomContext("the server", round, self.trainer, self.model, splits, self.seed.derive("server", round))
+        return CustomContext(
+            client="the server",
+            round=round,
+            trainer=self.trainer,
+            model=self.model,
+            splits=splits,
+            seed=self.seed.derive("server", round),
+        )
 
 
 def custom_federation(
@@ -144,7 +160,7 @@ def custom_federation(
     seed: int = 42,
     headline: str = "",
 ) -> CustomFederation:
-    """Bring a model, data and a single-process trainer; distribution is ours.
+    """Make a federation from a single-process trainer and each client's data.
 
     `data` maps each client to its training and test data, `held_out` is the global test set. The trainer's `test` must
     report `primary_metric`; `headline` is its former name and still works.
@@ -156,15 +172,22 @@ def custom_federation(
         )
     if not data:
         raise ConfigError("custom_federation: data has no clients; give at least one, as {name: (train, test)}.")
-    fresh = Params.from_tensors(_floats(trainer.get_parameters()))
+    initial_params = Params.from_tensors(_to_float32(trainer.get_parameters()))
     scores = trainer.test(held_out)
     if primary_metric not in scores:
         raise ConfigError(
             f"custom_federation: the trainer's test reports {', '.join(scores)}, not the primary metric '{primary_metric}'."
         )
-    task = CustomTask(primary_metric, tuple(scores))
-    return CustomFederation(trainer, data, held_out, task, Seed(seed), tuple(sorted(data)), CustomModel(fresh))
+    return CustomFederation(
+        trainer=trainer,
+        data=data,
+        held_out=held_out,
+        task=CustomTask(primary_metric, tuple(scores)),
+        seed=Seed(seed),
+        clients=tuple(sorted(data)),
+        model=CustomModel(initial_params),
+    )
 
 
-def _floats(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
+def _to_float32(parameters: Mapping[str, Tensor]) -> dict[str, Tensor]:
     return {name: value.detach().float().cpu() for name, value in parameters.items()}

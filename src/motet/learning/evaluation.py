@@ -1,4 +1,4 @@
-"""Evaluation is a program like any other: what each client would deploy, judged where the data are."""
+"""Evaluation as a federated program: each client evaluates the model it would deploy, on its own data."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from motet.learning.context import Context
 @message
 @dataclass(frozen=True, eq=False)
 class EvaluationRequest:
-    """Judge what this view makes of your model, on that split."""
+    """`view` is what the server would send to the client to deploy."""
 
     view: Any
     split: str
@@ -30,7 +30,7 @@ class EvaluationRequest:
 @message
 @dataclass(frozen=True, eq=False)
 class EvaluationReport:
-    """A client's metrics and a row for each of its items; both empty if it has nothing to say of this split."""
+    """A client's metrics and one row per example. Both are empty if the client cannot evaluate this split."""
 
     scores: dict[str, float]
     example_scores: Tensor
@@ -38,7 +38,7 @@ class EvaluationReport:
 
 @dataclass(frozen=True)
 class Evaluator:
-    """Each client's own metrics on its own data, or, where clients reveal only sums, the mean over clients."""
+    """Collects every client's metrics or, if clients reveal only sums, their mean."""
 
     algorithm: Algorithm
     name: str = "evaluate"
@@ -46,53 +46,56 @@ class Evaluator:
     def evaluate_each(
         self, state: Any, clients: Sequence[ClientId], split: str
     ) -> Script[dict[ClientId, dict[str, float]]]:
-        asks = {c: EvaluationRequest(self.algorithm.view(state, c), split) for c in clients}
-        reports: dict[ClientId, dict[str, float]] = yield from gather(self.report_metrics, asks)
+        requests = self._requests(state, clients, split)
+        reports: dict[ClientId, dict[str, float]] = yield from gather(self.report_metrics, requests)
         return {client: scores for client, scores in reports.items() if scores}
 
     def evaluate_examples(
         self, state: Any, clients: Sequence[ClientId], split: str
     ) -> Script[dict[ClientId, EvaluationReport]]:
-        """Metrics and a row for every item: more than metrics reveal, for whoever compares methods in simulation."""
-        asks = {c: EvaluationRequest(self.algorithm.view(state, c), split) for c in clients}
-        return (yield from gather(self.report_examples, asks))
+        """Collect metrics and one row per example. This reveals more than metrics; it is meant for simulations."""
+        return (yield from gather(self.report_examples, self._requests(state, clients, split)))
 
     def evaluate_mean(self, state: Any, clients: Sequence[ClientId], split: str) -> Script[dict[str, float]]:
-        asks = {c: EvaluationRequest(self.algorithm.view(state, c), split) for c in clients}
-        scores = yield from total(self.sum_metrics, asks)
-        return {name: float(value) for name, value in scores.value.tensors().items()}
+        mean = yield from total(self.sum_metrics, self._requests(state, clients, split))
+        return {name: float(value) for name, value in mean.value.tensors().items()}
+
+    def _requests(self, state: Any, clients: Sequence[ClientId], split: str) -> dict[ClientId, EvaluationRequest]:
+        return {client: EvaluationRequest(self.algorithm.view(state, client), split) for client in clients}
 
     @work(reveals="each")
     def report_metrics(
-        self, ctx: Context, ask: EvaluationRequest, client_state: None
+        self, ctx: Context, request: EvaluationRequest, client_state: None
     ) -> Work[tuple[dict[str, float], None]]:
-        scores = yield from self._scores(ctx, ask)
+        scores = yield from self._scores(ctx, request)
         return scores, None
 
     @work(reveals="each")
     def report_examples(
-        self, ctx: Context, ask: EvaluationRequest, client_state: None
+        self, ctx: Context, request: EvaluationRequest, client_state: None
     ) -> Work[tuple[EvaluationReport, None]]:
-        params = self._to_judge(ctx, ask)
+        params = self._deployed_params(ctx, request)
         if params is None:
             return EvaluationReport({}, torch.zeros(0, 1)), None
-        found = yield from ctx.evaluate(params, ask.split, per_example=True)
-        return EvaluationReport(
-            found.scores, torch.zeros(0, 1) if found.example_scores is None else torch.from_numpy(found.example_scores)
-        ), None
+        result = yield from ctx.evaluate(params, request.split, per_example=True)
+        rows = torch.zeros(0, 1) if result.example_scores is None else torch.from_numpy(result.example_scores)
+        return EvaluationReport(result.scores, rows), None
 
     @work(reveals="sum")
-    def sum_metrics(self, ctx: Context, ask: EvaluationRequest, client_state: None) -> Work[tuple[Weighted, None]]:
-        scores = yield from self._scores(ctx, ask)
-        counts = Params.from_scalars(**{name: scores.get(name, 0.0) for name in ctx.participant.task.metric_names})
-        return Weighted(counts, float(bool(scores))), None
+    def sum_metrics(self, ctx: Context, request: EvaluationRequest, client_state: None) -> Work[tuple[Weighted, None]]:
+        scores = yield from self._scores(ctx, request)
+        metrics = Params.from_scalars(**{name: scores.get(name, 0.0) for name in ctx.participant.task.metric_names})
+        return Weighted(metrics, float(bool(scores))), None
 
-    def _scores(self, ctx: Context, ask: EvaluationRequest) -> Work[dict[str, float]]:
-        params = self._to_judge(ctx, ask)
-        return {} if params is None else (yield from ctx.evaluate(params, ask.split)).scores
+    def _scores(self, ctx: Context, request: EvaluationRequest) -> Work[dict[str, float]]:
+        params = self._deployed_params(ctx, request)
+        return {} if params is None else (yield from ctx.evaluate(params, request.split)).scores
 
-    def _to_judge(self, ctx: Context, ask: EvaluationRequest) -> Params | None:
-        """What the client would deploy; None if it has no examples in this split, or cannot run what it is given."""
-        if not len(ctx.participant.split(ask.split)):
+    def _deployed_params(self, ctx: Context, request: EvaluationRequest) -> Params | None:
+        """Return the model the client would deploy.
+
+        None if the client has no examples in this split, or if it cannot run the model.
+        """
+        if not len(ctx.participant.split(request.split)):
             return None
-        return self.algorithm.assemble(ctx, ask.view, ctx.read_state(self.algorithm.name))
+        return self.algorithm.assemble(ctx, request.view, ctx.read_state(self.algorithm.name))

@@ -1,4 +1,4 @@
-"""What a client asks of its executor: to train, or to run a model over examples."""
+"""Jobs that a client submits to its executor: train a model, or run it over examples."""
 
 from __future__ import annotations
 
@@ -17,13 +17,15 @@ from motet.learning.objectives.readouts import Readout
 from motet.learning.objectives.supervised import Objective
 from motet.learning.solver import Solver
 
-CHUNK = 512  # rows of one piece of inference; fixed, so that results do not depend on how many workers share it
+CHUNK_ROWS = 512  # per chunk of inference; constant, so that results do not depend on the number of workers
+
+Predictions = dict[str, Tensor]
 
 
 @message
 @dataclass(frozen=True)
 class LRHorizon:
-    """A schedule that spans several fits: so many of its steps are done, so many there are."""
+    """A learning-rate schedule that spans several jobs: steps done before this job, and the total."""
 
     done_steps: int
     total_steps: int
@@ -32,38 +34,42 @@ class LRHorizon:
 @message
 @dataclass(frozen=True, eq=False)
 class OptimizerState:
-    """What an optimiser remembers, for trainings that continue one another."""
+    """The state of an optimizer, so that a later job can continue with it."""
 
     steps: int
-    moments: tuple[Params, ...]
+    moments: tuple[Params, ...]  # SGD: momentum; AdamW: first and second moment
 
 
 @message
 @dataclass(frozen=True, eq=False)
 class ExtraExamples:
-    """Further examples, of which every step sees as many as its batch holds: drawn anew, or those with the batch's numbers.
+    """Additional examples. Every step uses as many of them as its batch has rows.
 
-    A batch holds their columns, and `paired`: 1 where there is such an example, 0 where the number is too high.
+    They are drawn at random, or chosen by the indices of the batch if `by_index`. Their columns are added to the batch,
+    with `has_pair`: 1 if there is an extra example for the row, 0 if the index is out of range.
     """
 
     examples: Examples
     by_index: bool = False
 
-    def draw(self, places: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
-        """The numbers of those beside a batch, and `paired`."""
+    def draw(self, batch_indices: np.ndarray, rng: np.random.Generator) -> tuple[np.ndarray, np.ndarray]:
+        """Return the indices of the extra examples for a batch, and `has_pair`."""
         count = len(self.examples)
-        drawn = places if self.by_index else rng.integers(count, size=len(places))
-        return np.minimum(drawn, count - 1), (drawn < count).astype(np.float32)
+        indices = batch_indices if self.by_index else rng.integers(count, size=len(batch_indices))
+        return np.minimum(indices, count - 1), (indices < count).astype(np.float32)
 
-    def batch(self, numbers: np.ndarray, paired: np.ndarray) -> dict[str, Tensor]:
-        return {**self.examples.batch(numbers), "has_pair": torch.from_numpy(paired)}
+    def batch(self, indices: np.ndarray, has_pair: np.ndarray) -> dict[str, Tensor]:
+        return {**self.examples.batch(indices), "has_pair": torch.from_numpy(has_pair)}
 
 
 @message
 @dataclass(frozen=True, eq=False)
 class Fit:
-    """Train from `start` on `examples`. All randomness (order, dropout) follows from `seed`; `shuffle_seed` is shared by
-    the clients of a round, so that their long batches coincide."""
+    """Train from `start` on `examples`.
+
+    All randomness (order, dropout) follows from `seed`. `shuffle_seed` is shared by the clients of a round, so that their
+    batches of long texts coincide (`training.batch_order`).
+    """
 
     model: Model
     start: Params
@@ -80,28 +86,26 @@ class Fit:
 
     @property
     def key(self) -> Hashable:
-        own = (
-            self.examples.features.key,
-            self.examples.extra_shapes,
-            self.extra_examples and self.extra_examples.examples.extra_shapes,
-        )
-        return ("fit", self.model.key, self.objective, self.solver.optimizer, self.solver.momentum, own)
+        """Jobs with the same key can be packed together."""
+        extra_shapes = self.extra_examples and self.extra_examples.examples.extra_shapes
+        data = (self.examples.features.key, self.examples.extra_shapes, extra_shapes)
+        return ("fit", self.model.key, self.objective, self.solver.optimizer, self.solver.momentum, data)
 
     @property
     def must_run_alone(self) -> bool:
-        """Whether it cannot stand beside others: its examples are of no corpus."""
+        """True if the job cannot be packed with others, because its examples belong to no corpus."""
         return self.examples.features is NO_FEATURES
 
     @property
     def needs_full_model(self) -> bool:
-        """Whether it needs the whole module, and not just what stands above a frozen prefix."""
+        """True if the job needs the whole model, not only the layers above a frozen prefix."""
         return self.examples.has_own_input_ids or getattr(self.objective, "needs_full_model", False)
 
 
 @message
 @dataclass(frozen=True, eq=False)
 class FitResult:
-    """A training's end: the parameters, and the loss of every step."""
+    """The trained parameters and the loss of every step."""
 
     params: Params
     losses: Tensor
@@ -116,7 +120,7 @@ class FitResult:
 @message
 @dataclass(frozen=True, eq=False)
 class Infer:
-    """Run a model over examples and keep what `readout` reads, a row an example, in the examples' order."""
+    """Run a model over examples and return what `readout` reads: one row per example, in the order of the examples."""
 
     model: Model
     params: Params
@@ -126,10 +130,13 @@ class Infer:
 
     @property
     def must_run_alone(self) -> bool:
-        """Whether it cannot stand beside others: its readout looks into the module, or its examples are of no corpus."""
-        ragged = any(isinstance(column, Ragged) for column in self.examples.extra_columns.values())
+        """True if the job cannot be packed with others.
+
+        That is so if its readout uses the module directly, or if its inputs do not come from a corpus.
+        """
+        has_ragged = any(isinstance(column, Ragged) for column in self.examples.extra_columns.values())
         return (
-            ragged
+            has_ragged
             or self.examples.has_own_input_ids
             or self.examples.features is NO_FEATURES
             or getattr(self.readout, "must_run_alone", False)
@@ -141,12 +148,10 @@ class Infer:
 
     @property
     def key(self) -> Hashable:
+        """Jobs with the same key can be packed together."""
         return ("infer", self.model.key, self.readout, self.examples.features.key, self.examples.extra_shapes)
 
     def chunks(self) -> Iterator[Infer]:
-        for at in range(0, len(self.examples), CHUNK):
-            places = np.arange(at, min(at + CHUNK, len(self.examples)))
-            yield Infer(self.model, self.params, self.examples.select(places), self.readout, self.batch_size)
-
-
-Predictions = dict[str, Tensor]
+        for start in range(0, len(self.examples), CHUNK_ROWS):
+            indices = np.arange(start, min(start + CHUNK_ROWS, len(self.examples)))
+            yield Infer(self.model, self.params, self.examples.select(indices), self.readout, self.batch_size)

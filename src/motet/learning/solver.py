@@ -1,4 +1,4 @@
-"""How a local training goes: how long, in which batches, with which optimiser and schedule."""
+"""Hyperparameters of local training: duration, batches, optimizer and learning-rate schedule."""
 
 from __future__ import annotations
 
@@ -11,76 +11,74 @@ import numpy as np
 from motet.core.errors import ConfigError
 from motet.core.messages import message
 
-RATES = {"sgd": 0.1, "adamw": 5e-5}
+DEFAULT_LEARNING_RATES = {"sgd": 0.1, "adamw": 5e-5}
 
 
 @message
 @dataclass(frozen=True)
 class Solver:
-    """Local training of one client in one round; a new optimiser and schedule each time (FedNLP §2.6 of our notes)."""
+    """How one client trains in one round. Each round starts with a new optimizer and schedule, as in FedNLP."""
 
     epochs: int = 1
-    steps: int | None = None  # if given, so many steps instead of epochs, going round the data as often as needed
+    steps: int | None = None  # if set, train this many steps instead of epochs, repeating the data as needed
     batch: int = 32
     optimizer: Literal["sgd", "adamw"] = "adamw"
     lr: float | None = None  # None: 0.1 for sgd, 5e-5 for adamw
-    weight_decay: float = 0.0  # on matrices only, as usual for Transformers
-    momentum: float = 0.0  # of sgd
+    weight_decay: float = 0.0  # applied to matrices only, as usual for Transformers
+    momentum: float = 0.0  # sgd only
     schedule: Literal["linear", "constant"] = "linear"
-    warmup: float = 0.06  # the share of the steps over which the rate rises
-    clip: float = 1.0  # of the gradient's norm; 0 for none
-    proximal_mu: float = 0.0  # ½·pull·‖w − anchor‖², FedProx's μ and Ditto's λ
+    warmup: float = 0.06  # fraction of the steps
+    clip: float = 1.0  # maximum gradient norm; 0: no clipping
+    proximal_mu: float = 0.0  # adds mu/2 * ||w - anchor||²: FedProx's μ and Ditto's λ
     shuffle: bool = True
-    bucket: int = (
-        0  # texts of like length in one batch, out of windows of so many batches; 0: batches drawn from all texts
-    )
+    bucket: int = 0  # group texts of similar length within windows of this many batches; 0: no grouping
 
     def __post_init__(self) -> None:
-        for name, low in (("epochs", 1), ("batch", 1)):
-            if getattr(self, name) < low:
-                raise ConfigError(f"solver.{name} is {getattr(self, name)}; it must be at least {low}.")
+        for name in ("epochs", "batch"):
+            if getattr(self, name) < 1:
+                raise ConfigError(f"solver.{name} is {getattr(self, name)}; it must be at least 1.")
         if self.steps is not None and self.steps < 1:
-            raise ConfigError(f"solver.steps is {self.steps}; it must be at least 1, or left out to train by epochs.")
+            raise ConfigError(f"solver.steps is {self.steps}; it must be at least 1. Leave it out to train by epochs.")
         if not 0 <= self.warmup < 1:
-            raise ConfigError(f"solver.warmup is {self.warmup}; it is the share of steps, from 0 to below 1.")
+            raise ConfigError(
+                f"solver.warmup is {self.warmup}; it is a fraction of the steps, from 0 to below 1. "
+                "Write e.g. solver.warmup=0.06."
+            )
         if self.bucket < 0 or (self.bucket and not self.shuffle):
             raise ConfigError(
-                f"solver.bucket is {self.bucket} and solver.shuffle {self.shuffle}; buckets are windows of so many batches, at "
-                "least 1, of shuffled texts (0 for none)."
+                f"solver.bucket is {self.bucket} and solver.shuffle is {self.shuffle}; bucketing needs shuffling and a "
+                "window of at least 1 batch. Write solver.bucket=0 to turn it off."
             )
         if not (self.proximal_mu >= 0 and math.isfinite(self.proximal_mu)):
-            raise ConfigError(
-                f"mu (or lam, of ditto) is {self.proximal_mu:g}; it is how strongly clients are held near, at least 0."
-            )
+            raise ConfigError(f"mu (lam in ditto) is {self.proximal_mu:g}; it must be a finite number >= 0.")
         if self.lr is not None and not (self.lr >= 0 and math.isfinite(self.lr)):
-            raise ConfigError(f"solver.lr is {self.lr}; it must be a number of at least 0.")
+            raise ConfigError(f"solver.lr is {self.lr}; it must be a finite number >= 0. Write e.g. solver.lr=0.001.")
 
     @property
     def learning_rate(self) -> float:
-        return RATES[self.optimizer] if self.lr is None else self.lr
+        return DEFAULT_LEARNING_RATES[self.optimizer] if self.lr is None else self.lr
 
     def learning_rate_at(self, step: int, steps: int) -> float:
-        """Linear warm-up over ⌈warmup·steps⌉ steps, then linear decay.
+        """Return the rate of a step: linear warmup over ceil(warmup * steps) steps, then linear decay.
 
-        transformers' scheduler gives the first step rate 0, which would waste a step of every local training. Here the
-        first step has 1/⌈…⌉ of the rate and the last one a small one, so that every step of a short training counts.
+        The scheduler of transformers gives the first step rate 0, which would waste a step in every round. Here the first
+        step has 1/ceil(...) of the rate and the last step a small one, so that every step of a short training counts.
         """
         if self.schedule == "constant":
             return self.learning_rate
-        rising = max(1, math.ceil(self.warmup * steps))
-        return self.learning_rate * min((step + 1) / rising, (steps - step) / max(1, steps - rising + 1))
+        warmup_steps = max(1, math.ceil(self.warmup * steps))
+        return self.learning_rate * min((step + 1) / warmup_steps, (steps - step) / max(1, steps - warmup_steps + 1))
 
-    def num_steps(self, examples: int) -> int:
-        """The number of steps for so many examples."""
-        if not examples:
+    def num_steps(self, num_examples: int) -> int:
+        if not num_examples:
             return 0
-        return self.steps if self.steps is not None else self.epochs * math.ceil(examples / self.batch)
+        return self.steps if self.steps is not None else self.epochs * math.ceil(num_examples / self.batch)
 
-    def draw_batches(self, examples: int, rng: np.random.Generator) -> list[np.ndarray]:
-        """The examples of each step; the last batch of an epoch may be short and is kept."""
+    def draw_batches(self, num_examples: int, rng: np.random.Generator) -> list[np.ndarray]:
+        """Return the example indices of each step. The last batch of an epoch may be short."""
         batches: list[np.ndarray] = []
-        steps = self.num_steps(examples)
+        steps = self.num_steps(num_examples)
         while len(batches) < steps:
-            row = rng.permutation(examples) if self.shuffle else np.arange(examples)
-            batches += [row[at : at + self.batch] for at in range(0, examples, self.batch)]
+            order = rng.permutation(num_examples) if self.shuffle else np.arange(num_examples)
+            batches += [order[at : at + self.batch] for at in range(0, num_examples, self.batch)]
         return batches[:steps]

@@ -43,7 +43,7 @@ def create_executor(
         if device.type == "cpu":
             cache.prepare(model, features)
         else:
-            model.move(device)
+            model.to_device(device)
     if device.type != "cpu":
         return PackedExecutor(device, options.width, options.precision != "float32", options.cuda_graphs)
     count = default_worker_count() if options.workers is None else options.workers

@@ -1,4 +1,4 @@
-"""Tokenised texts as flat arrays, padded batch by batch: nothing is wider than its longest neighbour."""
+"""Tokenized texts as flat arrays. Each batch is padded only to its own longest text."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ IGNORE_INDEX = -100  # a label that losses and metrics skip, as in torch.nn.func
 @message
 @dataclass(frozen=True, eq=False)
 class Ragged:
-    """Rows of different lengths in one array; short rows are filled with `pad` when they stand beside longer ones."""
+    """Rows of different lengths in one array. Row i is `values[offsets[i] : offsets[i + 1]]`; `pad` fills short rows."""
 
     values: np.ndarray
     offsets: np.ndarray
@@ -28,15 +28,14 @@ class Ragged:
     @staticmethod
     def from_lists(rows: Sequence[Sequence[int]], pad: int = 0) -> Ragged:
         offsets = np.zeros(len(rows) + 1, np.int64)
-        np.cumsum([len(r) for r in rows], out=offsets[1:])
-        values = np.fromiter((v for r in rows for v in r), np.int32, count=int(offsets[-1]))
+        np.cumsum([len(row) for row in rows], out=offsets[1:])
+        values = np.fromiter((value for row in rows for value in row), np.int32, count=int(offsets[-1]))
         return Ragged(values, offsets, pad)
 
     @staticmethod
     def from_arrays(rows: Sequence[np.ndarray], pad: int = 0) -> Ragged:
-        """Of rows that are arrays already."""
         offsets = np.zeros(len(rows) + 1, np.int64)
-        np.cumsum([len(r) for r in rows], out=offsets[1:])
+        np.cumsum([len(row) for row in rows], out=offsets[1:])
         return Ragged(np.concatenate([np.zeros(0, np.int32), *rows]).astype(np.int32), offsets, pad)
 
     def __len__(self) -> int:
@@ -52,23 +51,22 @@ class Ragged:
 
     @cached_property
     def max_value(self) -> int:
-        """The largest value."""
         return int(max(self.pad, self.values.max(initial=0)))
 
     def __getitem__(self, row: int) -> np.ndarray:
         return self.values[self.offsets[row] : self.offsets[row + 1]]
 
     def pad_rows(self, rows: np.ndarray, left: bool = False) -> tuple[np.ndarray, np.ndarray]:
-        """Some rows as a rectangle, and where in it they really are; `left` fills in front."""
-        first, last = self.offsets[rows], self.offsets[rows + 1]
-        width = int((last - first).max(initial=0))
-        gap = (width - (last - first))[:, None] if left else 0
-        places = np.arange(width) - gap
-        real = (places >= 0) & (places < (last - first)[:, None])
-        where = np.where(real, first[:, None] + places, 0)
-        return np.where(real, self.values[where], self.pad) if len(self.values) else np.zeros(
-            where.shape, np.int32
-        ), real
+        """Return these rows as a padded matrix, and a mask that is True where a value is not padding."""
+        starts, ends = self.offsets[rows], self.offsets[rows + 1]
+        width = int((ends - starts).max(initial=0))
+        shift = (width - (ends - starts))[:, None] if left else 0
+        columns = np.arange(width) - shift
+        mask = (columns >= 0) & (columns < (ends - starts)[:, None])
+        positions = np.where(mask, starts[:, None] + columns, 0)
+        if not len(self.values):
+            return np.zeros(positions.shape, np.int32), mask
+        return np.where(mask, self.values[positions], self.pad), mask
 
     def select(self, rows: np.ndarray) -> Ragged:
         return Ragged.from_arrays([self[row] for row in rows], self.pad)
@@ -79,10 +77,11 @@ Column = Ragged | np.ndarray
 
 @dataclass(frozen=True, eq=False)
 class Features:
-    """One corpus as a model reads it. `key` names it, so that worker processes can find it without being sent it.
+    """A tokenized corpus. `key` identifies it, so that worker processes can look it up instead of receiving a copy.
 
-    An example may become several rows (windows of a long text): those of example i are `first[i] : first[i + 1]`. `side` are
-    columns a row that no batch needs, `texts` the corpus's own columns, an entry an example; metrics look at both.
+    An example may become several rows (windows of a long text): example i is
+    `example_offsets[i] : example_offsets[i + 1]`. `metadata` holds columns per row that are not part of a batch, and
+    `raw_columns` the corpus columns per example; metrics use both.
     """
 
     key: str
@@ -90,18 +89,18 @@ class Features:
     example_offsets: np.ndarray | None = None
     metadata: Mapping[str, Column] = field(default_factory=dict)
     raw_columns: Mapping[str, Sequence[Any]] = field(default_factory=dict)
-    tokenizer: Any = None  # to read back what a model writes
-    pad_left: bool = False  # padding stands in front, for a model that reads its last position (XLNet)
+    tokenizer: Any = None  # decodes generated text
+    pad_left: bool = False  # for models that read their last position (XLNet)
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values())))
 
     def example_ids(self, rows: np.ndarray) -> np.ndarray:
-        """Which example each row is of."""
+        """Return the index of the example that each row belongs to."""
         if self.example_offsets is None:
             return rows
-        found: np.ndarray = np.searchsorted(self.example_offsets, rows, side="right") - 1
-        return found
+        ids: np.ndarray = np.searchsorted(self.example_offsets, rows, side="right") - 1
+        return ids
 
     @property
     def lengths(self) -> np.ndarray:
@@ -109,19 +108,22 @@ class Features:
         return ids.lengths if isinstance(ids, Ragged) else np.full(len(ids), ids.shape[1])
 
     def passage_tokens(self, row: int) -> np.ndarray:
-        """The tokens of a text itself, without a question put to it (whose tokens stand nowhere in the text)."""
-        ids, places = self.columns["input_ids"], self.metadata.get("first")
-        return ids[row] if places is None else ids[row][places[row] >= 0]
+        """Return the tokens of the text itself, without a question that precedes it.
+
+        `metadata["first"]` is -1 for tokens outside the passage.
+        """
+        ids, first_chars = self.columns["input_ids"], self.metadata.get("first")
+        return ids[row] if first_chars is None else ids[row][first_chars[row] >= 0]
 
     def batch(self, rows: np.ndarray) -> dict[str, Tensor]:
-        """Some rows as tensors; `attention_mask` marks what is no padding."""
+        """Return rows as padded tensors, with an `attention_mask`."""
         tensors: dict[str, Tensor] = {}
         for name, column in self.columns.items():
             if isinstance(column, Ragged):
-                table, real = column.pad_rows(rows, self.pad_left)
-                tensors[name] = torch.from_numpy(table.astype(np.int64))
+                padded, mask = column.pad_rows(rows, self.pad_left)
+                tensors[name] = torch.from_numpy(padded.astype(np.int64))
                 if name == "input_ids":
-                    tensors["attention_mask"] = torch.from_numpy(real.astype(np.int64))
+                    tensors["attention_mask"] = torch.from_numpy(mask.astype(np.int64))
             else:
                 tensors[name] = torch.from_numpy(column[rows])
         return tensors
@@ -133,9 +135,9 @@ NO_FEATURES = Features("", {})
 @message
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Some rows of some features: a client's training set, a test set. `extra` are columns of its own (a teacher's logits).
+    """Rows of a corpus, for example a client's training set, with optional columns of their own (teacher logits).
 
-    Examples that bring texts of their own (`input_ids`) bring all that goes with them: nothing else of the corpus is read.
+    If `extra_columns` holds `input_ids`, the examples bring all of their inputs and the corpus columns are not read.
     """
 
     features: Features
@@ -144,7 +146,7 @@ class Examples:
 
     @staticmethod
     def from_columns(**columns: Tensor) -> Examples:
-        """Examples of no corpus, which consist of these columns alone: states that others have sent."""
+        """Make examples that belong to no corpus, for example hidden states from other clients."""
         return Examples(NO_FEATURES, np.arange(len(next(iter(columns.values())))), columns)
 
     def __len__(self) -> int:
@@ -156,12 +158,12 @@ class Examples:
 
     @property
     def extra_shapes(self) -> tuple[object, ...]:
-        """Of the extra columns: examples side by side have the same."""
-        kinds = (
-            (n, ("ragged", c.pad) if isinstance(c, Ragged) else (*c.shape[1:], c.dtype))
-            for n, c in self.extra_columns.items()
+        """Describe the extra columns; examples can be packed together only if this is equal."""
+        shapes = (
+            (name, ("ragged", column.pad) if isinstance(column, Ragged) else (*column.shape[1:], column.dtype))
+            for name, column in self.extra_columns.items()
         )
-        return tuple(kinds)
+        return tuple(shapes)
 
     @property
     def lengths(self) -> np.ndarray:
@@ -172,36 +174,40 @@ class Examples:
         lengths: np.ndarray = self.features.lengths[self.rows]
         return lengths
 
-    def batch(self, places: np.ndarray) -> dict[str, Tensor]:
-        """Some examples as tensors. Where `labels` are a ragged column of their own, `asked` says where they stand."""
-        tensors = {} if self.has_own_input_ids else self.features.batch(self.rows[places])
+    def batch(self, indices: np.ndarray) -> dict[str, Tensor]:
+        """Return examples as padded tensors.
+
+        If `labels` are a ragged extra column, `label_positions` holds their positions in the flattened label matrix.
+        """
+        tensors = {} if self.has_own_input_ids else self.features.batch(self.rows[indices])
         for name, column in self.extra_columns.items():
             if isinstance(column, Ragged):
-                table, real = column.pad_rows(places)
-                tensors[name] = torch.from_numpy(table.astype(np.int64))
+                padded, mask = column.pad_rows(indices)
+                tensors[name] = torch.from_numpy(padded.astype(np.int64))
                 if name == "input_ids":
-                    tensors["attention_mask"] = torch.from_numpy(real.astype(np.int64))
+                    tensors["attention_mask"] = torch.from_numpy(mask.astype(np.int64))
                 if name == "labels":
-                    tensors["label_positions"] = torch.from_numpy(np.flatnonzero(real)).unsqueeze(0)
+                    tensors["label_positions"] = torch.from_numpy(np.flatnonzero(mask)).unsqueeze(0)
             else:
-                tensors[name] = column[torch.from_numpy(places)]
+                tensors[name] = column[torch.from_numpy(indices)]
         return tensors
 
     def unique_token_ids(self) -> np.ndarray:
-        """All token ids that occur, and the padding."""
+        """Return the sorted token ids that occur, including the padding token."""
         ids = self.features.columns["input_ids"]
         if not isinstance(ids, Ragged):
             return np.unique(ids[self.rows]).astype(np.int64)
-        seen = np.zeros(ids.max_value + 1, bool)
-        seen[ids.pad] = True
+        occurs = np.zeros(ids.max_value + 1, bool)
+        occurs[ids.pad] = True
         lengths = self.lengths
-        first = ids.offsets[self.rows] - np.concatenate([[0], np.cumsum(lengths[:-1])]) if len(self) else lengths
-        seen[ids.values[np.repeat(first, lengths) + np.arange(lengths.sum())]] = True
-        return np.flatnonzero(seen)
+        starts = ids.offsets[self.rows] - np.concatenate([[0], np.cumsum(lengths[:-1])]) if len(self) else lengths
+        occurs[ids.values[np.repeat(starts, lengths) + np.arange(lengths.sum())]] = True
+        return np.flatnonzero(occurs)
 
-    def select(self, places: np.ndarray) -> Examples:
-        index = torch.from_numpy(places)
-        extra = {
-            name: c.select(places) if isinstance(c, Ragged) else c[index] for name, c in self.extra_columns.items()
+    def select(self, indices: np.ndarray) -> Examples:
+        index = torch.from_numpy(indices)
+        columns = {
+            name: column.select(indices) if isinstance(column, Ragged) else column[index]
+            for name, column in self.extra_columns.items()
         }
-        return Examples(self.features, self.rows[places], extra)
+        return Examples(self.features, self.rows[indices], columns)

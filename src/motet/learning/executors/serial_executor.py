@@ -16,7 +16,7 @@ from motet.core.errors import MotetError
 from motet.core.work import Job, JobFailure
 from motet.learning.data.features import Examples, Features
 from motet.learning.jobs import Fit, Infer
-from motet.learning.modules.frozen_prefix import FrozenPrefix, HiddenStates, cut_frozen_prefix
+from motet.learning.modules.frozen_prefix import FrozenPrefix, HiddenStateCache, cut_frozen_prefix
 from motet.learning.modules.model import Model
 from motet.learning.packed.packed_model import PackedModel
 from motet.learning.training.fit import fit
@@ -32,7 +32,7 @@ class PrefixCache:
     def __init__(self) -> None:
         self.folder = tempfile.TemporaryDirectory(prefix="motet-")
         self.prefixes: dict[str, FrozenPrefix | None] = {}
-        self.states: dict[tuple[str, str], HiddenStates] = {}
+        self.states: dict[tuple[str, str], HiddenStateCache] = {}
 
     def prepare(self, model: Model, features: Features) -> None:
         """Make room for the prefix of this model on these texts, if it has one that can be cut off and it fits on disk."""
@@ -44,10 +44,10 @@ class PrefixCache:
         prefix = self.prefixes[model.key]
         if prefix is None:
             return
-        width = prefix.hidden(probe).shape[-1]
-        if HiddenStates.bytes_for(features, width) <= PREFIX_BYTES:
+        width = prefix.hidden_states(probe).shape[-1]
+        if HiddenStateCache.num_bytes(features, width) <= PREFIX_BYTES:
             folder = Path(tempfile.mkdtemp(dir=self.folder.name))
-            self.states[model.key, features.key] = HiddenStates(prefix, features, width, folder)
+            self.states[model.key, features.key] = HiddenStateCache(prefix, features, width, folder)
 
     def close(self) -> None:
         self.states.clear()
@@ -117,7 +117,7 @@ class SerialExecutor:
                 self.packs[model.key, cut] = PackedModel(model, model.module, self.device)
             else:  # the cut module is over the tensors of the model it was cut from, which is this one by another object
                 self.packs[model.key, cut] = PackedModel(states.prefix.model, states.prefix.upper, self.device)
-        return self.packs[model.key, cut], states.read if states else Examples.batch
+        return self.packs[model.key, cut], states.batch if states else Examples.batch
 
     def close(self) -> None:
         self.packs.clear()

@@ -1,4 +1,4 @@
-"""An architecture with its frozen weights; what is trained of it is a Params that comes and goes."""
+"""A model architecture with its frozen weights. The trainable weights are passed in and out as `Params`."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from motet.core.errors import ConfigError, LayoutError
 from motet.core.layers import Layers
 from motet.core.params import Layout, Params
 
-# What a module is called with; other columns of a batch (labels, a teacher's logits) are the objective's.
+# Batch columns that are passed to the module. Other columns (labels, teacher logits) are for the objective.
 MODEL_INPUTS = (
     "input_ids",
     "attention_mask",
@@ -28,10 +28,11 @@ MODEL_INPUTS = (
 
 @dataclass(frozen=True, eq=False)
 class Model:
-    """`parts` says of every parameter where it stands in the model; `stem` and `stack` where its embeddings and layers are.
+    """A module and the role of each of its parameters ("embeddings", "layers.0", "head").
 
-    Trainable parameters are named as the module names them, tied ones once. Frozen ones belong to the module, are held
-    once however many clients there are, and are never sent.
+    `embeddings_path` and `layers_path` are the submodule paths of the embeddings and of the list of layers, if known.
+    Trainable parameters keep the module's names; tied parameters appear once. Frozen parameters belong to the module:
+    they are stored once for all clients and are never sent.
     """
 
     key: str
@@ -43,49 +44,53 @@ class Model:
 
     @cached_property
     def trainable(self) -> dict[str, nn.Parameter]:
-        return {n: p for n, p in self.module.named_parameters() if p.requires_grad}
+        return {name: p for name, p in self.module.named_parameters() if p.requires_grad}
 
     @cached_property
     def layout(self) -> Layout:
-        names = tuple(self.trainable)
-        shapes = tuple(tuple(p.shape) for p in self.trainable.values())
-        return Layout(names, shapes, tuple(self.roles[n] for n in names))
+        return Layout(
+            names=tuple(self.trainable),
+            shapes=tuple(tuple(p.shape) for p in self.trainable.values()),
+            roles=tuple(self.roles[name] for name in self.trainable),
+        )
 
     @cached_property
     def initial_params(self) -> Params:
-        """The trainable parameters the model starts with."""
-        pieces = {n: p.detach().float() for n, p in self.trainable.items()}
-        return Params(self.layout, Params.from_tensors(pieces).flat)
+        """The trainable parameters before any training."""
+        tensors = {name: p.detach().float() for name, p in self.trainable.items()}
+        return Params(self.layout, Params.from_tensors(tensors).flat)
 
-    def move(self, device: torch.device) -> None:
-        """A model lives where its executor is; what is made from its parameters then lives there too."""
+    def to_device(self, device: torch.device) -> None:
+        """Move the module. `initial_params` is computed again, on the new device."""
         self.module.to(device)
         self.__dict__.pop("initial_params", None)
 
     @cached_property
     def num_frozen_layers(self) -> int:
-        """How many whole layers at the bottom are frozen, embeddings included; 0 if not even those are."""
-        below = [p for p in self.layout.roles if not p.startswith(("pooler", "head", "final"))]
-        if any(not p.startswith("layers.") for p in below) or not self.layers_path:
+        """The number of frozen layers at the bottom of the model, or 0 if the embeddings are trained."""
+        roles = [role for role in self.layout.roles if not role.startswith(("pooler", "head", "final"))]
+        if any(not role.startswith("layers.") for role in roles) or not self.layers_path:
             return 0
-        indices = [int(p.split(".")[1]) for p in below]
-        return min(indices, default=len(self.module.get_submodule(self.layers_path)))  # type: ignore[arg-type]
+        trained = [int(role.split(".")[1]) for role in roles]
+        return min(trained, default=len(self.module.get_submodule(self.layers_path)))  # type: ignore[arg-type]
 
     def freeze(self, layers: Layers) -> None:
-        """Take layers out of training, for good; done once, when the model is made."""
-        names = [n for n, _ in self.module.named_parameters()]
-        layers.check(names, [self.roles[n] for n in names], "model.freeze")
-        layers = layers.resolve([self.roles[n] for n in names])
+        """Freeze layers permanently. Call it once, before `layout` or `initial_params` is read."""
+        names = [name for name, _ in self.module.named_parameters()]
+        roles = [self.roles[name] for name in names]
+        layers.check(names, roles, "model.freeze")
+        layers = layers.resolve(roles)
         for name, parameter in self.module.named_parameters():
             if layers.matches(name, self.roles[name]):
                 parameter.requires_grad_(False)
         if not any(p.requires_grad for p in self.module.parameters()):
             raise ConfigError(
-                f"model.freeze: '{layers}' freezes the whole model and leaves nothing to train; leave a part."
+                f"model.freeze: '{layers}' freezes the whole model; at least one layer must be trained. "
+                "Write e.g. model.freeze=[embeddings]."
             )
 
     def with_params(self, params: Params) -> nn.Module:
-        """A copy of the module that holds these parameters, to export or to use elsewhere."""
+        """Return a copy of the module with these parameters, in evaluation mode."""
         if params.layout != self.layout:
             raise LayoutError(f"parameters and model differ in {params.layout.describe_difference(self.layout)}.")
         module = copy.deepcopy(self.module)
@@ -96,9 +101,9 @@ class Model:
 
 
 def copy_sharing_parameters(module: nn.Module) -> nn.Module:
-    """Another module over the very same parameters: frozen ones are held once however many copies there are."""
-    made: nn.Module = copy.deepcopy(module, {id(p): p for p in module.parameters()})
-    return made
+    """Copy a module but not its parameters, so that frozen weights are stored once for all copies."""
+    duplicate: nn.Module = copy.deepcopy(module, {id(p): p for p in module.parameters()})
+    return duplicate
 
 
 def select_model_inputs(batch: Mapping[str, Tensor]) -> dict[str, Tensor]:

@@ -1,8 +1,9 @@
-"""What is learnt and read where a model is more than its task: it names hidden words, rewrites garbled texts, and compares.
+"""Objectives and readouts for a backbone that clients with different tasks share (ATC, Dong et al. 2022).
 
-Three objectives and three readouts for a backbone that clients of different tasks share (ATC, Dong et al. 2022). Words are
-scored only where there is a label: for masked words that is a seventh of the positions, and padding is never scored. Where that
-is comes with the batch (`asked`), so that no step has to look at what it computes, on a device or side by side.
+The objectives predict masked tokens, reconstruct corrupted texts and contrast clients. Token scores are computed only
+where there is a label: a seventh of the positions for masked tokens, and never for padding. The batch column
+`label_positions` says where that is, so that no step depends on values it has computed. CUDA graphs and packed clients
+need that.
 """
 
 from __future__ import annotations
@@ -22,9 +23,9 @@ from motet.learning.objectives.supervised import Batch, Forward, Objective
 
 
 class Backbone(Protocol):
-    """An encoder, a decoder that reads it, a head that names hidden words and one that contrasts."""
+    """An encoder, a decoder, a masked-token head and a head for contrastive representations."""
 
-    def encode(self, input_ids: Tensor, attention_mask: Tensor, *types: Tensor) -> Tensor: ...
+    def encode(self, input_ids: Tensor, attention_mask: Tensor, *token_type_ids: Tensor) -> Tensor: ...
     def decode(self, input_ids: Tensor, attention_mask: Tensor, decoder_input_ids: Tensor) -> Tensor: ...
     def lm_logits(self, states: Tensor) -> Tensor: ...
     def mlm_logits(self, states: Tensor) -> Tensor: ...
@@ -32,10 +33,10 @@ class Backbone(Protocol):
 
 
 def backbone_methods(forward: Forward) -> Callable[..., Tensor]:
-    """What asks for a part of a `Backbone` by its name, for the rows of all clients."""
+    """Return `forward.call_method`, after checking that the module is a `Backbone`."""
     if not hasattr(forward.module, "represent"):
         raise ConfigError(
-            f"{type(forward.module).__name__} names no hidden words and has no decoder, as this algorithm needs; "
+            f"{type(forward.module).__name__} has no masked-token head and no decoder, which this algorithm needs; "
             "set model.name=mixed:<encoder>, such as mixed:minilm or mixed:tiny."
         )
     return forward.call_method
@@ -44,38 +45,40 @@ def backbone_methods(forward: Forward) -> Callable[..., Tensor]:
 @message
 @dataclass(frozen=True)
 class MaskedLanguageModeling:
-    """Name the words that were hidden, replaced or just asked for (`corruption.masked`)."""
+    """Predict masked tokens (`data.denoising.mask_tokens`)."""
 
     needs_full_model: ClassVar[bool] = True
 
     def losses(self, forward: Forward, batch: Batch) -> tuple[Tensor, Tensor]:
-        ask = backbone_methods(forward)
-        states = ask("encode", batch["input_ids"], batch["attention_mask"])
-        return _where_asked(states, batch, batch["masked_positions"], lambda some: ask("mlm_logits", some))
+        call = backbone_methods(forward)
+        states = call("encode", batch["input_ids"], batch["attention_mask"])
+        return _labeled_token_losses(
+            states, batch, batch["masked_positions"], lambda labeled: call("mlm_logits", labeled)
+        )
 
 
 @message
 @dataclass(frozen=True)
 class DenoisingReconstruction:
-    """Write the text as it was before it was garbled (`corruption.noised`)."""
+    """Generate the original of a corrupted text (`data.denoising.corrupt_texts`)."""
 
     needs_full_model: ClassVar[bool] = True
 
     def losses(self, forward: Forward, batch: Batch) -> tuple[Tensor, Tensor]:
-        ask = backbone_methods(forward)
-        states = ask("decode", batch["input_ids"], batch["attention_mask"], batch["decoder_input_ids"])
-        each = torch.arange(states.shape[1], device=states.device).expand(len(states), -1)
-        return _where_asked(states, batch, each, lambda some: ask("lm_logits", some))
+        call = backbone_methods(forward)
+        states = call("decode", batch["input_ids"], batch["attention_mask"], batch["decoder_input_ids"])
+        positions = torch.arange(states.shape[1], device=states.device).expand(len(states), -1)
+        return _labeled_token_losses(states, batch, positions, lambda labeled: call("lm_logits", labeled))
 
 
 @message
 @dataclass(frozen=True)
 class ContrastiveTask:
-    """The task's own loss, and how far this client's reading of synthetic states is from its neighbours' (eq. 3 of ATC).
+    """The task loss plus a contrastive loss on synthetic hidden states (eq. 3 of ATC).
 
-    −log(s⁺ / (s⁺ + s⁻)),  s⁺ = exp(cos(h, mean of the neighbours' h)/τ),  s⁻ = Σ exp(cos(h, h of one who is none)/τ)
+        -log(s⁺ / (s⁺ + s⁻)),  s⁺ = exp(cos(h, mean of the neighbors' h) / τ),  s⁻ = Σ exp(cos(h, another client's h) / τ)
 
-    Synthetic rows are drawn apart from the task's, so adding one loss to each example keeps the mean of both.
+    Synthetic rows are drawn independently of the task's rows, so adding one loss to each example preserves both means.
     """
 
     task: Objective
@@ -84,24 +87,26 @@ class ContrastiveTask:
     needs_full_model: ClassVar[bool] = True
 
     def losses(self, forward: Forward, batch: Batch) -> tuple[Tensor, Tensor]:
-        losses, worth = self.task.losses(forward, batch)
-        mine = backbone_methods(forward)("represent", batch["tokens"].long(), batch["states"].float())
-        return losses + batch["has_pair"] * contrastive_loss(
-            mine, batch["positives"], batch["negatives"], self.temperature
-        ), worth
+        losses, weights = self.task.losses(forward, batch)
+        own = backbone_methods(forward)("represent", batch["tokens"].long(), batch["states"].float())
+        contrastive = contrastive_loss(own, batch["positives"], batch["negatives"], self.temperature)
+        return losses + batch["has_pair"] * contrastive, weights
 
 
-def contrastive_loss(mine: Tensor, near: Tensor, far: Tensor, temperature: float = 1.0) -> Tensor:
-    """One loss a row; 0 without others. `near`: the neighbours' mean [rows, width]; `far`: the others [rows, others, width]."""
-    toward = F.cosine_similarity(mine, near.float(), dim=-1) / temperature
-    away = F.cosine_similarity(mine.unsqueeze(1), far.float(), dim=-1) / temperature
-    return torch.logsumexp(torch.cat([toward.unsqueeze(1), away], 1), 1) - toward
+def contrastive_loss(own: Tensor, positives: Tensor, negatives: Tensor, temperature: float = 1.0) -> Tensor:
+    """Return one loss per row; 0 without negatives.
+
+    `own` and `positives` (the neighbors' mean) are [rows, width], `negatives` is [rows, others, width].
+    """
+    positive = F.cosine_similarity(own, positives.float(), dim=-1) / temperature
+    negative = F.cosine_similarity(own.unsqueeze(1), negatives.float(), dim=-1) / temperature
+    return torch.logsumexp(torch.cat([positive.unsqueeze(1), negative], 1), 1) - positive
 
 
 @message
 @dataclass(frozen=True)
 class EncoderStates:
-    """The encoder's last states, cut or filled with zeros to `length` tokens; half precision if `half`."""
+    """The encoder's last hidden states, cut or zero-padded to `length` tokens; float16 if `half`."""
 
     length: int
     half: bool = False
@@ -110,9 +115,8 @@ class EncoderStates:
 
     def read(self, forward: Forward, batch: Batch) -> dict[str, Tensor]:
         names = ("input_ids", "attention_mask", "token_type_ids")
-        states = backbone_methods(forward)("encode", *(batch[n] for n in names if n in batch)) * batch[
-            "attention_mask"
-        ].unsqueeze(-1)
+        states = backbone_methods(forward)("encode", *(batch[name] for name in names if name in batch))
+        states = states * batch["attention_mask"].unsqueeze(-1)
         states = F.pad(states, (0, 0, 0, max(0, self.length - states.shape[1])))[:, : self.length]
         return {"states": states.half() if self.half else states.float()}
 
@@ -120,7 +124,7 @@ class EncoderStates:
 @message
 @dataclass(frozen=True)
 class PredictedTokens:
-    """The likeliest word at each of some given states."""
+    """The most likely token at each hidden state of the batch."""
 
     must_run_alone: ClassVar[bool] = True
 
@@ -131,38 +135,37 @@ class PredictedTokens:
 @message
 @dataclass(frozen=True)
 class Representations:
-    """What a client makes of given states and words: one vector each."""
+    """A client's contrastive representation of hidden states and their tokens: one vector per row."""
 
     must_run_alone: ClassVar[bool] = True
 
     def read(self, forward: Forward, batch: Batch) -> dict[str, Tensor]:
-        found = backbone_methods(forward)("represent", batch["tokens"].long(), batch["states"].float())
-        return {"representations": found.float()}
+        vectors = backbone_methods(forward)("represent", batch["tokens"].long(), batch["states"].float())
+        return {"representations": vectors.float()}
 
 
-def _where_asked(
-    states: Tensor, batch: Batch, places: Tensor, score: Callable[[Tensor], Tensor]
+def _labeled_token_losses(
+    states: Tensor, batch: Batch, token_positions: Tensor, score: Callable[[Tensor], Tensor]
 ) -> tuple[Tensor, Tensor]:
-    """The mean loss over the labelled positions of each row, and how many there are.
+    """Return the mean loss over the labeled tokens of each row, and their number.
 
-    `places` says of each label where in its row of states it belongs. `asked`, [clients, words], are the places of labels in a
-    client's whole table of them, −1 behind the last: all words of a client stand in one row, so that hardly any is padding.
+    `token_positions` maps each label to its token in `states`. `label_positions` [clients, labels] holds the positions of
+    labels in a client's flattened label matrix, and -1 after the last one: all labels of a client are in one row, so that
+    there is little padding.
     """
-    asked, labels = batch["label_positions"], batch["labels"]
-    clients, known, at = len(asked), asked >= 0, asked.clamp(min=0)
-    place = at // max(1, labels.shape[1]) * states.shape[1] + places[:, : labels.shape[1]].reshape(clients, -1).gather(
-        1, at
+    positions, labels = batch["label_positions"], batch["labels"]
+    clients, is_label, at = len(positions), positions >= 0, positions.clamp(min=0)
+    columns = token_positions[:, : labels.shape[1]].reshape(clients, -1).gather(1, at)
+    state_index = at // max(1, labels.shape[1]) * states.shape[1] + columns
+    labeled = states.reshape(clients, -1, states.shape[-1]).gather(
+        1, state_index.unsqueeze(-1).expand(-1, -1, states.shape[-1])
     )
-    chosen = states.reshape(clients, -1, states.shape[-1]).gather(
-        1, place.unsqueeze(-1).expand(-1, -1, states.shape[-1])
+    targets = labels.reshape(clients, -1).gather(1, at).masked_fill(~is_label, IGNORE_INDEX)
+    losses = F.cross_entropy(
+        score(labeled).float().flatten(0, 1), targets.flatten(), reduction="none", ignore_index=IGNORE_INDEX
     )
-    wanted = labels.reshape(clients, -1).gather(1, at).masked_fill(~known, IGNORE_INDEX)
-    each = F.cross_entropy(
-        score(chosen).float().flatten(0, 1), wanted.flatten(), reduction="none", ignore_index=IGNORE_INDEX
-    )
-    table = each.new_zeros(
-        clients, labels.numel() // clients + 1
-    )  # the last is for what is none: no two words meet in a sum
-    table = table.scatter(1, torch.where(known, asked, table.shape[1] - 1), each.view_as(wanted))
+    # Scatter back to the label matrix. The extra last column takes padding, so that no two labels share an element.
+    table = losses.new_zeros(clients, labels.numel() // clients + 1)
+    table = table.scatter(1, torch.where(is_label, positions, table.shape[1] - 1), losses.view_as(targets))
     count = (labels != IGNORE_INDEX).sum(1)
     return table[:, :-1].reshape(labels.shape).sum(1) / count.clamp(min=1), count.float()

@@ -1,7 +1,7 @@
-"""Objectives of distillation: how far a model's scores are from a teacher's, one loss an example. No label is needed.
+"""Distillation objectives: the distance between a model's logits and a teacher's. No labels are needed.
 
-The teacher's scores are the batch's column `teacher`, always as logits: of a distribution p they are log p. They are of a text,
-or of its tokens; of tokens only those count that `taught` marks, and an example counts by their number.
+The batch column `teacher_logits` holds logits per text, or per token; for a distribution p, log p works too. For tokens,
+only those marked by `teacher_mask` count, and an example's weight is their number.
 """
 
 from __future__ import annotations
@@ -20,61 +20,63 @@ from motet.learning.objectives.supervised import Batch, Forward
 @message
 @dataclass(frozen=True)
 class KLDivergence:
-    """KL(teacher ‖ model) of the softened distributions, times τ² so that τ does not change the size of the gradient."""
+    """KL(teacher || model) at temperature τ, times τ² so that the gradient's size does not depend on τ."""
 
     temperature: float = 1.0
 
     def __post_init__(self) -> None:
         if not self.temperature > 0:
-            raise ConfigError(f"algorithm.temperature is {self.temperature}; it is a number above 0 (1: as it is).")
+            raise ConfigError(
+                f"algorithm.temperature is {self.temperature}; it must be > 0. Write e.g. algorithm.temperature=1."
+            )
 
     def losses(self, forward: Forward, batch: Batch) -> tuple[Tensor, Tensor]:
-        said, taught = (F.log_softmax(z / self.temperature, -1) for z in _both(forward, batch))
-        loss = F.kl_div(said, taught, reduction="none", log_target=True).sum(-1) * self.temperature**2
-        return _by_example(loss, batch)
+        logits, teacher = _aligned_logits(forward, batch)
+        log_probs, teacher_log_probs = (F.log_softmax(z / self.temperature, -1) for z in (logits, teacher))
+        loss = F.kl_div(log_probs, teacher_log_probs, reduction="none", log_target=True).sum(-1) * self.temperature**2
+        return _reduce_tokens(loss, batch)
 
 
 @message
 @dataclass(frozen=True)
 class LogitSquaredError:
-    """Between the logits themselves: the mean over classes, as AdaFD's code has it, or their sum, as its equation."""
+    """Squared error between logits: the mean over classes as in AdaFD's code, or the sum as in its equation."""
 
     summed: bool = False
 
     def losses(self, forward: Forward, batch: Batch) -> tuple[Tensor, Tensor]:
-        said, taught = _both(forward, batch)
-        each = (said - taught).square()
-        return _by_example(each.sum(-1) if self.summed else each.mean(-1), batch)
+        logits, teacher = _aligned_logits(forward, batch)
+        errors = (logits - teacher).square()
+        return _reduce_tokens(errors.sum(-1) if self.summed else errors.mean(-1), batch)
 
 
 @message
 @dataclass(frozen=True)
 class TeacherCrossEntropy:
-    """Cross-entropy with what the teacher thinks of the classes or, `hard`, with the one it thinks likeliest."""
+    """Cross-entropy with the teacher's class probabilities or, if `hard`, with its most likely class."""
 
     hard: bool = False
 
     def losses(self, forward: Forward, batch: Batch) -> tuple[Tensor, Tensor]:
-        said, taught = _both(forward, batch)
-        wanted = taught.argmax(-1).flatten() if self.hard else taught.softmax(-1).flatten(0, -2)
-        loss = F.cross_entropy(said.flatten(0, -2), wanted, reduction="none")
-        return _by_example(loss.view(said.shape[:-1]), batch)
+        logits, teacher = _aligned_logits(forward, batch)
+        targets = teacher.argmax(-1).flatten() if self.hard else teacher.softmax(-1).flatten(0, -2)
+        loss = F.cross_entropy(logits.flatten(0, -2), targets, reduction="none")
+        return _reduce_tokens(loss.view(logits.shape[:-1]), batch)
 
 
-def _both(forward: Forward, batch: Batch) -> tuple[Tensor, Tensor]:
-    """The model's scores and the teacher's. Of tokens a batch may have more than the teacher has, or fewer: beyond the shorter
-    of the two there is padding."""
-    said, taught = forward(batch)["logits"].float(), batch["teacher_logits"]
-    if taught.dim() == 2:
-        return said, taught
-    width = min(said.shape[1], taught.shape[1])
-    return said[:, :width], taught[:, :width]
+def _aligned_logits(forward: Forward, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Return the model's and the teacher's logits. Token logits are cut to the shorter of the two; the rest is padding."""
+    logits, teacher = forward(batch)["logits"].float(), batch["teacher_logits"]
+    if teacher.dim() == 2:
+        return logits, teacher
+    width = min(logits.shape[1], teacher.shape[1])
+    return logits[:, :width], teacher[:, :width]
 
 
-def _by_example(loss: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
-    """[rows], or [rows, tokens] of which the taught ones count."""
+def _reduce_tokens(loss: Tensor, batch: Batch) -> tuple[Tensor, Tensor]:
+    """Return losses and weights per example, from losses per example or per token."""
     if loss.dim() == 1:
         return loss, torch.ones_like(loss)
-    taught = batch["teacher_mask"][:, : loss.shape[1]]
-    count = taught.sum(1)
-    return (loss * taught).sum(1) / count.clamp(min=1), count
+    mask = batch["teacher_mask"][:, : loss.shape[1]]
+    count = mask.sum(1)
+    return (loss * mask).sum(1) / count.clamp(min=1), count

@@ -1,4 +1,4 @@
-"""What is kept of a forward pass: a few numbers a row, never the whole output."""
+"""Readouts: what inference keeps of a forward pass. A few numbers per row, never the whole output."""
 
 from __future__ import annotations
 
@@ -15,13 +15,16 @@ from motet.learning.objectives.supervised import Batch, Forward, token_losses
 
 
 class Readout(Protocol):
-    def read(self, forward: Forward, batch: Batch) -> dict[str, Tensor]: ...
+    """A readout may also set `must_run_alone` and `device_batch_size`; see `GeneratedTokens`."""
+
+    def read(self, forward: Forward, batch: Batch) -> dict[str, Tensor]:
+        """Run the model and return named tensors with one row per example."""
 
 
 @message
 @dataclass(frozen=True)
 class Logits:
-    """The scores of the classes, and the loss where the labels are known."""
+    """The class logits, and the loss if labels are known."""
 
     def read(self, forward: Forward, batch: Batch) -> dict[str, Tensor]:
         logits = forward(batch)["logits"].float()
@@ -32,58 +35,76 @@ class Logits:
 
 @message
 @dataclass(frozen=True)
-class RegressionOutputs:
-    """The predicted number, and its squared error."""
+class LogitsOnly:
+    """The class logits. Labels are not used, even if there are any."""
 
     def read(self, forward: Forward, batch: Batch) -> dict[str, Tensor]:
-        said = forward(batch)["logits"].float().squeeze(-1)
-        return {"predictions": said, "loss": (said - batch["labels"]).square()}
+        return {"logits": forward(batch)["logits"].float()}
+
+
+@message
+@dataclass(frozen=True)
+class FlatTokenLogits:
+    """The class logits of all tokens, flattened to one row per text. Labels are not used."""
+
+    def read(self, forward: Forward, batch: Batch) -> dict[str, Tensor]:
+        return {"logits": forward(batch)["logits"].float().flatten(1)}
+
+
+@message
+@dataclass(frozen=True)
+class RegressionOutputs:
+    """The predicted number and its squared error."""
+
+    def read(self, forward: Forward, batch: Batch) -> dict[str, Tensor]:
+        predictions = forward(batch)["logits"].float().squeeze(-1)
+        return {"predictions": predictions, "loss": (predictions - batch["labels"]).square()}
 
 
 @message
 @dataclass(frozen=True)
 class TokenPredictions:
-    """The likeliest label of every token that has one, and the loss summed over them."""
+    """The predicted class of every labeled token, and the loss summed over them."""
 
     def read(self, forward: Forward, batch: Batch) -> dict[str, Tensor]:
         logits, labels = forward(batch)["logits"].float(), batch["labels"]
-        known = labels != IGNORE_INDEX
-        said = logits.argmax(-1).masked_fill(~known, IGNORE_INDEX)
-        return {"predictions": said, "loss": token_losses(logits, labels).sum(1), "count": known.sum(1)}
+        has_label = labels != IGNORE_INDEX
+        predictions = logits.argmax(-1).masked_fill(~has_label, IGNORE_INDEX)
+        return {"predictions": predictions, "loss": token_losses(logits, labels).sum(1), "count": has_label.sum(1)}
 
 
 @message
 @dataclass(frozen=True)
 class NextTokenAccuracy:
-    """How many next tokens are right, of how many, and their loss summed: all that accuracy and perplexity need."""
+    """Correct next tokens, labeled tokens and summed loss per text: enough for accuracy and perplexity."""
 
     def read(self, forward: Forward, batch: Batch) -> dict[str, Tensor]:
         labels = batch["labels"][:, 1:]
         logits = forward(batch)["logits"].float()[:, :-1]
-        known = labels != IGNORE_INDEX
-        right = ((logits.argmax(-1) == labels) & known).sum(1)
-        return {"correct": right, "count": known.sum(1), "loss": token_losses(logits, labels).sum(1)}
+        has_label = labels != IGNORE_INDEX
+        correct = ((logits.argmax(-1) == labels) & has_label).sum(1)
+        return {"correct": correct, "count": has_label.sum(1), "loss": token_losses(logits, labels).sum(1)}
 
 
 @message
 @dataclass(frozen=True)
 class SpanLogits:
-    """How likely each token is to begin and to end the answer."""
+    """The logits of each token to start and to end the answer, and the loss."""
 
     def read(self, forward: Forward, batch: Batch) -> dict[str, Tensor]:
-        output, hidden = forward(batch), batch["attention_mask"] == 0
-        found = {k: output[f"{k}_logits"].float().masked_fill(hidden, -1e9) for k in ("start", "end")}
-        losses = [F.cross_entropy(found[k], batch[f"{k}s"], reduction="none") for k in ("start", "end")]
-        return {**found, "loss": (losses[0] + losses[1]) / 2}
+        output, is_padding = forward(batch), batch["attention_mask"] == 0
+        logits = {name: output[f"{name}_logits"].float().masked_fill(is_padding, -1e9) for name in ("start", "end")}
+        losses = [F.cross_entropy(logits[name], batch[f"{name}s"], reduction="none") for name in ("start", "end")]
+        return {**logits, "loss": (losses[0] + losses[1]) / 2}
 
 
 @message
 @dataclass(frozen=True)
 class GeneratedTokens:
-    """What the model writes, by beam search, as token ids."""
+    """Token ids generated by beam search."""
 
-    must_run_alone: ClassVar[bool] = True  # generation runs the module itself, which then holds one client's parameters
-    device_batch_size: ClassVar[int] = 512  # texts, on a device: fewer and larger steps
+    must_run_alone: ClassVar[bool] = True  # generation calls the module itself, which holds one client's parameters
+    device_batch_size: ClassVar[int] = 512  # texts per batch on a GPU: fewer, larger decoding steps
     num_beams: int = 4
     max_new_tokens: int = 64
     min_new_tokens: int = 0
@@ -91,7 +112,7 @@ class GeneratedTokens:
     no_repeat_ngram_size: int = 0
 
     def read(self, forward: Forward, batch: Batch) -> dict[str, Tensor]:
-        written = forward.module.generate(
+        generated = forward.module.generate(
             input_ids=batch["input_ids"],
             attention_mask=batch["attention_mask"],
             num_beams=self.num_beams,
@@ -101,25 +122,7 @@ class GeneratedTokens:
             no_repeat_ngram_size=self.no_repeat_ngram_size,
             **({"length_penalty": self.length_penalty, "early_stopping": True} if self.num_beams > 1 else {}),
         )
-        output = forward(batch)["logits"].float()
-        known = batch["labels"] != IGNORE_INDEX
-        loss = token_losses(output[:, : known.shape[1]], batch["labels"]).sum(1)
-        return {"predictions": written, "loss": loss, "count": torch.as_tensor(known).sum(1)}
-
-
-@message
-@dataclass(frozen=True)
-class FlatTokenLogits:
-    """The scores of the classes for every token, end to end in one row a text; no label is looked at."""
-
-    def read(self, forward: Forward, batch: Batch) -> dict[str, Tensor]:
-        return {"logits": forward(batch)["logits"].float().flatten(1)}
-
-
-@message
-@dataclass(frozen=True)
-class LogitsOnly:
-    """The scores of the classes alone: no label is looked at."""
-
-    def read(self, forward: Forward, batch: Batch) -> dict[str, Tensor]:
-        return {"logits": forward(batch)["logits"].float()}
+        logits = forward(batch)["logits"].float()
+        has_label = batch["labels"] != IGNORE_INDEX
+        loss = token_losses(logits[:, : has_label.shape[1]], batch["labels"]).sum(1)
+        return {"predictions": generated, "loss": loss, "count": torch.as_tensor(has_label).sum(1)}

@@ -1,4 +1,4 @@
-"""Objectives: from a batch to one loss an example, and how much each example counts."""
+"""Objectives: a batch in, one loss per example and its weight out."""
 
 from __future__ import annotations
 
@@ -17,25 +17,28 @@ Batch = Mapping[str, Tensor]
 
 
 class Forward(Protocol):
-    """A model to be called with a batch; its module, for those who need more of it (generation)."""
+    """A model that can be called with a batch."""
 
     @property
-    def module(self) -> Any: ...
+    def module(self) -> Any:
+        """The underlying module, for operations beyond a forward pass (generation)."""
+
     def __call__(self, batch: Batch) -> Mapping[str, Tensor]: ...
     def call_method(self, name: str, *inputs: Tensor) -> Tensor:
-        """What a method of the module says to [clients·rows, …]."""
+        """Call a method of the module instead of its forward pass. Inputs and output are [clients * rows, ...]."""
 
 
 class Objective(Protocol):
-    """A client's loss is Σ worth·loss / Σ worth over its rows: token tasks count an example by its tokens."""
+    """A client's loss is sum(weights * losses) / sum(weights). Token tasks weight an example by its labeled tokens."""
 
-    def losses(self, forward: Forward, batch: Batch) -> tuple[Tensor, Tensor]: ...
+    def losses(self, forward: Forward, batch: Batch) -> tuple[Tensor, Tensor]:
+        """Return the losses and the weights, both [clients * rows]."""
 
 
 @message
 @dataclass(frozen=True)
 class CrossEntropy:
-    """One label an example."""
+    """Classification with one label per example."""
 
     def losses(self, forward: Forward, batch: Batch) -> tuple[Tensor, Tensor]:
         loss = F.cross_entropy(forward(batch)["logits"].float(), batch["labels"], reduction="none")
@@ -45,7 +48,7 @@ class CrossEntropy:
 @message
 @dataclass(frozen=True)
 class SquaredError:
-    """One number an example."""
+    """Regression with one number per example."""
 
     def losses(self, forward: Forward, batch: Batch) -> tuple[Tensor, Tensor]:
         loss = (forward(batch)["logits"].float().squeeze(-1) - batch["labels"]).square()
@@ -55,10 +58,10 @@ class SquaredError:
 @message
 @dataclass(frozen=True)
 class TokenCrossEntropy:
-    """A label for every token, or for some; an example counts by its labelled tokens.
+    """Cross-entropy per token; an example's weight is the number of its labeled tokens.
 
-    `shift` = 1 where a token predicts the next one. `smoothing` spreads that much of the probability evenly over the other
-    tokens; padding (`pad`) gets none of it.
+    `shift` is 1 if a token predicts the next one. `smoothing` spreads that much probability evenly over the other
+    tokens, except for the padding token `pad`.
     """
 
     shift: int = 0
@@ -69,31 +72,35 @@ class TokenCrossEntropy:
         labels = batch["labels"][:, self.shift :]
         logits = forward(batch)["logits"].float()[:, : labels.shape[1]]
         count = (labels != IGNORE_INDEX).sum(1)
-        each = token_losses(logits, labels, self.smoothing, self.pad)
-        return each.sum(1) / count.clamp(min=1), count.float()
+        per_token = token_losses(logits, labels, self.smoothing, self.pad)
+        return per_token.sum(1) / count.clamp(min=1), count.float()
 
 
 def token_losses(logits: Tensor, labels: Tensor, smoothing: float = 0.0, pad: int = -1) -> Tensor:
-    """[rows, tokens]; 0 where there is no label."""
+    """Return the cross-entropy of each token, [rows, tokens]; 0 where the label is IGNORE_INDEX."""
     if not smoothing:
         return F.cross_entropy(logits.transpose(1, 2), labels, reduction="none", ignore_index=IGNORE_INDEX)
-    chances = F.log_softmax(logits, -1)
-    known = labels != IGNORE_INDEX
-    right = chances.gather(-1, labels.clamp(min=0).unsqueeze(-1)).squeeze(-1)
-    others = chances.sum(-1) - right - (chances[..., pad] if pad >= 0 else 0)
+    log_probs = F.log_softmax(logits, -1)
+    has_label = labels != IGNORE_INDEX
+    target = log_probs.gather(-1, labels.clamp(min=0).unsqueeze(-1)).squeeze(-1)
+    others = log_probs.sum(-1) - target - (log_probs[..., pad] if pad >= 0 else 0)
     share = smoothing / (logits.shape[-1] - (2 if pad >= 0 else 1))
-    return torch.where(known, -(1 - smoothing) * right - share * others, 0.0)
+    return torch.where(has_label, -(1 - smoothing) * target - share * others, 0.0)
 
 
 @message
 @dataclass(frozen=True)
 class SpanCrossEntropy:
-    """Where an answer begins and ends. Padding is no candidate: else the loss would depend on how wide a neighbour is."""
+    """Cross-entropy of an answer's start and end.
+
+    Padding is masked out: otherwise the loss would depend on the longest text in the batch.
+    """
 
     def losses(self, forward: Forward, batch: Batch) -> tuple[Tensor, Tensor]:
-        output, hidden = forward(batch), batch["attention_mask"] == 0
-        ends = [output[k].float().masked_fill(hidden, -1e9) for k in ("start_logits", "end_logits")]
-        first, last = (
-            F.cross_entropy(x, batch[y], reduction="none") for x, y in zip(ends, ("starts", "ends"), strict=True)
+        output, is_padding = forward(batch), batch["attention_mask"] == 0
+        logits = [output[name].float().masked_fill(is_padding, -1e9) for name in ("start_logits", "end_logits")]
+        start_loss, end_loss = (
+            F.cross_entropy(scores, batch[labels], reduction="none")
+            for scores, labels in zip(logits, ("starts", "ends"), strict=True)
         )
-        return (first + last) / 2, torch.ones_like(first)
+        return (start_loss + end_loss) / 2, torch.ones_like(start_loss)

@@ -68,7 +68,7 @@ class DeviceDataset:
         states, self.states = self.states, None  # a batch of the texts themselves
         index = torch.from_numpy(rows).to(self.device)
         batch = self.batch(index, self.widths_of(rows))
-        hidden = prefix.hidden(batch)
+        hidden = prefix.hidden_states(batch)
         if states is None:
             states = torch.zeros(len(self.flat["input_ids"]), hidden.shape[-1], device=self.device)
         real = batch["attention_mask"].bool()
