@@ -500,7 +500,7 @@ def test_a_fault_in_one_run_does_not_end_the_others(tmp_path: Path, monkeypatch:
         write_json(place / "summary.json", {"seconds": 1.0, "headline": "accuracy", "final": {"accuracy": 0.5}})
         return {"seconds": 1.0, "headline": "accuracy", "final": {"accuracy": 0.5}}
 
-    monkeypatch.setattr("motet.benchmark.scheduler.carried_out", broken)
+    monkeypatch.setattr("motet.benchmark.scheduler.run_experiment", broken)
     runs = unique_runs(build_cells(parse_suite("two", SUITE), [42], only=["methods/*/α=1"], device="cpu"))
     store = RunStore(tmp_path)
     with SharedResources() as stock:
@@ -657,7 +657,7 @@ def test_a_column_is_tested_as_a_whole_or_not(tmp_path: Path) -> None:
 
 
 def test_telling_a_benchmark_writes_nothing(finished: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("motet.benchmark.benchmark_report_data.story_of", lambda *_: {})
+    monkeypatch.setattr("motet.benchmark.benchmark_report_data.read_run_report", lambda *_: {})
     before = {p: p.stat().st_mtime_ns for p in finished.folder.rglob("*")}
     runs, told = collect_benchmark_report(finished)
     assert len(runs) == told["runs"]["done"] > 0
