@@ -48,7 +48,7 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, *, page: Page, config: MkDocsConfig, **_: Any) -> str:
     """Inline SVG pictures: only inline, they follow the color mode of the page."""
     folder = Path(config.docs_dir, page.file.src_uri).parent
-    return SVG.sub(lambda m: (folder / m[1]).read_text("utf-8"), markdown)
+    return SVG.sub(lambda m: f'<div class="picture">\n{(folder / m[1]).read_text("utf-8")}</div>', markdown)
 
 
 def root_page(name: str) -> str:
