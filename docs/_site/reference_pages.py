@@ -87,8 +87,9 @@ def _usage(parameter: Any) -> str:
 
 def recipe_keys() -> str:
     """Return the reference of all recipe keys with their defaults and the comments beside them in the code."""
-    from motet.experiment.recipe.run_config import RunConfig
+    from motet.experiment.recipe.run_config import GroupConfig, RunConfig
     from motet.learning.solver import Solver
+    from motet.transport.emulated_network import Network
 
     lines = [
         "# Recipe keys",
@@ -98,22 +99,21 @@ def recipe_keys() -> str:
         "A section with a `type` takes the options of that type: see [Components](components.md).",
         "",
         *_describe_fields(RunConfig, "", skip=("recipe",)),
-        "",
-        "## solver",
-        "",
-        _summary(Solver),
-        "",
-        *_describe_fields(Solver, "solver."),
     ]
+    for name, kind in (("groups", GroupConfig), ("solver", Solver), ("network", Network)):
+        lines += ["", f"## {name}", "", _summary(kind), "", *_describe_fields(kind, f"{name}.", flat=True)]
     return "\n".join(lines) + "\n"
 
 
-def _describe_fields(kind: type, prefix: str, skip: tuple[str, ...] = ()) -> list[str]:
+def _describe_fields(kind: type, prefix: str, skip: tuple[str, ...] = (), flat: bool = False) -> list[str]:
     comments = _field_comments(kind)
     rows, sections = [], []
     for field in dataclasses.fields(kind):
         default = _default(field)
         if dataclasses.is_dataclass(default) and not hasattr(default, "type"):
+            if flat:
+                rows.append((f"`{prefix}{field.name}`", "", f"as in [{field.name}](#{field.name})"))
+                continue
             nested = _describe_fields(type(default), f"{prefix}{field.name}.")
             sections += ["", f"## {prefix}{field.name}", "", _summary(type(default)), "", *nested]
         elif field.name not in skip:
@@ -153,7 +153,7 @@ def _end(node: ast.AnnAssign) -> int:
     return node.end_lineno or node.lineno
 
 
-def _summary(kind: type) -> str:
+def _summary(kind: Callable[..., Any]) -> str:
     """Return the first paragraph of a docstring, but not the signature that dataclasses generate."""
     text = (inspect.getdoc(kind) or "").split("\n\n")[0]
     return "" if text.startswith(f"{kind.__name__}(") else text
@@ -171,12 +171,14 @@ def components() -> str:
 
     lines = ["# Components", "", "`motet list algorithms`, and so on, prints the same tables."]
     makers = component_tables()
-    for table in TABLES:
-        rows = []
-        for name, text in list_entries(table).items():
-            entry = makers.get(table, {}).get(name)
-            rows.append((f"`{name}`", text, ", ".join(f"`{o}`" for o in _options(entry))))
-        columns = ("name", "description", "options") if table in makers else ("name", "description")
+    for table in dict.fromkeys((*TABLES, *makers)):
+        entries = makers.get(table, {})
+        texts = catalogue(table) if table in TABLES else {name: _summary(entries[name]) for name in entries}
+        rows = [
+            (f"`{name}`", text, ", ".join(f"`{o}`" for o in option_names(entries.get(name))))
+            for name, text in texts.items()
+        ]
+        columns = ("name", "description", "options") if entries else ("name", "description")
         lines += ["", f"## {table.capitalize()}", "", *_table(columns, [row[: len(columns)] for row in rows])]
     return "\n".join(lines) + "\n"
 
@@ -185,22 +187,31 @@ def component_tables() -> dict[str, Mapping[str, Callable[..., Any]]]:
     """Return the tables with entries that take options."""
     from motet.algorithms import ALGORITHMS
     from motet.codecs import CODECS
+    from motet.experiment.build.builders import InProcessOptions
+    from motet.experiment.deploy.mpi_launch import MpiOptions
+    from motet.experiment.deploy.ray_executor import RayOptions
+    from motet.experiment.deploy.server import NetworkOptions
+    from motet.optim import SERVER_OPTIMIZERS
     from motet.partitions import PARTITIONS
     from motet.privacy import PRIVACY
     from motet.secure import SECURE
     from motet.tasks import TASKS
 
+    network = dict.fromkeys(("grpc", "mqtt"), NetworkOptions)
     return {
         "algorithms": ALGORITHMS,
+        "server optimizers": SERVER_OPTIMIZERS,
         "tasks": TASKS,
         "partitions": PARTITIONS,
         "codecs": CODECS,
+        "transports": {"in_process": InProcessOptions, **network, "mpi": MpiOptions, "ray": RayOptions},
         "secure": SECURE,
         "privacy": PRIVACY,
     }
 
 
-def _options(entry: Callable[..., Any] | None) -> Iterator[str]:
+def option_names(entry: Callable[..., Any] | None) -> Iterator[str]:
+    """Yield the options that a recipe can give to an entry of a table."""
     if entry is not None:
         for parameter in inspect.signature(entry).parameters.values():
             if parameter.kind is not parameter.VAR_KEYWORD and parameter.name not in ("corpus", "seed"):
