@@ -28,9 +28,8 @@ def test_every_code_block_of_a_page_runs(page: str, tmp_path: Path, monkeypatch:
         elif kind == "sh":
             for line in text.splitlines():
                 run_command(shlex.split(line, comments=True), monkeypatch)
-        else:
-            assert kind == "yaml", f"a block is python, sh or yaml, not {kind}"
-            Path(re.match(r"# file: (\S+)", text)[1]).write_text(text)  # type: ignore[index]
+        elif file := re.match(r"# file: (\S+)", text):
+            Path(file[1]).write_text(text)
 
 
 def run_command(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
