@@ -187,7 +187,7 @@ def component_tables() -> dict[str, Mapping[str, Callable[..., Any]]]:
     """Return the tables with entries that take options."""
     from motet.algorithms import ALGORITHMS
     from motet.codecs import CODECS
-    from motet.experiment.build.builders import InProcessOptions
+    from motet.experiment.build.executor_builder import InProcessOptions
     from motet.experiment.deploy.mpi_launch import MpiOptions
     from motet.experiment.deploy.ray_executor import RayOptions
     from motet.experiment.deploy.server import NetworkOptions
