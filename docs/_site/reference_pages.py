@@ -173,7 +173,7 @@ def components() -> str:
     makers = component_tables()
     for table in dict.fromkeys((*TABLES, *makers)):
         entries = makers.get(table, {})
-        texts = catalogue(table) if table in TABLES else {name: _summary(entries[name]) for name in entries}
+        texts = list_entries(table) if table in TABLES else {name: _summary(entries[name]) for name in entries}
         rows = [
             (f"`{name}`", text, ", ".join(f"`{o}`" for o in option_names(entries.get(name))))
             for name, text in texts.items()

@@ -71,3 +71,15 @@ def test_the_component_reference_names_every_entry(pages: ModuleType) -> None:
 def test_links_of_the_root_pages_lead_to_files(name: str) -> None:
     for link in re.findall(r"\]\((?!https?:)([^)#]+)", (ROOT / name).read_text("utf-8")):
         assert (ROOT / link).exists(), link
+
+
+def test_the_picture_of_the_layers_shows_the_allowed_imports() -> None:
+    from tests.architecture.test_architecture import MAY_IMPORT
+
+    picture = (ROOT / "docs" / "assets" / "layers.svg").read_text("utf-8")
+    boxes = {
+        name: set(imports.split()) for name, imports in re.findall(r'package="(\w+)" data-imports="(.*?)"', picture)
+    }
+    for name, imports in MAY_IMPORT.items():
+        if name not in ("recipes", "suites"):  # YAML only
+            assert boxes[name] | {"core"} == imports | {"core"}, name
