@@ -94,7 +94,7 @@ def compare(args: argparse.Namespace) -> None:
 
 def memory(cohort: int, workers: int) -> int:
     ours = Motet(Workload(clients=cohort, examples=16), SOLVER, workers, 0)
-    with PeakMemory(every=0.05) as peak:
+    with PeakMemory(interval=0.05) as peak:
         for index in range(2):
             ours.round(index, list(range(cohort)))
     ours.close()

@@ -313,12 +313,12 @@ def test_fedavg_over_the_encoder_serves_the_same_federation(unlike: Federation, 
 
 def test_a_large_model_lies_on_disk_and_is_the_same(backbone_federation: Federation, tmp_path: Any) -> None:
     model = backbone_federation.model.initial_params
-    laid = ParamOffload(tmp_path, small=1).put(model)
+    laid = ParamOffload(tmp_path, min_bytes=1).offload(model)
     assert torch.equal(laid.flat, model.flat)
     assert laid.flat.untyped_storage().filename is not None
     assert list(tmp_path.iterdir()) == []  # nothing is left behind, whatever happens
-    assert ParamOffload(tmp_path).put(model) is model, "what is small stays where it is"
-    beside = ParamOffload(tmp_path, room=2**30, small=1).put(model)
+    assert ParamOffload(tmp_path).offload(model) is model, "small parameters stay where they are"
+    beside = ParamOffload(tmp_path, host_limit=2**30, min_bytes=1).offload(model)
     assert torch.equal(beside.flat, model.flat)
     assert beside.flat.untyped_storage().filename is None, "where the host has room, nothing is written"
 

@@ -30,7 +30,9 @@ from motet.benchmark.table_figures import draw_table
 from motet.benchmark.table_metrics import TableMetric
 from motet.benchmark.time_estimate import ProbeResult, TimeEstimate, _seconds, estimate_time
 from motet.core.errors import ConfigError, RunError
-from motet.experiment.loop.metrics_log import MetricsLog, write_example_scores, write_json
+from motet.experiment.loop.example_scores import write_example_scores
+from motet.experiment.loop.json_files import write_json
+from motet.experiment.loop.metrics_log import MetricsLog
 from motet.experiment.recipe.run_config import CohortConfig, ComponentConfig, RunConfig
 from motet.report.benchmark_progress import BenchmarkLineProgress
 from motet.tasks.sufficient_statistics import class_statistics, with_statistics

@@ -19,7 +19,8 @@ from motet.datasets.toy_corpora import toy_classification
 from motet.experiment.build.federation import Federation
 from motet.experiment.build.federation_builder import build_federation, federate_corpus
 from motet.experiment.commands.run_folder import load_config, run_recipe
-from motet.experiment.loop.metrics_log import BEST_DEV_SCORES, MetricsLog, read_example_scores, read_metrics
+from motet.experiment.loop.example_scores import BEST_DEV_SCORES, read_example_scores
+from motet.experiment.loop.metrics_log import MetricsLog, read_metrics
 from motet.experiment.loop.run_loop import FederatedRun
 from motet.experiment.loop.scores import find_best_dev_round, find_best_round
 from motet.experiment.recipe.run_config import ComponentConfig, RunConfig

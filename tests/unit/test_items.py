@@ -11,7 +11,7 @@ from motet.algorithms import fedavg
 from motet.core.rng import Seed
 from motet.datasets.load_corpus import BUILTIN_CORPORA
 from motet.experiment.build.federation_builder import federate_corpus
-from motet.experiment.loop.metrics_log import read_example_scores, write_example_scores
+from motet.experiment.loop.example_scores import read_example_scores, write_example_scores
 from motet.experiment.loop.run_loop import execute_plan
 from motet.experiment.recipe.run_config import ComponentConfig, EvaluationConfig
 from motet.learning.context import EvaluationResult

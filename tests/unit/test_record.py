@@ -17,7 +17,7 @@ def test_what_it_took_to_reach_a_value_is_counted_up_to_the_first_look_at_which_
     assert found["global"]["0.9"] == {"round": 4, "payload_up": 40, "payload_down": 120, "network_seconds": 10.0}
     assert found["global"]["0.95"] is found["global"]["0.99"] is None
     assert [found["local"][t] and found["local"][t]["round"] for t in ("0.7", "0.9", "0.95", "0.99")] == [2, 2, 3, None]
-    assert record.cost("accuracy") == [(40, 0.5), (80, 0.7), (120, 0.65), (160, 0.9)]
+    assert record.traffic_curve("accuracy") == [(40, 0.5), (80, 0.7), (120, 0.65), (160, 0.9)]
 
 
 def test_in_a_mean_over_clients_all_count_alike() -> None:

@@ -135,7 +135,7 @@ def test_a_tracker_that_fails_is_told_no_more_and_the_run_goes_on(
     monkeypatch.setitem(sys.modules, "wandb", module)
     tell("wandb", tmp_path)
     assert spoken.heard == [1]
-    assert notes == ["wandb is not told any more: the server has gone away"]
+    assert notes == ["wandb failed and gets no further rounds: the server has gone away"]
 
 
 def test_what_cannot_be_closed_is_said_and_the_others_are_closed(
@@ -153,7 +153,7 @@ def test_what_cannot_be_closed_is_said_and_the_others_are_closed(
     monkeypatch.setitem(sys.modules, "wandb", module)
     stand_in_for_mlflow(monkeypatch, lambda: second)
     tell("wandb", tmp_path, "mlflow")
-    assert notes == ["wandb could not be told that the run has ended: TimeoutError"]
+    assert notes == ["wandb could not be closed at the end of the run: TimeoutError"]
     assert second.ended
 
 

@@ -19,7 +19,7 @@ from motet.benchmark.suite import Suite, load_suite, parse_suite
 from motet.benchmark.table_figures import draw_table
 from motet.benchmark.table_metrics import TableMetric
 from motet.core.errors import ConfigError
-from motet.experiment.loop.metrics_log import write_json
+from motet.experiment.loop.json_files import write_json
 from motet.experiment.recipe.config_parsing import instantiate
 from motet.report.benchmark_progress import format_duration
 from motet.transport.spill_store import write_atomically

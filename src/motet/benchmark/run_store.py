@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from motet.experiment.commands.run_folder import load_summary
-from motet.experiment.loop.metrics_log import write_json
+from motet.experiment.loop.json_files import write_json
 
 TRACEBACK_FILE = "traceback.txt"
 

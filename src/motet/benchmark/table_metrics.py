@@ -23,16 +23,13 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from motet.core.errors import ConfigError, did_you_mean
-from motet.experiment.loop.metrics_log import (
+from motet.experiment.loop.example_scores import (
     BEST_DEV_SCORES,
     EXAMPLE_SCORES,
     GLOBAL_MODEL_SCORES,
-    Row,
-    is_client_row,
     read_example_scores,
-    read_metrics,
-    score_spread,
 )
+from motet.experiment.loop.metrics_log import Row, is_client_row, read_metrics, score_spread
 from motet.experiment.loop.scores import LOWER_IS_BETTER, scores_by_round
 from motet.experiment.recipe.run_config import RunConfig
 from motet.tasks.sufficient_statistics import StatisticsMetric, metric_from_statistics

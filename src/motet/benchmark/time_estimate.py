@@ -109,14 +109,14 @@ def _measures(federation: Federation) -> list[str]:
 
 def _pace(config: RunConfig, federation: Federation) -> ProbeResult:
     solver: Solver = getattr(build_algorithm(config), "solver", Solver())
-    with PeakMemory(every=0.05) as memory, one_thread():
+    with PeakMemory(interval=0.05) as memory, one_thread():
         # at a rate of 0: steps take as long, and a method that diverges is that run's failure, not the grid's
         _, step = time_steps(
             federation.groups[0], SerialExecutor(resolve_device(config.device)), replace(solver, lr=0.0)
         )
         corpus, dev = federation.corpus, federation.partition.dev
         looked_at = len(corpus) - corpus.num_train + (0 if dev is None else len(dev))
-        return ProbeResult(step, memory.look(), corpus.num_train, looked_at, len(federation.clients))
+        return ProbeResult(step, memory.measure(), corpus.num_train, looked_at, len(federation.clients))
 
 
 def _seconds(config: RunConfig, pace: ProbeResult) -> float:

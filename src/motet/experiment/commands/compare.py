@@ -12,7 +12,7 @@ import numpy as np
 from motet.core.errors import ConfigError
 from motet.experiment.commands.report_data import diff_settings, flatten_settings
 from motet.experiment.commands.run_folder import load_config, load_summary
-from motet.experiment.loop.metrics_log import read_example_scores
+from motet.experiment.loop.example_scores import read_example_scores
 from motet.report.significance import paired_bootstrap
 from motet.tasks.sufficient_statistics import StatisticsMetric, metric_from_statistics
 

@@ -43,9 +43,9 @@ def dry_run(config: RunConfig, federation: Federation) -> DryRunReport:
     try:
         for model, features in federation.models_with_features if device.type == "cpu" else ():
             scratch.prepare(model, features)
-        with PeakMemory(every=0.05) as memory, one_thread():
+        with PeakMemory(interval=0.05) as memory, one_thread():
             tried = [time_steps(group, SerialExecutor(device, scratch), solver) for group in federation.groups]
-            peak = memory.look()
+            peak = memory.measure()
     finally:
         scratch.close()
     at_once = min(cohort, default_worker_count()) if device.type == "cpu" else 1

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
@@ -20,20 +20,14 @@ from motet.experiment.build.federation import ClientGroup, Federation
 from motet.experiment.build.federation_builder import build_federation, build_federations
 from motet.experiment.build.run_plan import RunPlan, build_plan
 from motet.experiment.build.traffic_estimate import estimate_client_bytes, round_bytes
+from motet.experiment.commands.environment import describe_machine, package_versions
 from motet.experiment.commands.model_export import folder_name, save_model
 from motet.experiment.commands.partition_commands import partition_facts
 from motet.experiment.commands.partition_table import client_label_table
 from motet.experiment.deploy.client_launcher import build_executor, launch_clients
-from motet.experiment.loop.metrics_log import (
-    cost_to_reach,
-    describe_machine,
-    package_versions,
-    read_metrics,
-    score_spread,
-    traffic_to_dict,
-    write_example_scores,
-    write_json,
-)
+from motet.experiment.loop.example_scores import write_example_scores
+from motet.experiment.loop.json_files import write_json
+from motet.experiment.loop.metrics_log import cost_to_reach, read_metrics, score_spread
 from motet.experiment.loop.peak_memory import PeakMemory
 from motet.experiment.loop.run_loop import FederatedRun, RunResult, execute_plan
 from motet.experiment.loop.tracking import find_trackers, track_run
@@ -217,7 +211,7 @@ def _summary(
             _group(*each, running.plan, result) for each in zip(config.client_groups, federation.groups, strict=True)
         ],
         "local_test": result.local_test,
-        "bytes": traffic_to_dict(result.traffic),
+        "bytes": {n: c for n, c in asdict(result.traffic).items() if n not in ("requests", "network_seconds")},
         "bytes_a_round": _round_cost(running.plan, federation.model, config),
         "network_seconds": round(result.traffic.network_seconds, 3) if config.network else None,
         "reached": cost_to_reach(result.record, federation.task.primary_metric, config.evaluation.target_scores),
@@ -299,8 +293,8 @@ def draw_figures(finished: FinishedRun) -> None:
         if found is not None:
             draw_relations(found, folder)
         draw_weights(records[name].rows, told, folder / "weights.png")
-    local = all(len(record.cost(primary_metric, "test", "clients")) > 1 for record in records.values())
+    local = all(len(record.traffic_curve(primary_metric, "test", "clients")) > 1 for record in records.values())
     where = ("test", "clients") if local else ("global", "server")
-    costs = {name: record.cost(primary_metric, *where) for name, record in records.items()}
+    costs = {name: record.traffic_curve(primary_metric, *where) for name, record in records.items()}
     said = f"{primary_metric}, mean of the clients' own tests" if local else f"{primary_metric} on the global test set"
     draw_traffic_curves(costs, said, told, finished.folder / "traffic.png")

@@ -1,4 +1,4 @@
-"""Who takes part in a round."""
+"""Sample the clients of a round."""
 
 from __future__ import annotations
 
@@ -10,15 +10,16 @@ from motet.core.script import ClientId
 from motet.experiment.recipe.run_config import CohortConfig
 
 
-def sample_cohort(choice: CohortConfig, clients: ClientList, round: int, seed: Seed) -> tuple[ClientId, ...]:
-    """A uniform draw without replacement from a generator of its own; everybody, in order, if all take part.
+def sample_cohort(config: CohortConfig, clients: ClientList, round: int, seed: Seed) -> tuple[ClientId, ...]:
+    """Sample uniformly without replacement. A cohort of all clients keeps their order.
 
-    FedNLP seeds numpy with the round's number and draws, so that every algorithm meets the same clients in the same round.
+    With the sampler "round", NumPy's generator is seeded with the round's number, as in FedNLP: every algorithm has the
+    same clients in the same round.
     """
-    if choice.size is None or choice.size >= len(clients):
+    if config.size is None or config.size >= len(clients):
         return tuple(clients[i] for i in range(len(clients)))
-    if choice.sampler == "round":
-        drawn = np.random.RandomState(round).choice(len(clients), choice.size, replace=False)
+    if config.sampler == "round":
+        sample = np.random.RandomState(round).choice(len(clients), config.size, replace=False)
     else:
-        drawn = seed.derive("cohort", round).numpy().choice(len(clients), choice.size, replace=False)
-    return tuple(clients[int(i)] for i in np.sort(drawn))
+        sample = seed.derive("cohort", round).numpy().choice(len(clients), config.size, replace=False)
+    return tuple(clients[int(i)] for i in np.sort(sample))

@@ -1,4 +1,4 @@
-"""Large values that a server keeps from round to round: beside the device they were made on, or on disk."""
+"""Offload large parameters that the server keeps between rounds, such as personal models, to host memory or disk."""
 
 from __future__ import annotations
 
@@ -11,32 +11,34 @@ import torch
 
 from motet.core.params import Params
 
-SMALL = 32 * 2**20  # bytes; what is smaller stays where it is
+MIN_OFFLOADED_BYTES = 32 * 2**20
 
 
 @dataclass(frozen=True)
 class ParamOffload:
-    """Where personal models lie. A file has no name once it is mapped, so it goes when the last who looks at it does."""
+    """Moves parameters of up to `host_limit` bytes to host memory, and larger ones to files in `folder`."""
 
     folder: Path | None = None
-    room: int = 0  # bytes of the host's memory for each
-    small: int = SMALL
+    host_limit: int = 0
+    min_bytes: int = MIN_OFFLOADED_BYTES  # smaller parameters stay where they are
 
-    def put(self, params: Params) -> Params:
-        """The same value; if it is large, in the host's memory, or as a window on a file that the system reads in when it is
-        looked at."""
+    def offload(self, params: Params) -> Params:
+        """Return the same values, in host memory or memory-mapped from a file.
+
+        The file is deleted at once; the system keeps its contents until the last reference to the tensor is gone.
+        """
         size = params.flat.numel() * params.flat.element_size()
-        if size < self.small:
+        if size < self.min_bytes:
             return params
-        if size <= self.room:
+        if size <= self.host_limit:
             return Params(params.layout, params.flat.cpu())
         if self.folder is not None:
             self.folder.mkdir(parents=True, exist_ok=True)
         with tempfile.NamedTemporaryFile(dir=self.folder, prefix="model-", delete=False) as file:
-            file.truncate(params.flat.numel() * params.flat.element_size())
+            file.truncate(size)
         path = Path(file.name)
         flat = torch.from_file(str(path), shared=True, size=params.flat.numel(), dtype=params.flat.dtype)
         flat.copy_(params.flat)
-        with suppress(OSError):  # a system that cannot take the name of an open file away leaves it in the run's folder
+        with suppress(OSError):  # some systems cannot delete an open file; it stays in the run's folder
             path.unlink()
         return Params(params.layout, flat)

@@ -1,53 +1,44 @@
-"""How much memory a run really takes: this process and its workers, pages they share counted once."""
+"""Peak memory of a run: this process and its workers. Pages that they share count once."""
 
 from __future__ import annotations
 
-import os
-import resource
 import threading
-from pathlib import Path
 from typing import Self
+
+import psutil
 
 
 class PeakMemory:
-    """Looks once a second, in a thread of its own, for as long as it is open."""
+    """Measures memory in a background thread while it is open."""
 
-    def __init__(self, every: float = 1.0) -> None:
-        self.every, self.peak = every, 0
-        self.stop = threading.Event()
-        self.thread = threading.Thread(target=self._watch, daemon=True)
+    def __init__(self, interval: float = 1.0) -> None:
+        self.interval, self.peak = interval, 0
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._measure_repeatedly, daemon=True)
 
     def __enter__(self) -> Self:
-        self.thread.start()
+        self._thread.start()
         return self
 
     def __exit__(self, *_: object) -> None:
-        self.look()
-        self.stop.set()
+        self.measure()
+        self._closed.set()
 
-    def look(self) -> int:
-        self.peak = max(self.peak, sum(_proportional(pid) for pid in _family()))
-        if not self.peak:  # no /proc: the high-water mark of this process alone
-            self.peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+    def measure(self) -> int:
+        """Measure now, and return the peak so far in bytes."""
+        current = psutil.Process()
+        self.peak = max(self.peak, sum(_memory(process) for process in (current, *current.children())))
         return self.peak
 
-    def _watch(self) -> None:
-        while not self.stop.wait(self.every):
-            self.look()
+    def _measure_repeatedly(self) -> None:
+        while not self._closed.wait(self.interval):
+            self.measure()
 
 
-def _family() -> list[int]:
-    me = os.getpid()
+def _memory(process: psutil.Process) -> int:
+    """Return a process's proportional set size in bytes; where the system has none, its resident set size."""
     try:
-        children = Path(f"/proc/{me}/task/{me}/children").read_text().split()
-    except OSError:
-        return [me]
-    return [me, *map(int, children)]
-
-
-def _proportional(pid: int) -> int:
-    try:
-        lines = Path(f"/proc/{pid}/smaps_rollup").read_text().splitlines()
-    except OSError:
+        memory = process.memory_full_info()
+        return int(getattr(memory, "pss", 0) or memory.rss)
+    except psutil.Error:  # it ended, or belongs to someone else
         return 0
-    return next((int(line.split()[1]) * 1024 for line in lines if line.startswith("Pss:")), 0)

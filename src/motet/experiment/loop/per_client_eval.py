@@ -1,4 +1,4 @@
-"""The common model on each client's own test set: how a model for all does in every domain."""
+"""Evaluate the global model on each client's test set: how well one model serves every domain."""
 
 from __future__ import annotations
 
@@ -10,23 +10,20 @@ from motet.learning.data.features import Examples
 
 
 def evaluate_per_client(
-    federation: Federation, params: Params, round: int, items: bool
+    federation: Federation, params: Params, round: int, per_example: bool
 ) -> Work[dict[str, EvaluationResult]]:
-    """Metrics, and items if they are asked for, for each client of the server's corpus that has a test set, and for all of
-    them together under "".
+    """Evaluate the server's model on the test set of each client with the server's corpus, and under "" on all together.
 
-    The server's model reads all test sets in one pass; what each client's own model makes of them is another matter.
+    The model predicts all test sets in one pass. Clients without test rows are left out.
     """
     server = federation.server
-    whole = Examples(server.features, server.test.rows)
-    context = federation.server_context(round)
-    readings = yield from context.infer(params, whole)
-    names = [client for group in federation.groups if group.corpus is server.corpus for client in group.clients]
-    found = {"": score_predictions(server.task, readings, whole, items)} if len(whole) else {}
-    for client, first, last in zip(names, server.test.offsets[:-1], server.test.offsets[1:], strict=True):
-        if last > first:
-            part = {name: column[first:last] for name, column in readings.items()}
-            found[client] = score_predictions(
-                server.task, part, Examples(server.features, server.test.rows[first:last]), items
-            )
-    return found
+    examples = Examples(server.features, server.test.rows)
+    predictions = yield from federation.server_context(round).infer(params, examples)
+    clients = [client for group in federation.groups if group.corpus is server.corpus for client in group.clients]
+    results = {"": score_predictions(server.task, predictions, examples, per_example)} if len(examples) else {}
+    for client, start, stop in zip(clients, server.test.offsets[:-1], server.test.offsets[1:], strict=True):
+        if stop > start:
+            own_predictions = {name: column[start:stop] for name, column in predictions.items()}
+            own_examples = Examples(server.features, server.test.rows[start:stop])
+            results[client] = score_predictions(server.task, own_predictions, own_examples, per_example)
+    return results

@@ -23,15 +23,9 @@ from motet.experiment.build.federation import Federation
 from motet.experiment.build.run_plan import RunPlan, build_accountant
 from motet.experiment.loop.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from motet.experiment.loop.client_sampling import sample_cohort
+from motet.experiment.loop.example_scores import BEST_DEV_SCORES, GLOBAL_MODEL_SCORES, write_example_scores
 from motet.experiment.loop.exchange_log import ExchangeLog
-from motet.experiment.loop.metrics_log import (
-    BEST_DEV_SCORES,
-    GLOBAL_MODEL_SCORES,
-    MetricsLog,
-    mean_metrics,
-    score_spread,
-    write_example_scores,
-)
+from motet.experiment.loop.metrics_log import MetricsLog, mean_metrics, score_spread
 from motet.experiment.loop.param_offload import ParamOffload
 from motet.experiment.loop.per_client_eval import evaluate_per_client
 from motet.experiment.loop.scores import (
@@ -170,13 +164,15 @@ class FederatedRun:
             return False
         self.record.resume(found.rows, found.seconds)
         self.written = found.rows
-        if self.record.looked_at(self.done) and self.last():  # only the summary was missing, and it wants the items
+        if (
+            self.record.has_global_scores(self.done) and self.last()
+        ):  # only the summary was missing, and it wants the items
             self.look()
         return True
 
     def play_rounds(self, until: int | None = None) -> None:
         plan = self.plan
-        if self.due() and not self.record.looked_at(self.done):  # it broke off while the round was judged
+        if self.due() and not self.record.has_global_scores(self.done):  # it broke off while the round was judged
             self.judge_round()
             self.written = self.record.size()
         for index in range(self.done, plan.rounds if until is None else until):
@@ -190,7 +186,7 @@ class FederatedRun:
             began = time.monotonic()
             context = plan.federation.server_context(index)
             seed = plan.federation.seed.derive("round", index)
-            rnd = Round(index, plan.rounds, cohort, seed, context, self.shelf.put)
+            rnd = Round(index, plan.rounds, cohort, seed, context, self.shelf.offload)
             self.mailbox.round = index
             self.state = self._play(self._noisy(plan.algorithm.round(self.state, rnd), rnd.seed))
             self.memories.settle()
@@ -256,7 +252,7 @@ class FederatedRun:
     def look(self, split: str = "global") -> dict[str, float]:
         """The global model on the global test set, or on the development set. Where every client has its own model: the mean
         over groups of their means."""
-        federation, new = self.plan.federation, not self.record.looked_at(self.done)
+        federation, new = self.plan.federation, not self.record.has_global_scores(self.done)
         self.survey.round = self.done
         if self.personal and self.plan.components.secure:
             return self.look_at_mean(split)
@@ -279,7 +275,7 @@ class FederatedRun:
     def look_at_domains(self, federation: Federation) -> None:
         """The common model on each client's own test set."""
         found: dict[str, EvaluationResult] = self._play(
-            evaluate_per_client(federation, self.model_params(), self.done, items=self.last())
+            evaluate_per_client(federation, self.model_params(), self.done, self.last())
         )
         if self.place and self.last():
             kept = {

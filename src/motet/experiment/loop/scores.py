@@ -1,4 +1,4 @@
-"""From many clients' metrics to the few numbers a run is spoken of by."""
+"""Reduce the metrics of many clients and rounds to the few numbers of a summary."""
 
 from __future__ import annotations
 
@@ -8,29 +8,13 @@ from typing import NamedTuple
 
 from motet.core.script import ClientId
 from motet.experiment.build.run_plan import AnyFederation, TaskMetrics
-from motet.experiment.loop.metrics_log import MetricsLog, Row
+from motet.experiment.loop.metrics_log import MetricsLog, Row, mean_metrics
 
-
-def group_means(federation: AnyFederation, reports: Mapping[ClientId, dict[str, float]]) -> dict[str, dict[str, float]]:
-    """Each group's metrics: the mean over those of its clients that reported."""
-    found: dict[str, list[dict[str, float]]] = {}
-    for client, scores in reports.items():
-        group = federation.group_for(client)
-        known = {name: scores[name] for name in group.task.metric_names}
-        found.setdefault(group.name, []).append({**known, "score": scores[group.task.primary_metric]})
-    return {name: {m: sum(r[m] for r in rows) / len(rows) for m in rows[0]} for name, rows in found.items()}
-
-
-def mean_over_groups(task: TaskMetrics, groups: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """The mean over groups, of what all of them are judged by."""
-    return {m: sum(g[m] for g in groups.values()) / len(groups) for m in task.metric_names if groups}
-
-
-LOWER_IS_BETTER = ("loss", "perplexity")  # of these less is better
+LOWER_IS_BETTER = ("loss", "perplexity")
 
 
 class BestDevRound(NamedTuple):
-    """The round that was best on the development set, by one of the metrics: all of them there, and on the global test set."""
+    """The best round on the development set, by the metric `by`: all metrics there, and on the global test set."""
 
     by: str
     round: int
@@ -38,36 +22,53 @@ class BestDevRound(NamedTuple):
     test: dict[str, float]
 
 
-def final_and_best(record: MetricsLog, primary_metric: str) -> tuple[dict[str, float], dict[str, float]]:
-    """What the server saw last, and in the round that was best by the headline."""
-    seen = scores_by_round(record.rows, "global")
-    return (seen[max(seen)], seen[find_best_round(seen, primary_metric)]) if seen else ({}, {})
+def group_means(
+    federation: AnyFederation, reports: Mapping[ClientId, Mapping[str, float]]
+) -> dict[str, dict[str, float]]:
+    """Return the metrics of each group: the mean over its clients that reported. `score` is the primary metric."""
+    by_group: dict[str, list[dict[str, float]]] = {}
+    for client, scores in reports.items():
+        group = federation.group_for(client)
+        metrics = {name: scores[name] for name in group.task.metric_names}
+        by_group.setdefault(group.name, []).append({**metrics, "score": scores[group.task.primary_metric]})
+    return {name: mean_metrics(rows) for name, rows in by_group.items()}
 
 
-def find_best_dev_round(record: MetricsLog, by: str) -> BestDevRound | None:
-    """None where there is no development set."""
-    dev, test = (scores_by_round(record.rows, split) for split in ("dev", "global"))
+def mean_over_groups(task: TaskMetrics, groups: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Return the mean over groups of the metrics that all groups have."""
+    return {m: sum(group[m] for group in groups.values()) / len(groups) for m in task.metric_names if groups}
+
+
+def final_and_best(log: MetricsLog, primary_metric: str) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the global test metrics after the last round, and after the round with the best primary metric."""
+    rounds = scores_by_round(log.rows, "global")
+    return (rounds[max(rounds)], rounds[find_best_round(rounds, primary_metric)]) if rounds else ({}, {})
+
+
+def find_best_dev_round(log: MetricsLog, metric: str) -> BestDevRound | None:
+    """Return the best round on the development set; None if there is no development set."""
+    dev, test = (scores_by_round(log.rows, split) for split in ("dev", "global"))
     if not dev:
         return None
-    best = find_best_round(dev, by)
-    return BestDevRound(by, best, dev[best], test.get(best, {}))
+    best = find_best_round(dev, metric)
+    return BestDevRound(by=metric, round=best, dev=dev[best], test=test.get(best, {}))
 
 
 def scores_by_round(rows: Sequence[Row], split: str) -> dict[int, dict[str, float]]:
-    """What the server saw of a split, round by round."""
-    found: dict[int, dict[str, float]] = {}
+    """Return the server's metrics on a split, by round."""
+    rounds: dict[int, dict[str, float]] = {}
     for row in rows:
         if row["who"] == "server" and row["split"] == split:
-            found.setdefault(row["round"], {})[row["name"]] = row["value"]
-    return found
+            rounds.setdefault(row["round"], {})[row["name"]] = row["value"]
+    return rounds
 
 
-def find_best_round(seen: Mapping[int, Mapping[str, float]], by: str) -> int:
-    """The first of the best; a round whose metric is no number is never it, unless all are such."""
-    sign = -1 if by in LOWER_IS_BETTER else 1
+def find_best_round(rounds: Mapping[int, Mapping[str, float]], metric: str) -> int:
+    """Return the best round, the first of equals. Values that are not finite are worse than all others."""
+    sign = -1 if metric in LOWER_IS_BETTER else 1
 
-    def worth(found: int) -> float:
-        value = sign * seen[found].get(by, math.nan)
-        return value if math.isfinite(value) else -math.inf
+    def value(round: int) -> float:
+        score = sign * rounds[round].get(metric, math.nan)
+        return score if math.isfinite(score) else -math.inf
 
-    return max(seen, key=lambda r: (worth(r), -r))
+    return max(rounds, key=lambda round: (value(round), -round))

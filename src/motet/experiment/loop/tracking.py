@@ -1,4 +1,4 @@
-"""Who else is told of a run while it goes on: TensorBoard, Weights & Biases, MLflow. A run needs none of them."""
+"""Report a run to experiment trackers: TensorBoard, Weights & Biases, MLflow. A run works without them."""
 
 from __future__ import annotations
 
@@ -15,7 +15,9 @@ from motet.report.progress import RunCallback
 from motet.report.trackers import Tracker, mlflow, tensorboard, wandb
 from motet.transport.mailbox import Traffic
 
-TRACKERS: dict[str, Callable[[str, Path, Mapping[str, Any]], Tracker]] = {
+OpenTracker = Callable[[str, Path, Mapping[str, Any]], Tracker]
+
+TRACKERS: dict[str, OpenTracker] = {
     "tensorboard": tensorboard.open_tracker,
     "wandb": wandb.open_tracker,
     "mlflow": mlflow.open_tracker,
@@ -24,7 +26,7 @@ TRACKERS: dict[str, Callable[[str, Path, Mapping[str, Any]], Tracker]] = {
 
 @dataclass(frozen=True)
 class TrackingCallback:
-    """A callback, and trackers that are told of every round besides. One that fails is told no more; the run goes on."""
+    """Passes all events to `callback`, and the scores of each round to trackers too. A tracker that fails is dropped."""
 
     callback: RunCallback
     trackers: dict[str, Tracker]
@@ -40,13 +42,13 @@ class TrackingCallback:
 
     def on_round_end(self, round: int, scores: Mapping[str, float], primary_metric: str, traffic: Traffic) -> None:
         self.callback.on_round_end(round, scores, primary_metric, traffic)
-        moved = {"megabytes_up": traffic.payload_up / 1e6, "megabytes_down": traffic.payload_down / 1e6}
+        megabytes = {"megabytes_up": traffic.payload_up / 1e6, "megabytes_down": traffic.payload_down / 1e6}
         for name, tracker in list(self.trackers.items()):
             try:
-                tracker.log(round, {**scores, **moved})
-            except Exception as error:  # whatever the network does to somebody else's package
+                tracker.log(round, {**scores, **megabytes})
+            except Exception as error:  # a tracker's network may fail in any way
                 del self.trackers[name]
-                self.callback.on_note(f"{name} is not told any more: {first_line(error)}")
+                self.callback.on_note(f"{name} failed and gets no further rounds: {first_line(error)}")
 
     def on_note(self, text: str) -> None:
         self.callback.on_note(text)
@@ -55,22 +57,22 @@ class TrackingCallback:
         self.callback.on_run_end()
 
 
-def find_trackers(config: RunConfig) -> dict[str, Callable[[str, Path, Mapping[str, Any]], Tracker]]:
+def find_trackers(config: RunConfig) -> dict[str, OpenTracker]:
+    """Return the trackers that a recipe names; an unknown name is an error."""
     return {name: look_up(TRACKERS, name, "track") for name in config.track}
 
 
 @contextmanager
 def track_run(config: RunConfig, folder: Path, callback: RunCallback) -> Iterator[RunCallback]:
-    """The callback of a run that is tracked as its recipe says; trackers are closed whatever happens."""
-    makers = find_trackers(config)
-    told = TrackingCallback(callback, {})
+    """Yield a callback that also reports to the recipe's trackers, and close them at the end."""
+    trackers: dict[str, Tracker] = {}
     try:
-        for name, make in makers.items():
-            told.trackers[name] = make(config.recipe, folder, config.to_dict())
-        yield told if makers else callback
+        for name, open_tracker in find_trackers(config).items():
+            trackers[name] = open_tracker(config.recipe, folder, config.to_dict())
+        yield TrackingCallback(callback, trackers) if trackers else callback
     finally:
-        for name, tracker in told.trackers.items():
+        for name, tracker in trackers.items():
             try:
                 tracker.close()
             except Exception as error:
-                callback.on_note(f"{name} could not be told that the run has ended: {first_line(error)}")
+                callback.on_note(f"{name} could not be closed at the end of the run: {first_line(error)}")

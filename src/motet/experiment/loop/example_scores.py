@@ -1,0 +1,52 @@
+"""Per-example scores of a run, in compressed files: for significance tests between runs.
+
+Each file has `scores`, one per test example; `tallies`, the sufficient statistics of metrics that are not means of scores;
+and for each owner its number of examples (`sizes`) and of statistics (`widths`). The owner "" is the global test set.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Mapping
+from pathlib import Path
+
+import numpy as np
+
+from motet.transport.spill_store import write_atomically
+
+EXAMPLE_SCORES = "items.npz"
+GLOBAL_MODEL_SCORES = "items-common.npz"  # the global model on the clients' own test sets
+BEST_DEV_SCORES = "items-dev.npz"  # after the best round on the development set
+
+
+def write_example_scores(folder: Path, scores: Mapping[str, np.ndarray], name: str = EXAMPLE_SCORES) -> None:
+    """Write the examples of each owner: one row each, with its score in the first column and then its statistics."""
+    if not scores:
+        return
+    buffer = io.BytesIO()
+    np.savez_compressed(
+        buffer,
+        scores=np.concatenate([rows[:, 0] for rows in scores.values()]),
+        sizes=np.array([len(rows) for rows in scores.values()], np.int64),
+        owners=np.array(list(scores)),
+        tallies=np.concatenate([rows[:, 1:].ravel() for rows in scores.values()]),
+        widths=np.array([rows.shape[1] - 1 for rows in scores.values()], np.int64),
+    )
+    write_atomically(folder / name, buffer.getvalue())
+
+
+def read_example_scores(folder: Path, name: str = EXAMPLE_SCORES) -> dict[str, np.ndarray]:
+    """Read what `write_example_scores` wrote. Files of early versions have no statistics."""
+    path = folder / name
+    if not path.exists():
+        return {}
+    with np.load(path) as file:
+        sizes = file["sizes"]
+        widths = file["widths"] if "widths" in file else np.zeros_like(sizes)
+        statistics = np.split(file["tallies"] if "tallies" in file else np.zeros(0), np.cumsum(sizes * widths)[:-1])
+        scores = np.split(file["scores"], np.cumsum(sizes)[:-1])
+        rows = [
+            np.concatenate([score[:, None], statistic.reshape(len(score), width)], axis=1)
+            for score, statistic, width in zip(scores, statistics, widths, strict=True)
+        ]
+        return dict(zip(file["owners"].tolist(), rows, strict=True))
