@@ -135,6 +135,20 @@ def test_every_source_file_exists(page: Path) -> None:
             assert (ROOT / f"{match[1].replace('.', '/')}.py").exists(), code
 
 
+@cache
+def code_words() -> set[str]:
+    files = [f for folder in ("src", "tests", "benchmarks", "docs") for f in (ROOT / folder).rglob("*.*")]
+    texts = (f.read_text("utf-8") for f in files if f.suffix in (".py", ".yaml"))
+    return {word for text in texts for word in re.findall(r"\w+", text)} | {f.stem for f in files}
+
+
+@page_ids
+def test_every_identifier_exists(page: Path) -> None:
+    for code in re.findall(r"`([^`\n]+)`", prose_and_code(page)[0]):
+        for word in re.findall(r"\b(?:[A-Z][a-z]+\w*[A-Z]\w*|[a-z]+_[a-z_]+)\b", code):
+            assert word in code_words(), f"{word} in: {code}"
+
+
 @page_ids
 def test_sentences_are_short(page: Path) -> None:
     for sentence in sentences(page):

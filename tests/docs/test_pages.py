@@ -12,7 +12,10 @@ import pytest
 from motet import cli
 
 DOCS = Path(__file__).parents[2] / "docs"
-PAGES = ("tutorials/first-run", "guides/own-data", "guides/own-algorithm", "guides/own-task", "guides/benchmarks")
+PAGES = (
+    "tutorials/first-run", "guides/own-data", "guides/own-algorithm", "guides/own-task", "guides/partitions",
+    "guides/benchmarks",
+)  # fmt: skip
 BLOCK = re.compile(r"^```(\w+)\n(.*?)^```$", re.M | re.S)
 
 
