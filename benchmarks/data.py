@@ -1,17 +1,14 @@
-"""How fast texts become features, are loaded again, and are found in a large store.
+"""Measure how fast texts become features, and how fast features and corpora are loaded from disk.
 
     python -m benchmarks.data [--rows 1600000] [--clients 10000] [--texts 5000]
 
-Ratios in one run: a corpus read back from its store against making it; features from disk against tokenising; one client out of
-the store against the whole of it, with the memory each takes.
+Compares reading a corpus file with generating the corpus, and reading features with tokenizing.
 """
 
 from __future__ import annotations
 
 import argparse
 import os
-import subprocess
-import sys
 import tempfile
 import time
 from collections.abc import Callable
@@ -50,17 +47,6 @@ WORDS = (
     "loved",
     "hated",
 )
-ONE_CLIENT = """
-import resource, sys, time
-from pathlib import Path
-import h5py, numpy
-from motet.datasets.hdf5_store import open_client
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-began = time.perf_counter()
-corpus = open_client(Path(sys.argv[1]), sys.argv[2])
-took = time.perf_counter() - began
-print(len(corpus), took, (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1024)
-"""
 
 
 def timed(what: Callable[[], Any]) -> tuple[float, Any]:
@@ -83,15 +69,10 @@ def store(rows: int, clients: int, folder: Path) -> None:
     path = folder / "big.h5"
     writing, _ = timed(lambda: write_store(corpus, path))
     loading, _ = timed(lambda: read_store(path))
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-c", ONE_CLIENT, str(path), "user-000007"]
-    said = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
-    count, took, megabytes = said.stdout.split()
     print(
         f"store of {rows:,} rows, {clients:,} clients: {path.stat().st_size / 1e6:.0f} MB, written in {writing:.1f} s"
     )
     print(f"  whole corpus loaded in {loading:.2f} s ({making / loading:.0f}× faster than it was made)")
-    print(f"  one client ({count} rows) loaded in {float(took):.3f} s, with {float(megabytes):.0f} MB more memory")
 
 
 def features(texts: int, folder: Path) -> None:

@@ -1,4 +1,4 @@
-"""Original files made by hand."""
+"""Fixtures for unit tests."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-Put = Callable[..., Path]
+WriteFile = Callable[..., Path]
 
 
 @pytest.fixture
-def put(tmp_path: Path) -> Put:
-    """Write a file below the test's own folder, byte for byte; packed if its name ends in .gz."""
+def write_file(tmp_path: Path) -> WriteFile:
+    """Write a file in the temporary folder; compress it if its name ends in .gz."""
 
     def write(name: str, text: str, encoding: str = "utf-8") -> Path:
         path = tmp_path / name

@@ -1,4 +1,4 @@
-"""What holds for every reader, and for the files and parts they stand on."""
+"""Properties of all corpus readers, and the helpers that they share."""
 
 from __future__ import annotations
 
@@ -29,42 +29,42 @@ from motet.datasets.splits import (
     split_by_group,
 )
 
-Put = Callable[..., Path]
-EVERY = pytest.mark.parametrize("name", CORPUS_READERS)
+WriteFile = Callable[..., Path]
+all_readers = pytest.mark.parametrize("name", CORPUS_READERS)
 
 
-@EVERY
-def test_an_empty_folder_is_refused_with_what_was_expected(name: str, tmp_path: Path) -> None:
-    with pytest.raises(DataError) as refused:
+@all_readers
+def test_empty_folder_raises_an_error_that_says_what_was_expected(name: str, tmp_path: Path) -> None:
+    with pytest.raises(DataError) as error:
         CORPUS_READERS[name](tmp_path)
-    said = str(refused.value)
-    assert said.startswith(f"{name}: there ")
-    assert str(tmp_path) in said
-    assert "; " in said
+    message = str(error.value)
+    assert message.startswith(f"{name}: there ")
+    assert str(tmp_path) in message
+    assert "; " in message
 
 
-@EVERY
-def test_a_folder_that_is_not_there_is_refused(name: str, tmp_path: Path) -> None:
+@all_readers
+def test_missing_folder_raises_an_error(name: str, tmp_path: Path) -> None:
     with pytest.raises(
-        DataError, match=rf"{name}: '.*nowhere' does not exist; give the folder that holds the original files"
+        DataError, match=rf"{name}: '.*nowhere' does not exist. Give the folder that holds the original files"
     ):
         CORPUS_READERS[name](tmp_path / "nowhere")
 
 
-def test_a_file_in_place_of_a_folder_is_refused(put: Put) -> None:
-    with pytest.raises(DataError, match="is a file; give the folder"):
-        CORPUS_READERS["20news"](put("20news-bydate.tar.gz", ""))
+def test_file_instead_of_a_folder_raises_an_error(write_file: WriteFile) -> None:
+    with pytest.raises(DataError, match=r"is a file\. Give the folder"):
+        CORPUS_READERS["20news"](write_file("20news-bydate.tar.gz", ""))
 
 
-@EVERY
-def test_a_reader_says_what_it_reads_in_one_sentence(name: str) -> None:
+@all_readers
+def test_reader_has_a_docstring_of_one_line(name: str) -> None:
     doc = CORPUS_READERS[name].__doc__ or ""
     assert doc.endswith(".")
     assert "\n" not in doc
-    assert 40 < len(doc) < 122
+    assert 40 < len(doc) < 113
 
 
-def test_a_file_is_found_below_the_folder_and_packed(tmp_path: Path) -> None:
+def test_find_file_searches_subfolders_and_compressed_files(tmp_path: Path) -> None:
     inner = tmp_path / "unpacked" / "here"
     inner.mkdir(parents=True)
     (inner / "words.txt.bz2").write_bytes(bz2.compress("größer\n".encode()))
@@ -73,74 +73,72 @@ def test_a_file_is_found_below_the_folder_and_packed(tmp_path: Path) -> None:
     assert read_text(path) == "größer\n"
 
 
-def test_what_archivers_leave_behind_is_not_found(put: Put, tmp_path: Path) -> None:
-    put("__MACOSX/train.csv", "rubbish")
-    put(".git/train.csv", "rubbish")
+def test_find_file_ignores_hidden_and_archive_folders(write_file: WriteFile, tmp_path: Path) -> None:
+    write_file("__MACOSX/train.csv", "ignored")
+    write_file(".git/train.csv", "ignored")
     assert find_file(tmp_path, "train.csv") is None
     with pytest.raises(DataError, match=r"x: there is no file 'train.csv' \(nor dev.csv\) in .*; put it there"):
         require_file("x", tmp_path, "train.csv", "dev.csv", hint="put it there")
 
 
-def test_a_damaged_archive_is_an_error_one_can_mend(tmp_path: Path) -> None:
+def test_damaged_archive_raises_an_error_that_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "a.txt.gz").write_bytes(b"no gzip at all")
-    with pytest.raises(DataError, match=r"a.txt.gz: the file cannot be read .* fetch it again"):
+    with pytest.raises(DataError, match=r"a.txt.gz: the file cannot be read .* download it again"):
         read_text(tmp_path / "a.txt.gz")
 
 
-def test_a_stray_latin_1_byte_harms_no_other_letter(tmp_path: Path) -> None:
+def test_stray_latin1_byte_leaves_the_rest_of_the_file_as_utf8(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes("naïve ".encode() + b"\xa315m")
     assert read_text(tmp_path / "a.txt") == "naïve £15m"
 
 
-def test_a_byte_order_mark_and_windows_line_ends_vanish(put: Put) -> None:
-    path = put("a.txt", "\ufeffone\r\ntwo\u2028still two\r\n")
+def test_read_lines_removes_byte_order_mark_and_windows_line_ends(write_file: WriteFile) -> None:
+    path = write_file("a.txt", "\ufeffone\r\ntwo\u2028still two\r\n")
     assert list(read_lines(path)) == [(1, "one"), (2, "two\u2028still two")]
 
 
-def test_an_unbalanced_quote_harms_only_its_line() -> None:
+def test_parse_csv_line_tolerates_unbalanced_quotes() -> None:
     assert parse_csv_line('1,"open,two') == ["1", "open,two"]
     assert parse_csv_line("a\rb,c") == ["a b", "c"]
     assert parse_csv_line("") == []
 
 
-def test_a_quote_between_tabs_is_a_letter(put: Put) -> None:
-    path = put("a.tsv", '\ufeffid\ttext\r\n1\t"open\r\n\r\n2\r\n3\ta\rb\r\n')
-    left_out: Counter[str] = Counter()
-    assert list(read_columns(path, ("text",), left_out, "mine", tabs=True)) == [(2, ('"open',)), (5, ("a\rb",))]
-    assert left_out == {"rows with missing columns": 1}
+def test_quotes_have_no_meaning_in_a_tsv_file(write_file: WriteFile) -> None:
+    path = write_file("a.tsv", '\ufeffid\ttext\r\n1\t"open\r\n\r\n2\r\n3\ta\rb\r\n')
+    skipped: Counter[str] = Counter()
+    assert list(read_columns(path, ("text",), skipped, "corpus", tabs=True)) == [(2, ('"open',)), (5, ("a\rb",))]
+    assert skipped == {"rows with missing columns": 1}
 
 
-def test_rows_with_missing_columns_are_counted(put: Put) -> None:
-    left_out: Counter[str] = Counter()
-    path = put("a.csv", 'id,text\n1,"one\ntwo"\n2\n\n3,three\n')
-    assert [values for _, values in read_columns(path, ("text", "id"), left_out, "mine")] == [
+def test_rows_with_missing_columns_are_counted(write_file: WriteFile) -> None:
+    skipped: Counter[str] = Counter()
+    path = write_file("a.csv", 'id,text\n1,"one\ntwo"\n2\n\n3,three\n')
+    assert [values for _, values in read_columns(path, ("text", "id"), skipped, "corpus")] == [
         ("one\ntwo", "1"),
         ("three", "3"),
     ]
-    assert left_out == {"rows with missing columns": 1}
+    assert skipped == {"rows with missing columns": 1}
 
 
-def test_a_field_longer_than_csv_allows_is_read(put: Put) -> None:
+def test_fields_longer_than_the_csv_default_limit_are_read(write_file: WriteFile) -> None:
     long = "x" * 200_000
-    assert next(read_columns(put("a.csv", f"text\n{long}\n"), ("text",), Counter(), "mine")) == (2, (long,))
+    assert next(read_columns(write_file("a.csv", f"text\n{long}\n"), ("text",), Counter(), "corpus")) == (2, (long,))
 
 
-def test_a_missing_column_is_named_with_those_that_are_there(put: Put) -> None:
-    with pytest.raises(
-        DataError, match=r"a.csv has no column 'text'; its first line names id, txt. Did you mean 'txt'\?"
-    ):
-        list(read_columns(put("a.csv", "id,txt\n1,a\n"), ("text",), Counter(), "mine"))
+def test_missing_column_raises_an_error_that_names_the_header(write_file: WriteFile) -> None:
+    with pytest.raises(DataError, match=r"a.csv has no column 'text'; its header names id, txt. Did you mean 'txt'\?"):
+        list(read_columns(write_file("a.csv", "id,txt\n1,a\n"), ("text",), Counter(), "corpus"))
 
 
-def test_json_lines_that_are_none_are_named(put: Put) -> None:
-    with pytest.raises(DataError, match=r"a.jsonl, line 3: this is no JSON"):
-        list(read_jsonl(put("a.jsonl", '{"a": 1}\n\n{oops}\n')))
+def test_invalid_json_lines_raise_an_error_with_the_line_number(write_file: WriteFile) -> None:
+    with pytest.raises(DataError, match=r"a.jsonl, line 3: invalid JSON"):
+        list(read_jsonl(write_file("a.jsonl", '{"a": 1}\n\n{oops}\n')))
     with pytest.raises(DataError, match=r"b.jsonl, line 1: expected a JSON object, found list"):
-        list(read_jsonl(put("b.jsonl", "[1]\n")))
+        list(read_jsonl(write_file("b.jsonl", "[1]\n")))
 
 
 @pytest.mark.parametrize(
-    ("name", "part", "rest"),
+    ("name", "split", "rest"),
     [
         ("train.txt", "train", ""),
         ("TriviaQA-web-dev.jsonl.gz", "dev", "TriviaQA-web"),
@@ -150,11 +148,11 @@ def test_json_lines_that_are_none_are_named(put: Put) -> None:
         ("contest.txt", None, "contest"),
     ],
 )
-def test_a_name_tells_its_part(name: str, part: str | None, rest: str) -> None:
-    assert parse_split_name(Path(name)) == (part, rest)
+def test_split_is_parsed_from_a_file_name(name: str, split: str | None, rest: str) -> None:
+    assert parse_split_name(Path(name)) == (split, rest)
 
 
-def test_sub_corpora_are_found_however_they_are_laid_out(put: Put, tmp_path: Path) -> None:
+def test_subcorpora_are_found_in_folders_and_file_names(write_file: WriteFile, tmp_path: Path) -> None:
     for name in (
         "all/train/a.txt",
         "all/test/a.txt",
@@ -164,7 +162,7 @@ def test_sub_corpora_are_found_however_they_are_laid_out(put: Put, tmp_path: Pat
         "README.txt",
         "Makefile",
     ):
-        put(name, "")
+        write_file(name, "")
     assert {key: set(parts) for key, parts in find_subcorpora(tmp_path, (".txt", "")).items()} == {
         "a": {"train", "test"},
         "b": {"train", "test"},
@@ -172,38 +170,38 @@ def test_sub_corpora_are_found_however_they_are_laid_out(put: Put, tmp_path: Pat
     }
 
 
-def test_what_belongs_together_stays_in_one_part() -> None:
+def test_split_by_group_keeps_groups_together_and_is_deterministic() -> None:
     groups = [i // 5 for i in range(100)]
-    corpus = split_by_group("made", "lm", {"text": [str(i) for i in range(100)]}, groups)
-    sides = [
+    corpus = split_by_group("corpus", "lm", {"text": [str(i) for i in range(100)]}, groups)
+    train, test = [
         {int(text) // 5 for text in part}
         for part in (corpus.column("text")[: corpus.num_train], corpus.column("text")[corpus.num_train :])
     ]
-    assert not sides[0] & sides[1]
+    assert not train & test
     assert len(corpus) - corpus.num_train == 20
-    again = split_by_group("made", "lm", {"text": [str(i) for i in range(100)]}, groups)
-    assert again.fingerprint == corpus.fingerprint
+    second = split_by_group("corpus", "lm", {"text": [str(i) for i in range(100)]}, groups)
+    assert second.fingerprint == corpus.fingerprint
 
 
-def test_a_single_group_is_all_for_training() -> None:
-    assert split_by_group("made", "lm", {"text": ["a", "b"]}, [1, 1]).num_train == 2
+def test_single_group_is_used_for_training() -> None:
+    assert split_by_group("corpus", "lm", {"text": ["a", "b"]}, [1, 1]).num_train == 2
 
 
-def test_a_part_without_rows_is_refused() -> None:
-    with pytest.raises(DataError, match="made: no test rows were found in some"):
-        build_corpus("made", "lm", {"text": ["a"]}, {"text": []}, "some.txt")
-    with pytest.raises(DataError, match="made: no rows were found"):
-        split_by_group("made", "lm", {"text": []}, [])
+def test_empty_split_raises_an_error() -> None:
+    with pytest.raises(DataError, match="corpus: no test rows found in some"):
+        build_corpus("corpus", "lm", {"text": ["a"]}, {"text": []}, "some.txt")
+    with pytest.raises(DataError, match="corpus: no rows found"):
+        split_by_group("corpus", "lm", {"text": []}, [])
 
 
-def test_files_are_stacked_by_the_columns_they_share() -> None:
+def test_concatenate_keeps_shared_columns() -> None:
     assert concatenate([{"a": [1], "b": [2]}, {"a": [3]}, {"a": [], "c": []}]) == {"a": [1, 3]}
     assert concatenate([]) == {}
 
 
-def test_what_was_left_out_is_told() -> None:
+def test_describe_source_counts_skipped_rows() -> None:
     assert (
         describe_source([Path("x/a.csv"), "b"], {"neutral tweets": 1200, "broken": 0})
-        == "a.csv, b; left out: 1,200 neutral tweets"
+        == "a.csv, b; skipped: 1,200 neutral tweets"
     )
     assert describe_source(["b"]) == "b"

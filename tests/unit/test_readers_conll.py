@@ -8,36 +8,38 @@ import pytest
 from motet.core.errors import DataError
 from motet.datasets.conll import detect_scheme, find_invalid_tag, read_conll, read_sentences, to_bio
 
-Put = Callable[..., Path]
+WriteFile = Callable[..., Path]
 
 
-def test_columns_parted_by_blanks_or_tabs_are_read(put: Put) -> None:
-    blanks = put("a.txt", "-DOCSTART- -X- O O\n\nEU NNP I-NP B-ORG\nrejects VBZ I-VP O\n\n\nGerman JJ I-NP B-MISC\n")
-    assert read_conll(blanks) == {"words": [["EU", "rejects"], ["German"]], "tags": [["B-ORG", "O"], ["B-MISC"]]}
-    tabs = put("b.conll", "New York\tB-location\r\nis \tO\r\n\t\r\n\ufeffbig\tO\r\n")
-    assert read_conll(tabs) == {"words": [["New York", "is"], ["\ufeffbig"]], "tags": [["B-location", "O"], ["O"]]}
+def test_columns_are_separated_by_spaces_or_tabs(write_file: WriteFile) -> None:
+    with_spaces = write_file(
+        "a.txt", "-DOCSTART- -X- O O\n\nEU NNP I-NP B-ORG\nrejects VBZ I-VP O\n\n\nGerman JJ I-NP B-MISC\n"
+    )
+    assert read_conll(with_spaces) == {"words": [["EU", "rejects"], ["German"]], "tags": [["B-ORG", "O"], ["B-MISC"]]}
+    with_tabs = write_file("b.conll", "New York\tB-location\r\nis \tO\r\n\t\r\n\ufeffbig\tO\r\n")
+    assert read_conll(with_tabs) == {"words": [["New York", "is"], ["\ufeffbig"]], "tags": [["B-location", "O"], ["O"]]}
 
 
-def test_other_columns_may_be_chosen(put: Put) -> None:
-    path = put("a.txt", "1 EU I-ORG NNP\n2 said O VBD\n")
+def test_word_and_tag_columns_can_be_chosen(write_file: WriteFile) -> None:
+    path = write_file("a.txt", "1 EU I-ORG NNP\n2 said O VBD\n")
     assert read_conll(path, word=1, tag=2) == {"words": [["EU", "said"]], "tags": [["B-ORG", "O"]]}
 
 
-def test_a_word_that_looks_blank_is_a_word(put: Put) -> None:
-    assert read_conll(put("a.txt", "\xa0\tO\nb\tO\n"))["words"] == [["\xa0", "b"]]
+def test_no_break_space_is_a_word(write_file: WriteFile) -> None:
+    assert read_conll(write_file("a.txt", "\xa0\tO\nb\tO\n"))["words"] == [["\xa0", "b"]]
 
 
 @pytest.mark.parametrize("line", ["alone", "\tO", "word\t", "   x"])
-def test_a_line_with_too_few_columns_is_named(line: str, put: Put) -> None:
+def test_line_with_too_few_columns_raises_an_error(line: str, write_file: WriteFile) -> None:
     with pytest.raises(
         DataError, match=r"a.txt, line 3: '.*' has 1 of at least 2 columns; expected a word and its tag"
     ):
-        read_sentences(put("a.txt", f"EU\tB-ORG\nsaid\tO\n{line}\n"))
+        read_sentences(write_file("a.txt", f"EU\tB-ORG\nsaid\tO\n{line}\n"))
 
 
-def test_the_number_of_columns_follows_those_that_are_read(put: Put) -> None:
+def test_minimum_number_of_columns_depends_on_the_column_indices(write_file: WriteFile) -> None:
     with pytest.raises(DataError, match="has 2 of at least 4 columns"):
-        read_sentences(put("a.txt", "EU B-ORG\n"), word=0, tag=3)
+        read_sentences(write_file("a.txt", "EU B-ORG\n"), word=0, tag=3)
 
 
 @pytest.mark.parametrize(
@@ -52,32 +54,32 @@ def test_the_number_of_columns_follows_those_that_are_read(put: Put) -> None:
         (["S-creative-work"], "BIOES", ["B-creative-work"]),
     ],
 )
-def test_a_scheme_is_told_and_becomes_bio(tags: list[str], scheme: str, bio: list[str]) -> None:
+def test_scheme_is_detected_and_converted_to_bio(tags: list[str], scheme: str, bio: list[str]) -> None:
     assert detect_scheme([tags]) == scheme
     assert to_bio(tags, scheme) == bio
     assert find_invalid_tag(bio) is None
 
 
 @pytest.mark.parametrize(
-    ("tags", "says"),
+    ("tags", "message"),
     [
         (
             ["B-X", "O", "I-X"],
-            r"line 3: tag 'I-X' of 'w2' does not fit; the file is in BIO, and O or B-X after 'O' was expected",
+            r"line 3: tag 'I-X' of 'w2' is invalid; the file uses BIO, and O or B-X after 'O' was expected",
         ),
         (["B-X", "I-Y"], r"line 2: tag 'I-Y' .* O or B-Y after 'B-X' was expected"),
         (["PER", "O"], r"line 1: tag 'PER' .* O, or B-, I- \(E-, S-, L-, U-\) and a type was expected"),
-        (["S-X", "O", "E-X"], r"line 3: tag 'E-X' .* the file is in BIOES, and O or B-X after 'O'"),
+        (["S-X", "O", "E-X"], r"line 3: tag 'E-X' .* the file uses BIOES, and O or B-X after 'O'"),
         (["B-", "O"], r"line 1: tag 'B-'"),
         (["S-X", "U-X"], r"line 2: tag 'U-X'"),
     ],
 )
-def test_tags_that_are_no_entities_are_named_with_their_line(tags: list[str], says: str, put: Put) -> None:
-    path = put("a.txt", "".join(f"w{i} {tag}\n" for i, tag in enumerate(tags)))
-    with pytest.raises(DataError, match="a.txt, " + says):
+def test_invalid_tag_raises_an_error_with_its_line(tags: list[str], message: str, write_file: WriteFile) -> None:
+    path = write_file("a.txt", "".join(f"w{i} {tag}\n" for i, tag in enumerate(tags)))
+    with pytest.raises(DataError, match="a.txt, " + message):
         read_conll(path)
 
 
-def test_an_inside_at_the_start_of_a_sentence_is_named(put: Put) -> None:
+def test_inside_tag_at_the_start_of_a_sentence_raises_an_error(write_file: WriteFile) -> None:
     with pytest.raises(DataError, match=r"line 4: tag 'I-X' .* O or B-X at the start of a sentence was expected"):
-        read_conll(put("a.txt", "a B-X\nb O\n\nc I-X\n"))
+        read_conll(write_file("a.txt", "a B-X\nb O\n\nc I-X\n"))

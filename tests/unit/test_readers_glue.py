@@ -9,7 +9,7 @@ from motet.core.errors import DataError
 from motet.datasets.corpus import Corpus
 from motet.datasets.corpus_readers import CORPUS_READERS
 
-Put = Callable[..., Path]
+WriteFile = Callable[..., Path]
 
 HEADERS = {
     "SST-2": "sentence\tlabel",
@@ -48,25 +48,25 @@ def read(task: str, folder: Path) -> Corpus:
 
 
 @pytest.mark.parametrize("task", HEADERS)
-def test_quotes_are_letters_and_broken_lines_are_counted(task: str, put: Put, tmp_path: Path) -> None:
-    text = f"{HEADERS[task]}\r\n{ROWS[task]}\r\nbroken\r\n\r\n{ROWS[task]}\r\n"
-    put(f"glue/{task}/train.tsv", text)
-    put(f"glue/{task}/{'dev_matched' if task == 'MNLI' else 'dev'}.tsv", text)
-    put(f"glue/{task}/test.tsv", "index\tsentence\n0\tsecret")
-    text_, value, second = EXPECTED[task]
+def test_quotes_have_no_meaning_and_broken_lines_are_counted(task: str, write_file: WriteFile, tmp_path: Path) -> None:
+    content = f"{HEADERS[task]}\r\n{ROWS[task]}\r\nbroken\r\n\r\n{ROWS[task]}\r\n"
+    write_file(f"glue/{task}/train.tsv", content)
+    write_file(f"glue/{task}/{'dev_matched' if task == 'MNLI' else 'dev'}.tsv", content)
+    write_file(f"glue/{task}/test.tsv", "index\tsentence\n0\tsecret")
+    text, value, second = EXPECTED[task]
     for folder in (tmp_path, tmp_path / "glue" / task):
         corpus = read(task, folder)
         assert (corpus.num_train, len(corpus)) == (2, 4)
-        assert corpus.column("text") == [text_] * 4
+        assert corpus.column("text") == [text] * 4
         assert corpus.column("score" if task == "STS-B" else "label") == [value] * 4
         assert (corpus.column("second") == [second] * 4) if second else ("second" not in corpus.columns)
-        assert corpus.source.endswith("left out: 2 rows with missing columns")
+        assert corpus.source.endswith("skipped: 2 rows with missing columns")
         assert corpus.task == ("regression" if task == "STS-B" else "classification")
 
 
-def test_cola_has_no_header(put: Put, tmp_path: Path) -> None:
-    put("CoLA/train.tsv", 'gj04\t1\t\tThe "sailors rode.\ncj99\t0\t*\tAs you eat.\ncj99\t0\n')
-    put("CoLA/dev.tsv", "cj99\t0\t*\tMore.\n")
+def test_cola_files_have_no_header(write_file: WriteFile, tmp_path: Path) -> None:
+    write_file("CoLA/train.tsv", 'gj04\t1\t\tThe "sailors rode.\ncj99\t0\t*\tAs you eat.\ncj99\t0\n')
+    write_file("CoLA/dev.tsv", "cj99\t0\t*\tMore.\n")
     corpus = read("CoLA", tmp_path)
     assert corpus.column("text") == ['The "sailors rode.', "As you eat.", "More."]
     assert corpus.column("label") == ["acceptable", "unacceptable", "unacceptable"]
@@ -74,50 +74,50 @@ def test_cola_has_no_header(put: Put, tmp_path: Path) -> None:
     assert "1 rows with missing columns" in corpus.source
 
 
-def test_mnli_is_tested_on_its_own_genres_or_on_others(put: Put, tmp_path: Path) -> None:
+def test_mnli_is_tested_on_matched_or_mismatched_genres(write_file: WriteFile, tmp_path: Path) -> None:
     row = ROWS["MNLI"]
-    put("MNLI/train.tsv", f"{HEADERS['MNLI']}\n{row}\n{row.replace('neutral', '-')}\n")
-    put("MNLI/dev_matched.tsv", f"{HEADERS['MNLI']}\n{row}\n")
-    put("MNLI/dev_mismatched.tsv", f"{HEADERS['MNLI']}\n{row.replace('government', 'letters')}\n")
+    write_file("MNLI/train.tsv", f"{HEADERS['MNLI']}\n{row}\n{row.replace('neutral', '-')}\n")
+    write_file("MNLI/dev_matched.tsv", f"{HEADERS['MNLI']}\n{row}\n")
+    write_file("MNLI/dev_mismatched.tsv", f"{HEADERS['MNLI']}\n{row.replace('government', 'letters')}\n")
     assert CORPUS_READERS["glue-mnli"](tmp_path).column("domain") == ["government", "government"]
     mismatched = CORPUS_READERS["glue-mnli-mm"](tmp_path)
     assert mismatched.column("domain") == ["government", "letters"]
-    assert mismatched.source == "MNLI/train.tsv, MNLI/dev_mismatched.tsv; left out: 1 rows without a gold label"
+    assert mismatched.source == "MNLI/train.tsv, MNLI/dev_mismatched.tsv; skipped: 1 rows without a gold label"
 
 
-def test_a_dev_file_alone_is_split(put: Put, tmp_path: Path) -> None:
-    put("QNLI/dev.tsv", f"{HEADERS['QNLI']}\n" + f"{ROWS['QNLI']}\n" * 10)
+def test_dev_file_alone_is_split(write_file: WriteFile, tmp_path: Path) -> None:
+    write_file("QNLI/dev.tsv", f"{HEADERS['QNLI']}\n" + f"{ROWS['QNLI']}\n" * 10)
     corpus = read("QNLI", tmp_path)
     assert (corpus.num_train, len(corpus)) == (8, 10)
 
 
 @pytest.mark.parametrize(
-    ("text", "says"),
+    ("text", "message"),
     [
         (
             "index\tquestion\tlabel\n",
-            "glue-qnli: dev.tsv has no column 'sentence'; its first line names index, question, label",
+            "glue-qnli: dev.tsv has no column 'sentence'; its header names index, question, label",
         ),
         (
             f"{HEADERS['QNLI']}\n0\ta\tb\tmaybe\n",
-            "dev.tsv, line 2: label 'maybe' is none of entailment, not_entailment",
+            "dev.tsv, line 2: label 'maybe' is not one of entailment, not_entailment",
         ),
-        (f"{HEADERS['QNLI']}\n0\t\tb\tentailment\n", "glue-qnli: no training rows were found"),
+        (f"{HEADERS['QNLI']}\n0\t\tb\tentailment\n", "glue-qnli: no training rows found"),
     ],
 )
-def test_what_is_wrong_with_a_file_of_glue_is_said(text: str, says: str, put: Put, tmp_path: Path) -> None:
-    put("QNLI/dev.tsv", text)
-    with pytest.raises(DataError, match=says):
+def test_invalid_glue_file_raises_an_error(text: str, message: str, write_file: WriteFile, tmp_path: Path) -> None:
+    write_file("QNLI/dev.tsv", text)
+    with pytest.raises(DataError, match=message):
         read("QNLI", tmp_path)
 
 
-def test_a_genre_with_two_names_is_one_domain(put: Put, tmp_path: Path) -> None:
-    for part, genre in (("train", "main-forum"), ("dev", "main-forums")):
-        put(f"STS-B/{part}.tsv", f"{HEADERS['STS-B']}\n{ROWS['STS-B'].replace('main-news', genre)}\n")
+def test_stsb_genre_with_two_spellings_is_one_domain(write_file: WriteFile, tmp_path: Path) -> None:
+    for split, genre in (("train", "main-forum"), ("dev", "main-forums")):
+        write_file(f"STS-B/{split}.tsv", f"{HEADERS['STS-B']}\n{ROWS['STS-B'].replace('main-news', genre)}\n")
     assert read("STS-B", tmp_path).column("domain") == ["main-forums"] * 2
 
 
-def test_a_score_that_is_no_number_is_named(put: Put, tmp_path: Path) -> None:
-    put("STS-B/train.tsv", f"{HEADERS['STS-B']}\n{ROWS['STS-B'].replace('3.800', 'high')}\n")
-    with pytest.raises(DataError, match=r"train.tsv, line 2: score 'high' is no number from 0 to 5"):
+def test_score_that_is_not_a_number_raises_an_error(write_file: WriteFile, tmp_path: Path) -> None:
+    write_file("STS-B/train.tsv", f"{HEADERS['STS-B']}\n{ROWS['STS-B'].replace('3.800', 'high')}\n")
+    with pytest.raises(DataError, match=r"train.tsv, line 2: score 'high' is not a number from 0 to 5"):
         read("STS-B", tmp_path)

@@ -1,1 +1,1 @@
-"""Corpora by name, and readers for one's own files."""
+"""Corpora by name, and readers for local files."""

@@ -1,4 +1,4 @@
-"""Values as a formulation wants them: what a file holds as text may mean a list, a number or an answer."""
+"""Convert raw column values to the types that each task needs."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from motet.datasets.squad_json import find_answers
 
 
 def infer_task(columns: Mapping[str, Any]) -> str | None:
-    """The formulation whose columns these are; the one that needs most of them."""
-    fitting = [t for t, needed in TASK_COLUMNS.items() if all(c in columns or c == "starts" for c in needed)]
-    return max(fitting, key=lambda t: len(TASK_COLUMNS[t]), default=None)
+    """Return the task that uses the most of these columns, or None if no task has all it needs."""
+    candidates = [task for task, names in TASK_COLUMNS.items() if all(n in columns or n == "starts" for n in names)]
+    return max(candidates, key=lambda task: len(TASK_COLUMNS[task]), default=None)
 
 
 def cast_columns(name: str, task: str, columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
-    """The columns of a task with values of the right kind; what does not fit is named with its row."""
-    found: dict[str, list[Any]] = {}
+    """Convert every value to the type of its column; an error names the row of `name` that does not fit."""
+    result: dict[str, list[Any]] = {}
     for column, values in columns.items():
-        make = _KINDS.get(column, str)
-        found[column] = [_made(make, name, row, column, value) for row, value in enumerate(values)]
+        convert = _CONVERTERS.get(column, str)
+        result[column] = [_convert(convert, name, row, column, value) for row, value in enumerate(values)]
     if task == "qa":
-        found |= _answers(name, found, columns)
-    return found
+        result |= _align_answers(name, result)
+    return result
 
 
-def _made(make: Callable[[Any], Any], name: str, row: int, column: str, value: Any) -> Any:
+def _convert(convert: Callable[[Any], Any], name: str, row: int, column: str, value: Any) -> Any:
     try:
-        return make(value)
+        return convert(value)
     except (TypeError, ValueError, KeyError):
-        told = f"column '{column}' holds {str(value)[:60]!r}; expected {_WANTED.get(column, 'text')}"
-        raise DataError(f"{name}, row {row}: {told}. Mend or drop the row.") from None
+        problem = f"column '{column}' holds {str(value)[:60]!r}; expected {_EXPECTED.get(column, 'text')}"
+        raise DataError(f"{name}, row {row}: {problem}. Fix or remove the row.") from None
 
 
-def _listed(value: Any) -> list[str]:
-    """A list, or words with blanks between them."""
+def _to_list(value: Any) -> list[str]:
+    """A list stays a list; a string is split at whitespace."""
     return [str(v) for v in value] if isinstance(value, list | tuple) else str(value).split()
 
 
-def _texts(value: Any) -> Any:
-    """A list of answers, one answer, or the form of the hub's SQuAD: {"text": [...], "answer_start": [...]}."""
+def _to_answers(value: Any) -> Any:
+    """Accept a list of answers, one answer, or the hub's SQuAD format: {"text": [...], "answer_start": [...]}."""
     if isinstance(value, Mapping):
         return {"text": [str(t) for t in value["text"]], "answer_start": [int(s) for s in value["answer_start"]]}
     if isinstance(value, list | tuple):
@@ -49,38 +49,42 @@ def _texts(value: Any) -> Any:
     return [str(value)] if str(value).strip() else []
 
 
-def _label(value: Any) -> str:
+def _to_starts(value: Any) -> list[int]:
+    return [int(v) for v in (value if isinstance(value, list | tuple) else str(value).split())]
+
+
+def _to_label(value: Any) -> str:
     if not str(value).strip():
-        raise ValueError("an empty label")
+        raise ValueError("empty label")
     return str(value)
 
 
-_WANTED = {"label": "a label", "score": "a number", "words": "a list of words", "tags": "a list of tags"}
-_KINDS: dict[str, Callable[[Any], Any]] = {
-    "label": _label,
+_EXPECTED = {"label": "a label", "score": "a number", "words": "a list of words", "tags": "a list of tags"}
+_CONVERTERS: dict[str, Callable[[Any], Any]] = {
+    "label": _to_label,
     "score": float,
-    "words": _listed,
-    "tags": _listed,
-    "answers": _texts,
-    "starts": lambda value: [int(v) for v in (value if isinstance(value, list | tuple) else str(value).split())],
+    "words": _to_list,
+    "tags": _to_list,
+    "answers": _to_answers,
+    "starts": _to_starts,
 }
 
 
-def _answers(name: str, found: Mapping[str, list[Any]], given: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
-    """Answers where they stand; one whose place is not given stands where it first occurs."""
-    texts: list[list[str]] = []
+def _align_answers(name: str, columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+    """Find each answer in its context. An answer without a start position gets its first occurrence."""
+    answers: list[list[str]] = []
     starts: list[list[int]] = []
-    for row, (context, value) in enumerate(zip(found["context"], found["answers"], strict=True)):
+    for row, (context, value) in enumerate(zip(columns["context"], columns["answers"], strict=True)):
         if isinstance(value, Mapping):
-            pairs = list(zip(value["text"], value["answer_start"], strict=True))
+            candidates = list(zip(value["text"], value["answer_start"], strict=True))
         else:
-            places = found["starts"][row] if "starts" in given else []
-            pairs = [(text, places[i] if i < len(places) else -1) for i, text in enumerate(value)]
-        kept, where = find_answers(context, pairs)
-        if pairs and not kept:
+            positions = columns["starts"][row] if "starts" in columns else []
+            candidates = [(text, positions[i] if i < len(positions) else -1) for i, text in enumerate(value)]
+        row_answers, row_starts = find_answers(context, candidates)
+        if candidates and not row_answers:
             raise DataError(
-                f"{name}, row {row}: answer '{pairs[0][0][:40]}' does not occur in its passage; mend or drop the row."
+                f"{name}, row {row}: answer '{candidates[0][0][:40]}' is not in its context. Fix or remove the row."
             )
-        texts.append(kept)
-        starts.append(where)
-    return {"answers": texts, "starts": starts}
+        answers.append(row_answers)
+        starts.append(row_starts)
+    return {"answers": answers, "starts": starts}

@@ -1,4 +1,4 @@
-"""Columns of a corpus as a few arrays instead of a Python object a row: a million texts cost their bytes and no more."""
+"""Compact columns: a few NumPy arrays instead of one Python object per row."""
 
 from __future__ import annotations
 
@@ -9,28 +9,30 @@ from typing import Any, overload
 
 import numpy as np
 
+DIGEST_BATCH = 4096  # rows; part of the digest, so changing it changes every corpus fingerprint
+
 
 @dataclass(frozen=True, eq=False)
 class TextColumn:
-    """Strings, end to end as UTF-8: row i is bytes[offsets[i] : offsets[i + 1]]."""
+    """Strings as one UTF-8 buffer: row i is bytes[offsets[i] : offsets[i + 1]]."""
 
     bytes: np.ndarray
     offsets: np.ndarray
 
     @staticmethod
     def from_values(values: Sequence[str]) -> TextColumn:
-        coded = [value.encode() for value in values]
-        offsets = np.zeros(len(coded) + 1, np.int64)
-        np.cumsum([len(c) for c in coded], out=offsets[1:])
-        return TextColumn(np.frombuffer(b"".join(coded), np.uint8), offsets)
+        encoded = [value.encode() for value in values]
+        offsets = np.zeros(len(encoded) + 1, np.int64)
+        np.cumsum([len(e) for e in encoded], out=offsets[1:])
+        return TextColumn(np.frombuffer(b"".join(encoded), np.uint8), offsets)
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
 
     def __iter__(self) -> Iterator[str]:
         data = self.bytes.tobytes()
-        for first, last in zip(self.offsets[:-1].tolist(), self.offsets[1:].tolist(), strict=True):
-            yield data[first:last].decode()
+        for start, end in zip(self.offsets[:-1].tolist(), self.offsets[1:].tolist(), strict=True):
+            yield data[start:end].decode()
 
     @overload
     def __getitem__(self, row: int) -> str: ...
@@ -38,17 +40,17 @@ class TextColumn:
     def __getitem__(self, row: slice) -> list[str]: ...
     def __getitem__(self, row: int | slice) -> str | list[str]:
         if isinstance(row, slice):
-            first, last, step = row.indices(len(self))
+            start, stop, step = row.indices(len(self))
             if step != 1:
-                return [self[i] for i in range(first, last, step)]
-            return list(TextColumn(self.bytes, self.offsets[first : max(first, last) + 1]))
-        row = _checked(row, len(self))
+                return [self[i] for i in range(start, stop, step)]
+            return list(TextColumn(self.bytes, self.offsets[start : max(start, stop) + 1]))
+        row = _check_index(row, len(self))
         return self.bytes[self.offsets[row] : self.offsets[row + 1]].tobytes().decode()
 
 
 @dataclass(frozen=True, eq=False)
 class CategoryColumn:
-    """Few different strings many times: a number a row, and what the numbers mean."""
+    """Strings with few distinct values: an integer code per row, and the value of each code."""
 
     codes: np.ndarray
     names: tuple[str, ...]
@@ -72,12 +74,12 @@ class CategoryColumn:
     def __getitem__(self, row: int | slice) -> str | list[str]:
         if isinstance(row, slice):
             return [self.names[c] for c in self.codes[row].tolist()]
-        return self.names[int(self.codes[_checked(row, len(self))])]
+        return self.names[int(self.codes[_check_index(row, len(self))])]
 
 
 @dataclass(frozen=True, eq=False)
 class ListColumn:
-    """A list a row: words, tags, answers, numbers. Row i is values[offsets[i] : offsets[i + 1]]."""
+    """Lists of strings or numbers: row i is values[offsets[i] : offsets[i + 1]]."""
 
     values: TextColumn | CategoryColumn | np.ndarray
     offsets: np.ndarray
@@ -95,49 +97,49 @@ class ListColumn:
     def __getitem__(self, row: int | slice) -> list[Any]:
         if isinstance(row, slice):
             return [self[i] for i in range(*row.indices(len(self)))]
-        row = _checked(row, len(self))
-        inner = self.values[int(self.offsets[row]) : int(self.offsets[row + 1])]
-        return inner.tolist() if isinstance(inner, np.ndarray) else inner
+        row = _check_index(row, len(self))
+        values = self.values[int(self.offsets[row]) : int(self.offsets[row + 1])]
+        return values.tolist() if isinstance(values, np.ndarray) else values
 
 
 CompactColumn = TextColumn | CategoryColumn | ListColumn | np.ndarray
 
 
 def compact(values: Sequence[Any]) -> CompactColumn:
-    """The most compact column for these values."""
+    """Return the most compact column that holds `values`."""
     if isinstance(values, TextColumn | CategoryColumn | ListColumn | np.ndarray):
         return values
     first = next(iter(values), "")
     if isinstance(first, str):
-        few = len(set(values)) <= max(1000, len(values) // 10)
-        return CategoryColumn.from_values(values) if few else TextColumn.from_values(values)
+        is_categorical = len(set(values)) <= max(1000, len(values) // 10)
+        return CategoryColumn.from_values(values) if is_categorical else TextColumn.from_values(values)
     if isinstance(first, list | tuple):
         offsets = np.zeros(len(values) + 1, np.int64)
         np.cumsum([len(v) for v in values], out=offsets[1:])
-        flat = [x for v in values for x in v]
-        return ListColumn(_inner(flat), offsets)
+        return ListColumn(_compact_elements([x for v in values for x in v]), offsets)
     return np.asarray(values)
 
 
-def _inner(flat: list[Any]) -> TextColumn | CategoryColumn | np.ndarray:
-    if flat and not isinstance(flat[0], str):
-        return np.asarray(flat)
-    found = compact(flat)
-    if isinstance(found, ListColumn):
-        raise TypeError("a list of lists of lists is no column of a corpus")
-    return found
+def _compact_elements(elements: list[Any]) -> TextColumn | CategoryColumn | np.ndarray:
+    if elements and not isinstance(elements[0], str):
+        return np.asarray(elements)
+    column = compact(elements)
+    if isinstance(column, ListColumn):
+        raise TypeError("a column cannot hold lists of lists")
+    return column
 
 
 def column_digest(column: Sequence[Any]) -> bytes:
-    """What tells this column from any other; the same for the same values however they are held."""
+    """Return a digest of the values, whatever type of column holds them."""
     digest = hashlib.blake2b(digest_size=16)
-    for at in range(0, len(column), 4096):
-        digest.update("\0".join(map(str, column[at : at + 4096])).encode())
+    for start in range(0, len(column), DIGEST_BATCH):
+        digest.update("\0".join(map(str, column[start : start + DIGEST_BATCH])).encode())
         digest.update(b"\1")
     return digest.digest()
 
 
-def _checked(row: int, size: int) -> int:
+def _check_index(row: int, size: int) -> int:
+    """Return a non-negative index, or raise IndexError."""
     if not -size <= row < size:
         raise IndexError(row)
     return row + size if row < 0 else row

@@ -1,13 +1,13 @@
 """A corpus: columns of texts and labels, training rows first.
 
-Each formulation reads columns of its own; `client` and `domain` may stand beside them, and any other column may divide clients.
+Each task needs its own columns. `client`, `domain` and any other column are optional; they can define the clients.
 
 | task | columns |
 | --- | --- |
-| classification | text, label; for pairs also second |
-| regression | text, score (a number); for pairs also second |
-| tagging | words (a list of str), tags (a list of as many, B-X I-X O) |
-| qa | context, question, answers (a list of str, empty if there is none), starts (where each begins in the context) |
+| classification | text, label; for text pairs also second |
+| regression | text, score (a number); for text pairs also second |
+| tagging | words (list of str), tags (list of str of the same length: B-X, I-X, O) |
+| qa | context, question, answers (list of str, empty if unanswerable), starts (offset of each answer in the context) |
 | seq2seq | source, target |
 | lm | text |
 """
@@ -38,25 +38,25 @@ TASK_COLUMNS: dict[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True, eq=False)
 class Corpus:
-    """The first `train` rows are for training, the others are the global test set. `source` says where it came from."""
+    """A dataset in columns. The first `num_train` rows are the training set, the others the global test set."""
 
     name: str
     task: str
     columns: Mapping[str, Sequence[Any]]
     num_train: int
-    source: str = ""
+    source: str = ""  # the files or package it was read from
 
     def __post_init__(self) -> None:
-        for needed in TASK_COLUMNS[self.task]:
-            self.column(needed)
-        sizes = {name: len(column) for name, column in self.columns.items()}
-        if len(set(sizes.values())) > 1:
+        for name in TASK_COLUMNS[self.task]:
+            self.column(name)
+        lengths = {name: len(column) for name, column in self.columns.items()}
+        if len(set(lengths.values())) > 1:
             raise DataError(
-                f"{self.name}: columns have different lengths ({sizes}); each row needs a value in each column."
+                f"{self.name}: columns have different lengths ({lengths}); every row needs a value in each column."
             )
         if not 0 < self.num_train <= len(self):
             raise DataError(
-                f"{self.name}: {self.num_train} of {len(self)} rows are for training; at least one is needed."
+                f"{self.name}: {self.num_train} of {len(self)} rows are training rows; at least one is needed."
             )
 
     def __len__(self) -> int:
@@ -64,10 +64,9 @@ class Corpus:
 
     def column(self, name: str) -> Sequence[Any]:
         if name not in self.columns:
-            has = ", ".join(self.columns)
             raise DataError(
-                f"{self.name}: there is no column '{name}'; it has {has}.{did_you_mean(name, self.columns)} "
-                f"Say which one it is with data.{name}=…"
+                f"{self.name}: there is no column '{name}'; the columns are {', '.join(self.columns)}."
+                f"{did_you_mean(name, self.columns)} Name the right one with data.{name}=…"
             )
         return self.columns[name]
 
@@ -78,7 +77,7 @@ class Corpus:
 
     @cached_property
     def fingerprint(self) -> str:
-        """A digest of all it holds."""
+        """A digest of the name, the task, the split and all values."""
         digest = hashlib.blake2b(digest_size=12)
         digest.update(repr((self.name, self.task, self.num_train, sorted(self.columns))).encode())
         for name in sorted(self.columns):
@@ -86,7 +85,7 @@ class Corpus:
         return digest.hexdigest()
 
     def factorize(self, name: str) -> tuple[np.ndarray, np.ndarray]:
-        """The different values of a column, sorted, and a number for each row."""
+        """Return the sorted distinct values of a column, and the index of each row's value."""
         column = self.column(name)
         if not isinstance(column, CategoryColumn):
             return np.unique(np.asarray([str(v) for v in column]), return_inverse=True)
@@ -96,41 +95,45 @@ class Corpus:
         rank[order] = np.arange(len(order))
         return names[order], rank[column.codes]
 
-    def select(self, picked: np.ndarray, train: int) -> Corpus:
-        columns = {name: [column[i] for i in picked] for name, column in self.columns.items()}
-        return Corpus(self.name, self.task, columns, train, self.source)
+    def select(self, rows: np.ndarray, num_train: int) -> Corpus:
+        """Return a corpus of these rows; the first `num_train` of them are for training."""
+        columns = {name: [column[i] for i in rows] for name, column in self.columns.items()}
+        return Corpus(self.name, self.task, columns, num_train, self.source)
 
     def sample(self, train: int | None, test: int | None, rng: np.random.Generator) -> Corpus:
-        """At most so many rows of each split, drawn at random and kept in order."""
+        """Draw at most `train` training rows and `test` test rows at random; their order stays the same."""
 
-        def some(first: int, last: int, most: int | None) -> np.ndarray:
-            rows = np.arange(first, last)
-            return rows if most is None or most >= len(rows) else np.sort(rng.choice(rows, most, replace=False))
+        def draw(start: int, stop: int, limit: int | None) -> np.ndarray:
+            rows = np.arange(start, stop)
+            return rows if limit is None or limit >= len(rows) else np.sort(rng.choice(rows, limit, replace=False))
 
-        kept = [some(0, self.num_train, train), some(self.num_train, len(self), test)]
-        return self if sum(map(len, kept)) == len(self) else self.select(np.concatenate(kept), len(kept[0]))
+        train_rows = draw(0, self.num_train, train)
+        test_rows = draw(self.num_train, len(self), test)
+        if len(train_rows) + len(test_rows) == len(self):
+            return self
+        return self.select(np.concatenate([train_rows, test_rows]), len(train_rows))
 
 
 def join_splits(
     name: str, task: str, train: Mapping[str, list[Any]], test: Mapping[str, list[Any]], source: str = ""
 ) -> Corpus:
-    """A corpus that came in two parts."""
-    size = len(next(iter(train.values())))
-    return Corpus(name, task, {key: train[key] + test[key] for key in train if key in test}, size, source)
+    """Build a corpus from separate training and test columns; columns that only one of them has are dropped."""
+    num_train = len(next(iter(train.values())))
+    return Corpus(name, task, {key: train[key] + test[key] for key in train if key in test}, num_train, source)
 
 
 def split_corpus(
     name: str,
     task: str,
     columns: Mapping[str, Sequence[Any]],
-    share: float = 0.2,
+    test_share: float = 0.2,
     source: str = "",
     seed: Seed = Seed(0),
 ) -> Corpus:
-    """A corpus that came without a test set: a share of its rows becomes one, by default the same in every run."""
+    """Build a corpus with a random share of the rows as test set. The default seed always gives the same split."""
     size = len(next(iter(columns.values()), ()))
     order = seed.derive("split", name).numpy().permutation(size)
-    held = max(1, round(share * size)) if size > 1 else 0
-    rows = np.concatenate([np.sort(order[held:]), np.sort(order[:held])])
-    shuffled = {key: [column[i] for i in rows] for key, column in columns.items()}
-    return Corpus(name, task, shuffled, size - held, source)
+    num_test = max(1, round(test_share * size)) if size > 1 else 0
+    rows = np.concatenate([np.sort(order[num_test:]), np.sort(order[:num_test])])
+    reordered = {key: [column[i] for i in rows] for key, column in columns.items()}
+    return Corpus(name, task, reordered, size - num_test, source)

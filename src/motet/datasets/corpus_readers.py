@@ -1,4 +1,4 @@
-"""Corpora by name, each read from the folder that holds its original files."""
+"""Readers of published corpora by name. Each takes the folder that holds the original files."""
 
 from __future__ import annotations
 

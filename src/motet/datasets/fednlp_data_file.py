@@ -1,6 +1,7 @@
-"""FedNLP's own HDF5 layout, read and written, so that data published for it work here.
+"""Read and write FedNLP's HDF5 data files.
 
-One dataset a text (`X/<i>`, `Y/<i>`), the rest as JSON in `attributes`. Rows are numbered, training rows first.
+Every text is a dataset of its own (`X/<i>`, `Y/<i>`); the rest is JSON in `attributes`. Rows are numbered, training rows
+first.
 """
 
 from __future__ import annotations
@@ -23,8 +24,8 @@ TASK_TYPES = {
     "seq2seq": "seq2seq",
     "lm": "lm",
 }
-GROUP_SIZE = 1_000_000  # of a large language-model file: X_<g>/X/<i>
-_FACTORS = {
+GROUP_SIZE = 1_000_000  # large language-modeling files hold row i in X_<i // GROUP_SIZE>/X/<i>
+_ATTRIBUTE_COLUMNS = {
     "label_index_list": "domain",
     "movie": "client",
     "characters": "speaker",
@@ -42,28 +43,30 @@ def is_fednlp_file(path: Path) -> bool:
 
 def read_fednlp_file(path: Path) -> Corpus:
     with h5py.File(path, "r") as file:
-        told = json.loads(_text(file["attributes"]))
-        kinds = {theirs: ours for ours, theirs in TASK_TYPES.items()}
-        task = kinds.get(told.get("task_type", ""))
+        attributes = json.loads(_read_text(file["attributes"]))
+        tasks = {task_type: task for task, task_type in TASK_TYPES.items()}
+        task = tasks.get(attributes.get("task_type", ""))
         if task is None:
-            raise DataError(f"{path.name}: task_type is '{told.get('task_type')}'; expected one of {', '.join(kinds)}.")
-        rows = _rows(told, path)
-        read = {"classification": _labelled, "tagging": _tagged, "qa": _asked, "seq2seq": _written, "lm": _plain}[task]
-        columns = read(file, rows[0] + rows[1])
-        for theirs, ours in _FACTORS.items():
-            values = told.get(theirs)
-            if isinstance(values, list) and len(values) == len(columns[next(iter(columns))]) and ours not in columns:
-                columns[ours] = [str(v) for v in values]
-    return Corpus(path.stem, task, columns, len(rows[0]), f"FedNLP file {path.name}")
+            raise DataError(
+                f"{path.name}: task_type is '{attributes.get('task_type')}'; expected one of {', '.join(tasks)}."
+            )
+        train, test = _read_splits(attributes, path)
+        columns = _READERS[task](file, train + test)
+        for attribute, name in _ATTRIBUTE_COLUMNS.items():
+            values = attributes.get(attribute)
+            if isinstance(values, list) and len(values) == len(next(iter(columns.values()))) and name not in columns:
+                columns[name] = [str(v) for v in values]
+    return Corpus(path.stem, task, columns, len(train), f"FedNLP file {path.name}")
 
 
 def write_fednlp_file(corpus: Corpus, path: Path) -> None:
+    """Write a corpus in FedNLP's layout. The file appears under its name only when it is complete."""
     if corpus.task not in TASK_TYPES or "second" in corpus.columns:
         raise DataError(
-            f"{corpus.name}: FedNLP's layout has no place for {corpus.task} of this form; use Motet's own store."
+            f"{corpus.name}: FedNLP's layout does not support {corpus.task} of this form. Use Motet's own format."
         )
     size = len(corpus)
-    told: dict[str, Any] = {
+    attributes: dict[str, Any] = {
         "index_list": list(range(size)),
         "train_index_list": list(range(corpus.num_train)),
         "test_index_list": list(range(corpus.num_train, size)),
@@ -73,21 +76,22 @@ def write_fednlp_file(corpus: Corpus, path: Path) -> None:
         labels = (
             corpus.labels
             if corpus.task == "classification"
-            else tuple(sorted({t for row in corpus.column("tags") for t in row}))
+            else tuple(sorted({tag for tags in corpus.column("tags") for tag in tags}))
         )
-        told |= {"label_vocab": {label: i for i, label in enumerate(labels)}, "num_labels": len(labels)}
+        attributes |= {"label_vocab": {label: i for i, label in enumerate(labels)}, "num_labels": len(labels)}
     if "domain" in corpus.columns:
-        told["label_index_list"] = list(corpus.columns["domain"])
-    beside = path.with_name(f".{path.name}.part")
-    with h5py.File(beside, "w") as file:
-        file["attributes"] = json.dumps(told)
-        for group, column in _groups(corpus):
+        attributes["label_index_list"] = list(corpus.columns["domain"])
+    partial_path = path.with_name(f".{path.name}.part")
+    with h5py.File(partial_path, "w") as file:
+        file["attributes"] = json.dumps(attributes)
+        for group, column in _fednlp_columns(corpus):
             for i, value in enumerate(column):
                 file[f"{group}/{i}"] = value
-    beside.replace(path)
+    partial_path.replace(path)
 
 
-def _groups(corpus: Corpus) -> Iterable[tuple[str, Iterable[Any]]]:
+def _fednlp_columns(corpus: Corpus) -> Iterable[tuple[str, Iterable[Any]]]:
+    """Return FedNLP's groups and their values."""
     column = corpus.column
     match corpus.task:
         case "classification":
@@ -95,74 +99,89 @@ def _groups(corpus: Corpus) -> Iterable[tuple[str, Iterable[Any]]]:
         case "seq2seq":
             return [("X", column("source")), ("Y", column("target"))]
         case "tagging":
-            return [("X", map(_words, column("words"))), ("Y", map(_words, column("tags")))]
+            return [("X", map(_to_string_array, column("words"))), ("Y", map(_to_string_array, column("tags")))]
         case "lm":
             return [("X", column("text"))]
     spans = [
-        (s[0], s[0] + len(a[0])) if a else (0, 0) for a, s in zip(column("answers"), column("starts"), strict=True)
+        (starts[0], starts[0] + len(answers[0])) if answers else (0, 0)
+        for answers, starts in zip(column("answers"), column("starts"), strict=True)
     ]
-    texts = [a[0] if a else "" for a in column("answers")]
+    texts = [answers[0] if answers else "" for answers in column("answers")]
     ids = corpus.columns.get("id") or [str(i) for i in range(len(corpus))]
     return [
-        ("context_X", column("context")), ("question_X", column("question")),
-        ("Y", spans), ("Y_answer", texts), ("question_ids", ids),
-    ]  # fmt: skip
+        ("context_X", column("context")),
+        ("question_X", column("question")),
+        ("Y", spans),
+        ("Y_answer", texts),
+        ("question_ids", ids),
+    ]
 
 
-def _words(values: Iterable[str]) -> np.ndarray:
+def _to_string_array(values: Iterable[str]) -> np.ndarray:
     return np.array(list(values), dtype=h5py.string_dtype())
 
 
-def _rows(told: dict[str, Any], path: Path) -> tuple[list[int], list[int]]:
-    """By number: HDF5 lists keys as text, so that 10 would come before 2."""
-    train, test = told.get("train_index_list"), told.get("test_index_list")
+def _read_splits(attributes: dict[str, Any], path: Path) -> tuple[list[int], list[int]]:
+    """Return the numbers of the training and test rows; without split lists, the last fifth is the test set."""
+    train, test = attributes.get("train_index_list"), attributes.get("test_index_list")
     if train is not None and test is not None:
         return [int(i) for i in train], [int(i) for i in test]
-    every = told.get("index_list")
-    if every is None:
+    rows = attributes.get("index_list")
+    if rows is None:
         raise DataError(
-            f"{path.name}: its attributes name no index_list; expected FedNLP's train_index_list and test_index_list."
+            f"{path.name}: its attributes have no index_list; expected FedNLP's train_index_list and test_index_list."
         )
-    cut = round(0.8 * len(every))
-    return [int(i) for i in every[:cut]], [int(i) for i in every[cut:]]
+    cut = round(0.8 * len(rows))
+    return [int(i) for i in rows[:cut]], [int(i) for i in rows[cut:]]
 
 
-def _column(file: h5py.File, group: str, rows: list[int], read: Callable[[Any], Any]) -> list[Any]:
+def _read_column(file: h5py.File, group: str, rows: list[int], read: Callable[[Any], Any]) -> list[Any]:
     return [read(file[f"{group}/{i}"]) for i in rows]
 
 
-def _labelled(file: h5py.File, rows: list[int]) -> dict[str, list[Any]]:
-    return {"text": _column(file, "X", rows, _text), "label": _column(file, "Y", rows, _text)}
+def _read_classification(file: h5py.File, rows: list[int]) -> dict[str, list[Any]]:
+    return {"text": _read_column(file, "X", rows, _read_text), "label": _read_column(file, "Y", rows, _read_text)}
 
 
-def _written(file: h5py.File, rows: list[int]) -> dict[str, list[Any]]:
-    return {"source": _column(file, "X", rows, _text), "target": _column(file, "Y", rows, _text)}
+def _read_seq2seq(file: h5py.File, rows: list[int]) -> dict[str, list[Any]]:
+    return {"source": _read_column(file, "X", rows, _read_text), "target": _read_column(file, "Y", rows, _read_text)}
 
 
-def _tagged(file: h5py.File, rows: list[int]) -> dict[str, list[Any]]:
-    def listed(value: h5py.Dataset) -> list[str]:
-        return [v.decode() if isinstance(v, bytes) else str(v) for v in value[()]]
-
-    return {"words": _column(file, "X", rows, listed), "tags": _column(file, "Y", rows, listed)}
+def _read_tagging(file: h5py.File, rows: list[int]) -> dict[str, list[Any]]:
+    return {"words": _read_column(file, "X", rows, _read_list), "tags": _read_column(file, "Y", rows, _read_list)}
 
 
-def _plain(file: h5py.File, rows: list[int]) -> dict[str, list[Any]]:
+def _read_lm(file: h5py.File, rows: list[int]) -> dict[str, list[Any]]:
     if "X" in file:
-        return {"text": _column(file, "X", rows, _text)}
-    return {"text": [_text(file[f"X_{i // GROUP_SIZE}/X/{i}"]) for i in rows]}
+        return {"text": _read_column(file, "X", rows, _read_text)}
+    return {"text": [_read_text(file[f"X_{i // GROUP_SIZE}/X/{i}"]) for i in rows]}
 
 
-def _asked(file: h5py.File, rows: list[int]) -> dict[str, list[Any]]:
-    contexts, questions = _column(file, "context_X", rows, _text), _column(file, "question_X", rows, _text)
+def _read_qa(file: h5py.File, rows: list[int]) -> dict[str, list[Any]]:
+    contexts = _read_column(file, "context_X", rows, _read_text)
+    questions = _read_column(file, "question_X", rows, _read_text)
     answers, starts = [], []
     for i, context in zip(rows, contexts, strict=True):
-        first, last = (int(v) for v in file[f"Y/{i}"][()][:2])
-        text = context[first:last]
+        start, end = (int(v) for v in file[f"Y/{i}"][()][:2])
+        text = context[start:end]
         answers.append([text] if text else [])
-        starts.append([first] if text else [])
+        starts.append([start] if text else [])
     return {"context": contexts, "question": questions, "answers": answers, "starts": starts}
 
 
-def _text(value: h5py.Dataset) -> str:
-    found = value[()]
-    return found.decode() if isinstance(found, bytes) else str(found)
+def _read_text(dataset: h5py.Dataset) -> str:
+    value = dataset[()]
+    return value.decode() if isinstance(value, bytes) else str(value)
+
+
+def _read_list(dataset: h5py.Dataset) -> list[str]:
+    return [value.decode() if isinstance(value, bytes) else str(value) for value in dataset[()]]
+
+
+_READERS: dict[str, Callable[[h5py.File, list[int]], dict[str, list[Any]]]] = {
+    "classification": _read_classification,
+    "tagging": _read_tagging,
+    "qa": _read_qa,
+    "seq2seq": _read_seq2seq,
+    "lm": _read_lm,
+}

@@ -1,9 +1,9 @@
-"""The nine tasks of GLUE, from its own tsv files; its dev part is the test part, since its test labels are secret."""
+"""The nine GLUE tasks. The dev set is the test set, because the test labels are not public."""
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -13,144 +13,159 @@ from motet.datasets.original_files import MISSING_COLUMNS, check_folder, find_fi
 from motet.datasets.splits import Columns, build_corpus, describe_source
 
 ENTAILMENT = {name: name for name in ("entailment", "not_entailment")}
-SAME_GENRE = {"main-forum": "main-forums"}  # STS-B: the first in its training part, the second in its dev part
-THREE_WAY = {name: name for name in ("entailment", "neutral", "contradiction")}
+NLI = {name: name for name in ("entailment", "neutral", "contradiction")}
+GENRE_ALIASES = {"main-forum": "main-forums"}  # STS-B spells one genre differently in its training and dev files
 
 
 @dataclass(frozen=True)
 class GlueFormat:
-    """What a task's files are called and what their columns mean."""
+    """The folder of a GLUE task, and the names of its columns."""
 
     folder: str
     text: str
     label: str
-    labels: Mapping[str, str] = field(default_factory=dict)  # empty: a score
+    labels: Mapping[str, str] = field(default_factory=dict)  # label in the file -> label in the corpus; empty: a score
     second: str | None = None
     domain: str | None = None
     dev: str = "dev"
 
     @property
     def columns(self) -> dict[str, str]:
-        """Our names and theirs."""
-        value = "label" if self.labels else "score"
-        named = {"text": self.text, "second": self.second, value: self.label, "domain": self.domain}
-        return {ours: theirs for ours, theirs in named.items() if theirs is not None}
+        """Motet's column names and the names in the file."""
+        target = "label" if self.labels else "score"
+        names = {"text": self.text, "second": self.second, target: self.label, "domain": self.domain}
+        return {name: file_name for name, file_name in names.items() if file_name is not None}
 
 
 def glue_cola(folder: Path) -> Corpus:
-    """Sentences that are acceptable English or not, from books of linguistics (GLUE: CoLA); domain = book."""
-    form = GlueFormat(
-        "CoLA", "3", "1", {"0": "unacceptable", "1": "acceptable"}, domain="0"
-    )  # no header: columns by number
-    return _glue("glue-cola", folder, form)
+    """GLUE CoLA: is a sentence acceptable English? Classification; domain = source. From gluebenchmark.com."""
+    labels = {"0": "unacceptable", "1": "acceptable"}
+    return _read_glue("glue-cola", folder, GlueFormat("CoLA", text="3", label="1", labels=labels, domain="0"))
 
 
 def glue_sst2(folder: Path) -> Corpus:
-    """Phrases and sentences from film reviews, positive or negative (GLUE: SST-2)."""
-    return _glue("glue-sst2", folder, GlueFormat("SST-2", "sentence", "label", {"0": "negative", "1": "positive"}))
+    """GLUE SST-2: movie review phrases, positive or negative. Classification. From gluebenchmark.com."""
+    labels = {"0": "negative", "1": "positive"}
+    return _read_glue("glue-sst2", folder, GlueFormat("SST-2", text="sentence", label="label", labels=labels))
 
 
 def glue_mrpc(folder: Path) -> Corpus:
-    """Pairs of sentences from the news that mean the same or not (GLUE: MRPC)."""
+    """GLUE MRPC: sentence pairs from news, paraphrases or not. Pair classification. From gluebenchmark.com."""
     labels = {"0": "not_equivalent", "1": "equivalent"}
-    return _glue("glue-mrpc", folder, GlueFormat("MRPC", "#1 String", "Quality", labels, "#2 String"))
+    form = GlueFormat("MRPC", text="#1 String", second="#2 String", label="Quality", labels=labels)
+    return _read_glue("glue-mrpc", folder, form)
 
 
 def glue_stsb(folder: Path) -> Corpus:
-    """Pairs of sentences and how alike they are, from 0 to 5 (GLUE: STS-B); domain = genre."""
-    return _glue("glue-stsb", folder, GlueFormat("STS-B", "sentence1", "score", {}, "sentence2", "genre"))
+    """GLUE STS-B: sentence pairs, similarity from 0 to 5. Regression; domain = genre. From gluebenchmark.com."""
+    form = GlueFormat("STS-B", text="sentence1", second="sentence2", label="score", domain="genre")
+    return _read_glue("glue-stsb", folder, form)
 
 
 def glue_qqp(folder: Path) -> Corpus:
-    """Pairs of questions on Quora that ask the same or not (GLUE: QQP)."""
+    """GLUE QQP: question pairs from Quora, duplicates or not. Pair classification. From gluebenchmark.com."""
     labels = {"0": "not_duplicate", "1": "duplicate"}
-    return _glue("glue-qqp", folder, GlueFormat("QQP", "question1", "is_duplicate", labels, "question2"))
+    form = GlueFormat("QQP", text="question1", second="question2", label="is_duplicate", labels=labels)
+    return _read_glue("glue-qqp", folder, form)
 
 
 def glue_mnli(folder: Path) -> Corpus:
-    """Pairs of a premise and a hypothesis, tested on the genres of training (GLUE: MNLI, dev matched); domain = genre."""
-    form = GlueFormat("MNLI", "sentence1", "gold_label", THREE_WAY, "sentence2", "genre", "dev_matched")
-    return _glue("glue-mnli", folder, form)
+    """GLUE MNLI, test on the training genres. Pair classification; domain = genre. From gluebenchmark.com."""
+    return _read_mnli("glue-mnli", folder, "dev_matched")
 
 
 def glue_mnli_mm(folder: Path) -> Corpus:
-    """Pairs of a premise and a hypothesis, tested on other genres (GLUE: MNLI, dev mismatched); domain = genre."""
-    form = GlueFormat("MNLI", "sentence1", "gold_label", THREE_WAY, "sentence2", "genre", "dev_mismatched")
-    return _glue("glue-mnli-mm", folder, form)
+    """GLUE MNLI, test on other genres. Pair classification; domain = genre. From gluebenchmark.com."""
+    return _read_mnli("glue-mnli-mm", folder, "dev_mismatched")
 
 
 def glue_qnli(folder: Path) -> Corpus:
-    """Pairs of a question and a sentence that answers it or not (GLUE: QNLI)."""
-    return _glue("glue-qnli", folder, GlueFormat("QNLI", "question", "label", ENTAILMENT, "sentence"))
+    """GLUE QNLI: does a sentence answer the question? Pair classification. From gluebenchmark.com."""
+    form = GlueFormat("QNLI", text="question", second="sentence", label="label", labels=ENTAILMENT)
+    return _read_glue("glue-qnli", folder, form)
 
 
 def glue_rte(folder: Path) -> Corpus:
-    """Pairs of a text and a hypothesis that follows from it or not (GLUE: RTE)."""
-    return _glue("glue-rte", folder, GlueFormat("RTE", "sentence1", "label", ENTAILMENT, "sentence2"))
+    """GLUE RTE: does a text entail the hypothesis? Pair classification. From gluebenchmark.com."""
+    form = GlueFormat("RTE", text="sentence1", second="sentence2", label="label", labels=ENTAILMENT)
+    return _read_glue("glue-rte", folder, form)
 
 
 def glue_wnli(folder: Path) -> Corpus:
-    """Pairs of a sentence with a pronoun and one with what it may stand for (GLUE: WNLI)."""
+    """GLUE WNLI: what does a pronoun refer to? Pair classification. From gluebenchmark.com."""
     labels = {"0": "not_entailment", "1": "entailment"}
-    return _glue("glue-wnli", folder, GlueFormat("WNLI", "sentence1", "label", labels, "sentence2"))
+    form = GlueFormat("WNLI", text="sentence1", second="sentence2", label="label", labels=labels)
+    return _read_glue("glue-wnli", folder, form)
 
 
-def _glue(name: str, folder: Path, form: GlueFormat) -> Corpus:
-    own = find_file(check_folder(name, folder), form.folder) or folder
-    files = [own / f"{part}.tsv" for part in ("train", form.dev)]
-    there = [path for path in files if path.exists()]
-    if not there:
+def _read_mnli(name: str, folder: Path, dev: str) -> Corpus:
+    form = GlueFormat(
+        "MNLI", text="sentence1", second="sentence2", label="gold_label", labels=NLI, domain="genre", dev=dev
+    )
+    return _read_glue(name, folder, form)
+
+
+def _read_glue(name: str, folder: Path, form: GlueFormat) -> Corpus:
+    task_folder = find_file(check_folder(name, folder), form.folder) or folder
+    files = [path for path in (task_folder / "train.tsv", task_folder / f"{form.dev}.tsv") if path.exists()]
+    if not files:
         raise DataError(
             f"{name}: there is no '{form.folder}/train.tsv' or '{form.folder}/{form.dev}.tsv' in {folder}; "
-            f"unpack {form.folder}.zip of gluebenchmark.com there."
+            f"unpack {form.folder}.zip from gluebenchmark.com there."
         )
-    left_out: Counter[str] = Counter()
-    rows = [_rows(name, path, form, left_out) for path in there]
+    skipped: Counter[str] = Counter()
+    splits = [_read_split(name, path, form, skipped) for path in files]
     task = "classification" if form.labels else "regression"
-    source = describe_source([f"{form.folder}/{path.name}" for path in there], left_out)
-    return build_corpus(name, task, rows[0], rows[1] if rows[1:] else None, source)
+    source = describe_source([f"{form.folder}/{path.name}" for path in files], skipped)
+    return build_corpus(name, task, splits[0], splits[1] if len(splits) > 1 else None, source)
 
 
-def _rows(name: str, path: Path, form: GlueFormat, left_out: Counter[str]) -> Columns:
-    columns = form.columns
-    rows: Columns = {ours: [] for ours in columns}
-    theirs = list(columns.values())
-    lines = _numbered(path, left_out) if form.text.isdigit() else read_columns(path, theirs, left_out, name, tabs=True)
-    for number, values in lines:
-        row = dict(zip(columns, (value.strip() for value in values), strict=True))
+def _read_split(name: str, path: Path, form: GlueFormat, skipped: Counter[str]) -> Columns:
+    columns: Columns = {column: [] for column in form.columns}
+    for number, row in _read_rows(name, path, form, skipped):
         if not row["text"] or not row.get("second", "-"):
-            left_out["rows with empty text"] += 1
+            skipped["rows with empty text"] += 1
             continue
         if form.labels and row["label"] not in form.labels:
             if row["label"] == "-":  # MNLI: the annotators did not agree
-                left_out["rows without a gold label"] += 1
+                skipped["rows without a gold label"] += 1
                 continue
-            known = ", ".join(form.labels)
             raise DataError(
-                f"{path.name}, line {number}: label '{row['label']}' is none of {known}; give the original file."
+                f"{path.name}, line {number}: label '{row['label']}' is not one of {', '.join(form.labels)}. "
+                "Use the original file."
             )
-        value = form.labels[row["label"]] if form.labels else _score(path, number, row["score"])
-        for ours, text in row.items():
-            rows[ours].append(value if ours in ("label", "score") else SAME_GENRE.get(text, text))
-    return rows
+        target = form.labels[row["label"]] if form.labels else _parse_score(path, number, row["score"])
+        for column, value in row.items():
+            columns[column].append(target if column in ("label", "score") else GENRE_ALIASES.get(value, value))
+    return columns
 
 
-def _numbered(path: Path, left_out: Counter[str]) -> list[tuple[int, tuple[str, ...]]]:
-    """CoLA's columns: book, label, the author's mark, sentence; here sentence, label, book."""
-    made: list[tuple[int, tuple[str, ...]]] = []
+def _read_rows(name: str, path: Path, form: GlueFormat, skipped: Counter[str]) -> Iterator[tuple[int, dict[str, str]]]:
+    """Yield line numbers and rows. CoLA's files have no header, so its columns are numbers."""
+    file_names = list(form.columns.values())
+    if form.text.isdigit():
+        rows = _read_indexed_columns(path, [int(file_name) for file_name in file_names], skipped)
+    else:
+        rows = read_columns(path, file_names, skipped, name, tabs=True)
+    for number, values in rows:
+        yield number, dict(zip(form.columns, (value.strip() for value in values), strict=True))
+
+
+def _read_indexed_columns(
+    path: Path, indices: list[int], skipped: Counter[str]
+) -> Iterator[tuple[int, tuple[str, ...]]]:
     for number, line in read_lines(path):
         row = line.split("\t")
-        if len(row) >= 4:
-            made.append((number, (row[3], row[1], row[0])))
-        else:
-            left_out[MISSING_COLUMNS] += bool(line.strip())
-    return made
+        if len(row) > max(indices):
+            yield number, tuple(row[i] for i in indices)
+        elif line.strip():
+            skipped[MISSING_COLUMNS] += 1
 
 
-def _score(path: Path, line: int, value: str) -> float:
+def _parse_score(path: Path, line: int, value: str) -> float:
     try:
         return float(value)
     except ValueError:
         raise DataError(
-            f"{path.name}, line {line}: score '{value}' is no number from 0 to 5; fetch the file again."
+            f"{path.name}, line {line}: score '{value}' is not a number from 0 to 5. Download the file again."
         ) from None

@@ -1,4 +1,4 @@
-"""Any dataset of the Hugging Face hub, or a folder in its form, by name."""
+"""Load any dataset of the Hugging Face hub."""
 
 from __future__ import annotations
 
@@ -10,56 +10,66 @@ from motet.datasets.column_types import cast_columns, infer_task
 from motet.datasets.corpus import Corpus, join_splits, split_corpus
 from motet.datasets.local_files import missing_columns_message
 
-
-def load_from_hub(name: str, names: Mapping[str, str | None], task: str | None, share: float) -> Corpus:
-    """`name` may be followed by a configuration: glue:mrpc."""
-    loaded = _loaded(name)
-    if "train" not in loaded:
-        raise DataError(f"{name}: there is no split 'train'; it has {', '.join(loaded)}.")
-    train = _columns(name, loaded["train"], names)
-    kind = task or infer_task(train)
-    if kind is None:
-        raise DataError(missing_columns_message(name, loaded["train"].column_names))
-    held = next((s for s in ("test", "validation") if s in loaded and _labelled(loaded[s], names)), None)
-    if held is None:
-        return split_corpus(name, kind, cast_columns(name, kind, train), share, "Hugging Face hub")
-    test = _columns(name, loaded[held], names)
-    return join_splits(name, kind, cast_columns(name, kind, train), cast_columns(name, kind, test), "Hugging Face hub")
+SOURCE = "Hugging Face hub"
 
 
-def _loaded(name: str) -> Any:
+def load_from_hub(name: str, column_names: Mapping[str, str | None], task: str | None, test_share: float) -> Corpus:
+    """Load a dataset by name, with its configuration after a colon: `glue:mrpc`.
+
+    The test set is the split `test` or `validation`, whichever has labels. Without one, `test_share` of the training rows is
+    held out.
+    """
+    dataset = _load_dataset(name)
+    if "train" not in dataset:
+        raise DataError(f"{name}: there is no split 'train'; the splits are {', '.join(dataset)}.")
+    train = _read_columns(name, dataset["train"], column_names)
+    task = task or infer_task(train)
+    if task is None:
+        raise DataError(missing_columns_message(name, dataset["train"].column_names))
+    train = cast_columns(name, task, train)
+    test_split = next(
+        (s for s in ("test", "validation") if s in dataset and _has_labels(dataset[s], column_names)), None
+    )
+    if test_split is None:
+        return split_corpus(name, task, train, test_share, SOURCE)
+    test = cast_columns(name, task, _read_columns(name, dataset[test_split], column_names))
+    return join_splits(name, task, train, test, SOURCE)
+
+
+def _load_dataset(name: str) -> Any:
     try:
         import datasets
     except ImportError:
         raise ConfigError(
-            f"data.name: '{name}' is none of Motet's own corpora, and the hub needs a package; "
-            "run: pip install 'motet[hub]', or give a file with data.path=…"
+            f"data.name: '{name}' is not one of Motet's corpora, and the hub needs the package datasets. "
+            "Run: pip install 'motet[hub]', or give a file with data.path=…"
         ) from None
-    where, _, configuration = name.partition(":")
+    path, _, configuration = name.partition(":")
     try:
-        return datasets.load_dataset(where, configuration or None)
-    except Exception as error:  # the library raises whatever its network layer raises
+        return datasets.load_dataset(path, configuration or None)
+    except Exception as error:  # any exception of the network libraries that datasets uses
         raise ConfigError(
-            f"data.name: '{name}' could not be loaded from the hub ({first_line(error)}); check the name and the network, "
+            f"data.name: '{name}' could not be loaded from the hub ({first_line(error)}). Check the name and the network, "
             "or give a file with data.path=…"
         ) from None
 
 
-def _columns(name: str, table: Any, names: Mapping[str, str | None]) -> dict[str, list[Any]]:
+def _read_columns(name: str, table: Any, column_names: Mapping[str, str | None]) -> dict[str, list[Any]]:
     columns = {}
-    for ours, theirs in names.items():
-        column = theirs or ours
-        if column in table.column_names:
-            named = getattr(table.features.get(column), "names", None)  # classes are numbers with names beside them
-            columns[ours] = [named[v] if named else v for v in table[column]]
-        elif theirs is not None:
+    for column, hub_name in column_names.items():
+        source = hub_name or column
+        if source in table.column_names:
+            class_names = getattr(table.features.get(source), "names", None)  # of a ClassLabel
+            columns[column] = [class_names[v] if class_names else v for v in table[source]]
+        elif hub_name is not None:
             raise DataError(
-                f"{name}: there is no column '{column}'; it has {', '.join(table.column_names)}. Set data.{ours}=…"
+                f"{name}: there is no column '{source}'; the columns are {', '.join(table.column_names)}. "
+                f"Set data.{column}=…"
             )
     return columns
 
 
-def _labelled(table: Any, names: Mapping[str, str | None]) -> bool:
-    """The hub's test sets often have their labels taken away: −1."""
-    column = names.get("label") or "label"
+def _has_labels(table: Any, column_names: Mapping[str, str | None]) -> bool:
+    """False for a test set with hidden labels, which the hub marks with -1."""
+    column = column_names.get("label") or "label"
     return column not in table.column_names or not len(table) or table[0][column] not in (-1, None)

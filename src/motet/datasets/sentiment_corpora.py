@@ -1,9 +1,10 @@
-"""Opinions: SST-2, IMDB, Sentiment140, and reviews of products at Amazon."""
+"""Sentiment classification: SST-2, IMDB, Sentiment140 and Amazon reviews."""
 
 from __future__ import annotations
 
 import re
 from collections import Counter
+from collections.abc import Callable
 from pathlib import Path
 
 from motet.core.errors import DataError
@@ -22,147 +23,145 @@ from motet.datasets.original_files import (
 )
 from motet.datasets.splits import Columns, add_column, build_corpus, concatenate, describe_source
 
-BINARY = {"0": "negative", "1": "positive"}
-TREE = re.compile(r"\s*\(([0-4])\s")
-LEAF = re.compile(r"\([0-4] ([^()]+)\)")
-POLARITY = {"0": "negative", "2": None, "4": "positive"}
-STARS = {"0": "neutral", "1": "positive", "2": "negative"}
-EMPTY = "rows with empty text"
+SST2_LABELS = {"0": "negative", "1": "positive"}
+TREE_LABELS = {"0": "negative", "1": "negative", "2": None, "3": "positive", "4": "positive"}  # None: neutral
+TREE_ROOT = re.compile(r"\s*\(([0-4])\s")
+TREE_LEAF = re.compile(r"\([0-4] ([^()]+)\)")
+TWEET_LABELS = {"0": "negative", "2": None, "4": "positive"}
+AMAZON_LABELS = {"0": "neutral", "1": "positive", "2": "negative"}
+
+FileReader = Callable[[Path, Counter[str]], Columns]
 
 
 def sst2(folder: Path) -> Corpus:
-    """Sentences from film reviews, positive or negative (Stanford Sentiment Treebank: its trees, or tsv of sentence, label)."""
+    """Movie review sentences, positive or negative. Classification. From the Stanford Sentiment Treebank."""
     hint = "put train.tsv and test.tsv (sentence, tab, label) or the treebank's trees (train.txt, test.txt) there"
     train = require_file("sst2", folder, "train.tsv", "train.txt", hint=hint)
-    ending = ".tsv" if ".tsv" in train.name else ".txt"
-    tests = [find_file(folder, part + ending) for part in ("test", "dev")]
-    test = next((path for path in tests if path is not None and not _unlabelled(path)), None)
-    left_out: Counter[str] = Counter()
-    source = [path for path in (train, test) if path is not None]
-    rows = [_sentences(path, left_out) for path in source]
-    return build_corpus("sst2", "classification", rows[0], rows[1] if test else None, describe_source(source, left_out))
+    suffix = ".tsv" if ".tsv" in train.name else ".txt"
+    candidates = [find_file(folder, split + suffix) for split in ("test", "dev")]
+    test = next((path for path in candidates if path is not None and not _has_hidden_labels(path)), None)
+    return _build_from_files("sst2", train, test, _read_sentences)
 
 
-def _unlabelled(path: Path) -> bool:
-    """GLUE's test file has an index where others have a label."""
+def _build_from_files(name: str, train: Path, test: Path | None, read: FileReader) -> Corpus:
+    skipped: Counter[str] = Counter()
+    files = [path for path in (train, test) if path is not None]
+    splits = [read(path, skipped) for path in files]
+    source = describe_source(files, skipped)
+    return build_corpus(name, "classification", splits[0], splits[1] if test else None, source)
+
+
+def _has_hidden_labels(path: Path) -> bool:
+    """True for GLUE's test file, which has an index instead of a label."""
     return next(read_lines(path), (0, ""))[1].startswith("index\t")
 
 
-def _sentences(path: Path, left_out: Counter[str]) -> Columns:
-    rows: Columns = {"text": [], "label": []}
+def _read_sentences(path: Path, skipped: Counter[str]) -> Columns:
+    columns: Columns = {"text": [], "label": []}
     for number, line in read_lines(path):
         if not line.strip() or (number == 1 and line.startswith("sentence\t")):
             continue
-        tree = TREE.match(line)
+        tree = TREE_ROOT.match(line)
         if tree:
-            text = " ".join(LEAF.findall(line))
-            label = {"0": "negative", "1": "negative", "3": "positive", "4": "positive"}.get(tree[1])
+            text, label = " ".join(TREE_LEAF.findall(line)), TREE_LABELS[tree[1]]
         else:
-            text, _, said = line.rpartition("\t")
-            label = BINARY.get(said.strip())
+            text, _, value = line.rpartition("\t")
+            label = SST2_LABELS.get(value.strip())
             if label is None or not text:
                 raise DataError(
-                    f"{path.name}, line {number}: '{line[:60]}' is neither a sentence, a tab and 0 or 1 nor a tree such as "
-                    "'(3 (2 Good) (2 film))'; mend the line or fetch the file again."
+                    f"{path.name}, line {number}: '{line[:60]}' is neither a sentence, a tab and 0 or 1, nor a tree such as "
+                    "'(3 (2 Good) (2 film))'. Fix the line or download the file again."
                 )
         if label is None:
-            left_out["neutral sentences"] += 1
+            skipped["neutral sentences"] += 1
             continue
-        rows["text"].append(text.strip())
-        rows["label"].append(label)
-    return rows
+        columns["text"].append(text.strip())
+        columns["label"].append(label)
+    return columns
 
 
 def imdb(folder: Path) -> Corpus:
-    """Reviews of films, positive or negative (aclImdb_v1.tar.gz of Maas et al., 2011)."""
+    """Movie reviews, positive or negative. Classification. From Maas et al., 2011: aclImdb_v1.tar.gz."""
     hint = "unpack aclImdb_v1.tar.gz there"
     train = require_file("imdb", folder, "aclImdb/train", "train", hint=hint)
     test = require_file("imdb", folder, "aclImdb/test", "test", hint=hint)
-    return build_corpus(
-        "imdb",
-        "classification",
-        _reviews(train, hint),
-        _reviews(test, hint),
-        describe_source(["aclImdb/train", "aclImdb/test"]),
-    )
+    source = describe_source(["aclImdb/train", "aclImdb/test"])
+    return build_corpus("imdb", "classification", _read_reviews(train, hint), _read_reviews(test, hint), source)
 
 
-def _reviews(folder: Path, hint: str) -> Columns:
-    rows: Columns = {"text": [], "label": []}
-    for short, label in (("neg", "negative"), ("pos", "positive")):
-        for path in list_folder(require_file("imdb", folder, short, hint=hint)):
+def _read_reviews(folder: Path, hint: str) -> Columns:
+    columns: Columns = {"text": [], "label": []}
+    for subfolder, label in (("neg", "negative"), ("pos", "positive")):
+        for path in list_folder(require_file("imdb", folder, subfolder, hint=hint)):
             if path.suffix == ".txt":
-                rows["text"].append(read_text(path).replace("<br />", " ").strip())
-                rows["label"].append(label)
-    return rows
+                columns["text"].append(read_text(path).replace("<br />", " ").strip())
+                columns["label"].append(label)
+    return columns
 
 
 def sentiment140(folder: Path) -> Corpus:
-    """Tweets, positive or negative, neutral ones left out; client = user (trainingandtestdata.zip of Go et al., 2009)."""
+    """Tweets, positive or negative. Classification; client = user. From Go et al., 2009: trainingandtestdata.zip."""
     name = "training.1600000.processed.noemoticon.csv"
     train = require_file("sentiment140", folder, name, "train.csv", hint="unpack trainingandtestdata.zip there")
     test = find_file(folder, "testdata.manual.2009.06.14.csv", "test.csv")
-    left_out: Counter[str] = Counter()
-    source = [path for path in (train, test) if path is not None]
-    rows = [_tweets(path, left_out) for path in source]
-    return build_corpus(
-        "sentiment140", "classification", rows[0], rows[1] if test else None, describe_source(source, left_out)
-    )
+    return _build_from_files("sentiment140", train, test, _read_tweets)
 
 
-def _tweets(path: Path, left_out: Counter[str]) -> Columns:
-    """Rows of polarity, id, date, query, user, text without a header."""
+def _read_tweets(path: Path, skipped: Counter[str]) -> Columns:
+    """Read rows of polarity, id, date, query, user and text, without a header."""
     texts, labels, users = [], [], []
-    neutral = broken = 0
+    num_neutral = num_broken = 0
     for number, line in read_lines(path, "latin-1"):
-        # Every field is quoted, so cutting at the quotes is exact; faster than csv, and stray quotes in a text do no harm.
+        # Every field is quoted, so splitting at '","' is exact. It is faster than csv and tolerates stray quotes.
         row = line[1:-1].split('","', 5) if line[:1] == line[-1:] == '"' else parse_csv_line(line)
         if len(row) != 6:
-            broken += bool(line.strip())
+            num_broken += bool(line.strip())
             continue
-        if row[0] not in POLARITY:
+        if row[0] not in TWEET_LABELS:
             raise DataError(
-                f"{path.name}, line {number}: polarity '{row[0]}' is none of 0, 2, 4; give the original file."
+                f"{path.name}, line {number}: polarity '{row[0]}' is not one of 0, 2, 4. Use the original file."
             )
-        label = POLARITY[row[0]]
+        label = TWEET_LABELS[row[0]]
         if label is None:
-            neutral += 1
+            num_neutral += 1
             continue
         texts.append(row[5].replace('""', '"').strip())
         labels.append(label)
         users.append(row[4])
-    left_out.update({"neutral tweets": neutral, MISSING_COLUMNS: broken})
+    skipped.update({"neutral tweets": num_neutral, MISSING_COLUMNS: num_broken})
     return {"text": texts, "label": labels, "client": users}
 
 
 def amazon(folder: Path) -> Corpus:
-    """Reviews of products: neutral, positive, negative; domain = department (AdaFD's files; dev if there is no train)."""
-    left_out: Counter[str] = Counter()
-    trains, tests = [], []
-    for place in walk_folders(check_folder("amazon", folder)):
-        train = next((place / name for name in ("train.csv", "dev.csv") if (place / name).exists()), None)
-        if train is not None and (place / "test.csv").exists():
-            trains.append(add_column(_products(train, left_out), "domain", place.name))
-            tests.append(add_column(_products(place / "test.csv", left_out), "domain", place.name))
-    if not trains:
+    """Product reviews, three classes. Classification; domain = department. From AdaFD: a folder per department."""
+    skipped: Counter[str] = Counter()
+    train_parts, test_parts = [], []
+    for department in walk_folders(check_folder("amazon", folder)):
+        train = next((department / name for name in ("train.csv", "dev.csv") if (department / name).exists()), None)
+        test = department / "test.csv"
+        if train is not None and test.exists():
+            train_parts.append(add_column(_read_amazon(train, skipped), "domain", department.name))
+            test_parts.append(add_column(_read_amazon(test, skipped), "domain", department.name))
+    if not train_parts:
         raise DataError(
             f"amazon: there is no folder with test.csv and train.csv or dev.csv in {folder}; "
-            "expected one a department, such as automotive/test.csv."
+            "expected one per department, such as automotive/test.csv."
         )
-    source = describe_source([rows["domain"][0] for rows in trains if rows["domain"]], left_out)
-    return build_corpus("amazon", "classification", concatenate(trains), concatenate(tests), source)
+    source = describe_source([part["domain"][0] for part in train_parts if part["domain"]], skipped)
+    return build_corpus("amazon", "classification", concatenate(train_parts), concatenate(test_parts), source)
 
 
-def _products(path: Path, left_out: Counter[str]) -> Columns:
-    rows: Columns = {"text": [], "label": []}
-    for number, (said, text) in read_columns(path, ("label", "text"), left_out, "amazon"):
+def _read_amazon(path: Path, skipped: Counter[str]) -> Columns:
+    columns: Columns = {"text": [], "label": []}
+    for number, (label, text) in read_columns(path, ("label", "text"), skipped, "amazon"):
         if not text.strip():
-            left_out[EMPTY] += 1
+            skipped["rows with empty text"] += 1
             continue
-        if said not in STARS:
+        if label not in AMAZON_LABELS:
             raise DataError(
-                f"{path.parent.name}/{path.name}, line {number}: label '{said}' is none of 0, 1, 2; give the original file."
+                f"{path.parent.name}/{path.name}, line {number}: label '{label}' is not one of 0, 1, 2. "
+                "Use the original file."
             )
-        rows["text"].append(text.strip())
-        rows["label"].append(STARS[said])
-    return rows
+        columns["text"].append(text.strip())
+        columns["label"].append(AMAZON_LABELS[label])
+    return columns

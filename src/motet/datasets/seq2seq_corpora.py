@@ -1,11 +1,11 @@
-"""Texts from texts: summaries, headlines, subjects, replies, questions."""
+"""Sequence-to-sequence corpora: summaries, headlines, e-mail subjects, replies and questions."""
 
 from __future__ import annotations
 
 import hashlib
 import re
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
@@ -25,234 +25,221 @@ from motet.datasets.original_files import (
 )
 from motet.datasets.splits import Columns, add_column, build_corpus, concatenate, describe_source, split_by_group
 
-EMPTY = "rows with an empty side"
-Pairs = list[tuple[str, str]]
-SEPARATOR = "+++$+++"
-WINDOWS = "cp1252"  # latin-1, and the dashes and quotes that Windows put in its unused places
-STORIES = "expected cnn_stories and dailymail_stories, or train.jsonl or train.csv with article and highlights"
+EMPTY_PAIR = "rows with an empty source or target"
+CORNELL_SEPARATOR = "+++$+++"
+CORNELL_ENCODING = "cp1252"  # latin-1 with Windows dashes and quotes
+CNN_DM_FILES = "expected cnn_stories and dailymail_stories, or train.jsonl or train.csv with article and highlights"
+
+FileNames = Sequence[tuple[str, str]]  # names of a source file and its target file
 
 
-def _flat(text: str) -> str:
-    """On one line."""
-    return " ".join(text.split())
+def gigaword(folder: Path) -> Corpus:
+    """First sentences of news and their headlines. Seq2seq. From github.com/harvardnlp/sent-summary."""
+    train = [("train.article.txt", "train.title.txt")]
+    test = [("test.article.txt", "test.title.txt"), ("input.txt", "task1_ref0.txt")]
+    test += [(f"valid.article{middle}.txt", f"valid.title{middle}.txt") for middle in (".filter", "")]
+    hint = "unpack summary.tar.gz of github.com/harvardnlp/sent-summary there"
+    return _read_parallel_corpus("gigaword", folder, train, test, hint)
 
 
-def _pairs(pairs: Iterator[tuple[str, str]], left_out: Counter[str]) -> Columns:
-    rows: Columns = {"source": [], "target": []}
-    for source, target in pairs:
-        if source.strip() and target.strip():
-            rows["source"].append(source.strip())
-            rows["target"].append(target.strip())
-        else:
-            left_out[EMPTY] += 1
-    return rows
+def msqg(folder: Path) -> Corpus:
+    """Passages and questions about a marked span. Seq2seq. From github.com/microsoft/glge (MSQG)."""
+    data_folder = find_file(check_folder("msqg", folder), "msqg_data/org_data", "org_data") or folder
+    # GLGE does not publish the questions of its test set: then the dev set is used.
+    test = [(f"{split}.src", f"{split}.tgt") for split in ("test", "dev", "valid")]
+    hint = "unpack msqg_data of github.com/microsoft/glge there"
+    return _read_parallel_corpus("msqg", data_folder, [("train.src", "train.tgt")], test, hint)
 
 
-def _beside(name: str, source: Path, target: Path, left_out: Counter[str]) -> Columns:
-    """Two files whose lines belong together."""
-    sides = [[line for _, line in read_lines(path)] for path in (source, target)]
-    if len(sides[0]) != len(sides[1]):
-        raise DataError(
-            f"{name}: {source.name} has {len(sides[0]):,} lines and {target.name} {len(sides[1]):,}; "
-            "each line of one belongs to the same line of the other. Fetch both again."
-        )
-    return _pairs(zip(*sides, strict=True), left_out)
+def squad_qg(folder: Path) -> Corpus:
+    """Sentences from SQuAD and questions about them. Seq2seq. From github.com/xinyadu/nqg."""
+    train, dev, test = ((f"src-{split}.txt", f"tgt-{split}.txt") for split in ("train", "dev", "test"))
+    hint = "put the files of data/processed of github.com/xinyadu/nqg there"
+    return _read_parallel_corpus("squad-qg", folder, [train, dev], [test, dev], hint)
 
 
-def _line_files(name: str, folder: Path, train: Pairs, test: Pairs, hint: str) -> Corpus:
-    """The first of these pairs of files that is there to train on, and the first other one to test on."""
-    there = [pair for pair in (_both(check_folder(name, folder), names) for names in train) if pair][:1]
-    if not there:
+def _read_parallel_corpus(name: str, folder: Path, train: FileNames, test: FileNames, hint: str) -> Corpus:
+    """Train on the first pair of files that exists in `train`, and test on the first other pair in `test`."""
+    pairs = [pair for pair in (_find_pair(check_folder(name, folder), names) for names in train) if pair][:1]
+    if not pairs:
         raise DataError(f"{name}: there is no file '{train[0][0]}' with its '{train[0][1]}' in {folder}; {hint}.")
-    there += [pair for pair in (_both(folder, names) for names in test) if pair and pair not in there][:1]
-    left_out: Counter[str] = Counter()
-    rows = [_beside(name, *pair, left_out) for pair in there]
-    return build_corpus(
-        name,
-        "seq2seq",
-        rows[0],
-        rows[1] if rows[1:] else None,
-        describe_source([f for pair in there for f in pair], left_out),
-    )
+    pairs += [pair for pair in (_find_pair(folder, names) for names in test) if pair and pair not in pairs][:1]
+    skipped: Counter[str] = Counter()
+    splits = [_read_parallel_files(name, source, target, skipped) for source, target in pairs]
+    description = describe_source([path for pair in pairs for path in pair], skipped)
+    return build_corpus(name, "seq2seq", splits[0], splits[1] if len(splits) > 1 else None, description)
 
 
-def _both(folder: Path, names: tuple[str, str]) -> tuple[Path, Path] | None:
+def _find_pair(folder: Path, names: tuple[str, str]) -> tuple[Path, Path] | None:
     source = find_file(folder, names[0])
     target = find_file(source.parent, names[1]) if source else None
     return (source, target) if source and target else None
 
 
-def gigaword(folder: Path) -> Corpus:
-    """First sentences of news and their headlines (sumdata of Rush et al., 2015: train.article.txt, train.title.txt)."""
-    train = [("train.article.txt", "train.title.txt")]
-    test = [("test.article.txt", "test.title.txt"), ("input.txt", "task1_ref0.txt")]
-    test += [(f"valid.article{middle}.txt", f"valid.title{middle}.txt") for middle in (".filter", "")]
-    return _line_files(
-        "gigaword", folder, train, test, "unpack summary.tar.gz of github.com/harvardnlp/sent-summary there"
-    )
+def _read_parallel_files(name: str, source: Path, target: Path, skipped: Counter[str]) -> Columns:
+    sources, targets = ([line for _, line in read_lines(path)] for path in (source, target))
+    if len(sources) != len(targets):
+        raise DataError(
+            f"{name}: {source.name} has {len(sources):,} lines and {target.name} has {len(targets):,}; "
+            "expected a target line for each source line. Download both again."
+        )
+    return _to_columns(zip(sources, targets, strict=True), skipped)
 
 
-def msqg(folder: Path) -> Corpus:
-    """Passages with a marked span and the questions people asked for it (MSQG of GLGE: train.src, train.tgt)."""
-    inner = find_file(check_folder("msqg", folder), "msqg_data/org_data", "org_data") or folder
-    test = [
-        (f"{part}.src", f"{part}.tgt") for part in ("test", "dev", "valid")
-    ]  # GLGE keeps the questions of its test part
-    return _line_files(
-        "msqg", inner, [("train.src", "train.tgt")], test, "unpack msqg_data of github.com/microsoft/glge there"
-    )
+def _to_columns(pairs: Iterable[tuple[str, str]], skipped: Counter[str]) -> Columns:
+    columns: Columns = {"source": [], "target": []}
+    for source, target in pairs:
+        if source.strip() and target.strip():
+            columns["source"].append(source.strip())
+            columns["target"].append(target.strip())
+        else:
+            skipped[EMPTY_PAIR] += 1
+    return columns
 
 
-def squad_qg(folder: Path) -> Corpus:
-    """Sentences of SQuAD and questions on them, dev as train if that is missing (Du et al., 2017: src-train.txt, …)."""
-    train, dev, test = ((f"src-{part}.txt", f"tgt-{part}.txt") for part in ("train", "dev", "test"))
-    hint = "put the files of data/processed of github.com/xinyadu/nqg there"
-    return _line_files("squad-qg", folder, [train, dev], [test, dev], hint)
+def _collapse_whitespace(text: str) -> str:
+    return " ".join(text.split())
 
 
 def cnn_dm(folder: Path) -> Corpus:
-    """News and their highlights; domain = cnn or dailymail for stories (Hermann et al., 2015: .story files, jsonl or csv)."""
-    left_out: Counter[str] = Counter()
-    tables = [
-        _news_table(check_folder("cnn-dm", folder), part)
-        for part in (("train",), ("test", "validation", "valid", "val", "dev"))
-    ]
-    if tables[0] is not None:
-        there = [path for path in tables if path is not None]
-        rows = [_pairs(_articles(path, left_out), left_out) for path in there]
-        return build_corpus(
-            "cnn-dm", "seq2seq", rows[0], rows[1] if len(rows) > 1 else None, describe_source(there, left_out)
-        )
-    stories = [path for place in walk_folders(folder) for path in list_folder(place) if path.suffix == ".story"]
+    """News and highlights. Seq2seq; domain = cnn or dailymail. From Hermann et al., 2015: stories, JSONL or CSV."""
+    skipped: Counter[str] = Counter()
+    train = _find_table(check_folder("cnn-dm", folder), ("train",))
+    if train is not None:
+        test = _find_table(folder, ("test", "validation", "valid", "val", "dev"))
+        tables = [path for path in (train, test) if path is not None]
+        splits = [_to_columns(_read_articles(path, skipped), skipped) for path in tables]
+        source = describe_source(tables, skipped)
+        return build_corpus("cnn-dm", "seq2seq", splits[0], splits[1] if len(splits) > 1 else None, source)
+    stories = [path for parent in walk_folders(folder) for path in list_folder(parent) if path.suffix == ".story"]
     if not stories:
-        raise DataError(f"cnn-dm: there are no stories in {folder}; {STORIES}.")
-    lists = [find_file(folder, f"all_{part}.txt") for part in ("train", "test")]
-    if None not in lists:
-        parts = [_listed(folder, stories, path, left_out) for path in lists if path is not None]
-        return build_corpus(
-            "cnn-dm",
-            "seq2seq",
-            parts[0],
-            parts[1],
-            describe_source(["stories of all_train.txt, all_test.txt"], left_out),
-        )
-    return build_corpus(
-        "cnn-dm", "seq2seq", _stories(folder, stories, left_out), None, describe_source(["stories"], left_out)
-    )
+        raise DataError(f"cnn-dm: there are no .story files in {folder}; {CNN_DM_FILES}.")
+    train_urls, test_urls = (find_file(folder, f"all_{split}.txt") for split in ("train", "test"))
+    if train_urls is not None and test_urls is not None:
+        splits = [_read_stories(folder, _select_stories(stories, urls), skipped) for urls in (train_urls, test_urls)]
+        source = describe_source(["stories of all_train.txt, all_test.txt"], skipped)
+        return build_corpus("cnn-dm", "seq2seq", splits[0], splits[1], source)
+    columns = _read_stories(folder, stories, skipped)
+    return build_corpus("cnn-dm", "seq2seq", columns, None, describe_source(["stories"], skipped))
 
 
-def _news_table(folder: Path, parts: tuple[str, ...]) -> Path | None:
-    return find_file(folder, *(f"{part}{ending}" for part in parts for ending in (".jsonl", ".csv")))
+def _find_table(folder: Path, splits: tuple[str, ...]) -> Path | None:
+    return find_file(folder, *(f"{split}{suffix}" for split in splits for suffix in (".jsonl", ".csv")))
 
 
-def _articles(path: Path, left_out: Counter[str]) -> Iterator[tuple[str, str]]:
-    """Articles on one line, highlights one a line."""
+def _read_articles(path: Path, skipped: Counter[str]) -> Iterator[tuple[str, str]]:
+    """Yield each article on one line, and its highlights on one line each."""
     if ".csv" in path.name:
-        for _, (article, highlights) in read_columns(path, ("article", "highlights"), left_out, "cnn-dm"):
-            yield _flat(article), highlights
+        for _, (article, highlights) in read_columns(path, ("article", "highlights"), skipped, "cnn-dm"):
+            yield _collapse_whitespace(article), highlights
         return
     for number, row in read_jsonl(path):
         text, summary = row.get("article"), row.get("highlights")
         if not isinstance(text, str) or not isinstance(summary, str | list):
             raise DataError(
-                f"{path.name}, line {number}: there is no article with highlights; it has {', '.join(row)}."
+                f"{path.name}, line {number}: expected an article and its highlights; the row has {', '.join(row)}."
             )
-        yield _flat(text), summary if isinstance(summary, str) else "\n".join(map(str, summary))
+        yield _collapse_whitespace(text), summary if isinstance(summary, str) else "\n".join(map(str, summary))
 
 
-def _listed(folder: Path, stories: list[Path], urls: Path, left_out: Counter[str]) -> Columns:
-    """The stories of a list of addresses: a story is named by the SHA-1 of its address."""
-    wanted = {hashlib.sha1(line.strip().encode(), usedforsecurity=False).hexdigest() for _, line in read_lines(urls)}
-    return _stories(folder, [path for path in stories if path.stem in wanted], left_out)
+def _select_stories(stories: list[Path], url_list: Path) -> list[Path]:
+    """Return the stories of a list of URLs. The name of a story is the SHA-1 of its URL."""
+    names = {hashlib.sha1(line.strip().encode(), usedforsecurity=False).hexdigest() for _, line in read_lines(url_list)}
+    return [path for path in stories if path.stem in names]
 
 
-def _stories(folder: Path, stories: list[Path], left_out: Counter[str]) -> Columns:
-    rows: Columns = {"source": [], "target": [], "domain": []}
+def _read_stories(folder: Path, stories: list[Path], skipped: Counter[str]) -> Columns:
+    columns: Columns = {"source": [], "target": [], "domain": []}
     for path in stories:
         article, *highlights = re.split(r"^@highlight\s*$", read_text(path), flags=re.MULTILINE)
-        target = "\n".join(_flat(part) for part in highlights if part.strip())
+        target = "\n".join(_collapse_whitespace(highlight) for highlight in highlights if highlight.strip())
         if not article.strip() or not target:
-            left_out[EMPTY] += 1
+            skipped[EMPTY_PAIR] += 1
             continue
-        rows["source"].append(_flat(article))
-        rows["target"].append(target)
-        where = f"{folder.name}/{path.parent.relative_to(folder)}".lower()
-        rows["domain"].append("dailymail" if "dailymail" in where else "cnn")
-    return rows
+        columns["source"].append(_collapse_whitespace(article))
+        columns["target"].append(target)
+        parent = f"{folder.name}/{path.parent.relative_to(folder)}".lower()
+        columns["domain"].append("dailymail" if "dailymail" in parent else "cnn")
+    return columns
 
 
 def cornell(folder: Path) -> Corpus:
-    """Lines of films and the replies to them; client = film (cornell_movie_dialogs_corpus.zip)."""
+    """Movie lines and replies. Seq2seq; client = movie. From cornell_movie_dialogs_corpus.zip."""
     hint = "unpack cornell_movie_dialogs_corpus.zip there"
     lines = require_file("cornell", folder, "movie_lines.txt", hint=hint)
-    talks = require_file("cornell", folder, "movie_conversations.txt", hint=hint)
-    left_out: Counter[str] = Counter()
-    said = {}
-    for _, line in read_lines(lines, WINDOWS):
-        parts = [part.strip() for part in line.split(SEPARATOR, 4)]
-        if len(parts) == 5:
-            said[parts[0]] = parts[4]
-        else:
-            left_out[MISSING_COLUMNS] += bool(line.strip())
-    rows: Columns = {"source": [], "target": [], "client": []}
+    conversations = require_file("cornell", folder, "movie_conversations.txt", hint=hint)
+    skipped: Counter[str] = Counter()
+    texts = {fields[0]: fields[4] for _, fields in _read_cornell(lines, 5, skipped)}
+    columns: Columns = {"source": [], "target": [], "client": []}
     groups = []
-    for number, line in read_lines(talks, WINDOWS):
-        parts = [part.strip() for part in line.split(SEPARATOR)]
-        if len(parts) != 4:
-            left_out[MISSING_COLUMNS] += bool(line.strip())
-            continue
-        ids = re.findall(r"L\d+", parts[3])
-        for one, two in pairwise(ids):
-            if not said.get(one) or not said.get(two):
-                left_out[EMPTY] += 1
+    for number, fields in _read_cornell(conversations, 4, skipped):
+        for line, reply in pairwise(re.findall(r"L\d+", fields[3])):
+            if not texts.get(line) or not texts.get(reply):
+                skipped[EMPTY_PAIR] += 1
                 continue
-            for name, value in (("source", said[one]), ("target", said[two]), ("client", parts[2])):
-                rows[name].append(value)
+            columns["source"].append(texts[line])
+            columns["target"].append(texts[reply])
+            columns["client"].append(fields[2])
             groups.append(number)
-    # A reply is the next line's source: a conversation stays in one part.
-    return split_by_group("cornell", "seq2seq", rows, groups, source=describe_source([lines, talks], left_out))
+    # A reply is the source of the next pair: a conversation must stay in one split.
+    return split_by_group(
+        "cornell", "seq2seq", columns, groups, source=describe_source([lines, conversations], skipped)
+    )
+
+
+def _read_cornell(path: Path, num_fields: int, skipped: Counter[str]) -> Iterator[tuple[int, list[str]]]:
+    """Yield line numbers and fields. The last of five fields is a text, which may contain the separator."""
+    max_splits = num_fields - 1 if num_fields == 5 else -1
+    for number, line in read_lines(path, CORNELL_ENCODING):
+        fields = [field.strip() for field in line.split(CORNELL_SEPARATOR, max_splits)]
+        if len(fields) == num_fields:
+            yield number, fields
+        else:
+            skipped[MISSING_COLUMNS] += bool(line.strip())
 
 
 def aeslc(folder: Path) -> Corpus:
-    """E-mails of Enron and their subjects; client = owner of the mailbox (AESLC of Zhang and Tetreault, 2019)."""
+    """Enron e-mails and their subjects. Seq2seq; client = mailbox. From github.com/ryanzhumich/AESLC."""
     hint = "put the folder enron_subject_line of github.com/ryanzhumich/AESLC there"
-    left_out: Counter[str] = Counter()
-    parts = [require_file("aeslc", folder, f"enron_subject_line/{part}", part, hint=hint) for part in ("train", "test")]
-    rows = [_mails(part, left_out) for part in parts]
-    return build_corpus("aeslc", "seq2seq", rows[0], rows[1], describe_source(["enron_subject_line"], left_out))
+    skipped: Counter[str] = Counter()
+    folders = [
+        require_file("aeslc", folder, f"enron_subject_line/{split}", split, hint=hint) for split in ("train", "test")
+    ]
+    splits = [_read_emails(split_folder, skipped) for split_folder in folders]
+    return build_corpus("aeslc", "seq2seq", splits[0], splits[1], describe_source(["enron_subject_line"], skipped))
 
 
-def _mails(folder: Path, left_out: Counter[str]) -> Columns:
-    """A body, `@subject` and the subject; in the test part also subjects that annotators wrote, `@ann0` and so on."""
-    rows: Columns = {"source": [], "target": [], "client": []}
+def _read_emails(folder: Path, skipped: Counter[str]) -> Columns:
+    """Read a body, `@subject` and the subject from each file. The annotators' subjects (`@ann0`, …) are not used."""
+    columns: Columns = {"source": [], "target": [], "client": []}
     for path in list_folder(folder):
         if path.suffix != ".subject":
             continue
-        body, *rest = re.split(r"^@(?:subject|ann\d+)\s*$", read_text(path), flags=re.MULTILINE)
-        if not rest or not body.strip() or not rest[0].strip():
-            left_out[EMPTY] += 1
+        body, *subjects = re.split(r"^@(?:subject|ann\d+)\s*$", read_text(path), flags=re.MULTILINE)
+        if not subjects or not body.strip() or not subjects[0].strip():
+            skipped[EMPTY_PAIR] += 1
             continue
-        rows["source"].append(_flat(body))
-        rows["target"].append(_flat(rest[0]))
-        rows["client"].append(path.name.partition("_")[0])
-    return rows
+        columns["source"].append(_collapse_whitespace(body))
+        columns["target"].append(_collapse_whitespace(subjects[0]))
+        columns["client"].append(path.name.partition("_")[0])
+    return columns
 
 
 def bbc(folder: Path) -> Corpus:
-    """News of the BBC and their summaries; domain = topic (BBC News Summary: News Articles, Summaries)."""
+    """BBC news and summaries. Seq2seq; domain = topic. From BBC News Summary: News Articles, Summaries."""
     hint = "unpack the BBC News Summary archive there"
     articles = require_file("bbc", folder, "News Articles", hint=hint)
     summaries = require_file("bbc", articles.parent, "Summaries", hint=hint)
-    left_out: Counter[str] = Counter()
+    skipped: Counter[str] = Counter()
     parts = []
-    for topic in (place for place in list_folder(articles) if place.is_dir()):
+    for topic in (entry for entry in list_folder(articles) if entry.is_dir()):
         files = [path for path in list_folder(topic) if path.suffix == ".txt"]
-        there = [path for path in files if (summaries / topic.name / path.name).exists()]
-        left_out["articles without a summary"] += len(files) - len(there)
-        pairs = ((_flat(read_text(path)), _flat(read_text(summaries / topic.name / path.name))) for path in there)
-        parts.append(add_column(_pairs(pairs, left_out), "domain", topic.name))
-    rows = concatenate(parts)
-    # Some articles are there twice; they must not be in both parts.
-    return split_by_group(
-        "bbc", "seq2seq", rows, rows.get("source", ()), source=describe_source([articles, summaries], left_out)
-    )
+        pairs = [(path, summaries / topic.name / path.name) for path in files]
+        pairs = [(article, summary) for article, summary in pairs if summary.exists()]
+        skipped["articles without a summary"] += len(files) - len(pairs)
+        texts = ((_collapse_whitespace(read_text(a)), _collapse_whitespace(read_text(s))) for a, s in pairs)
+        parts.append(add_column(_to_columns(texts, skipped), "domain", topic.name))
+    columns = concatenate(parts)
+    # Some articles occur twice: they must not be in both splits.
+    groups = columns.get("source", ())
+    return split_by_group("bbc", "seq2seq", columns, groups, source=describe_source([articles, summaries], skipped))

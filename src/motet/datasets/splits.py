@@ -1,4 +1,4 @@
-"""From what was read to a corpus: which files are for training and which for testing, and what to do when there is one only."""
+"""Find training and test files, and build a corpus from their columns."""
 
 from __future__ import annotations
 
@@ -23,110 +23,125 @@ SPLIT_NAMES = {
     **dict.fromkeys(("test", "testb"), "test"),
 }
 DATA_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".txt", ".conll", ".bio", ".ner")
-IGNORED_PREFIXES = (".", "README", "LICENSE")  # files that stand beside the data
-_PART_IN_NAME = re.compile(
+IGNORED_PREFIXES = (".", "README", "LICENSE")
+_SPLIT_IN_NAME = re.compile(
     rf"(^|[-_. ])({'|'.join(sorted(SPLIT_NAMES, key=len, reverse=True))})(?=$|[-_. ])", re.IGNORECASE
 )
 
 
-def num_rows(rows: Columns) -> int:
-    return len(next(iter(rows.values()), ()))
+def num_rows(columns: Columns) -> int:
+    return len(next(iter(columns.values()), ()))
 
 
 def concatenate(parts: Iterable[Columns]) -> Columns:
-    """Rows of several files under each other; a column that one of them lacks is left away."""
-    every = [part for part in parts if num_rows(part)]
-    shared = [name for name in (every[0] if every else {}) if all(name in part for part in every)]
-    return {name: [value for part in every for value in part[name]] for name in shared}
+    """Concatenate the rows of several files; columns that are missing in a file are dropped."""
+    nonempty = [part for part in parts if num_rows(part)]
+    shared = [name for name in (nonempty[0] if nonempty else {}) if all(name in part for part in nonempty)]
+    return {name: [value for part in nonempty for value in part[name]] for name in shared}
 
 
-def add_column(rows: Columns, name: str, value: str) -> Columns:
-    return {**rows, name: [value] * num_rows(rows)}
+def add_column(columns: Columns, name: str, value: str) -> Columns:
+    """Return the columns with one more, which has the same value in every row."""
+    return {**columns, name: [value] * num_rows(columns)}
 
 
-def describe_source(files: Iterable[Path | str], left_out: Mapping[str, int] | None = None) -> str:
-    """Where a corpus came from, and what of it is not there."""
-    origin = ", ".join(dict.fromkeys(file if isinstance(file, str) else file.name for file in files))
-    gone = ", ".join(f"{count:,} {what}" for what, count in sorted((left_out or {}).items()) if count)
-    return f"{origin}; left out: {gone}" if gone else origin
+def describe_source(files: Iterable[Path | str], skipped: Mapping[str, int] | None = None) -> str:
+    """Name the files that a corpus was read from, and count what was skipped."""
+    names = ", ".join(dict.fromkeys(file if isinstance(file, str) else file.name for file in files))
+    counts = ", ".join(f"{count:,} {reason}" for reason, count in sorted((skipped or {}).items()) if count)
+    return f"{names}; skipped: {counts}" if counts else names
 
 
 def build_corpus(name: str, task: str, train: Columns, test: Columns | None, source: str) -> Corpus:
-    """A corpus of a training part and, if it came with one, a test part; without one a share of the rows is kept for it."""
-    for part, rows in (("training", train), ("test", test)):
-        if rows is not None and not num_rows(rows):
-            raise DataError(
-                f"{name}: no {part} rows were found in {source}; give the folder that holds the original files."
-            )
-    return (
-        split_corpus(name, task, train, source=source) if test is None else join_splits(name, task, train, test, source)
-    )
+    """Build a corpus from a training and a test part; without a test part, hold out a random share of the rows."""
+    for part, columns in (("training", train), ("test", test)):
+        if columns is not None and not num_rows(columns):
+            raise DataError(f"{name}: no {part} rows found in {source}. Give the folder that holds the original files.")
+    if test is None:
+        return split_corpus(name, task, train, source=source)
+    return join_splits(name, task, train, test, source)
 
 
 def split_by_group(
     name: str,
     task: str,
-    rows: Columns,
+    columns: Columns,
     groups: Sequence[Hashable],
-    share: float = 0.2,
+    test_share: float = 0.2,
     source: str = "",
     seed: Seed = Seed(0),
 ) -> Corpus:
-    """As `split_corpus`, but rows of the same group stay together, so that nothing of a test text was seen in training."""
-    if not num_rows(rows):
-        raise DataError(f"{name}: no rows were found in {source}; give the folder that holds the original files.")
-    counts = Counter(groups)
-    names = list(counts)
-    held: set[Hashable] = set()
-    rest = share * num_rows(rows)
+    """Like `split_corpus`, but keep the rows of a group together, so that no test text was seen in training."""
+    if not num_rows(columns):
+        raise DataError(f"{name}: no rows found in {source}. Give the folder that holds the original files.")
+    sizes = Counter(groups)
+    names = list(sizes)
+    test_groups: set[Hashable] = set()
+    missing = test_share * num_rows(columns)
     for i in seed.derive("split", name).numpy().permutation(len(names))[1:]:
-        if rest <= 0:
+        if missing <= 0:
             break
-        held.add(names[i])
-        rest -= counts[names[i]]
-    apart = np.fromiter((group in held for group in groups), bool, len(groups))
-    order = np.concatenate([np.flatnonzero(~apart), np.flatnonzero(apart)])
-    columns = {key: [column[i] for i in order] for key, column in rows.items()}
-    return Corpus(name, task, columns, int((~apart).sum()), source)
+        test_groups.add(names[i])
+        missing -= sizes[names[i]]
+    is_test = np.fromiter((group in test_groups for group in groups), bool, len(groups))
+    order = np.concatenate([np.flatnonzero(~is_test), np.flatnonzero(is_test)])
+    reordered = {key: [column[i] for i in order] for key, column in columns.items()}
+    return Corpus(name, task, reordered, int((~is_test).sum()), source)
+
+
+def cut_splits(corpus: Corpus) -> tuple[Columns, Columns]:
+    """Return the training columns and the test columns of a corpus."""
+    train, test = (
+        {name: list(column[rows]) for name, column in corpus.columns.items()}
+        for rows in (slice(None, corpus.num_train), slice(corpus.num_train, None))
+    )
+    return train, test
 
 
 def strip_compression_suffix(path: Path) -> Path:
-    """What a file is called without the ending of its packing."""
     return path.with_suffix("") if path.suffix in DECOMPRESSORS else path
 
 
 def parse_split_name(path: Path) -> tuple[str | None, str]:
-    """Which part a file's or folder's name speaks of (train, dev, test, or none), and the rest of the name."""
+    """Find a split (train, dev, test) in the name of a file or folder; return it, or None, and the rest of the name."""
     stem = strip_compression_suffix(path).name
     if Path(stem).suffix.lower() in DATA_SUFFIXES:
         stem = Path(stem).stem
-    match = _PART_IN_NAME.search(stem)
+    match = _SPLIT_IN_NAME.search(stem)
     if match is None:
         return None, stem
     return SPLIT_NAMES[match[2].lower()], (stem[: match.start()] + stem[match.end() :]).strip("-_. ")
 
 
 def find_subcorpora(folder: Path, suffixes: Sequence[str]) -> dict[str, dict[str | None, Path]]:
-    """Files by sub-corpus and part, whether the sub-corpus is a folder, the beginning of a file's name, or both."""
-    found: dict[tuple[str, ...], dict[str | None, Path]] = {}
-    for place in walk_folders(folder):
-        for path in list_folder(place):
-            if (
-                not path.is_file()
-                or strip_compression_suffix(path).suffix.lower() not in suffixes
-                or path.name.startswith(IGNORED_PREFIXES)
-            ):
+    """Group files by subcorpus and split; a subcorpus is a folder, a prefix of file names, or both."""
+    subcorpora: dict[tuple[str, ...], dict[str | None, Path]] = {}
+    for parent in walk_folders(folder):
+        for path in list_folder(parent):
+            suffix = strip_compression_suffix(path).suffix
+            if not path.is_file() or suffix.lower() not in suffixes or path.name.startswith(IGNORED_PREFIXES):
                 continue
-            part, rest = parse_split_name(path)
-            title = []
-            for above in path.relative_to(folder).parts[:-1]:
-                said, name = parse_split_name(Path(above))
-                part = part or said
-                title.append(name)
-            title = [name for name in dict.fromkeys((*title, rest)) if name]
-            if part or strip_compression_suffix(path).suffix:  # a file without an ending may be anything
-                found.setdefault(tuple(title), {}).setdefault(part, path)
-    shared = 0
-    while found and all(len(title) > shared + 1 for title in found) and len({title[shared] for title in found}) == 1:
-        shared += 1
-    return {"/".join(title[shared:]) or folder.name: parts for title, parts in sorted(found.items())}
+            split, title = _parse_subcorpus(path.relative_to(folder))
+            if split or suffix:  # a file without both may be anything
+                subcorpora.setdefault(title, {}).setdefault(split, path)
+    prefix = 0
+    while _share_name(subcorpora, prefix):
+        prefix += 1
+    return {"/".join(title[prefix:]) or folder.name: files for title, files in sorted(subcorpora.items())}
+
+
+def _parse_subcorpus(path: Path) -> tuple[str | None, tuple[str, ...]]:
+    """Return the split of a file, and the names of its folders and itself without the split."""
+    split, name = parse_split_name(path)
+    names = []
+    for folder in path.parts[:-1]:
+        folder_split, folder_name = parse_split_name(Path(folder))
+        split = split or folder_split
+        names.append(folder_name)
+    return split, tuple(n for n in dict.fromkeys((*names, name)) if n)
+
+
+def _share_name(titles: Iterable[tuple[str, ...]], index: int) -> bool:
+    """True if all titles have the same name at `index`, and more names after it."""
+    titles = list(titles)
+    return bool(titles) and all(len(t) > index + 1 for t in titles) and len({t[index] for t in titles}) == 1

@@ -1,4 +1,4 @@
-"""Questions on a text with the places of their answers: SQuAD's json, versions 1.1 and 2.0, and the jsonl of MRQA."""
+"""Read question answering files: SQuAD's JSON (1.1 and 2.0) and MRQA's JSON Lines."""
 
 from __future__ import annotations
 
@@ -18,112 +18,117 @@ _UNPRINTABLE = dict.fromkeys(set(range(128)) - {ord(c) for c in string.printable
 
 
 def printable_ascii(text: str) -> str:
-    """The printable ASCII of a text."""
+    """Remove all characters that are not printable ASCII."""
     return text.encode("ascii", "ignore").decode("ascii").translate(_UNPRINTABLE)
 
 
 def find_answer(context: str, answer: str, start: int) -> int:
-    """Where an answer begins: where it is said to, otherwise where it first occurs, otherwise −1."""
+    """Return `start` if the answer is there, otherwise its first occurrence, otherwise -1."""
     return start if start >= 0 and context.startswith(answer, start) else context.find(answer)
 
 
 def find_answers(context: str, answers: Iterable[tuple[str, int]]) -> tuple[list[str], list[int]]:
-    """The distinct answers that occur in the context, and where."""
+    """Return the distinct answers that occur in the context, and where they start."""
     starts: dict[str, int] = {}
-    for answer, said in answers:
-        start = find_answer(context, answer, said)
+    for answer, expected_start in answers:
+        start = find_answer(context, answer, expected_start)
         if start >= 0:
             starts.setdefault(answer, start)
     return list(starts), list(starts.values())
 
 
 def add_question(
-    rows: Columns, values: Mapping[str, Any], answers: list[tuple[str, int]], left_out: Counter[str]
+    columns: Columns, values: Mapping[str, Any], answers: list[tuple[str, int]], skipped: Counter[str]
 ) -> None:
-    """One question, unless it has answers and none of them occurs in its context."""
+    """Append a question, or count it as skipped if it has answers and none of them is in the context."""
     texts, starts = find_answers(values["context"], answers)
     if answers and not texts:
-        left_out[ANSWER_NOT_IN_CONTEXT] += 1
+        skipped[ANSWER_NOT_IN_CONTEXT] += 1
         return
     for name, value in {**values, "answers": texts, "starts": starts}.items():
-        rows.setdefault(name, []).append(value)
+        columns.setdefault(name, []).append(value)
 
 
-def read_squad(path: Path, left_out: Counter[str]) -> Columns:
-    """The questions of a SQuAD file; those that cannot be answered have no answers. `title` is the article."""
-    rows: Columns = {name: [] for name in (*QA_COLUMNS, "title")}
-    for number, article in enumerate(_list(path, read_json(path), "data", "the file"), 1):
-        where = f"article {number}"
-        for paragraph in _list(path, article, "paragraphs", where):
-            context = _text(path, paragraph, "context", where)
-            for question in _list(path, paragraph, "qas", where):
-                asked = f"{where}, question '{question.get('id', '?')}'"
+def read_squad(path: Path, skipped: Counter[str]) -> Columns:
+    """Read a SQuAD file. Unanswerable questions have no answers; `title` is the article."""
+    columns: Columns = {name: [] for name in (*QA_COLUMNS, "title")}
+    for number, article in enumerate(_get_list(path, read_json(path), "data", "the file"), 1):
+        place = f"article {number}"
+        for paragraph in _get_list(path, article, "paragraphs", place):
+            context = _get_text(path, paragraph, "context", place)
+            for question in _get_list(path, paragraph, "qas", place):
+                question_place = f"{place}, question '{question.get('id', '?')}'"
                 values = {
                     "id": str(question.get("id", "")),
                     "context": context,
-                    "question": _text(path, question, "question", asked).strip(),
+                    "question": _get_text(path, question, "question", question_place).strip(),
                     "title": str(article.get("title", "")),
                 }
-                impossible = bool(question.get("is_impossible"))
-                gold = [] if impossible else [_answer(path, a, asked) for a in _list(path, question, "answers", asked)]
-                add_question(rows, values, [answer for answer in gold if answer[0]], left_out)
-    return rows
+                add_question(columns, values, _squad_answers(path, question, question_place), skipped)
+    return columns
 
 
-def _answer(path: Path, answer: Mapping[str, Any], where: str) -> tuple[str, int]:
-    start = answer.get("answer_start", -1)
-    return _text(path, answer, "text", where), start if isinstance(start, int) else -1
+def _squad_answers(path: Path, question: Mapping[str, Any], place: str) -> list[tuple[str, int]]:
+    """Return the texts and start positions of the nonempty answers."""
+    if question.get("is_impossible"):
+        return []
+    answers = []
+    for answer in _get_list(path, question, "answers", place):
+        start = answer.get("answer_start", -1)
+        answers.append((_get_text(path, answer, "text", place), start if isinstance(start, int) else -1))
+    return [(text, start) for text, start in answers if text]
 
 
-def read_mrqa(path: Path, left_out: Counter[str], most: int | None = None, ascii_only: bool = False) -> Columns:
-    """The first questions of an MRQA file, at most so many; its first line is a header."""
-    rows: Columns = {name: [] for name in QA_COLUMNS}
-    seen = 0
+def read_mrqa(path: Path, skipped: Counter[str], limit: int | None = None, ascii_only: bool = False) -> Columns:
+    """Read the first `limit` questions of an MRQA file, whose first line is a header."""
+    columns: Columns = {name: [] for name in QA_COLUMNS}
+    count = 0
     for number, record in read_jsonl(path):
         if "header" in record and "context" not in record:
             continue
-        where = f"line {number}"
-        original = _text(path, record, "context", where)
+        place = f"line {number}"
+        original = _get_text(path, record, "context", place)
         context = printable_ascii(original) if ascii_only else original
-        for question in _list(path, record, "qas", where):
-            if seen == most:
-                return rows
-            seen += 1
+        for question in _get_list(path, record, "qas", place):
+            if count == limit:
+                return columns
+            count += 1
             values = {
                 "id": str(question.get("qid", "")),
                 "context": context,
-                "question": _text(path, question, "question", where).strip(),
+                "question": _get_text(path, question, "question", place).strip(),
             }
-            spans = _list(path, question, "detected_answers", where)
-            add_question(rows, values, list(_detected(path, spans, where, original, context)), left_out)
-    return rows
+            spans = _get_list(path, question, "detected_answers", place)
+            add_question(columns, values, list(_mrqa_answers(path, spans, place, original, context)), skipped)
+    return columns
 
 
-def _detected(
-    path: Path, spans: Iterable[Mapping[str, Any]], where: str, original: str, context: str
+def _mrqa_answers(
+    path: Path, spans: Iterable[Mapping[str, Any]], place: str, original: str, context: str
 ) -> Iterator[tuple[str, int]]:
-    """Each detected answer and its earliest place, moved by what was taken out of the context before it."""
+    """Yield each detected answer and its first position, corrected for the characters removed from the context."""
     for span in spans:
-        said = span.get("char_spans")
-        firsts = [ends[0] for ends in said if isinstance(ends, list) and ends] if isinstance(said, list) else []
-        start = min((first for first in firsts if isinstance(first, int)), default=-1)
-        moved = start if context is original or start < 0 else len(printable_ascii(original[:start]))
-        text = _text(path, span, "text", where)
+        char_spans = span.get("char_spans")
+        starts = [s[0] for s in char_spans if isinstance(s, list) and s] if isinstance(char_spans, list) else []
+        start = min((s for s in starts if isinstance(s, int)), default=-1)
+        if context is not original and start >= 0:
+            start = len(printable_ascii(original[:start]))
+        text = _get_text(path, span, "text", place)
         if text:
-            yield text, moved
+            yield text, start
 
 
-def _list(path: Path, value: Any, name: str, where: str) -> list[dict[str, Any]]:
-    found = value.get(name) if isinstance(value, dict) else None
-    if not isinstance(found, list) or not all(isinstance(inner, dict) for inner in found):
+def _get_list(path: Path, value: Any, name: str, place: str) -> list[dict[str, Any]]:
+    entries = value.get(name) if isinstance(value, dict) else None
+    if not isinstance(entries, list) or not all(isinstance(entry, dict) for entry in entries):
         raise DataError(
-            f"{path.name}, {where}: there is no list of objects '{name}'; expected the form of SQuAD or MRQA."
+            f"{path.name}, {place}: there is no list of objects '{name}'; expected the SQuAD or MRQA format."
         )
-    return found
+    return entries
 
 
-def _text(path: Path, value: Mapping[str, Any], name: str, where: str) -> str:
-    found = value.get(name)
-    if not isinstance(found, str):
-        raise DataError(f"{path.name}, {where}: '{name}' is {found!r}; expected a text, as SQuAD and MRQA have it.")
-    return found
+def _get_text(path: Path, value: Mapping[str, Any], name: str, place: str) -> str:
+    text = value.get(name)
+    if not isinstance(text, str):
+        raise DataError(f"{path.name}, {place}: '{name}' is {text!r}; expected a string, as in SQuAD and MRQA.")
+    return text

@@ -1,4 +1,4 @@
-"""Texts by topic: 20 Newsgroups and AG News."""
+"""Topic classification: 20 Newsgroups and AG News."""
 
 from __future__ import annotations
 
@@ -24,64 +24,69 @@ AG_LABELS = ("World", "Sports", "Business", "Sci/Tech")
 
 
 def twenty_news(folder: Path) -> Corpus:
-    """Posts of 20 newsgroups, split by date, headers kept (20news-bydate.tar.gz of qwone.com/~jason/20Newsgroups)."""
+    """Newsgroup posts with headers, 20 topics. Classification. From qwone.com/~jason/20Newsgroups (bydate)."""
     hint = "unpack 20news-bydate.tar.gz there"
-    parts = [require_file("20news", folder, f"20news-bydate-{part}", hint=hint) for part in ("train", "test")]
-    return build_corpus("20news", "classification", _posts(parts[0]), _posts(parts[1]), describe_source(parts))
+    train, test = (require_file("20news", folder, f"20news-bydate-{split}", hint=hint) for split in ("train", "test"))
+    return build_corpus(
+        "20news", "classification", _read_posts(train), _read_posts(test), describe_source([train, test])
+    )
 
 
-def _posts(folder: Path) -> Columns:
-    rows: Columns = {"text": [], "label": []}
+def _read_posts(folder: Path) -> Columns:
+    columns: Columns = {"text": [], "label": []}
     for group in list_folder(folder):
         for post in list_folder(group) if group.is_dir() else ():
             if post.is_file() and not post.name.startswith("."):
-                rows["text"].append(read_text(post, "latin-1").replace("\n", " ").strip())
-                rows["label"].append(group.name)
-    return rows
+                columns["text"].append(read_text(post, "latin-1").replace("\n", " ").strip())
+                columns["label"].append(group.name)
+    return columns
 
 
 def ag_news(folder: Path) -> Corpus:
-    """News in brief on four topics, without their titles (ag_news_csv of Zhang, Zhao and LeCun, 2015)."""
+    """News descriptions, four topics. Classification. From Zhang et al., 2015: ag_news_csv.tgz."""
     hint = "unpack ag_news_csv.tgz there"
     train = require_file("agnews", folder, "train.csv", "train_5k.csv", hint=hint)
     test = require_file("agnews", folder, "test.csv", hint=hint)
     classes = find_file(check_folder("agnews", folder), "classes.txt")
     labels = [line.strip() for _, line in read_lines(classes) if line.strip()] if classes else list(AG_LABELS)
-    left_out: Counter[str] = Counter()
-    together = _width(train) == 2
-    rows = [_briefs(path, labels, together, left_out) for path in (train, test)]
-    # A training file of two columns has title and text in one: the test rows are then made to look alike.
-    noted: list[Path | str] = ["titles kept, since the training file has them in its texts"] if together else []
-    return build_corpus("agnews", "classification", rows[0], rows[1], describe_source([train, test, *noted], left_out))
+    skipped: Counter[str] = Counter()
+    # A training file with two columns has title and description in one: then the test rows get their titles, too.
+    with_titles = _count_columns(train) == 2
+    splits = [_read_news(path, labels, with_titles, skipped) for path in (train, test)]
+    notes = ["with titles, as in the training file"] if with_titles else []
+    source = describe_source([train, test, *notes], skipped)
+    return build_corpus("agnews", "classification", splits[0], splits[1], source)
 
 
-def _width(path: Path) -> int:
+def _count_columns(path: Path) -> int:
+    """Return the number of columns in the first nonempty line."""
     return next((len(parse_csv_line(line)) for _, line in read_lines(path) if line.strip()), 0)
 
 
-def without_backslashes(text: str) -> str:
-    """Between two words a backslash stands for a line break and gives way to a blank; elsewhere, as in \\$50, for nothing."""
+def remove_backslashes(text: str) -> str:
+    """Replace a backslash between two words, which marks a line break, by a space, and remove all others (`\\$50`)."""
     return re.sub(r"(?<=\S)\\+(?=\S)", " ", text).replace("\\", "").strip()
 
 
-def _briefs(path: Path, labels: list[str], titles: bool, left_out: Counter[str]) -> Columns:
-    """Rows of label (from 1), title, description; or of text, label (from 0)."""
-    rows: Columns = {"text": [], "label": []}
-    width = _width(path)
-    known = {str(i): label for i, label in enumerate(labels, 0 if width == 2 else 1)}
+def _read_news(path: Path, labels: list[str], with_titles: bool, skipped: Counter[str]) -> Columns:
+    """Read rows of label (from 1), title and description, or rows of text and label (from 0)."""
+    columns: Columns = {"text": [], "label": []}
+    num_columns = _count_columns(path)
+    label_names = {str(i): label for i, label in enumerate(labels, 0 if num_columns == 2 else 1)}
     for number, line in read_lines(path):
         row = parse_csv_line(line)
         if number == 1 and row and not (row[0].isdigit() or row[-1].isdigit()):
             continue  # some copies have a header
-        if len(row) < width:
-            left_out[MISSING_COLUMNS] += bool(row)
+        if len(row) < num_columns:
+            skipped[MISSING_COLUMNS] += bool(row)
             continue
-        said = row[1 if width == 2 else 0].strip()
-        if said not in known:
+        label = row[1 if num_columns == 2 else 0].strip()
+        if label not in label_names:
             raise DataError(
-                f"{path.name}, line {number}: label '{said}' is none of {', '.join(known)}; give the original file."
+                f"{path.name}, line {number}: label '{label}' is not one of {', '.join(label_names)}. "
+                "Use the original file."
             )
-        text = row[0] if width == 2 else " ".join(row[1:3]) if titles else row[2]
-        rows["text"].append(without_backslashes(text))
-        rows["label"].append(known[said])
-    return rows
+        text = row[0] if num_columns == 2 else " ".join(row[1:3] if with_titles else row[2:3])
+        columns["text"].append(remove_backslashes(text))
+        columns["label"].append(label_names[label])
+    return columns

@@ -52,7 +52,7 @@ class Classification:
         if unknown is not None:
             row, value = unknown
             raise DataError(
-                f"{corpus.name}, row {row}: label '{value}' is none of the model's {len(known)} labels "
+                f"{corpus.name}, row {row}: label '{value}' is not one of the model's {len(known)} labels "
                 f"({', '.join(self.labels[:10])}).{did_you_mean(str(value), self.labels)} Mend the row, or train with its label."
             )
         return np.fromiter((known[v] for v in column), np.int64, count=len(column))
