@@ -67,7 +67,7 @@ def test_a_drift_by_length_is_shown_in_time_and_by_length(motet: Call, tmp_path:
     assert motet("partition", "show", "d.h5", "--to", "seen")[0] == 0
     page = (tmp_path / "seen" / "index.html").read_text("utf-8")
     for name, says in (
-        ("kinds.png", "What this partition shifts, by length"),
+        ("kinds.png", "The partition divides by length"),
         ("phases.png", "How 4 of 4 clients change"),
     ):
         assert (tmp_path / "seen" / name).exists()
@@ -113,8 +113,8 @@ def test_the_papers_figures_are_one_command_each(motet: Call, tmp_path: Path, wh
             ("make", "toy-classification", "--strategy", "uniform", "--alpha", "1"),
             "unknown option 'alpha'; it takes clients",
         ),
-        (("make", "toy-classification", "solver.lr=1"), "'solver' has no part in dividing a corpus"),
-        (("make", "toy-classification", "--to", "x.csv"), "should end in .h5"),
+        (("make", "toy-classification", "solver.lr=1"), "'solver' has no effect on a partition"),
+        (("make", "toy-classification", "--to", "x.csv"), "must end in .h5"),
         (("make", "toy-classification", "--layout", "json"), "--layout: there is no 'json'"),
         (("show", "none.h5"), "there is no such file"),
         (("figure", "distance", "toy-classification"), "Did you mean 'distances'?"),

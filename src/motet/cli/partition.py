@@ -44,7 +44,7 @@ def partition_make(
     from motet.experiment.commands.partition_commands import CorpusSource, make_partition
     from motet.experiment.recipe.run_config import ComponentConfig
 
-    where = CorpusSource.of(corpus, source, settings or [], seed)
+    where = CorpusSource.from_overrides(corpus, source, settings or [], seed)
     named = {"clients": clients, "alpha": alpha, "beta": beta}
     options = {**where.settings.get("partition", {}), **{k: v for k, v in named.items() if v is not None}}
     path, said = make_partition(where, ComponentConfig(str(options.pop("type", strategy)), options), to, layout)
@@ -69,7 +69,7 @@ def partition_show(
     from motet.experiment.commands.partition_commands import CorpusSource, describe_partition, open_partition
     from motet.experiment.commands.partition_report import write_partition_report
 
-    given = None if corpus is None else CorpusSource.of(corpus, source, settings or [], seed)
+    given = None if corpus is None else CorpusSource.from_overrides(corpus, source, settings or [], seed)
     made, read = open_partition(file, name, given)
     page, table = write_partition_report(made, read, to or file.with_suffix(""))
     typer.echo(describe_partition(made, read))
@@ -91,11 +91,11 @@ def partition_figure(
     """A figure of the papers for a corpus: distances or labels at four α, sizes at four β, domains in the plane."""
     from motet.core import rng
     from motet.experiment.commands.partition_commands import CorpusSource
-    from motet.experiment.commands.partition_figures import paper_figure
+    from motet.experiment.commands.partition_figures import draw_paper_figure
 
-    read = CorpusSource.of(corpus, source, settings or [], seed).load()
+    read = CorpusSource.from_overrides(corpus, source, settings or [], seed).load()
     path = to or Path("figures") / f"{which}-{read.name}.png"
-    said = paper_figure(which, read, rng.Seed(seed), clients, path)
+    said = draw_paper_figure(which, read, rng.Seed(seed), clients, path)
     typer.echo(f"{path}: {said}")
 
 

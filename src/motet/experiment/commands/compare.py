@@ -1,4 +1,4 @@
-"""Two runs side by side: what was set differently, what came out, and whether that is more than chance."""
+"""`motet compare`: what differs between two runs in settings and results, and whether the difference is significant."""
 
 from __future__ import annotations
 
@@ -16,74 +16,86 @@ from motet.experiment.loop.example_scores import read_example_scores
 from motet.report.significance import paired_bootstrap
 from motet.tasks.sufficient_statistics import StatisticsMetric, metric_from_statistics
 
+SIGNIFICANCE_LEVEL = 0.05
+
 
 @dataclass(frozen=True)
 class RunComparison:
+    """Settings that differ, with both values; results of both runs; and a sentence on significance."""
+
     settings: list[tuple[str, str, str]]
     results: list[tuple[str, float | None, float | None]]
     verdict: str
 
 
 def compare_runs(first: Path, second: Path) -> RunComparison:
-    settings = list(
-        diff_settings(flatten_settings(load_config(first).to_dict()), flatten_settings(load_config(second).to_dict()))
+    settings = [flatten_settings(load_config(folder).to_dict()) for folder in (first, second)]
+    summaries = [_load_finished_summary(folder) for folder in (first, second)]
+    results = [_collect_results(summary) for summary in summaries]
+    names = dict.fromkeys([*results[0], *results[1]])
+    return RunComparison(
+        settings=list(diff_settings(*settings)),
+        results=[(name, results[0].get(name), results[1].get(name)) for name in names],
+        verdict=_test_significance((first, second), summaries),
     )
-    ends = [_ended(folder) for folder in (first, second)]
-    results = [(name, ends[0].get(name), ends[1].get(name)) for name in dict.fromkeys([*ends[0], *ends[1]])]
-    return RunComparison(settings, results, _verdict(first, second))
 
 
-def _ended(folder: Path) -> dict[str, float]:
-    """The numbers with which a run ended."""
-    summary = _summary(folder)
-    found: dict[str, float] = {
-        name: value for name, value in summary["final"].items() if isinstance(value, int | float)
-    }
-    found |= {f"best {summary['headline']}": summary["best"][summary["headline"]]} if summary["best"] else {}
-    if summary["headline"] in (summary.get("dev_best") or {}).get("test", {}):
-        found[f"{summary['headline']} of the best round on dev"] = summary["dev_best"]["test"][summary["headline"]]
-    found |= {f"clients' own, {name.replace('_', ' ')}": value for name, value in summary["clients_final"].items()}
-    moved = summary["bytes"]
-    return found | {
-        "MB up": moved["payload_up"] / 1e6,
-        "MB down": moved["payload_down"] / 1e6,
-        "seconds": summary["seconds"],
-    }
-
-
-def _summary(folder: Path) -> dict[str, Any]:
+def _load_finished_summary(folder: Path) -> dict[str, Any]:
     summary = load_summary(folder)
     if summary is None:
-        raise ConfigError(f"'{folder}' is not finished; go on with it first: motet resume {folder}")
+        raise ConfigError(f"'{folder}' is not finished; expected a finished run. Finish it: motet resume {folder}")
     return summary
 
 
-def _verdict(first: Path, second: Path) -> str:
-    """Item by item, where both were judged on the same items."""
-    headlines, keys = zip(*((s["headline"], s.get("items")) for s in map(_summary, (first, second))), strict=True)
-    if headlines[0] != headlines[1] or keys[0] != keys[1] or keys[0] is None:
-        return "They were judged on different test items or by different metrics, so the numbers cannot be compared item by item."
-    items = [read_example_scores(folder) for folder in (first, second)]
-    lengths = [{owner: len(rows) for owner, rows in found.items() if len(rows)} for found in items]
-    shared = [owner for owner, length in lengths[0].items() if lengths[1].get(owner) == length]
-    whole = [""] if "" in shared else shared
-    if not whole:
-        return "No scores of single test items are kept for both (set evaluation.save_example_scores=true for clients' own test sets)."
-    strata = np.concatenate([np.full(len(items[0][owner]), i) for i, owner in enumerate(whole)])
-    statistic = _statistic(headlines[0], [found[owner] for found in items for owner in whole])
-    columns = slice(1, None) if statistic else slice(0, 1)
-    one, two = (np.concatenate([found[owner][:, columns] for owner in whole]) for found in items)
-    found = paired_bootstrap(two, one, strata=strata, statistic=statistic)
-    sure = "more than chance" if found.p < 0.05 else "not told apart from chance"
+def _collect_results(summary: dict[str, Any]) -> dict[str, float]:
+    """Return the numbers of a summary by name."""
+    primary_metric = summary["headline"]
+    results = {name: value for name, value in summary["final"].items() if isinstance(value, int | float)}
+    if summary["best"]:
+        results[f"best {primary_metric}"] = summary["best"][primary_metric]
+    best_dev_round = summary.get("dev_best") or {}
+    if primary_metric in best_dev_round.get("test", {}):
+        results[f"{primary_metric} of the best round on dev"] = best_dev_round["test"][primary_metric]
+    for name, value in summary["clients_final"].items():
+        results[f"clients' own, {name.replace('_', ' ')}"] = value
+    results["MB up"] = summary["bytes"]["payload_up"] / 1e6
+    results["MB down"] = summary["bytes"]["payload_down"] / 1e6
+    results["seconds"] = summary["seconds"]
+    return results
+
+
+def _test_significance(folders: Sequence[Path], summaries: Sequence[dict[str, Any]]) -> str:
+    """Compare the runs example by example, if both were evaluated on the same examples."""
+    metrics, examples = ([summary.get(key) for summary in summaries] for key in ("headline", "items"))
+    if metrics[0] != metrics[1] or examples[0] != examples[1] or examples[0] is None:
+        return (
+            "The runs have different test examples or primary metrics, so they cannot be compared example by example."
+        )
+    scores = [read_example_scores(folder) for folder in folders]
+    sizes = [{owner: len(rows) for owner, rows in run.items() if len(rows)} for run in scores]
+    common = [owner for owner, size in sizes[0].items() if sizes[1].get(owner) == size]
+    owners = [""] if "" in common else common  # "" is the global test set
+    if not owners:
+        return "Per-example scores of both runs are needed; set evaluation.save_example_scores=true."
+    metric = _find_statistics_metric(str(metrics[0]), [run[owner] for run in scores for owner in owners])
+    columns = slice(1, None) if metric else slice(0, 1)
+    first, second = (np.concatenate([run[owner][:, columns] for owner in owners]) for run in scores)
+    strata = np.concatenate([np.full(len(scores[0][owner]), i) for i, owner in enumerate(owners)])
+    test = paired_bootstrap(second, first, strata=strata, statistic=metric)
+    conclusion = "significant" if test.p < SIGNIFICANCE_LEVEL else "not significant"
     return (
-        f"The second minus the first, {headlines[0]} over the same items: {found.difference:+.4f} "
-        f"(95 % interval {found.low:+.4f} to {found.high:+.4f}), p = {found.p:.4f} over {len(one):,} test items: {sure}."
+        f"Second run minus first, {metrics[0]} on the same examples: {test.difference:+.4f} "
+        f"(95% interval {test.low:+.4f} to {test.high:+.4f}), p = {test.p:.4f} over {len(first):,} examples: {conclusion}."
     )
 
 
-def _statistic(primary_metric: str, items: Sequence[np.ndarray]) -> StatisticsMetric | None:
-    """How the headline follows from tallies; None where it is just the mean of the scores, or all there is."""
-    widths = {rows.shape[1] - 1 for rows in items}
-    found = metric_from_statistics(primary_metric, widths.pop()) if len(widths) == 1 else None
-    means = [rows.mean(0, dtype=np.float64) for rows in items]
-    return found if found and not all(np.isclose(found(m[1:]), m[0], atol=1e-6) for m in means) else None
+def _find_statistics_metric(metric: str, scores: Sequence[np.ndarray]) -> StatisticsMetric | None:
+    """Return how the metric follows from sufficient statistics; None if it is the mean of the scores."""
+    widths = {rows.shape[1] - 1 for rows in scores}
+    if len(widths) != 1:
+        return None
+    compute = metric_from_statistics(metric, widths.pop())
+    means = [rows.mean(0, dtype=np.float64) for rows in scores]
+    if compute is None or all(np.isclose(compute(mean[1:]), mean[0], atol=1e-6) for mean in means):
+        return None
+    return compute

@@ -1,4 +1,4 @@
-"""What there is to choose from, read off the tables themselves."""
+"""`motet list`: the names that a recipe can use, with a sentence on each, read from the tables themselves."""
 
 from __future__ import annotations
 
@@ -6,20 +6,23 @@ import inspect
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from motet.core.errors import ConfigError, did_you_mean
+from motet.experiment.recipe.config_parsing import look_up
 
 
-def list_entries(what: str) -> dict[str, str]:
-    """Names and one sentence each."""
-    if what not in TABLES:
-        raise ConfigError(f"list: there is no '{what}'; there is {', '.join(TABLES)}.{did_you_mean(what, TABLES)}")
-    return {name: _said(entry) for name, entry in TABLES[what]().items()}
+def list_entries(table: str) -> dict[str, str]:
+    """Return the names in a table, each with a sentence that describes it."""
+    entries = look_up(TABLES, table, "list")()
+    return {name: _describe(entry) for name, entry in entries.items()}
 
 
-def _said(entry: Any) -> str:
+def _describe(entry: Any) -> str:
+    """Return an entry that is text, or the first paragraph of its docstring."""
     if isinstance(entry, str):
         return entry
     return (inspect.getdoc(entry) or "").split("\n\n")[0].replace("\n", " ")
+
+
+# Each table is imported only when it is listed.
 
 
 def _algorithms() -> Mapping[str, Any]:
@@ -38,22 +41,25 @@ def _datasets() -> Mapping[str, Any]:
     from motet.datasets.corpus_readers import CORPUS_READERS
     from motet.datasets.load_corpus import BUILTIN_CORPORA
 
-    ours = {"<file or folder>": "your own data, with data.path", "<hub name>": "any dataset of the hub, with network"}
-    return {**BUILTIN_CORPORA, **CORPUS_READERS, **ours}
+    other = {
+        "<file or folder>": "your own data, with data.path",
+        "<hub name>": "any dataset on the Hugging Face hub; needs network access",
+    }
+    return {**BUILTIN_CORPORA, **CORPUS_READERS, **other}
 
 
 def _models() -> Mapping[str, Any]:
     from motet.models.load_model import MODELS, PackagedModel
 
-    said = {
-        n: f"weights that the package {m.install} carries" if isinstance(m, PackagedModel) else m
-        for n, m in MODELS.items()
+    models = {
+        name: f"pretrained weights from the package {model.install}" if isinstance(model, PackagedModel) else model
+        for name, model in MODELS.items()
     }
-    return {
-        **said,
+    other = {
         "<directory>": "any Hugging Face model directory",
-        "<hub name>": "any model of the hub, with network",
+        "<hub name>": "any model on the Hugging Face hub; needs network access",
     }
+    return {**models, **other}
 
 
 def _partitions() -> Mapping[str, Any]:

@@ -1,4 +1,4 @@
-"""Partitions from the command line: make one, look at one."""
+"""`motet partition make` and `motet partition show`: write partition files, read them, and measure partitions."""
 
 from __future__ import annotations
 
@@ -29,12 +29,12 @@ from motet.partitions.traits import Trait
 
 SECTIONS = ("data", "task", "partition")
 LAYOUTS = ("motet", "fednlp")
-SEED = Seed(0, ("measures",))  # whatever a run's seed: two partitions are measured alike
+MEASURES_SEED = Seed(0, ("measures",))  # the same for all runs, so that their partitions are comparable
 
 
 @dataclasses.dataclass(frozen=True)
 class CorpusSource:
-    """Where a corpus is, as the command line says it."""
+    """A corpus as the command line describes it: a name or a path, and settings as in a recipe."""
 
     corpus: str
     path: Path | None
@@ -42,75 +42,79 @@ class CorpusSource:
     seed: int
 
     @staticmethod
-    def of(corpus: str, path: Path | None, settings: Sequence[str], seed: int) -> CorpusSource:
-        given = parse_overrides(settings)
-        if odd := next((section for section in given if section not in SECTIONS), None):
-            raise ConfigError(
-                f"'{odd}' has no part in dividing a corpus; {', '.join(f'{s}.…' for s in SECTIONS)} have."
-            )
-        return CorpusSource(corpus, path, given, seed)
+    def from_overrides(corpus: str, path: Path | None, overrides: Sequence[str], seed: int) -> CorpusSource:
+        """Parse `section.key=value` overrides."""
+        settings = parse_overrides(overrides)
+        if unused := next((section for section in settings if section not in SECTIONS), None):
+            expected = ", ".join(f"{section}.…" for section in SECTIONS)
+            raise ConfigError(f"'{unused}' has no effect on a partition; expected {expected}. Remove it.")
+        return CorpusSource(corpus=corpus, path=path, settings=settings, seed=seed)
 
-    @property
-    def where(self) -> dict[str, Any]:
-        """Enough to read the corpus again."""
-        known = self.corpus in BUILTIN_CORPORA or self.corpus in CORPUS_READERS
-        named = {"name": self.corpus} if known or not Path(self.corpus).exists() else {"path": self.corpus}
-        placed = {} if self.path is None else {"path": str(self.path)}
+    def describe(self) -> dict[str, Any]:
+        """Return plain values from which `load_described_corpus` reads the corpus again."""
+        is_known = self.corpus in BUILTIN_CORPORA or self.corpus in CORPUS_READERS
+        data = {"name": self.corpus} if is_known or not Path(self.corpus).exists() else {"path": self.corpus}
+        if self.path is not None:
+            data["path"] = str(self.path)
         task = self.settings.get("task", {}).get("type")
-        return {"data": {**self.settings.get("data", {}), **named, **placed}, "task": task, "seed": self.seed}
+        return {"data": {**self.settings.get("data", {}), **data}, "task": task, "seed": self.seed}
 
     def load(self) -> Corpus:
-        return corpus_at(self.where)
+        return load_described_corpus(self.describe())
 
 
-def corpus_at(where: Mapping[str, Any]) -> Corpus:
-    return load_corpus(instantiate(DataConfig, where["data"], "data"), Seed(int(where["seed"])), where.get("task"))
+def load_described_corpus(description: Mapping[str, Any]) -> Corpus:
+    data = instantiate(DataConfig, description["data"], "data")
+    return load_corpus(data, Seed(int(description["seed"])), description.get("task"))
 
 
-def make_partition(source: CorpusSource, choice: ComponentConfig, to: Path | None, layout: str) -> tuple[Path, str]:
-    """Divide a corpus as a run with the same seed would, and keep it in a file; where, and what it is in a sentence."""
+def make_partition(
+    source: CorpusSource, partition_config: ComponentConfig, to: Path | None, layout: str
+) -> tuple[Path, str]:
+    """Divide a corpus as a run with the same seed would, and write a file. Return its path and a description."""
     look_up(dict.fromkeys(LAYOUTS), layout, "--layout")
     corpus = source.load()
-    made = build_partition(choice, corpus, Seed(source.seed))
-    path = to or Path("partitions") / f"{corpus.name}-{choice.type}.h5"
+    partition = build_partition(partition_config, corpus, Seed(source.seed))
+    path = to or Path("partitions") / f"{corpus.name}-{partition_config.type}.h5"
     if path.suffix not in (".h5", ".hdf5"):
-        raise ConfigError(f"--to: '{path.name}' should end in .h5, so that it is known for what it is.")
+        raise ConfigError(f"--to: '{path.name}' must end in .h5 or .hdf5.")
+    description = describe_partition(partition, corpus)
     if layout == "fednlp":
-        name = write_fednlp_partition(made, path)
-        return path, f"{path}: {name}, {describe_partition(made, corpus)}"
-    write_partition(made, corpus, path, source.where)
-    return path, f"{path}: {describe_partition(made, corpus)}"
+        name = write_fednlp_partition(partition, path)
+        return path, f"{path}: {name}, {description}"
+    write_partition(partition, corpus, path, source.describe())
+    return path, f"{path}: {description}"
 
 
 def describe_partition(partition: Partition, corpus: Corpus) -> str:
     sizes = partition.train.sizes
-    open_ = "" if partition.public is None else f", {len(partition.public):,} rows public"
     rows = len(partition.train.rows)
+    public = "" if partition.public is None else f", {len(partition.public):,} public rows"
     return (
-        f"{len(partition):,} clients with {sizes.min():,} to {sizes.max():,} of {rows:,} training rows of {corpus.name}{open_}"
-        f"; digest {partition.digest}"
+        f"{len(partition):,} clients with {sizes.min():,} to {sizes.max():,} of {rows:,} training rows of "
+        f"{corpus.name}{public}; digest {partition.digest}"
     )
 
 
 def open_partition(path: Path, name: str | None, source: CorpusSource | None) -> tuple[Partition, Corpus]:
-    """A partition file and the corpus it divides, which is where the file says or where the person does."""
+    """Read a partition file and the corpus that it divides: `source`, or the one that the file names."""
     if is_fednlp_partition_file(path):
         if source is None:
             raise ConfigError(
-                f"'{path}' is FedNLP's and does not say which corpus it divides; add --corpus (its data file)."
+                f"'{path}' is a FedNLP file, which does not name its corpus; add --corpus (its data file)."
             )
         corpus = source.load()
         return read_fednlp_partition(path, name, corpus), corpus
-    made, of = read_partition(path)
-    if source is None and not of["where"]:
-        raise ConfigError(f"'{path}' does not say where its corpus {of['name']} is; add --corpus.")
-    corpus = corpus_at(of["where"]) if source is None else source.load()
-    check_corpus(of, corpus, path)
-    return made, corpus
+    partition, described = read_partition(path)
+    if source is None and not described["where"]:
+        raise ConfigError(f"'{path}' does not say where its corpus {described['name']} is; add --corpus.")
+    corpus = load_described_corpus(described["where"]) if source is None else source.load()
+    check_corpus(described, corpus, path)
+    return partition, corpus
 
 
 def find_label_trait(corpus: Corpus) -> Trait | None:
-    """What stands for labels in this corpus, if anything does."""
+    """Return the labels of a corpus, or what stands for them; None if there is nothing."""
     try:
         return label_trait(corpus)
     except ConfigError:
@@ -118,13 +122,12 @@ def find_label_trait(corpus: Corpus) -> Trait | None:
 
 
 def partition_facts(partition: Partition, corpus: Corpus) -> dict[str, float]:
-    """How uneven a partition is, for a run's own record."""
-    return measure_partition(partition, corpus, find_label_trait(corpus), SEED).plain()
+    """Measure how uneven a partition is, for the summary of a run."""
+    return measure_partition(partition, corpus, find_label_trait(corpus), MEASURES_SEED).plain()
 
 
 def measure_against_random(partition: Partition, corpus: Corpus) -> tuple[PartitionMeasures, PartitionMeasures]:
-    """Of the partition, and of the same sizes dealt at random."""
+    """Measure a partition, and a random one with the same client sizes."""
     trait = find_label_trait(corpus)
-    return measure_partition(partition, corpus, trait, SEED), measure_partition(
-        partition, corpus, trait, SEED, at_random=True
-    )
+    random = measure_partition(partition, corpus, trait, MEASURES_SEED, at_random=True)
+    return measure_partition(partition, corpus, trait, MEASURES_SEED), random

@@ -1,8 +1,8 @@
-"""The papers' figures of their partitions, one command each."""
+"""`motet partition figure`: the figures in which papers show their partitions."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
@@ -12,86 +12,95 @@ from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
 from motet.experiment.build.partition_builder import build_partition
-from motet.experiment.commands.partition_report import DISTANCE, SHARE, plane, ratios_and_distances
+from motet.experiment.commands.partition_report import (
+    DISTANCE_LABEL,
+    SHARE_LABEL,
+    ClientLabels,
+    sample_label_ratios,
+)
+from motet.experiment.commands.text_plane import plot_texts
 from motet.experiment.recipe.config_parsing import look_up
 from motet.experiment.recipe.run_config import ComponentConfig
 from motet.partitions import natural, quantity
 from motet.partitions.measures import mean_pairwise_distance
 from motet.partitions.traits import Trait
 from motet.partitions.traits_by_name import get_trait
-from motet.report import partition_plots as draw
+from motet.report import partition_plots as plots
 
 ALPHAS = BETAS = (1.0, 5.0, 10.0, 100.0)
 
-Figure = Callable[[Corpus, Seed, int, Path], str]
+DrawFigure = Callable[[Corpus, Seed, int, Path], str]
 
 
-def paper_figure(name: str, corpus: Corpus, seed: Seed, clients: int, to: Path) -> str:
-    """Draw it, and say in a sentence what there is to see."""
-    figure = look_up(FIGURES, name, "figure")
+def draw_paper_figure(name: str, corpus: Corpus, seed: Seed, clients: int, to: Path) -> str:
+    """Draw a figure and return a sentence with its numbers."""
+    draw = look_up(FIGURES, name, "figure")
     to.parent.mkdir(parents=True, exist_ok=True)
-    return figure(corpus, seed, clients, to)
+    return draw(corpus, seed, clients, to)
 
 
-def distances(corpus: Corpus, seed: Seed, clients: int, to: Path) -> str:
-    """FedNLP: Jensen–Shannon distances between clients at α of 1, 5, 10 and 100; the larger α, the lighter."""
-    found = list(_shifts(corpus, seed, clients))
-    paints = [partial(draw.plot_distances, matrix=matrix, title=f"α = {alpha:g}") for alpha, _, matrix, _ in found]
-    draw.draw_figure_row(to, paints, DISTANCE, 3.4, 3.5)
-    said = ", ".join(f"{mean_pairwise_distance(matrix):.3f} at α={alpha:g}" for alpha, _, matrix, _ in found)
-    return f"mean distance {said}"
-
-
-def label_ratios(corpus: Corpus, seed: Seed, clients: int, to: Path) -> str:
-    """FedNLP: clients' shares of the labels at α of 1, 5, 10 and 100; the larger α, the more alike."""
-    found = list(_shifts(corpus, seed, clients))
-    largest = float(np.mean(found[0][1].max(1)))
-
-    def painted(axes: draw.Axes, ratios: np.ndarray, names: list[str], title: str) -> object:
-        shown = draw.plot_labels(axes, ratios, names, title)
-        shown.set_clim(0, largest)
-        return shown
-
-    paints = [
-        partial(painted, ratios=ratios, names=[str(n) for n in trait.names], title=f"α = {alpha:g}")
-        for alpha, ratios, _, trait in found
+def draw_distances(corpus: Corpus, seed: Seed, clients: int, to: Path) -> str:
+    """FedNLP: Jensen–Shannon distances between clients for α of 1, 5, 10 and 100; larger α is lighter."""
+    samples = _sample_label_shifts(corpus, get_trait(corpus, "label", seed), seed, clients)
+    panels = [
+        partial(plots.plot_distances, matrix=sample.distances, title=f"α = {alpha:g}")
+        for alpha, sample in samples.items()
     ]
-    draw.draw_figure_row(to, paints, SHARE, 3.6, 4.8)
-    return "largest share " + ", ".join(f"{np.mean(r.max(1)):.2f} at α={a:g}" for a, r, _, _ in found)
+    plots.draw_figure_row(to, panels, DISTANCE_LABEL, 3.4, 3.5)
+    means = {alpha: mean_pairwise_distance(sample.distances) for alpha, sample in samples.items()}
+    return "mean distance " + ", ".join(f"{mean:.3f} at α={alpha:g}" for alpha, mean in means.items())
 
 
-def quantities(corpus: Corpus, seed: Seed, clients: int, to: Path) -> str:
-    """FedNLP: densities of clients' sizes at β of 1, 5, 10 and 100; the larger β, the narrower."""
-    groups = {f"β = {b:g}": quantity(corpus, seed.derive("partition"), clients, b).train.sizes for b in BETAS}
-    draw.draw_figure(to, partial(draw.plot_sizes, groups=groups, title=f"{corpus.name}, {clients} clients"), height=3.8)
-    return "sizes " + ", ".join(f"{s.min()} to {s.max()} at {name}" for name, s in groups.items())
-
-
-def domains(corpus: Corpus, seed: Seed, clients: int, to: Path) -> str:
-    """AdaFD: texts in the plane, a colour a domain (the largest, of many); or a natural client, where there are no domains."""
-    column = next((c for c in ("domain", "client") if c in corpus.columns), None)
-    if column is None:
-        raise ConfigError(f"figure domains: {corpus.name} has neither 'domain' nor 'client' among its columns.")
-    made = natural(corpus, seed, column)
-    shown = np.sort(np.argsort(-made.train.sizes, kind="stable")[: min(clients, draw.MAX_COLORED_CLIENTS)])
-    painted = plane(made, corpus, shown, f"{corpus.name}, by {column}")
-    if painted is None:
-        raise ConfigError(f"figure domains: {corpus.name} has too few words to be laid out in the plane.")
-    draw.draw_figure(to, painted, width=6.4)
-    return f"{len(shown)} of {len(made)} {column}s"
-
-
-def _shifts(corpus: Corpus, seed: Seed, clients: int) -> Iterator[tuple[float, np.ndarray, np.ndarray, Trait]]:
+def draw_label_ratios(corpus: Corpus, seed: Seed, clients: int, to: Path) -> str:
+    """FedNLP: the label shares of clients for α of 1, 5, 10 and 100; with larger α they are more similar."""
     trait = get_trait(corpus, "label", seed)
-    for alpha in ALPHAS:
-        made = build_partition(ComponentConfig("label", {"clients": clients, "alpha": alpha}), corpus, seed)
-        ratios, matrix, _ = ratios_and_distances(made, trait)
-        yield alpha, ratios, matrix, trait
+    samples = _sample_label_shifts(corpus, trait, seed, clients)
+    largest = {alpha: float(np.mean(sample.ratios.max(1))) for alpha, sample in samples.items()}
+
+    def plot(axes: plots.Axes, ratios: np.ndarray, title: str) -> object:
+        image = plots.plot_labels(axes, ratios, [str(name) for name in trait.names], title)
+        image.set_clim(0, largest[ALPHAS[0]])
+        return image
+
+    panels = [partial(plot, ratios=sample.ratios, title=f"α = {alpha:g}") for alpha, sample in samples.items()]
+    plots.draw_figure_row(to, panels, SHARE_LABEL, 3.6, 4.8)
+    return "largest share " + ", ".join(f"{share:.2f} at α={alpha:g}" for alpha, share in largest.items())
 
 
-FIGURES: dict[str, Figure] = {
-    "distances": distances,
-    "labels": label_ratios,
-    "quantities": quantities,
-    "domains": domains,
+def draw_quantities(corpus: Corpus, seed: Seed, clients: int, to: Path) -> str:
+    """FedNLP: the density of client sizes for β of 1, 5, 10 and 100; larger β is narrower."""
+    groups = {f"β = {b:g}": quantity(corpus, seed.derive("partition"), clients, b).train.sizes for b in BETAS}
+    plot = partial(plots.plot_sizes, groups=groups, title=f"{corpus.name}, {clients} clients")
+    plots.draw_figure(to, plot, height=3.8)
+    return "sizes " + ", ".join(f"{sizes.min()} to {sizes.max()} at {name}" for name, sizes in groups.items())
+
+
+def draw_domains(corpus: Corpus, seed: Seed, clients: int, to: Path) -> str:
+    """AdaFD: texts by their words, one color for each domain, or without domains for each natural client."""
+    column = next((name for name in ("domain", "client") if name in corpus.columns), None)
+    if column is None:
+        raise ConfigError(
+            f"figure domains: {corpus.name} has the columns {', '.join(corpus.columns)}; expected 'domain' or 'client'."
+        )
+    partition = natural(corpus, seed, column)
+    count = min(clients, plots.MAX_COLORED_CLIENTS)
+    largest = np.sort(np.argsort(-partition.train.sizes, kind="stable")[:count])
+    plot = plot_texts(partition, corpus, largest, f"{corpus.name}, by {column}")
+    if plot is None:
+        raise ConfigError(f"figure domains: the texts of {corpus.name} have too few words to plot; use another corpus.")
+    plots.draw_figure(to, plot, width=6.4)
+    return f"{len(largest)} of {len(partition)} {column}s"
+
+
+def _sample_label_shifts(corpus: Corpus, trait: Trait, seed: Seed, clients: int) -> dict[float, ClientLabels]:
+    """Divide the corpus by label with each α."""
+    configs = {alpha: ComponentConfig("label", {"clients": clients, "alpha": alpha}) for alpha in ALPHAS}
+    return {a: sample_label_ratios(build_partition(config, corpus, seed), trait) for a, config in configs.items()}
+
+
+FIGURES: dict[str, DrawFigure] = {
+    "distances": draw_distances,
+    "labels": draw_label_ratios,
+    "quantities": draw_quantities,
+    "domains": draw_domains,
 }

@@ -1,17 +1,18 @@
-"""A partition to be looked at: four pictures, the numbers, and a page with all of it."""
+"""The report of `motet partition show`: figures of a partition, its measures, and a page with all of them."""
 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
 from motet.experiment.commands.partition_commands import find_label_trait, measure_against_random
+from motet.experiment.commands.text_plane import plot_texts
 from motet.partitions import Partition
 from motet.partitions.measures import (
     MAX_CLIENTS,
@@ -20,19 +21,17 @@ from motet.partitions.measures import (
     label_ratios,
     mean_pairwise_distance,
     order_by_distance,
-    read_texts,
     row_entropies,
     sample_clients,
 )
-from motet.partitions.text_encoders import tfidf_matrix
 from motet.partitions.traits import Trait
-from motet.report import partition_plots as draw
+from motet.report import partition_plots as plots
 from motet.report.html_page import PageFigure, PageTable, write_html_page
 
-SEED = Seed(0, ("portrait",))
-MOST_TEXTS, MOST_WORDS, SHOWN = 2_000, 3_000, 8
-DISTANCE, SHARE = "Jensen–Shannon distance (nats)", "share of a client's examples"
-MEANINGS = {
+SAMPLE_SEED = Seed(0, ("portrait",))
+MAX_LARGEST_CLIENTS = 8  # of many clients, how many are colored in the figure of texts
+DISTANCE_LABEL, SHARE_LABEL = "Jensen–Shannon distance (nats)", "share of a client's examples"
+MEASURE_NAMES = {
     "js_distance": "mean Jensen–Shannon distance",
     "label_entropy": "mean label entropy (nats)",
     "size_gini": "Gini coefficient of sizes",
@@ -40,160 +39,165 @@ MEANINGS = {
 }
 
 
+class ClientLabels(NamedTuple):
+    """A sample of clients, those most similar to the others first."""
+
+    clients: np.ndarray  # indices in the partition
+    ratios: np.ndarray  # the share of each label in a client's examples
+    distances: np.ndarray  # between each two clients
+
+
 def write_partition_report(partition: Partition, corpus: Corpus, folder: Path) -> tuple[Path, PageTable]:
-    """Pictures and page into a folder; the page, and the table of numbers."""
+    """Write figures and a page to a folder. Return the path of the page, and its table of measures."""
     folder.mkdir(parents=True, exist_ok=True)
-    trait = find_label_trait(corpus)
-    pictures = [] if trait is None else _labelled(partition, trait, folder)
-    if partition.trait is not None and (trait is None or partition.trait.settings["by"] != trait.settings["by"]):
-        pictures.append(_shifted(partition, partition.trait, folder))
-    moving = partition.trait or trait
-    if partition.train.phases > 1 and moving is not None:
-        pictures.append(_in_time(partition, moving, folder))
-    pictures.append(_sizes(partition, folder))
-    if (seen := _texts(partition, corpus, folder)) is not None:
-        pictures.append(seen)
-    here, random = (m.plain() for m in measure_against_random(partition, corpus))
-    rows = [[said, f"{here[key]:.3f}", f"{random[key]:.3f}"] for key, said in MEANINGS.items() if key in here]
-    table = PageTable(("", "this partition", "same sizes at random"), rows)
-    count, train, test = len(partition), len(partition.train.rows), len(partition.test.rows)
-    lead = f"{corpus.name}: {train:,} rows to train and {test:,} to test, over {count:,} clients."
-    facts = {k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in partition.recipe.items()}
-    title = f"{corpus.name}, {partition.recipe.get('type', 'partition')}"
-    write_html_page(folder / "index.html", title, lead, table, pictures, {**facts, "digest": partition.digest})
+    table = _measures_table(partition, corpus)
+    train, test = len(partition.train.rows), len(partition.test.rows)
+    settings = {k: v if isinstance(v, str) else json.dumps(v, ensure_ascii=False) for k, v in partition.recipe.items()}
+    write_html_page(
+        folder / "index.html",
+        f"{corpus.name}, {partition.recipe.get('type', 'partition')}",
+        f"{corpus.name}: {train:,} training rows and {test:,} test rows, divided over {len(partition):,} clients.",
+        table,
+        _draw_figures(partition, corpus, folder),
+        {**settings, "digest": partition.digest},
+    )
     return folder / "index.html", table
 
 
-def ratios_and_distances(partition: Partition, trait: Trait) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Label shares and distances of some clients, the most ordinary first, and who they are."""
-    chosen = sample_clients(partition, MAX_CLIENTS, SEED)
-    counts = label_counts(partition, trait, chosen)
-    kept = counts.sum(1) > 0
-    ratios, chosen = label_ratios(counts[kept]), chosen[kept]
-    matrix = js_distances(ratios)
-    order = order_by_distance(matrix)
-    return ratios[order], matrix[np.ix_(order, order)], chosen[order]
+def _measures_table(partition: Partition, corpus: Corpus) -> PageTable:
+    measures, random = (m.plain() for m in measure_against_random(partition, corpus))
+    rows = [
+        [name, f"{measures[key]:.3f}", f"{random[key]:.3f}"] for key, name in MEASURE_NAMES.items() if key in measures
+    ]
+    return PageTable(("", "this partition", "same sizes at random"), rows)
 
 
-def _labelled(partition: Partition, trait: Trait, folder: Path) -> list[PageFigure]:
-    ratios, matrix, chosen = ratios_and_distances(partition, trait)
-    used = np.argsort(-ratios.sum(0), kind="stable")[: int((ratios.sum(0) > 0).sum())]
-    names = [str(n) for n in trait.names[used]]
-    sample = "" if len(chosen) == len(partition) else f" A sample of {len(chosen)} of {len(partition):,} clients."
-    clients = [partition.clients[int(k)] for k in chosen]
-    draw.draw_figure(folder / "distances.png", partial(draw.plot_distances, matrix=matrix, clients=clients), DISTANCE)
-    painted = partial(draw.plot_labels, ratios=ratios[:, used], names=names, clients=clients)
-    draw.draw_figure(folder / "labels.png", painted, SHARE, height=5.2)
+def _draw_figures(partition: Partition, corpus: Corpus, folder: Path) -> list[PageFigure]:
+    labels, trait = find_label_trait(corpus), partition.trait
+    figures = [] if labels is None else _draw_label_figures(partition, labels, folder)
+    if trait is not None and (labels is None or trait.settings["by"] != labels.settings["by"]):
+        figures.append(_draw_trait(partition, trait, folder))
+    if partition.train.phases > 1 and (changing := trait or labels) is not None:
+        figures.append(_draw_phases(partition, changing, folder))
+    figures.append(_draw_sizes(partition, folder))
+    texts = _draw_texts(partition, corpus, folder)
+    return figures if texts is None else [*figures, texts]
+
+
+def sample_label_ratios(partition: Partition, trait: Trait) -> ClientLabels:
+    """Return the label shares of a sample of clients, and the distances between them."""
+    clients = sample_clients(partition, MAX_CLIENTS, SAMPLE_SEED)
+    counts = label_counts(partition, trait, clients)
+    has_examples = counts.sum(1) > 0
+    ratios, clients = label_ratios(counts[has_examples]), clients[has_examples]
+    distances = js_distances(ratios)
+    order = order_by_distance(distances)
+    return ClientLabels(clients=clients[order], ratios=ratios[order], distances=distances[np.ix_(order, order)])
+
+
+def _sort_used_labels(ratios: np.ndarray) -> np.ndarray:
+    """Return the indices of the labels that occur, the most frequent first."""
+    totals = ratios.sum(0)
+    return np.argsort(-totals, kind="stable")[: int((totals > 0).sum())]
+
+
+def _draw_label_figures(partition: Partition, trait: Trait, folder: Path) -> list[PageFigure]:
+    sample = sample_label_ratios(partition, trait)
+    used = _sort_used_labels(sample.ratios)
+    names = [str(name) for name in trait.names[used]]
+    clients = [partition.clients[int(i)] for i in sample.clients]
+    is_sample = len(clients) < len(partition)
+    note = f" A sample of {len(clients)} of {len(partition):,} clients." if is_sample else ""
+    distances = partial(plots.plot_distances, matrix=sample.distances, clients=clients)
+    plots.draw_figure(folder / "distances.png", distances, DISTANCE_LABEL)
+    labels = partial(plots.plot_labels, ratios=sample.ratios[:, used], names=names, clients=clients)
+    plots.draw_figure(folder / "labels.png", labels, SHARE_LABEL, height=5.2)
     kind = "" if trait.settings["by"] == "label" else f" (here: {trait.settings['by']})"
-    kinds = float(np.exp(row_entropies(ratios)).mean())
-    far = (
-        f"Every client against every other, sorted by how far each is from the rest; dark is far. The mean distance is "
-        f"{mean_pairwise_distance(matrix):.3f}, from 0 for the same labels to {draw.MAX_DISTANCE:.3f} for none in common.{sample}"
+    effective_labels = float(np.exp(row_entropies(sample.ratios)).mean())
+    about_distances = (
+        "The distance between each two clients, sorted by the mean distance from all others; darker is farther. "
+        f"The mean is {mean_pairwise_distance(sample.distances):.3f}, on a scale from 0 for the same labels to "
+        f"{plots.MAX_DISTANCE:.3f} for no label in common.{note}"
     )
-    much = (
-        f"A row a client in the same order, a column a label{kind}; dark is much. A client has as "
-        f"varied labels as {kinds:.1f} of the {len(names)} in equal shares would be; its most frequent one has "
-        f"{ratios.max(1).mean():.0%} of its examples on average.{sample}"
+    about_labels = (
+        f"One row for each client, in the same order, and one column for each label{kind}; darker is more. On average, a "
+        f"client's labels are as varied as {effective_labels:.1f} of the {len(names)} in equal shares, and its most "
+        f"frequent label has {sample.ratios.max(1).mean():.0%} of its examples.{note}"
     )
     return [
-        PageFigure("Distances between clients", folder / "distances.png", far),
-        PageFigure("Labels of clients", folder / "labels.png", much),
+        PageFigure("Distances between clients", folder / "distances.png", about_distances),
+        PageFigure("Labels of clients", folder / "labels.png", about_labels),
     ]
 
 
-def _shifted(partition: Partition, kinds: Trait, folder: Path) -> PageFigure:
-    """What was shifted, where that is not the labels."""
-    ratios, _, chosen = ratios_and_distances(partition, kinds)
-    used = np.argsort(-ratios.sum(0), kind="stable")[: int((ratios.sum(0) > 0).sum())]
-    names, clients = [str(n) for n in kinds.names[used]], [partition.clients[int(k)] for k in chosen]
-    painted = partial(draw.plot_labels, ratios=ratios[:, used], names=names, clients=clients)
-    draw.draw_figure(folder / "kinds.png", painted, SHARE, height=5.2)
-    by = kinds.settings["by"]
-    says = (
-        f"What this partition shifts, by {by}: a row a client, a column one of the {len(names)} kinds; dark is much. The most "
-        f"frequent kind has {ratios.max(1).mean():.0%} of a client's examples on average."
+def _draw_trait(partition: Partition, trait: Trait, folder: Path) -> PageFigure:
+    """Draw the trait by which the partition divides, if it is not the labels."""
+    sample = sample_label_ratios(partition, trait)
+    used = _sort_used_labels(sample.ratios)
+    names = [str(name) for name in trait.names[used]]
+    clients = [partition.clients[int(i)] for i in sample.clients]
+    plot = partial(plots.plot_labels, ratios=sample.ratios[:, used], names=names, clients=clients)
+    plots.draw_figure(folder / "kinds.png", plot, SHARE_LABEL, height=5.2)
+    by = trait.settings["by"]
+    about = (
+        f"The partition divides by {by}: one row for each client, one column for each of the {len(names)} kinds; darker is "
+        f"more. On average, the most frequent kind has {sample.ratios.max(1).mean():.0%} of a client's examples."
     )
-    return PageFigure(f"Clients by {by}", folder / "kinds.png", says)
+    return PageFigure(f"Clients by {by}", folder / "kinds.png", about)
 
 
-def _in_time(partition: Partition, kinds: Trait, folder: Path) -> PageFigure:
-    """A few clients phase by phase."""
+def _draw_phases(partition: Partition, trait: Trait, folder: Path) -> PageFigure:
+    """Draw how a few clients change from phase to phase."""
     phases = partition.train.phases
-    some = range(min(len(partition), max(1, draw.MAX_NAMED_CLIENTS // phases)))
-    pieces = [(k, p) for k in some for p in range(phases)]
-    counts = [np.bincount(kinds.codes[partition.train.in_phase(k, p)], minlength=len(kinds.names)) for k, p in pieces]
-    rows = [f"{partition.clients[k]}, phase {p + 1}" for k, p in pieces]
-    painted = partial(
-        draw.plot_labels, ratios=label_ratios(np.stack(counts)), names=[str(n) for n in kinds.names], clients=rows
+    clients = range(min(len(partition), max(1, plots.MAX_NAMED_CLIENTS // phases)))
+    pairs = [(client, phase) for client in clients for phase in range(phases)]
+    rows = [trait.codes[partition.train.in_phase(client, phase)] for client, phase in pairs]
+    counts = np.stack([np.bincount(codes, minlength=len(trait.names)) for codes in rows])
+    plot = partial(
+        plots.plot_labels,
+        ratios=label_ratios(counts),
+        names=[str(name) for name in trait.names],
+        clients=[f"{partition.clients[client]}, phase {phase + 1}" for client, phase in pairs],
     )
-    draw.draw_figure(folder / "phases.png", painted, SHARE, height=5.2)
-    says = (
-        f"How {len(some)} of {len(partition):,} clients change: a row a phase of {partition.rounds_per_phase} rounds, the earliest first, "
-        "a column a label; dark is much."
+    plots.draw_figure(folder / "phases.png", plot, SHARE_LABEL, height=5.2)
+    about = (
+        f"How {len(clients)} of {len(partition):,} clients change: one row for each phase of {partition.rounds_per_phase} "
+        "rounds, the earliest first, and one column for each label; darker is more."
     )
-    return PageFigure("Clients in time", folder / "phases.png", says)
+    return PageFigure("Clients over time", folder / "phases.png", about)
 
 
-def _sizes(partition: Partition, folder: Path) -> PageFigure:
+def _draw_sizes(partition: Partition, folder: Path) -> PageFigure:
     sizes = partition.train.sizes
-    few = len(sizes) <= draw.MAX_COLORED_CLIENTS
-    painted = (
-        partial(draw.plot_bars, values=sizes, names=list(partition.clients))
-        if few
-        else partial(draw.plot_sizes, groups={"": sizes})
+    if len(sizes) <= plots.MAX_COLORED_CLIENTS:
+        plot = partial(plots.plot_bars, values=sizes, names=list(partition.clients))
+    else:
+        plot = partial(plots.plot_sizes, groups={"": sizes})
+    plots.draw_figure(folder / "sizes.png", plot, height=3.6)
+    about = (
+        f"The number of training examples of each client: {sizes.min():,} to {sizes.max():,}, median "
+        f"{np.median(sizes):,.0f}, mean {sizes.mean():,.1f}."
     )
-    draw.draw_figure(folder / "sizes.png", painted, height=3.6)
-    says = (
-        f"How many training examples clients have: {sizes.min():,} to {sizes.max():,}, half of them {np.median(sizes):,.0f} or "
-        f"fewer, {sizes.mean():,.1f} on average."
-    )
-    return PageFigure("Sizes of clients", folder / "sizes.png", says)
+    return PageFigure("Sizes of clients", folder / "sizes.png", about)
 
 
-def _texts(partition: Partition, corpus: Corpus, folder: Path) -> PageFigure | None:
-    """Texts in the plane, coloured by client; of many clients, the largest."""
-    able = np.flatnonzero(partition.train.sizes > 0)
-    largest = np.sort(np.argsort(-partition.train.sizes, kind="stable")[:SHOWN])
-    shown = able if len(able) <= draw.MAX_COLORED_CLIENTS else largest
-    painted = plane(partition, corpus, shown)
-    if painted is None:
+def _draw_texts(partition: Partition, corpus: Corpus, folder: Path) -> PageFigure | None:
+    sizes = partition.train.sizes
+    with_texts = np.flatnonzero(sizes > 0)
+    largest = np.sort(np.argsort(-sizes, kind="stable")[:MAX_LARGEST_CLIENTS])
+    colored = with_texts if len(with_texts) <= plots.MAX_COLORED_CLIENTS else largest
+    plot = plot_texts(partition, corpus, colored)
+    if plot is None:
         return None
-    draw.draw_figure(folder / "texts.png", painted, width=6.4)
-    few = (
-        ""
-        if len(shown) == len(able)
-        else f" The {len(shown)} largest of {len(able):,} clients are coloured, the others grey."
+    plots.draw_figure(folder / "texts.png", plot, width=6.4)
+    is_subset = len(colored) < len(with_texts)
+    note = (
+        f" The {len(colored)} largest of {len(with_texts):,} clients are colored; the others are gray."
+        if is_subset
+        else ""
     )
-    says = (
-        "Texts by their words: TF-IDF, laid out along its two principal components. Texts near each other use the same words; "
-        f"where colours keep apart, clients write about different things.{few}"
+    about = (
+        "Texts by their words: the first two principal components of TF-IDF. Texts that are close use the same words; "
+        f"separate colors are clients that write about different things.{note}"
     )
-    return PageFigure("Texts of clients", folder / "texts.png", says)
-
-
-def plane(
-    partition: Partition, corpus: Corpus, shown: np.ndarray, title: str = ""
-) -> Callable[[draw.Axes], None] | None:
-    """A sample of texts, as many of each client shown, on two principal components of TF-IDF."""
-    from sklearn.decomposition import PCA
-
-    rng = SEED.derive("texts").numpy()
-    each = MOST_TEXTS // (len(shown) + (len(shown) < len(partition)))
-    picked = [rng.permutation(partition.train[int(k)])[:each] for k in shown]
-    owner = np.concatenate([np.full(len(rows), k) for k, rows in enumerate(picked)]) if picked else np.zeros(0)
-    rows = np.concatenate(picked) if picked else np.zeros(0, np.int64)
-    others = np.setdiff1d(partition.train.rows, np.concatenate([partition.train[int(k)] for k in shown]))
-    some = rng.permutation(others)[:each]
-    rows, owner = np.concatenate([rows, some]), np.concatenate([owner, np.full(len(some), -1)]).astype(np.int64)
-    texts = read_texts(corpus, np.unique(rows))
-    try:
-        counts = tfidf_matrix([texts[int(r)] for r in rows], MOST_WORDS, "english")
-    except ValueError:  # no words at all
-        return None
-    if min(counts.shape) < 3:
-        return None
-    points = PCA(2, svd_solver="randomized", random_state=SEED.derive("pca").to_int() % 2**32).fit_transform(
-        counts.toarray()
-    )
-    names = [partition.clients[int(k)] for k in shown]
-    return partial(draw.plot_scatter, points=points, groups=owner, names=names, title=title)
+    return PageFigure("Texts of clients", folder / "texts.png", about)

@@ -1,4 +1,4 @@
-"""Who had what: a partition as a table of clients and labels, small enough to be drawn."""
+"""The partition of a run as a table of clients and labels, for its report."""
 
 from __future__ import annotations
 
@@ -8,28 +8,29 @@ import numpy as np
 
 from motet.experiment.build.federation import Federation
 
-MOST_CLIENTS, MOST_LABELS = 500, 60
+MAX_CLIENTS, MAX_LABELS = 500, 60
 
 
 def client_label_table(federation: Federation) -> dict[str, Any]:
-    """Sizes of the clients' training and test sets, and how often each client trains on each label, domain or source.
+    """Return the sizes of the clients' training and test sets, and how often each client has each label.
 
-    Labels are counted where all groups have one corpus.
+    The labels are those of the corpus, or its domains or sources. They are left out if groups have different corpora, or if
+    there are too many to draw.
     """
-    seats = [(group, place) for group in federation.groups for place in range(group.clients.start, group.clients.stop)]
-    shown = seats[:MOST_CLIENTS]
-    found: dict[str, Any] = {
-        "clients": [federation.clients[k] for k in range(len(shown))],
-        "train": [int(group.partition.train.sizes[place]) for group, place in shown],
-        "test": [int(group.partition.test.sizes[place]) for group, place in shown],
-        "left_out": len(seats) - len(shown),
+    indices = [(group, i) for group in federation.groups for i in range(group.clients.start, group.clients.stop)]
+    listed = indices[:MAX_CLIENTS]
+    table: dict[str, Any] = {
+        "clients": [federation.clients[i] for i in range(len(listed))],
+        "train": [int(group.partition.train.sizes[i]) for group, i in listed],
+        "test": [int(group.partition.test.sizes[i]) for group, i in listed],
+        "left_out": len(indices) - len(listed),
     }
     corpus = federation.corpus
-    by = next((name for name in ("label", "domain", "source") if name in corpus.columns), None)
-    if by is None or any(group.corpus is not corpus for group in federation.groups):
-        return found
-    names, codes = corpus.factorize(by)
-    if len(names) > MOST_LABELS:
-        return found
-    counts = [np.bincount(codes[group.partition.train[place]], minlength=len(names)).tolist() for group, place in shown]
-    return {**found, "by": by, "labels": [str(n) for n in names], "counts": counts}
+    column = next((name for name in ("label", "domain", "source") if name in corpus.columns), None)
+    if column is None or any(group.corpus is not corpus for group in federation.groups):
+        return table
+    names, codes = corpus.factorize(column)
+    if len(names) > MAX_LABELS:
+        return table
+    counts = [np.bincount(codes[group.partition.train[i]], minlength=len(names)).tolist() for group, i in listed]
+    return {**table, "by": column, "labels": [str(name) for name in names], "counts": counts}

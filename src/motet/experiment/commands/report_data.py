@@ -1,4 +1,4 @@
-"""What a run tells of itself, as plain values: for the page that shows runs, and for comparing two of them."""
+"""The data of `motet report`: runs as plain values for the HTML page. `motet compare` uses the settings, too."""
 
 from __future__ import annotations
 
@@ -13,34 +13,36 @@ import yaml
 
 from motet.core.errors import ConfigError
 from motet.experiment.commands.run_folder import load_config, load_summary
+from motet.experiment.loop.json_files import read_json
 from motet.experiment.loop.metrics_log import Row, is_client_row, read_metrics
 
-MOST_POINTS = 400  # of a curve: more cannot be seen
-LOOKED_AT = ("global", "test", "common", "dev")  # splits of how well a model does; others are an algorithm's notes
+MAX_POINTS = 400  # of a curve; more cannot be seen
+EVALUATION_SPLITS = ("global", "test", "common", "dev")  # rows with other splits are an algorithm's notes
+SUMMARY_KEYS = ("task", "dataset", "model", "clients", "rounds", "seconds", "bytes", "lost")
 RunReport = dict[str, Any]
 
 
 def collect_run_reports(folders: Sequence[Path]) -> list[RunReport]:
-    """Runs and their baselines, in order, each told by a name of its own."""
-    found: list[RunReport] = []
-    for folder in folders:
-        below = sorted(p for p in (folder / "baselines").glob("*") if (p / "config.yaml").exists())
-        for place in (folder, *below):
-            if load_summary(place) is not None or place == folder:
-                name = place.name if place != folder else load_config(place).algorithm.type
-                found.append(read_run_report(place, f"{folder.name} {name}" if len(folders) > 1 else name))
-    return found
+    """Read runs and their baselines, in order, each with a method name of its own."""
+    reports: list[RunReport] = []
+    for run in folders:
+        baselines = sorted(path for path in (run / "baselines").glob("*") if (path / "config.yaml").exists())
+        for folder in (run, *baselines):
+            if load_summary(folder) is not None or folder == run:
+                name = load_config(folder).algorithm.type if folder == run else folder.name
+                reports.append(read_run_report(folder, f"{run.name} {name}" if len(folders) > 1 else name))
+    return reports
 
 
 def read_run_report(folder: Path, method: str | None = None, setting: str = "") -> RunReport:
-    """One run. A run that is still going, or was interrupted, tells what there is."""
+    """Read one run. A run that is not finished has the rounds so far and no summary."""
     config = load_config(folder)
     settings = config.to_dict()
     summary = load_summary(folder) or {}
     rows = read_metrics(folder).rows
     if not rows:
-        raise ConfigError(f"'{folder}' has nothing to tell yet: no round of it is finished.")
-    primary_metric = summary.get("headline") or next(r["name"] for r in rows if r["split"] in LOOKED_AT)
+        raise ConfigError(f"'{folder}' has no metrics yet; expected at least one finished round. Try again later.")
+    primary_metric = summary.get("headline") or next(r["name"] for r in rows if r["split"] in EVALUATION_SPLITS)
     return {
         "method": method or config.algorithm.type,
         "setting": setting,
@@ -48,20 +50,14 @@ def read_run_report(folder: Path, method: str | None = None, setting: str = "") 
         "folder": str(folder),
         "finished": bool(summary),
         "headline": primary_metric,
-        "summary": {
-            k: summary.get(k) for k in ("task", "dataset", "model", "clients", "rounds", "seconds", "bytes", "lost")
-        },
+        "summary": {key: summary.get(key) for key in SUMMARY_KEYS},
         "final": summary.get("final") or {},
         "dev_best": summary.get("dev_best"),
         "spread": summary.get("clients_final") or {},
-        "curves": _curves(rows),
-        "own": {
-            r["who"]: r["value"]
-            for r in rows
-            if r["split"] == "test" and r["name"] == primary_metric and is_client_row(r)
-        },
-        "notes": _notes(rows),
-        "partition": _read(folder / "partition.json"),
+        "curves": _collect_curves(rows),
+        "own": _client_scores(rows, primary_metric),
+        "notes": _collect_notes(rows),
+        "partition": read_json(folder / "partition.json"),
         "config": yaml.safe_dump(settings, sort_keys=False, allow_unicode=True),
         "settings": flatten_settings(settings),
         "environment": {**summary.get("machine", {}), **summary.get("versions", {})},
@@ -69,51 +65,52 @@ def read_run_report(folder: Path, method: str | None = None, setting: str = "") 
     }
 
 
-def flatten_settings(settings: Mapping[str, Any], before: str = "") -> dict[str, str]:
-    """Nested settings as section.key → value."""
-    found: dict[str, str] = {}
+def flatten_settings(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:
+    """Return nested settings as `section.key` -> value, both as text."""
+    flat: dict[str, str] = {}
     for key, value in settings.items():
         if isinstance(value, Mapping) and value:
-            found |= flatten_settings(value, f"{before}{key}.")
+            flat |= flatten_settings(value, f"{prefix}{key}.")
         else:
-            found[f"{before}{key}"] = json.dumps(value, ensure_ascii=False, default=str).strip('"')
-    return found
+            flat[f"{prefix}{key}"] = json.dumps(value, ensure_ascii=False, default=str).strip('"')
+    return flat
 
 
 def diff_settings(first: Mapping[str, str], second: Mapping[str, str]) -> Iterator[tuple[str, str, str]]:
-    """Settings that are not the same, with both values."""
+    """Yield the settings that differ, with both values. The name of the recipe does not count."""
     for key in dict.fromkeys([*first, *second]):
         if first.get(key) != second.get(key) and key != "recipe":
             yield key, first.get(key, "–"), second.get(key, "–")
 
 
-def _curves(rows: Sequence[Row]) -> dict[str, list[list[float]]]:
-    """metric → [round, value, seconds, bytes] after each round at which it was looked at."""
-    found: dict[str, list[list[float]]] = defaultdict(list)
-    for r in rows:
-        if r["who"] == "server" and r["split"] != "note" and isinstance(r["value"], int | float):
-            name = r["name"] if r["split"] == "global" else f"{r['name']} on {r['split']}"
-            found[name].append([r["round"], round(r["value"], 5), r["seconds"], r["bytes"]])
-    return {name: _thinned(points) for name, points in found.items()}
+def _client_scores(rows: Sequence[Row], metric: str) -> dict[str, float]:
+    """Return the metric of each client's own model on its own test set."""
+    return {r["who"]: r["value"] for r in rows if r["split"] == "test" and r["name"] == metric and is_client_row(r)}
 
 
-def _thinned(points: list[list[float]]) -> list[list[float]]:
-    if len(points) <= MOST_POINTS:
+def _collect_curves(rows: Sequence[Row]) -> dict[str, list[list[float]]]:
+    """Return for each metric [round, value, seconds, bytes] after each evaluation."""
+    curves: dict[str, list[list[float]]] = defaultdict(list)
+    for row in rows:
+        if row["who"] == "server" and row["split"] != "note" and isinstance(row["value"], int | float):
+            name = row["name"] if row["split"] == "global" else f"{row['name']} on {row['split']}"
+            curves[name].append([row["round"], round(row["value"], 5), row["seconds"], row["bytes"]])
+    return {name: _thin_out(points) for name, points in curves.items()}
+
+
+def _thin_out(points: list[list[float]]) -> list[list[float]]:
+    if len(points) <= MAX_POINTS:
         return points
-    step = len(points) / MOST_POINTS
-    return [points[int(i * step)] for i in range(MOST_POINTS)] + [points[-1]]
+    step = len(points) / MAX_POINTS
+    return [points[int(i * step)] for i in range(MAX_POINTS)] + [points[-1]]
 
 
-def _notes(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
-    """What an algorithm wrote down of its rounds: name → round → value, or client → value where it is of single clients."""
-    found: dict[str, dict[str, Any]] = defaultdict(dict)
-    for r in rows:
-        if r["split"] == "note":
-            found[r["name"]][str(r["round"])] = r["value"]
-        elif r["split"] not in LOOKED_AT and is_client_row(r):
-            found[r["name"]].setdefault(str(r["round"]), {})[r["who"]] = r["value"]
-    return dict(found)
-
-
-def _read(path: Path) -> Any:
-    return json.loads(path.read_text("utf-8")) if path.exists() else None
+def _collect_notes(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
+    """Return an algorithm's notes: name -> round -> value, or for notes on single clients name -> round -> client -> value."""
+    notes: dict[str, dict[str, Any]] = defaultdict(dict)
+    for row in rows:
+        if row["split"] == "note":
+            notes[row["name"]][str(row["round"])] = row["value"]
+        elif row["split"] not in EVALUATION_SPLITS and is_client_row(row):
+            notes[row["name"]].setdefault(str(row["round"]), {})[row["who"]] = row["value"]
+    return dict(notes)
