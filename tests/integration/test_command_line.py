@@ -1,4 +1,4 @@
-"""The command as a person uses it: what it prints, what it writes, how it ends."""
+"""The motet command: what it prints, what it writes, and its exit status."""
 
 from __future__ import annotations
 
@@ -12,10 +12,14 @@ import torch
 import yaml
 
 TOY = ["toy-classification", "rounds=2", "data.limit=80", "data.test_limit=40", "transport.workers=0"]
+COMMANDS = (
+    *("run", "resume", "check", "list", "export", "report", "compare", "replay", "bench"),
+    *("data", "partition", "serve", "join", "allow", "status", "identities"),
+)
 Call = Callable[..., tuple[int, str, str]]
 
 
-def test_a_run_writes_all_it_promises(motet: Call, tmp_path: Path) -> None:
+def test_a_run_writes_its_results_to_a_folder(motet: Call, tmp_path: Path) -> None:
     status, out, _ = motet("run", *TOY)
     folder = tmp_path / "runs" / "toy-classification-1"
     assert status == 0
@@ -44,17 +48,17 @@ def test_a_run_writes_all_it_promises(motet: Call, tmp_path: Path) -> None:
     assert (tmp_path / "runs" / "toy-classification-2").exists()
 
 
-def test_a_folder_with_something_in_it_is_not_written_over(motet: Call, tmp_path: Path) -> None:
+def test_a_folder_with_other_files_is_not_overwritten(motet: Call, tmp_path: Path) -> None:
     (tmp_path / "there").mkdir()
     (tmp_path / "there" / "thesis.txt").write_text("years of work")
     status, _, err = motet("run", *TOY, "--out", "there")
     assert status == 2
     assert "'there' is not an empty folder; name a new one" in err
-    assert "motet resume" not in err, "there is no run in it"
+    assert "motet resume" not in err, "the folder has no run to resume"
     assert [p.name for p in (tmp_path / "there").iterdir()] == ["thesis.txt"]
 
 
-def test_baselines_run_on_the_same_data_and_are_compared(motet: Call, tmp_path: Path) -> None:
+def test_baselines_run_on_the_same_data(motet: Call, tmp_path: Path) -> None:
     (tmp_path / "r.yaml").write_text(
         "rounds: 2\ndata: {name: toy-classification, limit: 60, test_limit: 30}\n"
         "model: {name: tiny, max_tokens: 24}\npartition: {type: uniform, clients: 3}\nalgorithm: fedopt\n"
@@ -64,16 +68,16 @@ def test_baselines_run_on_the_same_data_and_are_compared(motet: Call, tmp_path: 
     status, out, _ = motet("run", "r.yaml", "--out", "o")
     assert status == 0
     assert all(name in out for name in ("fedopt", "fedavg", "alone", "all together"))
-    parts = {p.name: json.loads((p / "summary.json").read_text()) for p in (tmp_path / "o" / "baselines").iterdir()}
+    baselines = {p.name: json.loads((p / "summary.json").read_text()) for p in (tmp_path / "o" / "baselines").iterdir()}
     main = json.loads((tmp_path / "o" / "summary.json").read_text())
-    assert {s["partition"]["digest"] for s in [*parts.values(), main]} == {main["partition"]["digest"]}
-    assert parts["alone"]["bytes"]["payload_up"] == 0
+    assert {s["partition"]["digest"] for s in [*baselines.values(), main]} == {main["partition"]["digest"]}
+    assert baselines["alone"]["bytes"]["payload_up"] == 0
     assert not (tmp_path / "o" / "baselines" / "alone" / "model").exists()
-    assert motet("resume", "o")[0] == 0  # all is done already
+    assert motet("resume", "o")[0] == 0  # everything is done already
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("words", "message"),
     [
         (["run", "nowhere"], "there is no recipe 'nowhere'"),
         (["run", *TOY, "algorithm.type=fedprox", "algorithm.mue=1"], "Did you mean 'mu'?"),
@@ -112,20 +116,20 @@ def test_baselines_run_on_the_same_data_and_are_compared(motet: Call, tmp_path: 
     ],
 )
 def test_a_mistake_is_explained_and_ends_with_status_2(
-    motet: Call, tmp_path: Path, words: list[str], says: str
+    motet: Call, tmp_path: Path, words: list[str], message: str
 ) -> None:
     (tmp_path / "empty").mkdir()
     (tmp_path / "mine.csv").write_text("texts,label\nhello,a\nthere,b\n")
     (tmp_path / "holes.csv").write_text("text,label\nhello,a\nthere,\n")
     before = sorted(tmp_path.rglob("*"))
     status, _, err = motet(*words)
-    assert says in err
+    assert message in err
     assert status == 2
     assert "Traceback" not in err
-    assert sorted(tmp_path.rglob("*")) == before, "what is refused leaves nothing behind"
+    assert sorted(tmp_path.rglob("*")) == before, "a rejected configuration leaves no folder behind"
 
 
-def test_a_bilstm_says_how_it_is_loaded_and_loads(motet: Call, tmp_path: Path) -> None:
+def test_a_bilstm_prints_how_to_load_it(motet: Call, tmp_path: Path) -> None:
     from motet.models.bilstm import BiLSTM
 
     status, out, _ = motet("run", *TOY, "model.name=bilstm", "model.config={}", "--out", "o")
@@ -138,7 +142,7 @@ def test_a_bilstm_says_how_it_is_loaded_and_loads(motet: Call, tmp_path: Path) -
     assert all(torch.equal(exported[name], written[name]) for name in written)
 
 
-def test_what_is_exported_writes_over_nothing(motet: Call, tmp_path: Path) -> None:
+def test_an_export_overwrites_nothing(motet: Call, tmp_path: Path) -> None:
     assert motet("run", *TOY, "--out", "o")[0] == 0
     (tmp_path / "m").mkdir()
     (tmp_path / "m" / "thesis.txt").write_text("years of work")
@@ -150,7 +154,7 @@ def test_what_is_exported_writes_over_nothing(motet: Call, tmp_path: Path) -> No
     assert "motet resume o" in err
 
 
-def test_a_run_that_fails_ends_with_status_1_and_keeps_what_it_had(motet: Call, tmp_path: Path) -> None:
+def test_a_failed_run_ends_with_status_1_and_keeps_its_checkpoint(motet: Call, tmp_path: Path) -> None:
     status, _, err = motet("run", *TOY, "solver.lr=1e30", "solver.clip=0", "solver.optimizer=sgd", "--out", "o")
     assert status == 1
     assert "client-0, round 0: training gave" in err
@@ -158,7 +162,7 @@ def test_a_run_that_fails_ends_with_status_1_and_keeps_what_it_had(motet: Call, 
     assert (tmp_path / "o" / "checkpoint" / "state").exists()
 
 
-def test_own_data_in_a_file_is_trained_on(motet: Call, tmp_path: Path) -> None:
+def test_a_csv_file_can_be_trained_on(motet: Call, tmp_path: Path) -> None:
     rows = "\n".join(
         f"{['red round apple', 'long yellow banana'][i % 2]} number {i},{['apple', 'banana'][i % 2]},p{i % 3}"
         for i in range(60)
@@ -175,20 +179,18 @@ def test_own_data_in_a_file_is_trained_on(motet: Call, tmp_path: Path) -> None:
     assert summary["best"]["accuracy"] > 0.9
 
 
-def test_the_model_loads_as_a_pipeline_and_says_what_the_run_said(motet: Call, tmp_path: Path) -> None:
+def test_the_model_loads_as_a_transformers_pipeline(motet: Call, tmp_path: Path) -> None:
     from transformers import pipeline
 
     assert motet("run", "toy-classification", "rounds=8", "transport.workers=0", "--out", "o")[0] == 0
     assert motet("export", "o", "--to", "again")[0] == 0
     for folder in ("o/model", "again"):
         classify = pipeline("text-classification", model=str(tmp_path / folder))
-        said = [
-            classify(t)[0]["label"] for t in ("the song and a violin melody was on", "a goal by the team of this coach")
-        ]
-        assert said == ["music", "sport"]
+        texts = ("the song and a violin melody was on", "a goal by the team of this coach")
+        assert [classify(text)[0]["label"] for text in texts] == ["music", "sport"]
 
 
-def test_a_client_of_a_personal_run_exports_its_own_model(motet: Call, tmp_path: Path) -> None:
+def test_personal_models_are_exported_per_client(motet: Call, tmp_path: Path) -> None:
     assert motet("run", *TOY, "algorithm.type=isolated", "--out", "o")[0] == 0
     status, _, err = motet("export", "o", "--to", "x")
     assert (status, "say whose: --client client-0" in err) == (2, True)
@@ -200,7 +202,7 @@ def test_a_client_of_a_personal_run_exports_its_own_model(motet: Call, tmp_path:
     assert motet("export", "o", "--to", "everybody", "--all")[0] == 0
     assert (tmp_path / "everybody" / "client-3" / "model.safetensors").read_bytes() == models[1]
     assert len(list((tmp_path / "everybody").iterdir())) == 6
-    assert "choose one of them" in motet("export", "o", "--to", "y", "--client", "client-0", "--all")[2]
+    assert "Use one of them" in motet("export", "o", "--to", "y", "--client", "client-0", "--all")[2]
 
 
 @pytest.mark.parametrize(
@@ -215,9 +217,7 @@ def test_a_client_of_a_personal_run_exports_its_own_model(motet: Call, tmp_path:
     ],
     ids=lambda s: s[0].partition("=")[2],
 )
-def test_personal_algorithms_run_from_recipes_and_export_models_that_load(
-    motet: Call, tmp_path: Path, settings: list[str]
-) -> None:
+def test_personal_algorithms_export_models_that_load(motet: Call, tmp_path: Path, settings: list[str]) -> None:
     from transformers import AutoModelForSequenceClassification
 
     status, _, err = motet("run", *TOY, *settings, "--out", "o")
@@ -229,7 +229,7 @@ def test_personal_algorithms_run_from_recipes_and_export_models_that_load(
     assert summary["local_test"]["accuracy"] == pytest.approx(summary["clients_final"]["mean"])
 
 
-def test_traffic_is_a_result(motet: Call, tmp_path: Path) -> None:
+def test_a_summary_has_the_traffic_to_reach_a_score(motet: Call, tmp_path: Path) -> None:
     small = [
         "rounds=2",
         "data.limit=80",
@@ -239,13 +239,13 @@ def test_traffic_is_a_result(motet: Call, tmp_path: Path) -> None:
     ]
     status, out, err = motet("run", "toy-fedsplit", *small, "--out", "o")
     assert (status, err) == (0, "")
-    assert "Over the emulated network" in out
+    assert "Transfer time on the emulated network" in out
     assert (tmp_path / "o" / "traffic.png").stat().st_size > 10_000
     summary = json.loads((tmp_path / "o" / "summary.json").read_text())
     plain = json.loads((tmp_path / "o" / "baselines" / "fedavg" / "summary.json").read_text())
     for cost in (summary, plain):
-        moved, round_ = cost["bytes"], cost["bytes_a_round"]
-        assert (2 * round_["up"], 2 * round_["down"]) == (moved["payload_up"], moved["payload_down"])
+        total, round_ = cost["bytes"], cost["bytes_a_round"]
+        assert (2 * round_["up"], 2 * round_["down"]) == (total["payload_up"], total["payload_down"])
         first = cost["reached"]["local"]["0.01"]
         assert (first["round"], first["payload_up"], first["payload_down"]) == (1, round_["up"], round_["down"])
         assert 0 < first["network_seconds"] < cost["network_seconds"]
@@ -254,7 +254,7 @@ def test_traffic_is_a_result(motet: Call, tmp_path: Path) -> None:
     assert summary["network_seconds"] < plain["network_seconds"]
 
 
-def test_what_an_algorithm_wants_frozen_is_frozen_and_written_down(motet: Call, tmp_path: Path) -> None:
+def test_parameters_that_an_algorithm_freezes_are_in_the_config(motet: Call, tmp_path: Path) -> None:
     split = ["algorithm.type=fedsplit", "algorithm.c=1"]
     assert motet("run", *TOY, *split, "rounds=1", "--out", "o")[0] == 0
     assert "- embeddings" in (tmp_path / "o" / "config.yaml").read_text()
@@ -263,28 +263,28 @@ def test_what_an_algorithm_wants_frozen_is_frozen_and_written_down(motet: Call, 
     assert trained[0] is not None and trained[0][1] != trained[0][2] == trained[1][2]
 
 
-def test_check_says_what_a_run_will_cost(motet: Call) -> None:
+def test_check_prints_the_cost_of_a_run(motet: Call) -> None:
     status, out, _ = motet("check", *TOY)
     assert status == 0
-    for word in ("tokens", "first loss", "bytes a round", "memory", "time", "All is well"):
+    for word in ("tokens", "first loss", "bytes a round", "memory", "time", "All checks passed"):
         assert word in out
 
 
 @pytest.mark.parametrize(
-    "what", ["algorithms", "tasks", "datasets", "models", "partitions", "codecs", "transports", "recipes"]
+    "kind", ["algorithms", "tasks", "datasets", "models", "partitions", "codecs", "transports", "recipes", "suites"]
 )
-def test_every_entry_of_every_table_says_what_it_is(motet: Call, what: str) -> None:
-    status, out, _ = motet("list", what, "--json")
+def test_every_listed_entry_has_a_description(motet: Call, kind: str) -> None:
+    status, out, _ = motet("list", kind, "--json")
     entries = json.loads(out)
     assert status == 0
     assert entries
-    assert all(len(said) > 10 for said in entries.values())
+    assert all(len(description) > 10 for description in entries.values())
 
 
-def test_help_names_every_command(motet: Call) -> None:
+def test_help_lists_every_command(motet: Call) -> None:
     status, out, _ = motet("--help")
     assert status == 0
-    assert all(word in out for word in ("run", "resume", "check", "list", "export"))
+    assert all(word in out for word in COMMANDS)
 
 
 def test_a_bilstm_trains_freezes_and_exports(motet: Call, tmp_path: Path) -> None:
@@ -295,11 +295,20 @@ def test_a_bilstm_trains_freezes_and_exports(motet: Call, tmp_path: Path) -> Non
     }
 
 
-def test_a_place_that_cannot_be_written_is_said_in_a_sentence(motet: Call, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refused(path: Path, *_: object, **__: object) -> None:
+def test_a_folder_without_write_permission_is_reported_in_one_sentence(
+    motet: Call, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def deny(path: Path, *_: object, **__: object) -> None:
         raise PermissionError(13, "Permission denied", str(path))
 
-    monkeypatch.setattr(Path, "mkdir", refused)
+    monkeypatch.setattr(Path, "mkdir", deny)
     status, _, err = motet("run", *TOY, "--out", "elsewhere/run")
     assert status == 1
-    assert re.match(r"motet: '.*elsewhere.*' cannot be written or read: Permission denied\. Choose another place", err)
+    assert re.match(r"motet: '.*elsewhere.*' cannot be read or written: Permission denied\. Check permissions", err)
+
+
+def test_an_old_option_works_and_prints_the_new_name(motet: Call) -> None:
+    status, _, err = motet("join", "--server", "127.0.0.1:1", "--give-up", "0", "--name", "a", "--recipe", "nowhere")
+    assert "option '--give-up' is now '--connect-timeout'" in err
+    assert "No such option" not in err
+    assert status == 2

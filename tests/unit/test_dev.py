@@ -158,7 +158,7 @@ def test_whatever_the_algorithm_the_best_round_on_dev_is_told(
     assert done["dev_best"]["round"] == best
     assert done["dev_best"]["dev"]["f1_weighted"] == dev[best]
     assert done["dev_best"]["test"]["accuracy"] == test[best]
-    assert TableMetric("dev-best accuracy").value(done, tmp_path / "run") == pytest.approx(100 * test[best])
+    assert TableMetric("dev-best accuracy").read(done, tmp_path / "run") == pytest.approx(100 * test[best])
 
 
 @pytest.mark.parametrize(("by", "best"), [(None, 1), ("accuracy", 1), ("f1_weighted", 3), ("loss", 2)])
@@ -185,14 +185,14 @@ def test_items_of_the_chosen_round_are_kept_for_significance(tmp_path: Path) -> 
         ("dev-best accuracy", done["dev_best"]["test"]["accuracy"]),
         ("accuracy", done["final"]["accuracy"]),
     ):
-        items, _ = TableMetric(shows).items(tmp_path / "run", 100 * score)
+        items, _ = TableMetric(shows).read_examples(tmp_path / "run", 100 * score)
         assert items is not None and items.rows.mean() == pytest.approx(score)
 
 
 def test_without_one_nothing_is_chosen(tmp_path: Path) -> None:
     done = run_recipe(config(rounds=1, data={"dev_share": 0.0}), tmp_path / "run").summary
     assert done["dev_best"] is None
-    assert TableMetric("dev-best accuracy").value(done, tmp_path / "run") is None
+    assert TableMetric("dev-best accuracy").read(done, tmp_path / "run") is None
     assert not (tmp_path / "run" / BEST_DEV_SCORES).exists()
 
 

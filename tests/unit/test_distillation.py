@@ -617,7 +617,7 @@ def test_the_common_model_is_judged_on_every_client_s_own_texts(unlike: Federati
     sizes = [len(unlike.participant(client).split("test")) for client in unlike.clients]
     mean = sum(found[c] * n for c, n in zip(unlike.clients, sizes, strict=True)) / sum(sizes)
     assert found["server"] == pytest.approx(mean)
-    scores, tallies = TableMetric("common accuracy").items(
+    scores, tallies = TableMetric("shared accuracy").read_examples(
         tmp_path, 100 * sum(found[c] for c in unlike.clients) / len(sizes)
     )
     assert scores is not None and np.array_equal(np.unique(scores.owners, return_counts=True)[1], sizes)

@@ -1,4 +1,4 @@
-"""Who was put together with whom, read off a run's notes."""
+"""Clusters and neighbors of clients, computed from the notes of a run."""
 
 from __future__ import annotations
 
@@ -18,37 +18,44 @@ ROWS = [
     {"round": 1, "who": "server", "split": "global", "name": "score", "value": 0.5},
     note(1, "clusters", {"x/0": 0, "x/1": 0, "y/0": 1}),
     note(2, "clusters", {"x/0": 0, "x/1": 1, "y/0": 1}),
-    note(3, "neighbours", {"x/0": ["x/0", "x/1", "y/0"], "x/1": ["x/1", "x/0", "y/0"], "y/0": ["y/0", "x/1", "x/0"]}),
-    note(4, "neighbours", {"x/0": ["x/0", "y/0", "x/1"], "x/1": ["x/1", "x/0"]}),
+    note(3, "neighbors", {"x/0": ["x/0", "x/1", "y/0"], "x/1": ["x/1", "x/0", "y/0"], "y/0": ["y/0", "x/1", "x/0"]}),
+    note(4, "neighbors", {"x/0": ["x/0", "y/0", "x/1"], "x/1": ["x/1", "x/0"]}),
 ]
 
 
-def test_shares_of_rounds_and_mean_places() -> None:
-    found = read_relations(ROWS, nearest=2)
-    assert found is not None
-    assert found.clients == ("x/0", "x/1", "y/0")
-    assert found.clusters is not None
-    assert found.neighbours is not None
-    assert found.places is not None
-    assert found.clusters[0, 1] == found.clusters[1, 2] == 0.5
-    assert found.clusters[0, 2] == 0.0
-    assert found.neighbours[0].tolist()[1:] == [0.5, 0.5]
-    assert found.neighbours[1, 0] == 1.0
-    assert found.places[0, 1] == 1.5
-    assert found.places[2, 0] == 2.0  # it took part once
-    assert np.isnan(np.diag(found.places)).all()
+def test_relations_are_shares_of_rounds_and_mean_ranks() -> None:
+    relations = read_relations(ROWS, nearest=2)
+    assert relations is not None
+    assert relations.clients == ("x/0", "x/1", "y/0")
+    assert relations.clusters is not None
+    assert relations.neighbors is not None
+    assert relations.ranks is not None
+    assert relations.clusters[0, 1] == relations.clusters[1, 2] == 0.5
+    assert relations.clusters[0, 2] == 0.0
+    assert relations.neighbors[0].tolist()[1:] == [0.5, 0.5]
+    assert relations.neighbors[1, 0] == 1.0
+    assert relations.ranks[0, 1] == 1.5
+    assert relations.ranks[2, 0] == 2.0, "y/0 took part in one round"
+    assert np.isnan(np.diag(relations.ranks)).all()
 
 
-def test_a_run_that_took_no_notes_has_no_relations() -> None:
+def test_a_run_without_notes_has_no_relations() -> None:
     assert read_relations(ROWS[:1], nearest=2) is None
 
 
-def test_what_there_is_is_drawn(tmp_path: Path) -> None:
-    found = read_relations(ROWS[:3], nearest=2)
-    assert found is not None
-    assert [p.name for p in draw_relations(found, tmp_path)] == ["clusters.png"]
-    whole = read_relations(ROWS, nearest=2)
-    assert whole is not None
-    drawn = draw_relations(whole, tmp_path)
-    assert [p.name for p in drawn] == ["clusters.png", "neighbours.png", "places.png"]
-    assert all(p.read_bytes().startswith(b"\x89PNG") for p in drawn)
+def test_only_recorded_relations_are_drawn(tmp_path: Path) -> None:
+    clusters_only = read_relations(ROWS[:3], nearest=2)
+    assert clusters_only is not None
+    assert [p.name for p in draw_relations(clusters_only, tmp_path)] == ["clusters.png"]
+    all_relations = read_relations(ROWS, nearest=2)
+    assert all_relations is not None
+    paths = draw_relations(all_relations, tmp_path)
+    assert [p.name for p in paths] == ["clusters.png", "neighbors.png", "ranks.png"]
+    assert all(p.read_bytes().startswith(b"\x89PNG") for p in paths)
+
+
+def test_notes_of_older_runs_are_read() -> None:
+    old_rows = [{**row, "name": row["name"].replace("neighbors", "neighbours")} for row in ROWS]
+    old, new = read_relations(old_rows, nearest=2), read_relations(ROWS, nearest=2)
+    assert old is not None and new is not None
+    assert np.array_equal(old.ranks, new.ranks, equal_nan=True)  # type: ignore[arg-type]

@@ -1,3 +1,5 @@
+"""The status of a served run: in its folder, on a page, in the terminal."""
+
 from __future__ import annotations
 
 import json
@@ -21,8 +23,8 @@ def status(tmp_path: Path) -> RunStatus:
     return RunStatus(SilentProgress(), lambda: clients, tmp_path / "status.json")
 
 
-def some_rounds(status: RunStatus) -> None:
-    status.on_run_begin("trial", 3, 0)
+def play_one_round(status: RunStatus) -> None:
+    status.on_run_begin("fedavg", 3, 0)
     status.on_round_begin(1, 2)
     status.on_client_done(1, 2)
     status.on_round_end(1, {"accuracy": 0.75}, "accuracy", Traffic(2, 10, 10, 2_000_000, 1_000_000))
@@ -30,42 +32,42 @@ def some_rounds(status: RunStatus) -> None:
 
 @pytest.fixture
 def page(status: RunStatus) -> Iterator[str]:
-    some_rounds(status)
-    address, end = start_status_server("127.0.0.1:0", status.snapshot, "")
-    yield address
-    end()
+    play_one_round(status)
+    url, stop = start_status_server("127.0.0.1:0", status.snapshot, "")
+    yield url
+    stop()
 
 
-def test_a_page_says_where_the_run_stands(page: str) -> None:
-    found = read_status(page)
-    assert (found["done"], found["rounds"], found["state"]) == (1, 3, "running")
-    said = format_status(found)
-    for words in ("1 of 3 done", "1 of 2 clients", "accuracy 0.750", "2.0 MB up", "b (12 s)", "eve: 2 messages"):
-        assert words in said
-    with urlopen(page) as answer:
-        assert b"<title>Motet</title>" in answer.read()
-        assert answer.headers["Content-Security-Policy"].startswith("default-src 'none'")
+def test_the_page_shows_the_status_of_the_run(page: str) -> None:
+    status = read_status(page)
+    assert (status["done"], status["rounds"], status["state"]) == (1, 3, "running")
+    text = format_status(status)
+    for part in ("1 of 3 done", "1 of 2 clients", "accuracy 0.750", "2.0 MB up", "b (12 s)", "eve: 2 messages"):
+        assert part in text
+    with urlopen(page) as response:
+        assert b"<title>Motet</title>" in response.read()
+        assert response.headers["Content-Security-Policy"].startswith("default-src 'none'")
     with pytest.raises(HTTPError, match="404"):
         urlopen(page + "../../etc/passwd")
 
 
-def test_a_page_that_others_can_see_needs_a_token(status: RunStatus) -> None:
+def test_a_page_that_other_machines_can_reach_needs_a_token(status: RunStatus) -> None:
     with pytest.raises(ConfigError, match="MOTET_STATUS_TOKEN"):
         start_status_server("0.0.0.0:0", status.snapshot, "")
-    address, end = start_status_server("127.0.0.1:0", status.snapshot, "word")
+    url, stop = start_status_server("127.0.0.1:0", status.snapshot, "secret")
     try:
         for wrong in ("", "guess"):
             with pytest.raises(RunError, match="401"):
-                read_status(address, wrong)
-        assert read_status(address, "word")["connected"] == ["a"]
-        with urlopen(address + "status.json?token=word") as answer:
-            assert json.loads(answer.read())["state"] == "waiting for clients"
+                read_status(url, wrong)
+        assert read_status(url, "secret")["connected"] == ["a"]
+        with urlopen(url + "status.json?token=secret") as response:
+            assert json.loads(response.read())["state"] == "waiting for clients"
     finally:
-        end()
+        stop()
 
 
-def test_the_folder_says_it_too_and_how_it_ended(status: RunStatus, tmp_path: Path) -> None:
-    some_rounds(status)
+def test_the_folder_has_the_status_and_how_the_run_ended(status: RunStatus, tmp_path: Path) -> None:
+    play_one_round(status)
     status.on_run_end()
     assert read_status(str(tmp_path))["state"] == "stopped"
     status.on_round_end(3, {}, "accuracy", Traffic())

@@ -21,7 +21,7 @@ def distilled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_weights_of_a_distillation_are_told_by_round_and_client(distilled: Path) -> None:
     told: RunReport = read_run_report(distilled)
-    clients = set(told["own"])
+    clients = set(told["client_scores"])
     assert len(clients) > 1
     for name in ("weight", "loss"):
         assert list(told["notes"][name]) == ["1", "2"]
@@ -34,6 +34,6 @@ def test_a_run_that_is_still_going_is_told_by_what_it_was_looked_at_for(distille
     finished = read_run_report(distilled)
     (distilled / "summary.json").rename(distilled / "summary.away")
     try:
-        assert read_run_report(distilled)["headline"] == finished["headline"]
+        assert read_run_report(distilled)["primary_metric"] == finished["primary_metric"]
     finally:
         (distilled / "summary.away").rename(distilled / "summary.json")

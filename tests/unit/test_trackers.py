@@ -1,4 +1,4 @@
-"""Runs tell others of their rounds, if they are asked to."""
+"""Experiment trackers: what they receive, and what happens if they fail."""
 
 from __future__ import annotations
 
@@ -19,46 +19,37 @@ from motet.transport.mailbox import Traffic
 ROUNDS = ((1, {"accuracy": 0.5}), (2, {"accuracy": 0.75}))
 
 
-def tell(name: str, folder: Path, *others: str) -> None:
-    config = RunConfig.from_settings("mine", {"track": [name, *others]})
+def track_two_rounds(folder: Path, *names: str) -> None:
+    config = RunConfig.from_settings("mine", {"track": list(names)})
     with track_run(config, folder, SilentProgress()) as callback:
-        for number, scores in ROUNDS:
-            callback.on_round_end(number, scores, "accuracy", Traffic(payload_up=2_000_000 * number))
+        for round, scores in ROUNDS:
+            callback.on_round_end(round, scores, "accuracy", Traffic(payload_up=2_000_000 * round))
 
 
-def test_a_run_that_is_not_tracked_keeps_its_own_watch(tmp_path: Path) -> None:
-    callback = SilentProgress()
-    with track_run(RunConfig.from_settings("mine", {}), tmp_path, callback) as same:
-        assert same is callback
+@pytest.fixture
+def notes(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The notes of the run."""
+    texts: list[str] = []
+    monkeypatch.setattr(SilentProgress, "on_note", lambda _, text: texts.append(text))
+    return texts
 
 
-def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:
-    pytest.importorskip("tensorboard", reason="tensorboard is not installed")
-    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
-
-    tell("tensorboard", tmp_path)
-    found = EventAccumulator(str(tmp_path / "tensorboard"))
-    found.Reload()
-    assert [(e.step, e.value) for e in found.Scalars("accuracy")] == [(1, 0.5), (2, 0.75)]
-    assert [e.value for e in found.Scalars("megabytes_up")] == [2.0, 4.0]
-
-
-class Spoken:
-    """Stands for a package that is not here: it keeps what it is told."""
+class FakeClient:
+    """Stands in for the clients of Weights & Biases and MLflow, and records what it receives."""
 
     def __init__(self) -> None:
-        self.heard: list[Any] = []
-        self.ended = False
+        self.logged: list[Any] = []
+        self.is_closed = False
 
     def log(self, values: dict[str, float], step: int) -> None:
-        self.heard.append((step, values["accuracy"]))
+        self.logged.append((step, values["accuracy"]))
 
     def finish(self) -> None:
-        self.ended = True
+        self.is_closed = True
 
     def log_metric(self, run: str, name: str, value: float, step: int) -> None:
         if name == "accuracy":
-            self.heard.append((step, value))
+            self.logged.append((step, value))
 
     def log_param(self, run: str, name: str, value: str) -> None:
         assert len(value) <= 500
@@ -74,93 +65,109 @@ class Spoken:
         return SimpleNamespace(info=SimpleNamespace(run_id="r"))
 
     def set_terminated(self, run: str) -> None:
-        self.ended = True
+        self.is_closed = True
 
 
-def test_weights_and_biases_is_told_every_round_and_when_it_ends(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spoken, module = Spoken(), ModuleType("wandb")
-    module.init = lambda **options: spoken if options["resume"] == "allow" else None  # type: ignore[attr-defined]
+class FakeMlflowError(Exception):
+    """Stands in for MlflowException."""
+
+
+def install_fake_wandb(monkeypatch: pytest.MonkeyPatch, client: FakeClient) -> None:
+    module = ModuleType("wandb")
+    module.init = lambda **options: client if options["resume"] == "allow" else None  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "wandb", module)
-    tell("wandb", tmp_path)
-    assert spoken.heard == [(1, 0.5), (2, 0.75)]
-    assert spoken.ended
 
 
-def test_mlflow_is_told_every_round_and_when_it_ends(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    spoken = Spoken()
-    stand_in_for_mlflow(monkeypatch, lambda: spoken)
-    tell("mlflow", tmp_path)
-    assert spoken.heard == [(1, 0.5), (2, 0.75)]
-    assert spoken.ended
+def install_fake_mlflow(monkeypatch: pytest.MonkeyPatch, create_client: Callable[[], Any]) -> None:
+    mlflow, tracking, exceptions = (ModuleType(name) for name in ("mlflow", "mlflow.tracking", "mlflow.exceptions"))
+    tracking.MlflowClient, exceptions.MlflowException = create_client, FakeMlflowError  # type: ignore[attr-defined]
+    for module in (mlflow, tracking, exceptions):
+        monkeypatch.setitem(sys.modules, module.__name__, module)
 
 
-class UnsupportedError(Exception):
-    """Stands for MLflow's own error."""
+def test_a_run_without_trackers_keeps_its_callback(tmp_path: Path) -> None:
+    callback = SilentProgress()
+    with track_run(RunConfig.from_settings("mine", {}), tmp_path, callback) as same:
+        assert same is callback
 
 
-def stand_in_for_mlflow(monkeypatch: pytest.MonkeyPatch, client: Callable[[], Any]) -> None:
-    module, tracking, exceptions = (ModuleType(name) for name in ("mlflow", "mlflow.tracking", "mlflow.exceptions"))
-    tracking.MlflowClient, exceptions.MlflowException = client, UnsupportedError  # type: ignore[attr-defined]
-    for stand_in in (module, tracking, exceptions):
-        monkeypatch.setitem(sys.modules, stand_in.__name__, stand_in)
+def test_tensorboard_reads_what_was_written(tmp_path: Path) -> None:
+    pytest.importorskip("tensorboard", reason="tensorboard is not installed")
+    from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
+
+    track_two_rounds(tmp_path, "tensorboard")
+    events = EventAccumulator(str(tmp_path / "tensorboard"))
+    events.Reload()
+    assert [(e.step, e.value) for e in events.Scalars("accuracy")] == [(1, 0.5), (2, 0.75)]
+    assert [e.value for e in events.Scalars("megabytes_up")] == [2.0, 4.0]
 
 
-def test_a_store_that_mlflow_cannot_open_is_said_with_what_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_wandb_receives_every_round_and_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = FakeClient()
+    install_fake_wandb(monkeypatch, client)
+    track_two_rounds(tmp_path, "wandb")
+    assert client.logged == [(1, 0.5), (2, 0.75)]
+    assert client.is_closed
+
+
+def test_mlflow_receives_every_round_and_is_closed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    client = FakeClient()
+    install_fake_mlflow(monkeypatch, lambda: client)
+    track_two_rounds(tmp_path, "mlflow")
+    assert client.logged == [(1, 0.5), (2, 0.75)]
+    assert client.is_closed
+
+
+def test_an_mlflow_store_that_does_not_open_is_explained(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail_to_open() -> Any:
+        raise FakeMlflowError("got unsupported URI 'sqlite:///mlflow.db'\nsee the documentation")
+
+    install_fake_mlflow(monkeypatch, fail_to_open)
+    message = r"logging to MLflow failed: got unsupported URI.*Set MLFLOW_TRACKING_URI.*pip install mlflow"
+    with pytest.raises(ConfigError, match=message):
+        track_two_rounds(tmp_path, "mlflow")
+
+
+def test_a_tracker_that_fails_is_dropped_and_the_run_continues(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notes: list[str]
 ) -> None:
-    def refused() -> Any:
-        raise UnsupportedError("got unsupported URI 'sqlite:///mlflow.db'\nsee the documentation")
+    client = FakeClient()
 
-    stand_in_for_mlflow(monkeypatch, refused)
-    with pytest.raises(
-        ConfigError, match=r"cannot be written to \(got unsupported URI.*; set MLFLOW_TRACKING_URI.*pip install mlflow"
-    ):
-        tell("mlflow", tmp_path)
-
-
-def test_a_tracker_that_fails_is_told_no_more_and_the_run_goes_on(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    spoken, module, notes = Spoken(), ModuleType("wandb"), list[str]()
-
-    def log(values: dict[str, float], step: int) -> None:
-        spoken.heard.append(step)
+    def fail_to_log(values: dict[str, float], step: int) -> None:
+        client.logged.append(step)
         raise ConnectionError("the server has gone away")
 
-    monkeypatch.setattr(spoken, "log", log)
-    monkeypatch.setattr(SilentProgress, "on_note", lambda _, text: notes.append(text))
-    module.init = lambda **options: spoken  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "wandb", module)
-    tell("wandb", tmp_path)
-    assert spoken.heard == [1]
-    assert notes == ["wandb failed and gets no further rounds: the server has gone away"]
+    monkeypatch.setattr(client, "log", fail_to_log)
+    install_fake_wandb(monkeypatch, client)
+    track_two_rounds(tmp_path, "wandb")
+    assert client.logged == [1]
+    (note,) = notes
+    assert note.startswith("wandb")
+    assert "the server has gone away" in note
 
 
-def test_what_cannot_be_closed_is_said_and_the_others_are_closed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_tracker_that_does_not_close_is_reported_and_the_others_are_closed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, notes: list[str]
 ) -> None:
-    first, second, notes = Spoken(), Spoken(), list[str]()
+    first, second = FakeClient(), FakeClient()
 
-    def finish() -> None:
+    def fail_to_finish() -> None:
         raise TimeoutError
 
-    monkeypatch.setattr(first, "finish", finish)
-    monkeypatch.setattr(SilentProgress, "on_note", lambda _, text: notes.append(text))
-    module = ModuleType("wandb")
-    module.init = lambda **options: first  # type: ignore[attr-defined]
-    monkeypatch.setitem(sys.modules, "wandb", module)
-    stand_in_for_mlflow(monkeypatch, lambda: second)
-    tell("wandb", tmp_path, "mlflow")
-    assert notes == ["wandb could not be closed at the end of the run: TimeoutError"]
-    assert second.ended
+    monkeypatch.setattr(first, "finish", fail_to_finish)
+    install_fake_wandb(monkeypatch, first)
+    install_fake_mlflow(monkeypatch, lambda: second)
+    track_two_rounds(tmp_path, "wandb", "mlflow")
+    (note,) = notes
+    assert note.startswith("wandb")
+    assert "TimeoutError" in note
+    assert second.is_closed
 
 
 @pytest.mark.parametrize("name", ["wandb", "mlflow"])
-def test_a_package_that_is_missing_is_named_with_what_to_do(
+def test_a_missing_package_is_reported_with_the_install_command(
     name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, name, None)
-    with pytest.raises(ConfigError, match=rf"{name} is not installed; run: pip install 'motet\[track\]'"):
-        tell(name, tmp_path)
+    with pytest.raises(ConfigError, match=rf"{name} is not installed. Run pip install 'motet\[track\]'"):
+        track_two_rounds(tmp_path, name)

@@ -1,1 +1,1 @@
-"""Benchmarks: a suite of recipes as a grid, carried out once, kept, and told as tables. It stands on experiment."""
+"""Benchmarks: run a suite, a grid of recipes, and turn the runs into tables and figures. Builds on motet.experiment."""

@@ -1,4 +1,4 @@
-"""One benchmark in one folder: what was asked for, the runs, and the results in every form."""
+"""A benchmark in a folder: the request, the suite, the runs, and the results as Markdown, LaTeX, JSON and figures."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import json
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
-from importlib import resources
 from pathlib import Path
 from textwrap import shorten
 from typing import Any
@@ -15,7 +14,7 @@ from motet.benchmark.cells import BenchmarkRun, Cell, build_cells, check_runs, u
 from motet.benchmark.render import render_latex, render_legend, render_markdown
 from motet.benchmark.result_tables import ResultTable, build_tables, metrics_by_run
 from motet.benchmark.run_store import RunStore
-from motet.benchmark.suite import Suite, load_suite, parse_suite
+from motet.benchmark.suite import Suite, load_suite, parse_suite, read_suite_text
 from motet.benchmark.table_figures import draw_table
 from motet.benchmark.table_metrics import TableMetric
 from motet.core.errors import ConfigError
@@ -25,11 +24,15 @@ from motet.report.benchmark_progress import format_duration
 from motet.transport.spill_store import write_atomically
 
 FIRST_SEED = 42
+DEFAULT_SEEDS = 3
+REQUEST_FILE = "request.json"
+OLD_REQUEST_FILE = "asked.json"
+RESULTS_VERSION = 2  # of results.json
 
 
 @dataclass(frozen=True)
 class BenchmarkRequest:
-    """What a person asked of a suite; kept beside its runs, so that it can be gone on with."""
+    """The options of `motet bench`. They are stored with the runs, so that --resume can repeat them."""
 
     suite: str
     seeds: int | None = None
@@ -38,7 +41,7 @@ class BenchmarkRequest:
     device: str = "auto"
 
     def cli_args(self) -> list[str]:
-        """Of the command that asks this."""
+        """Return the arguments of the motet command with these options."""
         seeds = [] if self.seeds is None else ["--seeds", str(self.seeds)]
         only = [word for pattern in self.only for word in ("--only", pattern)]
         return ["bench", self.suite, *(["--quick"] if self.quick else []), *seeds, *only, "--device", self.device]
@@ -46,6 +49,8 @@ class BenchmarkRequest:
 
 @dataclass(frozen=True, eq=False)
 class Benchmark:
+    """A suite with the options it is run with and the folder of its runs."""
+
     folder: Path
     request: BenchmarkRequest
     suite: Suite
@@ -56,150 +61,145 @@ class Benchmark:
 
     @property
     def seeds(self) -> list[int]:
-        count = (
-            self.request.seeds
-            if self.request.seeds is not None
-            else self.suite.quick.seeds
-            if self.request.quick
-            else 3
-        )
+        default = self.suite.quick.seeds if self.request.quick else DEFAULT_SEEDS
+        count = default if self.request.seeds is None else self.request.seeds
         if count < 1:
-            raise ConfigError(f"--seeds is {count}; at least 1 is needed.")
+            raise ConfigError(f"--seeds is {count}; expected at least 1.")
         return list(range(FIRST_SEED, FIRST_SEED + count))
 
     @cached_property
     def cells(self) -> list[Cell]:
-        asked = self.request
-        return build_cells(self.suite, self.seeds, quick=asked.quick, only=asked.only, device=asked.device)
+        request = self.request
+        return build_cells(self.suite, self.seeds, quick=request.quick, only=request.only, device=request.device)
 
     @cached_property
     def runs(self) -> dict[str, BenchmarkRun]:
         return unique_runs(self.cells)
 
     @property
-    def summaries(self) -> list[dict[str, Any]]:
-        """Of the runs that are done."""
-        return self._summaries(self.runs)
-
-    def summaries_for_table(self, table: str) -> list[dict[str, Any]]:
-        """The same, of what stands in one table."""
-        return self._summaries(dict.fromkeys(cell.run.name for cell in self.cells if cell.table == table))
-
-    def _summaries(self, names: Iterable[str]) -> list[dict[str, Any]]:
-        return [s for name in names if (s := self.store.summary(name)) is not None]
-
-    @property
     def metrics(self) -> dict[str, list[TableMetric]]:
+        """The metrics that tables read from each run, by its name."""
         return metrics_by_run(self.suite, self.cells)
 
+    def summaries(self, table: str | None = None) -> list[dict[str, Any]]:
+        """Return the summaries of the finished runs of one table, or of all."""
+        names: Iterable[str] = self.runs
+        if table is not None:
+            names = dict.fromkeys(cell.run.name for cell in self.cells if cell.table == table)
+        return [summary for name in names if (summary := self.store.summary(name)) is not None]
+
+    def failures(self) -> dict[str, str]:
+        """Return the reason for each cell without a result because its run failed."""
+        reasons = {str(cell): self.store.failure(cell.run.name) for cell in self.cells}
+        return {cell: reason for cell, reason in reasons.items() if reason is not None}
+
     def tables(self) -> list[ResultTable]:
-        """The paper's numbers stand beside the paper's corpora, not beside toys."""
+        """Build the result tables. A quick run uses toy corpora, so it leaves out the published numbers."""
         suite = self.suite
         if self.request.quick:
             suite = replace(suite, tables={name: {**table, "published": {}} for name, table in suite.tables.items()})
         return build_tables(suite, self.cells, self.store)
 
     def figure_path(self, table: str) -> Path:
-        """Where the picture of a table lies, if there is anything on it."""
+        """Return the path of a table's figure, which exists if the table has numbers."""
         return self.folder / f"{table}.png"
-
-    def failures(self) -> dict[str, str]:
-        """Runs that failed, by what they were for, and why."""
-        return {str(c): why for c in self.cells if (why := self.store.failure(c.run.name)) is not None}
 
 
 def default_folder(suite: str, quick: bool) -> Path:
     return Path("runs") / "bench" / f"{Path(suite).stem}{'-quick' if quick else ''}"
 
 
-def open_benchmark(asked: BenchmarkRequest, folder: Path) -> Benchmark:
-    """Check what is asked for and write it down. Runs that are already in the folder are not run again."""
-    suite = load_suite(asked.suite)
-    made = Benchmark(folder, asked, suite)
-    check_runs(made.runs)
+def open_benchmark(request: BenchmarkRequest, folder: Path) -> Benchmark:
+    """Check the runs of a suite and store the request. Runs that are already in the folder are reused."""
+    benchmark = Benchmark(folder=folder, request=request, suite=load_suite(request.suite))
+    check_runs(benchmark.runs)
     folder.mkdir(parents=True, exist_ok=True)
-    write_json(folder / "asked.json", asdict(asked))
-    write_atomically(folder / "suite.yaml", _text(asked.suite).encode())
-    return made
+    write_json(folder / REQUEST_FILE, asdict(request))
+    write_atomically(folder / "suite.yaml", read_suite_text(request.suite).encode())
+    return benchmark
 
 
-def load_benchmark(folder: Path, asked: BenchmarkRequest | None = None, suite: str = "suite.yaml") -> Benchmark:
-    """A benchmark as it was begun, whatever has become of the suite since; or what else was `asked` of another suite there."""
-    if not (folder / "asked.json").exists():
+def is_benchmark_folder(folder: Path) -> bool:
+    return any((folder / name).exists() for name in (REQUEST_FILE, OLD_REQUEST_FILE))
+
+
+def load_benchmark(folder: Path, request: BenchmarkRequest | None = None, suite_file: str = "suite.yaml") -> Benchmark:
+    """Load a benchmark with the suite stored in its folder, which is safe from later changes to the original suite.
+
+    `request` replaces the stored request, and `suite_file` names another copy of the suite in the folder.
+    """
+    if not is_benchmark_folder(folder):
         raise ConfigError(
-            f"'{folder}' is no benchmark: there is no asked.json in it. Begin one with: motet bench SUITE"
+            f"'{folder}' is not a benchmark folder: it has no {REQUEST_FILE}. Start one with: motet bench SUITE"
         )
-    if asked is None:
-        asked = instantiate(BenchmarkRequest, json.loads((folder / "asked.json").read_text("utf-8")), "asked.json")
-    return Benchmark(folder, asked, parse_suite(Path(asked.suite).stem, (folder / suite).read_text("utf-8")))
+    if request is None:
+        name = REQUEST_FILE if (folder / REQUEST_FILE).exists() else OLD_REQUEST_FILE
+        request = instantiate(BenchmarkRequest, json.loads((folder / name).read_text("utf-8")), name)
+    suite = parse_suite(Path(request.suite).stem, (folder / suite_file).read_text("utf-8"))
+    return Benchmark(folder=folder, request=request, suite=suite)
 
 
 def write_results(benchmark: Benchmark) -> list[ResultTable]:
-    """results.md, results.tex, results.json, and a picture a table."""
+    """Write results.md, results.tex, results.json and one figure per table."""
     tables, folder = benchmark.tables(), benchmark.folder
     for table in tables:
         draw_table(table, benchmark.figure_path(table.name))
-    text = f"# {benchmark.suite.title}\n\n{render_results(benchmark, tables)}"
-    write_atomically(folder / "results.md", text.encode())
-    tex = "\n".join(render_latex(table, f"{benchmark.suite.name}-{table.name}") for table in tables)
-    write_atomically(folder / "results.tex", (tex + "\n").encode())
+    markdown = f"# {benchmark.suite.title}\n\n{render_results(benchmark, tables)}"
+    write_atomically(folder / "results.md", markdown.encode())
+    latex = "\n".join(render_latex(table, f"{benchmark.suite.name}-{table.name}") for table in tables)
+    write_atomically(folder / "results.tex", (latex + "\n").encode())
     write_json(folder / "results.json", collect_results(benchmark, tables))
     return tables
 
 
 def collect_results(benchmark: Benchmark, tables: Sequence[ResultTable]) -> dict[str, Any]:
-    """The tables and how they came about, as plain values."""
-    summaries = benchmark.summaries
+    """Return the tables and how they were produced, as plain values."""
+    summaries = benchmark.summaries()
     return {
+        "version": RESULTS_VERSION,
         "suite": benchmark.suite.name,
         "title": benchmark.suite.title,
         "paper": benchmark.suite.paper,
-        "asked": asdict(benchmark.request),
+        "request": asdict(benchmark.request),
         "seeds": benchmark.seeds,
         "runs": {"all": len(benchmark.runs), "done": len(summaries)},
         "seconds": round(sum(s["seconds"] for s in summaries), 1),
         "machines": list_machines(summaries),
-        "tables": {table.name: table.plain() for table in tables},
+        "tables": {table.name: table.to_dict() for table in tables},
     }
 
 
 def render_results(benchmark: Benchmark, tables: Sequence[ResultTable]) -> str:
-    """The tables as Markdown, and how they came about."""
-    summaries = benchmark.summaries
-    seconds = sum(s["seconds"] for s in summaries)
-    how = (
-        f"`{bench_command(benchmark)}`: {len(summaries)} of {len(benchmark.runs)} runs, {format_duration(seconds)} of running on "
-        f"{'; '.join(list_machines(summaries)) or 'nothing yet'}."
-    )
-    parts = [render_markdown(table) for table in tables]
+    """Render the tables as Markdown, with a legend, the failed runs and the command that produced them."""
+    parts = [render_legend(tables, benchmark.seeds)]
     if benchmark.request.quick:
-        small = [(run.config.data.name or "own data", run.config.model.name) for run in benchmark.runs.values()]
-        on = dict.fromkeys(f"{corpus} with {model}" for corpus, model in small)
-        said = (
-            f"A quick trial of the suite ({'; '.join(on)}): what it shows is that everything runs, not who is better."
+        configs = [run.config for run in benchmark.runs.values()]
+        data = dict.fromkeys(f"{config.data.name or 'own data'} with {config.model.name}" for config in configs)
+        parts.append(
+            f"A quick version of the suite on small data ({'; '.join(data)}). "
+            "It shows that everything works, not which method is better."
         )
-        parts.insert(0, said)
-    failed = [f"- {cell}: {shorten(why, 200)}" for cell, why in benchmark.failures().items()]
-    tail = ["Runs that failed:", "\n".join(failed)] if failed else []
-    return "\n\n".join([render_legend(tables, benchmark.seeds), *(p.rstrip() for p in parts), *tail, how]) + "\n"
+    parts += [render_markdown(table).rstrip() for table in tables]
+    if failures := benchmark.failures():
+        lines = [f"- {cell}: {shorten(reason, 200)}" for cell, reason in failures.items()]
+        parts += ["Failed runs:", "\n".join(lines)]
+    summaries = benchmark.summaries()
+    duration = format_duration(sum(s["seconds"] for s in summaries))
+    parts.append(
+        f"`{bench_command(benchmark)}`: {len(summaries)} of {len(benchmark.runs)} runs, {duration} in total on "
+        f"{'; '.join(list_machines(summaries)) or 'no machine yet'}."
+    )
+    return "\n\n".join(parts) + "\n"
 
 
 def bench_command(benchmark: Benchmark) -> str:
-    asked = benchmark.request
-    words = ["motet bench", asked.suite, *(["--quick"] if asked.quick else []), f"--seeds {len(benchmark.seeds)}"]
-    return " ".join([*words, *(f"--only '{p}'" for p in asked.only)])
+    """Return the command that repeats the benchmark."""
+    request = benchmark.request
+    words = ["motet bench", request.suite, *(["--quick"] if request.quick else []), f"--seeds {len(benchmark.seeds)}"]
+    return " ".join([*words, *(f"--only '{pattern}'" for pattern in request.only)])
 
 
 def list_machines(summaries: Sequence[dict[str, Any]]) -> list[str]:
-    """What the runs ran on, each once."""
-    found = [
-        s["machine"].get("gpu") or f"{s['machine'].get('processor', 'a CPU')}, {s['machine']['cores']}"
-        for s in summaries
-    ]
-    return list(dict.fromkeys(found))
-
-
-def _text(suite: str) -> str:
-    if Path(suite).suffix in (".yaml", ".yml"):
-        return Path(suite).read_text("utf-8")
-    return resources.files("motet.suites").joinpath(f"{suite}.yaml").read_text("utf-8")
+    """Return the GPUs or CPUs of the runs, each once."""
+    machines = [s["machine"] for s in summaries]
+    return list(dict.fromkeys(m.get("gpu") or f"{m.get('processor', 'a CPU')}, {m['cores']}" for m in machines))

@@ -1,4 +1,4 @@
-"""A benchmark as plain values, for its page: the tables, and every run that has begun, told by the cells it serves."""
+"""The data of a benchmark's report page: its tables and its finished runs."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ from motet.experiment.commands.report_data import RunReport, read_run_report
 
 
 def collect_benchmark_report(benchmark: Benchmark) -> tuple[list[RunReport], dict[str, Any]]:
-    results = collect_results(benchmark, benchmark.tables())  # nothing is written: the folder may be somebody else's
-    found: dict[str, RunReport] = {}
+    """Return the report data of each finished run, and the results. Writes nothing to the benchmark's folder."""
+    results = collect_results(benchmark, benchmark.tables())
+    reports: dict[str, RunReport] = {}
     for cell in benchmark.cells:
         setting = f"{cell.table} · {cell.column}"
-        if cell.run.name in found:
-            if setting not in found[cell.run.name]["settings_too"]:
-                found[cell.run.name]["settings_too"].append(setting)
+        if cell.run.name in reports:
+            if setting not in reports[cell.run.name]["other_settings"]:
+                reports[cell.run.name]["other_settings"].append(setting)
         elif benchmark.store.is_done(cell.run.name):
-            story = read_run_report(benchmark.store.run_folder(cell.run.name), cell.row, setting)
-            found[cell.run.name] = {
-                **story,
-                "settings_too": [],
+            reports[cell.run.name] = {
+                **read_run_report(benchmark.store.run_folder(cell.run.name), cell.row, setting),
+                "other_settings": [],
                 "command": f"{bench_command(benchmark)} --only '{cell.table}/{cell.row}/{cell.column}'",
             }
-    if not found:
+    if not reports:
         raise ConfigError(
-            f"'{benchmark.folder}': no run of this benchmark is finished yet; carry it out with: {bench_command(benchmark)}"
+            f"'{benchmark.folder}': no run of this benchmark is finished. Run it with: {bench_command(benchmark)}"
         )
-    return list(found.values()), results
+    return list(reports.values()), results

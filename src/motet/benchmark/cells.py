@@ -1,4 +1,4 @@
-"""The cells of a suite's tables, and the runs they need: cells that ask for the same run share it."""
+"""The cells of a suite's tables and the runs they need. Cells with the same configuration share one run."""
 
 from __future__ import annotations
 
@@ -17,33 +17,32 @@ from motet.experiment.build.partition_builder import parse_partition
 from motet.experiment.recipe.recipe_files import merge_settings
 from motet.experiment.recipe.run_config import RunConfig
 
-# What a suite's runs do differently from a person's: a grid has no use for hundreds of models.
-SUITE_DEFAULTS: dict[str, Any] = {"checkpoint": {"seconds": 60, "last": False}, "evaluation": {"items": True}}
-_ELSEWHERE = (
-    "recipe",
-    "device",
-    "transport",
-    "checkpoint",
-    "baselines",
-    "track",
-)  # where a run happens, not what it is
+# A suite keeps no final models, but needs per-example scores for its significance tests.
+SUITE_DEFAULTS: dict[str, Any] = {
+    "checkpoint": {"seconds": 60, "last": False},
+    "evaluation": {"save_example_scores": True},
+}
+# These sections say where and how a run executes. They do not change its result, so they are not part of its name.
+_EXECUTION_SECTIONS = ("recipe", "device", "transport", "checkpoint", "baselines", "track")
 
 
 @dataclass(frozen=True)
 class BenchmarkRun:
-    """One training, named after what it is: the same run asked for twice has the same name."""
+    """A training run. Its name contains a hash of the configuration, so equal runs have equal names."""
 
     name: str
     config: RunConfig
 
     @property
     def data_key(self) -> str:
-        """Runs with equal ones are on the same federation."""
+        """Runs with equal keys can share a federation."""
         return federation_key(self.config)
 
 
 @dataclass(frozen=True)
 class Cell:
+    """A cell of a table, for one seed."""
+
     table: str
     row: str
     column: str
@@ -57,44 +56,45 @@ class Cell:
 def build_cells(
     suite: Suite, seeds: Sequence[int], *, quick: bool = False, only: Sequence[str] = (), device: str = "auto"
 ) -> list[Cell]:
-    """Every cell of every table that is wanted, with its run; a recipe that cannot work is said here."""
-    found: list[Cell] = []
+    """Return the selected cells of all tables, with their runs. Raise ConfigError for an invalid recipe."""
+    cells: list[Cell] = []
     for name in suite.tables:
         table = suite.table(name)
         if table.on_request and not only:
             continue
-        for row, change in {**table.rows, **suite.bounds_for(table)}.items():
+        for row, row_settings in {**table.rows, **suite.bounds_for(table)}.items():
             for column in table.columns:
                 path = (name, row, column)
                 if not is_selected(path, only) or (quick and not is_selected(path, suite.quick.only)):
                     continue
-                layers = [
-                    suite.base,
-                    table.base,
-                    table.column(column).set,
-                    change or {},
-                    suite.quick.set if quick else {},
+                layers = [suite.base, table.base, table.column(column).set, row_settings or {}]
+                if quick:
+                    layers.append(suite.quick.set)
+                label = "/".join((suite.name, *path))
+                cells += [
+                    Cell(table=name, row=row, column=column, seed=seed, run=_build_run(label, layers, seed, device))
+                    for seed in seeds
                 ]
-                found += [
-                    Cell(*path, seed, _run("/".join((suite.name, *path)), layers, seed, device)) for seed in seeds
-                ]
-    if not found:
-        said = ", ".join(only) if only else "--quick"
-        raise ConfigError(f"suite {suite.name}: no cell is left by {said}; tables are {', '.join(suite.tables)}.")
-    return found
+    if not cells:
+        selection = ", ".join(only) if only else "--quick"
+        raise ConfigError(
+            f"suite {suite.name}: no cell matches {selection}. Select a table ({', '.join(suite.tables)}), "
+            "a row, a column, or table/row/column."
+        )
+    return cells
 
 
 def unique_runs(cells: Sequence[Cell]) -> dict[str, BenchmarkRun]:
-    """The runs that cells need, each once, those on the same data beside each other."""
-    once = {cell.run.name: cell.run for cell in cells}
+    """Return the runs of the cells by name, each once, with runs on the same data next to each other."""
+    runs = {cell.run.name: cell.run for cell in cells}
     order: dict[str, int] = {}
-    for run in once.values():
+    for run in runs.values():
         order.setdefault(run.data_key, len(order))
-    return dict(sorted(once.items(), key=lambda item: order[item[1].data_key]))
+    return dict(sorted(runs.items(), key=lambda item: order[item[1].data_key]))
 
 
 def check_runs(runs: Mapping[str, BenchmarkRun]) -> None:
-    """What cannot work is said before the first run begins."""
+    """Raise ConfigError for a run that cannot work, before the first run starts."""
     for run in runs.values():
         try:
             build_components(run.config)
@@ -103,21 +103,21 @@ def check_runs(runs: Mapping[str, BenchmarkRun]) -> None:
             raise ConfigError(f"{run.config.recipe}: {error}") from None
 
 
-def _run(label: str, layers: Sequence[Mapping[str, Any]], seed: int, device: str) -> BenchmarkRun:
-    given: dict[str, Any] = {}
-    for layer in (SUITE_DEFAULTS, *layers, {"seed": seed, "device": device}):
-        given = merge_settings(given, layer)
-    try:
-        config = RunConfig.from_settings(label, given)
-    except ConfigError as error:
-        raise ConfigError(f"{label}: {error}") from None
-    said = {k: v for k, v in config.to_dict().items() if k not in _ELSEWHERE}
-    key = hashlib.sha256(json.dumps(said, sort_keys=True).encode()).hexdigest()[:10]
-    words = (config.algorithm.type, config.data.name or "own", config.model.name, f"s{seed}", key)
-    return BenchmarkRun(re.sub(r"[^\w.-]+", "_", "-".join(words)), config)
-
-
 def without_worker_processes(run: BenchmarkRun) -> BenchmarkRun:
-    """The same run without worker processes: where several runs stand side by side, each is one process."""
+    """Return the run limited to one process, for several runs at the same time."""
     transport = replace(run.config.transport, options={**run.config.transport.options, "workers": 0})
     return replace(run, config=replace(run.config, transport=transport))
+
+
+def _build_run(label: str, layers: Sequence[Mapping[str, Any]], seed: int, device: str) -> BenchmarkRun:
+    settings: dict[str, Any] = {}
+    for layer in (SUITE_DEFAULTS, *layers, {"seed": seed, "device": device}):
+        settings = merge_settings(settings, layer)
+    try:
+        config = RunConfig.from_settings(label, settings)
+    except ConfigError as error:
+        raise ConfigError(f"{label}: {error}") from None
+    identity = {k: v for k, v in config.to_dict().items() if k not in _EXECUTION_SECTIONS}
+    digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:10]
+    name = "-".join((config.algorithm.type, config.data.name or "own", config.model.name, f"s{seed}", digest))
+    return BenchmarkRun(name=re.sub(r"[^\w.-]+", "_", name), config=config)

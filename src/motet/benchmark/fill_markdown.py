@@ -1,10 +1,10 @@
-"""Results where they are read: a Markdown file keeps a place for each table, and a benchmark fills its own places in.
+"""Write result tables into a Markdown document, between the markers that name their suite and table.
 
-Pictures of the tables are copied to `figures` beside the file.
+    <!-- motet bench fednlp partitions -->
+    … replaced …
+    <!-- end -->
 
-<!-- motet bench fednlp partitions -->
-… replaced …
-<!-- end -->
+The figures of the tables are copied to `figures`, next to the document.
 """
 
 from __future__ import annotations
@@ -19,37 +19,42 @@ from motet.benchmark.result_tables import ResultTable
 from motet.core.errors import ConfigError
 from motet.transport.spill_store import write_atomically
 
-_PLACE = r"(<!-- motet bench {suite} {table} -->\n).*?(<!-- end -->)"
+_SECTION = r"(<!-- motet bench {suite} {table} -->\n).*?(<!-- end -->)"
 
 
 def fill_markdown_tables(path: Path, benchmark: Benchmark, tables: Sequence[ResultTable]) -> str:
-    """Put every table of the written results that has a place into it, with how it came about; what was done, in a sentence."""
+    """Fill in every table that the document has markers for. Return a message about what was filled in."""
     if not path.exists():
-        raise ConfigError(f"--into: there is no file '{path}'.")
-    text, filled = path.read_text("utf-8"), []
+        raise ConfigError(f"--into: the file '{path}' does not exist. Create it, with a marker for each table.")
+    document, suite = path.read_text("utf-8"), benchmark.suite.name
+    filled = []
     for table in tables:
-        place = re.compile(_PLACE.format(suite=re.escape(benchmark.suite.name), table=re.escape(table.name)), re.S)
-        if not place.search(text):
-            continue
-        body = render_markdown(table).partition("\n\n")[2].rstrip()
-        picture = Path("figures") / f"{benchmark.suite.name}-{table.name}.png"
-        if _copied(benchmark.figure_path(table.name), path.parent / picture):
-            body += f"\n\n![{table.title}: each method's numbers]({picture.as_posix()})"
-        where = "; ".join(list_machines(benchmark.summaries_for_table(table.name))) or "nothing yet"
-        how = f"`{bench_command(benchmark)}` on {where}: {render_legend([table], benchmark.seeds)}"
-        text = place.sub(lambda m, body=body, how=how: f"{m[1]}\n{body}\n\n{how}\n\n{m[2]}", text)  # type: ignore[misc]
-        filled.append(table.name)
-    write_atomically(path, text.encode())
+        section = re.compile(_SECTION.format(suite=re.escape(suite), table=re.escape(table.name)), re.S)
+        if section.search(document):
+            text = _section_text(path, benchmark, table)
+            document = section.sub(lambda match, text=text: f"{match[1]}\n{text}\n\n{match[2]}", document)  # type: ignore[misc]
+            filled.append(table.name)
+    write_atomically(path, document.encode())
     if not filled:
-        return f"{path} has no place for a table of {benchmark.suite.name}: <!-- motet bench {benchmark.suite.name} TABLE -->"
-    return f"{path}: {', '.join(filled)} filled in."
+        return f"{path} has no marker for a table of {suite}. Add: <!-- motet bench {suite} TABLE --> … <!-- end -->"
+    return f"{path}: filled in {', '.join(filled)}."
 
 
-def _copied(drawn: Path, to: Path) -> bool:
-    """Whether there is a picture; one of runs that are gone does not stay."""
-    if not drawn.exists():
-        to.unlink(missing_ok=True)
+def _section_text(path: Path, benchmark: Benchmark, table: ResultTable) -> str:
+    body = render_markdown(table).partition("\n\n")[2].rstrip()  # without the title: the document has its own
+    figure = Path("figures") / f"{benchmark.suite.name}-{table.name}.png"
+    if _copy_figure(benchmark.figure_path(table.name), path.parent / figure):
+        body += f"\n\n![{table.title}: each method's numbers]({figure.as_posix()})"
+    machines = "; ".join(list_machines(benchmark.summaries(table.name))) or "no machine yet"
+    legend = render_legend([table], benchmark.seeds)
+    return f"{body}\n\n`{bench_command(benchmark)}` on {machines}. {legend}"
+
+
+def _copy_figure(source: Path, target: Path) -> bool:
+    """Copy a figure, or delete an outdated copy. Return whether there is a figure."""
+    if not source.exists():
+        target.unlink(missing_ok=True)
         return False
-    to.parent.mkdir(parents=True, exist_ok=True)
-    write_atomically(to, drawn.read_bytes())
+    target.parent.mkdir(parents=True, exist_ok=True)
+    write_atomically(target, source.read_bytes())
     return True

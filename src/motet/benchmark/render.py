@@ -1,4 +1,4 @@
-"""Tables for people: Markdown for a page, LaTeX for a paper."""
+"""Result tables as Markdown and LaTeX."""
 
 from __future__ import annotations
 
@@ -8,106 +8,122 @@ from motet.benchmark.result_tables import SIGNIFICANCE_LEVEL, ResultTable, Table
 
 
 def format_number(value: float, like: float | None = None) -> str:
-    """Three digits that say something: 58.3, 1,027, 0.26; a deviation has as many decimals as the mean it is `like`."""
+    """Format a number with about three significant digits: 58.3, 1,027, 0.26.
+
+    With `like`, use as many decimals as for that number (a standard deviation next to its mean).
+    """
     size = abs(value if like is None else like)
     return f"{value:,.0f}" if size >= 1000 else f"{value:.1f}" if size >= 10 else f"{value:.2f}"
 
 
 def render_legend(tables: Sequence[ResultTable], seeds: Sequence[int]) -> str:
-    """What the marks mean."""
-    entries = [e for t in tables for row in t.entries.values() for e in row.values()]
-    said = [f"mean ± standard deviation over {len(seeds)} seeds" if len(seeds) > 1 else f"one seed ({seeds[0]})"]
-    said.append("**bold**: the best method of a column")
-    if any(e.p is not None for e in entries):
-        said.append(f"≈: not told apart from the best (paired bootstrap over test items, p ≥ {SIGNIFICANCE_LEVEL:g})")
-    if any(t.untested(c) for t in tables for c in t.columns):
-        said.append("°: not tested, since nothing that is kept of test items gives it")
+    """Explain the marks that the tables use."""
+    entries = [entry for table in tables for row in table.entries.values() for entry in row.values()]
+    parts = [f"Mean ± standard deviation over {len(seeds)} seeds" if len(seeds) > 1 else f"One seed ({seeds[0]})"]
+    parts.append("**bold**: best method of the column")
+    if any(e.p_value is not None for e in entries):
+        parts.append(
+            "≈: not significantly different from the best "
+            f"(paired bootstrap over test examples, p ≥ {SIGNIFICANCE_LEVEL:g})"
+        )
+    if any(table.is_untested(column) for table in tables for column in table.columns):
+        parts.append("°: not tested, since the metric cannot be computed from per-example scores")
     if any(e.published is not None for e in entries):
-        said.append("in brackets: the paper's number")
-    if any(e.partial for e in entries):
-        said.append("†: not all seeds, and not tested against rows that have others")
-    if any(t.bounds for t in tables):
-        said.append("*italic*: bounds, not ranked")
-    return "; ".join(said) + "."
+        parts.append("in parentheses: the paper's number")
+    if any(e.is_partial for e in entries):
+        parts.append("†: some seeds are missing; not tested against rows with other seeds")
+    if any(table.bounds for table in tables):
+        parts.append("*italic*: bounds, not ranked")
+    return "; ".join(parts) + "."
 
 
 def render_markdown(table: ResultTable) -> str:
-    heads = [_escaped(c) + (" °" if table.untested(c) else "") for c in table.columns]
-    lines = [f"| method | {' | '.join(heads)} |", "| --- |" + " ---: |" * len(table.columns)]
+    headings = [_escape_markdown(c) + (" °" if table.is_untested(c) else "") for c in table.columns]
+    lines = [f"| method | {' | '.join(headings)} |", "| --- |" + " ---: |" * len(table.columns)]
     for row in (*table.rows, *table.bounds):
         name = f"*{row}*" if row in table.bounds else row
-        lines.append(f"| {_escaped(name)} | {' | '.join(_cell(table.entries[row][c]) for c in table.columns)} |")
+        cells = " | ".join(_markdown_cell(table.entries[row][c]) for c in table.columns)
+        lines.append(f"| {_escape_markdown(name)} | {cells} |")
     parts = [f"### {table.title}", "\n".join(lines)]
     if table.note:
         parts.append(table.note)
-    if verdicts := claim_lines(table):
-        parts.append("\n".join(f"- {line}" for line in verdicts))
+    if claims := claim_lines(table):
+        parts.append("\n".join(f"- {line}" for line in claims))
     return "\n\n".join(parts) + "\n"
 
 
 def claim_lines(table: ResultTable) -> list[str]:
-    """What the paper claims, and whether it came out."""
-    found = []
-    for verdict in table.claims:
-        if not verdict.places:
+    """Describe each claim that could be checked: whether it holds, and where it does not."""
+    lines = []
+    for result in table.claims:
+        if not result.compared:
             continue
-        where = "" if verdict.places == 1 else f" in {verdict.held} of {verdict.places} places"
-        against = f": {'; '.join(verdict.against)}" if verdict.against else ""
-        found.append(f"{'✓' if verdict.holds else '✗'} {verdict.claim}{where}{against}")
-    return found
+        count = "" if result.compared == 1 else f" in {result.held} of {result.compared} comparisons"
+        counterexamples = f": {'; '.join(result.counterexamples)}" if result.counterexamples else ""
+        lines.append(f"{'✓' if result.holds else '✗'} {result.claim}{count}{counterexamples}")
+    return lines
 
 
 def render_latex(table: ResultTable, label: str) -> str:
-    """A booktabs table."""
-    heads = " & ".join(["method", *(_tex(c) + (r"$^{\circ}$" if table.untested(c) else "") for c in table.columns)])
+    """Render a booktabs table."""
+    headings = [_escape_latex(c) + (r"$^{\circ}$" if table.is_untested(c) else "") for c in table.columns]
     lines = [
-        r"\begin{table}[t]", r"  \centering", f"  \\caption{{{_tex(table.title)}}}", f"  \\label{{tab:{label}}}",
-        f"  \\begin{{tabular}}{{l{'r' * len(table.columns)}}}", r"    \toprule", f"    {heads} \\\\", r"    \midrule",
-    ]  # fmt: skip
-    lines += [f"    {_tex_row(table, row)}" for row in table.rows]
+        r"\begin{table}[t]",
+        r"  \centering",
+        f"  \\caption{{{_escape_latex(table.title)}}}",
+        f"  \\label{{tab:{label}}}",
+        f"  \\begin{{tabular}}{{l{'r' * len(table.columns)}}}",
+        r"    \toprule",
+        f"    {' & '.join(['method', *headings])} \\\\",
+        r"    \midrule",
+    ]
+    lines += [f"    {_latex_row(table, row)}" for row in table.rows]
     if table.bounds:
-        lines += [r"    \midrule", *(f"    {_tex_row(table, row)}" for row in table.bounds)]
+        lines += [r"    \midrule", *(f"    {_latex_row(table, row)}" for row in table.bounds)]
     return "\n".join([*lines, r"    \bottomrule", r"  \end{tabular}", r"\end{table}", ""])
 
 
-def _cell(entry: TableEntry) -> str:
+def _markdown_cell(entry: TableEntry) -> str:
     if entry.mean is None:
-        said = "–"
+        text = "–"
     else:
-        said = format_number(entry.mean) + (
-            f" ± {format_number(entry.deviation, entry.mean)}" if entry.deviation is not None else ""
-        )
-        said = f"**{said}**" if entry.best else f"{said} ≈" if entry.tied else said
-        said += " †" if entry.partial else ""
-    return f"{said} ({entry.published:g})" if entry.published is not None else said
+        std = f" ± {format_number(entry.std, entry.mean)}" if entry.std is not None else ""
+        text = format_number(entry.mean) + std
+        text = f"**{text}**" if entry.is_best else f"{text} ≈" if entry.is_tied else text
+        text += " †" if entry.is_partial else ""
+    return f"{text} ({entry.published:g})" if entry.published is not None else text
 
 
-def _tex_row(table: ResultTable, row: str) -> str:
-    cells = [_tex_cell(table.entries[row][c]) for c in table.columns]
-    name = rf"\textit{{{_tex(row)}}}" if row in table.bounds else _tex(row)
+def _latex_row(table: ResultTable, row: str) -> str:
+    cells = [_latex_cell(table.entries[row][c]) for c in table.columns]
+    name = rf"\textit{{{_escape_latex(row)}}}" if row in table.bounds else _escape_latex(row)
     return " & ".join([name, *cells]) + r" \\"
 
 
-def _tex_cell(entry: TableEntry) -> str:
+def _latex_cell(entry: TableEntry) -> str:
     if entry.mean is None:
-        said = "--"
+        text = "--"
     else:
-        said = format_number(entry.mean).replace(",", "{,}") + (
-            rf" \pm {format_number(entry.deviation, entry.mean)}" if entry.deviation is not None else ""
-        )
-        said += r"^{\dagger}" if entry.partial else ""
-        said = rf"$\mathbf{{{said}}}$" if entry.best else rf"${said}^{{\approx}}$" if entry.tied else f"${said}$"
-    return f"{said} ({entry.published:g})" if entry.published is not None else said
+        std = rf" \pm {format_number(entry.std, entry.mean)}" if entry.std is not None else ""
+        text = format_number(entry.mean).replace(",", "{,}") + std + (r"^{\dagger}" if entry.is_partial else "")
+        text = rf"$\mathbf{{{text}}}$" if entry.is_best else rf"${text}^{{\approx}}$" if entry.is_tied else f"${text}$"
+    return f"{text} ({entry.published:g})" if entry.published is not None else text
 
 
-def _escaped(text: str) -> str:
+def _escape_markdown(text: str) -> str:
     return text.replace("|", r"\|")
 
 
-_SPECIAL = {c: f"\\{c}" for c in "&%$#_{}"} | {
-    "α": r"$\alpha$", "β": r"$\beta$", "→": r"$\to$", "≥": r"$\geq$", "×": r"$\times$", "–": "--", "~": r"\textasciitilde{}",
-}  # fmt: skip
+_LATEX_CHARACTERS = {c: f"\\{c}" for c in "&%$#_{}"} | {
+    "α": r"$\alpha$",
+    "β": r"$\beta$",
+    "→": r"$\to$",
+    "≥": r"$\geq$",
+    "×": r"$\times$",
+    "–": "--",
+    "~": r"\textasciitilde{}",
+}
 
 
-def _tex(text: str) -> str:
-    return "".join(_SPECIAL.get(c, c) for c in text)
+def _escape_latex(text: str) -> str:
+    return "".join(_LATEX_CHARACTERS.get(c, c) for c in text)

@@ -1,4 +1,4 @@
-"""From runs to tables: mean and deviation over seeds, the best, what is not told apart from it, the published numbers."""
+"""Result tables: mean and standard deviation over seeds, the best method, significance tests and published numbers."""
 
 from __future__ import annotations
 
@@ -16,43 +16,46 @@ from motet.benchmark.suite import Suite, TableSpec
 from motet.benchmark.table_metrics import ExampleScores, TableMetric
 from motet.report.significance import Statistic, paired_bootstrap
 
-SIGNIFICANCE_LEVEL = 0.05  # of significance
+SIGNIFICANCE_LEVEL = 0.05
 
 
 @dataclass(frozen=True)
 class TableEntry:
-    """One number of a table: a value a seed. `p` is against the best of the column; `missing` says why there is none."""
+    """A number of a table, with one value per seed. `p_value` compares it with the best entry of its column."""
 
     values: tuple[float, ...] = ()
     runs: tuple[str, ...] = ()
     published: float | None = None
-    best: bool = False
-    p: float | None = None
-    missing: str = ""
-    asked: int = 0  # for so many seeds
+    is_best: bool = False
+    p_value: float | None = None
+    missing_reason: str = ""  # why some seeds have no value
+    expected: int = 0  # number of seeds
 
     @property
-    def partial(self) -> bool:
-        """Some of its seeds are missing."""
-        return 0 < len(self.values) < self.asked
+    def is_partial(self) -> bool:
+        """Whether some of the seeds are missing."""
+        return 0 < len(self.values) < self.expected
 
     @property
     def mean(self) -> float | None:
         return statistics.fmean(self.values) if self.values else None
 
     @property
-    def deviation(self) -> float | None:
+    def std(self) -> float | None:
         return statistics.stdev(self.values) if len(self.values) > 1 else None
 
     @property
-    def tied(self) -> bool:
-        """Not the best, but not told apart from it either."""
-        return not self.best and self.p is not None and self.p >= SIGNIFICANCE_LEVEL
+    def is_tied(self) -> bool:
+        """Whether the entry is not the best, but not significantly worse either."""
+        return not self.is_best and self.p_value is not None and self.p_value >= SIGNIFICANCE_LEVEL
+
+
+Entries = dict[str, dict[str, TableEntry]]  # by row and column
 
 
 @dataclass(frozen=True)
 class ResultTable:
-    """A table as it came out."""
+    """A table with its numbers. `rows` are ranked, `bounds` are not."""
 
     name: str
     title: str
@@ -60,175 +63,214 @@ class ResultTable:
     rows: tuple[str, ...]
     bounds: tuple[str, ...]
     columns: tuple[str, ...]
-    lower: tuple[str, ...]  # columns in which less is better
+    lower_is_better: tuple[str, ...]  # columns in which the lowest number is the best
     entries: Mapping[str, Mapping[str, TableEntry]]
     claims: tuple[ClaimResult, ...] = field(default=())
-    over_rounds: bool = False  # its columns are one number after different rounds
+    over_rounds: bool = False  # all columns show the same metric, after different rounds
 
-    def untested(self, column: str) -> bool:
-        """Whether its numbers are ranked though nobody can say how surely: nothing that is kept of test items gives them."""
-        found = [self.entries[row][column] for row in self.rows]
-        return column not in self.lower and any(e.best for e in found) and all(e.p is None for e in found)
+    def is_untested(self, column: str) -> bool:
+        """Return whether the column is ranked without a significance test, because per-example scores do not give it."""
+        entries = [self.entries[row][column] for row in self.rows]
+        is_ranked = column not in self.lower_is_better and any(e.is_best for e in entries)
+        return is_ranked and all(e.p_value is None for e in entries)
 
-    def plain(self) -> dict[str, Any]:
-        """For results.json."""
+    def to_dict(self) -> dict[str, Any]:
+        """Return plain values for results.json and the report page."""
         cells = {
             row: {
-                name: {**asdict(e), "mean": e.mean, "deviation": e.deviation, "tied": e.tied, "partial": e.partial}
-                for name, e in of_row.items()
+                column: {
+                    **asdict(entry),
+                    "mean": entry.mean,
+                    "std": entry.std,
+                    "is_tied": entry.is_tied,
+                    "is_partial": entry.is_partial,
+                }
+                for column, entry in entries.items()
             }
-            for row, of_row in self.entries.items()
+            for row, entries in self.entries.items()
         }
         return {**{k: v for k, v in asdict(self).items() if k != "entries"}, "cells": cells}
 
 
 def build_tables(suite: Suite, cells: Sequence[Cell], store: RunStore) -> list[ResultTable]:
-    """Every table of which there are cells."""
+    """Build every table that has cells."""
     names = dict.fromkeys(cell.table for cell in cells)
-    return [_table(suite, name, [c for c in cells if c.table == name], store) for name in names]
-
-
-def _table(suite: Suite, name: str, cells: Sequence[Cell], store: RunStore) -> ResultTable:
-    table = suite.table(name)
-    rows, columns = dict.fromkeys(c.row for c in cells), dict.fromkeys(c.column for c in cells)
-    bounds = tuple(r for r in rows if r in suite.bounds_for(table))
-    readings = {n: r for column in columns for n, r in _readings(table, column).items()}
-    entries: dict[str, dict[str, TableEntry]] = {row: {} for row in rows}
-    for row in rows:
-        for column in columns:
-            here = [c for c in cells if (c.row, c.column) == (row, column)]
-            for place, (shown, reading) in enumerate(_readings(table, column).items()):
-                entries[row][shown] = _entry(here, reading, store, _published(table, row, column, place))
-        whole = {
-            m: parts for m, parts in table.average.items() if all(p in columns or p in entries[row] for p in parts)
-        }
-        for mean, parts in whole.items():  # a mean over a part of the columns would stand beside the paper's over all
-            entries[row][mean] = _average(table, entries[row], parts, _published(table, row, mean, 0))
-    shows = tuple(next(iter(entries.values())))
-    methods = [r for r in rows if r not in bounds]
-    for column in shows:
-        _rank(entries, methods, column, readings.get(column), store)
-    lower = tuple(c for c in shows if c in readings and readings[c].lower_is_better)
-    over_rounds = len({(r.course, r.of) for r in readings.values()}) == 1 and all(r.course for r in readings.values())
-    made = ResultTable(
-        name, table.title, table.note, tuple(methods), bounds, shows, lower, entries, over_rounds=over_rounds
-    )
-    return replace(made, claims=tuple(check_claims(table.claims, made.rows, made.columns, entries, lower)))
+    return [_build_table(suite, name, [c for c in cells if c.table == name], store) for name in names]
 
 
 def metrics_by_run(suite: Suite, cells: Sequence[Cell]) -> dict[str, list[TableMetric]]:
-    """What is read off each run, by its name."""
-    found: dict[str, list[TableMetric]] = {}
+    """Return the metrics that tables read from each run, by its name."""
+    metrics: dict[str, list[TableMetric]] = {}
     for cell in cells:
-        found.setdefault(cell.run.name, []).extend(_readings(suite.table(cell.table), cell.column).values())
-    return found
+        metrics.setdefault(cell.run.name, []).extend(_column_metrics(suite.table(cell.table), cell.column).values())
+    return metrics
 
 
-def _readings(table: TableSpec, name: str) -> dict[str, TableMetric]:
-    column = table.column(name)
-    return {heading: TableMetric(shows, column.of, column.split) for heading, shows in table.shown(name).items()}
+def _build_table(suite: Suite, name: str, cells: Sequence[Cell], store: RunStore) -> ResultTable:
+    spec = suite.table(name)
+    rows, columns = list(dict.fromkeys(c.row for c in cells)), list(dict.fromkeys(c.column for c in cells))
+    bounds = tuple(row for row in rows if row in suite.bounds_for(spec))
+    methods = tuple(row for row in rows if row not in bounds)
+    metrics = {heading: m for column in columns for heading, m in _column_metrics(spec, column).items()}
+    entries = {row: _row_entries(spec, row, columns, cells, store) for row in rows}
+    headings = tuple(entries[rows[0]])
+    for heading in headings:
+        _rank_column(entries, methods, heading, metrics.get(heading), store)
+    lower_is_better = tuple(h for h in headings if h in metrics and metrics[h].lower_is_better)
+    is_over_rounds = all(m.metric_over_rounds for m in metrics.values())
+    return ResultTable(
+        name=name,
+        title=spec.title,
+        note=spec.note,
+        rows=methods,
+        bounds=bounds,
+        columns=headings,
+        lower_is_better=lower_is_better,
+        entries=entries,
+        claims=tuple(check_claims(spec.claims, methods, headings, entries, lower_is_better)),
+        over_rounds=is_over_rounds and len({(m.metric_over_rounds, m.clients) for m in metrics.values()}) == 1,
+    )
 
 
-def _published(table: TableSpec, row: str, column: str, place: int) -> float | None:
-    given = (table.published.get(row) or {}).get(column)
-    found = given[place] if isinstance(given, list) and place < len(given) else given
-    return float(found) if isinstance(found, int | float) else None
+def _row_entries(
+    spec: TableSpec, row: str, columns: Sequence[str], cells: Sequence[Cell], store: RunStore
+) -> dict[str, TableEntry]:
+    entries: dict[str, TableEntry] = {}
+    for column in columns:
+        cells_here = [c for c in cells if (c.row, c.column) == (row, column)]
+        for index, (heading, metric) in enumerate(_column_metrics(spec, column).items()):
+            entries[heading] = _build_entry(cells_here, metric, store, _published_number(spec, row, column, index))
+    for average, parts in spec.average.items():
+        # An average over only some of its columns could not be compared with the paper's.
+        if all(part in columns or part in entries for part in parts):
+            entries[average] = _average_entry(spec, entries, parts, _published_number(spec, row, average, 0))
+    return entries
 
 
-def _entry(cells: Sequence[Cell], reading: TableMetric, store: RunStore, published: float | None) -> TableEntry:
-    values, runs, why = [], [], "not run"
+def _column_metrics(spec: TableSpec, name: str) -> dict[str, TableMetric]:
+    column = spec.column(name)
+    return {
+        heading: TableMetric(shows=shows, clients=column.clients, split=column.split)
+        for heading, shows in spec.metrics(name).items()
+    }
+
+
+def _published_number(spec: TableSpec, row: str, column: str, index: int) -> float | None:
+    published = (spec.published.get(row) or {}).get(column)
+    number = published[index] if isinstance(published, list) and index < len(published) else published
+    return float(number) if isinstance(number, int | float) else None
+
+
+def _build_entry(cells: Sequence[Cell], metric: TableMetric, store: RunStore, published: float | None) -> TableEntry:
+    values, runs, reason = [], [], "not run"
     for cell in cells:
         summary = store.summary(cell.run.name)
-        value = reading.value(summary, store.run_folder(cell.run.name)) if summary else None
+        value = metric.read(summary, store.run_folder(cell.run.name)) if summary else None
         if value is not None:
             values.append(value)
             runs.append(cell.run.name)
         else:
-            why = "not reached" if summary else store.failure(cell.run.name) or why
+            reason = "not reached" if summary else store.failure(cell.run.name) or reason
     return TableEntry(
-        tuple(values), tuple(runs), published, missing="" if len(values) == len(cells) else why, asked=len(cells)
+        values=tuple(values),
+        runs=tuple(runs),
+        published=published,
+        missing_reason="" if len(values) == len(cells) else reason,
+        expected=len(cells),
     )
 
 
-def _average(
-    table: TableSpec, row: Mapping[str, TableEntry], parts: Sequence[str], published: float | None
+def _average_entry(
+    spec: TableSpec, row: Mapping[str, TableEntry], parts: Sequence[str], published: float | None
 ) -> TableEntry:
-    """The mean over columns, seed by seed; a column of several numbers counts once."""
+    """Average over columns, seed by seed. A column with several numbers counts once."""
     groups = []
     for part in parts:
-        names = [part] if part in row else [n for n in row if part in table.columns and n in _readings(table, part)]
-        groups.append([row[n].values for n in names])
-    seeds = {len(values) for group in groups for values in group}
-    if len(seeds) != 1 or seeds == {0}:
-        return TableEntry(published=published, missing="some are missing")
+        headings = [part] if part in row else [h for h in row if part in spec.columns and h in spec.metrics(part)]
+        groups.append([row[heading].values for heading in headings])
+    seed_counts = {len(values) for group in groups for values in group}
+    if len(seed_counts) != 1 or seed_counts == {0}:
+        return TableEntry(published=published, missing_reason="some columns are missing")
     by_seed = np.mean([np.mean(group, axis=0) for group in groups], axis=0)
-    return TableEntry(tuple(by_seed.tolist()), published=published)
+    return TableEntry(values=tuple(by_seed.tolist()), published=published)
 
 
-def _rank(
-    entries: dict[str, dict[str, TableEntry]],
-    methods: Sequence[str],
-    column: str,
-    reading: TableMetric | None,
-    store: RunStore,
+def _rank_column(
+    entries: Entries, methods: Sequence[str], column: str, metric: TableMetric | None, store: RunStore
 ) -> None:
-    """Mark the best of the methods, and how sure the others are to be worse."""
-    scored = {m: entries[m][column].mean for m in methods if entries[m][column].mean is not None}
-    if len(scored) < 2 or (
-        reading is not None and reading.shows == "seconds"
-    ):  # of runs that share a machine, and warm it up
+    """Mark the best method of a column, and test the others against it."""
+    means = {m: mean for m in methods if (mean := entries[m][column].mean) is not None}
+    # Runs that share a machine disturb each other, so wall times are not ranked.
+    if len(means) < 2 or (metric is not None and metric.spec.kind == "seconds"):
         return
-    sign = -1 if reading is not None and reading.lower_is_better else 1
-    best = max(scored, key=lambda m: sign * (scored[m] or 0.0))
-    for method, mean in scored.items():
-        entries[method][column] = replace(entries[method][column], best=mean == scored[best])
-    items = _items({m: entries[m][column] for m in scored}, reading, store) if reading is not None else {}
-    for method in items:
-        if method != best and reading is not None:
-            p = _p(items[best], items[method], reading.by_client)
-            entries[method][column] = replace(entries[method][column], p=p)
+    sign = -1 if metric is not None and metric.lower_is_better else 1
+    best = max(means, key=lambda m: sign * means[m])
+    for method, mean in means.items():
+        entries[method][column] = replace(entries[method][column], is_best=mean == means[best])
+    if metric is None:
+        return
+    samples = _load_samples({m: entries[m][column] for m in means}, metric, store)
+    for method in samples:
+        if method != best:
+            p_value = _test_difference(samples[best], samples[method], metric.is_per_client)
+            entries[method][column] = replace(entries[method][column], p_value=p_value)
 
 
 class EntrySamples(NamedTuple):
-    """The items of each run of an entry, and which corpus they are of."""
+    """The per-example scores of each run of an entry, and the identity of the test examples."""
 
     samples: list[ExampleScores]
-    corpora: list[str | None]
+    test_sets: list[str | None]
 
 
-def _items(entries: Mapping[str, TableEntry], reading: TableMetric, store: RunStore) -> dict[str, EntrySamples]:
-    """The items of every entry of a column, of all as scores or of all as tallies. Nothing if some number follows from
-    neither, or if not all were judged on the same ones: a column is tested as a whole, or not."""
-    found = {
-        name: [reading.items(store.run_folder(run), value) for run, value in zip(entry.runs, entry.values, strict=True)]
+def _load_samples(entries: Mapping[str, TableEntry], metric: TableMetric, store: RunStore) -> dict[str, EntrySamples]:
+    """Load the per-example scores of a column: scores for all entries, or sufficient statistics for all entries.
+
+    Empty if a number follows from neither, or if the entries were not evaluated on the same examples. A column is
+    tested as a whole or not at all.
+    """
+    pairs = {
+        name: [
+            metric.read_examples(store.run_folder(run), value)
+            for run, value in zip(entry.runs, entry.values, strict=True)
+        ]
         for name, entry in entries.items()
     }
-    corpora = {name: [(store.summary(run) or {}).get("items") for run in entry.runs] for name, entry in entries.items()}
-    for way in (0, 1):
-        samples = {name: [pair[way] for pair in pairs] for name, pairs in found.items()}
-        alike = {tuple(corpora[name] + [s.rows.shape for s in each if s]) for name, each in samples.items()}
-        if len(alike) == 1 and all(s for each in samples.values() for s in each):
-            return {name: EntrySamples([s for s in each if s], corpora[name]) for name, each in samples.items()}
+    test_sets = {
+        name: [(store.summary(run) or {}).get("items") for run in entry.runs] for name, entry in entries.items()
+    }
+    for choice in (0, 1):  # scores, then sufficient statistics
+        samples = {name: [pair[choice] for pair in entry_pairs] for name, entry_pairs in pairs.items()}
+        signatures = {tuple(test_sets[name] + [s.rows.shape for s in each if s]) for name, each in samples.items()}
+        if len(signatures) == 1 and all(s for each in samples.values() for s in each):
+            return {
+                name: EntrySamples(samples=[s for s in each if s], test_sets=test_sets[name])
+                for name, each in samples.items()
+            }
     return {}
 
 
-def _p(best: EntrySamples, other: EntrySamples, by_client: bool) -> float:
-    """Paired over test items. Seeds judged on the same items are taken together: one text judged thrice is still one text.
-    Where they are the clients' own, who has which under which seed is not known; then they count as if all agreed."""
+def _test_difference(best: EntrySamples, other: EntrySamples, is_per_client: bool) -> float:
+    """Return the p-value of a paired bootstrap over test examples.
+
+    Seeds that were evaluated on the same examples are averaged per example, since one text that is evaluated three
+    times is still one text. For the clients' test sets it is unknown which client has which example under which seed;
+    there, repeated examples count as if they all agreed.
+    """
     statistic, seeds = best.samples[0].statistic, len(best.samples)
-    same = len(set(best.corpora)) == 1 and len({sample.rows.shape for sample in best.samples}) == 1
-    if same and not by_client:
+    has_same_examples = len(set(best.test_sets)) == 1 and len({sample.rows.shape for sample in best.samples}) == 1
+    if has_same_examples and not is_per_client:
         first, second = (np.concatenate([s.rows for s in side.samples], axis=1) for side in (best, other))
         if statistic is None:
             return paired_bootstrap(first.mean(1), second.mean(1)).p
-        return paired_bootstrap(first, second, statistic=_over_seeds(statistic, seeds)).p
+        return paired_bootstrap(first, second, statistic=_mean_over_seeds(statistic, seeds)).p
     first, second = (np.concatenate([s.rows for s in side.samples]) for side in (best, other))
-    groups = np.cumsum([0, *(int(s.owners.max()) + 1 for s in best.samples)])
-    strata = np.concatenate([s.owners + groups[i] for i, s in enumerate(best.samples)])
-    repeats = seeds // len(set(best.corpora))
+    offsets = np.cumsum([0, *(int(s.owners.max()) + 1 for s in best.samples)])
+    strata = np.concatenate([s.owners + offsets[i] for i, s in enumerate(best.samples)])
+    repeats = seeds // len(set(best.test_sets))
     return paired_bootstrap(first, second, strata=strata, statistic=statistic, repeats=repeats).p
 
 
-def _over_seeds(statistic: Statistic, seeds: int) -> Statistic:
-    """The mean of what the statistic makes of each seed's columns."""
+def _mean_over_seeds(statistic: Statistic, seeds: int) -> Statistic:
+    """Return a statistic that averages the given one over the seeds, whose columns lie next to each other."""
     return lambda means: np.mean([statistic(part) for part in np.split(means, seeds, axis=-1)], axis=0)

@@ -1,4 +1,4 @@
-"""Where a benchmark keeps its runs: a folder each, named by what the run is; claimed by a lock that dies with its process."""
+"""The runs of a benchmark on disk: one folder per run, claimed with a file lock that ends with its process."""
 
 from __future__ import annotations
 
@@ -14,10 +14,12 @@ from motet.experiment.commands.run_folder import load_summary
 from motet.experiment.loop.json_files import write_json
 
 TRACEBACK_FILE = "traceback.txt"
+FAILURE_FILE = "failed.json"
+LOCK_FILE = "lock"
 
 
 class RunStore:
-    """`done`: has a summary. `failed`: has a reason. Claimed: somebody holds its lock."""
+    """Knows the state of each run: done (has a summary), failed (has a reason), or claimed (its lock is held)."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -28,35 +30,37 @@ class RunStore:
     def is_done(self, name: str) -> bool:
         return (self.run_folder(name) / "summary.json").exists()
 
-    def count(self, names: Iterable[str]) -> int:
+    def is_settled(self, name: str) -> bool:
+        """Return whether the run is done or has failed."""
+        return self.is_done(name) or self.failure(name) is not None
+
+    def count_done(self, names: Iterable[str]) -> int:
         return sum(self.is_done(name) for name in names)
 
     def summary(self, name: str) -> dict[str, Any] | None:
         return load_summary(self.run_folder(name))
 
     def failure(self, name: str) -> str | None:
-        path = self.run_folder(name) / "failed.json"
+        """Return why the run failed, or None if it did not fail."""
+        path = self.run_folder(name) / FAILURE_FILE
         if self.is_done(name) or not path.exists():
             return None
         return str(json.loads(path.read_text("utf-8"))["why"])
 
-    def record_failure(self, name: str, why: str) -> None:
-        write_json(self.run_folder(name) / "failed.json", {"why": why})
+    def record_failure(self, name: str, reason: str) -> None:
+        write_json(self.run_folder(name) / FAILURE_FILE, {"why": reason})
 
     def clear_failures(self, names: Iterable[str]) -> None:
-        """What failed may be tried again."""
+        """Let failed runs be tried again."""
         for name in names:
-            (self.run_folder(name) / "failed.json").unlink(missing_ok=True)
-
-    def is_settled(self, name: str) -> bool:
-        return self.is_done(name) or self.failure(name) is not None
+            (self.run_folder(name) / FAILURE_FILE).unlink(missing_ok=True)
 
     @contextmanager
     def claim(self, name: str) -> Iterator[bool]:
-        """True for the one process that may carry out the run now. A process that is killed gives up its claims."""
-        place = self.run_folder(name)
-        place.mkdir(parents=True, exist_ok=True)
-        with (place / "lock").open("w") as file:
+        """Yield True if this process may execute the run now. The claim ends with the block or with the process."""
+        folder = self.run_folder(name)
+        folder.mkdir(parents=True, exist_ok=True)
+        with (folder / LOCK_FILE).open("w") as file:
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
@@ -65,7 +69,7 @@ class RunStore:
             yield not self.is_settled(name)
 
     def clean_up(self, name: str) -> None:
-        """A finished run needs no checkpoint, no lock, and no word of why it failed before."""
+        """Delete what a finished run no longer needs: its checkpoint, its lock and earlier failures."""
         shutil.rmtree(self.run_folder(name) / "checkpoint", ignore_errors=True)
-        for left in ("lock", TRACEBACK_FILE, "failed.json"):
-            (self.run_folder(name) / left).unlink(missing_ok=True)
+        for file in (LOCK_FILE, TRACEBACK_FILE, FAILURE_FILE):
+            (self.run_folder(name) / file).unlink(missing_ok=True)

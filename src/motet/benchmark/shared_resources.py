@@ -1,10 +1,10 @@
-"""What runs share: a corpus is read once, a federation built once, a executor opened once, however many runs stand on them."""
+"""Resources that runs share: each corpus is read once, each federation built once, and one executor serves many runs."""
 
 from __future__ import annotations
 
 from collections import OrderedDict
 from dataclasses import replace
-from typing import Self, TypeVar
+from typing import NamedTuple, Self, TypeVar
 
 from motet.benchmark.cells import BenchmarkRun
 from motet.core.rng import Seed
@@ -18,16 +18,24 @@ from motet.learning.executors.serial_executor import PrefixCache
 
 T = TypeVar("T")
 
-CORPORA, FEDERATIONS = 3, 4  # how many are kept
+MAX_CORPORA, MAX_FEDERATIONS = 3, 4
+
+
+class OpenExecutor(NamedTuple):
+    """The executor in use, with the key of the runs that can use it."""
+
+    key: str
+    executor: Executor
+    prefix_cache: PrefixCache
 
 
 class SharedResources:
-    """The least recently used goes first. The executor is that of the last run's federation."""
+    """A cache of corpora and federations (least recently used out first), and the executor of the current federation."""
 
     def __init__(self) -> None:
         self.corpora: OrderedDict[str, Corpus] = OrderedDict()
         self.federations: OrderedDict[str, Federation] = OrderedDict()
-        self.open: tuple[str, Executor, PrefixCache] | None = None
+        self.open_executor: OpenExecutor | None = None
 
     def __enter__(self) -> Self:
         return self
@@ -37,34 +45,37 @@ class SharedResources:
 
     def federation(self, run: BenchmarkRun) -> Federation:
         if run.data_key not in self.federations:
-            self.federations[run.data_key] = build_federation(run.config, self._corpus)
-        return _recent(self.federations, run.data_key, FEDERATIONS)
+            self.federations[run.data_key] = build_federation(run.config, self._load_corpus)
+        return _use(self.federations, run.data_key, MAX_FEDERATIONS)
 
     def executor(self, run: BenchmarkRun) -> Executor:
         key = f"{run.data_key} {run.config.device} {run.config.transport}"
-        if self.open is None or self.open[0] != key:
+        if self.open_executor is None or self.open_executor.key != key:
             self.close_executor()
-            scratch = PrefixCache()
-            self.open = (key, build_executor([run.config], [self.federation(run)], scratch), scratch)
-        return self.open[1]
-
-    def _corpus(self, choice: DataConfig, seed: Seed, task: str | None) -> Corpus:
-        whole = replace(choice, limit=None, test_limit=None)
-        key = repr((whole, task))
-        if key not in self.corpora:
-            self.corpora[key] = read_corpus(whole, task)
-        corpus = _recent(self.corpora, key, CORPORA)
-        return corpus.sample(choice.limit, choice.test_limit, seed.derive("data").numpy())
+            prefix_cache = PrefixCache()
+            executor = build_executor([run.config], [self.federation(run)], prefix_cache)
+            self.open_executor = OpenExecutor(key=key, executor=executor, prefix_cache=prefix_cache)
+        return self.open_executor.executor
 
     def close_executor(self) -> None:
-        if self.open is not None:
-            (_, executor, scratch), self.open = self.open, None
-            executor.close()
-            scratch.close()
+        if self.open_executor is not None:
+            current, self.open_executor = self.open_executor, None
+            current.executor.close()
+            current.prefix_cache.close()
+
+    def _load_corpus(self, config: DataConfig, seed: Seed, task: str | None) -> Corpus:
+        """Sample from the full corpus, which different limits share."""
+        full = replace(config, limit=None, test_limit=None)
+        key = repr((full, task))
+        if key not in self.corpora:
+            self.corpora[key] = read_corpus(full, task)
+        corpus = _use(self.corpora, key, MAX_CORPORA)
+        return corpus.sample(config.limit, config.test_limit, seed.derive("data").numpy())
 
 
-def _recent(kept: OrderedDict[str, T], key: str, most: int) -> T:
-    kept.move_to_end(key)
-    while len(kept) > most:
-        kept.popitem(last=False)
-    return kept[key]
+def _use(cache: OrderedDict[str, T], key: str, limit: int) -> T:
+    """Return an entry of the cache and drop the least recently used ones over the limit."""
+    cache.move_to_end(key)
+    while len(cache) > limit:
+        cache.popitem(last=False)
+    return cache[key]

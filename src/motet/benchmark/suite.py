@@ -1,4 +1,8 @@
-"""Suites: grids of recipes in YAML. A cell is base ⊕ column ⊕ row (⊕ what makes it quick), where the later wins."""
+"""Suites: grids of recipes in YAML.
+
+The recipe of a cell is the merge of the suite's base, the table's base, the column, the row and, for a quick run, the
+quick settings. Later settings win.
+"""
 
 from __future__ import annotations
 
@@ -12,78 +16,85 @@ from typing import Any
 import yaml
 
 from motet.benchmark.claims import Claim
-from motet.benchmark.table_metrics import parse_metric
+from motet.benchmark.table_metrics import PRIMARY_METRIC, parse_metric
 from motet.core.errors import ConfigError, did_you_mean
 from motet.experiment.recipe.config_parsing import instantiate
 from motet.experiment.recipe.recipe_files import list_yaml_resources
 
-Changes = Mapping[str, Any]
+RecipeSettings = Mapping[str, Any]
+_RENAMED_COLUMN_KEYS = {"of": "clients"}
 
 
 @dataclass(frozen=True)
 class ColumnSpec:
-    """One column of a table: what it changes in the recipe, and what is read off each run (see `Reading`)."""
+    """A column of a table: its changes to the recipe, and the metrics it shows of each run (see `table_metrics`)."""
 
-    set: Mapping[str, Any] = field(default_factory=dict)
+    set: RecipeSettings = field(default_factory=dict)
     shows: tuple[str, ...] = ()
-    of: str | None = None  # only clients whose names begin so
-    split: str = "global"  # what the server's model is judged on
+    clients: str | None = None  # only clients with names that start with this
+    split: str = "global"  # the split on which the server's model is evaluated
 
 
 @dataclass(frozen=True)
 class TableSpec:
-    """Methods by columns. `bounds` are rows that are compared with, never ranked."""
+    """A table of methods (rows) by columns. `bounds` are further rows for reference; they are not ranked."""
 
     title: str
     rows: Mapping[str, Any]
     columns: Mapping[str, Any]
     shows: tuple[str, ...] = ()
-    base: Mapping[str, Any] = field(default_factory=dict)
-    bounds: Mapping[str, Any] | None = None  # None: the suite's
+    base: RecipeSettings = field(default_factory=dict)
+    bounds: Mapping[str, Any] | None = None  # None: the bounds of the suite
     published: Mapping[str, Any] = field(default_factory=dict)
     average: Mapping[str, Any] = field(default_factory=dict)
     claims: tuple[str, ...] = ()
     note: str = ""
-    on_request: bool = False  # only if --only names it: it needs a corpus or a model that few have at hand
+    on_request: bool = False  # run only if --only selects it, because its corpus or model is hard to get
 
     def column(self, name: str) -> ColumnSpec:
-        return instantiate(ColumnSpec, self.columns[name] or {}, f"columns.{name}")
+        settings = {_RENAMED_COLUMN_KEYS.get(key, key): value for key, value in (self.columns[name] or {}).items()}
+        return instantiate(ColumnSpec, settings, f"columns.{name}")
 
-    def shown(self, name: str) -> dict[str, str]:
-        """What is read off a column's runs, by its heading; where that is several numbers, each is a column of its own."""
-        shows = self.column(name).shows or self.shows or ("headline",)
-        return {name: shows[0]} if len(shows) == 1 else {f"{name} {s.removeprefix('own ')}": s for s in shows}
+    def metrics(self, name: str) -> dict[str, str]:
+        """Return the metrics of a column by heading. A column with several metrics becomes several table columns."""
+        shows = self.column(name).shows or self.shows or (PRIMARY_METRIC,)
+        if len(shows) == 1:
+            return {name: shows[0]}
+        return {f"{name} {metric.removeprefix('own ').removeprefix('local ')}": metric for metric in shows}
 
     @property
     def headings(self) -> list[str]:
-        return [*(heading for name in self.columns for heading in self.shown(name)), *self.average]
+        return [*(heading for name in self.columns for heading in self.metrics(name)), *self.average]
 
     def check(self, rows: Sequence[str]) -> None:
-        """Whatever names a row or column that there is not would be passed over in silence; `rows` has the bounds too."""
+        """Raise ConfigError if published numbers, averages or claims name unknown rows or columns.
+
+        `rows` are the rows of the table and its bounds.
+        """
         for name in (*rows, *self.columns, *self.average):
             if not isinstance(name, str):
-                raise ConfigError(f"the name {name!r} is no text to YAML; put it in quotes: '{name}'.")
+                raise ConfigError(f"the name {name!r} is not a string in YAML. Put it in quotes: '{name}'.")
         for name in self.columns:
-            for shows in self.shown(name).values():
-                parse_metric(shows)
+            for metric in self.metrics(name).values():
+                parse_metric(metric)
         for row, numbers in self.published.items():
-            _known("published", "row", row, rows)
+            _check_known("published", "row", row, rows)
             for column in numbers or {}:
-                _known(f"published of {row}", "column", column, [*self.columns, *self.average])
-        for mean, parts in self.average.items():
+                _check_known(f"published of {row}", "column", column, [*self.columns, *self.average])
+        for average, parts in self.average.items():
             for part in parts:
-                _known(f"average {mean}", "column", part, [*self.columns, *self.headings])
+                _check_known(f"average {average}", "column", part, [*self.columns, *self.headings])
         for claim in map(Claim.parse, self.claims):
             for side in (claim.left, claim.right):
-                _known(f"claim '{claim.text}'", "row", side.row, [*rows, "*"])
-                _known(f"claim '{claim.text}'", "column", side.column or "*", [*self.headings, "*"])
+                _check_known(f"claim '{claim.text}'", "row", side.row, [*rows, "*"])
+                _check_known(f"claim '{claim.text}'", "column", side.column or "*", [*self.headings, "*"])
 
 
 @dataclass(frozen=True)
 class QuickSettings:
-    """What makes a suite a matter of minutes: changes to every recipe, fewer cells, fewer seeds."""
+    """Settings that make a suite run in minutes: changes to every recipe, fewer cells, fewer seeds."""
 
-    set: Mapping[str, Any] = field(default_factory=dict)
+    set: RecipeSettings = field(default_factory=dict)
     only: tuple[str, ...] = ()
     seeds: int = 1
 
@@ -94,71 +105,84 @@ class Suite:
     title: str
     tables: Mapping[str, Any]
     paper: str = ""
-    base: Mapping[str, Any] = field(default_factory=dict)
+    base: RecipeSettings = field(default_factory=dict)
     bounds: Mapping[str, Any] = field(default_factory=dict)
     quick: QuickSettings = QuickSettings()
 
     def table(self, name: str) -> TableSpec:
-        made: TableSpec = instantiate(TableSpec, self.tables[name], f"tables.{name}")
+        table: TableSpec = instantiate(TableSpec, self.tables[name], f"tables.{name}")
         try:
-            made.check([*made.rows, *self.bounds_for(made)])
+            table.check([*table.rows, *self.bounds_for(table)])
         except ConfigError as error:
             raise ConfigError(f"suite {self.name}, table {name}: {error}") from None
-        return made
+        return table
 
-    def bounds_for(self, table: TableSpec) -> Changes:
+    def bounds_for(self, table: TableSpec) -> Mapping[str, Any]:
         return self.bounds if table.bounds is None else table.bounds
 
 
-def _known(said: str, kind: str, name: str, known: Sequence[str]) -> None:
-    if name not in known:
-        there = ", ".join(dict.fromkeys(known))
-        raise ConfigError(
-            f"{said} names the {kind} {name!r}, which there is not; write one of {there}.{did_you_mean(str(name), known)}"
-        )
-
-
 def list_suites() -> dict[str, str]:
-    """Shipped suites and what each says of itself."""
+    """Return the names of the shipped suites, each with a description."""
     return list_yaml_resources("motet.suites")
 
 
 def load_suite(name: str) -> Suite:
-    """A shipped suite by name, or one's own by path."""
+    """Load a shipped suite by name, or a YAML file by path."""
     path = Path(name)
-    if path.suffix in (".yaml", ".yml"):
-        if not path.exists():
+    return parse_suite(path.stem if is_suite_file(name) else name, read_suite_text(name))
+
+
+def read_suite_text(name: str) -> str:
+    if is_suite_file(name):
+        if not Path(name).exists():
             raise ConfigError(
-                f"there is no suite file '{name}'; give the path of a YAML file, or one of {', '.join(list_suites())}."
+                f"suite file '{name}' does not exist. Pass the path of a YAML file, or one of {', '.join(list_suites())}."
             )
-        return parse_suite(path.stem, path.read_text("utf-8"))
+        return Path(name).read_text("utf-8")
     if name not in list_suites():
         raise ConfigError(
-            f"there is no suite '{name}'; there is {', '.join(list_suites())}, or give a .yaml file.{did_you_mean(name, list_suites())}"
+            f"there is no suite '{name}'. Use one of {', '.join(list_suites())}, or the path of a .yaml file."
+            f"{did_you_mean(name, list_suites())}"
         )
-    return parse_suite(name, resources.files("motet.suites").joinpath(f"{name}.yaml").read_text("utf-8"))
+    return resources.files("motet.suites").joinpath(f"{name}.yaml").read_text("utf-8")
+
+
+def is_suite_file(name: str) -> bool:
+    return Path(name).suffix in (".yaml", ".yml")
 
 
 def parse_suite(name: str, text: str) -> Suite:
+    """Parse and check a suite in YAML."""
     try:
-        given = yaml.safe_load(text)
+        settings = yaml.safe_load(text)
     except yaml.YAMLError as error:
-        raise ConfigError(f"suite '{name}' is no YAML: {' '.join(str(error).split())}") from None
-    if not isinstance(given, dict) or not isinstance(given.get("tables"), dict) or not given["tables"]:
+        raise ConfigError(f"suite '{name}' is not valid YAML: {' '.join(str(error).split())}") from None
+    if not isinstance(settings, dict) or not isinstance(settings.get("tables"), dict) or not settings["tables"]:
         raise ConfigError(
             f"suite '{name}' has no tables; expected 'tables:' with rows and columns. See docs/guides/benchmarks.md."
         )
-    suite: Suite = instantiate(Suite, {"name": name, **given}, f"suite {name}")
-    for table in suite.tables:
-        made = suite.table(table)
-        for column in made.columns:
-            made.column(column)
+    suite: Suite = instantiate(Suite, {"name": name, **settings}, f"suite {name}")
+    for table_name in suite.tables:
+        table = suite.table(table_name)
+        for column in table.columns:
+            table.column(column)
     return suite
 
 
 def is_selected(path: Sequence[str], patterns: Sequence[str]) -> bool:
-    """Is the cell at table/row/column wanted? A pattern is the beginning of a path, one of its parts, or a glob over it."""
-    whole = "/".join(path)
+    """Return whether a cell's path (table, row, column) matches a pattern, or there are no patterns.
+
+    A pattern is a table, a row, a column, the beginning of a path (table/row), or a glob over the whole path.
+    """
+    joined = "/".join(path)
     return not patterns or any(
-        p in path or fnmatch(whole, p) or f"{whole}/".startswith(f"{p.rstrip('/')}/") for p in patterns
+        p in path or fnmatch(joined, p) or f"{joined}/".startswith(f"{p.rstrip('/')}/") for p in patterns
     )
+
+
+def _check_known(source: str, kind: str, name: str, known: Sequence[str]) -> None:
+    if name not in known:
+        raise ConfigError(
+            f"{source} names the {kind} {name!r}, which does not exist; expected one of "
+            f"{', '.join(dict.fromkeys(known))}.{did_you_mean(str(name), known)}"
+        )

@@ -1,4 +1,4 @@
-"""A table as a picture: a panel a column, a dot a method, and where the bounds and the paper's numbers lie."""
+"""A result table as a figure: one panel per column, one dot per method, with bounds and published numbers."""
 
 from __future__ import annotations
 
@@ -11,61 +11,65 @@ from typing import Any
 from motet.benchmark.result_tables import ResultTable, TableEntry
 from motet.report.figure_files import new_figure, save_figure
 
-_WIDE = 5  # panels in a line
-_LETTERS = 22  # of a title, above so narrow a panel
-_LOOKS = (":", "--", "-.", (0, (6, 1, 1, 1, 1, 1)))  # of bounds, in their order
+_MAX_PANELS_PER_LINE = 5
+_TITLE_WIDTH = 22  # characters that fit above a panel
+_BOUND_LINE_STYLES = (":", "--", "-.", (0, (6, 1, 1, 1, 1, 1)))
 
 
 def draw_table(table: ResultTable, path: Path) -> bool:
-    """Whether there was anything to draw."""
-    table = _turned(table)
+    """Draw a table to a file. Return False and remove the file if the table has no numbers."""
+    table = _group_rounds_by_method(table)
     columns = [c for c in table.columns if any(table.entries[row][c].values for row in table.rows)]
     if not columns:
-        path.unlink(missing_ok=True)  # an earlier one, of runs that are gone
+        path.unlink(missing_ok=True)
         return False
-    lines = -(-len(columns) // _WIDE)
-    wide = -(-len(columns) // lines)
-    figure, panels = new_figure(wide, lines, width=1.75 + 1.7 / wide, height=0.75 + 0.24 * len(table.rows), sharey=True)
-    seeds = any(e.deviation is not None for row in table.rows for e in table.entries[row].values())
+    lines = -(-len(columns) // _MAX_PANELS_PER_LINE)
+    per_line = -(-len(columns) // lines)
+    width, height = 1.75 + 1.7 / per_line, 0.75 + 0.24 * len(table.rows)
+    figure, panels = new_figure(per_line, lines, width=width, height=height, sharey=True)
+    has_std = any(entry.std is not None for row in table.rows for entry in table.entries[row].values())
+    label = "ours, ± std over seeds" if has_std else "ours"
     for column, axes in zip(columns, panels, strict=False):
-        _panel(axes, table, column, "ours, ± deviation over seeds" if seeds else "ours")
+        _draw_panel(axes, table, column, label)
     for axes in panels[len(columns) :]:
         axes.axis("off")
-    known = {label: line for axes in figure.axes for line, label in zip(*axes.get_legend_handles_labels(), strict=True)}
-    figure.legend(known.values(), known.keys(), loc="outside lower center", ncols=len(known), frameon=False, fontsize=8)
+    handles = {name: line for axes in figure.axes for line, name in zip(*axes.get_legend_handles_labels(), strict=True)}
+    figure.legend(
+        handles.values(), handles.keys(), loc="outside lower center", ncols=len(handles), frameon=False, fontsize=8
+    )
     save_figure(figure, path)
     return True
 
 
-def _turned(table: ResultTable) -> ResultTable:
-    """A method's numbers after different rounds are compared with each other: they belong in one panel."""
+def _group_rounds_by_method(table: ResultTable) -> ResultTable:
+    """Transpose a table over rounds, so that each method has one panel with its numbers after different rounds."""
     if not table.over_rounds or table.bounds:
         return table
     entries = {column: {row: table.entries[row][column] for row in table.rows} for column in table.columns}
     return replace(table, rows=table.columns, columns=table.rows, entries=entries)
 
 
-def _panel(axes: Any, table: ResultTable, column: str, ours: str) -> None:
-    for bound, look in zip(table.bounds, cycle(_LOOKS), strict=False):
+def _draw_panel(axes: Any, table: ResultTable, column: str, label: str) -> None:
+    for bound, line_style in zip(table.bounds, cycle(_BOUND_LINE_STYLES), strict=False):
         mean = table.entries[bound][column].mean
         if mean is not None:
-            axes.axvline(mean, linestyle=look, color="0.35", linewidth=1.2, label=bound)
-    for place, row in enumerate(table.rows):
-        _dot(axes, table.entries[row][column], place, ours)
+            axes.axvline(mean, linestyle=line_style, color="0.35", linewidth=1.2, label=bound)
+    for y, row in enumerate(table.rows):
+        _draw_entry(axes, table.entries[row][column], y, label)
     axes.set_yticks(range(len(table.rows)), table.rows, fontsize=8)
     axes.set_ylim(len(table.rows) - 0.5, -0.5)
-    less = "\n(less is better)" if column in table.lower else ""
-    axes.set_title(fill(column, _LETTERS) + less, fontsize=9)
+    hint = "\n(lower is better)" if column in table.lower_is_better else ""
+    axes.set_title(fill(column, _TITLE_WIDTH) + hint, fontsize=9)
     axes.tick_params(axis="x", labelsize=8)
     axes.locator_params(axis="x", nbins=4)
     axes.grid(alpha=0.3)
     axes.spines[["top", "right"]].set_visible(False)
 
 
-def _dot(axes: Any, entry: TableEntry, place: int, ours: str) -> None:
+def _draw_entry(axes: Any, entry: TableEntry, y: int, label: str) -> None:
     if entry.published is not None:
-        look = {"marker": "D", "markersize": 4.5, "color": "none", "markeredgecolor": "0.45"}
-        axes.plot([entry.published], [place], linestyle="none", label="the paper's", **look)
+        style = {"marker": "D", "markersize": 4.5, "color": "none", "markeredgecolor": "0.45"}
+        axes.plot([entry.published], [y], linestyle="none", label="paper", **style)
     if entry.mean is not None:
-        look = {"color": "C1" if entry.best else "C0", "label": "the best" if entry.best else ours}
-        axes.errorbar([entry.mean], [place], xerr=[entry.deviation or 0.0], fmt="o", markersize=5, capsize=2.5, **look)
+        style = {"color": "C1" if entry.is_best else "C0", "label": "best" if entry.is_best else label}
+        axes.errorbar([entry.mean], [y], xerr=[entry.std or 0.0], fmt="o", markersize=5, capsize=2.5, **style)

@@ -1,15 +1,20 @@
-"""What a table shows of a run: a metric of the global model, a mean over the clients' own, bytes, seconds.
+"""The numbers a table can show of a run: metrics of the global or the clients' models, traffic and time.
 
-| written | read |
+| written in a suite | meaning |
 | --- | --- |
-| `accuracy` | the metric after the last round, on the global test set; `best accuracy` at its best round there |
-| `accuracy after 5` | the metric after that round |
-| `dev-best accuracy` | on the global test set after the round that is best on the development set (data.dev_share) |
-| `own accuracy` | every client's own model on its own test set, unweighted mean; `worst accuracy` of the worst tenth |
-| `common accuracy` | the common model on each client's test set, unweighted mean (`evaluation.by_client`) |
-| `MB`, `MB up`, `MB down` | payload of the whole run, decimal megabytes |
-| `rounds to 0.84`, `MB to 0.84` | until the headline first reached it |
+| `accuracy` | metric of the global model on the global test set, after the last round |
+| `best accuracy` | the same in its best round on the test set |
+| `accuracy after 5` | the same after round 5 |
+| `dev-best accuracy` | the same in the round that is best on the development set (needs `data.dev_share`) |
+| `local accuracy` | each client's model on its own test set, unweighted mean over clients |
+| `worst accuracy` | the same for the worst 10 % of the clients |
+| `shared accuracy` | the global model on each client's test set, unweighted mean (needs `evaluation.by_client`) |
+| `MB`, `MB up`, `MB down` | payload of the whole run in megabytes (10^6 bytes) |
+| `rounds to 0.84`, `MB to 0.84` | cost until the primary metric first reached the value |
 | `seconds` | wall time |
+
+`primary_metric` in place of a metric stands for the primary metric of the task. The old words `own`, `common` and
+`headline` still work for `local`, `shared` and `primary_metric`.
 """
 
 from __future__ import annotations
@@ -17,6 +22,7 @@ from __future__ import annotations
 import re
 from collections.abc import Collection
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -34,29 +40,47 @@ from motet.experiment.loop.scores import LOWER_IS_BETTER, scores_by_round
 from motet.experiment.recipe.run_config import RunConfig
 from motet.tasks.sufficient_statistics import StatisticsMetric, metric_from_statistics
 
+PRIMARY_METRIC = "primary_metric"
+TOLERANCE = 0.05  # in percent: a number within it counts as reproduced from per-example scores
 _AFTER = re.compile(r"(\S+) after (\d+)")
-ROUNDING = 0.05  # of a number in per cent
-_KINDS = ("", "own", "worst", "common", "best", "dev-best")
-_MOVED = {"MB": ("payload_up", "payload_down"), "MB up": ("payload_up",), "MB down": ("payload_down",)}
+_REACH = re.compile(r"(rounds|MB) to (\d+\.?\d*|\.\d+)")
+_TRAFFIC_KEYS = {"MB": ("payload_up", "payload_down"), "MB up": ("payload_up",), "MB down": ("payload_down",)}
+_PREFIXES = ("", "local", "worst", "shared", "best", "dev-best")
+_OLD_WORDS = {"own": "local", "common": "shared", "headline": PRIMARY_METRIC}
 
 
-def parse_metric(shows: str) -> str | None:
-    """The metric that is shown, if it is one; what can be read off no run at all is refused."""
-    if shows in (*_MOVED, "seconds") or re.fullmatch(r"(rounds|MB) to [\d.]+", shows):
-        return None
-    if found := _AFTER.fullmatch(shows):
-        return found[1]
-    kind, _, metric = shows.rpartition(" ")
-    if kind not in _KINDS:
+class MetricSpec(NamedTuple):
+    """A parsed entry of `shows`. `kind` is "last", a prefix, "after", "rounds to", "MB to", a kind of MB, or "seconds"."""
+
+    kind: str
+    metric: str | None = None
+    round: int = 0
+    threshold: float = 0.0
+
+
+def parse_metric(text: str) -> MetricSpec:
+    """Parse an entry of `shows`. Raise ConfigError if no run can have such a number."""
+    if text in (*_TRAFFIC_KEYS, "seconds"):
+        return MetricSpec(kind=text)
+    if match := _REACH.fullmatch(text):
+        return MetricSpec(kind=f"{match[1]} to", threshold=float(match[2]))
+    if match := _AFTER.fullmatch(text):
+        return MetricSpec(kind="after", metric=_OLD_WORDS.get(match[1], match[1]), round=int(match[2]))
+    prefix, _, metric = text.rpartition(" ")
+    prefix = _OLD_WORDS.get(prefix, prefix)
+    if prefix not in _PREFIXES:
         raise ConfigError(
-            f"shows: '{shows}' is nothing a run has. Write a metric, alone, with own, worst, common, best or dev-best before "
-            "it, or with 'after 5' behind it; or MB, MB up, MB down, seconds, 'rounds to 0.8', 'MB to 0.8'."
+            f"shows: '{text}' is not a number that a run has. Write a metric, or local, worst, shared, best or dev-best "
+            "and a metric, or e.g. 'accuracy after 5', 'rounds to 0.8', 'MB to 0.8', MB, MB up, MB down, seconds."
         )
-    return metric
+    return MetricSpec(kind=prefix or "last", metric=_OLD_WORDS.get(metric, metric))
 
 
 class ExampleScores(NamedTuple):
-    """Test items behind a number: a row each, whose it is, and how the number follows from their mean; None: it is the mean."""
+    """Per-example values behind a number: one row per test example, and the client that owns the example.
+
+    `statistic` computes the number from the mean row; None means that the number is the mean.
+    """
 
     rows: np.ndarray
     owners: np.ndarray
@@ -65,108 +89,120 @@ class ExampleScores(NamedTuple):
 
 @dataclass(frozen=True)
 class TableMetric:
-    """One number of a run; a share (accuracy, F1) is told in per cent."""
+    """A number that a table shows of each run. Scores such as accuracy or F1 are shown in percent."""
 
     shows: str
-    of: str | None = None
+    clients: str | None = None  # only clients with names that start with this
     split: str = "global"
+
+    @cached_property
+    def spec(self) -> MetricSpec:
+        return parse_metric(self.shows)
 
     @property
     def lower_is_better(self) -> bool:
-        metric = self.shows.partition(" after ")[0].split()[-1]
-        return self.shows in (*_MOVED, "seconds") or " to " in self.shows or metric in LOWER_IS_BETTER
+        return self.spec.metric is None or self.spec.metric in LOWER_IS_BETTER
 
     @property
-    def course(self) -> str:
-        """What is read after a given round, if so it is."""
-        metric, after, _ = self.shows.partition(" after ")
-        return metric if after else ""
+    def metric_over_rounds(self) -> str:
+        """The metric, if it is read after a given round."""
+        return self.spec.metric or "" if self.spec.kind == "after" else ""
 
     @property
-    def by_client(self) -> bool:
-        return self.shows.startswith(("own ", "worst ", "common "))
+    def is_per_client(self) -> bool:
+        return self.spec.kind in ("local", "worst", "shared")
 
     @property
     def scale(self) -> float:
         return 1.0 if self.lower_is_better else 100.0
 
-    def value(self, summary: dict[str, Any], folder: Path) -> float | None:
-        """None where the run has no such number (a threshold it never reached)."""
-        if self.shows in _MOVED:
-            return sum(float(summary["bytes"][way]) for way in _MOVED[self.shows]) / 1e6
-        if self.shows == "seconds":
+    def read(self, summary: dict[str, Any], folder: Path) -> float | None:
+        """Read the number of a run. None if the run has no such number, e.g. never reached a threshold."""
+        kind = self.spec.kind
+        if kind in _TRAFFIC_KEYS:
+            return sum(float(summary["bytes"][key]) for key in _TRAFFIC_KEYS[kind]) / 1e6
+        if kind == "seconds":
             return float(summary["seconds"])
         rows = read_metrics(folder).rows
-        if found := re.fullmatch(r"(rounds|MB) to ([\d.]+)", self.shows):
-            return _reached(rows, summary["headline"], float(found[2]), found[1])
-        if found := _AFTER.fullmatch(self.shows):
-            metric = summary["headline"] if found[1] == "headline" else found[1]
-            value = scores_by_round(rows, self.split).get(int(found[2]), {}).get(metric)
-            return None if value is None else self.scale * value
-        kind, _, metric = self.shows.rpartition(" ")
-        metric = summary["headline"] if metric == "headline" else metric
-        if kind in ("own", "worst"):
-            own = [r["value"] for r in self._of(rows) if r["split"] == "test" and r["name"] == metric]
-            told = score_spread(own)
-            return self.scale * told["mean" if kind == "own" else "worst_decile"] if told else None
-        if kind == "common":
-            seen = [r for r in self._of(rows) if r["split"] == "common" and r["name"] == metric]
-            last = [r["value"] for r in seen if r["round"] == seen[-1]["round"]]
-            return self.scale * float(np.mean(last)) if last else None
-        if kind == "dev-best":
-            chosen = summary.get("dev_best")
-            value = scores_by_round(rows, self.split).get(chosen["round"], {}).get(metric) if chosen else None
-            return None if value is None else self.scale * value
+        if kind in ("rounds to", "MB to"):
+            return _cost_to_reach(rows, summary["headline"], self.spec.threshold, kind)
+        score = self._read_score(rows, summary)
+        return None if score is None else self.scale * score
+
+    def _read_score(self, rows: list[Row], summary: dict[str, Any]) -> float | None:
+        kind = self.spec.kind
+        metric = summary["headline"] if self.spec.metric == PRIMARY_METRIC else self.spec.metric or ""
+        if kind in ("local", "worst"):
+            scores = [r["value"] for r in self._client_rows(rows) if r["split"] == "test" and r["name"] == metric]
+            return score_spread(scores)["mean" if kind == "local" else "worst_decile"] if scores else None
+        if kind == "shared":
+            shared = [r for r in self._client_rows(rows) if r["split"] == "common" and r["name"] == metric]
+            return float(np.mean([r["value"] for r in shared if r["round"] == shared[-1]["round"]])) if shared else None
+        if kind in ("after", "dev-best"):
+            round = self.spec.round if kind == "after" else (summary.get("dev_best") or {"round": -1})["round"]
+            return scores_by_round(rows, self.split).get(round, {}).get(metric)
         values = [r["value"] for r in rows if r["who"] == "server" and r["split"] == self.split and r["name"] == metric]
+        if not values:
+            return None
         best = min if self.lower_is_better else max
-        return self.scale * (best(values) if kind == "best" else values[-1]) if values else None
+        return float(best(values) if kind == "best" else values[-1])
 
     def check(self, metric_names: Collection[str], config: RunConfig) -> None:
-        """That a run of this configuration, whose task has these measures, will have the number."""
-        metric = parse_metric(self.shows)
-        if metric is not None and metric not in (*metric_names, "headline", "loss", "epsilon"):
+        """Raise ConfigError if a run with this configuration, for a task with these metrics, will not have the number."""
+        spec = self.spec
+        if spec.metric is not None and spec.metric not in (*metric_names, PRIMARY_METRIC, "loss", "epsilon"):
             raise ConfigError(
-                f"shows: '{self.shows}': this task has {', '.join(metric_names)}.{did_you_mean(metric, metric_names)}"
+                f"shows: '{self.shows}': this task has the metrics {', '.join(metric_names)}."
+                f"{did_you_mean(spec.metric, metric_names)}"
             )
-        if found := _AFTER.fullmatch(self.shows):
-            number, every = int(found[2]), config.evaluation.every
-            if number > config.rounds or (number % every and number != config.rounds):
-                raise ConfigError(
-                    f"shows: '{self.shows}': there are {config.rounds} rounds, judged after every {every}; name one of those."
-                )
+        every = config.evaluation.every
+        if spec.kind == "after" and (
+            spec.round > config.rounds or (spec.round % every and spec.round != config.rounds)
+        ):
+            raise ConfigError(
+                f"shows: '{self.shows}': the run has {config.rounds} rounds and is evaluated every {every}. "
+                "Name a round that is evaluated."
+            )
 
-    def items(self, folder: Path, value: float) -> tuple[ExampleScores | None, ExampleScores | None]:
-        """The items this number is about, as scores of which it is the mean and as tallies from which it follows; None where
-        that is not so, since it is of another round or another metric."""
-        found = read_example_scores(
-            folder,
-            {"dev-best": BEST_DEV_SCORES, "common": GLOBAL_MODEL_SCORES}.get(self.shows.split()[0], EXAMPLE_SCORES),
-        )
-        found = {n: rows for n, rows in found.items() if len(rows)}
-        wanted = [n for n in found if (n.startswith(self.of or "") and n != "" if self.by_client else n == "")]
-        if not wanted or self.lower_is_better or self.split != "global":
+    def read_examples(self, folder: Path, value: float) -> tuple[ExampleScores | None, ExampleScores | None]:
+        """Read the per-example scores and the per-example sufficient statistics behind a number.
+
+        Each is None if `value` does not follow from it: it belongs to another round or to another metric.
+        """
+        file = {"dev-best": BEST_DEV_SCORES, "shared": GLOBAL_MODEL_SCORES}.get(self.spec.kind, EXAMPLE_SCORES)
+        by_owner = {owner: rows for owner, rows in read_example_scores(folder, file).items() if len(rows)}
+        if self.is_per_client:
+            owners = [owner for owner in by_owner if owner != "" and owner.startswith(self.clients or "")]
+        else:
+            owners = [owner for owner in by_owner if owner == ""]
+        if not owners or self.lower_is_better or self.split != "global":
             return None, None
-        owners = np.concatenate([np.full(len(found[n]), i) for i, n in enumerate(wanted)])
-        metric, widths = parse_metric(self.shows), {found[n].shape[1] - 1 for n in wanted}
-        tallied = metric_from_statistics(metric, widths.pop()) if metric and len(widths) == 1 else None
+        owner_ids = np.concatenate([np.full(len(by_owner[owner]), i) for i, owner in enumerate(owners)])
+        widths = {by_owner[owner].shape[1] - 1 for owner in owners}
+        metric = (
+            metric_from_statistics(self.spec.metric, widths.pop()) if self.spec.metric and len(widths) == 1 else None
+        )
 
-        def sample(columns: slice, statistic: StatisticsMetric | None) -> ExampleScores | None:
-            means = [found[n][:, columns].mean(0, dtype=np.float64) for n in wanted]
-            number = float(np.mean([statistic(m) if statistic else m[0] for m in means]))
-            if abs(self.scale * number - value) > ROUNDING:
+        def select(columns: slice, statistic: StatisticsMetric | None) -> ExampleScores | None:
+            means = [by_owner[owner][:, columns].mean(0, dtype=np.float64) for owner in owners]
+            number = float(np.mean([statistic(mean) if statistic else mean[0] for mean in means]))
+            if abs(self.scale * number - value) > TOLERANCE:
                 return None
-            return ExampleScores(np.concatenate([found[n][:, columns] for n in wanted]), owners, statistic)
+            rows = np.concatenate([by_owner[owner][:, columns] for owner in owners])
+            return ExampleScores(rows=rows, owners=owner_ids, statistic=statistic)
 
-        return sample(slice(0, 1), None), sample(slice(1, None), tallied) if tallied else None
+        return select(slice(0, 1), None), select(slice(1, None), metric) if metric else None
 
-    def _of(self, rows: list[Row]) -> list[Row]:
-        return [r for r in rows if is_client_row(r) and r["who"].startswith(self.of or "")]
+    def _client_rows(self, rows: list[Row]) -> list[Row]:
+        return [r for r in rows if is_client_row(r) and r["who"].startswith(self.clients or "")]
 
 
-def _reached(rows: list[Row], primary_metric: str, threshold: float, unit: str) -> float | None:
+def _cost_to_reach(rows: list[Row], primary_metric: str, threshold: float, kind: str) -> float | None:
+    """Return the rounds or megabytes until the global model first reached the threshold."""
     for row in rows:
         if (row["who"], row["split"], row["name"]) == ("server", "global", primary_metric) and row[
             "value"
         ] >= threshold:
-            return float(row["round"]) if unit == "rounds" else row["bytes"] / 1e6 or None  # a bound moves nothing
+            # Bounds (isolated, centralized) send nothing: 0 MB is not a cost to compare with.
+            return float(row["round"]) if kind == "rounds to" else row["bytes"] / 1e6 or None
     return None

@@ -1,4 +1,4 @@
-"""How long a grid will take and how much of it fits side by side, from a few real steps; corrected as runs finish."""
+"""Estimate how long a benchmark takes and how many runs fit side by side, from a few real training steps."""
 
 from __future__ import annotations
 
@@ -25,24 +25,25 @@ from motet.learning.executors.process_executor import default_worker_count
 from motet.learning.executors.serial_executor import SerialExecutor, one_thread
 from motet.learning.solver import Solver
 
-MOST_ON_A_GPU = 4
-FORWARD = 0.35  # of a training step's time: looking without learning
+MAX_JOBS_PER_GPU = 4
+EVALUATION_COST = 0.35  # of a training step
+STARTUP_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
 class ProbeResult:
-    """Seconds a training step takes one process, the memory that process needs, the examples there are, and the clients."""
+    """Measurements of a few training steps in one process, and the size of the data."""
 
-    step: float
-    memory: int
-    train: int
-    test: int
+    step_seconds: float
+    memory_bytes: int
+    train_examples: int
+    evaluation_examples: int
     clients: int
 
 
 @dataclass
 class TimeEstimate:
-    """Seconds each run needs in one process. `actual_seconds` is what finished runs took, by their expectation."""
+    """The expected seconds of each run in one process, corrected by the time that finished runs took."""
 
     seconds: dict[str, float]
     jobs: int
@@ -52,100 +53,99 @@ class TimeEstimate:
         self.actual_seconds[name] = seconds
 
     def seconds_left(self, names: Iterable[str]) -> float:
-        """Seconds until these are done, with as many at a time as there are jobs."""
-        known = sum(self.seconds[n] for n in self.actual_seconds)
-        ratio = sum(self.actual_seconds.values()) / known if known else 1.0
-        return ratio * sum(self.seconds[n] for n in names) / self.jobs
+        """Return the expected seconds until these runs are done, with `jobs` runs at a time."""
+        expected = sum(self.seconds[name] for name in self.actual_seconds)
+        correction = sum(self.actual_seconds.values()) / expected if expected else 1.0
+        return correction * sum(self.seconds[name] for name in names) / self.jobs
 
 
 def estimate_time(
     runs: Mapping[str, BenchmarkRun],
-    stock: SharedResources,
+    resources: SharedResources,
     jobs: int | None,
-    readings: Mapping[str, Sequence[TableMetric]] = {},
+    metrics: Mapping[str, Sequence[TableMetric]] = {},
 ) -> TimeEstimate:
-    """A few steps for every pair of corpus and model, and a beginning for every method on it: what is wrong is found here.
+    """Train a few steps for every combination of data and model, and initialize every method on it.
 
-    `readings`: what tables will read off each run.
+    This finds mistakes before the first run. `metrics` are the numbers that tables will read from each run.
     """
-    paces: dict[str, ProbeResult] = {}
+    probes: dict[str, ProbeResult] = {}
     metric_names: dict[str, list[str]] = {}
-    tried: set[tuple[str, str]] = set()
+    checked_methods: set[tuple[str, str]] = set()
     seconds = {}
     for run in runs.values():
-        kind = repr(
-            (run.config.data, run.config.model, run.config.task, run.config.groups, run.config.solver.get("batch"))
-        )
-        method = (kind, repr(run.config.algorithm))
-        if method not in tried:
-            tried.add(method)
-            with _said_of(run):
-                prepare_plan(run.config, stock.federation(run))
-        if kind not in paces:
-            paces[kind] = _pace(run.config, stock.federation(run))
-            metric_names[kind] = _measures(stock.federation(run))
-        with _said_of(run):
-            for reading in readings.get(run.name, ()):
-                reading.check(metric_names[kind], run.config)
-        seconds[run.name] = _seconds(run.config, paces[kind])
-    return TimeEstimate(seconds, _jobs(runs, list(paces.values()), jobs))
+        config = run.config
+        workload = repr((config.data, config.model, config.task, config.groups, config.solver.get("batch")))
+        method = (workload, repr(config.algorithm))
+        if method not in checked_methods:
+            checked_methods.add(method)
+            with _errors_name(run):
+                prepare_plan(config, resources.federation(run))
+        if workload not in probes:
+            probes[workload] = _probe(config, resources.federation(run))
+            metric_names[workload] = _metric_names(resources.federation(run))
+        with _errors_name(run):
+            for metric in metrics.get(run.name, ()):
+                metric.check(metric_names[workload], config)
+        seconds[run.name] = _estimate_run(config, probes[workload])
+    return TimeEstimate(seconds=seconds, jobs=_choose_jobs(runs, list(probes.values()), jobs))
 
 
 @contextmanager
-def _said_of(run: BenchmarkRun) -> Iterator[None]:
-    """What cannot work is said before hours of others, not after, and of which run it is."""
+def _errors_name(run: BenchmarkRun) -> Iterator[None]:
+    """Add the run's label to the message of a ConfigError."""
     try:
         yield
     except ConfigError as error:
         raise ConfigError(f"{run.config.recipe}: {error}") from None
 
 
-def _measures(federation: Federation) -> list[str]:
-    """The metrics of a federation's task, or of all its tasks."""
-    return list(
-        dict.fromkeys(m for task in (federation.task, *(g.task for g in federation.groups)) for m in task.metric_names)
-    )
+def _metric_names(federation: Federation) -> list[str]:
+    """Return the metrics of the federation's task and of the tasks of its groups."""
+    tasks = (federation.task, *(group.task for group in federation.groups))
+    return list(dict.fromkeys(name for task in tasks for name in task.metric_names))
 
 
-def _pace(config: RunConfig, federation: Federation) -> ProbeResult:
+def _probe(config: RunConfig, federation: Federation) -> ProbeResult:
     solver: Solver = getattr(build_algorithm(config), "solver", Solver())
     with PeakMemory(interval=0.05) as memory, one_thread():
-        # at a rate of 0: steps take as long, and a method that diverges is that run's failure, not the grid's
-        _, step = time_steps(
+        # A learning rate of 0 takes as long, and cannot diverge. If the run's own rate diverges, only that run fails.
+        _, step_seconds = time_steps(
             federation.groups[0], SerialExecutor(resolve_device(config.device)), replace(solver, lr=0.0)
         )
         corpus, dev = federation.corpus, federation.partition.dev
-        looked_at = len(corpus) - corpus.num_train + (0 if dev is None else len(dev))
-        return ProbeResult(step, memory.measure(), corpus.num_train, looked_at, len(federation.clients))
+        return ProbeResult(
+            step_seconds=step_seconds,
+            memory_bytes=memory.measure(),
+            train_examples=corpus.num_train,
+            evaluation_examples=len(corpus) - corpus.num_train + (0 if dev is None else len(dev)),
+            clients=len(federation.clients),
+        )
 
 
-def _seconds(config: RunConfig, pace: ProbeResult) -> float:
-    """Training, looking, and a little for beginning. All clients are taken to be of one size: it is an estimate."""
+def _estimate_run(config: RunConfig, probe: ProbeResult) -> float:
+    """Estimate the seconds for startup, training and evaluation, as if all clients had the same number of examples."""
     algorithm = build_algorithm(config)
     solver: Solver = getattr(algorithm, "solver", Solver())
-    central = config.algorithm.type == "centralised"
-    clients = 1 if central else int(config.partition.options.get("clients", pace.clients))
-    steps = (
-        config.rounds * min(config.cohort.size or clients, clients) * solver.num_steps(max(1, pace.train // clients))
-    )
+    is_central = config.algorithm.type == "centralised"
+    clients = 1 if is_central else int(config.partition.options.get("clients", probe.clients))
+    cohort_size = min(config.cohort.size or clients, clients)
+    steps = config.rounds * cohort_size * solver.num_steps(max(1, probe.train_examples // clients))
     models = min(config.evaluation.clients or clients, clients) if algorithm.personal else 1
-    looks = (
-        config.rounds // config.evaluation.every + 1
-    ) * models + 2  # the last two: clients' own test sets, item by item
-    return 1.0 + pace.step * (steps + FORWARD * looks * pace.test / solver.batch)
+    # After the last round, the clients' test sets and the per-example scores are evaluated too.
+    evaluations = (config.rounds // config.evaluation.every + 1) * models + 2
+    evaluation_steps = evaluations * probe.evaluation_examples / solver.batch
+    return STARTUP_SECONDS + probe.step_seconds * (steps + EVALUATION_COST * evaluation_steps)
 
 
-def _jobs(runs: Mapping[str, BenchmarkRun], paces: list[ProbeResult], wanted: int | None) -> int:
-    """As many runs side by side as cores, or a GPU's memory, allow; never more than there are."""
-    if wanted is not None:
-        return min(wanted, len(runs))
+def _choose_jobs(runs: Mapping[str, BenchmarkRun], probes: list[ProbeResult], requested: int | None) -> int:
+    """Return the number of runs at a time: as many as the cores and the memory allow, at most one per run."""
+    if requested is not None:
+        return min(requested, len(runs))
     device = resolve_device(next(iter(runs.values())).config.device)
     if device.type == "cpu":
-        need, most = max(pace.memory for pace in paces), default_worker_count()
+        memory_per_job, limit = max(probe.memory_bytes for probe in probes), default_worker_count()
     else:
-        need, most = 2 * torch.cuda.max_memory_reserved(device), min(MOST_ON_A_GPU, _cores() // 4)
-    return max(1, min(most, int(0.7 * free_memory(device) / max(1, need)), len(runs)))
-
-
-def _cores() -> int:
-    return os.cpu_count() or 1
+        memory_per_job = 2 * torch.cuda.max_memory_reserved(device)
+        limit = min(MAX_JOBS_PER_GPU, (os.cpu_count() or 1) // 4)
+    return max(1, min(limit, int(0.7 * free_memory(device) / max(1, memory_per_job)), len(runs)))

@@ -1,14 +1,17 @@
-"""The command line. Nothing heavy is imported before a command needs it: help answers at once."""
+"""The command line. Commands import heavy packages when they run, so that --help is fast."""
 
 from __future__ import annotations
 
+import sys
+
 from motet.cli import bench, data, deploy, identities, inspect, partition, runs
 from motet.cli.app import app
+from motet.cli.renamed_options import update_options
 
-COMMANDS = (runs, data, partition, bench, inspect, deploy, identities)  # in the order of the help page
-_PLACES = {module.__name__: place for place, module in enumerate(COMMANDS)}
-app.registered_commands.sort(key=lambda command: _PLACES[command.callback.__module__ if command.callback else ""])
+COMMAND_MODULES = (runs, inspect, bench, data, partition, deploy, identities)  # in the order of the help page
+_ORDER = {module.__name__: index for index, module in enumerate(COMMAND_MODULES)}
+app.registered_commands.sort(key=lambda command: _ORDER[command.callback.__module__ if command.callback else ""])
 
 
 def main() -> None:
-    app()
+    app(args=update_options(sys.argv[1:]))

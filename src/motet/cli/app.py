@@ -1,4 +1,4 @@
-"""What all commands share: the application, the guard around each command, and the arguments they take alike."""
+"""Shared parts of all commands: the application, error handling, and common arguments."""
 
 from __future__ import annotations
 
@@ -13,45 +13,63 @@ import typer
 
 app = typer.Typer(
     name="motet",
-    help="Federated learning for text: many private texts, one model, or one model each.",
+    help="Federated learning for text: train one model on the private texts of many clients, or one model per client.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+# Panels of the help page
+TRAINING, RESULTS, DATA, DEPLOYMENT = "Training", "Results and benchmarks", "Data", "Deployment"
+
 Command = TypeVar("Command", bound=Callable[..., None])
 
-
-_RIGHTS_OR_ROOM = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)
+_USER_ERRORS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)  # permissions or disk space
 
 
 def handle_errors(command: Command) -> Command:
-    """A mistake ends in a sentence. Exit status: 0 well, 1 a failed run, 2 a wrong configuration, 130 interrupted."""
+    """Turn errors that a user can fix into one message on stderr.
+
+    Exit status: 0 success, 1 a run failed, 2 invalid configuration, 130 interrupted.
+    """
 
     @functools.wraps(command)
-    def guarded_command(*args: Any, **options: Any) -> None:
+    def wrapper(*args: Any, **options: Any) -> None:
         from motet.core.errors import ConfigError, MotetError
 
         try:
             command(*args, **options)
         except KeyboardInterrupt as interrupt:
-            go_on = f" What was finished is kept; go on with: {interrupt}" if str(interrupt) else ""
-            typer.echo(f"Interrupted.{go_on}", err=True)
+            hint = f" FinishedRun work is saved. Continue with: {interrupt}" if str(interrupt) else ""
+            typer.echo(f"Interrupted.{hint}", err=True)
             sys.exit(130)
         except MotetError as error:
             typer.echo(f"motet: {error}", err=True)
             sys.exit(2 if isinstance(error, ConfigError) else 1)
         except OSError as error:
-            if error.filename is None or error.errno not in _RIGHTS_OR_ROOM:
-                raise  # a fault of ours: where it happened matters
-            what = f"'{error.filename}' cannot be written or read: {error.strerror}"
-            typer.echo(f"motet: {what}. Choose another place (--out), or make room or rights there.", err=True)
+            if error.filename is None or error.errno not in _USER_ERRORS:
+                raise  # a bug: show the traceback
+            message = f"'{error.filename}' cannot be read or written: {error.strerror}."
+            typer.echo(f"motet: {message} Check permissions and disk space, or use another folder (--out).", err=True)
             sys.exit(1)
 
-    return guarded_command  # type: ignore[return-value]
+    return wrapper  # type: ignore[return-value]
 
 
-Recipe = Annotated[str, typer.Argument(help="A shipped recipe's name (see: motet list recipes) or a YAML file.")]
-Settings = Annotated[list[str] | None, typer.Argument(metavar="[section.key=value]...", help="Changes to the recipe.")]
-RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="A run's folder, such as runs/quickstart-1.")]
+Recipe = Annotated[
+    str, typer.Argument(metavar="RECIPE", help="Name of a shipped recipe (see: motet list recipes) or a YAML file.")
+]
+Settings = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="SECTION.KEY=VALUE", help="Settings that override the recipe, e.g. solver.lr=1e-4."),
+]
+RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run, e.g. runs/quickstart-1.")]
+OutFolder = Annotated[Path | None, typer.Option("--out", help="Output folder. [default: runs/RECIPE-NUMBER]")]
+Resume = Annotated[bool, typer.Option("--resume", help="Resume the run in --out.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+CorpusName = Annotated[
+    str,
+    typer.Argument(metavar="CORPUS", help="Name of a corpus (see: motet list datasets), or your own file or folder."),
+]
+SourceFolder = Annotated[Path | None, typer.Option("--from", help="Folder with the original files of the corpus.")]

@@ -1,4 +1,4 @@
-"""Benchmarks: motet bench."""
+"""The command motet bench."""
 
 from __future__ import annotations
 
@@ -9,66 +9,70 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from motet.cli.app import app, handle_errors
+from motet.cli.app import RESULTS, Device, app, handle_errors
 
 if TYPE_CHECKING:
     from motet.benchmark.benchmark_folder import Benchmark
 
-Only = Annotated[list[str] | None, typer.Option(help="Only these cells: a table, row or column, or table/row/column.")]
+SuiteName = Annotated[
+    str, typer.Argument(metavar="SUITE", help="Name of a shipped suite (see: motet list suites) or a YAML file.")
+]
+Seeds = Annotated[int | None, typer.Option(help="Number of seeds. [default: 3; with --quick, set by the suite]")]
+Quick = Annotated[bool, typer.Option("--quick", help="Run a small version that takes minutes on two cores.")]
+Only = Annotated[
+    list[str] | None, typer.Option(help="Run only these cells: a table, a row, a column, or table/row/column.")
+]
+Resume = Annotated[
+    bool, typer.Option("--resume", help="Continue the benchmark in --out with its options; retry failed runs.")
+]
+Out = Annotated[Path | None, typer.Option(help="Output folder. [default: runs/bench/SUITE]")]
+Jobs = Annotated[int | None, typer.Option(min=1, help="Number of runs at a time. [default: as many as fit]")]
+DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the number of runs and the expected time, and stop.")]
 Into = Annotated[
     Path | None,
-    typer.Option(
-        help="Fill in this suite's places in a Markdown file (docs/papers.md); with --dry-run, of what is done."
-    ),
+    typer.Option(help="Write the tables into a Markdown file with markers. With --dry-run, use the finished runs."),
 ]
+WorkerOf = Annotated[int | None, typer.Option(hidden=True, help="Process id of the benchmark this process works for.")]
 
 
-@app.command()
+@app.command(rich_help_panel=RESULTS)
 @handle_errors
 def bench(
-    suite: Annotated[str, typer.Argument(help="A shipped suite's name (see: motet list suites) or a YAML file.")],
-    seeds: Annotated[
-        int | None, typer.Option(help="How many seeds. Default: 3; with --quick what the suite says.")
-    ] = None,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:0.")] = "auto",
-    quick: Annotated[bool, typer.Option("--quick", help="A small version: minutes on two cores.")] = False,
+    suite: SuiteName,
+    seeds: Seeds = None,
+    device: Device = "auto",
+    quick: Quick = False,
     only: Only = None,
-    resume: Annotated[
-        bool, typer.Option("--resume", help="Go on with what was asked for in --out; try again what failed.")
-    ] = False,
-    out: Annotated[Path | None, typer.Option(help="Folder for the results. Default: runs/bench/<suite>.")] = None,
-    jobs: Annotated[
-        int | None, typer.Option(min=1, help="How many runs side by side. Default: as many as fit.")
-    ] = None,
-    dry: Annotated[bool, typer.Option("--dry-run", help="Say what would be run and how long it would take.")] = False,
+    resume: Resume = False,
+    out: Out = None,
+    jobs: Jobs = None,
+    dry_run: DryRun = False,
     into: Into = None,
-    beside: Annotated[int | None, typer.Option(hidden=True, help="Help the process with this number.")] = None,
+    worker_of: WorkerOf = None,
 ) -> None:
-    """Every table of a paper with one command: methods × corpora × partitions × seeds. What is done is not done again."""
+    """Reproduce the tables of a paper: train every method, dataset and seed of a suite. FinishedRun runs are reused."""
     from motet.benchmark.benchmark_folder import BenchmarkRequest, default_folder, load_benchmark, open_benchmark
     from motet.benchmark.scheduler import suite_copy_name
 
-    folder, asked = (
-        out or default_folder(suite, quick),
-        BenchmarkRequest(suite, seeds, quick, tuple(only or ()), device),
-    )
-    if beside is not None:  # what the other asked, and not what stands in the folder: a third may have asked since
-        _help(load_benchmark(folder, asked, suite_copy_name(beside)), beside, jobs or 1)
+    folder = out or default_folder(suite, quick)
+    request = BenchmarkRequest(suite=suite, seeds=seeds, quick=quick, only=tuple(only or ()), device=device)
+    if worker_of is not None:  # use the parent's request: the one in the folder may have been replaced
+        _run_worker(load_benchmark(folder, request, suite_copy_name(worker_of)), worker_of, jobs or 1)
         return
-    benchmark = load_benchmark(folder) if resume else open_benchmark(asked, folder)
+    benchmark = load_benchmark(folder) if resume else open_benchmark(request, folder)
     if resume:
         benchmark.store.clear_failures(benchmark.runs)
-    told = dry and into is not None  # only the tables, of what is done
-    try:
-        if not told:
-            _carry_out(benchmark, jobs, dry)
-    except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"motet bench {suite} --resume --out {folder}") from None
-    if told or not dry:
-        _tell(benchmark, into)
+    tables_only = dry_run and into is not None
+    if not tables_only:
+        try:
+            _run_all(benchmark, jobs, dry_run)
+        except KeyboardInterrupt:
+            raise KeyboardInterrupt(f"motet bench {suite} --resume --out {folder}") from None
+    if tables_only or not dry_run:
+        _print_results(benchmark, into)
 
 
-def _carry_out(benchmark: Benchmark, jobs: int | None, dry: bool) -> None:
+def _run_all(benchmark: Benchmark, jobs: int | None, dry_run: bool) -> None:
     from rich.console import Console
 
     from motet.benchmark.scheduler import BenchmarkWorkers, run_benchmark, split_resources
@@ -76,30 +80,29 @@ def _carry_out(benchmark: Benchmark, jobs: int | None, dry: bool) -> None:
     from motet.benchmark.time_estimate import estimate_time
     from motet.report.benchmark_progress import create_benchmark_progress, format_duration
 
-    store, runs = benchmark.store, benchmark.runs
-    waiting = {name: run for name, run in runs.items() if not store.is_settled(name)}
-    typer.echo(
-        f"{benchmark.suite.title}: {len(benchmark.cells)} cells, {len(runs)} runs, {len(runs) - len(waiting)} of them done."
-    )
-    if not waiting:
+    store, runs, device = benchmark.store, benchmark.runs, benchmark.request.device
+    pending = {name: run for name, run in runs.items() if not store.is_settled(name)}
+    counts = f"{len(benchmark.cells)} cells, {len(runs)} runs, {len(runs) - len(pending)} done"
+    typer.echo(f"{benchmark.suite.title}: {counts}.")
+    if not pending:
         return
-    again = [*benchmark.request.cli_args(), "--out", str(benchmark.folder), "--beside", str(os.getpid())]
-    with SharedResources() as stock, BenchmarkWorkers(again, benchmark.folder) as crew:
-        if jobs is not None and not dry:  # nobody waits for an estimate whose answer is not asked for
-            jobs = min(jobs, len(waiting))
-            split_resources(benchmark.request.device, jobs)
-            crew.join(jobs)
-        estimate = estimate_time(waiting, stock, jobs, benchmark.metrics)
-        beside = "" if estimate.jobs == 1 else f", {estimate.jobs} side by side"
-        left = f"About {format_duration(estimate.seconds_left(waiting))} for the {len(waiting)} that are left{beside}."
-        typer.echo(f"{left} Results: {benchmark.folder}/")
-        if not dry:
-            split_resources(benchmark.request.device, estimate.jobs)
-            crew.join(estimate.jobs)
-            run_benchmark(runs, store, stock, estimate, create_benchmark_progress(Console()))
+    worker_args = [*benchmark.request.cli_args(), "--out", str(benchmark.folder), "--worker-of", str(os.getpid())]
+    with SharedResources() as resources, BenchmarkWorkers(worker_args, benchmark.folder) as workers:
+        if jobs is not None and not dry_run:  # the number of jobs is known, so workers need not wait for the estimate
+            jobs = min(jobs, len(pending))
+            split_resources(device, jobs)
+            workers.start(jobs)
+        estimate = estimate_time(pending, resources, jobs, benchmark.metrics)
+        parallel = "" if estimate.jobs == 1 else f", {estimate.jobs} at a time"
+        duration = format_duration(estimate.seconds_left(pending))
+        typer.echo(f"About {duration} for the remaining {len(pending)} runs{parallel}. Results: {benchmark.folder}/")
+        if not dry_run:
+            split_resources(device, estimate.jobs)
+            workers.start(estimate.jobs)
+            run_benchmark(runs, store, resources, estimate, create_benchmark_progress(Console()))
 
 
-def _help(benchmark: Benchmark, parent: int, jobs: int) -> None:
+def _run_worker(benchmark: Benchmark, parent: int, jobs: int) -> None:
     from rich.console import Console
 
     from motet.benchmark.scheduler import run_worker, split_resources
@@ -109,7 +112,7 @@ def _help(benchmark: Benchmark, parent: int, jobs: int) -> None:
     run_worker(benchmark.runs, benchmark.store, BenchmarkLineProgress(Console()), parent)
 
 
-def _tell(benchmark: Benchmark, into: Path | None) -> None:
+def _print_results(benchmark: Benchmark, into: Path | None) -> None:
     from rich.console import Console
     from rich.markdown import Markdown
 
@@ -117,20 +120,18 @@ def _tell(benchmark: Benchmark, into: Path | None) -> None:
     from motet.benchmark.fill_markdown import fill_markdown_tables
     from motet.core.errors import RunError
 
-    tables = write_results(benchmark)
+    tables, folder = write_results(benchmark), benchmark.folder
     console: Any = Console()
-    text = (benchmark.folder / "results.md").read_text("utf-8")
+    text = (folder / "results.md").read_text("utf-8")
     if console.is_terminal:
         console.print(Markdown(text))
     else:
         typer.echo(text)
-    typer.echo(
-        f"Results: {benchmark.folder}/results.md, .tex, .json and pictures; a page to look at: motet report {benchmark.folder}"
-    )
+    typer.echo(f"Results: {folder}/results.md, .tex, .json and figures. HTML report: motet report {folder}")
     if into is not None:
         typer.echo(fill_markdown_tables(into, benchmark, tables))
-    if failed := benchmark.failures():
-        first, why = next(iter(failed.items()))
+    if failures := benchmark.failures():
+        cell, reason = next(iter(failures.items()))
         raise RunError(
-            f"{len(failed)} cells have no run, the first being {first}: {shorten(why, 300)} Try again with --resume."
+            f"{len(failures)} cells have no result. The first is {cell}: {shorten(reason, 300)} Retry with --resume."
         )

@@ -1,37 +1,40 @@
-"""Deployments: serve, join, allow, status."""
+"""Commands for deployments: serve, join, allow, status."""
 
 from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from motet.cli.app import Recipe, Settings, app, handle_errors
+from motet.cli.app import DEPLOYMENT, Device, OutFolder, Recipe, Resume, Settings, app, handle_errors
 
-Key = Annotated[Path | None, typer.Option(help="This side's private key (PEM).")]
-Cert = Annotated[Path | None, typer.Option(help="This side's certificate (PEM).")]
-Token = Annotated[str | None, typer.Option(help="Environment variable or file (with @) that holds the token.")]
+if TYPE_CHECKING:
+    from motet.experiment.deploy.server import NetworkOptions
+
+Key = Annotated[Path | None, typer.Option(help="Private key of this side (PEM).")]
+Cert = Annotated[Path | None, typer.Option(help="Certificate of this side (PEM).")]
+Transport = Annotated[str, typer.Option(help="grpc or mqtt.")]
 
 
-@app.command()
+@app.command(rich_help_panel=DEPLOYMENT)
 @handle_errors
 def serve(
     recipe: Recipe = "quickstart",
     settings: Settings = None,
-    bind: Annotated[str, typer.Option(help="Where to listen, as host:port.")] = "127.0.0.1:8890",
-    transport: Annotated[str, typer.Option(help="grpc or mqtt.")] = "grpc",
-    clients: Annotated[int | None, typer.Option(help="So many silos, each with its own data.")] = None,
-    allow: Annotated[Path | None, typer.Option(help="Who may join: a file made by motet allow.")] = None,
+    bind: Annotated[str, typer.Option(help="Address to listen on, as host:port.")] = "127.0.0.1:8890",
+    transport: Transport = "grpc",
+    clients: Annotated[int | None, typer.Option(help="Number of clients that join with their own data.")] = None,
+    allow: Annotated[Path | None, typer.Option(help="File with the allowed clients (see: motet allow).")] = None,
     key: Key = None,
     cert: Cert = None,
-    ca: Annotated[Path | None, typer.Option(help="Clients must show a certificate signed by this one (PEM).")] = None,
-    status: Annotated[str | None, typer.Option(help="Show a status page at host:port.")] = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the results. Default: runs/<recipe>-<number>.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    ca: Annotated[Path | None, typer.Option(help="Accept only clients with a certificate from this CA (PEM).")] = None,
+    status: Annotated[str | None, typer.Option(help="Serve a status page at this host:port.")] = None,
+    out: OutFolder = None,
+    resume: Resume = False,
 ) -> None:
-    """Run a recipe with clients who join over a network, from this machine or others."""
+    """Train a recipe with clients that join over the network."""
     from dataclasses import replace
 
     from rich.console import Console
@@ -42,87 +45,91 @@ def serve(
     from motet.experiment.recipe.recipe_files import load_recipe
     from motet.report.progress import create_progress
 
-    given = {"bind": bind, "clients": clients, "allow": allow, "key": key, "cert": cert, "ca": ca, "status": status}
-    changes = [f"transport.type={transport}", *(f"transport.{n}={v}" for n, v in given.items() if v is not None)]
-    config = load_recipe(recipe, [*changes, *(settings or [])])
+    flags = {"bind": bind, "clients": clients, "allow": allow, "key": key, "cert": cert, "ca": ca, "status": status}
+    overrides = [f"transport.type={transport}", *(f"transport.{n}={v}" for n, v in flags.items() if v is not None)]
+    config = load_recipe(recipe, [*overrides, *(settings or [])])
     folder = out or new_folder(config.recipe)
     if resume:
         config = replace(load_config(folder), transport=config.transport)
-    callback = create_progress(Console())
     try:
-        finished = serve_run(config, folder, resume=resume, told=typer.echo, callback=callback)
+        finished = serve_run(config, folder, resume=resume, told=typer.echo, callback=create_progress(Console()))
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(str(folder)) from None
+        raise KeyboardInterrupt(f"the same command with --resume --out {folder}") from None
     print_results(finished)
 
 
-@app.command()
+ServerAddress = Annotated[str, typer.Option(help="Address of the server, as host:port.")]
+Names = Annotated[
+    list[str] | None, typer.Option(help="Name of this client. With --recipe, repeat it to simulate several clients.")
+]
+DataPath = Annotated[Path | None, typer.Option(help="Data of this client: any file or folder that Motet reads.")]
+DataSettings = Annotated[
+    list[str] | None, typer.Argument(metavar="DATA.KEY=VALUE", help="Settings for --data, e.g. data.text=body.")
+]
+SimulatedRecipe = Annotated[str | None, typer.Option(help="Instead of --data: simulate clients of this recipe.")]
+GroupName = Annotated[str, typer.Option(help="Group of this client, if the recipe has groups.")]
+Token = Annotated[str, typer.Option(help="Environment variable with the token, or @FILE.")]
+ServerCa = Annotated[Path | None, typer.Option(help="CA certificate of the server (PEM); enables TLS.")]
+Channel = Annotated[str | None, typer.Option(help="MQTT: topic of the run. [default: motet]")]
+MqttUser = Annotated[
+    str | None, typer.Option(help="MQTT: user name at the broker. The password is read from MOTET_MQTT_PASSWORD.")
+]
+StateDir = Annotated[Path, typer.Option(help="Folder for the client state between rounds.")]
+ConnectTimeout = Annotated[float, typer.Option(help="Seconds to keep trying to reach the server.")]
+SecureOnly = Annotated[bool, typer.Option("--secure-only", help="Reply only inside secure aggregation.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print only errors.")]
+
+
+@app.command(rich_help_panel=DEPLOYMENT)
 @handle_errors
 def join(
-    server: Annotated[str, typer.Option(help="Where the server listens, as host:port.")],
-    name: Annotated[
-        list[str] | None, typer.Option(help="This client's name; several to play several of a recipe's.")
-    ] = None,
-    data: Annotated[Path | None, typer.Option(help="This client's own texts: any file or folder Motet reads.")] = None,
-    settings: Annotated[
-        list[str] | None, typer.Argument(metavar="[data.key=value]...", help="Columns of --data.")
-    ] = None,
-    recipe: Annotated[str | None, typer.Option(help="Instead of --data: play clients of this recipe.")] = None,
-    group: Annotated[str, typer.Option(help="Which of the recipe's groups the data are for, if it has groups.")] = "",
-    transport: Annotated[str, typer.Option(help="grpc or mqtt.")] = "grpc",
+    server: ServerAddress,
+    name: Names = None,
+    data: DataPath = None,
+    settings: DataSettings = None,
+    recipe: SimulatedRecipe = None,
+    group: GroupName = "",
+    transport: Transport = "grpc",
     token: Token = "MOTET_TOKEN",
     key: Key = None,
     cert: Cert = None,
-    ca: Annotated[Path | None, typer.Option(help="The certificate by which the server is known (PEM): TLS.")] = None,
-    channel: Annotated[str | None, typer.Option(help="MQTT: the run's topic. Default: motet.")] = None,
-    user: Annotated[
-        str | None, typer.Option(help="MQTT: the broker's user; password from MOTET_MQTT_PASSWORD.")
-    ] = None,
-    memory: Annotated[Path, typer.Option(help="Folder for what this client remembers between rounds.")] = Path(
-        ".motet"
-    ),
-    give_up: Annotated[float, typer.Option(help="Seconds to try to reach the server.")] = 600.0,
-    only_sums: Annotated[bool, typer.Option("--only-sums", help="Answer only inside secure sums.")] = False,
-    device: Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:0.")] = "auto",
-    quiet: Annotated[bool, typer.Option("--quiet", help="Say nothing but errors.")] = False,
+    ca: ServerCa = None,
+    channel: Channel = None,
+    user: MqttUser = None,
+    state_dir: StateDir = Path(".motet"),
+    connect_timeout: ConnectTimeout = 600.0,
+    secure_only: SecureOnly = False,
+    device: Device = "auto",
+    quiet: Quiet = False,
 ) -> None:
-    """Take part in a run with your own data, which stays where it is."""
+    """Join a run as a client. The data stays on this machine."""
     from motet.experiment.deploy.remote_client import JoinOptions, parse_client_data
     from motet.experiment.deploy.serve_join import join as join_run
     from motet.experiment.deploy.serve_join import make_dialer, parse_names
-    from motet.experiment.deploy.server import NetworkOptions
-    from motet.experiment.recipe.config_parsing import instantiate
     from motet.experiment.recipe.recipe_files import load_recipe
 
     names = parse_names(name or [])
-    config = None if recipe is None else load_recipe(recipe, settings or [])
-    own = JoinOptions(
-        names,
-        parse_client_data(data, settings or []) if data else None,
-        config,
-        memory / names[0],
-        device,
-        only_sums,
-        group,
+    client = JoinOptions(
+        names=names,
+        data=parse_client_data(data, settings or []) if data else None,
+        config=None if recipe is None else load_recipe(recipe, settings or []),
+        memory=state_dir / names[0],
+        device=device,
+        only_sums=secure_only,
+        group=group,
     )
-
-    def told(text: str) -> None:
-        if not quiet:
-            typer.echo(text)
-
-    given = {"key": key, "cert": cert, "ca": ca, "user": user, "channel": channel}
-    options = instantiate(NetworkOptions, {n: str(v) for n, v in given.items() if v is not None}, "join")
-    why = join_run(own, make_dialer(transport, server, options), _token(token), give_up, told)
-    told(why)
+    options = _network_options(key=key, cert=cert, ca=ca, user=user, channel=channel)
+    log = _ignore if quiet else typer.echo
+    log(join_run(client, make_dialer(transport, server, options), _read_token(token), connect_timeout, log))
 
 
-@app.command()
+@app.command(rich_help_panel=DEPLOYMENT)
 @handle_errors
 def allow(
-    file: Annotated[Path, typer.Argument(help="The list to make or to add to.")],
-    names: Annotated[list[str], typer.Argument(help="Clients who may join.")],
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="File with the allowed clients. Created if missing.")],
+    names: Annotated[list[str], typer.Argument(metavar="CLIENT", help="Names of the clients to allow.")],
 ) -> None:
-    """Let clients join: their tokens are printed once; the file keeps only hashes."""
+    """Create tokens for clients. Each token is printed once; the file stores only hashes."""
     import yaml
 
     from motet.experiment.deploy.server import load_allowed
@@ -136,18 +143,30 @@ def allow(
     file.write_text(yaml.safe_dump(allowed), "utf-8")
 
 
-@app.command("status")
+@app.command("status", rich_help_panel=DEPLOYMENT)
 @handle_errors
 def show_status(
-    where: Annotated[str, typer.Argument(metavar="RUN|URL", help="A served run's folder, or the address of its page.")],
+    source: Annotated[
+        str, typer.Argument(metavar="RUN|URL", help="Folder of a served run, or the address of its status page.")
+    ],
 ) -> None:
-    """Where a served run stands: rounds, who is in, who is late, bytes, scores. A page's token: MOTET_STATUS_TOKEN."""
+    """Show the status of a served run. The token of a status page is read from MOTET_STATUS_TOKEN."""
     from motet.report.run_status import format_status, read_status
 
-    typer.echo(format_status(read_status(where, os.environ.get("MOTET_STATUS_TOKEN", ""))))
+    typer.echo(format_status(read_status(source, os.environ.get("MOTET_STATUS_TOKEN", ""))))
 
 
-def _token(where: str | None) -> str:
-    if not where:
-        return ""
-    return Path(where[1:]).read_text("utf-8").strip() if where.startswith("@") else os.environ.get(where, "")
+def _network_options(**flags: Path | str | None) -> NetworkOptions:
+    from motet.experiment.deploy.server import NetworkOptions
+    from motet.experiment.recipe.config_parsing import instantiate
+
+    return instantiate(NetworkOptions, {name: str(v) for name, v in flags.items() if v is not None}, "join")
+
+
+def _read_token(source: str) -> str:
+    if source.startswith("@"):
+        return Path(source[1:]).read_text("utf-8").strip()
+    return os.environ.get(source, "")
+
+
+def _ignore(text: str) -> None: ...

@@ -1,4 +1,4 @@
-"""Identities: the keys by which clients of a secure sum know each other."""
+"""The command motet identities: keys with which clients of a secure sum authenticate each other."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from typing import Annotated
 
 import typer
 
-from motet.cli.app import app, handle_errors
+from motet.cli.app import DEPLOYMENT, app, handle_errors
 
 
-@app.command()
+@app.command(rich_help_panel=DEPLOYMENT)
 @handle_errors
 def identities(
-    folder: Annotated[Path, typer.Argument(help="Where <client>.pub and <client>.key are written.")],
-    clients: Annotated[list[str], typer.Argument(help="Names of clients.")],
+    folder: Annotated[Path, typer.Argument(metavar="FOLDER", help="Folder for <client>.pub and <client>.key.")],
+    clients: Annotated[list[str], typer.Argument(metavar="CLIENT", help="Names of the clients.")],
 ) -> None:
-    """Make signing keys for secure sums: <client>.pub goes to every client's machine, <client>.key stays on its own."""
+    """Create signing keys for secure aggregation: <client>.pub for every client, <client>.key only for its owner."""
     from motet.secure.identities import Identities
 
     for client in clients:
         Identities(str(folder)).create(client, os.urandom)
-        typer.echo(f"{folder / client}.pub for everybody, {folder / client}.key for {client} alone")
+        typer.echo(f"{client}: copy {folder / client}.pub to every client, and {folder / client}.key only to {client}")

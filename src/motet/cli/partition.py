@@ -1,26 +1,22 @@
-"""Partitions: motet partition make, show, figure."""
+"""Commands for partitions: motet partition make, show, figure."""
 
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from motet.cli.app import Settings, app, handle_errors
+from motet.cli.app import DATA, CorpusName, Settings, SourceFolder, app, handle_errors
 
 if TYPE_CHECKING:
     from motet.report.html_page import PageTable
 
-partition_app = typer.Typer(help="Who has which examples: made, kept, looked at.", no_args_is_help=True)
-app.add_typer(partition_app, name="partition")
+partition_app = typer.Typer(help="Split a corpus over clients, and inspect the split.", no_args_is_help=True)
+app.add_typer(partition_app, name="partition", rich_help_panel=DATA)
 
-CorpusName = Annotated[
-    str, typer.Argument(help="A corpus (see: motet list datasets), or a file or folder of your own.")
-]
-Folder = Annotated[Path | None, typer.Option("--from", help="The folder with the corpus's original files.")]
-Seed = Annotated[int, typer.Option(help="As a recipe's seed: the same one gives the same partition.")]
-Clients = Annotated[int | None, typer.Option(help="How many clients.")]
+RandomSeed = Annotated[int, typer.Option(help="Random seed. A recipe with the same seed makes the same partition.")]
+ClientCount = Annotated[int | None, typer.Option(help="Number of clients.")]
 
 
 @partition_app.command("make")
@@ -28,84 +24,91 @@ Clients = Annotated[int | None, typer.Option(help="How many clients.")]
 def partition_make(
     corpus: CorpusName,
     settings: Settings = None,
-    strategy: Annotated[str, typer.Option(help="How to divide (see: motet list partitions).")] = "label",
-    clients: Clients = None,
-    alpha: Annotated[float | None, typer.Option(help="Of label shift and its kin: small, few labels a client.")] = None,
-    beta: Annotated[float | None, typer.Option(help="Of quantity shift: small, very different sizes.")] = None,
-    seed: Seed = 42,
-    source: Folder = None,
-    to: Annotated[Path | None, typer.Option(help="The file. Default: partitions/<corpus>-<strategy>.h5")] = None,
-    layout: Annotated[str, typer.Option(help="motet, or fednlp (as FedNLP publishes its partitions).")] = "motet",
+    strategy: Annotated[str, typer.Option(help="Partition strategy (see: motet list partitions).")] = "label",
+    clients: ClientCount = None,
+    alpha: Annotated[float | None, typer.Option(help="Dirichlet concentration; smaller is more skewed.")] = None,
+    beta: Annotated[
+        float | None, typer.Option(help="Dirichlet concentration of client sizes; smaller is more uneven.")
+    ] = None,
+    seed: RandomSeed = 42,
+    source: SourceFolder = None,
+    to: Annotated[Path | None, typer.Option(help="File to write. [default: partitions/CORPUS-STRATEGY.h5]")] = None,
+    layout: Annotated[
+        str, typer.Option(help="motet or fednlp (the layout of FedNLP's published partitions).")
+    ] = "motet",
 ) -> None:
-    """Divide a corpus over clients and keep that in a file: partition.type=file partition.path=FILE.
+    """Split a corpus over clients and store the split. Use it with partition.type=file partition.path=FILE.
 
-    Further options of a strategy are given as in a recipe: partition.by=length partition.local_test=0.2 data.limit=1000
+    Other options of a strategy are given as in a recipe: partition.by=length partition.local_test=0.2 data.limit=1000
     """
     from motet.experiment.commands.partition_commands import CorpusSource, make_partition
     from motet.experiment.recipe.run_config import ComponentConfig
 
-    where = CorpusSource.from_overrides(corpus, source, settings or [], seed)
-    named = {"clients": clients, "alpha": alpha, "beta": beta}
-    options = {**where.settings.get("partition", {}), **{k: v for k, v in named.items() if v is not None}}
-    path, said = make_partition(where, ComponentConfig(str(options.pop("type", strategy)), options), to, layout)
-    typer.echo(said)
-    typer.echo(f"Look at it: motet partition show {path}   Use it: partition.type=file partition.path={path}")
+    data = CorpusSource.from_overrides(corpus, source, settings or [], seed)
+    flags = {"clients": clients, "alpha": alpha, "beta": beta}
+    options = {**data.settings.get("partition", {}), **{k: v for k, v in flags.items() if v is not None}}
+    config = ComponentConfig(str(options.pop("type", strategy)), options)
+    path, message = make_partition(data, config, to, layout)
+    typer.echo(message)
+    typer.echo(f"Inspect it: motet partition show {path}   Use it: partition.type=file partition.path={path}")
 
 
 @partition_app.command("show")
 @handle_errors
 def partition_show(
-    file: Annotated[Path, typer.Argument(help="A partition file: of motet partition make, or FedNLP's.")],
+    file: Annotated[
+        Path, typer.Argument(metavar="FILE", help="A partition file from motet partition make or from FedNLP.")
+    ],
     settings: Settings = None,
-    name: Annotated[str | None, typer.Option(help="Which partition of a FedNLP file.")] = None,
-    corpus: Annotated[str | None, typer.Option(help="The corpus, where the file does not say it.")] = None,
-    source: Folder = None,
-    seed: Seed = 42,
+    name: Annotated[str | None, typer.Option(help="Name of the partition in a FedNLP file.")] = None,
+    corpus: Annotated[str | None, typer.Option(help="The corpus, if the file does not name it.")] = None,
+    source: SourceFolder = None,
+    seed: RandomSeed = 42,
     to: Annotated[
-        Path | None, typer.Option(help="Folder for the pictures and the page. Default: beside the file.")
+        Path | None, typer.Option(help="Folder for the figures and the HTML page. [default: next to the file]")
     ] = None,
 ) -> None:
-    """Numbers, and pictures as PNG and in one HTML page: distances between clients, labels, sizes, texts."""
+    """Show statistics of a partition, and draw the clients' distances, labels, sizes and texts (PNG and HTML)."""
     from motet.experiment.commands.partition_commands import CorpusSource, describe_partition, open_partition
     from motet.experiment.commands.partition_report import write_partition_report
 
-    given = None if corpus is None else CorpusSource.from_overrides(corpus, source, settings or [], seed)
-    made, read = open_partition(file, name, given)
-    page, table = write_partition_report(made, read, to or file.with_suffix(""))
-    typer.echo(describe_partition(made, read))
-    _print(table)
-    typer.echo(f"Pictures: {page.parent}/*.png   all on one page: {page}")
+    data = None if corpus is None else CorpusSource.from_overrides(corpus, source, settings or [], seed)
+    partition, loaded_corpus = open_partition(file, name, data)
+    page, table = write_partition_report(partition, loaded_corpus, to or file.with_suffix(""))
+    typer.echo(describe_partition(partition, loaded_corpus))
+    _print_table(table)
+    typer.echo(f"Figures: {page.parent}/*.png   HTML page: {page}")
 
 
 @partition_app.command("figure")
 @handle_errors
 def partition_figure(
-    which: Annotated[str, typer.Argument(metavar="FIGURE", help="distances, labels, quantities or domains")],
+    figure: Annotated[str, typer.Argument(metavar="FIGURE", help="distances, labels, quantities or domains.")],
     corpus: CorpusName,
     settings: Settings = None,
-    clients: Annotated[int, typer.Option(help="How many clients.")] = 100,
-    seed: Seed = 42,
-    source: Folder = None,
-    to: Annotated[Path | None, typer.Option(help="The PNG. Default: figures/<figure>-<corpus>.png")] = None,
+    clients: Annotated[int, typer.Option(help="Number of clients.")] = 100,
+    seed: RandomSeed = 42,
+    source: SourceFolder = None,
+    to: Annotated[Path | None, typer.Option(help="PNG file to write. [default: figures/FIGURE-CORPUS.png]")] = None,
 ) -> None:
-    """A figure of the papers for a corpus: distances or labels at four α, sizes at four β, domains in the plane."""
+    """Draw a figure of the papers for a corpus: distances or labels at four α, sizes at four β, or domains in 2D."""
     from motet.core import rng
     from motet.experiment.commands.partition_commands import CorpusSource
     from motet.experiment.commands.partition_figures import draw_paper_figure
 
-    read = CorpusSource.from_overrides(corpus, source, settings or [], seed).load()
-    path = to or Path("figures") / f"{which}-{read.name}.png"
-    said = draw_paper_figure(which, read, rng.Seed(seed), clients, path)
-    typer.echo(f"{path}: {said}")
+    loaded_corpus = CorpusSource.from_overrides(corpus, source, settings or [], seed).load()
+    path = to or Path("figures") / f"{figure}-{loaded_corpus.name}.png"
+    message = draw_paper_figure(figure, loaded_corpus, rng.Seed(seed), clients, path)
+    typer.echo(f"{path}: {message}")
 
 
-def _print(table: PageTable) -> None:
+def _print_table(table: PageTable) -> None:
     from rich.console import Console
-    from rich.table import Table as Printed
+    from rich.table import Table
 
-    shown: Any = Printed(box=None, pad_edge=False)
-    for number, head in enumerate(table.head):
-        shown.add_column(head, justify="right" if number else "left")
+    console_table = Table(box=None, pad_edge=False)
+    for index, heading in enumerate(table.headings):
+        console_table.add_column(heading, justify="right" if index else "left")
     for row in table.rows:
-        shown.add_row(*row)
-    Console(width=100, highlight=False).print(shown)
+        console_table.add_row(*row)
+    Console(width=100, highlight=False).print(console_table)

@@ -1,4 +1,4 @@
-"""Runs: run, resume, check, list, export."""
+"""Commands for runs: run, resume, check, list, export."""
 
 from __future__ import annotations
 
@@ -9,120 +9,131 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from motet.cli.app import Recipe, RunFolder, Settings, app, handle_errors
+from motet.cli.app import TRAINING, OutFolder, Recipe, Resume, RunFolder, Settings, app, handle_errors
 
 if TYPE_CHECKING:
     from motet.experiment.commands.run_folder import FinishedRun
 
 
-@app.command()
+@app.command(rich_help_panel=TRAINING)
 @handle_errors
 def run(
     recipe: Recipe = "quickstart",
     settings: Settings = None,
-    out: Annotated[Path | None, typer.Option(help="Folder for the results. Default: runs/<recipe>-<number>.")] = None,
-    resume: Annotated[bool, typer.Option("--resume", help="Go on with the run in --out.")] = False,
+    out: OutFolder = None,
+    resume: Resume = False,
     transport: Annotated[
-        str | None, typer.Option(help="Short for transport.type=… (see: motet list transports).")
+        str | None, typer.Option(help="Same as transport.type=… (see: motet list transports).")
     ] = None,
 ) -> None:
-    """Train as a recipe says; results, curves, checkpoint and model go to a folder."""
+    """Train a recipe. Metrics, plots, a checkpoint and the model are saved in a folder."""
     from motet.experiment.commands.run_folder import load_config, new_folder
 
-    if "=" in recipe:  # no recipe was named: settings for the quickstart
-        recipe, settings = "quickstart", [recipe, *(settings or [])]
-    chosen = [f"transport.type={transport}"] if transport else []
-    config = _recipe(recipe, [*chosen, *(settings or [])])
+    recipe, overrides = _split_recipe(recipe, settings)
+    config = _load_recipe(recipe, [*([f"transport.type={transport}"] if transport else []), *overrides])
     folder = out or new_folder(config.recipe)
     if resume:
         config = load_config(folder)
-    _perform(config, folder, resume)
+    _train(config, folder, resume)
 
 
-@app.command("resume")
+@app.command("resume", rich_help_panel=TRAINING)
 @handle_errors
 def resume_run(folder: RunFolder) -> None:
-    """Go on with a run that was interrupted; it ends as if it never had been."""
+    """Resume an interrupted run. It ends with the same result as without the interruption."""
     from motet.experiment.commands.run_folder import load_config
 
-    _perform(load_config(folder), folder, resume=True)
+    _train(load_config(folder), folder, resume=True)
 
 
-@app.command()
+@app.command(rich_help_panel=TRAINING)
 @handle_errors
 def check(recipe: Recipe = "quickstart", settings: Settings = None) -> None:
-    """Look at everything before round 1: data, tokenizer, a few steps, memory, bytes a round, time."""
+    """Check a recipe before training: load the data, train a few steps, estimate memory, traffic and time."""
     from motet.experiment.build.component_builders import resolve_defaults
     from motet.experiment.build.federation_builder import build_federation
     from motet.experiment.commands.dry_run import dry_run
 
-    if "=" in recipe:
-        recipe, settings = "quickstart", [recipe, *(settings or [])]
-    config = resolve_defaults(_recipe(recipe, settings))
-    found = dry_run(config, build_federation(config))
-    width = max(14, *map(len, found.facts))
-    for name, fact in found.facts.items():
+    recipe, overrides = _split_recipe(recipe, settings)
+    config = resolve_defaults(_load_recipe(recipe, overrides))
+    result = dry_run(config, build_federation(config))
+    width = max(14, *map(len, result.facts))
+    for name, fact in result.facts.items():
         typer.echo(f"{name:{width}} {fact}")
-    for warning in found.warnings:
-        typer.secho(f"note: {warning}", fg="yellow")
-    typer.echo("All is well.")
+    for warning in result.warnings:
+        typer.secho(f"warning: {warning}", fg="yellow")
+    typer.echo("All checks passed.")
 
 
-@app.command("list")
+@app.command("list", rich_help_panel=TRAINING)
 @handle_errors
-def list_entries(
-    what: Annotated[
-        str, typer.Argument(help="algorithms, tasks, datasets, models, partitions, codecs, transports, recipes, suites")
+def list_command(
+    kind: Annotated[
+        str,
+        typer.Argument(
+            metavar="KIND",
+            help="algorithms, tasks, datasets, models, partitions, codecs, transports, recipes or suites.",
+        ),
     ],
-    as_json: Annotated[bool, typer.Option("--json", help="As JSON, for programs.")] = False,
+    as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """What there is to choose from."""
+    """List what a recipe can use, with a short description of each entry."""
     from motet.experiment.commands.listings import list_entries
 
-    entries = list_entries(what)
+    entries = list_entries(kind)
     if as_json:
         typer.echo(json.dumps(entries, indent=2, ensure_ascii=False))
         return
     width = max(len(name) for name in entries)
-    for name, said in entries.items():
-        typer.echo(f"{name:{width}}  {said}")
+    for name, description in entries.items():
+        typer.echo(f"{name:{width}}  {description}")
 
 
-@app.command()
+@app.command(rich_help_panel=TRAINING)
 @handle_errors
 def export(
     folder: RunFolder,
-    to: Annotated[Path, typer.Option(help="Where the model directory goes.")],
-    client: Annotated[str | None, typer.Option(help="This client's own model, as it would deploy it.")] = None,
-    every: Annotated[bool, typer.Option("--all", help="Every client's own model, in a folder each.")] = False,
+    to: Annotated[Path, typer.Option(help="Output folder for the model.")],
+    client: Annotated[str | None, typer.Option(help="Export the personal model of this client.")] = None,
+    all_clients: Annotated[
+        bool, typer.Option("--all", help="Export the personal models of all clients, one folder each.")
+    ] = False,
 ) -> None:
-    """Write a run's model, or its clients' own ones, as directories that transformers (for a BiLSTM: Motet) loads."""
+    """Export the trained model, or the clients' personal models, as Hugging Face model folders."""
     from motet.core.errors import ConfigError
     from motet.experiment.commands.model_export import loading_code, needs_motet
     from motet.experiment.commands.run_folder import export_models
 
-    if every and client is not None:
-        raise ConfigError(f"export: --client {client} is one model and --all is everybody's; choose one of them.")
-    places = export_models(folder, to, client, every)
-    typer.echo(f"{len(places)} models are in {to}, a folder for each client." if every else f"The model is in {to}.")
-    if odd := [place for place in places if needs_motet(place)]:
-        typer.echo(f"{len(odd)} of them transformers does not know, being BiLSTMs: {loading_code('', odd[0])}")
+    if all_clients and client is not None:
+        raise ConfigError(
+            f"export: --client {client} exports one model and --all exports every model. Use one of them."
+        )
+    folders = export_models(folder, to, client, all_clients)
+    typer.echo(f"Exported {len(folders)} models to {to}, one folder per client." if all_clients else f"Model: {to}")
+    if motet_only := [path for path in folders if needs_motet(path)]:
+        hint = loading_code("", motet_only[0])
+        typer.echo(f"{len(motet_only)} of {len(folders)} are BiLSTMs, which load with Motet, not transformers: {hint}")
 
 
-def _recipe(name: str, settings: list[str] | None) -> Any:
+def _split_recipe(recipe: str, settings: list[str] | None) -> tuple[str, list[str]]:
+    """Return the recipe and the overrides. Without a recipe, the first override is in the recipe's position."""
+    return ("quickstart", [recipe, *(settings or [])]) if "=" in recipe else (recipe, settings or [])
+
+
+def _load_recipe(name: str, overrides: list[str]) -> Any:
     from motet.experiment.recipe.recipe_files import load_recipe
 
-    return load_recipe(name, settings or [])
+    return load_recipe(name, overrides)
 
 
-def _perform(config: Any, folder: Path, resume: bool) -> None:
+def _train(config: Any, folder: Path, resume: bool) -> None:
     from rich.console import Console
 
     from motet.experiment.commands.run_folder import run_recipe
     from motet.experiment.deploy.mpi_launch import run_worker_rank
     from motet.report.progress import create_progress
 
-    if run_worker_rank(config):  # one of a cluster's workers; what there is to see is in rank 0
+    if run_worker_rank(config):  # an MPI worker; only rank 0 prints
         return
     try:
         finished = run_recipe(config, folder, resume=resume, callback=create_progress(Console()))
@@ -132,6 +143,7 @@ def _perform(config: Any, folder: Path, resume: bool) -> None:
 
 
 def print_results(finished: FinishedRun) -> None:
+    """Draw the plots of a finished run, and print its results next to those of its baselines."""
     from rich.console import Console
 
     from motet.experiment.commands.model_export import loading_code
@@ -139,14 +151,14 @@ def print_results(finished: FinishedRun) -> None:
     from motet.report.console_tables import build_results_table
 
     draw_figures(finished)
-    summary = finished.summary
+    summary, folder = finished.summary, finished.folder
     rows = {summary["algorithm"]: summary, **finished.baselines}
+    title = f"{summary['recipe']}: {summary['dataset']}, {summary['model']}, {summary['clients']} clients"
     console = Console(width=None if sys.stdout.isatty() else 120)
-    told = f"{summary['recipe']}: {summary['dataset']}, {summary['model']}, {summary['clients']} clients"
-    console.print(build_results_table(rows, told))
+    console.print(build_results_table(rows, title))
     plain: Any = {"highlight": False, "markup": False, "soft_wrap": True}
-    console.print(f"Results: {finished.folder}/  curves: {finished.folder / 'curves.png'}", **plain)
+    console.print(f"Results: {folder}/  curves: {folder / 'curves.png'}", **plain)
     if summary["network_seconds"] is not None:
-        console.print(f"Over the emulated network its messages take {summary['network_seconds']:,.1f} s.", **plain)
-    if (finished.folder / "model").exists():
-        console.print(f"The model: {loading_code(summary['task'], finished.folder / 'model')}", **plain)
+        console.print(f"Transfer time on the emulated network: {summary['network_seconds']:,.1f} s", **plain)
+    if (folder / "model").exists():
+        console.print(f"Load the model: {loading_code(summary['task'], folder / 'model')}", **plain)

@@ -1,1 +1,1 @@
-"""What a person looks at: progress, curves, tables."""
+"""Everything a user looks at: progress, console tables, plots, status pages and reports."""

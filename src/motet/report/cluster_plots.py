@@ -1,4 +1,4 @@
-"""Who was put together with whom: clusters and neighbours of a run as pictures (figures 4 to 6 of ATC)."""
+"""Plot which clients were clustered together and which were neighbors (figures 4 to 6 of ATC)."""
 
 from __future__ import annotations
 
@@ -11,123 +11,126 @@ import numpy as np
 
 Row = Mapping[str, Any]
 
+MAX_NUMBERED_CLIENTS = 24  # for more clients, the cells are too small for numbers
+
 
 @dataclass(frozen=True)
 class ClientRelations:
-    """For every two clients: how often in one cluster, how often among the K nearest, and at which place on average.
+    """Square matrices over the clients. The diagonal is NaN. A matrix is None if the run did not record it.
 
-    Shares of the rounds, from 0 to 1; `places` counts from 1, the diagonal is empty. What was not recorded is None.
+    `clusters`: share of the rounds in which two clients were in one cluster.
+    `neighbors`: share of the rounds in which the column's client was among the nearest of the row's client.
+    `ranks`: mean rank of the column's client among the neighbors of the row's client, counted from 1.
     """
 
     clients: tuple[str, ...]
     clusters: np.ndarray | None
-    neighbours: np.ndarray | None
-    places: np.ndarray | None
+    neighbors: np.ndarray | None
+    ranks: np.ndarray | None
 
 
 def read_relations(rows: Sequence[Row], nearest: int) -> ClientRelations | None:
-    """Read off a run's notes; None if there are none."""
-    clusters = [r["value"] for r in rows if r["split"] == "note" and r["name"] == "clusters"]
-    rankings = [r["value"] for r in rows if r["split"] == "note" and r["name"] == "neighbours"]
-    clients = tuple(dict.fromkeys(c for value in (*clusters, *rankings) for c in value))
+    """Compute the relations from a run's notes. None if it recorded neither clusters nor neighbors.
+
+    `nearest` is the number of neighbors a client learns from, including itself.
+    """
+    clusterings = [r["value"] for r in rows if r["split"] == "note" and r["name"] == "clusters"]
+    rankings = [r["value"] for r in rows if r["split"] == "note" and r["name"] in ("neighbours", "neighbors")]
+    clients = tuple(dict.fromkeys(client for value in (*clusterings, *rankings) for client in value))
     if not clients:
         return None
-    together = np.mean([_together(value, clients) for value in clusters], axis=0) if clusters else None
+    clusters = np.mean([_same_cluster(value, clients) for value in clusterings], axis=0) if clusterings else None
     if not rankings:
-        return ClientRelations(clients, together, None, None)
-    order = np.stack([_order(value, clients) for value in rankings])
+        return ClientRelations(clients=clients, clusters=clusters, neighbors=None, ranks=None)
+    ranks = np.stack([_rank_matrix(value, clients) for value in rankings])
     with np.errstate(invalid="ignore"):
-        near = np.where(np.isnan(order), np.nan, order < nearest)  # oneself is the first of the K
-        return ClientRelations(clients, together, _blank(_mean(near)), _blank(_mean(order)))
+        is_near = np.where(np.isnan(ranks), np.nan, ranks < nearest)
+    return ClientRelations(
+        clients=clients,
+        clusters=clusters,
+        neighbors=_blank_diagonal(_mean_over_rounds(is_near)),
+        ranks=_blank_diagonal(_mean_over_rounds(ranks)),
+    )
 
 
-def _together(group: Mapping[str, int], clients: Sequence[str]) -> np.ndarray:
-    label = np.array([group.get(c, -1 - i) for i, c in enumerate(clients)])
-    return _blank((label[:, None] == label[None]).astype(float))
+def _same_cluster(cluster_of: Mapping[str, int], clients: Sequence[str]) -> np.ndarray:
+    labels = np.array([cluster_of.get(client, -1 - i) for i, client in enumerate(clients)])
+    return _blank_diagonal((labels[:, None] == labels[None]).astype(float))
 
 
-def _order(ranking: Mapping[str, Sequence[str]], clients: Sequence[str]) -> np.ndarray:
-    """The place of each client in each one's list; oneself is 0."""
-    table = np.full((len(clients), len(clients)), np.nan)
-    place = {c: i for i, c in enumerate(clients)}
+def _rank_matrix(ranking: Mapping[str, Sequence[str]], clients: Sequence[str]) -> np.ndarray:
+    """Return the rank of each client in each client's list. Rank 0 is the client itself."""
+    matrix = np.full((len(clients), len(clients)), np.nan)
+    index = {client: i for i, client in enumerate(clients)}
     for client, others in ranking.items():
         for rank, other in enumerate(others):
-            table[place[client], place[other]] = rank
-    return table
+            matrix[index[client], index[other]] = rank
+    return matrix
 
 
-def _mean(tables: np.ndarray) -> np.ndarray:
-    """Over the rounds in which both took part."""
-    seen = ~np.isnan(tables)
-    found: np.ndarray = np.where(seen, tables, 0).sum(0) / np.maximum(1, seen.sum(0))
-    return np.where(seen.any(0), found, np.nan)
+def _mean_over_rounds(matrices: np.ndarray) -> np.ndarray:
+    """Average over the rounds in which both clients took part."""
+    is_known = ~np.isnan(matrices)
+    mean: np.ndarray = np.where(is_known, matrices, 0).sum(0) / np.maximum(1, is_known.sum(0))
+    return np.where(is_known.any(0), mean, np.nan)
 
 
-def _blank(table: np.ndarray) -> np.ndarray:
-    table = np.array(table, float)
-    np.fill_diagonal(table, np.nan)
-    return table
+def _blank_diagonal(matrix: np.ndarray) -> np.ndarray:
+    matrix = np.array(matrix, float)
+    np.fill_diagonal(matrix, np.nan)
+    return matrix
 
 
-def draw_relations(found: ClientRelations, folder: Path) -> list[Path]:
-    """clusters.png, neighbours.png and places.png, as far as there is something to show."""
-    kinds = (
-        ("clusters", found.clusters, "share of rounds in one cluster", 1.0, False),
-        ("neighbours", found.neighbours, "share of rounds among the nearest (column near row)", 1.0, False),
-        (
-            "places",
-            found.places,
-            "mean place among a client's neighbours (row's list)",
-            float(len(found.clients) - 1),
-            True,
-        ),
-    )
-    drawn = []
-    for name, table, said, most, small_is_near in kinds:
-        if table is not None:
-            drawn.append(folder / f"{name}.png")
-            _draw(table, found.clients, said, most, small_is_near, drawn[-1])
-    return drawn
+def draw_relations(relations: ClientRelations, folder: Path) -> list[Path]:
+    """Draw clusters.png, neighbors.png and ranks.png, as far as the run recorded them."""
+    clients = relations.clients
+    share, near = "share of rounds in the same cluster", "share of rounds among the nearest (column near row)"
+    paths = []
+    if relations.clusters is not None:
+        paths.append(_draw_matrix(relations.clusters, clients, share, 1.0, folder / "clusters.png"))
+    if relations.neighbors is not None:
+        paths.append(_draw_matrix(relations.neighbors, clients, near, 1.0, folder / "neighbors.png"))
+    if relations.ranks is not None:
+        title = "mean rank among the neighbors of the row's client"
+        last = float(len(clients) - 1)
+        paths.append(_draw_matrix(relations.ranks, clients, title, last, folder / "ranks.png", low_is_near=True))
+    return paths
 
 
-def _draw(table: np.ndarray, clients: Sequence[str], said: str, most: float, small_is_near: bool, path: Path) -> None:
+def _draw_matrix(
+    matrix: np.ndarray, clients: Sequence[str], title: str, highest: float, path: Path, low_is_near: bool = False
+) -> Path:
     import matplotlib
 
     matplotlib.use("Agg")
     import matplotlib.pyplot as plt
 
-    side = max(4.0, 0.34 * len(clients) + 2)
-    figure, axes = plt.subplots(figsize=(side + 1.2, side), dpi=130, layout="constrained")
-    shades = "viridis_r" if small_is_near else "viridis"
-    image = axes.imshow(table, cmap=shades, vmin=1.0 if small_is_near else 0.0, vmax=most)
-    names = [c.replace("/client-", " ") for c in clients]
+    size = max(4.0, 0.34 * len(clients) + 2)
+    figure, axes = plt.subplots(figsize=(size + 1.2, size), dpi=130, layout="constrained")
+    colors = "viridis_r" if low_is_near else "viridis"
+    image = axes.imshow(matrix, cmap=colors, vmin=1.0 if low_is_near else 0.0, vmax=highest)
+    names = [client.replace("/client-", " ") for client in clients]
     axes.set_xticks(range(len(names)), names, rotation=60, ha="right", rotation_mode="anchor", fontsize=8)
     axes.set_yticks(range(len(names)), names, fontsize=8)
-    if len(names) <= 24:
-        for i, j in np.ndindex(table.shape):
-            if not np.isnan(table[i, j]):
-                dark = bool(table[i, j] / most > 0.55) == small_is_near
-                axes.text(
-                    j,
-                    i,
-                    f"{table[i, j]:.2g}",
-                    ha="center",
-                    va="center",
-                    fontsize=6.5,
-                    color="white" if dark else "black",
-                )
-    for place in _borders(clients):
-        axes.axhline(place, color="white", linewidth=1.6)
-        axes.axvline(place, color="white", linewidth=1.6)
-    axes.set_title(said, fontsize=10)
+    if len(names) <= MAX_NUMBERED_CLIENTS:
+        for i, j in np.ndindex(matrix.shape):
+            if not np.isnan(matrix[i, j]):
+                is_dark = bool(matrix[i, j] / highest > 0.55) == low_is_near
+                style: Any = {"ha": "center", "va": "center", "fontsize": 6.5, "color": "white" if is_dark else "black"}
+                axes.text(j, i, f"{matrix[i, j]:.2g}", **style)
+    for position in _group_borders(clients):
+        axes.axhline(position, color="white", linewidth=1.6)
+        axes.axvline(position, color="white", linewidth=1.6)
+    axes.set_title(title, fontsize=10)
     figure.colorbar(image, ax=axes, shrink=0.8)
     figure.savefig(path)
     plt.close(figure)
+    return path
 
 
-def _borders(clients: Sequence[str]) -> list[float]:
-    """Between groups, whose names stand before the slash."""
-    groups = [c.partition("/")[0] for c in clients]
+def _group_borders(clients: Sequence[str]) -> list[float]:
+    """Return the positions between groups. The group is the part of a client's name before the slash."""
+    groups = [client.partition("/")[0] for client in clients]
     if len(set(groups)) == len(groups):
         return []
     return [i - 0.5 for i in range(1, len(groups)) if groups[i] != groups[i - 1]]

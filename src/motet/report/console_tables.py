@@ -1,4 +1,4 @@
-"""The numbers of a run and its baselines, side by side."""
+"""Tables for the terminal: the results of a run next to its baselines, and two runs side by side."""
 
 from __future__ import annotations
 
@@ -9,39 +9,44 @@ from rich.table import Table
 
 from motet.report.progress import format_megabytes
 
+NAN = float("nan")
+
 
 def build_results_table(summaries: Mapping[str, Mapping[str, Any]], title: str) -> Table:
-    primary_metric = next(iter(summaries.values()))["headline"]
+    """Build a table with one row per summary (a run and its baselines)."""
+    metric = next(iter(summaries.values()))["headline"]
+    has_dev = any(summary.get("dev_best") for summary in summaries.values())
     table = Table(title=title, title_justify="left", header_style="bold")
-    dev = any(summary.get("dev_best") for summary in summaries.values())
     table.add_column("method")
-    chosen = ["best on dev"] if dev else []
-    for name in (primary_metric, "best", *chosen, "clients: mean ± std", "worst tenth", "MB up", "MB down", "seconds"):
+    dev_column = ["best on dev"] if has_dev else []
+    for name in (metric, "best", *dev_column, "clients: mean ± std", "worst 10 %", "MB up", "MB down", "seconds"):
         table.add_column(name, justify="right")
     for name, summary in summaries.items():
-        own, moved = summary["clients_final"], summary["bytes"]
+        clients, traffic = summary["clients_final"], summary["bytes"]
+        mean = f"{clients['mean']:.3f}" if clients else "–"
+        std = f" ± {clients['std']:.3f}" if "std" in clients else ""
         table.add_row(
             name,
-            f"{summary['final'].get(primary_metric, float('nan')):.3f}",
-            f"{summary['best'].get(primary_metric, float('nan')):.3f}",
-            *([_chosen(summary, primary_metric)] if dev else []),
-            (f"{own['mean']:.3f}" if own else "–") + (f" ± {own['std']:.3f}" if "std" in own else ""),
-            f"{own['worst_decile']:.3f}" if "worst_decile" in own else "–",
-            format_megabytes(moved["payload_up"]),
-            format_megabytes(moved["payload_down"]),
+            f"{summary['final'].get(metric, NAN):.3f}",
+            f"{summary['best'].get(metric, NAN):.3f}",
+            *([_format_dev_best(summary, metric)] if has_dev else []),
+            mean + std,
+            f"{clients['worst_decile']:.3f}" if "worst_decile" in clients else "–",
+            format_megabytes(traffic["payload_up"]),
+            format_megabytes(traffic["payload_down"]),
             f"{summary['seconds']:.0f}",
         )
     return table
 
 
-def _chosen(summary: Mapping[str, Any], primary_metric: str) -> str:
-    found = summary.get("dev_best")
-    return f"{found['test'].get(primary_metric, float('nan')):.3f} (round {found['round']})" if found else "–"
+def _format_dev_best(summary: Mapping[str, Any], metric: str) -> str:
+    best = summary.get("dev_best")
+    return f"{best['test'].get(metric, NAN):.3f} (round {best['round']})" if best else "–"
 
 
 def build_settings_table(settings: Sequence[tuple[str, str, str]], names: tuple[str, str]) -> Table:
-    """Settings that two runs do not share."""
-    table = Table(title="Settings that differ", title_justify="left", header_style="bold")
+    """Build a table of the settings in which two runs differ."""
+    table = Table(title="Different settings", title_justify="left", header_style="bold")
     for name in ("setting", *names):
         table.add_column(name, overflow="fold")
     for row in settings:
@@ -50,12 +55,12 @@ def build_settings_table(settings: Sequence[tuple[str, str, str]], names: tuple[
 
 
 def build_comparison_table(results: Sequence[tuple[str, float | None, float | None]], names: tuple[str, str]) -> Table:
-    """Two runs' numbers, and by how much the second is more."""
+    """Build a table of the results of two runs, with the difference (second − first)."""
     table = Table(title="Results", title_justify="left", header_style="bold")
-    table.add_column("what")
+    table.add_column("metric")
     for name in (*names, "difference"):
         table.add_column(name, justify="right")
-    for name, one, two in results:
-        change = f"{two - one:+.4g}" if one is not None and two is not None else "–"
-        table.add_row(name, *("–" if v is None else f"{v:.4g}" for v in (one, two)), change)
+    for name, first, second in results:
+        difference = f"{second - first:+.4g}" if first is not None and second is not None else "–"
+        table.add_row(name, *("–" if value is None else f"{value:.4g}" for value in (first, second)), difference)
     return table

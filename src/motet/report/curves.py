@@ -1,4 +1,4 @@
-"""Learning curves as pictures: a metric against rounds, and against what was sent."""
+"""Learning curves: a metric against rounds, and against traffic."""
 
 from __future__ import annotations
 
@@ -10,32 +10,37 @@ Curve = Sequence[tuple[float, float]]
 
 
 def draw_curves(curves: Mapping[str, Curve], metric: str, title: str, path: Path) -> None:
-    """A metric against rounds, a line a run. A run looked at once (isolated, say) is a dashed level."""
+    """Draw a metric against rounds, with one line per run.
+
+    A run with a single evaluation (isolated) is a dashed level. So is the centralized baseline: its rounds are epochs
+    over all data and cannot be compared with federated rounds.
+    """
     from matplotlib.ticker import MaxNLocator
 
-    figure, axes = _axes()
-    last = max((curve[-1][0] for curve in curves.values() if curve), default=1)
+    figure, axes = _new_axes()
+    last_round = max((curve[-1][0] for curve in curves.values() if curve), default=1)
     for name, curve in curves.items():
-        # centralised: its rounds are passes over all data, no federated rounds
-        _line(axes, name, curve, level=len(curve) == 1 or name == "centralised")
-    axes.set(xlabel="round", ylabel=f"{metric} on the global test set", title=title, xlim=(0.8, max(2, last) + 0.2))
+        _draw_line(axes, name, curve, as_level=len(curve) == 1 or name in ("centralised", "centralized"))
+    xlim = (0.8, max(2, last_round) + 0.2)
+    axes.set(xlabel="round", ylabel=f"{metric} on the global test set", title=title, xlim=xlim)
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
     _save(figure, path)
 
 
-def draw_traffic_curves(costs: Mapping[str, Curve], ylabel: str, title: str, path: Path) -> None:
-    """A metric against megabytes moved, both ways, a line a run. A run that moved nothing is a dashed level."""
-    figure, axes = _axes()
-    moved = [bytes_ for cost in costs.values() for bytes_, _ in cost if bytes_]
-    for name, cost in costs.items():
-        _line(axes, name, [(bytes_ / 1e6, value) for bytes_, value in cost], level=not any(b for b, _ in cost))
-    axes.set(xlabel="MB moved, up and down", ylabel=ylabel, title=title)
-    if moved and max(moved) > 20 * min(moved):
+def draw_traffic_curves(curves: Mapping[str, Curve], ylabel: str, title: str, path: Path) -> None:
+    """Draw a metric against the megabytes sent, up and down. A run that sent nothing is a dashed level."""
+    figure, axes = _new_axes()
+    for name, curve in curves.items():
+        megabytes = [(sent / 1e6, value) for sent, value in curve]
+        _draw_line(axes, name, megabytes, as_level=not any(sent for sent, _ in curve))
+    axes.set(xlabel="MB sent, up and down", ylabel=ylabel, title=title)
+    nonzero = [sent for curve in curves.values() for sent, _ in curve if sent]
+    if nonzero and max(nonzero) > 20 * min(nonzero):
         axes.set_xscale("log")
     _save(figure, path)
 
 
-def _axes() -> tuple[Any, Any]:
+def _new_axes() -> tuple[Any, Any]:
     import matplotlib
 
     matplotlib.use("Agg")
@@ -44,15 +49,15 @@ def _axes() -> tuple[Any, Any]:
     return plt.subplots(figsize=(8, 4.2), dpi=150, layout="constrained")
 
 
-def _line(axes: Any, name: str, curve: Curve, level: bool) -> None:
+def _draw_line(axes: Any, name: str, curve: Curve, as_level: bool) -> None:
     if not curve:
         return
-    along, values = zip(*curve, strict=True)
-    look = {"color": f"C{len(axes.lines)}", "label": f"{name}: {values[-1]:.3f}"}
-    if level:
-        axes.axhline(values[-1], linestyle="--", linewidth=1.4, **look)
+    xs, values = zip(*curve, strict=True)
+    style = {"color": f"C{len(axes.lines)}", "label": f"{name}: {values[-1]:.3f}"}
+    if as_level:
+        axes.axhline(values[-1], linestyle="--", linewidth=1.4, **style)
     else:
-        axes.plot(along, values, marker="o", markersize=3.5, linewidth=1.8, **look)
+        axes.plot(xs, values, marker="o", markersize=3.5, linewidth=1.8, **style)
 
 
 def _save(figure: Any, path: Path) -> None:

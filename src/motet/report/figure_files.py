@@ -1,4 +1,4 @@
-"""Pictures as files: sheets with panels, drawn without a window and without touching a caller's own plots."""
+"""Figures as files, drawn without pyplot, so that plots of the calling program are not affected."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 def new_figure(
     columns: int = 1, rows: int = 1, width: float = 5.6, height: float = 4.6, sharey: bool = False
 ) -> tuple[Any, list[Any]]:
-    """A sheet, and its panels of this size."""
+    """Return a figure and its panels, each `width` by `height` inches."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 

@@ -1,5 +1,7 @@
-"""Is one method better than another, or was it the choice of test items? The paired bootstrap (Efron & Tibshirani 1993, ch. 16;
-for language tasks Koehn 2004): both are judged on the same resampled items, many times over."""
+"""Significance tests with the paired bootstrap (Efron & Tibshirani 1993, ch. 16; for language tasks Koehn 2004).
+
+Two methods are compared on the same resampled test examples, many times.
+"""
 
 from __future__ import annotations
 
@@ -11,14 +13,14 @@ import numpy as np
 
 from motet.core.errors import ConfigError
 
-CHUNK = 4_000_000  # numbers of one piece of resampling
-FEW = 64  # kinds of rows
-Statistic = Callable[[np.ndarray], np.ndarray]  # of the means of columns, which are in the last axis
+CHUNK_SIZE = 4_000_000  # picks that are resampled at once
+MAX_DISTINCT_ROWS = 64  # up to this many distinct rows, counts are drawn instead of rows
+Statistic = Callable[[np.ndarray], np.ndarray]  # maps column means (in the last axis) to a number
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """`difference` is first − second, `low` and `high` its 95 % interval, `p` two-sided: how often chance alone goes so far."""
+    """The difference first − second, its 95 % confidence interval and its two-sided p-value."""
 
     difference: float
     low: float
@@ -36,69 +38,67 @@ def paired_bootstrap(
     statistic: Statistic | None = None,
     repeats: int = 1,
 ) -> Comparison:
-    """Compare two methods by their scores on the same items, row by row.
+    """Compare two methods by their scores on the same examples, row by row.
 
-    `strata` numbers the group each item belongs to (a client): items are resampled within groups, and every group counts the
-    same, as in an unweighted mean over clients. Rows of several numbers (counts) need a `statistic`, which makes a method's
-    number of the means of its columns: an F1, say. `repeats`: how often the same item may be among the rows (judged under
-    several seeds, in unknown order); taken as if they said the same each time.
+    `strata`: the group (client) of each example. Examples are resampled within groups, and every group counts the same.
+    `statistic`: computes a method's number, such as F1, from the column means, for rows with several columns.
+    `repeats`: how often an example may occur among the rows; repeated examples count as if they all agreed.
 
-    Resamples of n items vary by (n − 1)/n too little, which matters for clients of few items, and is made up for. Those who
-    have one item are one group, in which it can be seen how much they vary.
+    The variance of resamples of n examples is too small by (n − 1)/n, which matters for small clients; this is
+    corrected. Clients with a single example form one group, in which their variance can be estimated.
     """
-    one, two = np.asarray(first, np.float64), np.asarray(second, np.float64)
-    if one.shape != two.shape or not len(one):
-        raise ConfigError(
-            f"a paired comparison needs the same items on both sides; there are {one.shape} and {two.shape}."
-        )
+    a, b = np.asarray(first, np.float64), np.asarray(second, np.float64)
+    if a.shape != b.shape or not len(a):
+        raise ConfigError(f"a paired test needs scores on the same examples; the shapes are {a.shape} and {b.shape}.")
     rng = np.random.Generator(np.random.Philox(seed))
-    groups = _groups(np.zeros(len(one), np.int64) if strata is None else np.asarray(strata))
-    rows = (one - two).reshape(len(one), -1) if statistic is None else np.concatenate([one, two], axis=1)
-    difference: Statistic = _only if statistic is None else _difference(statistic, one.shape[1])
-    observed, drawn = 0.0, np.zeros(samples)
-    for group, share in groups:
-        here = difference(rows[group].mean(0))
-        off = difference(_resampled(rows[group], samples, rng)) - here
-        observed += share * float(here)
-        drawn += share * (here + math.sqrt(repeats * len(group) / max(1, len(group) - 1)) * off)
-    low, high = np.quantile(drawn, [0.025, 0.975])
-    # Under no difference the deviations are distributed as the resampled ones around the observed difference.
-    beyond = int((np.abs(drawn - observed) >= abs(observed) - 1e-12).sum())
-    p = min(1.0, (beyond + 1) / (samples + 1)) if len(one) > 1 else 1.0  # of one item nobody knows how it varies
-    return Comparison(observed, float(low), float(high), p)
+    rows = (a - b).reshape(len(a), -1) if statistic is None else np.concatenate([a, b], axis=1)
+    difference: Statistic = _first_column if statistic is None else _difference_of(statistic, a.shape[1])
+    observed, resampled = 0.0, np.zeros(samples)
+    for group, share in _split_groups(np.zeros(len(a), np.int64) if strata is None else np.asarray(strata)):
+        group_difference = difference(rows[group].mean(0))
+        deviation = difference(_resample_means(rows[group], samples, rng)) - group_difference
+        correction = math.sqrt(repeats * len(group) / max(1, len(group) - 1))
+        observed += share * float(group_difference)
+        resampled += share * (group_difference + correction * deviation)
+    low, high = np.quantile(resampled, [0.025, 0.975])
+    # Under the null hypothesis, the difference varies around 0 as the resampled one varies around the observed one.
+    extreme = int((np.abs(resampled - observed) >= abs(observed) - 1e-12).sum())
+    p = min(1.0, (extreme + 1) / (samples + 1)) if len(a) > 1 else 1.0  # one example has no variance
+    return Comparison(difference=observed, low=float(low), high=float(high), p=p)
 
 
-def _only(means: np.ndarray) -> np.ndarray:
-    only: np.ndarray = means[..., 0]
-    return only
+def _first_column(means: np.ndarray) -> np.ndarray:
+    column: np.ndarray = means[..., 0]
+    return column
 
 
-def _difference(statistic: Statistic, width: int) -> Statistic:
+def _difference_of(statistic: Statistic, width: int) -> Statistic:
     return lambda means: statistic(means[..., :width]) - statistic(means[..., width:])
 
 
-def _groups(strata: np.ndarray) -> list[tuple[np.ndarray, float]]:
-    """The items of each group, and what share of the whole it is."""
+def _split_groups(strata: np.ndarray) -> list[tuple[np.ndarray, float]]:
+    """Return the examples of each group, and the share of the group in the result."""
     order = np.argsort(strata, kind="stable")
-    cuts = np.flatnonzero(np.diff(strata[order])) + 1
-    found = np.split(order, cuts)
-    single = [group for group in found if len(group) == 1]
-    several = [(group, 1 / len(found)) for group in found if len(group) > 1]
-    return [*several, (np.concatenate(single), len(single) / len(found))] if single else several
+    boundaries = np.flatnonzero(np.diff(strata[order])) + 1
+    groups = np.split(order, boundaries)
+    single = [group for group in groups if len(group) == 1]
+    several = [(group, 1 / len(groups)) for group in groups if len(group) > 1]
+    return [*several, (np.concatenate(single), len(single) / len(groups))] if single else several
 
 
-def _resampled(rows: np.ndarray, samples: int, rng: np.random.Generator) -> np.ndarray:
-    """The mean of the rows in each resample. Where there are few kinds of rows, these are drawn by their counts."""
+def _resample_means(rows: np.ndarray, samples: int, rng: np.random.Generator) -> np.ndarray:
+    """Return the mean row of each resample."""
     from scipy.sparse import csr_array
 
-    kinds, counts = np.unique(rows, axis=0, return_counts=True)
-    if len(kinds) <= FEW:
-        found: np.ndarray = rng.multinomial(len(rows), counts / len(rows), size=samples) @ kinds / len(rows)
-        return found
-    found = np.empty((samples, rows.shape[1]))
-    step = max(1, CHUNK // len(rows))
-    for at in range(0, samples, step):
-        picks = rng.integers(0, len(rows), (min(step, samples - at), len(rows)))
-        starts = np.arange(0, picks.size + 1, len(rows))
-        found[at : at + step] = csr_array((np.ones(picks.size), picks.ravel(), starts), picks.shape) @ rows / len(rows)
-    return found
+    distinct, counts = np.unique(rows, axis=0, return_counts=True)
+    if len(distinct) <= MAX_DISTINCT_ROWS:
+        means: np.ndarray = rng.multinomial(len(rows), counts / len(rows), size=samples) @ distinct / len(rows)
+        return means
+    means = np.empty((samples, rows.shape[1]))
+    step = max(1, CHUNK_SIZE // len(rows))
+    for start in range(0, samples, step):
+        picks = rng.integers(0, len(rows), (min(step, samples - start), len(rows)))
+        row_starts = np.arange(0, picks.size + 1, len(rows))
+        counts_matrix = csr_array((np.ones(picks.size), picks.ravel(), row_starts), picks.shape)
+        means[start : start + step] = counts_matrix @ rows / len(rows)
+    return means

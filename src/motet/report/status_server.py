@@ -1,4 +1,4 @@
-"""A small page that shows where a served run stands. It changes nothing, and beyond this machine it asks for a token."""
+"""A read-only web page with the status of a served run. Other machines need a token to see it."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from urllib.parse import parse_qs, urlsplit
 from motet.core.errors import ConfigError, RunError
 
 LOOPBACK = ("127.0.0.1", "localhost", "::1", "[::1]")
-SAFE = {
+HEADERS = {
     "Cache-Control": "no-store",
     "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
@@ -26,82 +26,86 @@ h1{font-size:1.3rem}dt{color:#666}dd{margin:0 0 .6rem}progress{width:100%}
 @media(prefers-color-scheme:dark){body{background:#111;color:#ddd}dt{color:#999}}</style>
 <h1 id="title">Motet</h1><progress id="bar" value="0" max="1" aria-label="rounds done"></progress><dl id="facts"></dl>
 <script>
-const mega = n => (n / 1e6).toFixed(1) + " MB";
-const facts = s => ({
-  "state": s.state, "round": s.rounds ? `${s.done ?? 0} of ${s.rounds} done` : "",
-  "this round": s.cohort ? `${s.answered ?? 0} of ${s.cohort} clients have answered` : "",
+const megabytes = n => (n / 1e6).toFixed(1) + " MB";
+const describe = s => ({
+  "state": s.state,
+  "rounds": s.rounds ? `${s.done ?? 0} of ${s.rounds} done` : "",
+  "this round": s.cohort ? `${s.answered ?? 0} of ${s.cohort} clients answered` : "",
   "connected": (s.connected || []).join(", "),
-  "waited for": Object.entries(s.waited_for || {}).map(([c, t]) => `${c} (${Math.round(t)} s)`).join(", "),
-  "away": (s.away || []).join(", "),
+  "waiting for": Object.entries(s.waited_for || {}).map(([c, t]) => `${c} (${Math.round(t)} s)`).join(", "),
+  "missing": (s.away || []).join(", "),
   "scores": Object.entries(s.scores || {}).map(([n, v]) => `${n} ${v.toFixed(3)}`).join(", "),
-  "bytes": s.bytes_up === undefined ? "" : `${mega(s.bytes_up)} up, ${mega(s.bytes_down)} down`,
-  "refused messages": Object.entries(s.refused || {}).map(([c, n]) => `${c}: ${n}`).join(", "),
+  "bytes": s.bytes_up === undefined ? "" : `${megabytes(s.bytes_up)} up, ${megabytes(s.bytes_down)} down`,
+  "rejected messages": Object.entries(s.refused || {}).map(([c, n]) => `${c}: ${n}`).join(", "),
 });
-async function look() {
+async function refresh() {
   try {
-    const s = await (await fetch("status.json" + location.search)).json();
-    document.getElementById("title").textContent = "Motet: " + (s.run || "");
-    document.getElementById("bar").value = s.rounds ? (s.done || 0) / s.rounds : 0;
+    const status = await (await fetch("status.json" + location.search)).json();
+    document.getElementById("title").textContent = "Motet: " + (status.run || "");
+    document.getElementById("bar").value = status.rounds ? (status.done || 0) / status.rounds : 0;
     const list = document.getElementById("facts");
     list.replaceChildren();
-    for (const [name, said] of Object.entries(facts(s))) if (said) {
+    for (const [name, text] of Object.entries(describe(status))) if (text) {
       const dt = document.createElement("dt"), dd = document.createElement("dd");
-      dt.textContent = name; dd.textContent = said; list.append(dt, dd);
+      dt.textContent = name; dd.textContent = text; list.append(dt, dd);
     }
-  } catch { document.getElementById("title").textContent = "Motet: the server does not answer"; }
-  setTimeout(look, 2000);
+  } catch { document.getElementById("title").textContent = "Motet: the server does not respond"; }
+  setTimeout(refresh, 2000);
 }
-look();
+refresh();
 </script></html>
 """
 
 
-def start_status_server(bind: str, now: Callable[[], Mapping[str, Any]], token: str) -> tuple[str, Callable[[], None]]:
-    """Show the status at `bind` (host:port); its address, and what ends it. Beyond this machine a token is asked for."""
+def start_status_server(
+    bind: str, snapshot: Callable[[], Mapping[str, Any]], token: str
+) -> tuple[str, Callable[[], None]]:
+    """Serve the status at `bind` (host:port). Return the URL and a function that stops the server.
+
+    Every address other than loopback needs a token.
+    """
     host, _, port = bind.rpartition(":")
     if host not in LOOPBACK and not token:
         raise ConfigError(
-            f"transport.status is {bind}, which others can see; set MOTET_STATUS_TOKEN, or use 127.0.0.1."
+            f"transport.status is {bind}, which other machines can reach, and there is no token. "
+            "Set MOTET_STATUS_TOKEN, or use 127.0.0.1."
         )
-    visit = type("Visit", (_Page,), {"now": staticmethod(now), "token": token})
+    request_class = type("StatusRequest", (_StatusRequest,), {"snapshot": staticmethod(snapshot), "token": token})
     try:
-        server = ThreadingHTTPServer((host.strip("[]"), int(port)), visit)
+        server = ThreadingHTTPServer((host.strip("[]"), int(port)), request_class)
     except (OSError, ValueError) as error:
-        raise RunError(f"the status page cannot be shown at {bind}: {error}") from None
+        raise RunError(f"the status page cannot be served at {bind}: {error}. Use another transport.status.") from None
     server.daemon_threads = True
     threading.Thread(target=server.serve_forever, daemon=True).start()
 
-    def end() -> None:
+    def stop() -> None:
         server.shutdown()
         server.server_close()
 
-    return f"http://{host}:{server.server_address[1]}/", end
+    return f"http://{host}:{server.server_address[1]}/", stop
 
 
-class _Page(BaseHTTPRequestHandler):
-    """One visit."""
-
-    now: Callable[[], Mapping[str, Any]]
+class _StatusRequest(BaseHTTPRequestHandler):
+    snapshot: Callable[[], Mapping[str, Any]]
     token: str
-    timeout = 10  # seconds for somebody who says nothing
+    timeout = 10  # seconds; drops connections that send nothing
 
     def do_GET(self) -> None:
-        place = urlsplit(self.path)
-        given = (
-            self.headers.get("Authorization", "").removeprefix("Bearer ") or parse_qs(place.query).get("token", [""])[0]
-        )
-        if self.token and not hmac.compare_digest(given.encode(), self.token.encode()):
-            self._say(401, "text/plain", b"a token is needed: Authorization: Bearer ..., or ?token=...\n")
-        elif place.path == "/status.json":
-            self._say(200, "application/json", json.dumps(type(self).now()).encode())
-        elif place.path == "/":
-            self._say(200, "text/html; charset=utf-8", PAGE.encode())
+        url = urlsplit(self.path)
+        header_token = self.headers.get("Authorization", "").removeprefix("Bearer ")
+        token = header_token or parse_qs(url.query).get("token", [""])[0]
+        if self.token and not hmac.compare_digest(token.encode(), self.token.encode()):
+            self._respond(401, "text/plain", b"A token is required: Authorization: Bearer TOKEN, or ?token=TOKEN\n")
+        elif url.path == "/status.json":
+            self._respond(200, "application/json", json.dumps(type(self).snapshot()).encode())
+        elif url.path == "/":
+            self._respond(200, "text/html; charset=utf-8", PAGE.encode())
         else:
-            self._say(404, "text/plain", b"there is / and /status.json\n")
+            self._respond(404, "text/plain", b"Not found. Pages: / and /status.json\n")
 
-    def _say(self, code: int, kind: str, body: bytes) -> None:
+    def _respond(self, code: int, content_type: str, body: bytes) -> None:
         self.send_response(code)
-        for name, value in {**SAFE, "Content-Type": kind, "Content-Length": str(len(body))}.items():
+        for name, value in {**HEADERS, "Content-Type": content_type, "Content-Length": str(len(body))}.items():
             self.send_header(name, value)
         self.end_headers()
         self.wfile.write(body)

@@ -1,4 +1,4 @@
-"""Whose opinion counted how much, round by round, as a picture."""
+"""Plot the weights of clients in a distillation, round by round."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any
 
 
 def draw_weights(rows: Iterable[Mapping[str, Any]], title: str, path: Path) -> bool:
-    """Weights and training losses of the clients against rounds; False if the run has weighed nobody."""
+    """Draw the clients' weights and training losses against rounds. Return False if the run has no weights."""
     curves: dict[str, dict[str, list[tuple[int, float]]]] = {"weight": {}, "loss": {}}
     for row in rows:
         if row["split"] == "distillation" and row["name"] in curves:
@@ -21,17 +21,17 @@ def draw_weights(rows: Iterable[Mapping[str, Any]], title: str, path: Path) -> b
     import matplotlib.pyplot as plt
     from matplotlib.ticker import MaxNLocator
 
-    figure, both = plt.subplots(1, 2, figsize=(9, 3.6), dpi=150, layout="constrained")
-    for axes, (name, lines) in zip(both, curves.items(), strict=True):
+    figure, panels = plt.subplots(1, 2, figsize=(9, 3.6), dpi=150, layout="constrained")
+    for axes, (name, lines) in zip(panels, curves.items(), strict=True):
         for client, line in sorted(lines.items()):
             axes.plot(*zip(*line, strict=True), marker="o", markersize=3.5, label=client)
-        axes.set(xlabel="round", ylabel="weight in the pool" if name == "weight" else "least training loss")
+        axes.set(xlabel="round", ylabel="weight in the logit pool" if name == "weight" else "lowest training loss")
         axes.xaxis.set_major_locator(MaxNLocator(integer=True))
         axes.grid(alpha=0.3)
         axes.spines[["top", "right"]].set_visible(False)
     figure.suptitle(title)
     if len(curves["weight"]) <= 12:
-        both[1].legend(frameon=False, fontsize=8)
+        panels[1].legend(frameon=False, fontsize=8)
     figure.savefig(path)
     plt.close(figure)
     return True

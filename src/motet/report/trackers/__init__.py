@@ -1,4 +1,4 @@
-"""Trackers of runs, one small file each; each imports its package only when a recipe asks for it (`track: [tensorboard]`)."""
+"""Experiment trackers. Each is imported only if a recipe uses it (`track: [tensorboard]`)."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Tracker(Protocol):
-    """Told the numbers of every round, and when there are no more."""
+    """Logs the metrics of a run."""
 
     def log(self, round: int, values: Mapping[str, float]) -> None: ...
     def close(self) -> None: ...

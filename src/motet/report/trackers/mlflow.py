@@ -1,4 +1,4 @@
-"""MLflow: to the server that $MLFLOW_TRACKING_URI names; else into ./mlflow.db, for which the whole package is needed."""
+"""MLflow tracker. Logs to the server in $MLFLOW_TRACKING_URI, or to ./mlflow.db, which needs the full mlflow package."""
 
 from __future__ import annotations
 
@@ -29,21 +29,23 @@ def open_tracker(name: str, folder: Path, settings: Mapping[str, Any]) -> Tracke
         from mlflow.exceptions import MlflowException
         from mlflow.tracking import MlflowClient
     except ImportError:
-        raise ConfigError("track: mlflow is not installed; run: pip install 'motet[track]', or leave it out.") from None
+        raise ConfigError(
+            "track: mlflow is not installed. Run pip install 'motet[track]', or remove mlflow from track."
+        ) from None
     try:
         client = MlflowClient()
-        return MLflowTracker(client, _begun(client, f"{name} {folder.name}", settings))
+        return MLflowTracker(client, _create_run(client, f"{name} {folder.name}", settings))
     except MlflowException as error:
         raise ConfigError(
-            f"track: MLflow cannot be written to ({first_line(error)}); set MLFLOW_TRACKING_URI to a server that answers, or "
-            "pip install mlflow, since mlflow-skinny alone keeps nothing on this machine."
+            f"track: logging to MLflow failed: {first_line(error)}. Set MLFLOW_TRACKING_URI to a running server, or "
+            "pip install mlflow to log to a local file, which mlflow-skinny cannot do."
         ) from None
 
 
-def _begun(client: Any, title: str, settings: Mapping[str, Any]) -> str:
-    found = client.get_experiment_by_name("motet")
-    experiment = found.experiment_id if found else client.create_experiment("motet")
-    run: str = client.create_run(experiment, run_name=title).info.run_id
+def _create_run(client: Any, title: str, settings: Mapping[str, Any]) -> str:
+    experiment = client.get_experiment_by_name("motet")
+    experiment_id = experiment.experiment_id if experiment else client.create_experiment("motet")
+    run: str = client.create_run(experiment_id, run_name=title).info.run_id
     for section, value in settings.items():
         client.log_param(run, section, str(value)[:500])
     return run

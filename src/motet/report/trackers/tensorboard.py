@@ -1,4 +1,4 @@
-"""TensorBoard: events in the run's own folder (tensorboard --logdir runs)."""
+"""TensorBoard tracker. Writes events to the folder of the run (tensorboard --logdir runs)."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def open_tracker(name: str, folder: Path, settings: Mapping[str, Any]) -> Tracke
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise ConfigError(
-            "track: tensorboard is not installed; run: pip install 'motet[track]', or leave it out."
+            "track: tensorboard is not installed. Run pip install 'motet[track]', or remove tensorboard from track."
         ) from None
     writer = SummaryWriter(str(folder / "tensorboard"))
     writer.add_text(name, "\n".join(f"    {section}: {value}" for section, value in settings.items()))

@@ -1,4 +1,4 @@
-"""Weights & Biases. Without network set WANDB_MODE=offline and send it later with `wandb sync`."""
+"""Weights & Biases tracker. Offline, set WANDB_MODE=offline and upload later with `wandb sync`."""
 
 from __future__ import annotations
 
@@ -26,8 +26,10 @@ def open_tracker(name: str, folder: Path, settings: Mapping[str, Any]) -> Tracke
     try:
         import wandb
     except ImportError:
-        raise ConfigError("track: wandb is not installed; run: pip install 'motet[track]', or leave it out.") from None
-    # The same id for the same folder: a run that is resumed goes on in the same line.
+        raise ConfigError(
+            "track: wandb is not installed. Run pip install 'motet[track]', or remove wandb from track."
+        ) from None
+    # The id is the folder's name, so that a resumed run continues the same curves.
     run = wandb.init(
         project="motet",
         name=f"{name} {folder.name}",

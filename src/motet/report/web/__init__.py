@@ -1,4 +1,4 @@
-"""One self-contained HTML page about runs or a benchmark: drawn by plotly in the reader's browser, with no network."""
+"""A self-contained HTML report of runs or of a benchmark. plotly draws it in the browser, without network access."""
 
 from __future__ import annotations
 
@@ -15,33 +15,32 @@ from motet.core.errors import ConfigError
 def write_report(
     path: Path, title: str, runs: Sequence[Mapping[str, Any]], benchmark: Mapping[str, Any] | None = None
 ) -> None:
-    """Everything in one file: plotly, our style and script, and the numbers as JSON."""
-    told = {"title": title, "runs": list(runs), "benchmark": benchmark}
+    """Write plotly, the style sheet, the scripts and the data as JSON into one HTML file."""
+    data = {"title": title, "runs": list(runs), "benchmark": benchmark}
+    scripts = _read("page.js") + _read("figures.js") + _read("tables.js")
     parts = {
         "title": html.escape(title),
-        "style": _file("page.css"),
-        "plotly": _plotly(),
-        "script": _file("page.js") + _file("figures.js") + _file("tables.js") + "\nbegin();\n",
-        # in a script element only "</" could end it; JSON may spell it with a backslash
-        "told": json.dumps(told, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/"),
+        "style": _read("page.css"),
+        "plotly": _load_plotly(),
+        "script": f"{scripts}\ninitialize();\n",
+        # "</" could end the script element. JSON allows a backslash in between.
+        "data": json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/"),
     }
-    page = _file("page.html")
+    page = _read("page.html")
     for name, text in parts.items():
         page = page.replace(f"<!--{name}-->", text)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page, "utf-8")
 
 
-def _file(name: str) -> str:
+def _read(name: str) -> str:
     return resources.files("motet.report.web").joinpath(name).read_text("utf-8")
 
 
-def _plotly() -> str:
+def _load_plotly() -> str:
     try:
         from plotly.offline import get_plotlyjs
     except ImportError:
-        raise ConfigError(
-            "the page is drawn by plotly, which is not installed; run: pip install 'motet[report]'"
-        ) from None
-    found: str = get_plotlyjs()
-    return found
+        raise ConfigError("the report needs plotly, which is not installed. Run pip install 'motet[report]'.") from None
+    script: str = get_plotlyjs()
+    return script

@@ -1,125 +1,200 @@
 "use strict";
-// What all of the page shares: the told runs, colours by theme, small makers of elements, what the reader has chosen.
+// Shared state and helpers: the report data, colors, DOM helpers, number formats, and what the reader has selected.
 
-const told = JSON.parse(document.getElementById("told").textContent);
-const $ = (id) => document.getElementById(id);
-const LIGHT = ["#2f66c9", "#c9473f", "#1f8a70", "#c77d0a", "#7a55b0", "#4d7a1f", "#b24a8f", "#0e86a8", "#8a5a33", "#5f6b7a"];
-const DARK = ["#7fabff", "#f2857c", "#58c9a8", "#f0b455", "#b99aea", "#a2cf6b", "#eb8fc9", "#5fc9e6", "#cf9f77", "#a7b3c0"];
-const BOUNDS = new Set(["isolated", "centralised"]);
-const chosen = { setting: "", hidden: new Set() };
+const report = JSON.parse(document.getElementById("data").textContent);
+const LIGHT_PALETTE = ["#2f66c9", "#c9473f", "#1f8a70", "#c77d0a", "#7a55b0", "#4d7a1f", "#b24a8f", "#0e86a8", "#8a5a33", "#5f6b7a"];
+const DARK_PALETTE = ["#7fabff", "#f2857c", "#58c9a8", "#f0b455", "#b99aea", "#a2cf6b", "#eb8fc9", "#5fc9e6", "#cf9f77", "#a7b3c0"];
+const BOUND_ALGORITHMS = new Set(["isolated", "centralized", "centralised"]);
 
-const dark = () => document.documentElement.dataset.theme === "dark";
-const ink = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-const methods = [...new Set(told.runs.map((r) => r.method))];
-const bounds = new Set(told.runs.filter((r) => BOUNDS.has(r.settings["algorithm.type"])).map((r) => r.method));
+const selection = { setting: "", hiddenMethods: new Set() };
+const methods = [...new Set(report.runs.map((run) => run.method))];
+const bounds = new Set(
+  report.runs.filter((run) => BOUND_ALGORITHMS.has(run.settings["algorithm.type"])).map((run) => run.method),
+);
 const isBound = (method) => bounds.has(method);
 
-function colour(method) {
-  if (isBound(method)) return ink("--soft");
-  const ranked = methods.filter((m) => !isBound(m));
-  const palette = dark() ? DARK : LIGHT;
-  return palette[ranked.indexOf(method) % palette.length];
+// DOM and colors
+
+const $ = (id) => document.getElementById(id);
+const isDark = () => document.documentElement.dataset.theme === "dark";
+const isNarrow = () => window.innerWidth < 600;
+const cssValue = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
+const palette = () => (isDark() ? DARK_PALETTE : LIGHT_PALETTE);
+
+function methodColor(method) {
+  if (isBound(method)) return cssValue("--muted");
+  const index = methods.filter((m) => !isBound(m)).indexOf(method);
+  return palette()[index % palette().length];
 }
 
-function element(kind, attributes = {}, ...children) {
-  const made = document.createElement(kind);
+function createElement(tag, attributes = {}, ...children) {
+  const element = document.createElement(tag);
   for (const [name, value] of Object.entries(attributes)) {
-    if (name === "class") made.className = value;
-    else if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
-    else made.setAttribute(name, value);
+    if (name === "class") element.className = value;
+    else if (name.startsWith("on")) element.addEventListener(name.slice(2), value);
+    else element.setAttribute(name, value);
   }
-  made.append(...children.filter((c) => c !== null && c !== undefined));
-  return made;
+  element.append(...children.filter((child) => child !== null && child !== undefined));
+  return element;
 }
 
-function options(select, entries, picked) {
-  select.replaceChildren(...entries.map(([value, text]) => element("option", value === picked ? { value, selected: "" } : { value }, text)));
+function fillSelect(select, entries, selected) {
+  const option = ([value, text]) =>
+    createElement("option", value === selected ? { value, selected: "" } : { value }, text);
+  select.replaceChildren(...entries.map(option));
 }
 
-function figure(number) {
+// Numbers
+
+const mean = (values) => values.reduce((sum, v) => sum + v, 0) / values.length;
+
+function std(values) {
+  if (values.length < 2) return 0;
+  const center = mean(values);
+  return Math.sqrt(values.reduce((sum, v) => sum + (v - center) ** 2, 0) / (values.length - 1));
+}
+
+function formatNumber(number) {
   if (number === null || number === undefined || Number.isNaN(number)) return "–";
   const size = Math.abs(number);
   if (size >= 1000) return Math.round(number).toLocaleString("en");
   return number.toFixed(size >= 100 ? 0 : size >= 10 ? 1 : size >= 1 ? 2 : 3);
 }
 
-// A mean and its deviation with as many digits as each other.
-function spreadOf(middle, around) {
-  if (around === null || around === undefined) return figure(middle);
-  const digits = Math.abs(middle) >= 100 ? 0 : Math.abs(middle) >= 10 ? 1 : 2;
-  return `${middle.toFixed(digits)} ± ${around.toFixed(digits)}`;
+// The mean and the standard deviation get the same number of decimals.
+function formatMeanStd(center, deviation) {
+  if (deviation === null || deviation === undefined) return formatNumber(center);
+  const digits = Math.abs(center) >= 100 ? 0 : Math.abs(center) >= 10 ? 1 : 2;
+  return `${center.toFixed(digits)} ± ${deviation.toFixed(digits)}`;
 }
 
-const megabytes = (run) => (run.summary.bytes ? (run.summary.bytes.payload_up + run.summary.bytes.payload_down) / 1e6 : null);
-const mean = (values) => values.reduce((a, b) => a + b, 0) / values.length;
-function deviation(values) {
-  if (values.length < 2) return 0;
-  const middle = mean(values);
-  return Math.sqrt(values.reduce((sum, v) => sum + (v - middle) ** 2, 0) / (values.length - 1));
-}
-
-const inSetting = () => told.runs.filter((r) => r.setting === chosen.setting || r.settings_too?.includes(chosen.setting));
-const shown = () => inSetting().filter((r) => !chosen.hidden.has(r.method));
-const seedsOf = (runs) => new Set(runs.map((r) => r.seed)).size;
-const label = (run) => [run.setting, run.method, seedsOf(told.runs) > 1 ? `seed ${run.seed}` : ""].filter(Boolean).join(" · ");
-
-function begin() {
-  const saved = window.matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
-  document.documentElement.dataset.theme = saved;
-  const settings = [...new Set(told.runs.flatMap((r) => [r.setting, ...(r.settings_too || [])]))];
-  chosen.setting = settings[0] ?? "";
-  options($("setting"), settings.map((s) => [s, s || "all runs"]), chosen.setting);
-  $("setting-field").hidden = settings.length < 2;
-  $("seeds-field").hidden = seedsOf(told.runs) < 2;
-  $("setting").addEventListener("change", (e) => { chosen.setting = e.target.value; choices(); draw(); });
-  for (const id of ["metric", "smoothing", "log-x", "log-y", "seeds"]) $(id).addEventListener("input", drawCurves);
-  $("theme").addEventListener("click", () => { document.documentElement.dataset.theme = dark() ? "light" : "dark"; choices(); draw(); });
-  document.querySelectorAll("form").forEach((form) => form.addEventListener("submit", (e) => e.preventDefault()));
-  window.addEventListener("beforeprint", () => { document.documentElement.dataset.theme = "light"; draw(); });
-  glance(); resultTables(); runsTable(); settingsPart(); divisionPart(); kinPart(); weightsPart();
-  choices();
-  draw();
-  $("contents").append(...[...document.querySelectorAll("main section:not([hidden]) h2")].map((h) =>
-    element("a", { href: `#${h.closest("section").id}` }, h.textContent)));
-}
-
-function choices() {
-  const runs = inSetting();
-  const metrics = [...new Set(runs.flatMap((r) => Object.keys(r.curves)))];
-  const picked = metrics.includes($("metric").value) ? $("metric").value : runs[0]?.headline;
-  options($("metric"), metrics.map((m) => [m, m]), picked);
-  const box = (method) => element("label", {},
-    element("input", { type: "checkbox", value: method, ...(chosen.hidden.has(method) ? {} : { checked: "" }),
-      onchange: (e) => { chosen.hidden[e.target.checked ? "delete" : "add"](method); draw(); } }),
-    element("span", { class: "swatch", style: `background:${colour(method)}` }), method);
-  $("methods").replaceChildren(element("legend", {}, "Runs"), ...[...new Set(runs.map((r) => r.method))].map(box));
-}
-
-function draw() { drawCurves(); drawFairness(); drawDivision(); drawKin(); drawWeights(); }
-
-function glance() {
-  const runs = told.runs.filter((r) => r.finished);
-  const ranked = runs.filter((r) => !isBound(r.method) && r.final[r.headline] !== undefined);
-  const facts = [];
-  if (!told.benchmark && ranked.length) {
-    const best = ranked.reduce((a, b) => (b.final[b.headline] > a.final[a.headline] ? b : a));
-    facts.push([figure(best.final[best.headline]), `best ${best.headline}: ${best.method}`]);
-    if (best.spread.worst_decile !== undefined) facts.push([figure(best.spread.worst_decile), `${best.headline} of its worst tenth of clients`]);
-    facts.push([`${figure(megabytes(best))} MB`, "travelled for it, both ways"]);
-  }
-  if (told.benchmark) {
-    const verdicts = Object.values(told.benchmark.tables).flatMap((t) => t.claims).filter((c) => c.places);
-    facts.push([`${told.benchmark.runs.done} / ${told.benchmark.runs.all}`, "runs done"], [`${told.benchmark.seeds.length}`, "seeds"]);
-    if (verdicts.length) facts.push([`${verdicts.filter((v) => v.held === v.places).length} / ${verdicts.length}`, "claims came out"]);
-  }
-  facts.push([duration(runs.reduce((sum, r) => sum + (r.summary.seconds || 0), 0)), `of running, ${told.runs.length} runs`]);
-  $("glance").append(...facts.map(([big, small]) => element("div", { class: "fact" }, element("b", {}, big), element("span", {}, small))));
-  const first = told.runs[0].summary;
-  const words = told.benchmark ? told.benchmark.paper : [first.dataset, first.model, first.clients ? `${first.clients} clients` : ""].filter(Boolean).join(" · ");
-  $("subtitle").textContent = words;
-}
-
-function duration(seconds) {
+function formatDuration(seconds) {
   if (seconds < 90) return `${Math.round(seconds)} s`;
   return seconds < 5400 ? `${Math.round(seconds / 60)} min` : `${(seconds / 3600).toFixed(1)} h`;
+}
+
+// Runs
+
+function megabytes(run) {
+  const bytes = run.summary.bytes;
+  return bytes ? (bytes.payload_up + bytes.payload_down) / 1e6 : null;
+}
+
+const countSeeds = (runs) => new Set(runs.map((run) => run.seed)).size;
+const runsInSetting = () =>
+  report.runs.filter((run) => run.setting === selection.setting || run.other_settings?.includes(selection.setting));
+const visibleRuns = () => runsInSetting().filter((run) => !selection.hiddenMethods.has(run.method));
+
+function runLabel(run) {
+  return [run.setting, run.method, countSeeds(report.runs) > 1 ? `seed ${run.seed}` : ""].filter(Boolean).join(" · ");
+}
+
+// The page
+
+function initialize() {
+  const prefersDark = window.matchMedia("(prefers-color-scheme: dark)").matches;
+  document.documentElement.dataset.theme = prefersDark ? "dark" : "light";
+  const settings = [...new Set(report.runs.flatMap((run) => [run.setting, ...(run.other_settings || [])]))];
+  selection.setting = settings[0] ?? "";
+  fillSelect($("setting"), settings.map((s) => [s, s || "all runs"]), selection.setting);
+  $("setting-field").hidden = settings.length < 2;
+  $("seeds-field").hidden = countSeeds(report.runs) < 2;
+  addListeners();
+  showOverview();
+  showResultTables();
+  showRunsTable();
+  initSettings();
+  initPartitions();
+  initRelations();
+  initWeights();
+  updateControls();
+  drawAll();
+  const headings = [...document.querySelectorAll("main section:not([hidden]) h2")];
+  $("contents").append(
+    ...headings.map((h) => createElement("a", { href: `#${h.closest("section").id}` }, h.textContent)),
+  );
+}
+
+function addListeners() {
+  $("setting").addEventListener("change", (event) => {
+    selection.setting = event.target.value;
+    updateControls();
+    drawAll();
+  });
+  for (const id of ["metric", "smoothing", "log-x", "log-y", "seeds"]) $(id).addEventListener("input", drawCurves);
+  $("theme").addEventListener("click", () => {
+    document.documentElement.dataset.theme = isDark() ? "light" : "dark";
+    updateControls();
+    drawAll();
+  });
+  document.querySelectorAll("form").forEach((form) => form.addEventListener("submit", (event) => event.preventDefault()));
+  window.addEventListener("beforeprint", () => {
+    document.documentElement.dataset.theme = "light";
+    drawAll();
+  });
+}
+
+// Offer the metrics and methods of the selected setting.
+function updateControls() {
+  const runs = runsInSetting();
+  const metrics = [...new Set(runs.flatMap((run) => Object.keys(run.curves)))];
+  const selected = metrics.includes($("metric").value) ? $("metric").value : runs[0]?.primary_metric;
+  fillSelect($("metric"), metrics.map((m) => [m, m]), selected);
+  const checkbox = (method) =>
+    createElement("input", {
+      type: "checkbox",
+      value: method,
+      ...(selection.hiddenMethods.has(method) ? {} : { checked: "" }),
+      onchange: (event) => {
+        selection.hiddenMethods[event.target.checked ? "delete" : "add"](method);
+        drawAll();
+      },
+    });
+  const swatch = (method) => createElement("span", { class: "swatch", style: `background:${methodColor(method)}` });
+  const labels = [...new Set(runs.map((run) => run.method))].map((method) =>
+    createElement("label", {}, checkbox(method), swatch(method), method),
+  );
+  $("methods").replaceChildren(createElement("legend", {}, "Runs"), ...labels);
+}
+
+function drawAll() {
+  drawCurves();
+  drawFairness();
+  drawPartition();
+  drawRelations();
+  drawWeights();
+}
+
+function showOverview() {
+  const finished = report.runs.filter((run) => run.finished);
+  const facts = report.benchmark ? benchmarkFacts() : bestRunFacts(finished);
+  const seconds = finished.reduce((sum, run) => sum + (run.summary.seconds || 0), 0);
+  facts.push([formatDuration(seconds), `total time of ${report.runs.length} runs`]);
+  const card = ([value, text]) =>
+    createElement("div", { class: "fact" }, createElement("b", {}, value), createElement("span", {}, text));
+  $("overview").append(...facts.map(card));
+  const { dataset, model, clients } = report.runs[0].summary;
+  const description = [dataset, model, clients ? `${clients} clients` : ""].filter(Boolean).join(" · ");
+  $("subtitle").textContent = report.benchmark ? report.benchmark.paper : description;
+}
+
+function benchmarkFacts() {
+  const { runs, seeds, tables } = report.benchmark;
+  const claims = Object.values(tables).flatMap((table) => table.claims).filter((claim) => claim.compared);
+  const facts = [[`${runs.done} / ${runs.all}`, "runs done"], [`${seeds.length}`, "seeds"]];
+  const holding = claims.filter((claim) => claim.held === claim.compared);
+  if (claims.length) facts.push([`${holding.length} / ${claims.length}`, "claims of the paper hold"]);
+  return facts;
+}
+
+function bestRunFacts(runs) {
+  const score = (run) => run.final[run.primary_metric];
+  const ranked = runs.filter((run) => !isBound(run.method) && score(run) !== undefined);
+  if (!ranked.length) return [];
+  const best = ranked.reduce((a, b) => (score(b) > score(a) ? b : a));
+  const facts = [[formatNumber(score(best)), `best ${best.primary_metric}: ${best.method}`]];
+  const worst = best.client_spread.worst_decile;
+  if (worst !== undefined) facts.push([formatNumber(worst), `${best.primary_metric} of its worst 10 % of clients`]);
+  facts.push([`${formatNumber(megabytes(best))} MB`, "sent, up and down"]);
+  return facts;
 }

@@ -1,84 +1,141 @@
-// The tables: sortable by their headings, with a mouse or a keyboard.
+// Tables, sortable by their headings with mouse or keyboard.
 
-function sortable(heads, rows, { left = false, classes = () => "" } = {}) {
-  const body = element("tbody");
-  const fill = (ordered) => body.replaceChildren(...ordered.map((row) => element("tr", { class: classes(row) }, ...row.map((value, i) => cell(value, i)))));
-  const head = element("tr", {}, ...heads.map((text, i) => element("th", { scope: "col" }, element("button", { type: "button", onclick: (e) => sort(e, i) }, text))));
-  function sort(event, column) {
+// A cell is a string, a number, or {text, small, class, sort}.
+function sortableTable(headings, rows, { alignLeft = false, rowClass = () => "" } = {}) {
+  const body = createElement("tbody");
+  const fillBody = (sorted) =>
+    body.replaceChildren(...sorted.map((row) => createElement("tr", { class: rowClass(row) }, ...row.map(tableCell))));
+  const sortButton = (text, column) => createElement("button", { type: "button", onclick: (e) => sortBy(e, column) }, text);
+  const head = createElement(
+    "tr", {}, ...headings.map((text, i) => createElement("th", { scope: "col" }, sortButton(text, i))),
+  );
+  function sortBy(event, column) {
     const heading = event.target.closest("th");
-    const down = heading.getAttribute("aria-sort") === "ascending";
+    const descending = heading.getAttribute("aria-sort") === "ascending";
     head.querySelectorAll("th").forEach((th) => th.removeAttribute("aria-sort"));
-    heading.setAttribute("aria-sort", down ? "descending" : "ascending");
-    const key = (row) => { const v = row[column]; return v !== null && typeof v === "object" ? v.sort : v; };
-    fill([...rows].sort((a, b) => (down ? -1 : 1) * compare(key(a), key(b))));
+    heading.setAttribute("aria-sort", descending ? "descending" : "ascending");
+    const key = (row) => {
+      const value = row[column];
+      return value !== null && typeof value === "object" ? value.sort : value;
+    };
+    fillBody([...rows].sort((a, b) => (descending ? -1 : 1) * compareValues(key(a), key(b))));
   }
-  fill(rows);
-  return element("table", left ? { class: "left" } : {}, element("thead", {}, head), body);
+  fillBody(rows);
+  return createElement("table", alignLeft ? { class: "left" } : {}, createElement("thead", {}, head), body);
 }
 
-function compare(a, b) {
+function compareValues(a, b) {
   if (a === null || a === undefined) return 1;
   if (b === null || b === undefined) return -1;
-  return typeof a === "number" && typeof b === "number" ? a - b : String(a).localeCompare(String(b), "en", { numeric: true });
+  if (typeof a === "number" && typeof b === "number") return a - b;
+  return String(a).localeCompare(String(b), "en", { numeric: true });
 }
 
-// A value: a text, a number, or {text, small, class, sort}.
-function cell(value, place) {
-  const kind = place === 0 ? "th" : "td";
-  const scope = place === 0 ? { scope: "row" } : {};
+function tableCell(value, column) {
+  const tag = column === 0 ? "th" : "td";
+  const scope = column === 0 ? { scope: "row" } : {};
   if (value !== null && typeof value === "object") {
-    return element(kind, { ...scope, class: value.class ?? "" }, value.text, value.small ? element("small", {}, ` ${value.small}`) : null);
+    const small = value.small ? createElement("small", {}, ` ${value.small}`) : null;
+    return createElement(tag, { ...scope, class: value.class ?? "" }, value.text, small);
   }
-  return element(kind, scope, typeof value === "number" ? figure(value) : value ?? "–");
+  return createElement(tag, scope, typeof value === "number" ? formatNumber(value) : value ?? "–");
 }
 
-function resultTables() {
-  if (!told.benchmark) return;
-  $("results").hidden = false;
-  const tables = Object.values(told.benchmark.tables);
-  const marks = ["shaded: the best method of a column", "≈: not told apart from the best (paired bootstrap over test items, p ≥ 0.05)", "in brackets: the paper's number", "†: not all seeds", "italic: bounds, not ranked"];
-  $("results").append(element("p", { class: "legend" }, `Mean ± deviation over ${told.benchmark.seeds.length} seed${told.benchmark.seeds.length > 1 ? "s" : ""}; ${marks.join("; ")}.`));
-  for (const table of tables) {
-    const rows = [...table.rows, ...table.bounds].map((row) => [{ text: row, sort: row, bound: table.bounds.includes(row) }, ...table.columns.map((column) => result(table.cells[row][column]))]);
-    $("results").append(element("h3", {}, table.title), element("div", { class: "scroll" },
-      sortable(["method", ...table.columns], rows, { classes: (row) => (row[0].bound ? "bound" : "") })));
-    if (table.note) $("results").append(element("p", { class: "note" }, table.note));
-    const verdicts = table.claims.filter((c) => c.places).map((c) => element("li", {},
-      element("span", { class: c.held === c.places ? "yes" : "no" }, c.held === c.places ? "✓ came out: " : "✗ did not: "), c.claim,
-      c.places > 1 ? ` (${c.held} of ${c.places})` : "", c.against.length ? `: ${c.against.join("; ")}` : ""));
-    if (verdicts.length) $("results").append(element("ul", { class: "verdicts" }, ...verdicts));
+const scrollable = (table, extraClass = "") => createElement("div", { class: `scroll ${extraClass}` }, table);
+
+// Result tables of a benchmark
+
+function showResultTables() {
+  if (!report.benchmark) return;
+  const section = $("results");
+  section.hidden = false;
+  const seeds = report.benchmark.seeds.length;
+  const legend = [
+    `Mean ± standard deviation over ${seeds} seed${seeds > 1 ? "s" : ""}`,
+    "shaded: best method of the column",
+    "≈: not significantly different from the best (paired bootstrap over test examples, p ≥ 0.05)",
+    "in parentheses: the paper's number",
+    "†: some seeds are missing",
+    "italic: bounds, not ranked",
+  ];
+  section.append(createElement("p", { class: "legend" }, `${legend.join("; ")}.`));
+  for (const table of Object.values(report.benchmark.tables)) {
+    const rows = [...table.rows, ...table.bounds].map((row) => [
+      { text: row, sort: row, isBound: table.bounds.includes(row) },
+      ...table.columns.map((column) => resultCell(table.cells[row][column])),
+    ]);
+    const rowClass = (row) => (row[0].isBound ? "bound" : "");
+    section.append(createElement("h3", {}, table.title));
+    section.append(scrollable(sortableTable(["method", ...table.columns], rows, { rowClass })));
+    if (table.note) section.append(createElement("p", { class: "note" }, table.note));
+    const claims = table.claims.filter((claim) => claim.compared);
+    if (claims.length) section.append(createElement("ul", { class: "claims" }, ...claims.map(claimItem)));
   }
 }
 
-function result(entry) {
-  if (entry.mean === null) return { text: "–", sort: null, small: entry.published === null ? "" : `(${entry.published})` };
-  const text = spreadOf(entry.mean, entry.deviation) + (entry.tied ? " ≈" : "") + (entry.partial ? " †" : "");
-  return { text, sort: entry.mean, class: entry.best ? "best" : "", small: entry.published === null ? "" : `(${entry.published})` };
+function resultCell(entry) {
+  const small = entry.published === null ? "" : `(${entry.published})`;
+  if (entry.mean === null) return { text: "–", sort: null, small };
+  const marks = (entry.is_tied ? " ≈" : "") + (entry.is_partial ? " †" : "");
+  const text = formatMeanStd(entry.mean, entry.std) + marks;
+  return { text, sort: entry.mean, class: entry.is_best ? "best" : "", small };
 }
 
-function runsTable() {
-  const dev = told.runs.some((r) => r.dev_best);
-  const heads = ["run", "score", ...(dev ? ["best on dev"] : []), "its metric", "clients' own", "worst tenth", "MB", "seconds"];
-  const rows = told.runs.map((r) => [label(r), r.final[r.headline] ?? null, ...(dev ? [r.dev_best?.test[r.headline] ?? null] : []), r.headline, r.spread.mean ?? null, r.spread.worst_decile ?? null, megabytes(r), r.summary.seconds ?? null]);
-  $("runs").append(element("div", { class: "scroll tall" }, sortable(heads, rows)));
+function claimItem(claim) {
+  const holds = claim.held === claim.compared;
+  const count = claim.compared > 1 ? ` (${claim.held} of ${claim.compared})` : "";
+  const numbers = claim.counterexamples.length ? `: ${claim.counterexamples.join("; ")}` : "";
+  const mark = createElement("span", { class: holds ? "holds" : "fails" }, holds ? "✓ holds: " : "✗ does not hold: ");
+  return createElement("li", {}, mark, claim.claim + count + numbers);
 }
 
-function settingsPart() {
-  const entries = told.runs.map((r, i) => [String(i), label(r)]);
-  options($("first-run"), entries, "0");
-  options($("second-run"), entries, String(Math.min(1, told.runs.length - 1)));
-  $("first-run").addEventListener("input", settingsShown);
-  $("second-run").addEventListener("input", settingsShown);
-  $("copy").addEventListener("click", () => navigator.clipboard?.writeText($("command").textContent).then(() => { $("copy").textContent = "Copied"; }));
-  settingsShown();
+// All runs
+
+function showRunsTable() {
+  const hasDev = report.runs.some((run) => run.dev_best);
+  const headings = [
+    "run", "score", ...(hasDev ? ["best on dev"] : []), "metric", "client mean", "worst 10 %", "MB", "seconds",
+  ];
+  const rows = report.runs.map((run) => [
+    runLabel(run),
+    run.final[run.primary_metric] ?? null,
+    ...(hasDev ? [run.dev_best?.test[run.primary_metric] ?? null] : []),
+    run.primary_metric,
+    run.client_spread.mean ?? null,
+    run.client_spread.worst_decile ?? null,
+    megabytes(run),
+    run.summary.seconds ?? null,
+  ]);
+  $("runs").append(scrollable(sortableTable(headings, rows), "tall"));
 }
 
-function settingsShown() {
-  const [one, two] = [$("first-run"), $("second-run")].map((s) => told.runs[Number(s.value)]);
-  const keys = [...new Set([...Object.keys(one.settings), ...Object.keys(two.settings)])].filter((k) => k !== "recipe" && one.settings[k] !== two.settings[k]);
-  const rows = keys.map((k) => [k, one.settings[k] ?? "–", two.settings[k] ?? "–"]);
-  $("differences").replaceChildren(rows.length ? element("div", { class: "scroll" }, sortable(["setting", label(one), label(two)], rows, { left: true })) : element("p", { class: "note" }, one === two ? "One run is compared with itself." : "The two have the same settings."));
-  $("config").textContent = one.config;
-  $("command").textContent = one.command;
-  $("environment").replaceChildren(element("div", { class: "scroll" }, sortable(["what", "which"], Object.entries(one.environment), { left: true })));
+// Settings of one run, compared with another
+
+function initSettings() {
+  const entries = report.runs.map((run, i) => [String(i), runLabel(run)]);
+  fillSelect($("first-run"), entries, "0");
+  fillSelect($("second-run"), entries, String(Math.min(1, report.runs.length - 1)));
+  $("first-run").addEventListener("input", showSettings);
+  $("second-run").addEventListener("input", showSettings);
+  $("copy").addEventListener("click", () =>
+    navigator.clipboard?.writeText($("command").textContent).then(() => { $("copy").textContent = "Copied"; }));
+  showSettings();
+}
+
+function showSettings() {
+  const [first, second] = [$("first-run"), $("second-run")].map((select) => report.runs[Number(select.value)]);
+  const keys = [...new Set([...Object.keys(first.settings), ...Object.keys(second.settings)])];
+  const differences = keys.filter((key) => key !== "recipe" && first.settings[key] !== second.settings[key]);
+  const rows = differences.map((key) => [key, first.settings[key] ?? "–", second.settings[key] ?? "–"]);
+  const headings = ["setting", runLabel(first), runLabel(second)];
+  const sameText = first === second ? "Select two different runs to compare them." : "Both runs have the same settings.";
+  $("differences").replaceChildren(
+    rows.length
+      ? scrollable(sortableTable(headings, rows, { alignLeft: true }))
+      : createElement("p", { class: "note" }, sameText),
+  );
+  $("config").textContent = first.config;
+  $("command").textContent = first.command;
+  const environment = sortableTable(["name", "value"], Object.entries(first.environment), { alignLeft: true });
+  $("environment").replaceChildren(scrollable(environment));
 }

@@ -1,0 +1,146 @@
+"""How a benchmark executes its runs: claims, shared resources, time estimates, failures and progress."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from rich.console import Console
+from tests.benchmarks import SUITE
+
+from motet.benchmark.benchmark_folder import Benchmark, BenchmarkRequest
+from motet.benchmark.cells import build_cells, unique_runs
+from motet.benchmark.run_store import RunStore
+from motet.benchmark.scheduler import ProgressReporter, run_pending
+from motet.benchmark.shared_resources import SharedResources
+from motet.benchmark.suite import parse_suite
+from motet.benchmark.time_estimate import ProbeResult, TimeEstimate, _estimate_run, estimate_time
+from motet.core.errors import ConfigError
+from motet.experiment.loop.json_files import write_json
+from motet.experiment.recipe.run_config import CohortConfig, ComponentConfig, RunConfig
+from motet.report.benchmark_progress import BenchmarkLineProgress
+
+SUMMARY = {"seconds": 20.0, "headline": "accuracy", "final": {"accuracy": 0.5}}
+
+
+def test_a_run_is_claimed_by_one_process_and_executed_once(tmp_path: Path) -> None:
+    store = RunStore(tmp_path)
+    with store.claim("x") as first, store.claim("x") as second:
+        assert (first, second) == (True, False)
+    store.record_failure("x", "reason")
+    with store.claim("x") as is_claimed:
+        assert not is_claimed, "a failed run is not repeated"
+    store.clear_failures(["x"])
+    with store.claim("x") as is_claimed:
+        assert is_claimed
+
+
+def test_runs_on_the_same_data_share_corpus_and_federation(monkeypatch: pytest.MonkeyPatch) -> None:
+    from motet.benchmark import shared_resources
+
+    reads: list[Any] = []
+    read_corpus = shared_resources.read_corpus
+    monkeypatch.setattr(shared_resources, "read_corpus", lambda *args: reads.append(args) or read_corpus(*args))
+    runs = list(unique_runs(build_cells(parse_suite("two", SUITE), [42, 43], device="cpu")).values())
+    same_data = [r for r in runs if r.config.seed == 42 and r.config.partition.options.get("alpha") == 1.0]
+    with SharedResources() as resources:
+        first, second = (resources.federation(run) for run in same_data)
+        assert first is second
+        assert resources.federation(next(r for r in runs if r.config.seed == 43)) is not first
+    assert len(reads) == 1
+
+
+def test_an_estimate_is_corrected_by_the_time_of_finished_runs() -> None:
+    estimate = TimeEstimate({"a": 10.0, "b": 10.0, "c": 20.0}, jobs=2)
+    assert estimate.seconds_left(["a", "b", "c"]) == 20.0
+    estimate.record("a", 30.0)
+    assert estimate.seconds_left(["b", "c"]) == 45.0
+
+
+def test_an_estimate_counts_the_clients_of_a_natural_partition() -> None:
+    """Two clients train per round. With more clients, each has less data."""
+    cell = build_cells(parse_suite("two", SUITE), [42], only=["methods/FedAvg/α=1"], device="cpu")[0]
+    config = replace(cell.run.config, partition=ComponentConfig("natural"), cohort=CohortConfig(size=2))
+
+    def training_seconds(clients: int) -> float:
+        probe = ProbeResult(
+            step_seconds=1.0, memory_bytes=0, train_examples=32_000, evaluation_examples=0, clients=clients
+        )
+        return _estimate_run(config, probe) - 1
+
+    assert training_seconds(10) == 10 * training_seconds(100)
+
+
+def test_a_method_that_does_not_fit_the_model_is_reported_before_the_first_run() -> None:
+    rows = {"FedAvg": {"algorithm": "fedavg"}, "Split": {"algorithm": {"type": "fedsplit", "c": 1}}}
+    tables = {"t": {"title": "T", "columns": {"x": {}}, "rows": rows}}
+    suite = parse_suite("split", yaml.safe_dump({**yaml.safe_load(SUITE), "tables": tables}))
+    runs = unique_runs(build_cells(suite, [42], device="cpu"))
+    with SharedResources() as resources, pytest.raises(ConfigError, match=r"^split/t/Split/x: .*embeddings"):
+        estimate_time(runs, resources, 1)
+
+
+@pytest.mark.parametrize(
+    ("shows", "message"),
+    [
+        ("accuray", r"^two/methods/FedAvg/α=1: shows: 'accuray': this task has .*Did you mean 'accuracy'"),
+        ("accuray after 1", "Did you mean 'accuracy'"),
+        ("accuracy after 3", r"the run has 2 rounds and is evaluated every 1"),
+    ],
+)
+def test_a_metric_that_a_run_will_not_have_is_reported_before_the_first_run(
+    shows: str, message: str, tmp_path: Path
+) -> None:
+    suite = parse_suite("two", SUITE.replace("α=1: {}, α=9", f"α=1: {{shows: {shows}}}, α=9"))
+    request = BenchmarkRequest("two", seeds=1, only=("methods/FedAvg/α=1",), device="cpu")
+    benchmark = Benchmark(tmp_path, request, suite)
+    with SharedResources() as resources, pytest.raises(ConfigError, match=message):
+        estimate_time(benchmark.runs, resources, 1, benchmark.metrics)
+
+
+def test_a_crash_in_one_run_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    executors: list[tuple[str, Any]] = []
+
+    def crash_in_fedopt(config: RunConfig, folder: Path, federation: Any, executor: Any, **_: Any) -> Any:
+        executors.append((config.algorithm.type, executor))
+        if config.algorithm.type == "fedopt":
+            raise RuntimeError("two devices")
+        write_json(folder / "summary.json", SUMMARY)
+
+    monkeypatch.setattr("motet.benchmark.scheduler.run_experiment", crash_in_fedopt)
+    runs = unique_runs(build_cells(parse_suite("two", SUITE), [42], only=["methods/*/α=1"], device="cpu"))
+    store = RunStore(tmp_path)
+    with SharedResources() as resources:
+        run_pending(runs, store, resources, BenchmarkLineProgress(Console(quiet=True)))
+    reasons = {run.config.algorithm.type: store.failure(name) for name, run in runs.items()}
+    assert reasons["fedavg"] is None and reasons["centralised"] is None
+    assert reasons["fedopt"] is not None and "RuntimeError: two devices" in reasons["fedopt"]
+    (traceback,) = tmp_path.rglob("traceback.txt")
+    assert "in crash_in_fedopt" in traceback.read_text("utf-8")
+    crash = [algorithm for algorithm, _ in executors].index("fedopt")
+    assert 0 < crash < len(executors) - 1
+    before, during, after = (executor for _, executor in executors[crash - 1 : crash + 2])
+    assert before is during
+    assert during is not after, "the executor may still hold jobs of the crashed run"
+
+
+def test_each_ended_run_is_reported_once(tmp_path: Path) -> None:
+    runs = unique_runs(build_cells(parse_suite("two", SUITE), [42], only=["methods/*/α=1"], device="cpu"))
+    store, console = RunStore(tmp_path), Console(record=True, width=120)
+    callback = BenchmarkLineProgress(console)
+    callback.on_benchmark_begin(len(runs), 0)
+    reporter = ProgressReporter(runs, store, TimeEstimate(dict.fromkeys(runs, 10.0), jobs=1), callback)
+    first, second, _ = runs
+    for name in (first, second):
+        store.run_folder(name).mkdir(parents=True)
+    write_json(store.run_folder(first) / "summary.json", SUMMARY)
+    store.record_failure(second, "no memory")
+    reporter.report()
+    reporter.report()
+    lines = console.export_text().splitlines()
+    assert len(lines) == 2
+    assert "accuracy 0.500, 20 s; 20 s left" in lines[0], "the third run is expected to take 20 s, as the first did"
+    assert "FAILED: no memory" in lines[1]

@@ -1,0 +1,316 @@
+"""Result tables of a benchmark: their numbers, significance tests, and all the forms they are written in."""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import yaml
+from sklearn.metrics import f1_score
+from tests.benchmarks import SUITE, finished_benchmark, open_suite, write_run
+
+from motet.benchmark.benchmark_folder import Benchmark, BenchmarkRequest, load_benchmark, write_results
+from motet.benchmark.benchmark_report_data import collect_benchmark_report
+from motet.benchmark.fill_markdown import fill_markdown_tables
+from motet.benchmark.render import format_number, render_latex, render_markdown
+from motet.benchmark.result_tables import TableEntry
+from motet.benchmark.suite import parse_suite
+from motet.benchmark.table_figures import draw_table
+from motet.benchmark.table_metrics import TableMetric, parse_metric
+from motet.core.errors import ConfigError, RunError
+from motet.experiment.loop.example_scores import write_example_scores
+from motet.experiment.loop.json_files import write_json
+from motet.experiment.loop.metrics_log import MetricsLog
+from motet.tasks.sufficient_statistics import class_statistics, with_statistics
+from motet.transport.mailbox import Traffic
+
+
+@pytest.fixture
+def finished(tmp_path: Path) -> Benchmark:
+    return finished_benchmark(tmp_path)
+
+
+@pytest.fixture
+def saved_figures(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """Figures that were saved, without writing them."""
+    from matplotlib.figure import Figure
+
+    figures: list[Any] = []
+    monkeypatch.setattr(Figure, "savefig", lambda figure, path, **_: figures.append(figure))
+    return figures
+
+
+def test_tables_have_mean_std_best_method_and_significance(finished: Benchmark) -> None:
+    methods, traffic = finished.tables()
+    fedopt, fedavg = methods.entries["FedOpt"]["α=1"], methods.entries["FedAvg"]["α=1"]
+    assert (fedopt.mean, fedopt.std) == (pytest.approx(79.0), pytest.approx(2**0.5))
+    assert fedopt.is_best
+    assert fedopt.published == 53.5
+    assert fedavg.p_value is not None and fedavg.p_value < 0.05, "nine of a hundred examples, all in one direction"
+    assert not fedavg.is_tied
+    assert not methods.entries["centralised"]["α=1"].is_best, "bounds are not ranked"
+    assert methods.entries["FedOpt"]["AVG"].mean == pytest.approx(79.0)
+    assert methods.entries["FedAvg"]["AVG"].missing_reason == "some columns are missing"
+    assert [claim.holds for claim in methods.claims] == [False, False]
+    assert traffic.entries["FedOpt"]["α=1 MB"].mean == 2.0
+    assert traffic.entries["FedOpt"]["α=1 rounds to 0.7"].mean == 2.0
+    assert traffic.lower_is_better == ("α=1 MB", "α=1 rounds to 0.7")
+
+
+def test_results_are_written_as_markdown_latex_and_json(finished: Benchmark) -> None:
+    tables = write_results(finished)
+    markdown = (finished.folder / "results.md").read_text()
+    assert "| FedOpt | **79.0 ± 1.4** (53.5) |" in markdown
+    assert (finished.folder / "methods.png").exists()
+    assert "*centralised* | 95.0 ± 0.0" in markdown
+    assert "methods/FedAvg/α=9, seed 43: out of memory" in markdown
+    assert "| **79.0** † |" in markdown, "one of two seeds is missing"
+    assert "†: some seeds are missing" in markdown
+    latex = (finished.folder / "results.tex").read_text()
+    assert r"$\mathbf{79.0 \pm 1.4}$ (53.5)" in latex
+    assert r"$\alpha$=1" in latex
+    assert latex.count(r"\begin{table}") == latex.count(r"\end{table}") == 2
+    results = json.loads((finished.folder / "results.json").read_text())
+    assert results["tables"]["methods"]["cells"]["FedOpt"]["α=1"]["values"] == pytest.approx([80.0, 78.0])
+    assert results["runs"] == {"all": 10, "done": 9}
+    assert render_markdown(tables[0]).count("\n| ") == 5
+    assert render_latex(tables[0], "x").splitlines()[3] == r"  \label{tab:x}"
+
+
+def test_a_document_is_filled_and_filled_again(finished: Benchmark, tmp_path: Path) -> None:
+    document = tmp_path / "papers.md"
+    document.write_text("Before.\n\n<!-- motet bench two methods -->\nstale\n<!-- end -->\n\nAfter.\n")
+    tables = write_results(finished)
+    assert "filled in methods" in fill_markdown_tables(document, finished, tables)
+    text = document.read_text()
+    assert "**79.0 ± 1.4** (53.5)" in text
+    assert "stale" not in text
+    assert text.startswith("Before.")
+    assert text.endswith("After.\n")
+    (figure,) = re.findall(r"!\[.+\]\((figures/two-methods\.png)\)", text)
+    assert (tmp_path / figure).read_bytes() == finished.figure_path("methods").read_bytes()
+    fill_markdown_tables(document, finished, tables)
+    assert document.read_text() == text
+
+
+def test_a_figure_without_runs_is_removed_from_the_document(finished: Benchmark, tmp_path: Path) -> None:
+    document = tmp_path / "papers.md"
+    document.write_text("<!-- motet bench two methods -->\n<!-- end -->\n")
+    tables = write_results(finished)
+    fill_markdown_tables(document, finished, tables)
+    assert (tmp_path / "figures" / "two-methods.png").exists()
+    finished.figure_path("methods").unlink()
+    fill_markdown_tables(document, finished, tables)
+    assert "figures/" not in document.read_text()
+    assert not (tmp_path / "figures" / "two-methods.png").exists()
+
+
+def test_a_document_without_a_marker_is_reported(finished: Benchmark, tmp_path: Path) -> None:
+    (tmp_path / "papers.md").write_text("no marker")
+    message = fill_markdown_tables(tmp_path / "papers.md", finished, write_results(finished))
+    assert "has no marker for a table of two" in message
+
+
+def test_tables_and_figures_are_made_once_for_results_and_document(
+    finished: Benchmark, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from matplotlib.figure import Figure
+
+    from motet.benchmark import benchmark_folder
+    from motet.cli import bench
+
+    figures, tables = [], []
+    save, build = Figure.savefig, benchmark_folder.build_tables
+    monkeypatch.setattr(Figure, "savefig", lambda fig, path, **kw: figures.append(path) or save(fig, path, **kw))
+    monkeypatch.setattr(benchmark_folder, "build_tables", lambda *args: tables.append(args) or build(*args))
+    document = tmp_path / "papers.md"
+    document.write_text(
+        "<!-- motet bench two methods -->\n<!-- end -->\n<!-- motet bench two traffic -->\n<!-- end -->\n"
+    )
+    with pytest.raises(RunError, match="1 cells have no result"):
+        bench._print_results(finished, document)
+    assert sorted(p.name for p in (tmp_path / "figures").iterdir()) == ["two-methods.png", "two-traffic.png"]
+    assert len(figures) == 2
+    assert len(tables) == 1
+
+
+def test_a_figure_shows_every_number_of_its_table(
+    finished: Benchmark, tmp_path: Path, saved_figures: list[Any]
+) -> None:
+    table = finished.tables()[0]
+    assert draw_table(table, tmp_path / "methods.png")
+    panel, column = saved_figures[0].axes[0], table.columns[0]
+    assert panel.get_title() == column
+    drawn = {float(x) for line in panel.lines for x in line.get_xdata()}
+    entries = [table.entries[row][column] for row in (*table.rows, *table.bounds)]
+    assert {entry.mean for entry in entries} <= drawn
+    assert {entry.published for entry in entries if entry.published is not None} <= drawn
+
+
+def test_an_empty_table_has_no_figure(finished: Benchmark, tmp_path: Path) -> None:
+    table = finished.tables()[0]
+    empty = {row: {column: TableEntry() for column in table.columns} for row in table.entries}
+    assert not draw_table(replace(table, entries=empty), tmp_path / "none.png")
+    assert not (tmp_path / "none.png").exists()
+
+
+def test_numbers_after_different_rounds_share_a_panel(tmp_path: Path, saved_figures: list[Any]) -> None:
+    columns = {f"after {n}": {"shows": f"accuracy after {n}"} for n in (1, 2)}
+    tables = {"t": {"title": "T", "bounds": {}, "rows": {"FedAvg": {"algorithm": "fedavg"}}, "columns": columns}}
+    suite = parse_suite("rounds", yaml.safe_dump({**yaml.safe_load(SUITE), "tables": tables}))
+    (table,) = Benchmark(tmp_path, BenchmarkRequest("rounds", 1), suite).tables()
+    assert table.over_rounds
+    entries = {"FedAvg": {name: TableEntry(values=(50.0,)) for name in table.columns}}
+    assert draw_table(replace(table, entries=entries), tmp_path / "one.png")
+    (panel,) = saved_figures[0].axes
+    assert panel.get_title() == "FedAvg"
+    assert [label.get_text() for label in panel.get_yticklabels()] == ["after 1", "after 2"]
+
+
+def test_a_benchmark_is_loaded_with_the_suite_it_was_started_with(finished: Benchmark, tmp_path: Path) -> None:
+    (tmp_path / "two.yaml").write_text("title: edited later")
+    loaded = load_benchmark(finished.folder)
+    assert loaded.suite == finished.suite
+    assert loaded.request == finished.request
+    assert set(loaded.runs) == set(finished.runs)
+    with pytest.raises(ConfigError, match="is not a benchmark folder"):
+        load_benchmark(tmp_path)
+
+
+def test_a_folder_with_the_old_request_file_is_loaded(finished: Benchmark) -> None:
+    (finished.folder / "request.json").rename(finished.folder / "asked.json")
+    assert load_benchmark(finished.folder).request == finished.request
+
+
+def test_the_number_of_seeds_can_be_set(finished: Benchmark) -> None:
+    assert replace(finished, request=replace(finished.request, seeds=1)).seeds == [42]
+    with pytest.raises(ConfigError, match="--seeds is 0"):
+        _ = replace(finished, request=replace(finished.request, seeds=0)).seeds
+
+
+def test_a_quick_run_leaves_out_published_numbers(tmp_path: Path) -> None:
+    def published_numbers(quick: bool) -> set[float | None]:
+        request = BenchmarkRequest("two", quick=quick, only=("methods",))
+        (table,) = Benchmark(tmp_path, request, parse_suite("two", SUITE)).tables()
+        return {entry.published for row in table.entries.values() for entry in row.values()}
+
+    assert 53.5 in published_numbers(quick=False)
+    assert published_numbers(quick=True) == {None}
+
+
+@pytest.mark.parametrize(("value", "text"), [(58.312, "58.3"), (1027.4, "1,027"), (0.255, "0.26"), (-3.0, "-3.00")])
+def test_numbers_have_three_significant_digits(value: float, text: str) -> None:
+    assert format_number(value) == text
+
+
+@pytest.mark.parametrize(
+    ("shows", "value"),
+    [
+        ("best loss", 0.2),
+        ("loss", 0.5),
+        ("best accuracy", 90.0),
+        ("loss after 1", 0.9),
+        ("accuracy after 5", 40.0),
+        ("primary_metric after 4", 90.0),
+    ],
+)
+def test_a_metric_is_read_from_the_last_the_best_or_a_given_round(shows: str, value: float, tmp_path: Path) -> None:
+    log = MetricsLog(tmp_path)
+    scores = [("loss", 0.9), ("loss", 0.2), ("loss", 0.5), ("accuracy", 0.9), ("accuracy", 0.4)]
+    for round, (name, score) in enumerate(scores, 1):
+        log.add(round, "server", "global", {name: score}, Traffic())
+    assert TableMetric(shows).read({"headline": "accuracy"}, tmp_path) == pytest.approx(value)
+
+
+def test_rows_with_the_mean_over_clients_are_not_clients(tmp_path: Path) -> None:
+    log = MetricsLog(tmp_path)
+    log.add(1, "clients", "test", {"accuracy": 0.1}, Traffic())
+    for who, value in (("clients", 0.6), ("a", 0.4), ("b", 0.8)):
+        log.add(2, who, "test", {"accuracy": value}, Traffic())
+    summary = {"headline": "accuracy"}
+    assert TableMetric("local accuracy").read(summary, tmp_path) == pytest.approx(60.0)
+    assert TableMetric("worst accuracy").read(summary, tmp_path) == pytest.approx(40.0)
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("own accuracy", "local accuracy"),
+        ("common f1", "shared f1"),
+        ("headline", "primary_metric"),
+        ("best headline", "best primary_metric"),
+        ("headline after 4", "primary_metric after 4"),
+    ],
+)
+def test_old_words_for_metrics_still_work(old: str, new: str) -> None:
+    assert parse_metric(old) == parse_metric(new)
+
+
+def test_a_number_is_tested_only_if_per_example_scores_give_it(tmp_path: Path) -> None:
+    truth, predicted = np.array([0, 1, 0, 1, 2]), np.array([0, 0, 0, 1, 2])
+    write_example_scores(tmp_path, {"": with_statistics(truth == predicted, class_statistics(truth, predicted, 3))})
+    scores, statistics = TableMetric("accuracy").read_examples(tmp_path, 80.0)
+    assert scores is not None and scores.rows.shape == (5, 1)
+    assert statistics is not None and statistics.rows.shape == (5, 9)
+    assert TableMetric("best accuracy").read_examples(tmp_path, 85.0) == (None, None), "another round"
+    scores, statistics = TableMetric("f1").read_examples(tmp_path, 80.0)  # of class 0: 2 correct, 3 predicted, 2 true
+    assert scores is not None, "by coincidence, the F1 equals the accuracy"
+    assert statistics is not None and statistics.statistic is not None
+    scores, statistics = TableMetric("f1_macro").read_examples(tmp_path, 100 * (0.8 + 2 / 3 + 1) / 3)
+    assert scores is None and statistics is not None
+    assert TableMetric("spearman").read_examples(tmp_path, 90.0) == (None, None), "another metric"
+
+
+def write_predictions(benchmark: Benchmark, truth: np.ndarray, predictions: dict[str, np.ndarray]) -> None:
+    """Write runs of a suite that shows the macro F1, for the methods with predictions."""
+    for cell in benchmark.cells:
+        predicted = predictions.get(cell.run.config.algorithm.type)
+        if predicted is not None and not benchmark.store.is_done(cell.run.name):
+            examples = with_statistics(truth == predicted, class_statistics(truth, predicted, 2))
+            score = f1_score(truth, predicted, average="macro", zero_division=0)
+            write_run(benchmark.store, cell.run.name, score, examples, "f1_macro")
+
+
+F1_SUITE = SUITE.replace("title: Methods", "title: Methods\n    shows: f1_macro")
+
+
+def test_an_f1_is_tested_by_its_sufficient_statistics(tmp_path: Path) -> None:
+    """FedOpt finds half of a rare class that FedAvg never predicts, at the same accuracy."""
+    benchmark = open_suite(tmp_path, F1_SUITE)
+    index = np.arange(200)
+    truth, rare = (index < 20).astype(int), ((index < 10) | (index >= 190)).astype(int)
+    write_predictions(benchmark, truth, {"fedavg": 0 * index, "fedopt": rare})
+    methods = benchmark.tables()[0]
+    fedavg = methods.entries["FedAvg"]["α=1"]
+    assert methods.entries["FedOpt"]["α=1"].is_best
+    assert fedavg.p_value is not None and fedavg.p_value < 0.01
+    assert not methods.is_untested("α=1")
+
+
+def test_a_column_is_tested_as_a_whole_or_not_at_all(tmp_path: Path) -> None:
+    """By coincidence, FedAvg's F1 equals its accuracy. It must not be compared with the others by accuracy."""
+    benchmark = open_suite(tmp_path, F1_SUITE, seeds=1)
+    index = np.arange(200)
+    truth = index % 2
+    fedavg, fedopt = np.where(index < 40, 1 - truth, truth), np.where((index < 60) & (truth == 0), 1, truth)
+    write_predictions(benchmark, truth, {"fedavg": fedavg, "fedopt": fedopt})
+    assert f1_score(truth, fedavg, average="macro") == pytest.approx(np.mean(truth == fedavg))
+    methods = benchmark.tables()[0]
+    assert [methods.entries[row]["α=1"].p_value is not None for row in ("FedAvg", "FedOpt")] == [True, False]
+    run = next(cell.run.name for cell in benchmark.cells if (cell.row, cell.column) == ("FedAvg", "α=1"))
+    path = benchmark.store.run_folder(run) / "summary.json"
+    write_json(path, {**json.loads(path.read_text()), "items": "another test set"})
+    assert benchmark.tables()[0].is_untested("α=1")
+
+
+def test_collecting_report_data_writes_nothing(finished: Benchmark, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("motet.benchmark.benchmark_report_data.read_run_report", lambda *_: {})
+    before = {path: path.stat().st_mtime_ns for path in finished.folder.rglob("*")}
+    runs, results = collect_benchmark_report(finished)
+    assert len(runs) == results["runs"]["done"] > 0
+    assert {path: path.stat().st_mtime_ns for path in finished.folder.rglob("*")} == before

@@ -1,0 +1,214 @@
+"""Suites: how recipes are merged into cells, which mistakes are found, and how claims are checked."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.benchmarks import SUITE
+
+from motet.benchmark.benchmark_folder import Benchmark, BenchmarkRequest
+from motet.benchmark.cells import build_cells, check_runs, unique_runs
+from motet.benchmark.claims import check_claims
+from motet.benchmark.suite import Suite, is_selected, list_suites, load_suite, parse_suite
+from motet.core.errors import ConfigError
+
+
+@pytest.fixture
+def suite() -> Suite:
+    return parse_suite("two", SUITE)
+
+
+def cell_paths(suite: Suite, **options: Any) -> list[str]:
+    return [f"{c.table}/{c.row}/{c.column}" for c in build_cells(suite, [42], **options)]
+
+
+def test_later_layers_win_and_the_row_wins_over_the_column(suite: Suite) -> None:
+    configs = {(c.row, c.column): c.run.config for c in build_cells(suite, [42]) if c.table == "methods"}
+    assert configs["FedOpt", "α=9"].partition.options == {"clients": 3, "alpha": 9.0}
+    assert configs["centralised", "α=9"].partition.type == "uniform"
+    assert {config.rounds for config in configs.values()} == {2}
+    assert {c.run.config.rounds for c in build_cells(suite, [42], quick=True)} == {1}
+
+
+def test_cells_with_the_same_configuration_share_a_run(suite: Suite) -> None:
+    cells = build_cells(suite, [42, 43])
+    assert len(cells) == 14
+    runs = unique_runs(cells)
+    assert len(runs) == 10, "centralised is the same in both columns, and FedOpt at α=1 is in two tables"
+    keys = [run.data_key for run in runs.values()]
+    assert all(keys.index(key) + keys.count(key) > i for i, key in enumerate(keys)), "same data, next to each other"
+
+
+def test_the_device_is_not_part_of_a_runs_name(suite: Suite) -> None:
+    assert set(unique_runs(build_cells(suite, [42], device="cpu"))) == set(unique_runs(build_cells(suite, [42])))
+
+
+def test_only_selects_tables_rows_columns_and_globs(suite: Suite) -> None:
+    assert cell_paths(suite, only=["traffic"]) == ["traffic/FedOpt/α=1"]
+    assert cell_paths(suite, only=["methods/FedAvg"]) == ["methods/FedAvg/α=1", "methods/FedAvg/α=9"]
+    assert cell_paths(suite, only=["methods/*/α=9"]) == [
+        "methods/FedAvg/α=9",
+        "methods/FedOpt/α=9",
+        "methods/centralised/α=9",
+    ]
+    assert is_selected(("a", "b", "c"), ["b"])
+    assert not is_selected(("a", "bb", "c"), ["b", "a/b"])
+    with pytest.raises(ConfigError, match="no cell matches nothing"):
+        cell_paths(suite, only=["nothing"])
+
+
+def test_a_table_on_request_is_run_only_if_it_is_selected(suite: Suite) -> None:
+    assert not any(path.startswith("rare") for path in cell_paths(suite))
+    assert cell_paths(suite, only=["rare"])[0] == "rare/FedOpt/OntoNotes"
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (("tables:", "tabels:"), "has no tables"),
+        (
+            ("rows: {FedAvg: {algorithm: fedavg}, FedOpt", "rows: {FedOpt"),
+            "claim 'FedOpt > FedAvg' names the row 'FedAvg'",
+        ),
+        (("published: {FedOpt:", "published: {FedOtp:"), "published names the row 'FedOtp', .* Did you mean 'FedOpt'"),
+        (
+            ("{FedOpt: {α=1: 53.5}}", "{FedOpt: {α=2: 53.5}}"),
+            "published of FedOpt names the column 'α=2', .* one of α=1, α=9, AVG",
+        ),
+        (("{AVG: [α=1, α=9]}", "{AVG: [α=1, α=8]}"), "suite two, table methods: average AVG names the column 'α=8'"),
+        (("columns: {α=1: {},", "columns: {1: {}, α=1: {},"), "the name 1 is not a string in YAML. .* quotes: '1'"),
+        (("{shows: [accuracy", "{show: [accuracy"), "unknown option 'show'.*Did you mean 'shows'"),
+        (("title: Two methods", "titel: Two methods"), "unknown option 'titel'"),
+    ],
+)
+def test_a_mistake_in_a_suite_is_reported_with_its_position(change: tuple[str, str], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_suite("two", SUITE.replace(*change))
+
+
+@pytest.mark.parametrize(
+    ("claim", "message"),
+    [
+        (
+            "FedOtp > FedAvg",
+            r"suite two, table methods: claim 'FedOtp > FedAvg' names the row 'FedOtp', .* "
+            r"one of FedAvg, FedOpt, centralised, \*\. Did you mean 'FedOpt'\?",
+        ),
+        ("centralised > FedProx within 2", "names the row 'FedProx'"),
+        ("FedOpt/AGV > FedAvg/AVG", r"names the column 'AGV', .* one of α=1, α=9, AVG, \*\. Did you mean 'AVG'\?"),
+        ("*/α=9 > */α=7", "names the column 'α=7'"),
+        ("FedOpt/α=1 accuracy > FedAvg", "names the column 'α=1 accuracy'"),  # its only metric is called α=1
+        ("FedOpt is best", "suite two, table methods: claim 'FedOpt is best' cannot be parsed"),
+        ("FedOpt/ > FedAvg", "'FedOpt/' is neither a row nor row/column"),
+    ],
+)
+def test_a_claim_about_an_unknown_row_or_column_is_rejected(claim: str, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        parse_suite("two", SUITE.replace("claims: [FedOpt > FedAvg,", f"claims: ['{claim}',"))
+
+
+def test_a_claim_about_a_column_with_several_metrics_names_the_metric() -> None:
+    columns = "columns: {α=1: {shows: [accuracy, MB, rounds to 0.7]}}"
+    with pytest.raises(ConfigError, match=r"'α=1', .* one of α=1 accuracy, α=1 MB, α=1 rounds to 0\.7, \*\."):
+        parse_suite("two", SUITE.replace(columns, f"{columns}\n    claims: [FedOpt/α=1 > FedOpt/α=1 MB]"))
+    claims = "claims: [FedOpt/α=1 accuracy > */α=1 MB, '*/* ≥ FedOpt']"
+    suite = parse_suite("two", SUITE.replace(columns, f"{columns}\n    {claims}"))
+    assert len(suite.table("traffic").claims) == 2
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        BenchmarkRequest("two", only=("methods/FedAvg/α=1",)),
+        BenchmarkRequest("two", quick=True),
+        BenchmarkRequest("two"),
+    ],
+)
+def test_a_claim_about_cells_that_were_not_run_is_skipped(request_: BenchmarkRequest, tmp_path: Path) -> None:
+    text = SUITE.replace("only: [methods]", "only: [methods/FedAvg/α=1]").replace("FedOpt >", "centralised/AVG >")
+    table = Benchmark(tmp_path, request_, parse_suite("two", text)).tables()[0]
+    assert [(c.claim, c.compared) for c in table.claims] == [("centralised/AVG > FedAvg", 0), ("*/α=9 > */α=1", 0)]
+
+
+def test_an_invalid_recipe_is_reported_with_its_cell() -> None:
+    misspelled = parse_suite("two", SUITE.replace("FedAvg: {algorithm: fedavg}", "FedAvg: {algorithm: fedafg}"))
+    with pytest.raises(ConfigError, match=r"two/methods/FedAvg/α=1: algorithm.type.*fedafg"):
+        check_runs(unique_runs(build_cells(misspelled, [42])))
+    unknown_key = parse_suite("two", SUITE.replace("rounds: 2", "ruonds: 2"))
+    with pytest.raises(ConfigError, match="unknown option 'ruonds'"):
+        build_cells(unknown_key, [42])
+
+
+def test_an_invalid_partition_is_found_without_loading_the_corpus() -> None:
+    suite = parse_suite("two", SUITE.replace("alpha: 9.0", "alhpa: 9.0"))
+    with pytest.raises(ConfigError, match=r"two/methods/FedAvg/α=9: partition label: unknown option 'alhpa'.*'alpha'"):
+        check_runs(unique_runs(build_cells(suite, [42], device="cpu")))
+
+
+def test_a_metric_that_no_run_has_is_rejected_with_the_suite() -> None:
+    text = SUITE.replace("α=1: {}, α=9", "α=1: {shows: accuracy after five}, α=9")
+    with pytest.raises(ConfigError, match=r"table methods: shows: 'accuracy after five' is not a number.*after 5"):
+        parse_suite("two", text)
+
+
+def test_the_old_key_of_a_column_still_selects_clients() -> None:
+    old, new = (
+        parse_suite("two", SUITE.replace("α=1: {}, α=9", f"α=1: {{{key}: a}}, α=9")) for key in ("of", "clients")
+    )
+    assert old.table("methods").column("α=1") == new.table("methods").column("α=1")
+    assert new.table("methods").column("α=1").clients == "a"
+
+
+@pytest.mark.parametrize("quick", [False, True])
+@pytest.mark.parametrize("name", list_suites())
+def test_every_shipped_suite_consists_of_valid_recipes(name: str, quick: bool) -> None:
+    assert build_cells(load_suite(name), [42, 43], quick=quick)
+
+
+@pytest.mark.parametrize("name", list_suites())
+def test_shipped_suites_use_no_old_recipe_keys(name: str, capsys: pytest.CaptureFixture[str]) -> None:
+    from motet.experiment.recipe import renamed_keys
+
+    renamed_keys._print_once.cache_clear()
+    build_cells(load_suite(name), [42], only=["*"])
+    assert capsys.readouterr().err == ""
+
+
+@dataclass(frozen=True)
+class Number:
+    mean: float | None
+
+
+ENTRIES = {
+    "a": {"x": Number(2.0), "y": Number(1.0)},
+    "b": {"x": Number(1.0), "y": Number(1.5)},
+    "c": {"x": Number(None), "y": Number(9.0)},
+}
+
+
+@pytest.mark.parametrize(
+    ("claim", "held", "compared"),
+    [
+        ("a > b", 1, 2),
+        ("a ≈ b within 0.6", 1, 2),
+        ("a/x > b/x", 1, 1),
+        ("*/x > */y", 1, 2),  # c has no x
+        ("c > a", 1, 1),
+        ("c/y > *", 2, 2),  # not compared with itself
+        ("c/y > */y", 2, 2),
+        ("b > a/x", 0, 1),
+        ("b/x > a/x", 0, 1),
+        ("a/x > b/*", 2, 2),
+    ],
+)
+def test_a_claim_is_checked_in_every_cell_it_is_about(claim: str, held: int, compared: int) -> None:
+    (result,) = check_claims([claim], "abc", "xy", ENTRIES)
+    assert (result.held, result.compared) == (held, compared)
+
+
+def test_a_claim_turns_around_where_lower_is_better() -> None:
+    (result,) = check_claims(["a/x > b/x"], "abc", "xy", ENTRIES, lower_is_better=("x",))
+    assert (result.held, result.counterexamples) == (0, ("a 2.0, b 1.0 (x)",))
