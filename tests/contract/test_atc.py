@@ -186,7 +186,7 @@ def test_a_client_that_weighs_for_itself_does_not_show_its_states(
 def test_the_contrastive_term_trains_decoder_and_contrast_head_and_no_more(backbone_federation: Federation) -> None:
     """The states it starts from are given, so the encoder has no part in it."""
     pack = PackedModel(backbone_federation.model, backbone_federation.model.module, torch.device("cpu"))
-    pack.seat([backbone_federation.model.initial_params])
+    pack.load_clients([backbone_federation.model.initial_params])
     shape = (3, 5, SMALL["hidden_size"])
     batch = {
         **backbone_federation.server_context(0).participant.split("global").batch(np.arange(3)),
@@ -197,10 +197,12 @@ def test_the_contrastive_term_trains_decoder_and_contrast_head_and_no_more(backb
     both, worth = ContrastiveTask(CrossEntropy()).losses(pack, batch)
     assert ((both - plain) > 0).tolist() == [True, True, False]  # the last has no partner
     assert worth.tolist() == [1, 1, 1]
-    pack.refresh()
+    pack.begin_step()
     (both - plain).sum().backward()
-    pack.collect()
-    moved = {n.partition(".")[0] + "." + n.split(".")[1] for n, g in pack.windows(pack.grad) if g.abs().sum() > 1e-6}
+    pack.collect_grads()
+    moved = {
+        n.partition(".")[0] + "." + n.split(".")[1] for n, g in pack.tensor_views(pack.grads) if g.abs().sum() > 1e-6
+    }
     assert moved == {"backbone.decoder", "contrast.1", "contrast.4"}
 
 

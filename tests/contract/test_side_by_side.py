@@ -50,7 +50,7 @@ def ended(federation: Federation, algorithm: Algorithm, executor: Executor) -> t
 def same(federation: Federation, algorithm: Algorithm) -> None:
     (alone, scores), (packed, others) = (
         ended(federation, algorithm, executor)
-        for executor in (SerialExecutor(CPU), PackedExecutor(CPU, width=8, half=False))
+        for executor in (SerialExecutor(CPU), PackedExecutor(CPU, width=8, use_bf16=False))
     )
     start = federation.initial_models().shared
     for one, other in zip(alone, packed, strict=True):

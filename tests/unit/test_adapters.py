@@ -60,12 +60,12 @@ def test_everybody_who_loads_it_has_the_same_adapters(adapted: Federation, corpu
 
 def test_adapters_pack(adapted: Federation) -> None:
     jobs = jobs_of(adapted)
-    executor = PackedExecutor(CPU, width=4, half=False)
+    executor = PackedExecutor(CPU, width=4, use_bf16=False)
     for i, job in enumerate(jobs):
         executor.submit(i, job)
     found = dict(executor.wait_completed())
-    (way,) = executor.ways.values()
-    assert way.way == "twins", way.why
+    (way,) = executor.packing_choices.values()
+    assert way.mode == "packed_layers", way.rejections
     for i, job in enumerate(jobs):
         want = SerialExecutor(CPU).run(job).params.flat
         moved = (want - job.start.flat).norm()

@@ -145,7 +145,7 @@ def ended(federation: Federation, executor: Any, algorithm: Any) -> list[Params]
 @pytest.mark.parametrize("algorithm", [fedavg(SOLVER), ditto(SOLVER)], ids=["fedavg", "ditto"])
 def test_one_by_one_in_workers_and_side_by_side_it_is_the_same_training(algorithm: Any, uneven: Federation) -> None:
     alone = ended(uneven, SerialExecutor(CPU), algorithm)
-    packed = ended(uneven, PackedExecutor(CPU, width=8, half=False), algorithm)
+    packed = ended(uneven, PackedExecutor(CPU, width=8, use_bf16=False), algorithm)
     models, features = (
         {m.key: m for m, _ in uneven.models_with_features},
         {f.key: f for _, f in uneven.models_with_features},

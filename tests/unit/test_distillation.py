@@ -347,10 +347,10 @@ class Spoiling:
         self.inner.submit(key, job)
 
     def wait_completed(self) -> Any:
-        key, job = self.inner.waiting[0]
+        key, job = self.inner.queue[0]
         self.jobs.append(job)
         if isinstance(job, Fit) and np.array_equal(job.examples.rows, self.rows):
-            self.inner.waiting.popleft()
+            self.inner.queue.popleft()
             return [(key, JobFailure(RunError("training gave a loss of nan at step 1 of 2")))]
         return self.inner.wait_completed()
 
@@ -364,10 +364,10 @@ class Overheating(Spoiling):
     """A executor on which training on certain rows is so hot that it diverges by itself."""
 
     def wait_completed(self) -> Any:
-        key, job = self.inner.waiting[0]
+        key, job = self.inner.queue[0]
         if isinstance(job, Fit) and np.array_equal(job.examples.rows, self.rows):
             hot = replace(job.solver, optimizer="sgd", lr=1e30, clip=0.0, epochs=8)
-            self.inner.waiting[0] = (key, replace(job, solver=hot))
+            self.inner.queue[0] = (key, replace(job, solver=hot))
         return self.inner.wait_completed()
 
 
@@ -446,7 +446,7 @@ def test_opinions_that_are_no_numbers_are_nobody_s(exchange: Any, federation: Fe
 
     def spoilt() -> Any:
         """Clients speak one after another: the third inference is the third client's."""
-        job = executor.waiting[0][1]  # type: ignore[attr-defined]
+        job = executor.queue[0][1]  # type: ignore[attr-defined]
         ((key, answer),) = asked()
         if isinstance(job, Infer):
             spoken.append(job)

@@ -37,7 +37,7 @@ def kernels(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> 
 def packed(crowd: ClientAxis, kind: type[nn.Module], *sizes: int) -> Any:
     """A layer of `crowd.clients` clients with weights of their own."""
     made = kind(*sizes)
-    made.crowd = crowd  # type: ignore[assignment]
+    made.client_axis = crowd  # type: ignore[assignment]
     for name, plain in list(made._parameters.items()):
         made._parameters[name] = nn.Parameter(torch.randn(crowd.clients, *plain.shape) if plain is not None else None)
     return made
@@ -80,7 +80,7 @@ def test_gradients_of_the_rounded_rows_count_too(kernels: ModuleType, shape: tup
 def test_every_row_of_a_client_is_its_bias(kernels: ModuleType, shape: tuple[int, int, int]) -> None:
     clients, rows, width = shape
     bias = torch.randn(clients, width).bfloat16()
-    assert torch.equal(kernels.filled(bias, rows), bias.unsqueeze(1).expand(shape))
+    assert torch.equal(kernels.broadcast_bias(bias, rows), bias.unsqueeze(1).expand(shape))
 
 
 @pytest.mark.parametrize("rows", [5, 1], ids=["rows of their own", "one row for all"])
@@ -100,7 +100,7 @@ def test_a_layer_with_kernels_is_the_layer_without(
 
     def passed(found: ModuleType | None) -> list[Tensor]:
         monkeypatch.setattr(twins, "kernels_for", lambda x: found)
-        crowd.last_rounded = None
+        crowd.last_cast = None
         with torch.autocast(x.device.type, torch.bfloat16):
             y = norm(x)
             out = one(y).float() * two(y).float() + y[..., :24]
@@ -116,13 +116,13 @@ def test_without_a_compiler_torchs_operations_do(
     def broken(device: torch.device) -> None:
         raise FileNotFoundError("ptxas")
 
-    twins._kernels.cache_clear()
-    assert twins._kernels(torch.get_default_device()) is kernels
-    monkeypatch.setattr(kernels, "try_out", broken)
-    twins._kernels.cache_clear()
-    assert twins._kernels(torch.get_default_device()) is None
+    twins._load_kernels.cache_clear()
+    assert twins._load_kernels(torch.get_default_device()) is kernels
+    monkeypatch.setattr(kernels, "probe", broken)
+    twins._load_kernels.cache_clear()
+    assert twins._load_kernels(torch.get_default_device()) is None
     assert "ptxas" in caplog.text
-    twins._kernels.cache_clear()
+    twins._load_kernels.cache_clear()
 
 
 def test_what_several_products_read_is_rounded_once_and_anew_when_it_has_changed() -> None:
@@ -130,15 +130,15 @@ def test_what_several_products_read_is_rounded_once_and_anew_when_it_has_changed
     first, second = packed(crowd, PackedLinear, 8, 4), packed(crowd, PackedLinear, 8, 4)
     with torch.autocast(x.device.type, torch.bfloat16):
         before = first(x)
-        rounded = crowd.last_rounded[2] if crowd.last_rounded else None
+        rounded = crowd.last_cast.result if crowd.last_cast else None
         y = second(x)
-        assert crowd.last_rounded is not None
-        assert crowd.last_rounded[2] is rounded
-        crowd.last_rounded = None
+        assert crowd.last_cast is not None
+        assert crowd.last_cast.result is rounded
+        crowd.last_cast = None
         assert torch.equal(second(x), y)
         x += 1
         changed = first(x)
-        crowd.last_rounded = None
+        crowd.last_cast = None
         assert torch.equal(first(x), changed)
         assert not torch.equal(before, changed)
 

@@ -30,7 +30,6 @@ from motet.learning.objectives.readouts import Logits
 from motet.learning.packed.device_dataset import DeviceDataset
 from motet.learning.packed.packed_model import PackedModel
 from motet.learning.solver import Solver
-from motet.learning.training.optimizer import PackedOptimizer
 from motet.models.load_model import ModelConfig
 
 CPU = torch.device("cpu")
@@ -79,11 +78,11 @@ def jobs_of(case: Case, solver: Solver = SGD, sizes: tuple[int, ...] = (9, 4, 14
 
 
 def together(jobs: list[Fit], width: int = 8) -> tuple[dict[int, Any], PackedExecutor]:
-    executor = PackedExecutor(CPU, width=width, half=False)
+    executor = PackedExecutor(CPU, width=width, use_bf16=False)
     for i, job in enumerate(jobs):
         executor.submit(i, job)
     found: dict[int, Any] = {}
-    while executor.waiting:
+    while executor.submitted:
         found |= dict(executor.wait_completed())  # type: ignore[arg-type]
     return found, executor
 
@@ -96,8 +95,8 @@ def gap(got: torch.Tensor, want: torch.Tensor, start: torch.Tensor) -> float:
 def test_clients_side_by_side_learn_what_each_learns_alone(name: str) -> None:
     jobs = jobs_of(CASES[name])
     found, executor = together(jobs)
-    (used,) = executor.ways.values()
-    assert used.way == ("vmap" if name in BY_VMAP else "twins"), used.why
+    (used,) = executor.packing_choices.values()
+    assert used.mode == ("vmap" if name in BY_VMAP else "packed_layers"), used.rejections
     for i, job in enumerate(jobs):
         assert isinstance(found[i], FitResult)
         assert gap(found[i].params.flat, alone(job), job.start.flat) < 2e-5
@@ -115,7 +114,7 @@ def test_a_model_without_twins_runs_one_by_one_and_says_so_once(
         for s in sites
     ]
     found, executor = together(jobs)
-    assert next(iter(executor.ways.values())).way == "plain"
+    assert next(iter(executor.packing_choices.values())).mode == "plain"
     (said,) = [r.getMessage() for r in caplog.records if "one by one" in r.getMessage()]
     assert "LSTM" in said
     for i, job in enumerate(jobs):
@@ -178,9 +177,9 @@ def test_frozen_parameters_are_held_once() -> None:
     found, executor = together(jobs)
     for i, job in enumerate(jobs):
         assert gap(found[i].params.flat, alone(job), job.start.flat) < 2e-5
-    (pack,) = [p for p in executor.packs.values() if p.way == "twins"]
+    (pack,) = [p for p in executor.models.values() if p.packing_mode == "packed_layers"]
     words = model.module.get_input_embeddings().weight  # type: ignore[operator]
-    if pack.whole:
+    if pack.is_full_model:
         assert pack.module.get_input_embeddings().weight is words  # type: ignore[operator]
 
 
@@ -190,7 +189,7 @@ def test_biases_alone_can_be_trained() -> None:
         p.requires_grad_(name.endswith("bias"))
     jobs = [replace(j, model=model, start=model.initial_params) for j in jobs_of(CASES["Bert SequenceClassification"])]
     found, executor = together(jobs)
-    assert next(iter(executor.ways.values())).way == "twins"
+    assert next(iter(executor.packing_choices.values())).mode == "packed_layers"
     for i, job in enumerate(jobs):
         assert gap(found[i].params.flat, alone(job), job.start.flat) < 2e-5
 
@@ -203,7 +202,7 @@ def test_a_pack_repeats_to_the_bit_and_whatever_order_its_jobs_come_in() -> None
 
 
 def test_answers_come_in_the_order_of_the_questions() -> None:
-    executor = PackedExecutor(CPU, width=8, half=False)
+    executor = PackedExecutor(CPU, width=8, use_bf16=False)
     for i, job in enumerate(jobs_of(CASES["Bert SequenceClassification"])):
         executor.submit(i, job)
     assert [key for key, _ in executor.wait_completed()] == [0, 1, 2, 3]
@@ -238,7 +237,7 @@ def test_texts_on_the_device_make_the_same_batches() -> None:
         features = texts(CASES[name], 20)
         rows = np.array([3, 17, 0, 8])
         resident = DeviceDataset(features, CPU)
-        widths = resident.widths_of(rows)
+        widths = resident.batch_widths(rows)
         got, want = resident.batch(torch.from_numpy(rows), widths), features.batch(rows)
         assert got.keys() == want.keys()
         for column, values in want.items():
@@ -310,13 +309,13 @@ class Writes:
 def test_a_model_that_writes_is_given_as_many_texts_as_there_is_room_for() -> None:
     case = CASES["Bert SequenceClassification"]
     model, features, writes = case.model(), texts(case, 9), Writes(room=3)
-    found = PackedExecutor(CPU, half=False).run(
+    found = PackedExecutor(CPU, use_bf16=False).run(
         Infer(model, model.initial_params, Examples(features, np.arange(9)), writes)
     )
     assert writes.tried == [9, 4, 2, 2, 2, 2, 1]
     assert torch.equal(found["first"], Examples(features, np.arange(9)).batch(np.arange(9))["input_ids"][:, 1])
     with pytest.raises(RunError, match=r"does not hold one text.*task\.beams"):
-        PackedExecutor(CPU, half=False).run(
+        PackedExecutor(CPU, use_bf16=False).run(
             Infer(model, model.initial_params, Examples(features, np.arange(9)), Writes(room=0))
         )
 
@@ -324,7 +323,7 @@ def test_a_model_that_writes_is_given_as_many_texts_as_there_is_room_for() -> No
 @pytest.mark.usefixtures("unswept")
 def test_a_bench_that_is_closed_leaves_the_device_at_once() -> None:
     _, executor = together(jobs_of(CASES["Bert SequenceClassification"]))
-    (pack,) = map(weakref.ref, executor.packs.values())
+    (pack,) = map(weakref.ref, executor.models.values())
     executor.close()
     assert pack() is None
 
@@ -346,7 +345,7 @@ class Keys:
     def __init__(self) -> None:
         self.found: list[Any] = []
 
-    def play(self, key: Any, kind: Any, step: Any) -> None:
+    def run(self, key: Any, kind: Any, step: Any) -> None:
         self.found.append(key)
         step()
 
@@ -355,10 +354,10 @@ class Keys:
 
 
 def keys_of(executor: PackedExecutor, jobs: list[Fit]) -> set[Any]:
-    executor.tape = keys = Keys()  # type: ignore[assignment]
+    executor.graphs = keys = Keys()  # type: ignore[assignment]
     for i, job in enumerate(jobs):
         executor.submit(i, job)
-    while executor.waiting:
+    while executor.submitted:
         executor.wait_completed()
     return set(keys.found)
 
@@ -376,8 +375,8 @@ def test_a_client_that_has_finished_reads_a_text_that_fits() -> None:
         Fit(model, model.initial_params, part, case.objective, Solver(optimizer="sgd", lr=0.1, batch=1), i)
         for i, part in enumerate(parts)
     ]
-    executor = PackedExecutor(CPU, width=32, half=False)
-    executor.tape = Keys()  # type: ignore[assignment]
+    executor = PackedExecutor(CPU, width=32, use_bf16=False)
+    executor.graphs = Keys()  # type: ignore[assignment]
     for i, job in enumerate(jobs):
         executor.submit(i, job)
     found: dict[Any, Any] = dict(executor.wait_completed())
@@ -390,16 +389,16 @@ def test_what_has_moved_is_let_go() -> None:
     """Wider packs need longer vectors: neither recordings nor optimisers of the old ones are kept."""
     case = CASES["Bert SequenceClassification"]
     model, features = case.model(), texts(case, 24)
-    executor = PackedExecutor(CPU, width=32, half=False)
-    executor.tape = keys = Keys()  # type: ignore[assignment]
+    executor = PackedExecutor(CPU, width=32, use_bf16=False)
+    executor.graphs = keys = Keys()  # type: ignore[assignment]
     for sizes in ((8, 8), (8, 8, 8)):
         for i, part in enumerate(shares(features, sizes)):
             executor.submit(i, Fit(model, model.initial_params, part, case.objective, Solver(batch=4), i))
-        while executor.waiting:
+        while executor.submitted:
             executor.wait_completed()
-    (pack,) = (pack for (_, _, packed), pack in executor.packs.items() if packed)
-    assert {key[1] for key in keys.found} == {pack.generation}
-    assert {kept.generation for kept in pack.kept.values() if isinstance(kept, PackedOptimizer)} == {pack.generation}
+    (pack,) = (pack for (_, _, packed), pack in executor.models.items() if packed)
+    assert {key[1] for key in keys.found} == {pack.buffers.generation}
+    assert [key.clients for key in pack.buffers.optimizers] == [3]
 
 
 def test_steps_on_other_texts_or_in_smaller_batches_are_other_recordings() -> None:
@@ -407,7 +406,7 @@ def test_steps_on_other_texts_or_in_smaller_batches_are_other_recordings() -> No
     case = CASES["Bert SequenceClassification"]
     model, first, second = case.model(), texts(case, 16), replace(texts(case, 16), key="others")
     many, few = (8, 8), (3, 3)
-    executor = PackedExecutor(CPU, width=8, half=False)
+    executor = PackedExecutor(CPU, width=8, use_bf16=False)
 
     def recorded(features: Any, sizes: tuple[int, ...]) -> set[Any]:
         parts = enumerate(shares(features, sizes))
@@ -427,7 +426,7 @@ def test_the_same_steps_are_recorded_once_and_another_optimiser_s_apart() -> Non
     """With a proximal term too, whose anchors need a place of their own: what moves them must not outlive the first fit."""
     case = CASES["Bert SequenceClassification"]
     model, features = case.model(), texts(case, 16)
-    executor = PackedExecutor(CPU, width=8, half=False)
+    executor = PackedExecutor(CPU, width=8, use_bf16=False)
 
     def recorded(solver: Solver) -> set[Any]:
         parts = enumerate(shares(features, (8, 8)))
@@ -453,7 +452,7 @@ def test_attention_under_a_mask_is_not_left_to_cudnn(monkeypatch: pytest.MonkeyP
     before = torch.backends.cuda.cudnn_sdp_enabled()
     torch.backends.cuda.enable_cudnn_sdp(True)
     try:
-        pack = PackedModel(model, model.module, torch.device("cpu"), "twins")
+        pack = PackedModel(model, model.module, torch.device("cpu"), "packed_layers")
         pack(features.batch(np.arange(8)))
         assert torch.backends.cuda.cudnn_sdp_enabled()
     finally:
@@ -461,25 +460,27 @@ def test_attention_under_a_mask_is_not_left_to_cudnn(monkeypatch: pytest.MonkeyP
     assert seen == [False]
 
 
-@pytest.mark.parametrize("way", ["plain", "twins"])
+@pytest.mark.parametrize("way", ["plain", "packed_layers"])
 def test_where_words_are_stays_or_is_another_recording(way: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     """Between two trainings the pack may hold the whole table, as for an evaluation, or more clients' words."""
-    monkeypatch.setattr("motet.learning.packed.sparse_embedding.WORTH_IT", 10)
-    monkeypatch.setattr("motet.learning.packed.packed_model._ROUND", 8)
+    monkeypatch.setattr("motet.learning.packed.sparse_embedding.MIN_VOCABULARY", 10)
+    monkeypatch.setattr("motet.learning.packed.packed_model._EMBEDDING_ROWS_STEP", 8)
     case = CASES["Bert SequenceClassification"]
     model, some = case.model(), np.arange(3, 30)
     pack = PackedModel(model, model.module, CPU, way)
-    assert pack.words is not None
-    pack.seat([model.initial_params], [some])
-    places, generation = pack.words.places, pack.generation
+    assert pack.embedding is not None
+    pack.load_clients([model.initial_params], [some])
+    places, generation = pack.embedding.row_index, pack.buffers.generation
     assert places is not None
-    pack.seat([model.initial_params])
-    pack.seat([model.initial_params], [some + 1])
-    assert pack.words.places is not None
-    assert (pack.words.places.data_ptr(), pack.generation) == (places.data_ptr(), generation)
-    if way == "twins":
-        pack.seat([model.initial_params] * 3, [some] * 3)
-        assert pack.words.places.data_ptr() != places.data_ptr()
+    pack.load_clients([model.initial_params])
+    pack.load_clients([model.initial_params], [some + 1])
+    assert pack.embedding.row_index is not None
+    assert (pack.embedding.row_index.data_ptr(), pack.buffers.generation) == (places.data_ptr(), generation)
+    if way == "packed_layers":
+        pack.load_clients([model.initial_params] * 3, [some] * 3)
+        assert pack.embedding.row_index.data_ptr() != places.data_ptr()
     else:
-        pack.seat([model.initial_params], [np.arange(3)])  # now padding has a row of its own, which gets no gradient
-    assert pack.generation > generation
+        pack.load_clients(
+            [model.initial_params], [np.arange(3)]
+        )  # now padding has a row of its own, which gets no gradient
+    assert pack.buffers.generation > generation

@@ -22,7 +22,7 @@ from motet.learning.executors.process_executor import ProcessExecutor
 from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
 from motet.learning.jobs import ExtraExamples, Fit, FitResult, LRHorizon
 from motet.learning.modules.model import Model
-from motet.learning.packed.device_columns import asked
+from motet.learning.packed.device_columns import label_positions
 from motet.learning.packed.device_dataset import DeviceDataset
 from motet.learning.packed.packed_model import PackedModel
 from motet.learning.packed.packing_mode import PackingChoice
@@ -82,11 +82,11 @@ def test_side_by_side_they_teach_what_they_teach_alone(kind: str, solver: Solver
 @pytest.mark.parametrize("kind", KINDS)
 def test_all_of_them_stand_in_one_pack(kind: str, readers: Federation) -> None:
     jobs = [replace(job, keep_optimizer_state=True) for job in KINDS[kind](readers, SGD, 0)]
-    executor = PackedExecutor(CPU, width=8, half=False)
+    executor = PackedExecutor(CPU, width=8, use_bf16=False)
     for i, job in enumerate(jobs):
         executor.submit(i, job)
     assert len(executor.wait_completed()) == len(jobs)
-    assert next(iter(executor.ways.values())).way == "twins"
+    assert next(iter(executor.packing_choices.values())).mode == "packed_layers"
 
 
 def test_clients_compared_with_more_others_stand_in_another_pack(readers: Federation) -> None:
@@ -100,14 +100,14 @@ def test_clients_compared_with_more_others_stand_in_another_pack(readers: Federa
 @pytest.mark.parametrize("kind", KINDS)
 def test_the_same_steps_are_recorded_once(kind: str, readers: Federation) -> None:
     """With moments that come and go, and tables that are laid anew for each fit."""
-    solver, executor = replace(SGD, epochs=1, batch=14), PackedExecutor(CPU, width=8, half=False)
+    solver, executor = replace(SGD, epochs=1, batch=14), PackedExecutor(CPU, width=8, use_bf16=False)
     jobs = [replace(job, keep_optimizer_state=True) for job in KINDS[kind](readers, solver, 0)]
     keys_of(executor, jobs)  # places are found in the first turn, and stay
     assert keys_of(executor, jobs) == keys_of(executor, jobs)
-    (pack,) = [p for p in executor.packs.values() if p.way == "twins"]
-    before = pack.generation
+    (pack,) = [p for p in executor.models.values() if p.packing_mode == "packed_layers"]
+    before = pack.buffers.generation
     keys_of(executor, jobs)
-    assert pack.generation == before
+    assert pack.buffers.generation == before
 
 
 def test_moments_are_kept_as_they_were_when_a_client_had_finished(readers: Federation) -> None:
@@ -115,8 +115,8 @@ def test_moments_are_kept_as_they_were_when_a_client_had_finished(readers: Feder
     solver = Solver(lr=1e-3, batch=1)
     jobs = [replace(job, keep_optimizer_state=True) for job in KINDS["masked words"](readers, solver, 0)] * 5
     jobs = [replace(job, seed=i) for i, job in enumerate(jobs)]
-    executor = PackedExecutor(CPU, width=32, half=False)
-    executor.tape = Keys()  # type: ignore[assignment]
+    executor = PackedExecutor(CPU, width=32, use_bf16=False)
+    executor.graphs = Keys()  # type: ignore[assignment]
     for i, job in enumerate(jobs):
         executor.submit(i, job)
     found: dict[Any, Any] = dict(executor.wait_completed())
@@ -167,14 +167,16 @@ def test_a_recorded_step_finds_its_tables_where_and_as_long_as_they_were(kind: s
         jobs = [replace(job, examples=job.examples.select(np.arange(len(job.examples) // 2 * share))) for job in
                 KINDS[kind](readers, Solver(batch=2, steps=2), 0)[:3]]  # fmt: skip
         slate = DeviceSchedule(jobs, [batches_for_job(job) for job in jobs], pack, resident)
-        tensors = [t for c in slate.columns for held in (c.values, c.offsets, c.first) for t in held.values()]
-        seen.append([(t.data_ptr(), tuple(t.shape)) for t in (*tensors, *(c.numbers for c in slate.columns))])
+        tensors = [
+            t for c in slate.columns.values() for held in (c.values, c.offsets, c.first_rows) for t in held.values()
+        ]
+        seen.append([(t.data_ptr(), tuple(t.shape)) for t in (*tensors, *(c.indices for c in slate.columns.values()))])
     assert seen[0] == seen[1]
 
 
 def test_labels_of_a_client_stand_in_one_row() -> None:
     lengths = torch.tensor([[2, 0, 3], [0, 1, 0]])
-    assert asked(lengths, 4, 6).tolist() == [[0, 1, 8, 9, 10, -1], [4, -1, -1, -1, -1, -1]]
+    assert label_positions(lengths, 4, 6).tolist() == [[0, 1, 8, 9, 10, -1], [4, -1, -1, -1, -1, -1]]
 
 
 def test_a_lesson_passes_to_worker_processes(readers: Federation) -> None:
@@ -224,7 +226,7 @@ def of_another_kind(readers: Federation, jobs: list[Fit]) -> list[Fit]:
 def test_another_kind_of_encoder_learns_side_by_side_too(kind: str, readers: Federation) -> None:
     jobs = of_another_kind(readers, KINDS[kind](readers, SGD, 0))
     found, executor = together(jobs)
-    assert next(iter(executor.ways.values())).way == "twins"
+    assert next(iter(executor.packing_choices.values())).mode == "packed_layers"
     for i, job in enumerate(jobs):
         assert gap(found[i].params.flat, SerialExecutor(CPU).run(job).params.flat, job.start.flat) < 5e-5
 
@@ -232,10 +234,10 @@ def test_another_kind_of_encoder_learns_side_by_side_too(kind: str, readers: Fed
 def test_where_only_a_forward_pass_is_vectorised_they_go_one_by_one(
     readers: Federation, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(PackedExecutor, "_way", lambda *_: PackingChoice("vmap", ""))
+    monkeypatch.setattr(PackedExecutor, "_packing_choice", lambda *_: PackingChoice("vmap", ""))
     jobs = KINDS["masked words"](readers, SGD, 0)
     found, executor = together(jobs)
-    assert {pack.way for pack in executor.packs.values()} == {"plain"}
+    assert {pack.packing_mode for pack in executor.models.values()} == {"plain"}
     for i, job in enumerate(jobs):
         assert gap(found[i].params.flat, SerialExecutor(CPU).run(job).params.flat, job.start.flat) < 5e-5
 
@@ -254,7 +256,7 @@ def test_texts_of_their_own_go_through_the_whole_model_though_its_prefix_is_know
     scratch.prepare(site.model, texts.features)
     assert scratch.states
     found, executor = together(jobs)
-    assert {r.prefix is None for r in executor.residents.values()} == {True, False}
+    assert {r.prefix is None for r in executor.datasets.values()} == {True, False}
     for i, job in enumerate(jobs):
         want = SerialExecutor(CPU).run(job).params.flat
         assert gap(found[i].params.flat, want, job.start.flat) < 1e-4
@@ -268,8 +270,8 @@ def test_a_client_without_examples_may_be_the_last_in_a_pack(readers: Federation
         jobs = kind(readers, SGD, 0)
         jobs[3] = replace(jobs[3], examples=jobs[3].examples.select(np.arange(0)))
         found, _ = together(jobs)
-        executor = PackedExecutor(CPU, width=32, half=False)
-        executor.tape = Keys()  # type: ignore[assignment]
+        executor = PackedExecutor(CPU, width=32, use_bf16=False)
+        executor.graphs = Keys()  # type: ignore[assignment]
         for i, job in enumerate(jobs * 5):  # so many that several leave at a time
             executor.submit(i, replace(job, seed=i))
         assert all(isinstance(end, FitResult) for _, end in executor.wait_completed())

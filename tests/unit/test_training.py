@@ -177,7 +177,7 @@ def test_training_only_the_rows_of_words_that_occur_changes_nothing(family: str,
     job = replace(with_many_words(family), solver=replace(SOLVERS[name], batch=8))
     executor = SerialExecutor(CPU)
     got, want = executor.run(job).params, reference(job)
-    pack = next(iter(executor.packs.values()))
+    pack = next(iter(executor.models.values()))
     assert pack.size < job.start.layout.size / 3 or job.solver.weight_decay
     assert (got.flat - want).norm() / (want - job.start.flat).norm() < (2e-3 if "adamw" in name else 1e-5)
     table = next(n for n in job.start.layout.names if "word_embeddings" in n)
@@ -190,13 +190,13 @@ def test_a_table_that_the_output_is_tied_to_is_trained_whole() -> None:
     job = with_many_words("bert")
     with seeded_torch(0, CPU):
         module = hf.AutoModelForMaskedLM.from_config(job.model.module.config)
-    assert PackedModel(Model("mlm", module, infer_parameter_roles(module).roles), module, CPU).words is None
+    assert PackedModel(Model("mlm", module, infer_parameter_roles(module).roles), module, CPU).embedding is None
 
 
 def test_a_word_that_was_not_announced_is_an_error_and_no_wrong_row() -> None:
     job = with_many_words("bert")
     pack = PackedModel(job.model, job.model.module, CPU)
-    pack.seat([job.start], [np.array([1, 5, 7])])
+    pack.load_clients([job.start], [np.array([1, 5, 7])])
     with pytest.raises(IndexError):
         pack({"input_ids": torch.tensor([[5, 6]]), "attention_mask": torch.ones(1, 2)})
 
@@ -294,7 +294,7 @@ def test_answers_of_workers_give_their_memory_back(federation: Federation) -> No
             answers = dict(workers.wait_completed())
             assert turn in answers
             del answers
-        assert not workers.arena.taken
+        assert not workers.pool.allocated
     finally:
         workers.close()
 

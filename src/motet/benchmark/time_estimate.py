@@ -13,6 +13,7 @@ from motet.benchmark.cells import BenchmarkRun
 from motet.benchmark.shared_resources import SharedResources
 from motet.benchmark.table_metrics import TableMetric
 from motet.core.errors import ConfigError
+from motet.core.threads import single_thread
 from motet.experiment.build.component_builders import build_algorithm
 from motet.experiment.build.executor_builder import resolve_device
 from motet.experiment.build.federation import Federation
@@ -22,7 +23,7 @@ from motet.experiment.loop.peak_memory import PeakMemory
 from motet.experiment.recipe.run_config import RunConfig
 from motet.learning.executors.memory_budget import free_memory
 from motet.learning.executors.process_executor import default_worker_count
-from motet.learning.executors.serial_executor import SerialExecutor, one_thread
+from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
 
 MAX_JOBS_PER_GPU = 4
@@ -108,7 +109,7 @@ def _metric_names(federation: Federation) -> list[str]:
 
 def _probe(config: RunConfig, federation: Federation) -> ProbeResult:
     solver: Solver = getattr(build_algorithm(config), "solver", Solver())
-    with PeakMemory(interval=0.05) as memory, one_thread():
+    with PeakMemory(interval=0.05) as memory, single_thread():
         # A learning rate of 0 takes as long, and cannot diverge. If the run's own rate diverges, only that run fails.
         _, step_seconds = time_steps(
             federation.groups[0], SerialExecutor(resolve_device(config.device)), replace(solver, lr=0.0)

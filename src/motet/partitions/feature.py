@@ -6,11 +6,12 @@ import numpy as np
 
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
+from motet.core.threads import single_thread
 from motet.datasets.corpus import Corpus
 from motet.partitions.dirichlet import ALPHA_HINT, Rounding, dirichlet_split
 from motet.partitions.natural import split_by_trait
 from motet.partitions.partition import Partition, check_clients, check_positive
-from motet.partitions.text_encoders import encode_texts, one_thread, resolve_encoder
+from motet.partitions.text_encoders import encode_texts, resolve_encoder
 from motet.partitions.traits import Trait, topic_texts
 
 
@@ -61,7 +62,7 @@ def cluster_trait(corpus: Corpus, seed: Seed, count: int = 10, encoder: str = "a
     different = len(np.unique(vectors[: corpus.num_train], axis=0)) if corpus.num_train < 10 * count else count
     if different < count:
         raise ConfigError(f"partition.clusters is {count}, but only {different} texts differ; ask for at most that.")
-    with one_thread():
+    with single_thread(blas=True):
         means = KMeans(count, n_init=1, random_state=seed.derive("k-means").to_int() % 2**32).fit(
             vectors[: corpus.num_train]
         )

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import importlib.util
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
 from motet.core.rng import Seed
+from motet.core.threads import single_thread
 
 BATCH, TOKENS = 64, 128
 MAX_CHARACTERS = 2_000  # characters of a text: what it is about is said by then
@@ -31,15 +31,6 @@ def encode_texts(texts: Sequence[str], encoder: str, seed: Seed) -> np.ndarray:
     return vectors
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """Sums over many threads differ in their last bits, which is enough to move a text to another cluster."""
-    from threadpoolctl import threadpool_limits
-
-    with threadpool_limits(limits=1):
-        yield
-
-
 def tfidf_vectors(texts: Sequence[str], seed: Seed, dimensions: int = DIMENSIONS) -> np.ndarray:
     """Words weighted by how rare they are, along the few directions in which texts differ most."""
     from sklearn.decomposition import TruncatedSVD
@@ -48,7 +39,7 @@ def tfidf_vectors(texts: Sequence[str], seed: Seed, dimensions: int = DIMENSIONS
     most = min(dimensions, counts.shape[0] - 1, counts.shape[1] - 1)
     if most < 1:
         return np.asarray(counts.todense(), np.float64)
-    with one_thread():
+    with single_thread(blas=True):
         fitted: np.ndarray = TruncatedSVD(most, random_state=seed.derive("svd").to_int() % 2**32).fit_transform(counts)
     return fitted
 

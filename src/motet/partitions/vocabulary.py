@@ -6,10 +6,10 @@ import numpy as np
 
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
+from motet.core.threads import single_thread
 from motet.datasets.corpus import Corpus
 from motet.partitions.dirichlet import ALPHA_HINT, dirichlet_split
 from motet.partitions.partition import Partition, check_clients, check_positive
-from motet.partitions.text_encoders import one_thread
 from motet.partitions.traits import Trait, topic_texts
 
 
@@ -44,7 +44,7 @@ def vocabulary_trait(corpus: Corpus, seed: Seed, topics: int = 10) -> Trait:
     counts = words.transform(texts)
     most = min(topics, *counts[: corpus.num_train].shape)
     factors = NMF(most, init="nndsvda", max_iter=100, tol=1e-3, random_state=seed.derive("nmf").to_int() % 2**32)
-    with one_thread():
+    with single_thread(blas=True):
         factors.fit(counts[: corpus.num_train])
         strength = factors.transform(counts)
     told = words.get_feature_names_out()

@@ -17,10 +17,11 @@ import torch
 
 from motet.core.errors import ConfigError, RunError
 from motet.core.script import ClientId
+from motet.core.threads import single_thread
 from motet.secure.crypto import KEY_BYTES, AgreementKey, BytesLike, RandomBytes
 from motet.secure.masks import FieldMask, add_field_mask
 from motet.secure.participants import SumParticipants
-from motet.secure.prime_field import BLOCK_COLUMNS, FIELD, BlockMultiplier, Elements, PrimeField, one_thread
+from motet.secure.prime_field import BLOCK_COLUMNS, FIELD, BlockMultiplier, Elements, PrimeField
 
 _UNLIKE = "shares of different lengths came, so the clients' vectors differ in size; use one model for all."
 
@@ -156,7 +157,7 @@ def encode_shares(
         BlockMultiplier(field, encoding_matrix(field, len(pieces), clients), length),
         np.empty((len(pieces), BLOCK_COLUMNS), np.uint32),
     )
-    with one_thread():
+    with single_thread():
         for at in range(0, length, BLOCK_COLUMNS):
             columns = slice(at, min(length, at + BLOCK_COLUMNS))
             part = some[:, : columns.stop - at]

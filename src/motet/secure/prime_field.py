@@ -7,12 +7,13 @@ exact, whatever order it is added in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 import torch
+
+from motet.core.threads import single_thread
 
 EXACT_LIMIT = 2**53  # integers up to here are exact in a float64
 MAX_TERMS = 2**11
@@ -42,7 +43,7 @@ class PrimeField:
         """left · right, for a matrix [rows, terms] and as many rows of columns as there are terms."""
         found = np.empty((len(left), len(right[0])), np.uint32)
         times = BlockMultiplier(self, left, found.shape[1])
-        with one_thread():
+        with single_thread():
             for at in range(0, found.shape[1], BLOCK_COLUMNS):
                 times(
                     np.stack([row[at : at + BLOCK_COLUMNS] for row in right]),
@@ -122,7 +123,7 @@ class BlockMultiplier:
         self.rest, self.other = np.empty((rows, columns), np.int32), np.empty((rows, columns), np.uint32)
 
     def __call__(self, right: Elements, found: Sequence[Elements]) -> None:
-        """found ← matrix · right, row by row, of at most COLUMNS columns. To be called inside `one_thread`."""
+        """found ← matrix · right, row by row, of at most COLUMNS columns. To be called inside `single_thread`."""
         columns = right.shape[1]
         rooms = (self.cut, self.right, self.sums, self.whole, self.rest, self.other)
         cut, limbs, sums, whole, rest, other = (room[:, :columns] for room in rooms)
@@ -141,17 +142,6 @@ class BlockMultiplier:
         np.add(least, np.uint32(self.prime), out=other)
         for row, one, two in zip(found, least, other, strict=True):
             np.minimum(one, two, out=row)
-
-
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """For products of a few columns: on a busy machine, threads that wait for each other take a hundred times as long."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
 
 
 FIELD = PrimeField(2**31 - 1)

@@ -11,6 +11,7 @@ import numpy as np
 from motet.core.errors import RunError
 from motet.core.layers import describe_roles
 from motet.core.rng import Seed
+from motet.core.threads import single_thread
 from motet.experiment.build.executor_builder import resolve_device
 from motet.experiment.build.federation import ClientGroup, Federation
 from motet.experiment.build.traffic_estimate import estimate_client_bytes
@@ -19,7 +20,7 @@ from motet.experiment.commands.run_folder import prepare_plan
 from motet.experiment.loop.peak_memory import PeakMemory
 from motet.experiment.recipe.run_config import GroupConfig, RunConfig
 from motet.learning.executors.process_executor import default_worker_count
-from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor, one_thread
+from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
 from motet.learning.jobs import Fit, FitResult
 from motet.learning.solver import Solver
 from motet.tasks.classification import Classification
@@ -43,7 +44,7 @@ def dry_run(config: RunConfig, federation: Federation) -> DryRunReport:
     try:
         for model, features in federation.models_with_features if device.type == "cpu" else ():
             scratch.prepare(model, features)
-        with PeakMemory(interval=0.05) as memory, one_thread():
+        with PeakMemory(interval=0.05) as memory, single_thread():
             tried = [time_steps(group, SerialExecutor(device, scratch), solver) for group in federation.groups]
             peak = memory.measure()
     finally:

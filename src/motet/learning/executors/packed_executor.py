@@ -1,4 +1,4 @@
-"""A executor that runs the jobs of many clients as one: what stands on a GPU."""
+"""An executor for GPUs: it runs the jobs of many clients as one packed model."""
 
 from __future__ import annotations
 
@@ -23,235 +23,234 @@ from motet.learning.packed.device_dataset import DeviceDataset
 from motet.learning.packed.packed_model import PackedModel
 from motet.learning.packed.packing_mode import PackingChoice, choose_packing_mode, choose_probe_rows
 from motet.learning.training.fit import fit
-from motet.learning.training.inference import concatenate_predictions, infer, infer_together
+from motet.learning.training.inference import concatenate_predictions, infer, infer_packed
 
-_MOST = 64  # clients whose jobs are open at once
-_TOKENS, _FEWEST = 2**17, 2**8  # of one batch of inference, and of the last that is tried when memory is short
-Answer = tuple[Hashable, Any]
+_MAX_CLIENTS = 64  # in one packed model, and whose jobs are submitted at once
+_MAX_TOKENS, _MIN_TOKENS = 2**17, 2**8  # per batch of inference: at first, and at least if memory is short
 
 
 class PackedExecutor:
-    """Compatible jobs run side by side, as many as memory allows; how many that is, is measured at the first pack.
+    """Runs compatible jobs side by side, as many as fit in memory; that is measured with the first jobs.
 
-    Results depend on the width in the last bits (and with dropout in its masks): give `width` to fix it across machines.
+    Results depend on this number in their last bits, and with dropout in its masks. Set `width` to fix it across machines.
     """
 
-    capacity = _MOST
+    capacity = _MAX_CLIENTS
 
-    def __init__(self, device: torch.device, width: int | None = None, half: bool = True, record: bool = True) -> None:
-        self.device, self.half, self.limit = device, half, width
-        self.tape = CudaGraphs(device) if record and device.type == "cuda" else None
-        self.waiting: dict[Hashable, Job] = {}
-        self.ways: dict[tuple[str, bool], PackingChoice] = {}
-        self.packs: dict[tuple[str, bool, bool], PackedModel] = {}
+    def __init__(
+        self, device: torch.device, width: int | None = None, use_bf16: bool = True, capture_graphs: bool = True
+    ) -> None:
+        self.device, self.use_bf16, self.fixed_width = device, use_bf16, width
+        self.graphs = CudaGraphs(device) if capture_graphs and device.type == "cuda" else None
+        self.submitted: dict[Hashable, Job] = {}
+        self.packing_choices: dict[tuple[str, bool], PackingChoice] = {}  # by model and whether its prefix is cut off
+        self.models: dict[tuple[str, bool, bool], PackedModel] = {}  # the same, and whether it is packed
         self.prefixes: dict[str, FrozenPrefix | None] = {}
-        self.residents: dict[tuple[str, str, bool], DeviceDataset] = {}
-        self.widths: dict[Hashable, int] = {}
-        self.tokens: dict[Hashable, int] = {}  # of a batch of inference, where memory was short
-        self.texts: dict[Hashable, int] = {}  # the same of jobs that stand alone
+        self.datasets: dict[tuple[str, str, bool], DeviceDataset] = {}  # by model, corpus and `needs_full_model`
+        self.widths: dict[Hashable, int] = {}  # clients side by side, by job key
+        self.max_tokens: dict[Hashable, int] = {}  # per batch of inference, where memory was short
+        self.max_texts: dict[Hashable, int] = {}  # the same for jobs that run alone
         self.examples_processed = 0
 
     # ---- jobs ---------------------------------------------------------------------------------------------------
 
     def submit(self, key: Hashable, job: Job) -> None:
-        self.waiting[key] = job
+        self.submitted[key] = job
 
-    def wait_completed(self) -> Sequence[Answer]:
-        """The largest group of jobs that agree, or as many of it as fit side by side."""
+    def wait_completed(self) -> Sequence[tuple[Hashable, Any]]:
+        """Run the largest group of compatible jobs, or as many of it as fit side by side."""
         groups: dict[Hashable, list[Hashable]] = {}
-        for key, job in self.waiting.items():
+        for key, job in self.submitted.items():
             groups.setdefault(job.key, []).append(key)
-        chosen = max(groups.values(), key=len)
-        chosen.sort(key=lambda key: _order(self.waiting[key]))
-        answers = self._answers([self.waiting[key] for key in chosen])
-        found = dict(zip(chosen, answers, strict=False))
-        done = [
-            (key, found[key]) for key in self.waiting if key in found
-        ]  # as they were asked for: sums fold them at once
-        for key in found:
-            del self.waiting[key]
-        return done
+        largest = max(groups.values(), key=len)
+        largest.sort(key=lambda key: _sort_key(self.submitted[key]))
+        results = dict(zip(largest, self._run_first([self.submitted[key] for key in largest]), strict=False))
+        # In the order of submission, so that sums can add the results at once.
+        completed = [(key, results[key]) for key in self.submitted if key in results]
+        for key in results:
+            del self.submitted[key]
+        return completed
 
     def run(self, job: Job) -> Any:
-        (answer,) = self._answers([job])
-        if isinstance(answer, JobFailure):
-            raise answer.error
-        return answer
+        (result,) = self._run_first([job])
+        if isinstance(result, JobFailure):
+            raise result.error
+        return result
 
-    def _answers(self, jobs: list[Any]) -> list[Any]:
-        """The answers to the first jobs: to all, if they fit."""
+    def _run_first(self, jobs: list[Any]) -> list[Any]:
+        """Run the first jobs, as many as fit side by side, and return their results."""
         while True:
             try:
-                return self._fits(jobs) if isinstance(jobs[0], Fit) else self._infers(jobs)
+                return self._fit_first(jobs) if isinstance(jobs[0], Fit) else self._infer_first(jobs)
             except torch.OutOfMemoryError as error:
-                why = str(error).split(".")[0]
-            self._make_room(jobs, why)  # not while the error is at hand: it holds on to what there was no room for
+                reason = str(error).split(".")[0]
+            self._reduce_memory(jobs, reason)  # outside of the except block: the error keeps tensors alive
 
-    def _fits(self, jobs: list[Fit]) -> list[FitResult | JobFailure]:
+    def _fit_first(self, jobs: list[Fit]) -> list[FitResult | JobFailure]:
         first = jobs[0]
         if first.must_run_alone:
-            ends = fit([first], self._whole(first), Examples.batch, None, self.half)
-            self.examples_processed += sum(end.examples_processed for end in ends if isinstance(end, FitResult))
-            return ends
-        resident = self._resident(first)
-        if first.key not in self.widths and len(jobs) > 1:
-            self.widths[first.key] = self._planned(jobs, resident)
-        some = jobs[: _even(len(jobs), self.widths.get(first.key, 1))]
-        resident.fill(np.concatenate([job.examples.rows for job in some]))
-        pack = self._pack(first, resident, packed=len(some) > 1)
-        tape = self.tape if pack.way != "vmap" else None
-        ends = fit(some, pack, resident, tape, self.half)
-        self.examples_processed += sum(end.examples_processed for end in ends if isinstance(end, FitResult))
-        return ends
+            results = fit([first], self._plain_model(first), Examples.batch, None, self.use_bf16)
+        else:
+            dataset = self._dataset(first)
+            if first.key not in self.widths and len(jobs) > 1:
+                self.widths[first.key] = self._measure_width(jobs, dataset)
+            jobs = jobs[: _balanced_width(len(jobs), self.widths.get(first.key, 1))]
+            dataset.fill(np.concatenate([job.examples.rows for job in jobs]))
+            model = self._model(first, dataset, packed=len(jobs) > 1)
+            graphs = self.graphs if model.packing_mode != "vmap" else None
+            results = fit(jobs, model, dataset, graphs, self.use_bf16)
+        self.examples_processed += sum(r.examples_processed for r in results if isinstance(r, FitResult))
+        return results
 
-    def _infers(self, jobs: list[Infer]) -> list[Any]:
+    def _infer_first(self, jobs: list[Infer]) -> list[Any]:
         first = jobs[0]
         if first.must_run_alone:
-            pieces = [replace(piece, batch_size=self._texts(first)) for piece in first.chunks()]
-            found = [infer(piece, self._whole(first), Examples.batch, self.half) for piece in pieces]
-            return [concatenate_predictions(found, np.arange(len(first.examples)))]
-        resident = self._resident(first)
-        alone = self._way(first, resident).way == "plain"
-        jobs = jobs[: _with_models(jobs, 1 if alone else self.widths.get(first.key, self.limit or _MOST))]
-        different = len({id(job.params) for job in jobs})
-        resident.fill(np.concatenate([job.examples.rows for job in jobs]))
-        pack = self._pack(first, resident, packed=different > 1)
-        return infer_together(jobs, pack, resident, self.tokens.get(first.key, _TOKENS), self.half)
+            chunks = [replace(chunk, batch_size=self._texts_per_batch(first)) for chunk in first.chunks()]
+            predictions = [infer(chunk, self._plain_model(first), Examples.batch, self.use_bf16) for chunk in chunks]
+            return [concatenate_predictions(predictions, np.arange(len(first.examples)))]
+        dataset = self._dataset(first)
+        width = self.widths.get(first.key, self.fixed_width or _MAX_CLIENTS)
+        if self._packing_choice(first, dataset).mode == "plain":
+            width = 1
+        jobs = jobs[: _count_jobs_with_models(jobs, width)]
+        num_models = len({id(job.params) for job in jobs})
+        dataset.fill(np.concatenate([job.examples.rows for job in jobs]))
+        model = self._model(first, dataset, packed=num_models > 1)
+        return infer_packed(jobs, model, dataset, self.max_tokens.get(first.key, _MAX_TOKENS), self.use_bf16)
 
-    # ---- what jobs need -----------------------------------------------------------------------------------------
+    # ---- models and data ----------------------------------------------------------------------------------------
 
-    def _resident(self, job: Fit | Infer) -> DeviceDataset:
+    def _dataset(self, job: Fit | Infer) -> DeviceDataset:
         model, features = job.model, job.examples.features
-        mark = (model.key, features.key, job.needs_full_model)
-        if mark not in self.residents:
+        key = (model.key, features.key, job.needs_full_model)
+        if key not in self.datasets:
             prefix = self._prefix(model, features)
-            self.residents[mark] = found = DeviceDataset(
-                features, self.device, None if job.needs_full_model else prefix
-            )
-            if prefix is None:  # one for both kinds of jobs
-                self.residents[model.key, features.key, not job.needs_full_model] = found
-        return self.residents[mark]
+            dataset = DeviceDataset(features, self.device, None if job.needs_full_model else prefix)
+            self.datasets[key] = dataset
+            if prefix is None:  # the dataset serves both kinds of jobs
+                self.datasets[model.key, features.key, not job.needs_full_model] = dataset
+        return self.datasets[key]
 
     def _prefix(self, model: Model, features: Features) -> FrozenPrefix | None:
-        """The frozen layers below, if they can be cut off and their states of these texts take little of the memory."""
+        """Return the frozen prefix, if the model has one and its hidden states of this corpus fit in 1/4 of the memory."""
         if model.key not in self.prefixes:
             probe = features.batch(np.arange(min(3, len(features))))
             self.prefixes[model.key] = cut_frozen_prefix(model, {n: t.to(self.device) for n, t in probe.items()})
         width = getattr(getattr(model.module, "config", None), "hidden_size", 0)
-        return self.prefixes[model.key] if 4 * width * int(features.lengths.sum()) < self._free() // 4 else None
+        fits = 4 * width * int(features.lengths.sum()) < self._free_memory() // 4
+        return self.prefixes[model.key] if fits else None
 
-    def _pack(self, job: Fit | Infer, resident: DeviceDataset, packed: bool) -> PackedModel:
-        cut = resident.prefix is not None
-        mark = (job.model.key, cut, packed)
-        if mark not in self.packs:
-            way = self._way(job, resident).way if packed else "plain"
-            self.packs[mark] = PackedModel(*self._module(job, resident), self.device, way, self.half)
-        return self.packs[mark]
+    def _model(self, job: Fit | Infer, dataset: DeviceDataset, packed: bool) -> PackedModel:
+        key = (job.model.key, dataset.prefix is not None, packed)
+        if key not in self.models:
+            mode = self._packing_choice(job, dataset).mode if packed else "plain"
+            self.models[key] = PackedModel(*self._module(job, dataset), self.device, mode, self.use_bf16)
+        return self.models[key]
 
-    def _whole(self, job: Fit | Infer) -> PackedModel:
-        """For one client, whose batches the host makes."""
-        mark = (job.model.key, False, False)
-        if mark not in self.packs:
-            self.packs[mark] = PackedModel(job.model, job.model.module, self.device)
-        return self.packs[mark]
+    def _plain_model(self, job: Fit | Infer) -> PackedModel:
+        """Return the full model for one client, with batches made by the host."""
+        key = (job.model.key, False, False)
+        if key not in self.models:
+            self.models[key] = PackedModel(job.model, job.model.module, self.device)
+        return self.models[key]
 
-    def _module(self, job: Fit | Infer, resident: DeviceDataset) -> tuple[Model, torch.nn.Module]:
-        prefix = resident.prefix
+    def _module(self, job: Fit | Infer, dataset: DeviceDataset) -> tuple[Model, torch.nn.Module]:
+        prefix = dataset.prefix
         return (job.model, job.model.module) if prefix is None else (prefix.model, prefix.upper)
 
-    def _way(self, job: Fit | Infer, resident: DeviceDataset) -> PackingChoice:
-        mark = (job.model.key, resident.prefix is not None)
-        if mark not in self.ways:
+    def _packing_choice(self, job: Fit | Infer, dataset: DeviceDataset) -> PackingChoice:
+        key = (job.model.key, dataset.prefix is not None)
+        if key not in self.packing_choices:
             rows = choose_probe_rows(job.examples.features)
-            resident.fill(rows)
-            widths = resident.widths_of(rows)
-            probe = resident.batch(torch.from_numpy(rows).to(self.device), widths)
-            self.ways[mark] = found = choose_packing_mode(*self._module(job, resident), probe, self.device)
-            if found.way == "plain":
+            dataset.fill(rows)
+            probe = dataset.batch(torch.from_numpy(rows).to(self.device), dataset.batch_widths(rows))
+            choice = choose_packing_mode(*self._module(job, dataset), probe, self.device)
+            self.packing_choices[key] = choice
+            if choice.mode == "plain":
                 logging.getLogger("motet").warning(
-                    "clients are trained one by one, since they cannot be packed (%s)", found.why
+                    "clients are trained one by one because this model cannot be packed (%s)", choice.rejections
                 )
-        return self.ways[mark]
+        return self.packing_choices[key]
 
     # ---- memory -------------------------------------------------------------------------------------------------
 
-    def _planned(self, jobs: list[Fit], resident: DeviceDataset) -> int:
-        """How many clients fit side by side: measured on two of them with their longest texts."""
-        way = self._way(jobs[0], resident).way
-        if way == "plain" or (
-            way == "vmap" and jobs[0].needs_full_model
-        ):  # only a forward pass is vectorised, no other part of a module
+    def _measure_width(self, jobs: list[Fit], dataset: DeviceDataset) -> int:
+        """Return how many clients fit side by side, from the memory that two of them need for their longest texts."""
+        mode = self._packing_choice(jobs[0], dataset).mode
+        if mode == "plain" or (mode == "vmap" and jobs[0].needs_full_model):  # vmap supports only whole forward passes
             return 1
-        if self.limit is not None or self.device.type != "cuda":
-            return self.limit or _MOST
-        longest = [
-            replace(job, examples=job.examples.select(_longest(job)), solver=replace(job.solver, steps=1))
+        if self.fixed_width is not None or self.device.type != "cuda":
+            return self.fixed_width or _MAX_CLIENTS
+        probes = [
+            replace(job, examples=job.examples.select(_longest_texts(job)), solver=replace(job.solver, steps=1))
             for job in jobs[:2]
         ]
-        resident.fill(np.concatenate([job.examples.rows for job in longest]))
+        dataset.fill(np.concatenate([job.examples.rows for job in probes]))
         torch.cuda.reset_peak_memory_stats(self.device)
         before = torch.cuda.memory_allocated(self.device)
-        fit(longest, self._pack(jobs[0], resident, packed=len(longest) > 1), resident, None, self.half)
-        each = (torch.cuda.max_memory_allocated(self.device) - before) / len(longest)
-        return max(1, min(_MOST, int(PACKED_MODEL_FRACTION * self._free() / max(each, 1))))
+        fit(probes, self._model(jobs[0], dataset, packed=len(probes) > 1), dataset, None, self.use_bf16)
+        per_client = (torch.cuda.max_memory_allocated(self.device) - before) / len(probes)
+        return max(1, min(_MAX_CLIENTS, int(PACKED_MODEL_FRACTION * self._free_memory() / max(per_client, 1))))
 
-    def _free(self) -> int:
+    def _free_memory(self) -> int:
         return free_memory(self.device) if self.device.type == "cuda" else 2**40
 
-    def _texts(self, job: Infer) -> int:
-        """How many texts at a time one that stands alone is given."""
-        return self.texts.get(job.key, getattr(job.readout, "device_batch_size", job.batch_size))
+    def _texts_per_batch(self, job: Infer) -> int:
+        """Return the batch size of a job that runs alone."""
+        return self.max_texts.get(job.key, getattr(job.readout, "device_batch_size", job.batch_size))
 
-    def _make_room(self, jobs: Sequence[Fit] | Sequence[Infer], why: str) -> None:
-        """Half as much at a time as was tried; packs and recordings, which can be made again, are let go."""
-        job, one, lower = jobs[0], "text", "model.max_tokens, task.target_tokens or task.beams"
+    def _reduce_memory(self, jobs: Sequence[Fit] | Sequence[Infer], reason: str) -> None:
+        """Halve the width or batch size that did not fit, and drop models and graphs, which can be made again."""
+        job, unit, options = jobs[0], "text", "model.max_tokens, task.target_tokens or task.beams"
         if isinstance(job, Fit):
-            one, lower = "client", "solver.batch or model.max_tokens"
+            unit, options = "client", "solver.batch or model.max_tokens"
             tried = min(self.widths.get(job.key, 2), max(2, len(jobs)))
-            self.widths[job.key], spent = max(1, tried // 2), tried <= 1
+            self.widths[job.key], is_exhausted = max(1, tried // 2), tried <= 1
         elif job.must_run_alone:
-            tried = min(self._texts(job), len(job.examples))
-            self.texts[job.key], spent = tried // 2, tried <= 1
+            tried = min(self._texts_per_batch(job), len(job.examples))
+            self.max_texts[job.key], is_exhausted = tried // 2, tried <= 1
         else:
-            self.tokens[job.key] = self.tokens.get(job.key, _TOKENS) // 2
-            spent = self.tokens[job.key] < _FEWEST
-        if spent:
-            raise RunError(f"the device's memory does not hold one {one} ({why}); lower {lower}.")
-        self._let_go()
+            self.max_tokens[job.key] = self.max_tokens.get(job.key, _MAX_TOKENS) // 2
+            is_exhausted = self.max_tokens[job.key] < _MIN_TOKENS
+        if is_exhausted:
+            raise RunError(f"the device's memory does not hold one {unit} ({reason}); lower {options}.")
+        self._release_memory()
 
     def close(self) -> None:
-        self.residents.clear()
-        self._let_go()
+        self.datasets.clear()
+        self._release_memory()
 
-    def _let_go(self) -> None:
-        """Packs and recordings leave the device. A pack's layers refer to one another, so only a collection frees them."""
-        self.packs.clear()
-        if self.tape is not None:
-            self.tape.forget()
+    def _release_memory(self) -> None:
+        """Drop models and graphs. The layers of a packed model refer to each other, so only the collector frees them."""
+        self.models.clear()
+        if self.graphs is not None:
+            self.graphs.clear()
         gc.collect()
         if self.device.type == "cuda":
-            torch.cuda.empty_cache()  # for the runs beside this one
+            torch.cuda.empty_cache()  # for other runs on this GPU
 
 
-def _order(job: Any) -> tuple[int, int]:
-    """Longest first, and one order whatever order the jobs came in."""
+def _sort_key(job: Any) -> tuple[int, int]:
+    """Sort by length, longest first, so that the order does not depend on the order of submission."""
     return (-job.solver.num_steps(len(job.examples)), job.seed) if isinstance(job, Fit) else (-len(job.examples), 0)
 
 
-def _with_models(jobs: list[Infer], most: int) -> int:
-    """How many of the first jobs have at most so many different parameters."""
-    seen: set[int] = set()
+def _count_jobs_with_models(jobs: list[Infer], max_models: int) -> int:
+    """Return how many of the first jobs have at most this many different parameters."""
+    models: set[int] = set()
     for i, job in enumerate(jobs):
-        seen.add(id(job.params))
-        if len(seen) > most:
+        models.add(id(job.params))
+        if len(models) > max_models:
             return i
     return len(jobs)
 
 
-def _even(jobs: int, width: int) -> int:
-    """So many at a time that the last pack is not a small remainder."""
-    return -(-jobs // -(-jobs // width))
+def _balanced_width(jobs: int, width: int) -> int:
+    """Return the largest width up to `width` for which the last group is not a small remainder."""
+    groups = -(-jobs // width)
+    return -(-jobs // groups)
 
 
-def _longest(job: Fit) -> np.ndarray:
+def _longest_texts(job: Fit) -> np.ndarray:
+    """Return the indices of the longest batch of texts, in ascending order."""
     return np.sort(np.argsort(job.examples.lengths, kind="stable")[-job.solver.batch :])

@@ -1,7 +1,7 @@
-"""On CPU, one worker process a core with one thread each: the fastest form, and the same results for any number of workers.
+"""An executor for CPUs: one worker process per core with one thread each. Results do not depend on the number of workers.
 
-Workers are forked once, when the first job comes, and so already hold every model and every corpus. Jobs and answers are
-framed as messages are (no pickle); their tensors lie in memory that all share.
+Workers are forked once, with the first job, so they already hold every model and corpus. Jobs and results are encoded like
+messages (no pickle); their tensors are in shared memory.
 """
 
 from __future__ import annotations
@@ -13,11 +13,11 @@ import struct
 import traceback
 from collections.abc import Hashable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Lock
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 import torch
@@ -43,279 +43,302 @@ from motet.wire.format import (
     tensor_from_bytes,
 )
 
-_ORDER = struct.Struct("<qqq")  # the job's number, where it lies in the arena, how long it is
+_COMMAND = struct.Struct("<qqq")  # the job's number, its address in shared memory and its size
 _STOP = -1
+_NO_ADDRESS = -1  # the tensor did not fit in shared memory and is sent inline
 
 
-@dataclass
-class _Open:
-    """A job under way: whose it is, what it holds in the arena, where its answer goes."""
+class _PendingJob(NamedTuple):
+    """A submitted job and the shared memory that it uses."""
 
     key: Hashable
-    piece: int
-    held: list[int]
-    tensors: list[Buffer]
-    room: tuple[int, int]
+    chunk: int
+    shared_ids: list[int]  # of its tensors in shared memory
+    tensors: list[Buffer]  # kept alive, so that their ids stay unique
+    body_address: int
+    result_address: int
+
+
+class _SharedTensor(NamedTuple):
+    tensor: Buffer
+    address: int
+    users: int
 
 
 @dataclass
-class _Pieces:
-    parts: list[Any]
+class _ChunkedJob:
+    """An inference job that was split over workers."""
+
+    results: list[Any]
     rows: int
-    missing: int = field(default=0)
+    missing: int
 
 
 class ProcessExecutor:
-    """A executor of `count` processes. Jobs may be about these models and features, which are forked along with the workers."""
+    """Runs jobs in `count` processes. Jobs may refer to these models and features, which the workers inherit."""
 
     def __init__(
-        self, count: int, models: Mapping[str, Model], features: Mapping[str, Features], scratch: PrefixCache
+        self, count: int, models: Mapping[str, Model], features: Mapping[str, Features], prefix_cache: PrefixCache
     ) -> None:
         self.count, self.capacity = count, 2 * count
         self.known: dict[str, Model | Features] = {NO_FEATURES.key: NO_FEATURES, **models, **features}
-        self.scratch, self.here = scratch, SerialExecutor(torch.device("cpu"), scratch)
+        self.prefix_cache, self.local = prefix_cache, SerialExecutor(torch.device("cpu"), prefix_cache)
         self.threads = torch.get_num_threads()
         self.processes: list[BaseProcess] = []
-        self.open: dict[int, _Open] = {}
-        self.pieces: dict[Hashable, _Pieces] = {}
-        self.placed: dict[int, tuple[Buffer, int, int]] = {}  # tensors in the arena now: itself, its place, its users
-        self.jobs = self.shared_out = 0
+        self.pending: dict[int, _PendingJob] = {}
+        self.chunked: dict[Hashable, _ChunkedJob] = {}
+        self.shared_tensors: dict[int, _SharedTensor] = {}  # by id
+        self.num_jobs = self.examples_in_workers = 0
 
     @property
     def examples_processed(self) -> int:
-        return self.shared_out + self.here.examples_processed
+        return self.examples_in_workers + self.local.examples_processed
 
     # ---- the parent ---------------------------------------------------------------------------------------------
 
     def submit(self, key: Hashable, job: Job) -> None:
         if isinstance(job, Infer):
-            parts = list(job.chunks())
-            self.pieces[key] = _Pieces([None] * len(parts), len(job.examples), len(parts))
-            for i, part in enumerate(parts):
-                self._send(key, i, part)
+            chunks = list(job.chunks())
+            self.chunked[key] = _ChunkedJob([None] * len(chunks), len(job.examples), missing=len(chunks))
+            for i, chunk in enumerate(chunks):
+                self._send(key, i, chunk)
         else:
             self._send(key, 0, job)
 
     def run(self, job: Job) -> Any:
-        """A training of the server's own runs here with all threads; inference is shared out."""
+        """Run a job of the server: training in this process with all threads, inference in the workers."""
         if not isinstance(job, Infer) or not len(job.examples):
             torch.set_num_threads(self.threads)
             try:
-                return self.here.run(job)
+                return self.local.run(job)
             finally:
                 torch.set_num_threads(1 if self.processes else self.threads)
         self.submit("server", job)
-        answer = None
-        while answer is None:
-            answer = dict(self.wait_completed()).get("server")
-        if isinstance(answer, JobFailure):
-            raise answer.error
-        return answer
+        result = None
+        while result is None:
+            result = dict(self.wait_completed()).get("server")
+        if isinstance(result, JobFailure):
+            raise result.error
+        return result
 
     def wait_completed(self) -> Sequence[tuple[Hashable, Any]]:
-        empty = [(k, concatenate_predictions([], np.zeros(0, np.int64))) for k, p in self.pieces.items() if not p.parts]
-        for key, _ in empty:
-            del self.pieces[key]
-        done: list[tuple[Hashable, Any]] = list(empty)
-        while not done:
-            for pipe in wait([*self.pipes, *(p.sentinel for p in self.processes)]):
+        empty = [key for key, job in self.chunked.items() if not job.results]
+        completed: list[tuple[Hashable, Any]] = [
+            (key, concatenate_predictions([], np.zeros(0, np.int64))) for key in empty
+        ]
+        for key in empty:
+            del self.chunked[key]
+        while not completed:
+            for pipe in wait([*self.pipes, *(process.sentinel for process in self.processes)]):
                 if not isinstance(pipe, Connection):
-                    self._bury()
-                else:
-                    done += self._receive(pipe)
-        return done
+                    self._raise_worker_died()
+                completed += self._receive(pipe)
+        return completed
 
-    def _send(self, key: Hashable, piece: int, job: Job) -> None:
+    def _send(self, key: Hashable, chunk: int, job: Job) -> None:
         if not self.processes:
             self._fork()
-        self.jobs += 1
-        head, tensors = encode_header(job, self._name)
-        held, places, blobs = [], [], []
+        self.num_jobs += 1
+        header, tensors = encode_header(job, self._reference)
+        shared_ids, addresses, inline = [], [], []
         for tensor in tensors:
-            place = self._place(tensor)
-            places.append(-1 if place is None else place)
-            if place is None:
-                blobs.append(bytes(buffer_bytes(tensor)))
+            address = self._share(tensor)
+            if address is None:
+                addresses.append(_NO_ADDRESS)
+                inline.append(bytes(buffer_bytes(tensor)))
             else:
-                held.append(id(tensor))
-        size = 4 * job.start.layout.size + 2**16 if isinstance(job, Fit) else 2**16
-        room = self.arena.take(size)
-        body = serialize((head, tuple(places), blobs, -1 if room is None else room, size if room is not None else 0))
-        at = self.arena.take(len(body))
-        if at is None:
+                addresses.append(address)
+                shared_ids.append(id(tensor))
+        result_size = 4 * job.start.layout.size + 2**16 if isinstance(job, Fit) else 2**16
+        result_address = self.pool.allocate(result_size)
+        if result_address is None:
+            result_address, result_size = _NO_ADDRESS, 0
+        body = serialize((header, tuple(addresses), inline, result_address, result_size))
+        body_address = self.pool.allocate(len(body))
+        if body_address is None:
             raise RunError(
-                f"the memory shared with workers ({self.arena.size / 2**30:.1f} GiB) is full; "
+                f"the memory shared with workers ({self.pool.size / 2**30:.1f} GiB) is full; "
                 "lower transport.workers, or train fewer layers (model.freeze)."
             )
-        self.arena.write(at, body)
-        self.open[self.jobs] = _Open(key, piece, [*held], [*tensors], (at, -1 if room is None else room))
-        self.orders.send_bytes(_ORDER.pack(self.jobs, at, len(body)))
+        self.pool.write(body_address, body)
+        self.pending[self.num_jobs] = _PendingJob(key, chunk, shared_ids, [*tensors], body_address, result_address)
+        self.commands.send_bytes(_COMMAND.pack(self.num_jobs, body_address, len(body)))
 
-    def _place(self, tensor: Buffer) -> int | None:
-        """Where the tensor lies in the arena; one that many jobs share (the global model) lies there once."""
-        if id(tensor) in self.placed:
-            itself, place, users = self.placed[id(tensor)]
-            self.placed[id(tensor)] = (itself, place, users + 1)
-            return place
-        found = self.arena.put(tensor)
-        if found is not None:
-            self.placed[id(tensor)] = (tensor, found, 1)
-        return found
+    def _share(self, tensor: Buffer) -> int | None:
+        """Return the tensor's address in shared memory. A tensor that many jobs use (the global model) is stored once."""
+        if id(tensor) in self.shared_tensors:
+            shared = self.shared_tensors[id(tensor)]
+            self.shared_tensors[id(tensor)] = shared._replace(users=shared.users + 1)
+            return shared.address
+        address = self.pool.store(tensor)
+        if address is not None:
+            self.shared_tensors[id(tensor)] = _SharedTensor(tensor, address, users=1)
+        return address
+
+    def _release(self, job: _PendingJob) -> None:
+        """Free the shared memory of a job's inputs."""
+        for tensor_id in job.shared_ids:
+            shared = self.shared_tensors.pop(tensor_id)
+            if shared.users > 1:
+                self.shared_tensors[tensor_id] = shared._replace(users=shared.users - 1)
+            else:
+                self.pool.free(shared.address)
+        self.pool.free(job.body_address)
 
     def _receive(self, pipe: Connection) -> list[tuple[Hashable, Any]]:
         try:
-            number, kind, head, places, blobs = deserialize(pipe.recv_bytes())
+            number, kind, header, addresses, inline = deserialize(pipe.recv_bytes())
         except EOFError:
-            self._bury()
-        job = self.open.pop(number)
-        body, room = job.room
-        for mark in job.held:
-            itself, place, users = self.placed.pop(mark)
-            if users > 1:
-                self.placed[mark] = (itself, place, users - 1)
-            else:
-                self.arena.give(place)
-        self.arena.give(body)
+            self._raise_worker_died()
+        job = self.pending.pop(number)
+        self._release(job)
         if kind == "bug":
-            raise RuntimeError(f"a worker failed:\n{head.decode()}")
-        if kind != "answer":
-            answer: Any = JobFailure(getattr(errors, kind)(head.decode()))
-            if room >= 0:
-                self.arena.give(room)
+            raise RuntimeError(f"a worker failed:\n{header.decode()}")
+        if kind != "result":
+            result: Any = JobFailure(getattr(errors, kind)(header.decode()))
+            if job.result_address != _NO_ADDRESS:
+                self.pool.free(job.result_address)
         else:
-            answer = self._answer(head, places, blobs, room)
-            self.shared_out += answer.examples_processed if isinstance(answer, FitResult) else 0
-        return self._joined(job, answer)
+            result = self._decode_result(header, addresses, inline, job.result_address)
+            self.examples_in_workers += result.examples_processed if isinstance(result, FitResult) else 0
+        return self._join_chunks(job, result)
 
-    def _answer(self, head: bytes, places: tuple[int, ...], blobs: list[bytes], room: int) -> Any:
-        window = np.zeros(0, np.uint8)
-        if room >= 0 and any(p >= 0 for p in places):
-            span = self.arena.taken[room]
-            window = self.arena.bytes[room : room + span].copy() if self.arena.crowded else self.arena.lend(room, span)
-        if room >= 0 and (window.base is None or not len(window)):  # nothing of it is still in the arena
-            self.arena.give(room)
-        spots, inline = iter(places), iter(blobs)
+    def _decode_result(self, header: bytes, addresses: tuple[int, ...], inline: list[bytes], start: int) -> Any:
+        """Decode a result. Its tensors are views of shared memory, or copies if that is getting full."""
+        block = np.zeros(0, np.uint8)
+        if start != _NO_ADDRESS and any(address != _NO_ADDRESS for address in addresses):
+            size = self.pool.allocated[start]
+            is_crowded = self.pool.is_half_full
+            block = (
+                self.pool.bytes[start : start + size].copy() if is_crowded else self.pool.view_until_unused(start, size)
+            )
+        if start != _NO_ADDRESS and (block.base is None or not len(block)):  # no view of shared memory
+            self.pool.free(start)
+        next_address, next_inline = iter(addresses), iter(inline)
 
         def tensor(dtype: torch.dtype, shape: tuple[int, ...], size: int) -> Tensor:
-            at = next(spots)
-            if at < 0:
-                return tensor_from_bytes(bytearray(next(inline)), dtype, shape)
-            return torch.from_numpy(window[at - room : at - room + size]).view(dtype).view(shape)
+            address = next(next_address)
+            if address == _NO_ADDRESS:
+                return tensor_from_bytes(bytearray(next(next_inline)), dtype, shape)
+            return torch.from_numpy(block[address - start : address - start + size]).view(dtype).view(shape)
 
-        return decode_header(read_header(memoryview(head))[0], tensor)
+        return decode_header(read_header(memoryview(header))[0], tensor)
 
-    def _joined(self, job: _Open, answer: Any) -> list[tuple[Hashable, Any]]:
-        whole = self.pieces.get(job.key)
+    def _join_chunks(self, job: _PendingJob, result: Any) -> list[tuple[Hashable, Any]]:
+        whole = self.chunked.get(job.key)
         if whole is None:
-            return [(job.key, answer)]
-        whole.parts[job.piece] = answer
+            return [(job.key, result)]
+        whole.results[job.chunk] = result
         whole.missing -= 1
         if whole.missing:
             return []
-        del self.pieces[job.key]
-        failed = [p for p in whole.parts if isinstance(p, JobFailure)]
-        return [(job.key, failed[0] if failed else concatenate_predictions(whole.parts, np.arange(whole.rows)))]
+        del self.chunked[job.key]
+        failures = [chunk for chunk in whole.results if isinstance(chunk, JobFailure)]
+        return [(job.key, failures[0] if failures else concatenate_predictions(whole.results, np.arange(whole.rows)))]
 
-    def _name(self, value: object) -> str | None:
+    def _reference(self, value: object) -> str | None:
+        """Return the key of a model or corpus, which is sent instead of it."""
         if isinstance(value, Model | Features):
             if value.key not in self.known:
-                raise RuntimeError(f"{value.key} was not known when the workers were made")
+                raise RuntimeError(f"{value.key} was not known when the workers were forked")
             return value.key
         return None
 
     def _fork(self) -> None:
         largest = max((m.layout.size for m in self.known.values() if isinstance(m, Model)), default=0)
-        self.arena = SharedMemoryPool(4 * largest * (6 * self.capacity + 4) + 2**27)
+        self.pool = SharedMemoryPool(4 * largest * (6 * self.capacity + 4) + 2**27)
         context = multiprocessing.get_context("fork")
-        take, self.orders = context.Pipe(duplex=False)
+        worker_commands, self.commands = context.Pipe(duplex=False)
         lock = context.Lock()
         self.pipes: list[Connection] = []
         torch.set_num_threads(1)
         for _ in range(self.count):
-            back, answers = context.Pipe(duplex=False)
-            process = context.Process(target=self._work, args=(take, lock, answers), daemon=True)
+            pipe, worker_results = context.Pipe(duplex=False)
+            process = context.Process(target=self._work, args=(worker_commands, lock, worker_results), daemon=True)
             process.start()
-            answers.close()
+            worker_results.close()
             self.processes.append(process)
-            self.pipes.append(back)
-        take.close()
+            self.pipes.append(pipe)
+        worker_commands.close()
 
-    def _bury(self) -> NoReturn:
-        gone = wait([p.sentinel for p in self.processes])
+    def _raise_worker_died(self) -> NoReturn:
+        dead = wait([process.sentinel for process in self.processes])
         for process in self.processes:
-            if process.sentinel in gone:
-                process.join()  # its pipe closes a moment before its status can be read
-        code = next((p.exitcode for p in self.processes if p.exitcode is not None), 0)
-        how = f"killed by signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"ended with status {code}"
+            if process.sentinel in dead:
+                process.join()  # its pipe closes a moment before its exit code can be read
+        code = next((process.exitcode for process in self.processes if process.exitcode is not None), 0)
+        how = (
+            f"was killed by signal {-code} ({signal.Signals(-code).name})" if code < 0 else f"ended with status {code}"
+        )
         raise RunError(
-            f"a worker process was {how} while training; most often memory ran out. Lower solver.batch, model.max_tokens "
-            "or transport.workers, then continue with: motet resume."
+            f"a worker process {how} while training; the usual cause is too little memory. Lower solver.batch, "
+            "model.max_tokens or transport.workers, then continue with: motet resume."
         )
 
     def close(self) -> None:
         if self.processes:
-            with suppress(BrokenPipeError):  # all of them are dead already
+            with suppress(BrokenPipeError):  # all workers are dead already
                 for _ in self.processes:
-                    self.orders.send_bytes(_ORDER.pack(_STOP, 0, 0))
+                    self.commands.send_bytes(_COMMAND.pack(_STOP, 0, 0))
             for process in self.processes:
-                process.join(timeout=1 if self.open else 5)  # one that is still at work is not waited for
+                process.join(timeout=1 if self.pending else 5)  # do not wait for a worker that is still busy
                 if process.is_alive():
                     process.terminate()
                     process.join()
             self.processes.clear()
             torch.set_num_threads(self.threads)
-        self.here.close()
+        self.local.close()
 
     # ---- a worker -----------------------------------------------------------------------------------------------
 
-    def _work(self, orders: Connection, lock: Lock, answers: Connection) -> None:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is the parent's to answer
-        self.orders.close()
+    def _work(self, commands: Connection, lock: Lock, results: Connection) -> None:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
+        self.commands.close()
         torch.set_num_threads(1)
-        executor = SerialExecutor(torch.device("cpu"), self.scratch)
+        executor = SerialExecutor(torch.device("cpu"), self.prefix_cache)
         while True:
             try:
                 with lock:
-                    number, at, size = _ORDER.unpack(orders.recv_bytes())
+                    number, address, size = _COMMAND.unpack(commands.recv_bytes())
                 if number == _STOP:
                     return
-                answers.send_bytes(self._done(executor, number, at, size))
+                results.send_bytes(self._run_command(executor, number, address, size))
             except (EOFError, BrokenPipeError):  # the parent is gone
                 os._exit(0)
 
-    def _done(self, executor: SerialExecutor, number: int, at: int, size: int) -> bytes:
+    def _run_command(self, executor: SerialExecutor, number: int, address: int, size: int) -> bytes:
         try:
-            head, places, blobs, room, space = deserialize(self.arena.window(at, size))
-            spots, inline = iter(places), iter(blobs)
+            header, addresses, inline, result_address, result_size = deserialize(self.pool.view(address, size))
+            next_address, next_inline = iter(addresses), iter(inline)
 
-            def tensor(dtype: torch.dtype, shape: tuple[int, ...], span: int) -> Tensor:
-                place = next(spots)
-                if place < 0:
-                    return tensor_from_bytes(bytearray(next(inline)), dtype, shape)
-                return self.arena.tensor(place, dtype, shape, span)
+            def tensor(dtype: torch.dtype, shape: tuple[int, ...], num_bytes: int) -> Tensor:
+                tensor_address = next(next_address)
+                if tensor_address == _NO_ADDRESS:
+                    return tensor_from_bytes(bytearray(next(next_inline)), dtype, shape)
+                return self.pool.tensor(tensor_address, dtype, shape, num_bytes)
 
-            answer = executor.run(decode_header(read_header(memoryview(head))[0], tensor, self.known.__getitem__))
+            result = executor.run(decode_header(read_header(memoryview(header))[0], tensor, self.known.__getitem__))
         except MotetError as error:
             return serialize((number, type(error).__name__, str(error).encode(), (), []))
         except Exception:
             return serialize((number, "bug", traceback.format_exc().encode(), (), []))
-        return self._reply(number, answer, room, space)
+        return self._encode_result(number, result, result_address, result_size)
 
-    def _reply(self, number: int, answer: Any, room: int, space: int) -> bytes:
-        head, tensors = encode_header(answer)
-        spots, blobs, used = [], [], 0
-        for t in tensors:
-            data = buffer_bytes(t)
-            if used + len(data) <= space:
-                self.arena.write(room + used, data)
-                spots.append(room + used)
+    def _encode_result(self, number: int, result: Any, start: int, available: int) -> bytes:
+        header, tensors = encode_header(result)
+        addresses, inline, used = [], [], 0
+        for tensor in tensors:
+            data = buffer_bytes(tensor)
+            if start != _NO_ADDRESS and used + len(data) <= available:
+                self.pool.write(start + used, data)
+                addresses.append(start + used)
                 used += -(-len(data) // 64) * 64
             else:
-                spots.append(-1)
-                blobs.append(bytes(data))
-        return serialize((number, "answer", head, tuple(spots), blobs))
+                addresses.append(_NO_ADDRESS)
+                inline.append(bytes(data))
+        return serialize((number, "result", header, tuple(addresses), inline))
 
 
 def default_worker_count() -> int:
-    """One a core this process may use; one where processes cannot be forked."""
+    """Return the number of cores that this process may use, or 1 where processes cannot be forked."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else 1

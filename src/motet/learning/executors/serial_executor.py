@@ -1,11 +1,10 @@
-"""A executor that runs one job after another in this process."""
+"""An executor that runs one job after another in this process."""
 
 from __future__ import annotations
 
 import tempfile
 from collections import deque
-from collections.abc import Hashable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Hashable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import numpy as np
 import torch
 
 from motet.core.errors import MotetError
+from motet.core.threads import single_thread
 from motet.core.work import Job, JobFailure
 from motet.learning.data.features import Examples, Features
 from motet.learning.jobs import Fit, Infer
@@ -21,13 +21,13 @@ from motet.learning.modules.model import Model
 from motet.learning.packed.packed_model import PackedModel
 from motet.learning.training.fit import fit
 from motet.learning.training.inference import concatenate_predictions, infer
-from motet.learning.training.step_schedule import Read
+from motet.learning.training.step_schedule import ReadBatch
 
-PREFIX_BYTES = 4 * 2**30  # of disk for the states of one corpus
+MAX_CACHE_BYTES = 4 * 2**30  # of disk, for the hidden states of one corpus
 
 
 class PrefixCache:
-    """Frozen prefixes and their hidden states, made before workers are forked so that all share them."""
+    """Frozen prefixes and their hidden states. Prepare it before workers are forked, so that all share it."""
 
     def __init__(self) -> None:
         self.folder = tempfile.TemporaryDirectory(prefix="motet-")
@@ -35,7 +35,7 @@ class PrefixCache:
         self.states: dict[tuple[str, str], HiddenStateCache] = {}
 
     def prepare(self, model: Model, features: Features) -> None:
-        """Make room for the prefix of this model on these texts, if it has one that can be cut off and it fits on disk."""
+        """Create the files for this model and corpus, if the model has a frozen prefix and they fit on disk."""
         if (model.key, features.key) in self.states or not len(features):
             return
         probe = features.batch(np.arange(min(3, len(features))))
@@ -45,7 +45,7 @@ class PrefixCache:
         if prefix is None:
             return
         width = prefix.hidden_states(probe).shape[-1]
-        if HiddenStateCache.num_bytes(features, width) <= PREFIX_BYTES:
+        if HiddenStateCache.num_bytes(features, width) <= MAX_CACHE_BYTES:
             folder = Path(tempfile.mkdtemp(dir=self.folder.name))
             self.states[model.key, features.key] = HiddenStateCache(prefix, features, width, folder)
 
@@ -54,35 +54,24 @@ class PrefixCache:
         self.folder.cleanup()
 
 
-@contextmanager
-def one_thread() -> Iterator[None]:
-    """A client's job gives the same bits wherever it runs: sums in a kernel must not depend on the number of threads."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(before)
-
-
 class SerialExecutor:
-    """One job after another. Also what runs inside each worker process."""
+    """Runs one job after another. Each worker process uses one, too."""
 
     capacity = 1
 
-    def __init__(self, device: torch.device, scratch: PrefixCache | None = None) -> None:
-        self.device, self.scratch = device, scratch
-        self.waiting: deque[tuple[Hashable, Job]] = deque()
-        self.packs: dict[tuple[str, bool], PackedModel] = {}
+    def __init__(self, device: torch.device, prefix_cache: PrefixCache | None = None) -> None:
+        self.device, self.prefix_cache = device, prefix_cache
+        self.queue: deque[tuple[Hashable, Job]] = deque()
+        self.models: dict[tuple[str, bool], PackedModel] = {}  # by model key and whether the prefix is cut off
         self.examples_processed = 0
 
     def submit(self, key: Hashable, job: Job) -> None:
-        self.waiting.append((key, job))
+        self.queue.append((key, job))
 
     def wait_completed(self) -> Sequence[tuple[Hashable, Any]]:
-        key, job = self.waiting.popleft()
+        key, job = self.queue.popleft()
         try:
-            with one_thread():
+            with single_thread():  # a client's job gives the same bits in every executor
                 return [(key, self.run(job))]
         except MotetError as error:
             return [(key, JobFailure(error))]
@@ -90,34 +79,34 @@ class SerialExecutor:
     def run(self, job: Job) -> Any:
         match job:
             case Fit():
-                pack, read = self._ready_for(job.model, job)
-                (fitted,) = fit([job], pack, read)
-                if isinstance(fitted, JobFailure):
-                    raise fitted.error
-                self.examples_processed += fitted.examples_processed
-                return fitted
+                model, read_batch = self._prepare_model(job)
+                (result,) = fit([job], model, read_batch)
+                if isinstance(result, JobFailure):
+                    raise result.error
+                self.examples_processed += result.examples_processed
+                return result
             case Infer():
-                pieces = list(job.chunks())
-                pack, read = self._ready_for(job.model, job)
+                model, read_batch = self._prepare_model(job)
                 with (
-                    one_thread()
-                ):  # as worker processes do it, so that the server reads the same bits with and without them
-                    found = [infer(piece, pack, read) for piece in pieces]
-                return concatenate_predictions(found, np.arange(len(job.examples)))
-        raise TypeError(f"a executor cannot run {type(job).__name__}")
+                    single_thread()
+                ):  # as in worker processes, so that the server gets the same bits with and without them
+                    chunks = [infer(chunk, model, read_batch) for chunk in job.chunks()]
+                return concatenate_predictions(chunks, np.arange(len(job.examples)))
+        raise TypeError(f"an executor cannot run {type(job).__name__}; expected Fit or Infer")
 
-    def _ready_for(self, model: Model, job: Fit | Infer) -> tuple[PackedModel, Read]:
-        known = self.scratch.states if self.scratch and not job.needs_full_model else {}
-        states = known.get((model.key, job.examples.features.key))
+    def _prepare_model(self, job: Fit | Infer) -> tuple[PackedModel, ReadBatch]:
+        model = job.model
+        cached = self.prefix_cache.states if self.prefix_cache and not job.needs_full_model else {}
+        states = cached.get((model.key, job.examples.features.key))
         if states is not None:
             states.fill(job.examples.rows)
-        cut = states is not None
-        if (model.key, cut) not in self.packs:
+        key = (model.key, states is not None)
+        if key not in self.models:
             if states is None:
-                self.packs[model.key, cut] = PackedModel(model, model.module, self.device)
-            else:  # the cut module is over the tensors of the model it was cut from, which is this one by another object
-                self.packs[model.key, cut] = PackedModel(states.prefix.model, states.prefix.upper, self.device)
-        return self.packs[model.key, cut], states.batch if states else Examples.batch
+                self.models[key] = PackedModel(model, model.module, self.device)
+            else:  # the upper part shares parameters with the model that was cut, which may be another object than this one
+                self.models[key] = PackedModel(states.prefix.model, states.prefix.upper, self.device)
+        return self.models[key], states.batch if states else Examples.batch
 
     def close(self) -> None:
-        self.packs.clear()
+        self.models.clear()

@@ -1,12 +1,11 @@
-"""Attention under a mask: built without asking the device, and computed by kernels whose gradient can be trusted.
+"""Two workarounds for attention with a mask.
 
-transformers asks in every forward pass whether anything is masked. The answer decides whether a mask is built, and on a GPU
-each asking waits for the device. Inside `masked_attention` the library believes it is being traced and builds the mask without
-looking.
+transformers checks in every forward pass whether anything is masked, to decide whether to build a mask. On a GPU that
+check waits for the device. Inside `masked_attention` the library believes it is being traced and always builds the mask.
 
-cuDNN's attention, which torch prefers on an H100 or H200, has a backward pass that gives NaN under a mask where texts are 64
-tokens wide, or 192, 320, …, and a row's scores are all low (pytorch issue 196678). Two of some 200 runs on GLUE ended in NaN
-there. The other kernels are not known to fail so, and cuDNN's is left out.
+torch prefers cuDNN's attention on an H100 or H200. Its backward pass returns NaN with a mask if texts are 64 tokens wide
+(or 192, 320, …) and a row's scores are all low (pytorch issue 196678). Two of some 200 runs on GLUE ended in NaN because
+of it. The other kernels are not known to fail, so cuDNN's is turned off.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ cuda: Any = torch.backends.cuda
 
 @contextmanager
 def masked_attention() -> Iterator[None]:
-    asked, allowed = masking_utils.is_tracing, cuda.cudnn_sdp_enabled()
+    is_tracing, cudnn_enabled = masking_utils.is_tracing, cuda.cudnn_sdp_enabled()
     masking_utils.is_tracing = lambda tensor=None: True
     cuda.enable_cudnn_sdp(False)
     try:
         yield
     finally:
-        masking_utils.is_tracing = asked
-        cuda.enable_cudnn_sdp(allowed)
+        masking_utils.is_tracing = is_tracing
+        cuda.enable_cudnn_sdp(cudnn_enabled)

@@ -1,4 +1,4 @@
-"""Steps recorded once and replayed: on a GPU a small model's step costs more to launch than to compute."""
+"""Training steps captured as CUDA graphs and replayed: for a small model, launching kernels takes longer than running them."""
 
 from __future__ import annotations
 
@@ -11,82 +11,87 @@ import torch
 
 from motet.core.errors import first_line
 
-_EAGER = (
-    3  # a shape that comes up this often is recorded; until then its steps are ordinary ones, and warm everything up
-)
+_EAGER_RUNS = 3  # of a shape before it is captured; they also warm up libraries and the allocator
 
 
 class CudaGraphs:
-    """CUDA graphs by the shapes of a step. All share one pool of memory, since only one step runs at a time."""
+    """CUDA graphs by the shapes of a step. All share one memory pool, because only one step runs at a time."""
 
     def __init__(self, device: torch.device) -> None:
         self.device = device
         self.stream: Any = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
-        self.seen: dict[Hashable, int] = {}
+        self.eager_runs: dict[Hashable, int] = {}
         self.graphs: dict[Hashable, Any] = {}
-        self.spoilt: set[Hashable] = set()
+        self.uncapturable: set[Hashable] = set()
 
-    def play(self, key: Hashable, kind: Hashable, step: Callable[[], None]) -> None:
-        """Do a step. `kind` is what makes recording possible or not; a kind that failed once is not tried again."""
+    def run(self, key: Hashable, kind: Hashable, step: Callable[[], None]) -> None:
+        """Run a step, from its graph if there is one.
+
+        `key` identifies shapes and addresses. `kind` identifies the operations: if capturing fails for a kind, it is not
+        tried again.
+        """
         if key in self.graphs:
             self.graphs[key].replay()
             return
-        self.seen[key] = self.seen.get(key, 0) + 1
-        if self.seen[key] <= _EAGER or kind in self.spoilt or not self._record(key, kind, step):
-            step()
-        else:
+        self.eager_runs[key] = self.eager_runs.get(key, 0) + 1
+        is_warm = self.eager_runs[key] > _EAGER_RUNS
+        if is_warm and kind not in self.uncapturable and self._capture(key, kind, step):
             self.graphs[key].replay()
+        else:
+            step()
 
-    def _record(self, key: Hashable, kind: Hashable, step: Callable[[], None]) -> bool:
-        graph, before = torch.cuda.CUDAGraph(), torch.cuda.current_stream(self.device)
-        shared = next(
-            (known.pool() for known in self.graphs.values()), None
-        )  # a pool goes with the last recording in it
-        pool: Any = torch.cuda.graph_pool_handle() if shared is None else shared
+    def _capture(self, key: Hashable, kind: Hashable, step: Callable[[], None]) -> bool:
+        graph, stream_before = torch.cuda.CUDAGraph(), torch.cuda.current_stream(self.device)
+        # Ask a live graph for the pool: a pool is freed with the last graph in it.
+        shared_pool = next((other.pool() for other in self.graphs.values()), None)
+        pool: Any = torch.cuda.graph_pool_handle() if shared_pool is None else shared_pool
         try:
             with torch.cuda.graph(graph, pool=pool, stream=self.stream, capture_error_mode="thread_local"):
                 step()
         except RuntimeError as error:
-            self._recover(before, pool)
-            if isinstance(_cause(error), torch.OutOfMemoryError):
-                raise _cause(error) from None
-            self.spoilt.add(kind)  # something in this model's step waits for the host
+            self._recover(stream_before, pool)
+            if isinstance(_root_cause(error), torch.OutOfMemoryError):
+                raise _root_cause(error) from None
+            self.uncapturable.add(kind)  # something in the step waits for the host
             logging.getLogger("motet").warning(
-                "steps are not recorded, and take longer (%s)", first_line(_cause(error))
+                "steps run without CUDA graphs and take longer (%s)", first_line(_root_cause(error))
             )
             return False
         self.graphs[key] = graph
         return True
 
-    def _recover(self, before: Any, pool: Any) -> None:
-        """A recording that fails leaves its stream, the allocator, and the generator that dropout reads, in the midst of it.
+    def _recover(self, stream_before: Any, pool: Any) -> None:
+        """Reset the stream, the allocator and dropout's generator, which a failed capture leaves in capture mode.
 
-        The generator is given a state of its own, which recordings know nothing of: those of this tape are made again, and
-        there must be no other tape on the device.
+        The generator gets a new state that existing graphs do not know, so all graphs are dropped and captured again.
+        For the same reason there must be only one `CudaGraphs` per device.
         """
-        torch.cuda.set_stream(before)
+        torch.cuda.set_stream(stream_before)
         index = torch.cuda.current_device() if self.device.index is None else self.device.index
-        with suppress(RuntimeError):  # where torch has ended it after all, it says so before anything is released twice
+        with suppress(RuntimeError):  # raised, before anything is released twice, if torch has already ended it
             torch._C._cuda_endAllocateToPool(index, pool)
             torch._C._cuda_releasePool(index, pool)
         self.drop(lambda _: True)
         generator: Any = torch.cuda.default_generators[index]
         generator.graphsafe_set_state(generator.clone_state())
 
-    def drop(self, stale: Callable[[Any], bool]) -> None:
-        """Let go of the recordings with such keys."""
-        for known in (self.graphs, self.seen):
-            for key in [key for key in known if stale(key)]:
-                del known[key]
+    def drop(self, is_stale: Callable[[Any], bool]) -> None:
+        """Drop the graphs with stale keys."""
+        for by_key in (self.graphs, self.eager_runs):
+            for key in [key for key in by_key if is_stale(key)]:
+                del by_key[key]
 
-    def forget(self) -> None:
-        """Let go of all recordings and of their memory, and of what is known of packs that may be gone."""
+    def clear(self) -> None:
+        """Drop all graphs and their memory, and forget which kinds cannot be captured."""
         self.drop(lambda _: True)
-        self.spoilt.clear()
+        self.uncapturable.clear()
 
 
-def _cause(error: RuntimeError) -> RuntimeError:
-    """Ending a recording that failed fails too. Not to be kept in the frame that caught the error: the error refers to that
-    frame, and the circle would keep the step's gradients' graph, which knows how many clients there were, from going."""
-    first = error.__context__
-    return first if isinstance(first, RuntimeError) else error
+def _root_cause(error: RuntimeError) -> RuntimeError:
+    """Return the first error: ending a failed capture raises another one.
+
+    Returned, not stored: a reference cycle between the error and the frame that caught it would keep the autograd graph
+    of the step alive.
+    """
+    cause = error.__context__
+    return cause if isinstance(cause, RuntimeError) else error

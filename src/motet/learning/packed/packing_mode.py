@@ -1,4 +1,4 @@
-"""Which way a model can be packed: decided by trying, not by a list of names."""
+"""Choose how a model is packed, by comparing outputs and gradients instead of keeping a list of model families."""
 
 from __future__ import annotations
 
@@ -17,35 +17,35 @@ from motet.core.rng import Seed, seeded_torch
 from motet.learning.data.features import Features
 from motet.learning.modules.model import Model
 from motet.learning.packed.packed_layers import NotPackable
-from motet.learning.packed.packed_model import PackedModel, Way
+from motet.learning.packed.packed_model import PackedModel, PackingMode
 
-TOLERANCE = 1e-3  # relative, of outputs and gradients in float32; a wrong axis is off by far more, rounding by far less
+# Relative difference of outputs and gradients in float32. A wrong axis causes a far larger one, rounding a far smaller one.
+TOLERANCE = 1e-3
 _CLIENTS = 3
 
 
 class PackingChoice(NamedTuple):
-    way: Way
-    why: str  # each faster way was refused; empty if none was
+    mode: PackingMode
+    rejections: str  # why each faster mode was rejected
 
 
 def choose_packing_mode(
     model: Model, module: nn.Module, probe: Mapping[str, Tensor], device: torch.device
 ) -> PackingChoice:
-    """The fastest way that gives the outputs and the gradients of the plain model, and trains without an error."""
-    reasons: list[str] = []
-    noise = 0.02 * torch.randn(model.layout.size, generator=Seed(0, ("probe",)).torch()).to(
-        model.initial_params.flat.device
-    )
-    clients = [Params(model.layout, model.initial_params.flat + noise.roll(7 * i)) for i in range(_CLIENTS)]
-    ways: tuple[Way, ...] = ("twins", "vmap")
-    for way in ways:
+    """Return the fastest mode that reproduces the plain model's outputs and gradients and can train."""
+    rejections: list[str] = []
+    initial = model.initial_params.flat
+    noise = 0.02 * torch.randn(model.layout.size, generator=Seed(0, ("probe",)).torch()).to(initial.device)
+    clients = [Params(model.layout, initial + noise.roll(7 * i)) for i in range(_CLIENTS)]
+    modes: tuple[PackingMode, ...] = ("packed_layers", "vmap")
+    for mode in modes:
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore")  # about what is slow here; it is the way that counts
-                gap = _gap(model, module, clients, probe, device, way)
-            if gap < TOLERANCE:
-                return PackingChoice(way, "; ".join(reasons))
-            reasons.append(f"{way}: differs by {gap:.1e}")
+                warnings.simplefilter("ignore")  # about slow operations; a probe may be slow
+                difference = _max_difference(model, module, clients, probe, device, mode)
+            if difference < TOLERANCE:
+                return PackingChoice(mode, "; ".join(rejections))
+            rejections.append(f"{mode}: differs by {difference:.1e}")
         except (
             NotPackable,
             RuntimeError,
@@ -54,49 +54,54 @@ def choose_packing_mode(
             AttributeError,
             IndexError,
             NotImplementedError,
-        ) as why:
-            reasons.append(f"{way}: {first_line(why)}")
-    return PackingChoice("plain", "; ".join(reasons))
+        ) as error:
+            rejections.append(f"{mode}: {first_line(error)}")
+    return PackingChoice("plain", "; ".join(rejections))
 
 
 def choose_probe_rows(features: Features) -> np.ndarray:
-    """A few rows, so many that no other axis of the batch could be taken for clients × rows."""
-    for rows in (2, 3, 4, 5, 7):
-        some = np.arange(rows) % len(features)
-        if all(_CLIENTS * rows not in t.shape[1:] for t in features.batch(some).values()):
-            return some
+    """Return a few rows, such that no other axis of their batch has length clients * rows."""
+    for count in (2, 3, 4, 5, 7):
+        rows = np.arange(count) % len(features)
+        if all(_CLIENTS * count not in t.shape[1:] for t in features.batch(rows).values()):
+            return rows
     return np.arange(2) % len(features)
 
 
-def _gap(
-    model: Model, module: nn.Module, clients: list[Params], probe: Mapping[str, Tensor], device: torch.device, way: Way
+def _max_difference(
+    model: Model,
+    module: nn.Module,
+    clients: list[Params],
+    probe: Mapping[str, Tensor],
+    device: torch.device,
+    mode: PackingMode,
 ) -> float:
-    beside = {k: torch.cat([v.roll(i, 0) for i in range(len(clients))]).to(device) for k, v in probe.items()}
-    pack, solo = PackedModel(model, module, device, way), PackedModel(model, module, device)
-    pack.module.eval()
-    solo.module.eval()
-    pack.seat(clients)
-    out = _squares(pack, beside)
-    rows, worst = len(next(iter(probe.values()))), 0.0
+    """Return the largest relative difference between the packed and the plain model, over outputs and gradients."""
+    batch = {k: torch.cat([v.roll(i, 0) for i in range(len(clients))]).to(device) for k, v in probe.items()}
+    packed, plain = PackedModel(model, module, device, mode), PackedModel(model, module, device)
+    packed.module.eval()
+    plain.module.eval()
+    packed.load_clients(clients)
+    outputs = _outputs_and_grads(packed, batch)
+    rows, largest = len(next(iter(probe.values()))), 0.0
     for i, client in enumerate(clients):
-        solo.seat([client])
-        want = _squares(solo, {k: v.roll(i, 0).to(device) for k, v in probe.items()})
-        pairs = [(out[k][i * rows : (i + 1) * rows], want[k]) for k in want] + [
-            (pack.grad[i, : solo.used], solo.grad[0])
-        ]
-        gaps = [float((a - b).norm() / (b.norm() + 1e-12)) for a, b in pairs]
-        worst = max([worst, *(float("inf") if math.isnan(g) else g for g in gaps)])  # max() would lose a NaN
-    pack.module.train()  # training has code of its own: a layer drop throws a coin, which vmap cannot
+        plain.load_clients([client])
+        expected = _outputs_and_grads(plain, {k: v.roll(i, 0).to(device) for k, v in probe.items()})
+        pairs = [(outputs[k][i * rows : (i + 1) * rows], expected[k]) for k in expected]
+        pairs.append((packed.grads[i, : plain.num_trained], plain.grads[0]))
+        differences = [float((a - b).norm() / (b.norm() + 1e-12)) for a, b in pairs]
+        largest = max([largest, *(float("inf") if math.isnan(d) else d for d in differences)])  # max() may skip a NaN
+    packed.module.train()  # training can differ: layer drop draws a random number, which vmap does not support
     with torch.no_grad(), seeded_torch(0, device):
-        pack(beside)
-    return worst
+        packed(batch)
+    return largest
 
 
-def _squares(pack: PackedModel, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
-    """The outputs, and in `pack.grad` the gradient of the sum of their squares."""
-    pack.refresh()
-    output = pack(batch)
-    found = {k: output[k].float() for k in ("logits", "start_logits", "end_logits") if k in output}
-    sum(v.square().sum() for v in found.values()).backward()  # type: ignore[union-attr]
-    pack.collect()
-    return {k: v.detach() for k, v in found.items()}
+def _outputs_and_grads(model: PackedModel, batch: Mapping[str, Tensor]) -> dict[str, Tensor]:
+    """Return the outputs, and store the gradient of the sum of their squares in `model.grads`."""
+    model.begin_step()
+    output = model(batch)
+    logits = {name: output[name].float() for name in ("logits", "start_logits", "end_logits") if name in output}
+    sum(x.square().sum() for x in logits.values()).backward()  # type: ignore[union-attr]
+    model.collect_grads()
+    return {name: x.detach() for name, x in logits.items()}

@@ -1,4 +1,4 @@
-"""A table of word embeddings that holds only the rows a client's texts need."""
+"""A word-embedding table that holds only the rows that a client's texts need."""
 
 from __future__ import annotations
 
@@ -9,67 +9,75 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor, nn
 
-from motet.learning.packed.packed_layers import ClientAxis, read_tables
+from motet.learning.packed.packed_layers import ClientAxis, embed_per_client
 
-_NOWHERE = 2**40  # a word that was not announced is an error, not a wrong row
-WORTH_IT = 1000  # words; a smaller table is not worth taking rows out of
+_MISSING = (
+    2**40
+)  # an out-of-range row: a token id that was not announced raises an error instead of reading a wrong row
+MIN_VOCABULARY = 1000  # words; for smaller tables it does not pay to select rows
 
 
 class SparseEmbedding(nn.Embedding):
-    """`places` says for each client where each word's row is. Also its own twin: the weight may have a leading axis."""
+    """An embedding whose weight may hold selected rows only, with or without a leading client axis.
 
-    crowd: ClientAxis
-    table: Tensor | None  # where `places` lies while some rows are held; it stays, since recorded steps read it
-    places: Tensor | None
-    pad_place: int | None
+    `row_index` [clients, vocabulary] maps token ids to rows of the weight, or is None if the weight holds all rows.
+    `index_buffer` is its storage. It is kept while all rows are held, because captured CUDA graphs read it.
+    """
+
+    client_axis: ClientAxis
+    index_buffer: Tensor | None
+    row_index: Tensor | None
+    padding_row: int | None
 
     def forward(self, ids: Tensor) -> Tensor:
         if self.weight.dim() == 2:
-            if self.places is None:
+            if self.row_index is None:
                 return super().forward(ids)
-            return F.embedding(self.places[0][ids], self.weight, self.pad_place)
-        ids = self.crowd.split(ids, "Embedding")
-        padding = None if self.padding_idx is None else ids == self.padding_idx
-        if self.places is not None:
-            ids = self.places[: len(ids)].gather(1, ids.flatten(1)).view_as(ids)
-        return self.crowd.join(read_tables(self.weight, ids, padding))
+            return F.embedding(self.row_index[0][ids], self.weight, self.padding_row)
+        ids = self.client_axis.split(ids, "Embedding")
+        is_padding = None if self.padding_idx is None else ids == self.padding_idx
+        if self.row_index is not None:
+            ids = self.row_index[: len(ids)].gather(1, ids.flatten(1)).view_as(ids)
+        return self.client_axis.merge(embed_per_client(self.weight, ids, is_padding))
 
-    def hold(self, rows: Tensor | None, counts: Sequence[int]) -> bool:
-        """Rows [clients, words], of which a client's first `counts` are its own. None: the whole table.
+    def select_rows(self, token_ids: Tensor | None, counts: Sequence[int]) -> bool:
+        """Map token ids [clients, rows] to rows 0, 1, ...; client i uses its first `counts[i]`. None: all rows are held.
 
-        Says whether what a recorded step has seen of it is no longer so.
+        Returns True if CUDA graphs that were captured before are no longer valid.
         """
-        if rows is None:
-            self.places = None
+        if token_ids is None:
+            self.row_index = None
             return False
-        places, padded = self.table, self.pad_place
-        if places is None or len(places) < len(rows):
-            places = torch.empty((len(rows), self.num_embeddings), dtype=torch.int64, device=rows.device)
-        moved, self.table, self.places = places is not self.table, places, places
-        places.fill_(_NOWHERE)
+        index, old_padding_row = self.index_buffer, self.padding_row
+        if index is None or len(index) < len(token_ids):
+            index = torch.empty((len(token_ids), self.num_embeddings), dtype=torch.int64, device=token_ids.device)
+        moved = index is not self.index_buffer
+        self.index_buffer = self.row_index = index
+        index.fill_(_MISSING)
         for i, count in enumerate(counts):
-            places[i, rows[i, :count]] = torch.arange(count, device=rows.device)
-        if len(rows) == 1 and self.padding_idx is not None:
-            place = int(places[0, self.padding_idx])
-            self.pad_place = None if place == _NOWHERE else place
-        return moved or self.pad_place != padded
+            index[i, token_ids[i, :count]] = torch.arange(count, device=token_ids.device)
+        if len(token_ids) == 1 and self.padding_idx is not None:
+            row = int(index[0, self.padding_idx])
+            self.padding_row = None if row == _MISSING else row
+        return moved or self.padding_row != old_padding_row
 
 
 def install_sparse_embedding(
-    module: nn.Module, crowd: ClientAxis, trained: Mapping[int, str]
+    module: nn.Module, client_axis: ClientAxis, trained: Mapping[int, str]
 ) -> SparseEmbedding | None:
-    """The module's trained table of word embeddings, made to hold some of its rows, if it is a plain one of its own.
+    """Turn the module's word embedding into a `SparseEmbedding`, if that is possible and pays.
 
-    An output layer may be tied to it, and a decoder may look up other words in it than the encoder does.
+    Not if an output layer is tied to it, or if a decoder may look up other words than the encoder.
     """
-    find = getattr(module, "get_input_embeddings", None)
-    sided = getattr(getattr(module, "config", None), "is_encoder_decoder", False)
-    table = find() if find is not None and not sided else None
-    if type(table) is not nn.Embedding or table.num_embeddings < WORTH_IT or id(table.weight) not in trained:
+    get_embedding = getattr(module, "get_input_embeddings", None)
+    is_encoder_decoder = getattr(getattr(module, "config", None), "is_encoder_decoder", False)
+    table = get_embedding() if get_embedding is not None and not is_encoder_decoder else None
+    if type(table) is not nn.Embedding or table.num_embeddings < MIN_VOCABULARY or id(table.weight) not in trained:
         return None
-    if sum(p is table.weight for part in module.modules() for p in part._parameters.values()) > 1:
+    if sum(p is table.weight for submodule in module.modules() for p in submodule._parameters.values()) > 1:
         return None
-    words: Any = table
-    words.__class__ = SparseEmbedding
-    words.crowd, words.table, words.places, words.pad_place = crowd, None, None, None
+    embedding: Any = table
+    embedding.__class__ = SparseEmbedding
+    embedding.client_axis = client_axis
+    embedding.index_buffer, embedding.row_index, embedding.padding_row = None, None, None
     return table  # type: ignore[return-value]

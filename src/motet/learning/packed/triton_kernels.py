@@ -1,7 +1,7 @@
-"""What packed layers do besides products, in one pass over the rows where torch's own operations take several.
+"""Triton kernels for the element-wise parts of packed layers: one pass over the rows where torch needs several.
 
-Written in Triton, which comes with torch for GPUs. On an H200 a step of four clients spent more time in such passes than in
-its products. `learning/packed/packed_layers.py` does the same by torch's operations where this cannot be imported.
+Triton comes with torch for GPUs. On an H200, a step of four clients spent more time in such passes than in matrix
+products. Without Triton, `packed_layers` does the same with torch operations.
 """
 
 from __future__ import annotations
@@ -13,41 +13,42 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-WIDEST = 4096  # numbers of a row that a program holds at once
-_TILE = 2048  # numbers that a program holds at once
-_PROGRAMS = 512  # that sum gradients: a few for each processor of a large card
-_card: Any = torch.cuda.device_of  # of a tensor; Triton would take the current one
+MAX_WIDTH = 4096  # elements of a row that one program can hold
+_TILE = 2048  # elements that one program holds
+_PROGRAMS = 512  # that sum weight gradients: a few for each multiprocessor of a large GPU
+_on_device_of: Any = torch.cuda.device_of  # Triton would use the current device instead of the tensor's
 
 
 @triton.jit
-def _norm(  # type: ignore[no-untyped-def]
-    x, weight, bias, y, halved, mean, scale, rows, width, eps,
-    half: tl.constexpr, tall: tl.constexpr, wide: tl.constexpr,
+def _layer_norm_forward(  # type: ignore[no-untyped-def]
+    x, weight, bias, y, y_bf16, mean, rstd, rows, width, eps,
+    write_bf16: tl.constexpr, tile_rows: tl.constexpr, tile_columns: tl.constexpr,
 ):  # fmt: skip
     client = tl.program_id(1).to(tl.int64)
-    row = tl.program_id(0) * tall + tl.arange(0, tall)
-    column = tl.arange(0, wide)
-    there = (row < rows)[:, None] & (column < width)[None, :]
-    at = (client * rows + row)[:, None] * width + column[None, :]
-    own = client * width + column
-    values = tl.load(x + at, mask=there, other=0.0).to(tl.float32)
-    middle = tl.sum(values, 1) / width
-    apart = tl.where(there, values - middle[:, None], 0.0)
-    found = 1.0 / tl.sqrt(tl.sum(apart * apart, 1) / width + eps)
-    times = tl.load(weight + own, mask=column < width, other=0.0)
-    plus = tl.load(bias + own, mask=column < width, other=0.0)
-    out = apart * found[:, None] * times[None, :] + plus[None, :]
-    tl.store(y + at, out, mask=there)
-    if half:
-        tl.store(halved + at, out.to(tl.bfloat16), mask=there)
-    tl.store(mean + client * rows + row, middle, mask=row < rows)
-    tl.store(scale + client * rows + row, found, mask=row < rows)
+    row = tl.program_id(0) * tile_rows + tl.arange(0, tile_rows)
+    column = tl.arange(0, tile_columns)
+    mask = (row < rows)[:, None] & (column < width)[None, :]
+    offset = (client * rows + row)[:, None] * width + column[None, :]
+    parameter = client * width + column
+    values = tl.load(x + offset, mask=mask, other=0.0).to(tl.float32)
+    row_mean = tl.sum(values, 1) / width
+    centered = tl.where(mask, values - row_mean[:, None], 0.0)
+    row_rstd = 1.0 / tl.sqrt(tl.sum(centered * centered, 1) / width + eps)
+    w = tl.load(weight + parameter, mask=column < width, other=0.0)
+    b = tl.load(bias + parameter, mask=column < width, other=0.0)
+    out = centered * row_rstd[:, None] * w[None, :] + b[None, :]
+    tl.store(y + offset, out, mask=mask)
+    if write_bf16:
+        tl.store(y_bf16 + offset, out.to(tl.bfloat16), mask=mask)
+    tl.store(mean + client * rows + row, row_mean, mask=row < rows)
+    tl.store(rstd + client * rows + row, row_rstd, mask=row < rows)
 
 
 @triton.jit
-def _unnorm(  # type: ignore[no-untyped-def]
-    first, second, x, mean, scale, weight, to_x, sums, rows, width,
-    one: tl.constexpr, other: tl.constexpr, tiles: tl.constexpr, tall: tl.constexpr, wide: tl.constexpr,
+def _layer_norm_backward(  # type: ignore[no-untyped-def]
+    grad_y, grad_y_bf16, x, mean, rstd, weight, grad_x, partial_sums, rows, width,
+    has_grad: tl.constexpr, has_grad_bf16: tl.constexpr,
+    tiles: tl.constexpr, tile_rows: tl.constexpr, tile_columns: tl.constexpr,
 ):  # fmt: skip
     part, parts, client, clients = (
         tl.program_id(0),
@@ -55,110 +56,115 @@ def _unnorm(  # type: ignore[no-untyped-def]
         tl.program_id(1).to(tl.int64),
         tl.num_programs(1),
     )
-    column = tl.arange(0, wide)
-    times = tl.load(weight + client * width + column, mask=column < width, other=0.0)
-    to_weight = tl.zeros((tall, wide), tl.float32)
-    to_bias = tl.zeros((tall, wide), tl.float32)
+    column = tl.arange(0, tile_columns)
+    w = tl.load(weight + client * width + column, mask=column < width, other=0.0)
+    weight_sum = tl.zeros((tile_rows, tile_columns), tl.float32)
+    bias_sum = tl.zeros((tile_rows, tile_columns), tl.float32)
     for tile in range(tiles):
-        row = (part * tiles + tile) * tall + tl.arange(0, tall)
-        here = row < rows
-        there = here[:, None] & (column < width)[None, :]
-        at = (client * rows + row)[:, None] * width + column[None, :]
-        gradient = tl.zeros((tall, wide), tl.float32)
-        if one:
-            gradient += tl.load(first + at, mask=there, other=0.0).to(tl.float32)
-        if other:
-            gradient += tl.load(second + at, mask=there, other=0.0).to(tl.float32)
-        middle = tl.load(mean + client * rows + row, mask=here, other=0.0)
-        found = tl.load(scale + client * rows + row, mask=here, other=0.0)
-        values = tl.load(x + at, mask=there, other=0.0).to(tl.float32)
-        normed = tl.where(there, (values - middle[:, None]) * found[:, None], 0.0)
-        outer = gradient * times[None, :]
-        along, level = tl.sum(outer * normed, 1) / width, tl.sum(outer, 1) / width
-        tl.store(to_x + at, found[:, None] * (outer - level[:, None] - normed * along[:, None]), mask=there)
-        to_weight += gradient * normed
-        to_bias += gradient
-    place = (client * parts + part) * width + column
-    tl.store(sums + place, tl.sum(to_weight, 0), mask=column < width)
-    tl.store(sums + clients * parts * width + place, tl.sum(to_bias, 0), mask=column < width)
+        row = (part * tiles + tile) * tile_rows + tl.arange(0, tile_rows)
+        row_mask = row < rows
+        mask = row_mask[:, None] & (column < width)[None, :]
+        offset = (client * rows + row)[:, None] * width + column[None, :]
+        grad = tl.zeros((tile_rows, tile_columns), tl.float32)
+        if has_grad:
+            grad += tl.load(grad_y + offset, mask=mask, other=0.0).to(tl.float32)
+        if has_grad_bf16:
+            grad += tl.load(grad_y_bf16 + offset, mask=mask, other=0.0).to(tl.float32)
+        row_mean = tl.load(mean + client * rows + row, mask=row_mask, other=0.0)
+        row_rstd = tl.load(rstd + client * rows + row, mask=row_mask, other=0.0)
+        values = tl.load(x + offset, mask=mask, other=0.0).to(tl.float32)
+        normalized = tl.where(mask, (values - row_mean[:, None]) * row_rstd[:, None], 0.0)
+        outer = grad * w[None, :]
+        projection, level = tl.sum(outer * normalized, 1) / width, tl.sum(outer, 1) / width
+        tl.store(
+            grad_x + offset, row_rstd[:, None] * (outer - level[:, None] - normalized * projection[:, None]), mask=mask
+        )
+        weight_sum += grad * normalized
+        bias_sum += grad
+    out = (client * parts + part) * width + column
+    tl.store(partial_sums + out, tl.sum(weight_sum, 0), mask=column < width)
+    tl.store(partial_sums + clients * parts * width + out, tl.sum(bias_sum, 0), mask=column < width)
 
 
 @triton.jit
-def _fill(y, bias, rows, width, tall: tl.constexpr, wide: tl.constexpr):  # type: ignore[no-untyped-def]
+def _broadcast_rows(y, bias, rows, width, tile_rows: tl.constexpr, tile_columns: tl.constexpr):  # type: ignore[no-untyped-def]
     client = tl.program_id(1).to(tl.int64)
-    row = tl.program_id(0) * tall + tl.arange(0, tall)
-    column = tl.program_id(2) * wide + tl.arange(0, wide)
-    there = (row < rows)[:, None] & (column < width)[None, :]
+    row = tl.program_id(0) * tile_rows + tl.arange(0, tile_rows)
+    column = tl.program_id(2) * tile_columns + tl.arange(0, tile_columns)
+    mask = (row < rows)[:, None] & (column < width)[None, :]
     values = tl.load(bias + client * width + column, mask=column < width, other=0.0)
-    at = (client * rows + row)[:, None] * width + column[None, :]
-    tl.store(y + at, tl.broadcast_to(values[None, :], (tall, wide)), mask=there)
+    offset = (client * rows + row)[:, None] * width + column[None, :]
+    tl.store(y + offset, tl.broadcast_to(values[None, :], (tile_rows, tile_columns)), mask=mask)
 
 
 class FusedLayerNorm(torch.autograd.Function):
-    """Rows brought to mean 0 and deviation 1, then scaled and moved as each client says: [clients, rows, width].
+    """Layer normalization with weight and bias per client: x is [clients, rows, width].
 
-    With `half` also rounded, for the products that read them; the gradients of both are summed on the way back.
+    With `write_bf16` it also returns the result in bfloat16, for the matrix products that read it; the backward pass adds
+    the gradients of both outputs.
     """
 
     @staticmethod
     def forward(
-        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float, half: bool
+        ctx: Any, x: Tensor, weight: Tensor, bias: Tensor, eps: float, write_bf16: bool
     ) -> tuple[Tensor, Tensor | None]:
         (clients, rows, width), x = x.shape, x.contiguous()
         weight, bias = weight.contiguous(), bias.contiguous()
         y = torch.empty_like(x, dtype=weight.dtype)
-        halved = torch.empty_like(x, dtype=torch.bfloat16) if half else None
-        mean, scale = x.new_empty((2, clients, rows), dtype=torch.float32)
-        tall, wide = _tile(width)
-        grid = (triton.cdiv(rows, tall), clients)
-        with _card(x):
-            _norm[grid](x, weight, bias, y, halved, mean, scale, rows, width, eps, half, tall, wide)
-        ctx.save_for_backward(x, weight, mean, scale)
+        y_bf16 = torch.empty_like(x, dtype=torch.bfloat16) if write_bf16 else None
+        mean, rstd = x.new_empty((2, clients, rows), dtype=torch.float32)
+        tile_rows, tile_columns = _tile_shape(width)
+        grid = (triton.cdiv(rows, tile_rows), clients)
+        with _on_device_of(x):
+            _layer_norm_forward[grid](
+                x, weight, bias, y, y_bf16, mean, rstd, rows, width, eps, write_bf16, tile_rows, tile_columns
+            )
+        ctx.save_for_backward(x, weight, mean, rstd)
         ctx.set_materialize_grads(False)
-        return y, halved
+        return y, y_bf16
 
     @staticmethod
-    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None]:
-        first, second = (None if g is None else g.contiguous() for g in gradients)
-        x, weight, mean, scale = ctx.saved_tensors
-        if first is None and second is None:
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, Tensor | None, Tensor | None, None, None]:
+        grad_y, grad_y_bf16 = (None if grad is None else grad.contiguous() for grad in grads)
+        x, weight, mean, rstd = ctx.saved_tensors
+        if grad_y is None and grad_y_bf16 is None:
             return None, None, None, None, None
         clients, rows, width = x.shape
-        tall, wide = _tile(width)
-        tiles = triton.next_power_of_2(
-            triton.cdiv(rows * clients, tall * _PROGRAMS)
-        )  # few numbers: each is compiled for
-        parts = triton.cdiv(rows, tall * tiles)
-        to_x = torch.empty_like(x)
-        sums = x.new_empty((2, clients, parts, width), dtype=torch.float32)
-        with _card(x):
-            _unnorm[(parts, clients)](
-                first, second, x, mean, scale, weight, to_x, sums, rows, width,
-                first is not None, second is not None, tiles, tall, wide,
+        tile_rows, tile_columns = _tile_shape(width)
+        # A power of two, because Triton compiles one kernel for each value.
+        tiles = triton.next_power_of_2(triton.cdiv(rows * clients, tile_rows * _PROGRAMS))
+        parts = triton.cdiv(rows, tile_rows * tiles)
+        grad_x = torch.empty_like(x)
+        partial_sums = x.new_empty((2, clients, parts, width), dtype=torch.float32)
+        with _on_device_of(x):
+            _layer_norm_backward[(parts, clients)](
+                grad_y, grad_y_bf16, x, mean, rstd, weight, grad_x, partial_sums, rows, width,
+                grad_y is not None, grad_y_bf16 is not None, tiles, tile_rows, tile_columns,
             )  # fmt: skip
-        to_weight, to_bias = sums.sum(2).to(weight.dtype)
-        return to_x, to_weight, to_bias, None, None
+        grad_weight, grad_bias = partial_sums.sum(2).to(weight.dtype)
+        return grad_x, grad_weight, grad_bias, None, None
 
 
-def filled(bias: Tensor, rows: int) -> Tensor:
-    """[clients, width] → [clients, rows, width]: every row of a client's is its bias, ready for products to be added."""
+def broadcast_bias(bias: Tensor, rows: int) -> Tensor:
+    """Copy [clients, width] to every row of a new [clients, rows, width], to which a product is then added."""
     (clients, width), bias = bias.shape, bias.contiguous()
     y = bias.new_empty((clients, rows, width))
-    tall, wide = _tile(min(width, 512))
-    with _card(bias):
-        _fill[(triton.cdiv(rows, tall), clients, triton.cdiv(width, wide))](y, bias, rows, width, tall, wide)
+    tile_rows, tile_columns = _tile_shape(min(width, 512))
+    grid = (triton.cdiv(rows, tile_rows), clients, triton.cdiv(width, tile_columns))
+    with _on_device_of(bias):
+        _broadcast_rows[grid](y, bias, rows, width, tile_rows, tile_columns)
     return y
 
 
-def try_out(device: torch.device) -> None:
-    """Compile and run everything once; what is missing for that raises an error."""
+def probe(device: torch.device) -> None:
+    """Compile and run every kernel once. Raises whatever error that causes."""
     weight = torch.ones(1, 8, device=device, requires_grad=True)
     with torch.enable_grad():
-        y, rounded = FusedLayerNorm.apply(filled(weight.detach(), 2), weight, weight, 1e-5, True)  # type: ignore[no-untyped-call]
-        (y.sum() + rounded.sum()).backward()
+        y, y_bf16 = FusedLayerNorm.apply(broadcast_bias(weight.detach(), 2), weight, weight, 1e-5, True)  # type: ignore[no-untyped-call]
+        (y.sum() + y_bf16.sum()).backward()
 
 
-def _tile(width: int) -> tuple[int, int]:
-    """How many rows, and how many numbers of each, a program holds at once."""
-    wide = triton.next_power_of_2(width)
-    return max(1, _TILE // wide), wide
+def _tile_shape(width: int) -> tuple[int, int]:
+    """Return the rows and columns that one program holds."""
+    columns = triton.next_power_of_2(width)
+    return max(1, _TILE // columns), columns

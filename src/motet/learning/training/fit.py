@@ -1,4 +1,4 @@
-"""The training loop: some clients' local trainings, side by side; one client is the case of a single row."""
+"""The training loop: the local training of several clients side by side. One client is the case of a single row."""
 
 from __future__ import annotations
 
@@ -19,169 +19,172 @@ from motet.learning.packed.cuda_graphs import CudaGraphs
 from motet.learning.packed.device_dataset import DeviceDataset
 from motet.learning.packed.packed_model import PackedModel
 from motet.learning.training.batch_order import batches_for_job
-from motet.learning.training.optimizer import optimizer_for
-from motet.learning.training.step_schedule import DeviceSchedule, HostSchedule, Read, StepSchedule
+from motet.learning.training.optimizer import prepare_optimizer, read_optimizer_state
+from motet.learning.training.step_schedule import DeviceSchedule, HostSchedule, ReadBatch, StepSchedule
 
-_RUNGS = 8  # finished clients are kept in a recorded step, at rate 0, until an eighth of the pack can leave
+_LEAVING_GROUPS = 8  # with CUDA graphs, finished clients stay at learning rate 0 until 1/8 of all can leave at once
 
 
 def fit(
     jobs: Sequence[Fit],
-    pack: PackedModel,
-    source: Read | DeviceDataset,
-    tape: CudaGraphs | None = None,
-    half: bool = False,
+    model: PackedModel,
+    source: ReadBatch | DeviceDataset,
+    graphs: CudaGraphs | None = None,
+    use_bf16: bool = False,
 ) -> list[FitResult | JobFailure]:
-    """The jobs agree in model, objective and optimiser, and stand in the order of their steps, longest first."""
-    orders = [batches_for_job(job) for job in jobs]
-    pack.seat([job.start for job in jobs], _words(jobs))
-    pack.train()
-    keeps = any(job.keep_optimizer_state for job in jobs)  # at rate 0 moments would still fade, and steps be counted
-    rung = 1 if tape is None or keeps else -(-len(jobs) // _RUNGS)
-    slate: StepSchedule = (
-        DeviceSchedule(jobs, orders, pack, source, rung)
+    """Train jobs with the same model, objective and optimizer, sorted by their number of steps, longest first."""
+    batches = [batches_for_job(job) for job in jobs]
+    model.load_clients([job.start for job in jobs], _trained_token_ids(jobs))
+    model.train()
+    # A client that stays at learning rate 0 would still decay its moments and count steps.
+    keeps_state = any(job.keep_optimizer_state for job in jobs)
+    group = 1 if graphs is None or keeps_state else -(-len(jobs) // _LEAVING_GROUPS)
+    schedule: StepSchedule = (
+        DeviceSchedule(jobs, batches, model, source, group)
         if isinstance(source, DeviceDataset)
-        else HostSchedule(jobs, orders, pack, source)
+        else HostSchedule(jobs, batches, model, source)
     )
-    training = Training(jobs, pack, slate, half)
-    if tape is not None:
-        tape.drop(lambda key: key[0][0] == id(pack) and key[1] != pack.generation)  # what has moved is not played again
-    steps = len(orders[0])
+    training = Training(jobs, model, schedule, use_bf16)
+    if graphs is not None:  # buffers may have moved
+        graphs.drop(lambda key: key[0][0] == id(model) and key[1] != model.buffers.generation)
+    steps = len(batches[0])
     seed = Seed(jobs[0].seed) if len(jobs) == 1 else Seed(0, tuple(job.seed for job in jobs))
-    with seeded_torch(seed.derive("dropout").to_int(), pack.device), warnings.catch_warnings():
-        warnings.filterwarnings(
-            "ignore", message="grad and param do not obey"
-        )  # rows of a matrix are far apart; it is meant
-        training.prepare(bool(steps))
-        for at in range(steps):
-            training.step(at, tape)
-    return training.end([sum(len(places) for places in order) for order in orders])
+    with seeded_torch(seed.derive("dropout").to_int(), model.device), warnings.catch_warnings():
+        # Expected: the rows of a stacked matrix are far apart in memory.
+        warnings.filterwarnings("ignore", message="grad and param do not obey")
+        if steps:
+            training.prepare_weight_decay()
+        for step in range(steps):
+            training.run_step(step, graphs)
+    return training.results([sum(len(indices) for indices in client) for client in batches])
 
 
 class Training:
-    def __init__(self, jobs: Sequence[Fit], pack: PackedModel, slate: StepSchedule, half: bool) -> None:
-        self.jobs, self.pack, self.slate, self.half = jobs, pack, slate, half
+    """The state of one call of `fit`."""
+
+    def __init__(self, jobs: Sequence[Fit], model: PackedModel, schedule: StepSchedule, use_bf16: bool) -> None:
+        self.jobs, self.model, self.schedule, self.use_bf16 = jobs, model, schedule, use_bf16
         self.objective = jobs[0].objective
-        self.clips = (
-            self._each("clips", [j.solver.clip or float("inf") for j in jobs])
-            if any(j.solver.clip for j in jobs)
-            else None
-        )
-        self.pulls = (
-            self._each("pulls", [j.solver.proximal_mu for j in jobs])
-            if any(j.solver.proximal_mu for j in jobs)
-            else None
-        )
-        if self.pulls is not None:
-            self.anchors = pack.taken([j.proximal_anchor or j.start for j in jobs], pack.vectors("anchor"))
-        self.optimiser = optimizer_for(
-            pack, jobs
-        )  # the last that needs a place of the pack's own: what moves makes it anew
-        decays = [j.solver.weight_decay for j in jobs]
-        self.decays = self._each("decays", decays) if any(decays) else None
-        self.acts: Tensor | None = None
+        solvers = [job.solver for job in jobs]
+        scalars = model.buffers.write_scalars
+        uses_clipping, uses_proximal = any(s.clip for s in solvers), any(s.proximal_mu for s in solvers)
+        self.clip_norms = scalars("clip_norm", [s.clip or float("inf") for s in solvers]) if uses_clipping else None
+        self.proximal_mus = scalars("proximal_mu", [s.proximal_mu for s in solvers]) if uses_proximal else None
+        if self.proximal_mus is not None:
+            anchors = model.buffers.proximal_anchors.view(model.clients, model.size)
+            self.anchors = model.write_vectors([job.proximal_anchor or job.start for job in jobs], anchors)
+        decays = [s.weight_decay for s in solvers]
+        self.weight_decays = scalars("weight_decay", decays) if any(decays) else None
+        self.decay_mask: Tensor | None = None
+        self.optimizer = prepare_optimizer(model, jobs)
 
-    def _each(self, name: str, values: list[float]) -> Tensor:
-        """One number a client, as a column that stays where it is."""
-        kept: Tensor = self.pack.kept.setdefault(
-            (name, len(values)), torch.zeros(len(values), 1, device=self.pack.device)
-        )
-        kept.copy_(torch.tensor(values).unsqueeze(1))
-        return kept
+    def prepare_weight_decay(self) -> None:
+        if self.weight_decays is not None:
+            self.decay_mask = self._find_decay_mask()
 
-    def prepare(self, some: bool) -> None:
-        if self.decays is not None and some:
-            self.acts = self._decayed()
-
-    def step(self, at: int, tape: CudaGraphs | None) -> None:
-        clients = self.slate.active(at)
-        if clients != self.pack.crowd.clients:
-            self.pack.narrow(clients)
-        shapes = self.slate.turn(at)
-        if tape is None:
+    def run_step(self, step: int, graphs: CudaGraphs | None) -> None:
+        model, clients = self.model, self.schedule.num_active(step)
+        if clients != model.client_axis.clients:
+            model.keep_first(clients)
+        shapes = self.schedule.start_step(step)
+        if graphs is None:
             self._step()
-        else:
-            what = (self.objective, self.optimiser.number, self.clips is None, self.pulls is None, self.decays is None)
-            kind = (id(self.pack), *what)
-            key = (kind, self.pack.generation, self.pack.clients, self.pack.used, clients, shapes)
-            tape.play(key, (id(self.pack), self.objective), self._step)
+            return
+        absent = (self.clip_norms is None, self.proximal_mus is None, self.weight_decays is None)
+        operations = (id(model), self.objective, self.optimizer.number, *absent)
+        key = (operations, model.buffers.generation, model.clients, model.num_trained, clients, shapes)
+        graphs.run(key, (id(model), self.objective), self._step)
 
     def _step(self) -> None:
-        k = self.pack.crowd.clients
-        flat, grad = self.pack.flat[:k], self.pack.grad[:k]
-        rates = self.slate.rates(k)
-        self.pack.refresh()
-        losses = self._losses(self.slate.batch(k), self.slate.counts(k), k)
+        clients = self.model.client_axis.clients
+        params, grads = self.model.params[:clients], self.model.grads[:clients]
+        rates = self.schedule.learning_rates(clients)
+        self.model.begin_step()
+        losses = self._losses(self.schedule.batch(clients), self.schedule.example_weights(clients), clients)
         losses.sum().backward()  # type: ignore[no-untyped-call]
-        self.pack.collect()
-        if self.pulls is not None:
-            grad.addcmul_(flat - self.anchors[:k], self.pulls[:k])
-        if self.clips is not None:
-            grad.mul_((self.clips[:k] / (torch.linalg.vector_norm(grad, dim=1, keepdim=True) + 1e-6)).clamp(max=1))
-        if self.decays is not None and self.acts is not None:
-            shrink = -torch.as_tensor(rates, device=flat.device).unsqueeze(1) * self.decays[:k]
-            flat.addcmul_(flat * self.acts, shrink)
-        self.optimiser.step(rates, k)
-        self.slate.note(losses.detach())
+        self.model.collect_grads()
+        if self.proximal_mus is not None:
+            grads.addcmul_(params - self.anchors[:clients], self.proximal_mus[:clients])
+        if self.clip_norms is not None:
+            norms = torch.linalg.vector_norm(grads, dim=1, keepdim=True)
+            grads.mul_((self.clip_norms[:clients] / (norms + 1e-6)).clamp(max=1))
+        if self.weight_decays is not None and self.decay_mask is not None:
+            shrink = -torch.as_tensor(rates, device=params.device).unsqueeze(1) * self.weight_decays[:clients]
+            params.addcmul_(params * self.decay_mask, shrink)
+        self.optimizer.step(rates, clients)
+        self.schedule.record_losses(losses.detach())
 
-    def _losses(self, batch: Batch, counts: Tensor | None, clients: int) -> Tensor:
-        """[clients]: each client's loss on its own rows."""
-        with self._precision():
-            losses, worth = self.objective.losses(self.pack, batch)
-        losses, worth = losses.view(clients, -1), worth.view(clients, -1)
-        worth = worth if counts is None else worth * counts
-        return (losses * worth).sum(1) / worth.sum(1).clamp(min=1e-9)
+    def _losses(self, batch: Batch, example_weights: Tensor | None, clients: int) -> Tensor:
+        """Return each client's loss on its own rows, [clients]."""
+        with self._autocast():
+            losses, weights = self.objective.losses(self.model, batch)
+        losses, weights = losses.view(clients, -1), weights.view(clients, -1)
+        weights = weights if example_weights is None else weights * example_weights
+        return (losses * weights).sum(1) / weights.sum(1).clamp(min=1e-9)
 
-    def _precision(self) -> AbstractContextManager[object]:
-        return torch.autocast(self.pack.device.type, torch.bfloat16) if self.half else nullcontext()
+    def _autocast(self) -> AbstractContextManager[object]:
+        return torch.autocast(self.model.device.type, torch.bfloat16) if self.use_bf16 else nullcontext()
 
-    def _decayed(self) -> Tensor:
-        """1 where weight decay acts: on matrices that the objective reaches. What gets no gradient is not trained at all."""
-        pack, mark = self.pack, ("acts", self.objective, self.pack.size)
-        if mark not in pack.kept:
-            mask = torch.zeros(1, pack.size, device=pack.device)
-            self.slate.turn(0)
-            pack.refresh()
-            with seeded_torch(0, pack.device), self._precision():
-                losses, _ = self.objective.losses(pack, self.slate.batch(pack.clients))
+    def _find_decay_mask(self) -> Tensor:
+        """Return 1 for elements with weight decay: those of matrices that get a gradient from the objective.
+
+        Parameters without a gradient are not trained at all.
+        """
+        model, masks = self.model, self.model.buffers.decay_masks
+        key = (self.objective, model.size)
+        if key not in masks:
+            mask = torch.zeros(1, model.size, device=model.device)
+            self.schedule.start_step(0)
+            model.begin_step()
+            with seeded_torch(0, model.device), self._autocast():
+                losses, _ = self.objective.losses(model, self.schedule.batch(model.clients))
                 losses.sum().backward()  # type: ignore[no-untyped-call]
-            for name, acts in pack.windows(mask):
-                if pack.leaves[name].grad is not None and acts.dim() > 2:
-                    acts.fill_(1)
-            pack.kept[mark] = mask
-        kept: Tensor = pack.kept[mark]
-        return kept
+            for name, view in model.tensor_views(mask):
+                if model.leaves[name].grad is not None and view.dim() > 2:
+                    view.fill_(1)
+            masks[key] = mask
+        return masks[key]
 
-    def end(self, processed: Sequence[int]) -> list[FitResult | JobFailure]:
-        losses = self.slate.losses()
-        finite = torch.isfinite(self.pack.flat).all(dim=1).tolist()
-        ends: list[FitResult | JobFailure] = []
+    def results(self, examples_processed: Sequence[int]) -> list[FitResult | JobFailure]:
+        losses = self.schedule.losses()
+        is_finite = torch.isfinite(self.model.params).all(dim=1).tolist()
+        results: list[FitResult | JobFailure] = []
         for i, job in enumerate(self.jobs):
-            if finite[i] and bool(torch.isfinite(losses[i]).all()):
-                optimizer_state = self.optimiser.optimizer_state(i, job) if job.keep_optimizer_state else None
-                ends.append(FitResult(self.pack.given(i, job.start), losses[i], processed[i], optimizer_state))
+            if is_finite[i] and bool(torch.isfinite(losses[i]).all()):
+                result = FitResult(
+                    params=self.model.read_vector(i, job.start),
+                    losses=losses[i],
+                    examples_processed=examples_processed[i],
+                    optimizer_state=read_optimizer_state(self.model, self.optimizer, i, job)
+                    if job.keep_optimizer_state
+                    else None,
+                )
+                results.append(result)
             else:
-                ends.append(JobFailure(_diverged(job, losses[i])))
-        return ends
+                results.append(JobFailure(_divergence_error(job, losses[i])))
+        return results
 
 
-def _words(jobs: Sequence[Fit]) -> list[np.ndarray] | None:
-    """The words of the examples, where training moves the embeddings of no others; None where it may."""
+def _trained_token_ids(jobs: Sequence[Fit]) -> list[np.ndarray] | None:
+    """Return the token ids of each job's examples if training changes no other word embeddings, else None."""
     for job in jobs:
-        spread = (
+        # Weight decay and optimizer state change all rows; a job that needs the full model may read other words.
+        touches_all_rows = (
             job.solver.weight_decay or job.optimizer_state or job.keep_optimizer_state or job.needs_full_model
-        )  # such a job reads other words too
-        if spread or (job.solver.proximal_mu and job.proximal_anchor is not None) or not len(job.examples):
+        )
+        moves_to_anchor = job.solver.proximal_mu and job.proximal_anchor is not None
+        if touches_all_rows or moves_to_anchor or not len(job.examples):
             return None
     return [job.examples.unique_token_ids() for job in jobs]
 
 
-def _diverged(job: Fit, losses: Tensor) -> RunError:
-    wrong = (~torch.isfinite(losses)).nonzero()
-    step = int(wrong[0]) if len(wrong) else len(losses) - 1
-    value = "an update that is not finite" if not len(wrong) else f"a loss of {float(losses[step]):g}"
+def _divergence_error(job: Fit, losses: Tensor) -> RunError:
+    not_finite = (~torch.isfinite(losses)).nonzero()
+    step = int(not_finite[0]) if len(not_finite) else len(losses) - 1
+    result = f"a loss of {float(losses[step]):g}" if len(not_finite) else "an update that is not finite"
     clip = f"clip {job.solver.clip:g}" if job.solver.clip else "no clipping"
     return RunError(
-        f"training gave {value} at step {step + 1} of {len(losses)} ({job.solver.optimizer}, lr {job.solver.learning_rate:g}, "
-        f"{clip}), where finite numbers were expected; lower solver.lr or set solver.clip=1.0."
+        f"training gave {result} at step {step + 1} of {len(losses)} "
+        f"({job.solver.optimizer}, lr {job.solver.learning_rate:g}, {clip}), where finite numbers were expected; "
+        "lower solver.lr or set solver.clip=1.0."
     )

@@ -1,13 +1,13 @@
-"""What is done at each step of some clients' trainings: which examples, how much each counts, at which rate.
+"""The schedule of a job's steps: which examples each step reads, how much they count, and the learning rate.
 
-Everything is drawn up before the first step. On a CPU one client's batches are made as they are needed; on a GPU texts lie on
-the device, a step takes its examples from there by number, and the host has nothing to do but to say "next".
+It is computed before the first step. On a CPU, the host makes one client's batches as they are needed. On a GPU, the corpus
+is on the device and a step selects its examples there by index; the host only advances the step counter.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from typing import Protocol
 
 import numpy as np
 import torch
@@ -20,171 +20,201 @@ from motet.learning.objectives.supervised import Batch
 from motet.learning.packed.device_columns import DeviceColumns
 from motet.learning.packed.device_dataset import DeviceDataset
 from motet.learning.packed.packed_model import PackedModel
+from motet.learning.packed.step_buffers import TableBuffer
 
-Read = Callable[[Examples, np.ndarray], Mapping[str, Tensor]]
-Orders = Sequence[Sequence[np.ndarray]]  # by client, by step: the examples' places
+ReadBatch = Callable[[Examples, np.ndarray], Mapping[str, Tensor]]
+ClientBatches = Sequence[Sequence[np.ndarray]]  # example indices by client and step
 
 
 class StepSchedule(Protocol):
-    """The clients are in the order of their steps, longest first; at step `at` the first `active(at)` are computed."""
+    """Clients are sorted by their number of steps, longest first. Step i computes the first `num_active(i)` clients."""
 
-    def active(self, at: int) -> int: ...
-    def turn(self, at: int) -> Any:
-        """Make step `at` the current one; returns what a recording of it depends on."""
+    def num_active(self, step: int) -> int: ...
+    def start_step(self, step: int) -> Hashable:
+        """Make a step the current one. Returns everything that a CUDA graph of it depends on."""
 
     def batch(self, clients: int) -> Batch: ...
-    def counts(self, clients: int) -> Tensor | None:
-        """[clients, rows]: 1 for an example, 0 for one that only fills a short batch. None: all count."""
+    def example_weights(self, clients: int) -> Tensor | None:
+        """Return [clients, rows]: 1 for an example, 0 for padding of a short batch; None if all are examples."""
 
-    def rates(self, clients: int) -> Tensor | list[float]: ...
-    def note(self, losses: Tensor) -> None:
-        """Keep the losses of this step, and go on to the next."""
+    def learning_rates(self, clients: int) -> Tensor | list[float]: ...
+    def record_losses(self, losses: Tensor) -> None:
+        """Store the losses of the current step and advance the step counter."""
 
     def losses(self) -> list[Tensor]: ...
 
 
-def rates_of(job: Fit, steps: int) -> list[float]:
-    course = job.lr_horizon or LRHorizon(0, steps)
-    return [job.solver.learning_rate_at(course.done_steps + step, course.total_steps) for step in range(steps)]
+def job_learning_rates(job: Fit, steps: int) -> list[float]:
+    horizon = job.lr_horizon or LRHorizon(0, steps)
+    return [job.solver.learning_rate_at(horizon.done_steps + step, horizon.total_steps) for step in range(steps)]
+
+
+def draw_extra_examples(job: Fit, batches: Sequence[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
+    """Return each step's extra examples and `has_pair`.
+
+    They are drawn before the first step, so that it does not matter how often a batch is built.
+    """
+    if job.extra_examples is None:
+        return []
+    rng = Seed(job.seed).derive("beside").numpy()
+    return [job.extra_examples.draw(indices, rng) for indices in batches]
 
 
 class HostSchedule:
-    """One client, whose batches are made by the host."""
+    """One client with batches made by the host."""
 
-    def __init__(self, jobs: Sequence[Fit], orders: Orders, pack: PackedModel, read: Read) -> None:
-        (self.job,), (self.order,) = jobs, orders
-        self.read, self.at, self.device = read, 0, pack.device
-        self.beside = chosen_beside(self.job, self.order)
-        self.rate = rates_of(self.job, len(self.order))
-        self.seen = torch.zeros(len(self.order), device=pack.device)
+    def __init__(self, jobs: Sequence[Fit], batches: ClientBatches, model: PackedModel, read_batch: ReadBatch) -> None:
+        (self.job,), (self.batches,) = jobs, batches
+        self.read_batch, self.step, self.device = read_batch, 0, model.device
+        self.extra_draws = draw_extra_examples(self.job, self.batches)
+        self.rates = job_learning_rates(self.job, len(self.batches))
+        self.step_losses = torch.zeros(len(self.batches), device=model.device)
 
-    def active(self, at: int) -> int:
+    def num_active(self, step: int) -> int:
         return 1
 
-    def turn(self, at: int) -> Any:
+    def start_step(self, step: int) -> Hashable:
         return None
 
     def batch(self, clients: int) -> Batch:
-        batch = self.read(self.job.examples, self.order[self.at])
+        batch = self.read_batch(self.job.examples, self.batches[self.step])
         if self.job.extra_examples is not None:
-            batch = {**batch, **self.job.extra_examples.batch(*self.beside[self.at])}
-        return batch if self.device.type == "cpu" else {n: t.to(self.device) for n, t in batch.items()}
+            batch = {**batch, **self.job.extra_examples.batch(*self.extra_draws[self.step])}
+        return batch if self.device.type == "cpu" else {name: t.to(self.device) for name, t in batch.items()}
 
-    def counts(self, clients: int) -> Tensor | None:
+    def example_weights(self, clients: int) -> Tensor | None:
         return None
 
-    def rates(self, clients: int) -> list[float]:
-        return [self.rate[self.at]]
+    def learning_rates(self, clients: int) -> list[float]:
+        return [self.rates[self.step]]
 
-    def note(self, losses: Tensor) -> None:
-        self.seen[self.at] = losses[0]
-        self.at += 1
+    def record_losses(self, losses: Tensor) -> None:
+        self.step_losses[self.step] = losses[0]
+        self.step += 1
 
     def losses(self) -> list[Tensor]:
-        return [self.seen.cpu()]
-
-
-def chosen_beside(job: Fit, order: Sequence[np.ndarray]) -> list[tuple[np.ndarray, np.ndarray]]:
-    """Of each step the numbers of the examples beside its batch, and which of them there are; drawn before the first, so that
-    it does not matter how often a batch is looked at."""
-    rng = Seed(job.seed).derive("beside").numpy()
-    return [job.extra_examples.draw(places, rng) for places in order] if job.extra_examples is not None else []
+        return [self.step_losses.cpu()]
 
 
 class DeviceSchedule:
-    """Many clients, on a device. Its tensors stay where they are from fit to fit, so that recorded steps can be replayed."""
+    """Many clients on a device. Its tables are in the packed model's buffers, where captured steps find the next job's."""
 
     def __init__(
-        self, jobs: Sequence[Fit], orders: Orders, pack: PackedModel, resident: DeviceDataset, rung: int = 1
+        self,
+        jobs: Sequence[Fit],
+        batches: ClientBatches,
+        model: PackedModel,
+        dataset: DeviceDataset,
+        leave_in_groups_of: int = 1,
     ) -> None:
-        """So many clients at a time leave when they have finished; until then they read their shortest text, at rate 0."""
-        self.pack, self.resident, self.own_texts = pack, resident, jobs[0].examples.has_own_input_ids
-        self.steps = [len(order) for order in orders]
-        self.rows = max((len(b) for order in orders for b in order), default=1)
-        longest, clients = self.steps[0], len(jobs)
-        going_on = (sum(steps > at for steps in self.steps) for at in range(longest))
-        self.taking = [min(clients, -(-many // rung) * rung) for many in going_on]
-        places = np.zeros((longest, clients, self.rows), np.int64)
-        counts = np.zeros((longest, clients, self.rows), np.float32)
-        rates = np.zeros((longest, clients), np.float32)
-        for i, (job, order) in enumerate(zip(jobs, orders, strict=True)):
-            places[:, i] = int(np.argmin(job.examples.lengths)) if len(job.examples) else 0
-            for at, some in enumerate(order):
-                places[at, i, : len(some)] = some
-                places[at, i, len(some) :] = some[0]  # a row of its own, which weighs nothing
-                counts[at, i, : len(some)] = 1
-            rates[: len(order), i] = rates_of(job, len(order))
-        read = np.arange(clients) < np.array(self.taking, np.int64)[:, None]
-        self.paired: Tensor | None = None
-        self.columns = self._columns(jobs, orders, places, counts, read)
-        rows = [job.examples.rows[places[:, i]] if len(job.examples) else places[:, i] for i, job in enumerate(jobs)]
-        index = np.stack(rows, 1)
-        self.widths = [()] * longest if self.own_texts else resident.widths(index, read)
-        self.index, self.count, self.rate = (
-            self._put(n, v) for n, v in (("index", index), ("count", counts), ("rate", rates))
-        )
-        self.seen = self._put("seen", np.zeros((longest, clients), np.float32))
-        self.at = self._put("at", np.zeros(1, np.int64))
+        """Finished clients leave in groups of this size. Until then they read their shortest text at learning rate 0."""
+        self.model, self.dataset = model, dataset
+        self.reads_dataset = not jobs[0].examples.has_own_input_ids
+        self.steps = [len(client) for client in batches]
+        self.batch_rows = max((len(indices) for client in batches for indices in client), default=1)
+        self.active = _active_clients(self.steps, leave_in_groups_of)
+        indices, weights, rates = _schedule_tables(jobs, batches, self.batch_rows)
+        is_read = np.arange(len(jobs)) < np.array(self.active, np.int64)[:, None]
+        self.has_pair: Tensor | None = None
+        self.columns = self._write_columns(jobs, batches, indices, weights, is_read)
+        rows = np.stack([_corpus_rows(job, indices[:, i]) for i, job in enumerate(jobs)], 1)
+        self.widths = dataset.step_widths(rows, is_read) if self.reads_dataset else [()] * self.steps[0]
+        buffers = model.buffers.schedule
+        self.rows = self._write(buffers.rows, rows)
+        self.weights = self._write(buffers.example_weights, weights)
+        self.rates = self._write(buffers.learning_rates, rates)
+        self.step_losses = self._write(buffers.losses, np.zeros((self.steps[0], len(jobs)), np.float32))
+        self.step = self._write(buffers.step, np.zeros(1, np.int64))
 
-    def _columns(
-        self, jobs: Sequence[Fit], orders: Orders, places: np.ndarray, counts: np.ndarray, read: np.ndarray
-    ) -> list[DeviceColumns]:
-        """What the examples bring themselves, and those that stand beside them."""
-        found: list[DeviceColumns] = []
+    def _write_columns(
+        self,
+        jobs: Sequence[Fit],
+        batches: ClientBatches,
+        indices: np.ndarray,
+        weights: np.ndarray,
+        is_read: np.ndarray,
+    ) -> dict[str, DeviceColumns]:
+        """Write the columns that examples bring themselves, and those of extra examples."""
+        columns: dict[str, DeviceColumns] = {}
+        buffers = self.model.buffers
         if jobs[0].examples.extra_columns:
-            found.append(DeviceColumns(self.pack, "own", [job.examples for job in jobs], places, counts, read))
-        besides = [job.extra_examples.examples for job in jobs if job.extra_examples is not None]
-        if besides:
-            numbers, paired = np.zeros_like(places), np.zeros_like(counts)
-            for i, (job, order) in enumerate(zip(jobs, orders, strict=True)):
-                for at, (some, there) in enumerate(chosen_beside(job, order)):
-                    numbers[at, i, : len(some)], paired[at, i, : len(some)] = some, there
-            self.paired = self._put("paired", paired)
-            found.append(DeviceColumns(self.pack, "beside", besides, numbers, counts, read))
-        return found
+            examples = [job.examples for job in jobs]
+            columns["examples"] = DeviceColumns(buffers.examples, examples, indices, weights, is_read)
+        extra = [job.extra_examples.examples for job in jobs if job.extra_examples is not None]
+        if extra:
+            extra_indices, has_pair = np.zeros_like(indices), np.zeros_like(weights)
+            for i, (job, client) in enumerate(zip(jobs, batches, strict=True)):
+                for step, (drawn, exists) in enumerate(draw_extra_examples(job, client)):
+                    extra_indices[step, i, : len(drawn)], has_pair[step, i, : len(drawn)] = drawn, exists
+            self.has_pair = self._write(buffers.schedule.has_pair, has_pair)
+            columns["extra_examples"] = DeviceColumns(buffers.extra_examples, extra, extra_indices, weights, is_read)
+        return columns
 
-    def _put(self, name: str, values: np.ndarray) -> Tensor:
+    def _write(self, buffer: TableBuffer, values: np.ndarray) -> Tensor:
         source = torch.from_numpy(values)
-        return self.pack.keep(name, source.pin_memory() if self.pack.device.type == "cuda" else source)
+        return buffer.write(source.pin_memory() if self.model.device.type == "cuda" else source)
 
-    def active(self, at: int) -> int:
-        return self.taking[at]
+    def num_active(self, step: int) -> int:
+        return self.active[step]
 
-    def turn(self, at: int) -> Any:
-        self.now, self.sizes = self.widths[at], [columns.widths[at] for columns in self.columns]
-        texts = None if self.own_texts else id(self.resident)
-        kinds = tuple((columns.name, columns.kind) for columns in self.columns)
-        return (
-            texts,
-            self.rows,
-            self.now,
-            kinds,
-            tuple(self.sizes),
-        )  # a recording reads these, from tables of such shapes
+    def start_step(self, step: int) -> Hashable:
+        self.step_widths = self.widths[step]
+        self.column_widths = {name: columns.widths[step] for name, columns in self.columns.items()}
+        dataset = id(self.dataset) if self.reads_dataset else None
+        shapes = tuple((name, columns.shapes) for name, columns in self.columns.items())
+        return (dataset, self.batch_rows, self.step_widths, shapes, tuple(self.column_widths.values()))
 
     def batch(self, clients: int) -> Batch:
         batch: dict[str, Tensor] = {}
-        if not self.own_texts:
-            batch |= self.resident.batch(self._current(self.index, clients).reshape(-1), dict(self.now))
-        for columns, widths in zip(self.columns, self.sizes, strict=True):
-            batch |= columns.batch(self.at, self.counts(clients), widths)
-        if self.paired is not None:
-            batch["has_pair"] = self._current(self.paired, clients).reshape(-1)
+        if self.reads_dataset:
+            batch |= self.dataset.batch(self._current(self.rows, clients).reshape(-1), dict(self.step_widths))
+        for name, columns in self.columns.items():
+            batch |= columns.batch(self.step, self.example_weights(clients), self.column_widths[name])
+        if self.has_pair is not None:
+            batch["has_pair"] = self._current(self.has_pair, clients).reshape(-1)
         return batch
 
-    def counts(self, clients: int) -> Tensor:
-        return self._current(self.count, clients)
+    def example_weights(self, clients: int) -> Tensor:
+        return self._current(self.weights, clients)
 
-    def rates(self, clients: int) -> Tensor:
-        return self._current(self.rate, clients)
+    def learning_rates(self, clients: int) -> Tensor:
+        return self._current(self.rates, clients)
 
     def _current(self, table: Tensor, clients: int) -> Tensor:
-        return table.index_select(0, self.at)[0, :clients]
+        return table.index_select(0, self.step)[0, :clients]
 
-    def note(self, losses: Tensor) -> None:
-        self.seen[:, : len(losses)].index_copy_(0, self.at, losses.unsqueeze(0))
-        self.at += 1
+    def record_losses(self, losses: Tensor) -> None:
+        self.step_losses[:, : len(losses)].index_copy_(0, self.step, losses.unsqueeze(0))
+        self.step += 1
 
     def losses(self) -> list[Tensor]:
-        seen = self.seen.cpu()  # the one time in a fit that the host waits for the device
-        return [seen[:steps, i].clone() for i, steps in enumerate(self.steps)]
+        step_losses = self.step_losses.cpu()  # the only time in a job that the host waits for the device
+        return [step_losses[:steps, i].clone() for i, steps in enumerate(self.steps)]
+
+
+def _active_clients(steps: Sequence[int], group: int) -> list[int]:
+    """Return how many clients each step computes, rounded up to a multiple of `group`."""
+    running = (sum(client_steps > step for client_steps in steps) for step in range(steps[0]))
+    return [min(len(steps), -(-count // group) * group) for count in running]
+
+
+def _schedule_tables(
+    jobs: Sequence[Fit], batches: ClientBatches, batch_rows: int
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Return example indices and weights [steps, clients, rows] and learning rates [steps, clients]."""
+    steps, clients = len(batches[0]), len(jobs)
+    indices = np.zeros((steps, clients, batch_rows), np.int64)
+    weights = np.zeros((steps, clients, batch_rows), np.float32)
+    rates = np.zeros((steps, clients), np.float32)
+    for i, (job, client) in enumerate(zip(jobs, batches, strict=True)):
+        indices[:, i] = int(np.argmin(job.examples.lengths)) if len(job.examples) else 0
+        for step, batch in enumerate(client):
+            indices[step, i, : len(batch)] = batch
+            indices[step, i, len(batch) :] = batch[0]  # fills a short batch, with weight 0
+            weights[step, i, : len(batch)] = 1
+        rates[: len(client), i] = job_learning_rates(job, len(client))
+    return indices, weights, rates
+
+
+def _corpus_rows(job: Fit, indices: np.ndarray) -> np.ndarray:
+    return job.examples.rows[indices] if len(job.examples) else indices
