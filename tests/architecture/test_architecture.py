@@ -1,4 +1,4 @@
-"""The shape of the code, as drawn in docs/design: who imports whom, how large things are, what is never done."""
+"""Rules for the source tree: who may import whom, how large things may be, what is never done. See docs/architecture.md."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "motet"
 FILES = sorted(SOURCE.rglob("*.py"))
 
-# A package may import itself and these. experiment may import all of them; benchmark stands on it, cli and api on both.
+# A package may import itself and these. experiment may import all of them, benchmark also experiment, cli and api everything.
 MAY_IMPORT: dict[str, set[str]] = {
     "core": set(),
     "wire": {"core"},
@@ -33,51 +33,81 @@ MAY_IMPORT: dict[str, set[str]] = {
     "recipes": set(),
     "suites": set(),
 }
+# The same for the sub-packages and modules of learning. Algorithms use the modules; executors run the jobs.
+LEARNING_MAY_IMPORT: dict[str, set[str]] = {
+    "solver": set(),
+    "data": set(),
+    "modules": {"data"},
+    "objectives": {"data"},
+    "jobs": {"data", "modules", "objectives", "solver"},
+    "packed": {"data", "modules", "objectives"},
+    "training": {"data", "objectives", "solver", "jobs", "packed"},
+    "executors": {"data", "modules", "jobs", "packed", "training"},
+    "context": {"data", "modules", "objectives", "solver", "jobs"},
+    "evaluation": {"context"},
+    "custom_trainer": {"solver", "jobs", "context"},
+}
 LONGEST_FILE, LONGEST_FUNCTION = 400, 40
-# BaseHTTPRequestHandler: the standard library's only way to answer HTTP.
+# BaseHTTPRequestHandler: the only way to answer HTTP in the standard library.
 PARENTS = {"Protocol", "Exception", "Module", "NamedTuple", "Function", "BaseHTTPRequestHandler"}
-LEAVES = {"Embedding", "Linear", "LayerNorm"}  # layers of torch, whose twin is the same layer with another forward
-LITTLE = re.compile(r"(Manager|Handler|Helper|Util|Base[A-Z]|Wrapper|Factory|Processor)")
+TORCH_LAYERS = {"Embedding", "Linear", "LayerNorm"}  # packed layers are subclasses with another forward pass
+VAGUE_NAMES = re.compile(r"(Manager|Handler|Helper|Util|Base[A-Z]|Wrapper|Factory|Processor)")
 
 
-def package(path: Path) -> str:
-    parts = path.relative_to(SOURCE).parts
-    return parts[0] if len(parts) > 1 else parts[0].removesuffix(".py")
+def package(path: Path, root: Path = SOURCE) -> str:
+    """Return the package, or the module, directly below `root` that a file belongs to."""
+    return path.relative_to(root).parts[0].removesuffix(".py")
 
 
-def imports(tree: ast.AST) -> set[str]:
-    found = set()
-    for node in ast.walk(tree):
-        if isinstance(node, ast.ImportFrom) and node.module and node.module.startswith("motet."):
-            found.add(node.module.split(".")[1])
+def imports(path: Path, prefix: str = "motet.") -> set[str]:
+    """Return the packages and modules directly below `prefix` that a file imports."""
+    modules: list[str] = []
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            modules += [f"{node.module}.{alias.name}" for alias in node.names]
         elif isinstance(node, ast.Import):
-            found |= {a.name.split(".")[1] for a in node.names if a.name.startswith("motet.")}
-    return found
+            modules += [alias.name for alias in node.names]
+    return {module.removeprefix(prefix).split(".")[0] for module in modules if module.startswith(prefix)}
+
+
+def assert_acyclic(allowed: dict[str, set[str]]) -> None:
+    def visit(name: str, path: tuple[str, ...] = ()) -> None:
+        assert name not in path, f"cycle: {' → '.join((*path, name))}"
+        for other in allowed[name]:
+            visit(other, (*path, name))
+
+    for name in allowed:
+        visit(name)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
-def test_imports_point_one_way(path: Path) -> None:
-    here = package(path)
-    if here in MAY_IMPORT:
-        assert imports(ast.parse(path.read_text())) - {here} <= MAY_IMPORT[here]
+def test_a_package_imports_only_what_it_may(path: Path) -> None:
+    name = package(path)
+    if name in MAY_IMPORT:
+        assert imports(path) - {name} <= MAY_IMPORT[name]
+
+
+LEARNING_FILES = [p for p in FILES if package(p) == "learning"]
+LEARNING_FILES.remove(SOURCE / "learning" / "__init__.py")
+
+
+@pytest.mark.parametrize("path", LEARNING_FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_imports_within_learning_go_from_executors_down_to_data(path: Path) -> None:
+    name = package(path, SOURCE / "learning")
+    assert imports(path, "motet.learning.") - {name} <= LEARNING_MAY_IMPORT[name]
 
 
 @pytest.mark.parametrize("path", [p for p in FILES if package(p) == "experiment"], ids=lambda p: p.name)
-def test_a_run_knows_nothing_of_benchmarks(path: Path) -> None:
-    assert not imports(ast.parse(path.read_text())) & {"benchmark", "cli", "api"}
+def test_experiment_does_not_import_what_builds_on_it(path: Path) -> None:
+    assert not imports(path) & {"benchmark", "cli", "api"}
 
 
-def test_the_picture_has_no_cycle() -> None:
-    def above(name: str, seen: tuple[str, ...] = ()) -> None:
-        assert name not in seen, f"cycle: {' → '.join((*seen, name))}"
-        for other in MAY_IMPORT[name]:
-            above(other, (*seen, name))
-
-    for name in MAY_IMPORT:
-        above(name)
+@pytest.mark.parametrize("allowed", [MAY_IMPORT, LEARNING_MAY_IMPORT], ids=["packages", "learning"])
+def test_allowed_imports_have_no_cycle(allowed: dict[str, set[str]]) -> None:
+    assert_acyclic(allowed)
 
 
-def test_the_kernel_is_small_and_does_no_input_or_output() -> None:
+def test_core_is_small_and_does_no_io() -> None:
     core = [p for p in FILES if package(p) == "core"]
     assert sum(len(p.read_text().splitlines()) for p in core) <= 1000
     for path in core:
@@ -95,19 +125,19 @@ def test_files_and_functions_are_small(path: Path) -> None:
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
-def test_classes_have_no_parents_and_names_that_say_something(path: Path) -> None:
+def test_classes_have_no_parents_and_meaningful_names(path: Path) -> None:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ClassDef):
             names = {ast.unparse(b).split("[")[0].split(".")[-1] for b in node.bases}
-            assert names <= PARENTS | LEAVES or all(n.endswith("Error") for n in names), (
+            assert names <= PARENTS | TORCH_LAYERS or all(n.endswith("Error") for n in names), (
                 f"{node.name}({', '.join(names)})"
             )
-            assert not LITTLE.search(node.name), node.name
+            assert not VAGUE_NAMES.search(node.name), node.name
     assert path.stem not in ("utils", "helpers", "common", "misc")
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
-def test_nothing_is_unpickled_and_nothing_seeds_global_state(path: Path) -> None:
+def test_nothing_is_unpickled_and_no_global_state_is_seeded(path: Path) -> None:
     text = path.read_text()
     assert not re.search(
         r"\bpickle\b(?!d)|torch\.load\(|allow_pickle=True|yaml\.load\(|(?<![.\w])eval\(|(?<![.\w])exec\(", _code(text)
@@ -116,24 +146,24 @@ def test_nothing_is_unpickled_and_nothing_seeds_global_state(path: Path) -> None
 
 
 def _code(text: str) -> str:
-    """Without comments and docstrings."""
-    without = re.sub(r'""".*?"""', "", text, flags=re.S)
-    return re.sub(r"#.*", "", without)
+    """Return the text without comments and docstrings."""
+    without_docstrings = re.sub(r'""".*?"""', "", text, flags=re.S)
+    return re.sub(r"#.*", "", without_docstrings)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
-def test_every_module_says_what_it_is_for(path: Path) -> None:
-    assert ast.get_docstring(ast.parse(path.read_text())), "a sentence at the top"
+def test_every_module_has_a_docstring(path: Path) -> None:
+    assert ast.get_docstring(ast.parse(path.read_text()))
 
 
-def test_importing_the_package_or_asking_for_help_loads_nothing_heavy() -> None:
+def test_importing_the_package_and_showing_help_load_no_heavy_libraries() -> None:
     heavy = "('torch', 'transformers', 'numpy', 'sklearn', 'yaml')"
     script = f"import sys, motet, motet.cli; print([m for m in {heavy} if m in sys.modules])"
-    found = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    assert found.stdout.strip() == "[]"
+    result = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert result.stdout.strip() == "[]"
 
 
-def test_every_public_name_is_there() -> None:
+def test_every_public_name_exists() -> None:
     import motet
 
     assert all(getattr(motet, name) is not None for name in motet.__all__)
