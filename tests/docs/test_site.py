@@ -83,3 +83,14 @@ def test_the_picture_of_the_layers_shows_the_allowed_imports() -> None:
     for name, imports in MAY_IMPORT.items():
         if name not in ("recipes", "suites"):  # YAML only
             assert boxes[name] | {"core"} == imports | {"core"}, name
+
+
+def test_the_architecture_page_lists_the_allowed_imports_within_learning() -> None:
+    from tests.architecture.test_architecture import LEARNING_MAY_IMPORT
+
+    page = (ROOT / "docs" / "architecture.md").read_text("utf-8")
+    table = page[page.index("| part of `learning/`") : page.index("| part of `experiment/`")]
+    rows = re.findall(r"^\| `(\w+)(?:/|\.py)` \| .*? \| (.*?)\|$", table, re.M)
+    assert len(rows) > 5
+    for name, imports in rows:
+        assert {part.strip() for part in imports.split(",") if part.strip()} == LEARNING_MAY_IMPORT[name], name
