@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -84,9 +86,11 @@ def list_command(
     if as_json:
         typer.echo(json.dumps(entries, indent=2, ensure_ascii=False))
         return
-    width = max(len(name) for name in entries)
+    name_width = max(len(name) for name in entries) + 2
+    line_width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
     for name, description in entries.items():
-        typer.echo(f"{name:{width}}  {description}")
+        lines = wrap(description, max(40, line_width - name_width)) if line_width else [description]
+        typer.echo(f"{name:{name_width}}" + f"\n{' ' * name_width}".join(lines))
 
 
 @app.command(rich_help_panel=TRAINING)

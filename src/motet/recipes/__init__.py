@@ -1,1 +1,1 @@
-"""One YAML a published result; the first line says what it is."""
+"""Shipped recipes. The first line of each file is its description."""

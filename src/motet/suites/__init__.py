@@ -1,1 +1,1 @@
-"""One YAML a benchmark: methods, corpora and partitions, with the published numbers; its first line says what it is."""
+"""Shipped benchmark suites, with the published numbers of the papers. The first line of each file is its description."""
