@@ -1,4 +1,4 @@
-"""What is done to tensors before they travel: a table of codecs, and chains of them."""
+"""Codecs: compress or clip parameters before they are sent. A table of codecs, and chains of them."""
 
 from __future__ import annotations
 

@@ -1,9 +1,9 @@
-"""Chains of codecs, applied to the parameters inside a message, up and down."""
+"""Chains of codecs. They are applied to the parameters inside a message, at any depth."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple, Protocol
 
@@ -20,138 +20,146 @@ from motet.core.rng import Seed
 @message
 @dataclass(frozen=True, eq=False)
 class EncodedParams:
-    """Parameters on their way: the layout they had, what the codecs made of them, and what each codec put beside that."""
+    """Encoded parameters: their original layout, the encoded numbers, and the side information of each codec."""
 
-    stands_for: ClassVar[type] = Params
+    substitutes_for: ClassVar[type] = Params
 
     layout: Layout
     body: Tensor
-    beside: tuple[Tensor | None, ...]
+    side_info: tuple[Tensor | None, ...]
 
 
 class EncodedSize(NamedTuple):
-    """What a codec makes travel: of the numbers themselves, and beside them (scales, places)."""
+    """Bytes of the encoded numbers, and of the side information (scales, indices)."""
 
     body: int
-    beside: int
+    side_info: int
 
 
 class Codec(Protocol):
-    """`encode` on the sender's side, `decode` on the reader's; `size` travels. Additive: decoding a sum gives the sum.
-
-    `error` bounds the Euclidean distance between what goes in and what comes out. A codec that `narrows` numbers stands last in
-    its chain; one `for_updates` takes away so much that weights could not bear it.
-    """
+    """Encodes a float32 vector at the sender and decodes it at the receiver."""
 
     @property
     def name(self) -> str: ...
     @property
-    def additive(self) -> bool: ...
-    @property
-    def narrows(self) -> bool: ...
-    @property
-    def for_updates(self) -> bool: ...
-    def encode(self, body: Tensor, rows: RowLayout, seed: Seed) -> tuple[Tensor, Tensor | None]: ...
-    def decode(self, body: Tensor, beside: Tensor | None, rows: RowLayout) -> Tensor: ...
-    def after(self, rows: RowLayout) -> RowLayout:
-        """How what is handed on falls into rows."""
+    def is_additive(self) -> bool:
+        """True if decoding a sum of encoded vectors gives the sum of the vectors."""
 
-    def size(self, rows: RowLayout) -> EncodedSize: ...
-    def error(self, body: Tensor, rows: RowLayout) -> float: ...
+    @property
+    def must_be_last(self) -> bool:
+        """True if the output is no longer float32, so that no other codec can follow."""
+
+    @property
+    def updates_only(self) -> bool:
+        """True if the codec discards so much that it is only suitable for updates, not for weights."""
+
+    def encode(self, body: Tensor, rows: RowLayout, seed: Seed) -> tuple[Tensor, Tensor | None]:
+        """Return the encoded vector and its side information."""
+
+    def decode(self, body: Tensor, side_info: Tensor | None, rows: RowLayout) -> Tensor: ...
+    def output_rows(self, rows: RowLayout) -> RowLayout:
+        """Return the row layout of the encoded vector."""
+
+    def encoded_size(self, rows: RowLayout) -> EncodedSize: ...
+    def error_bound(self, body: Tensor, rows: RowLayout) -> float:
+        """Return an upper bound of the L2 distance between a vector and its decoded version."""
 
 
 @dataclass(frozen=True)
 class CodecChain:
-    """Codecs in order: forwards where a message is sent, backwards where it is read. They see nothing but parameters."""
+    """Codecs in the order in which the sender applies them. Everything but float32 parameters passes unchanged."""
 
     codecs: tuple[Codec, ...] = ()
 
     def __post_init__(self) -> None:
-        if early := [c.name for c in self.codecs[:-1] if c.narrows]:
-            raise ConfigError(
-                f"codec: {early[0]} must be the last of its chain, since what follows needs plain numbers."
-            )
+        if misplaced := [codec.name for codec in self.codecs[:-1] if codec.must_be_last]:
+            raise ConfigError(f"codec: {misplaced[0]} must be the last of its chain; the next codec needs float32 numbers.")
 
     @property
-    def for_updates(self) -> tuple[str, ...]:
-        """The codecs that weights could not bear."""
-        return tuple(codec.name for codec in self.codecs if codec.for_updates)
+    def updates_only_codecs(self) -> tuple[str, ...]:
+        return tuple(codec.name for codec in self.codecs if codec.updates_only)
 
     @property
-    def feeds_back(self) -> bool:
-        """Whether what is left out of a reply is to be added to the next one."""
+    def has_error_feedback(self) -> bool:
+        """True if the residual of a reply is added to the next reply."""
         return any(getattr(codec, "feedback", False) for codec in self.codecs)
 
     def encode(self, value: Any, seed: Seed = Seed(0)) -> Any:
-        return self.encode_owing(value, (), seed, owes=False)[0] if self.codecs else value
+        return self._encode_all(value, (), seed, with_residuals=False)[0] if self.codecs else value
 
     def decode(self, value: Any) -> Any:
-        return _mapped(value, self._decoded)  # without codecs too: what came coded must then be refused
+        return _map_leaves(value, self._decode_params)  # also without codecs, to reject encoded parameters
 
-    def encode_owing(
-        self, value: Any, owed: tuple[Params, ...], seed: Seed, owes: bool = True
+    def encode_with_feedback(
+        self, value: Any, residuals: tuple[Params, ...], seed: Seed
     ) -> tuple[Any, tuple[Params, ...]]:
-        """The coded message with what was owed added to it, and what is owed now: error feedback."""
-        debts, left = iter(owed), list[Params]()
-        seeds = (seed.derive(number) for number in range(2**31))
+        """Add the previous residuals, then encode. Return the encoded value and the new residuals (error feedback)."""
+        return self._encode_all(value, residuals, seed, with_residuals=True)
 
-        def change(part: Any) -> Any:
-            if not isinstance(part, Params) or part.flat.dtype != torch.float32 or not part.layout.size:
-                return part  # counts are in double precision: left alone
-            debt = next(debts, None)
-            whole = part if debt is None else part + debt
-            coded = self._encoded(whole, next(seeds))
-            if owes:
-                left.append(whole - self._decoded(coded))
-            return coded
-
-        return _mapped(value, change), tuple(left)
-
-    def size(self, layout: Layout) -> int:
-        """Bytes of tensors that parameters of this layout become."""
-        body, beside = 4 * layout.size, 0
+    def encoded_size(self, layout: Layout) -> int:
+        """Return the bytes of the encoded tensors for parameters of this layout."""
+        body, side_info = 4 * layout.size, 0
         for codec, rows in self._stages(layout):
-            body, more = codec.size(rows)
-            beside += more
-        return body + beside
+            body, added = codec.encoded_size(rows)
+            side_info += added
+        return body + side_info
 
-    def error(self, params: Params, seed: Seed = Seed(0)) -> float:
-        """A bound on the Euclidean distance between these parameters and what the reader gets: codecs' errors add up."""
+    def error_bound(self, params: Params, seed: Seed = Seed(0)) -> float:
+        """Return an upper bound of the L2 distance between `params` and what the receiver decodes."""
         body, bound = params.flat, 0.0
         for number, (codec, rows) in enumerate(self._stages(params.layout)):
-            bound += codec.error(body, rows)
+            bound += codec.error_bound(body, rows)
             body, _ = codec.encode(body, rows, seed.derive(0, number))
         return bound
 
+    def _encode_all(
+        self, value: Any, residuals: tuple[Params, ...], seed: Seed, with_residuals: bool
+    ) -> tuple[Any, tuple[Params, ...]]:
+        old_residuals, new_residuals = iter(residuals), list[Params]()
+        seeds = (seed.derive(number) for number in range(2**31))
+
+        def encode_leaf(leaf: Any) -> Any:
+            if not isinstance(leaf, Params) or leaf.flat.dtype != torch.float32 or not leaf.layout.size:
+                return leaf  # counts are float64 and stay exact
+            residual = next(old_residuals, None)
+            params = leaf if residual is None else leaf + residual
+            encoded = self._encode_params(params, next(seeds))
+            if with_residuals:
+                new_residuals.append(params - self._decode_params(encoded))
+            return encoded
+
+        return _map_leaves(value, encode_leaf), tuple(new_residuals)
+
     def _stages(self, layout: Layout) -> Iterator[tuple[Codec, RowLayout]]:
-        rows = RowLayout.of(layout)
+        rows = RowLayout.from_layout(layout)
         for codec in self.codecs:
             yield codec, rows
-            rows = codec.after(rows)
+            rows = codec.output_rows(rows)
 
-    def _encoded(self, value: Params, seed: Seed) -> EncodedParams:
-        body, beside = value.flat, list[Tensor | None]()
-        for number, (codec, rows) in enumerate(self._stages(value.layout)):
-            body, more = codec.encode(body, rows, seed.derive(number))
-            beside.append(more)
-        return EncodedParams(value.layout, body, tuple(beside))
+    def _encode_params(self, params: Params, seed: Seed) -> EncodedParams:
+        body, side_info = params.flat, list[Tensor | None]()
+        for number, (codec, rows) in enumerate(self._stages(params.layout)):
+            body, added = codec.encode(body, rows, seed.derive(number))
+            side_info.append(added)
+        return EncodedParams(params.layout, body, tuple(side_info))
 
-    def _decoded(self, value: Any) -> Any:
+    def _decode_params(self, value: Any) -> Any:
         if not isinstance(value, EncodedParams):
             return value
-        if len(value.beside) != len(self.codecs):
+        if len(value.side_info) != len(self.codecs):
             raise WireError(
-                f"parameters came through {len(value.beside)} codecs; expected {len(self.codecs)}, as agreed."
+                f"the parameters were encoded by {len(value.side_info)} codecs; expected {len(self.codecs)}. "
+                "Use the same codec setting on both sides."
             )
-        body = value.body
-        for (codec, rows), beside in reversed(list(zip(self._stages(value.layout), value.beside, strict=True))):
-            body = codec.decode(body, beside, rows)
+        body, stages = value.body, list(self._stages(value.layout))
+        for (codec, rows), side_info in zip(reversed(stages), reversed(value.side_info), strict=True):
+            body = codec.decode(body, side_info, rows)
         return Params(value.layout, body)
 
 
 @dataclass(frozen=True)
 class Channel:
-    """Both ways, and the seed from which codecs draw that round at random."""
+    """The codecs for both directions, and the seed of their random rounding."""
 
     up: CodecChain = CodecChain()
     down: CodecChain = CodecChain()
@@ -159,27 +167,29 @@ class Channel:
 
 
 def check_tensor(tensor: Tensor | None, dtype: torch.dtype, count: int, what: str) -> Tensor:
-    """What came over a wire is looked at before it is used."""
+    """Return a received tensor if it is a vector of `count` numbers of this type; else raise an error."""
     if tensor is None or tensor.dtype != dtype or tensor.shape != (count,):
-        came = "nothing" if tensor is None else f"{list(tensor.shape)} of {tensor.dtype}"
-        raise WireError(f"{what}: {came} came; expected [{count}] of {dtype}. Sender and reader use different codecs.")
+        received = "nothing" if tensor is None else f"shape {list(tensor.shape)} of {tensor.dtype}"
+        raise WireError(
+            f"{what}: received {received}; expected shape [{count}] of {dtype}. Use the same codec setting on both sides."
+        )
     return tensor
 
 
-def _mapped(value: Any, change: Any) -> Any:
-    """The value with its parameters changed, however deep they stand in it."""
+def _map_leaves(value: Any, change: Callable[[Any], Any]) -> Any:
+    """Apply `change` to the leaves of a nested value. Parameters, encoded or not, are leaves."""
     changed = change(value)
     if changed is not value or isinstance(value, Params):
         return changed
     match value:
         case dict():
-            return {k: _mapped(v, change) for k, v in value.items()}
+            return {key: _map_leaves(item, change) for key, item in value.items()}
         case list():
-            return [_mapped(v, change) for v in value]
+            return [_map_leaves(item, change) for item in value]
         case tuple():
-            return tuple(_mapped(v, change) for v in value)
-    kind = MESSAGES.get(type(value).__name__)
-    if kind is type(value):
-        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(kind)}
-        return kind(**{name: _mapped(v, change) for name, v in fields.items()})
+            return tuple(_map_leaves(item, change) for item in value)
+    message_class = MESSAGES.get(type(value).__name__)
+    if message_class is type(value):
+        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(message_class)}
+        return message_class(**{name: _map_leaves(item, change) for name, item in fields.items()})
     return value

@@ -1,4 +1,4 @@
-"""Clipping: a vector longer than a limit is shortened to it, so that no client moves a sum by more."""
+"""Clipping: scales a vector down to a norm limit, so that no client changes a sum by more than that."""
 
 from __future__ import annotations
 
@@ -15,40 +15,40 @@ from motet.core.rng import Seed
 
 @dataclass(frozen=True)
 class Clip:
-    """At most `limit` long, in the Euclidean norm. Additive: what is summed is what was clipped."""
+    """Limits the L2 norm. Additive: the clipped vectors are what is summed."""
 
     limit: float
     name: str = "clip"
-    additive: bool = True
-    narrows: bool = False
-    for_updates: bool = True
+    is_additive: bool = True
+    must_be_last: bool = False
+    updates_only: bool = True
 
     def __post_init__(self) -> None:
         if not 0 < self.limit < float("inf"):
-            raise ConfigError(f"clip is {self.limit}; it is the length an update is cut to, above 0.")
+            raise ConfigError(f"clip.limit is {self.limit}; expected the largest norm of an update, above 0.")
 
-    def shortened(self, body: Tensor) -> Tensor:
-        length = float(torch.linalg.vector_norm(body, dtype=torch.float64))
-        return body if length <= self.limit else body * (self.limit / length)
+    def clip_norm(self, body: Tensor) -> Tensor:
+        norm = float(torch.linalg.vector_norm(body, dtype=torch.float64))
+        return body if norm <= self.limit else body * (self.limit / norm)
 
     def encode(self, body: Tensor, rows: RowLayout, seed: Seed) -> tuple[Tensor, None]:
-        return self.shortened(body), None
+        return self.clip_norm(body), None
 
-    def decode(self, body: Tensor, beside: Tensor | None, rows: RowLayout) -> Tensor:
+    def decode(self, body: Tensor, side_info: Tensor | None, rows: RowLayout) -> Tensor:
         return check_tensor(body, torch.float32, rows.size, "clip")
 
-    def after(self, rows: RowLayout) -> RowLayout:
+    def output_rows(self, rows: RowLayout) -> RowLayout:
         return rows
 
-    def size(self, rows: RowLayout) -> EncodedSize:
-        return EncodedSize(4 * rows.size, 0)
+    def encoded_size(self, rows: RowLayout) -> EncodedSize:
+        return EncodedSize(body=4 * rows.size, side_info=0)
 
-    def error(self, body: Tensor, rows: RowLayout) -> float:
-        """‖x‖ − limit, where x is longer."""
-        length = float(torch.linalg.vector_norm(body, dtype=torch.float64))
-        return max(0.0, length - self.limit) + 1e-6 * length
+    def error_bound(self, body: Tensor, rows: RowLayout) -> float:
+        """‖x‖ − limit, if x is longer than the limit."""
+        norm = float(torch.linalg.vector_norm(body, dtype=torch.float64))
+        return max(0.0, norm - self.limit) + 1e-6 * norm
 
 
 def clip(limit: float = 1.0) -> Clip:
-    """No update is longer than this; secure sums bear it."""
+    """Scale updates down to an L2 norm of at most `limit`. Works with secure sums."""
     return Clip(limit)

@@ -1,7 +1,7 @@
-"""A few bits a number, on a grid whose step is that of its row: the row's largest value over the largest integer.
+"""Quantization to 8 or 4 bits per number, with one scale per row: the row's largest value over the largest integer.
 
-Stochastic rounding goes up or down in proportion to nearness, so that the expected value is the number itself, and errors of
-many clients cancel in a mean instead of adding up (Alistarh et al. 2017, QSGD).
+Stochastic rounding rounds up or down with a probability in proportion to the distance. The expected value is then the
+number itself, and the errors of many clients cancel in a mean (Alistarh et al. 2017, QSGD).
 """
 
 from __future__ import annotations
@@ -23,73 +23,71 @@ Rounding = Literal["stochastic", "nearest"]
 
 @dataclass(frozen=True)
 class Quantizer:
-    """`bits` a number, and a scale of 4 bytes a row."""
+    """`bits` per number, and a float32 scale per row."""
 
     name: str
     bits: Literal[4, 8]
     rounding: Rounding
-    additive: bool = False
-    narrows: bool = True
-    for_updates: bool = False
+    is_additive: bool = False
+    must_be_last: bool = True
+    updates_only: bool = False
 
     @property
-    def top(self) -> int:
+    def max_level(self) -> int:
         return int(2 ** (self.bits - 1)) - 1
 
     def encode(self, body: Tensor, rows: RowLayout, seed: Seed) -> tuple[Tensor, Tensor]:
-        scales = rows.largest(body) / self.top
+        scales = rows.max_abs(body) / self.max_level
         if not torch.isfinite(scales).all():
-            raise RunError(
-                f"{self.name} was given numbers that are not finite; lower solver.lr or set solver.clip=1.0."
-            )
-        places = rows.over(body, torch.where(scales > 0, scales, 1.0))
+            raise RunError(f"{self.name} got numbers that are not finite; lower solver.lr, or set solver.clip=1.0.")
+        levels = rows.divide(body, torch.where(scales > 0, scales, 1.0))
         if self.rounding == "stochastic":
-            places.add_(torch.rand(places.shape, generator=seed.torch(body.device), device=body.device)).floor_()
-        whole = places.round_().clamp_(-self.top, self.top).to(torch.int8)
-        return whole if self.bits == 8 else _two_a_byte(whole), scales
+            levels.add_(torch.rand(levels.shape, generator=seed.torch(body.device), device=body.device)).floor_()
+        integers = levels.round_().clamp_(-self.max_level, self.max_level).to(torch.int8)
+        return integers if self.bits == 8 else _pack_pairs(integers), scales
 
-    def decode(self, body: Tensor, beside: Tensor | None, rows: RowLayout) -> Tensor:
-        scales = check_tensor(beside, torch.float32, rows.count, f"{self.name}, scales")
+    def decode(self, body: Tensor, side_info: Tensor | None, rows: RowLayout) -> Tensor:
+        scales = check_tensor(side_info, torch.float32, rows.row_count, f"{self.name}, scales")
         if self.bits == 8:
-            whole = check_tensor(body, torch.int8, rows.size, self.name)
+            integers = check_tensor(body, torch.int8, rows.size, self.name)
         else:
-            whole = _one_a_byte(check_tensor(body, torch.uint8, -(-rows.size // 2), self.name), rows.size)
+            integers = _unpack_pairs(check_tensor(body, torch.uint8, -(-rows.size // 2), self.name), rows.size)
         if not torch.isfinite(scales).all():
-            raise WireError(f"{self.name}: a scale came that is not finite; the message is damaged.")
-        return rows.times(whole.to(torch.float32), scales)
+            raise WireError(f"{self.name}: received a scale that is not finite; the message is damaged.")
+        return rows.multiply(integers.to(torch.float32), scales)
 
-    def after(self, rows: RowLayout) -> RowLayout:
+    def output_rows(self, rows: RowLayout) -> RowLayout:
         return rows
 
-    def size(self, rows: RowLayout) -> EncodedSize:
-        return EncodedSize(-(-rows.size * self.bits // 8), 4 * rows.count)
+    def encoded_size(self, rows: RowLayout) -> EncodedSize:
+        return EncodedSize(body=-(-rows.size * self.bits // 8), side_info=4 * rows.row_count)
 
-    def error(self, body: Tensor, rows: RowLayout) -> float:
-        """Less than a step for each number of a row; half a step if rounded to the nearest."""
-        steps = rows.largest(body).double().cpu() / self.top
-        bound = (
-            math.sqrt(float((steps.square() * rows.lengths()).sum())) + math.sqrt(rows.size) * 1e-44
-        )  # below: subnormal
-        return bound * (1.0 if self.rounding == "stochastic" else 0.5) * (1 + 1e-4)  # arithmetic in single precision
+    def error_bound(self, body: Tensor, rows: RowLayout) -> float:
+        """One step per number, or half a step if rounded to the nearest."""
+        steps = rows.max_abs(body).double().cpu() / self.max_level
+        subnormal_error = math.sqrt(rows.size) * 1e-44
+        bound = math.sqrt(float((steps.square() * rows.row_lengths()).sum())) + subnormal_error
+        float32_slack = 1 + 1e-4
+        return bound * (1.0 if self.rounding == "stochastic" else 0.5) * float32_slack
 
 
 def int8(rounding: Rounding = "stochastic") -> Quantizer:
-    """1 byte a number and 4 a row: 255 steps; off by less than 1/127 of the row's largest number."""
-    return Quantizer("int8", 8, rounding)
+    """1 byte per number and 4 per row: 255 levels; error below 1/127 of the row's largest number."""
+    return Quantizer("int8", bits=8, rounding=rounding)
 
 
 def int4(rounding: Rounding = "stochastic") -> Quantizer:
-    """Half a byte a number and 4 bytes a row: 15 steps; off by less than 1/7 of the row's largest number."""
-    return Quantizer("int4", 4, rounding)
+    """Half a byte per number and 4 bytes per row: 15 levels; error below 1/7 of the row's largest number."""
+    return Quantizer("int4", bits=4, rounding=rounding)
 
 
-def _two_a_byte(whole: Tensor) -> Tensor:
-    """−7…7 as 1…15, the first of a pair in the low half; an odd one out is paired with 0."""
-    shifted = (whole + 8).to(torch.uint8)
+def _pack_pairs(integers: Tensor) -> Tensor:
+    """Pack two numbers from −7…7 into a byte, as 1…15, the first in the low half. An odd last number is paired with 0."""
+    shifted = (integers + 8).to(torch.uint8)
     pairs = torch.nn.functional.pad(shifted, (0, len(shifted) % 2)).view(-1, 2)
     return pairs[:, 0] | (pairs[:, 1] << 4)
 
 
-def _one_a_byte(packed: Tensor, count: int) -> Tensor:
+def _unpack_pairs(packed: Tensor, count: int) -> Tensor:
     pairs = torch.stack([packed & 15, packed >> 4], 1).view(-1)[:count]
     return pairs.to(torch.int8) - 8

@@ -1,4 +1,4 @@
-"""How one vector falls into rows, each of which may have a scale of its own. Both sides know it: it never travels."""
+"""How a flat vector is divided into rows, each with its own scale. Both sides derive it from the layout; it is never sent."""
 
 from __future__ import annotations
 
@@ -14,50 +14,50 @@ from motet.core.params import Layout
 
 @dataclass(frozen=True)
 class RowLayout:
-    """(How many, how long) for each tensor in turn: a matrix has its rows, a vector is one row."""
+    """(Number of rows, row length) of each tensor in turn. A vector is one row."""
 
     blocks: tuple[tuple[int, int], ...]
 
     @staticmethod
-    def of(layout: Layout) -> RowLayout:
+    def from_layout(layout: Layout) -> RowLayout:
         shapes = [shape or (1,) for shape in layout.shapes]
         return RowLayout(tuple((math.prod(shape[:-1]), shape[-1]) for shape in shapes))
 
     @property
     def size(self) -> int:
-        return sum(many * long for many, long in self.blocks)
+        """The number of elements."""
+        return sum(count * length for count, length in self.blocks)
 
     @property
-    def count(self) -> int:
-        return sum(many for many, long in self.blocks if long)
+    def row_count(self) -> int:
+        return sum(count for count, length in self.blocks if length)
 
-    def largest(self, vector: Tensor) -> Tensor:
-        """The largest absolute value of each row."""
-        sizes = [many * long for many, long in self.blocks]
+    def max_abs(self, vector: Tensor) -> Tensor:
+        """Return the largest absolute value of each row."""
+        sizes = [count * length for count, length in self.blocks]
         pieces = vector.abs().split(sizes)  # type: ignore[no-untyped-call]
         shaped = zip(pieces, self.blocks, strict=True)
-        found = [piece.view(many, long).amax(1) for piece, (many, long) in shaped if piece.numel()]
-        return torch.cat(found) if found else vector[:0]
+        maxima = [piece.view(count, length).amax(1) for piece, (count, length) in shaped if piece.numel()]
+        return torch.cat(maxima) if maxima else vector[:0]
 
-    def lengths(self) -> Tensor:
-        many, long = (torch.tensor(column) for column in zip(*(b for b in self.blocks if b[0] * b[1]), strict=True))
-        return torch.repeat_interleave(long, many)
+    def row_lengths(self) -> Tensor:
+        counts, lengths = zip(*((count, length) for count, length in self.blocks if count * length), strict=True)
+        return torch.repeat_interleave(torch.tensor(lengths), torch.tensor(counts))
 
-    def times(self, vector: Tensor, each: Tensor) -> Tensor:
-        """Every number times the value of its row."""
-        return self._with(torch.mul, vector, each)
+    def multiply(self, vector: Tensor, row_values: Tensor) -> Tensor:
+        """Multiply every element by the value of its row."""
+        return self._apply(torch.mul, vector, row_values)
 
-    def over(self, vector: Tensor, each: Tensor) -> Tensor:
-        """Every number over the value of its row."""
-        return self._with(torch.div, vector, each)
+    def divide(self, vector: Tensor, row_values: Tensor) -> Tensor:
+        """Divide every element by the value of its row."""
+        return self._apply(torch.div, vector, row_values)
 
-    def _with(self, change: Callable[..., Tensor], vector: Tensor, each: Tensor) -> Tensor:
-        changed, at, row = torch.empty_like(vector), 0, 0
-        for many, long in self.blocks:
-            if many * long:
-                place = slice(at, at + many * long)
-                change(
-                    vector[place].view(many, long), each[row : row + many, None], out=changed[place].view(many, long)
-                )
-                at, row = at + many * long, row + many
-        return changed
+    def _apply(self, operation: Callable[..., Tensor], vector: Tensor, row_values: Tensor) -> Tensor:
+        result, start, row = torch.empty_like(vector), 0, 0
+        for count, length in self.blocks:
+            if count * length:
+                block = slice(start, start + count * length)
+                matrix, out = vector[block].view(count, length), result[block].view(count, length)
+                operation(matrix, row_values[row : row + count, None], out=out)
+                start, row = start + count * length, row + count
+        return result

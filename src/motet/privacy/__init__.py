@@ -1,4 +1,4 @@
-"""Differential privacy: a table of where noise is added, and what it has cost so far."""
+"""Differential privacy: a table of mechanisms, by where the noise is added."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ def none() -> None:
 
 
 def central(clip: float, noise: float, delta: float = 1e-5, budget: float | None = None, seeded: bool = False) -> Any:
-    """Clients clip, the server adds Gaussian noise to the sum; the server is trusted with it (McMahan et al. 2018)."""
+    """Clients clip, the server adds Gaussian noise to the sum. The server must be trusted (McMahan et al. 2018)."""
     from motet.privacy.dp_sum import PrivateSum
 
-    return PrivateSum("central", clip, noise, delta, budget, seeded)
+    return PrivateSum("central", clip, noise_multiplier=noise, delta=delta, budget=budget, seeded=seeded)
 
 
 def local(clip: float, noise: float, delta: float = 1e-5, budget: float | None = None, seeded: bool = False) -> Any:
-    """Every client clips its reply and adds Gaussian noise to it; nobody is trusted."""
+    """Every client clips its reply and adds Gaussian noise to it. Nobody must be trusted."""
     from motet.privacy.dp_sum import PrivateSum
 
-    return PrivateSum("local", clip, noise, delta, budget, seeded)
+    return PrivateSum("local", clip, noise_multiplier=noise, delta=delta, budget=budget, seeded=seeded)
 
 
 def distributed(
@@ -32,10 +32,18 @@ def distributed(
     colluders: float = 0.0,
     seeded: bool = False,
 ) -> Any:
-    """Every client adds its part of the noise inside a secure sum, which has it all; the server is not trusted with it."""
+    """Every client adds a share of the noise inside a secure sum. The server need not be trusted."""
     from motet.privacy.dp_sum import PrivateSum
 
-    return PrivateSum("distributed", clip, noise, delta, budget, seeded, colluders)
+    return PrivateSum(
+        "distributed",
+        clip,
+        noise_multiplier=noise,
+        delta=delta,
+        budget=budget,
+        seeded=seeded,
+        colluders=colluders,
+    )
 
 
 PRIVACY: dict[str, Callable[..., Any]] = {"none": none, "central": central, "local": local, "distributed": distributed}

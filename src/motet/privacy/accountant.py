@@ -1,15 +1,16 @@
-"""What has been spent of everybody's privacy: ε, for the noise that was added and the rounds that were really taken part in.
+"""The privacy loss ε so far, for the noise that was added and the sums that each client took part in.
 
-One client's whole contribution is protected. Which clients are neighbours of which data, and what is counted:
+It protects a client's whole contribution. How sums are counted, and which datasets count as neighbors:
 
-- cohorts that anybody could foretell (everybody, or `cohort.sampler=round`): the Gaussian mechanism as often as the busiest
-  client took part; adding or removing a client moves a sum by at most the clip;
-- cohorts drawn from a seed kept to oneself (`cohort.sampler=seeded`): sampled without replacement, in every round; replacing a
-  client moves a sum by at most twice the clip;
-- local noise: each client's own, by how often the busiest took part; any reply may stand for any other, twice the clip apart;
-- noise inside a secure sum: by the divergences of Skellam noise (`orders`), as often as the busiest client took part. It is
-  noise against the server too, which draws the cohorts and sees who answers: no cohort is a secret from it. A client that is
-  left out is one that says nothing and still adds its part of the noise.
+- `central`, predictable cohorts (all clients, or cohort.sampler=round): the Gaussian mechanism, as often as the most
+  frequent client took part. Adding or removing a client changes a sum by at most the clip.
+- `central`, secret cohorts (cohort.sampler=seeded): sampling without replacement, in every round. Replacing a client changes
+  a sum by at most twice the clip.
+- `local`: each client's own noise, as often as the most frequent client took part. Any reply may replace any other, and they
+  differ by at most twice the clip.
+- `distributed`: the divergence of Skellam noise (`renyi`), as often as the most frequent client took part. This noise also
+  protects against the server. The server samples the cohorts and sees who replies, so no cohort is secret from it. A removed
+  client is one that contributes zero and still adds its share of the noise.
 """
 
 from __future__ import annotations
@@ -28,55 +29,58 @@ from motet.privacy.renyi import ORDERS, skellam_divergence
 
 @dataclass
 class PrivacyAccountant:
-    """Counts sums by client. `cohort` of `clients` take part in a round; `secret`: nobody can foretell which."""
+    """Counts sums by client. In each round `cohort_size` of `client_count` clients take part."""
 
-    private: PrivateSum
-    clients: int
-    cohort: int
-    secret: bool
-    spent: Counter[ClientId] = field(default_factory=Counter)
-    sums: int = 0
+    mechanism: PrivateSum
+    client_count: int
+    cohort_size: int
+    has_secret_cohorts: bool  # nobody can predict who is in a cohort
+    sums_by_client: Counter[ClientId] = field(default_factory=Counter)
+    sum_count: int = 0
 
-    def spend(self, members: Collection[ClientId]) -> None:
-        self.spent.update(tuple(members))
-        self.sums += 1
+    def record_sum(self, clients: Collection[ClientId]) -> None:
+        self.sums_by_client.update(tuple(clients))
+        self.sum_count += 1
 
-    def epsilon(self, more: Collection[ClientId] = ()) -> float:
-        """So far, or after one more sum over these clients."""
-        sums = self.sums + bool(more)
-        busiest = max([*self.spent.values(), *(self.spent[c] + 1 for c in more)], default=0)
-        if not sums:
+    def epsilon(self, next_cohort: Collection[ClientId] = ()) -> float:
+        """Return ε so far, or after one more sum over `next_cohort`."""
+        sum_count = self.sum_count + bool(next_cohort)
+        counts = [*self.sums_by_client.values(), *(self.sums_by_client[client] + 1 for client in next_cohort)]
+        most_frequent = max(counts, default=0)
+        if not sum_count:
             return 0.0
-        dp, half = self._accounting, self.private.noise / 2
-        if self.private.where == "local":
-            return self._composed(dp.GaussianDpEvent(half), busiest, replaced=True)
-        if self.private.where == "distributed":
-            return self._inside(busiest)
-        plain = self._composed(dp.GaussianDpEvent(self.private.noise), busiest)
-        if not self.secret or self.cohort >= self.clients:
-            return plain
-        event = dp.SampledWithoutReplacementDpEvent(self.clients, self.cohort, dp.GaussianDpEvent(half))
-        return self._composed(event, sums, replaced=True)
-
-    def _composed(self, event: Any, times: int, replaced: bool = False) -> float:
-        dp = self._accounting
-        relation = dp.NeighboringRelation.REPLACE_ONE if replaced else dp.NeighboringRelation.ADD_OR_REMOVE_ONE
-        accountant = dp.rdp.RdpAccountant(neighboring_relation=relation)
-        accountant.compose(event, times)
-        return float(accountant.get_epsilon(self.private.delta))
-
-    def _inside(self, busiest: int) -> float:
-        found = skellam_divergence(self.private.noise, clips=1)
-        epsilon, _ = self._accounting.rdp.compute_epsilon(
-            ORDERS, [busiest * found(k) for k in ORDERS], self.private.delta
+        dp, noise = self._dp_accounting, self.mechanism.noise_multiplier
+        if self.mechanism.trust_model == "local":
+            return self._compose(dp.GaussianDpEvent(noise / 2), most_frequent, replace_one=True)
+        if self.mechanism.trust_model == "distributed":
+            return self._compose_skellam(most_frequent)
+        if not self.has_secret_cohorts or self.cohort_size >= self.client_count:
+            return self._compose(dp.GaussianDpEvent(noise), most_frequent)
+        event = dp.SampledWithoutReplacementDpEvent(
+            self.client_count, self.cohort_size, dp.GaussianDpEvent(noise / 2)
         )
+        return self._compose(event, sum_count, replace_one=True)
+
+    def _compose(self, event: Any, count: int, replace_one: bool = False) -> float:
+        dp = self._dp_accounting
+        relation = dp.NeighboringRelation.REPLACE_ONE if replace_one else dp.NeighboringRelation.ADD_OR_REMOVE_ONE
+        accountant = dp.rdp.RdpAccountant(neighboring_relation=relation)
+        accountant.compose(event, count)
+        return float(accountant.get_epsilon(self.mechanism.delta))
+
+    def _compose_skellam(self, count: int) -> float:
+        divergence = skellam_divergence(self.mechanism.noise_multiplier, clips=1)
+        divergences = [count * divergence(order) for order in ORDERS]
+        epsilon, _ = self._dp_accounting.rdp.compute_epsilon(ORDERS, divergences, self.mechanism.delta)
         return float(epsilon)
 
     @cached_property
-    def _accounting(self) -> Any:
+    def _dp_accounting(self) -> Any:
         try:
             import dp_accounting
             import dp_accounting.rdp
         except ImportError:
-            raise ConfigError("counting privacy needs the package dp-accounting; pip install 'motet[dp]'") from None
+            raise ConfigError(
+                "privacy accounting needs the package dp-accounting; pip install 'motet[dp]'"
+            ) from None
         return dp_accounting

@@ -1,10 +1,10 @@
-"""Differential privacy as a rewriting of sums: every update is clipped where it is made, and noise is added to it or the sum.
+"""Differential privacy as a rewriting of sums: each client clips its update, and noise is added to the update or to the sum.
 
-    Σ clip(xᵢ, C) + N(0, (z·C)²·I), divided by how many answered                     (McMahan et al. 2018; Abadi et al. 2016)
+    Σ clip(xᵢ, C) + N(0, (z·C)²·I), divided by the number of replies                 (McMahan et al. 2018; Abadi et al. 2016)
 
-Every client counts alike: a weight would say how much data it has, and would let one client count for many. With `central`
-the server adds the noise and is trusted to; with `local` every client adds it to its own reply and trusts nobody; with
-`distributed` every client adds a part of it to the integers of a secure sum (`codecs.skellam`).
+Every client has the same weight. A weight would reveal how much data a client has, and would let one client count for many.
+With `central` the server adds the noise and must be trusted to do so. With `local` every client adds it to its own reply and
+trusts nobody. With `distributed` every client adds a share of it to the integers of a secure sum (`codecs.skellam`).
 """
 
 from __future__ import annotations
@@ -27,13 +27,13 @@ from motet.core.script import ClientId, Exchange, Script, method_address, total,
 from motet.core.weighted import Weighted
 from motet.core.work import Work
 
-Spend = Callable[[Collection[ClientId]], None]
+OnSum = Callable[[Collection[ClientId]], None]
 
 
 @message
 @dataclass(frozen=True, eq=False)
 class ClipRequest:
-    """Do this work, and clip its reply."""
+    """Run the method at `address` and clip its reply."""
 
     address: str
     payload: Any
@@ -41,75 +41,80 @@ class ClipRequest:
 
 @dataclass(frozen=True)
 class PrivateSum:
-    """`noise` is the multiplier z: the deviation of the noise, in units of `clip`."""
+    """`noise_multiplier` is z: the standard deviation of the noise, in units of `clip`."""
 
-    where: Literal["central", "local", "distributed"]
+    trust_model: Literal["central", "local", "distributed"]
     clip: float
-    noise: float
+    noise_multiplier: float
     delta: float = 1e-5
     budget: float | None = None
-    seeded: bool = False  # noise from the run's seed, which anybody who knows the recipe can take off again
-    colluders: float = 0.0  # distributed: the share of clients that may tell the server their part of the noise
+    seeded: bool = False  # noise from the run's seed: anybody who knows the recipe can subtract it
+    colluders: float = 0.0  # distributed: share of clients that may tell the server their noise
     name: str = "private"
 
     def __post_init__(self) -> None:
         if not 0 < self.clip < float("inf"):
-            raise ConfigError(f"privacy.clip is {self.clip}; it is the length an update is cut to, above 0.")
-        if not self.noise > 0:
-            raise ConfigError(f"privacy.noise is {self.noise}; it is the noise's deviation over privacy.clip, above 0.")
+            raise ConfigError(f"privacy.clip is {self.clip}; expected the largest norm of an update, above 0.")
+        if not self.noise_multiplier > 0:
+            raise ConfigError(
+                f"privacy.noise is {self.noise_multiplier}; expected the standard deviation of the noise in units of "
+                "privacy.clip, above 0."
+            )
         if not 0 < self.delta < 1:
-            raise ConfigError(f"privacy.delta is {self.delta}; it is a small probability, such as 1e-5.")
+            raise ConfigError(f"privacy.delta is {self.delta}; expected a small probability, such as 1e-5.")
         if not 0 <= self.colluders < 1:
             raise ConfigError(
-                f"privacy.colluders is {self.colluders}; it is a share of the clients, at least 0 and below 1."
+                f"privacy.colluders is {self.colluders}; expected a share of the clients, at least 0 and below 1."
             )
 
-    def check_under(self, secure: bool, lacking: str = "there is none") -> None:
-        """Noise inside a sum needs a secure one; `lacking` says where it was looked for."""
-        if self.inside and not secure:
+    def require_secure_sum(self, has_secure_sum: bool, problem: str = "there is none") -> None:
+        """Raise an error if the noise needs a secure sum and there is none. `problem` describes the setting at fault."""
+        if self.secure_sum_noise and not has_secure_sum:
             raise ConfigError(
-                f"privacy.type={self.where} puts noise inside the integers of a secure sum, and {lacking}; set "
+                f"privacy.type={self.trust_model} adds noise to the integers of a secure sum, and {problem}; set "
                 "secure.type=secagg (or secagg_plus, light_secagg), or privacy.type=local."
             )
 
     @property
-    def inside(self) -> dict[str, SkellamNoise]:
-        """The noise to be put inside a secure sum's integers, by the address of the work whose replies it is for."""
-        if self.where != "distributed":
+    def secure_sum_noise(self) -> dict[str, SkellamNoise]:
+        """The noise inside a secure sum, by the address of the client method whose replies get it."""
+        if self.trust_model != "distributed":
             return {}
-        return {method_address(self.clipped): SkellamNoise(self.clip, self.noise, self.colluders, self.seeded)}
+        noise = SkellamNoise(self.clip, self.noise_multiplier, colluders=self.colluders, seeded=self.seeded)
+        return {method_address(self.clipped): noise}
 
-    def sums(self, seed: Seed, spend: Spend) -> Callable[[Exchange], Script[Weighted]]:
-        """What stands in for a round's sums; `spend` is told whose updates went into each."""
-        made = 0
+    def make_summation(self, seed: Seed, on_sum: OnSum) -> Callable[[Exchange], Script[Weighted]]:
+        """Return the script that replaces the sums of a round. `on_sum` gets the clients of each sum."""
+        sum_count = 0
 
         def summation(exchange: Exchange) -> Script[Weighted]:
-            nonlocal made
-            made += 1
-            found = yield from total(
-                self.clipped, {c: ClipRequest(exchange.address, p) for c, p in exchange.payloads.items()}
-            )
-            spend(exchange.payloads)
-            if self.where == "central":
-                return Weighted(self._noisy(found.value, 1 / found.weight, seed.derive("noise", made)), found.weight)
-            return found
+            nonlocal sum_count
+            sum_count += 1
+            requests = {client: ClipRequest(exchange.address, p) for client, p in exchange.payloads.items()}
+            mean = yield from total(self.clipped, requests)
+            on_sum(exchange.payloads)
+            if self.trust_model == "central":
+                noise_seed = seed.derive("noise", sum_count)
+                return Weighted(self._add_noise(mean.value, 1 / mean.weight, noise_seed), mean.weight)
+            return mean
 
         return summation
 
     @work(reveals="sum")
-    def clipped(self, ctx: Any, ask: ClipRequest, memory: None) -> Work[tuple[Weighted, None]]:
-        if not isinstance(ask, ClipRequest):
-            raise PrivacyError(f"a {type(ask).__name__} came where the work to clip belongs; it is refused.")
-        reply: Weighted = yield from ctx.invoke(ask.address, ask.payload)
+    def clipped(self, ctx: Any, request: ClipRequest, client_state: None) -> Work[tuple[Weighted, None]]:
+        if not isinstance(request, ClipRequest):
+            raise PrivacyError(f"received a {type(request).__name__}; expected a ClipRequest. The request is rejected.")
+        reply: Weighted = yield from ctx.invoke(request.address, request.payload)
         if not reply.value.is_finite():
-            raise RunError("an update is not finite, and cannot be clipped; lower the learning rate.")
-        value = Params(reply.value.layout, Clip(self.clip).shortened(reply.value.flat))
-        if self.where == "local":
-            value = self._noisy(value, 1.0, ctx.seed.derive("noise", ask.address))
+            raise RunError("an update is not finite and cannot be clipped; lower solver.lr.")
+        value = Params(reply.value.layout, Clip(self.clip).clip_norm(reply.value.flat))
+        if self.trust_model == "local":
+            value = self._add_noise(value, 1.0, ctx.seed.derive("noise", request.address))
         return Weighted(value, 1.0), None
 
-    def _noisy(self, value: Params, factor: float, seed: Seed) -> Params:
+    def _add_noise(self, value: Params, factor: float, seed: Seed) -> Params:
         key = seed.to_int() if self.seeded else int.from_bytes(os.urandom(16), "little")
         rng = np.random.Generator(np.random.Philox(key=key))
-        drawn = rng.standard_normal(value.flat.numel(), dtype=np.float64) * (self.noise * self.clip * factor)
-        return Params(value.layout, (value.flat.double().cpu() + torch.from_numpy(drawn)).to(value.flat.dtype))
+        scale = self.noise_multiplier * self.clip * factor
+        noise = rng.standard_normal(value.flat.numel(), dtype=np.float64) * scale
+        return Params(value.layout, (value.flat.double().cpu() + torch.from_numpy(noise)).to(value.flat.dtype))

@@ -1,10 +1,12 @@
-"""Sums of which only the sum can be read: a table of protocols, each made from its options.
+"""Secure sums: the server learns only the sum of the clients' replies. A table of protocols.
 
-What a protocol needs (numpy, cryptography) is loaded when it is made.
+numpy and cryptography are imported when a protocol is created.
 """
 
 from __future__ import annotations
 
+import functools
+import inspect
 from collections.abc import Callable
 from typing import Any, Literal
 
@@ -13,12 +15,8 @@ from motet.codecs.chain import CodecChain
 OutOfRange = Literal["refuse", "clip"]
 
 
-def none() -> None:
-    """Sums are read by the server as they come."""
-
-
-def secagg(
-    threshold: float = 2 / 3,
+def _build_secure_sum(
+    masking: Any,
     minimum: int = 3,
     range: float = 4.0,
     bits: int | None = None,
@@ -28,73 +26,70 @@ def secagg(
     seeded: bool = False,
     codecs: CodecChain = CodecChain(),
 ) -> Any:
+    from motet.codecs.fixed_point import FixedPoint
+    from motet.secure.client_policy import ClientPolicy
+    from motet.secure.identities import Identities
+    from motet.secure.protocol import SecureSum
+    from motet.secure.sum_encoding import SumEncoding
+
+    fixed_point = FixedPoint(max_abs=range, bits=bits, out_of_range=outside)
+    return SecureSum(
+        masking,
+        encoding=SumEncoding(fixed_point, largest_weight=largest_weight, codecs=codecs),
+        policy=ClientPolicy(min_clients=minimum),
+        identities=Identities(identities),
+        seeded=seeded,
+    )
+
+
+def _secure_sum(make_masking: Callable[..., Any]) -> Callable[..., Any]:
+    """Turn a function that creates a masking scheme into one that creates a secure sum.
+
+    The new function takes the options of `make_masking` and the common options of `_build_secure_sum`, by keyword. Its
+    signature lists them all, because recipes are checked against it.
+    """
+    own = inspect.signature(make_masking).parameters
+    _, *common = inspect.signature(_build_secure_sum).parameters.values()
+
+    @functools.wraps(make_masking)
+    def build(**options: Any) -> Any:
+        own_options = {name: options.pop(name) for name in own if name in options}
+        return _build_secure_sum(make_masking(**own_options), **options)
+
+    parameters = [p.replace(kind=inspect.Parameter.KEYWORD_ONLY) for p in (*own.values(), *common)]
+    build.__signature__ = inspect.Signature(parameters)  # type: ignore[attr-defined]
+    build.__annotations__ = {p.name: p.annotation for p in parameters}
+    return build
+
+
+def none() -> None:
+    """The server reads every reply."""
+
+
+@_secure_sum
+def secagg(threshold: float = 2 / 3) -> Any:
     """Masks that every two clients agree on cancel in the sum (Bonawitz et al. 2017)."""
     from motet.secure.mask_graph import CompleteGraph
     from motet.secure.pairwise_masking import PairwiseMasking
 
-    masking = PairwiseMasking(threshold, CompleteGraph())
-    return _sum(masking, minimum, range, bits, largest_weight, outside, identities, seeded, codecs)
+    return PairwiseMasking(threshold, CompleteGraph())
 
 
-def secagg_plus(
-    threshold: float = 0.5,
-    neighbours: int | None = None,
-    dropouts: float = 0.3,
-    minimum: int = 3,
-    range: float = 4.0,
-    bits: int | None = None,
-    largest_weight: float = 1024.0,
-    outside: OutOfRange = "refuse",
-    identities: str | None = None,
-    seeded: bool = False,
-    codecs: CodecChain = CodecChain(),
-) -> Any:
-    """The same among neighbours on a ring only, for large cohorts (Bell et al. 2020)."""
+@_secure_sum
+def secagg_plus(threshold: float = 0.5, neighbors: int | None = None, dropouts: float = 0.3) -> Any:
+    """Like secagg, but each client shares masks only with its neighbors on a ring; for large cohorts (Bell et al. 2020)."""
     from motet.secure.mask_graph import RingGraph
     from motet.secure.pairwise_masking import PairwiseMasking
 
-    masking = PairwiseMasking(threshold, RingGraph(neighbours, dropouts, threshold))
-    return _sum(masking, minimum, range, bits, largest_weight, outside, identities, seeded, codecs)
+    return PairwiseMasking(threshold, RingGraph(neighbors, dropouts, threshold))
 
 
-def light_secagg(
-    privacy: float = 0.5,
-    threshold: float = 0.7,
-    minimum: int = 3,
-    range: float = 4.0,
-    bits: int | None = None,
-    largest_weight: float = 1024.0,
-    outside: OutOfRange = "refuse",
-    identities: str | None = None,
-    seeded: bool = False,
-    codecs: CodecChain = CodecChain(),
-) -> Any:
-    """Coded masks whose sum is recovered in one step, however many clients are lost (So et al. 2022)."""
+@_secure_sum
+def light_secagg(privacy: float = 0.5, threshold: float = 0.7) -> Any:
+    """Coded masks; their sum is recovered in one step, however many clients are lost (So et al. 2022)."""
     from motet.secure.coded_masking import CodedMasking
 
-    return _sum(
-        CodedMasking(privacy, threshold), minimum, range, bits, largest_weight, outside, identities, seeded, codecs
-    )
-
-
-def _sum(
-    masking: Any,
-    minimum: int,
-    range: float,
-    bits: int | None,
-    largest_weight: float,
-    outside: OutOfRange,
-    identities: str | None,
-    seeded: bool,
-    codecs: CodecChain,
-) -> Any:
-    from motet.codecs.fixed_point import FixedPoint
-    from motet.secure.client_session import ClientPolicy
-    from motet.secure.identities import Identities
-    from motet.secure.protocol import SecureSum
-
-    numbers = FixedPoint(range, bits, outside)
-    return SecureSum(masking, numbers, largest_weight, ClientPolicy(minimum), Identities(identities), seeded, codecs)
+    return CodedMasking(colluder_share=privacy, threshold=threshold)
 
 
 SECURE: dict[str, Callable[..., Any]] = {

@@ -1,6 +1,6 @@
-"""All cryptography there is: X25519, HKDF-SHA256, AES-256 in counter mode and in GCM, Ed25519, from `cryptography`.
+"""All cryptographic primitives: X25519, HKDF-SHA256, AES-256 in CTR and GCM mode, and Ed25519, from `cryptography`.
 
-Every agreed key is for one purpose, one sum and one direction: what it is for goes into its derivation.
+Every derived key is for one purpose, one sum and one direction. All three are part of its derivation.
 """
 
 from __future__ import annotations
@@ -27,14 +27,16 @@ except ImportError:
     raise ConfigError("secure sums need the package cryptography; pip install 'motet[secure]'") from None
 
 KEY_BYTES, TAG_BYTES = 32, 16
-BLOCK = 2**18  # bytes at a time, small enough for the cache: to fill fresh memory takes longer than to decipher it
+BLOCK_BYTES = 2**18  # fits into the cache; filling new memory would take longer than decrypting
+CIPHER_SLACK = 15  # update_into needs a buffer of the block size minus one more than the output
+_ZERO_NONCE = bytes(12)  # safe because every key encrypts one message only
 BytesLike = bytes | memoryview
-Ciphertext = torch.Tensor  # of uint8: what was sealed, and its tag
+Ciphertext = torch.Tensor  # uint8: the encrypted bytes, then the authentication tag
 RandomBytes = Callable[[int], bytes]
 
 
 def random_source(seed: Seed | None) -> RandomBytes:
-    """The operating system's generator; or, for a simulation that wants the same masks again, a stream made from a seed."""
+    """Return the operating system's random generator; or with a seed, for simulations, a reproducible stream."""
     if seed is None:
         return os.urandom
     stream = keystream(hashlib.sha256(f"{seed.root}/{seed.path}".encode()).digest())
@@ -42,77 +44,79 @@ def random_source(seed: Seed | None) -> RandomBytes:
 
 
 class AgreementKey:
-    """A secret key of X25519, with which any other client's public key gives what only these two know."""
+    """An X25519 secret key. With another client's public key it gives a secret that only these two clients know."""
 
     def __init__(self, secret: bytes) -> None:
         self.secret = secret
         self.private = X25519PrivateKey.from_private_bytes(secret)
         self.public = self.private.public_key().public_bytes_raw()
 
-    def agreed(self, public: bytes, purpose: str) -> bytes:
-        """The 32 bytes that two clients share for one purpose."""
+    def derive_key(self, public: bytes, purpose: str) -> bytes:
+        """Return the key that two clients share for one purpose."""
         try:
-            shared = self.private.exchange(X25519PublicKey.from_public_bytes(public))
+            shared_secret = self.private.exchange(X25519PublicKey.from_public_bytes(public))
         except ValueError:
             raise PrivacyError(
-                f"a public key of {len(public)} bytes came that X25519 cannot agree with; refused."
+                f"received a public key of {len(public)} bytes that is not valid for X25519; it is rejected."
             ) from None
-        return HKDF(hashes.SHA256(), KEY_BYTES, salt=None, info=purpose.encode()).derive(shared)
+        return HKDF(hashes.SHA256(), KEY_BYTES, salt=None, info=purpose.encode()).derive(shared_secret)
 
 
 def is_valid_public_key(public: bytes) -> bool:
-    """Whether a public key is one that anybody can agree with: of the right length, and no point of small order."""
+    """Check that every client can derive keys with it: the right length, and not a point of small order."""
     try:
-        AgreementKey(os.urandom(KEY_BYTES)).agreed(public, "")
+        AgreementKey(os.urandom(KEY_BYTES)).derive_key(public, "")
     except PrivacyError:
         return False
     return True
 
 
-def encrypt(key: bytes, text: BytesLike, about: bytes) -> Ciphertext:
-    """Encrypt and authenticate, AES-GCM. A key seals one message only, so that the nonce may be zero."""
-    plain, sealed = memoryview(text), torch.empty(len(text) + TAG_BYTES, dtype=torch.uint8)
-    box = sealed.numpy()
-    cipher = Cipher(algorithms.AES(key), modes.GCM(bytes(12))).encryptor()
-    cipher.authenticate_additional_data(about)
-    for at in range(0, len(text), BLOCK):
-        cipher.update_into(plain[at : at + BLOCK], box[at:].data)  # the tag's place is the room that this asks for
+def encrypt(key: bytes, plaintext: BytesLike, associated_data: bytes) -> Ciphertext:
+    """Encrypt and authenticate with AES-GCM. A key must encrypt one message only, because the nonce is always zero."""
+    view, ciphertext = memoryview(plaintext), torch.empty(len(plaintext) + TAG_BYTES, dtype=torch.uint8)
+    output = ciphertext.numpy()
+    cipher = Cipher(algorithms.AES(key), modes.GCM(_ZERO_NONCE)).encryptor()
+    cipher.authenticate_additional_data(associated_data)
+    for start in range(0, len(plaintext), BLOCK_BYTES):
+        # The space of the tag serves as the slack that update_into needs.
+        cipher.update_into(view[start : start + BLOCK_BYTES], output[start:].data)
     cipher.finalize()
-    box[len(text) :] = np.frombuffer(cipher.tag, np.uint8)
-    return sealed
+    output[len(plaintext) :] = np.frombuffer(cipher.tag, np.uint8)
+    return ciphertext
 
 
 def is_ciphertext(value: object) -> bool:
     return isinstance(value, torch.Tensor) and value.dtype == torch.uint8 and value.dim() == 1
 
 
-def decrypt_blocks(key: bytes, box: Ciphertext, about: bytes, sender: str) -> Iterator[memoryview]:
-    """What was sealed, a block at a time in the same memory. Only after the last is it known to be genuine, or refused: until
-    then nothing that was made of it may be given out."""
+def decrypt_blocks(key: bytes, ciphertext: Ciphertext, associated_data: bytes, sender: str) -> Iterator[memoryview]:
+    """Decrypt block by block, always into the same memory.
+
+    The ciphertext is authenticated only after the last block; a forged one raises an error then. Until then nothing that
+    was computed from the blocks may leave the client.
+    """
     try:
-        if not is_ciphertext(box):
+        if not is_ciphertext(ciphertext):
             raise ValueError
-        sealed = box.numpy().data
-        text, room = sealed[:-TAG_BYTES], bytearray(min(BLOCK, len(sealed)) + 15)  # 15: update_into asks for them
-        cipher = Cipher(algorithms.AES(key), modes.GCM(bytes(12), bytes(sealed[-TAG_BYTES:]))).decryptor()
-        cipher.authenticate_additional_data(about)
-        for at in range(0, len(text), BLOCK):
-            yield memoryview(room)[: cipher.update_into(text[at : at + BLOCK], room)]
+        view = ciphertext.numpy().data
+        body, block = view[:-TAG_BYTES], bytearray(min(BLOCK_BYTES, len(view)) + CIPHER_SLACK)
+        cipher = Cipher(algorithms.AES(key), modes.GCM(_ZERO_NONCE, bytes(view[-TAG_BYTES:]))).decryptor()
+        cipher.authenticate_additional_data(associated_data)
+        for start in range(0, len(body), BLOCK_BYTES):
+            yield memoryview(block)[: cipher.update_into(body[start : start + BLOCK_BYTES], block)]
         cipher.finalize()
     except (InvalidTag, ValueError):
-        raise PrivacyError(
-            f"what came as a share from {sender} was not written by it for this sum; it is refused."
-        ) from None
+        raise PrivacyError(f"the share from {sender} was not encrypted by it for this sum; it is rejected.") from None
 
 
-def keystream(key: bytes, block: int = 0) -> CipherContext:
-    """The keystream of AES-256 in counter mode, from some block of 16 bytes on: zeros go in, uniform bytes come out."""
-    return Cipher(algorithms.AES(key), modes.CTR(block.to_bytes(16, "big"))).encryptor()
+def keystream(key: bytes, first_block: int = 0) -> CipherContext:
+    """Return the AES-256-CTR keystream from a block of 16 bytes on: encrypting zeros gives uniform bytes."""
+    return Cipher(algorithms.AES(key), modes.CTR(first_block.to_bytes(16, "big"))).encryptor()
 
 
 @dataclass(frozen=True)
 class SigningKey:
-    """A client's identity: it signs what its peers must be sure it said."""
+    """A client's Ed25519 identity. Its signatures prove to the other clients what it said."""
 
     secret: bytes
 
@@ -120,13 +124,13 @@ class SigningKey:
     def public(self) -> bytes:
         return Ed25519PrivateKey.from_private_bytes(self.secret).public_key().public_bytes_raw()
 
-    def sign(self, text: bytes) -> bytes:
-        return Ed25519PrivateKey.from_private_bytes(self.secret).sign(text)
+    def sign(self, message: bytes) -> bytes:
+        return Ed25519PrivateKey.from_private_bytes(self.secret).sign(message)
 
 
-def verify_signature(public: bytes, text: bytes, signature: bytes) -> bool:
+def verify_signature(public: bytes, message: bytes, signature: bytes) -> bool:
     try:
-        Ed25519PublicKey.from_public_bytes(public).verify(signature, text)
+        Ed25519PublicKey.from_public_bytes(public).verify(signature, message)
     except (InvalidSignature, ValueError):
         return False
     return True

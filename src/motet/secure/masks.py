@@ -1,4 +1,4 @@
-"""Masks: a keystream read as 32-bit words and added to a vector in place, block by block, so that memory stays flat."""
+"""Masks: a keystream of 32-bit words that is added to a vector in place, block by block, so that it needs little memory."""
 
 from __future__ import annotations
 
@@ -6,65 +6,66 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from motet.secure.crypto import keystream
+from motet.secure.crypto import CIPHER_SLACK, keystream
 from motet.secure.prime_field import FIELD, Elements
 
-BLOCK = 2**18  # bytes: small enough for the cache
-_ZEROS = memoryview(bytes(BLOCK))
+BLOCK_BYTES = 2**18  # fits into the cache
+_ZEROS = memoryview(bytes(BLOCK_BYTES))
 
 
 def add_mask(vector: np.ndarray, key: bytes) -> None:
     """vector ← vector + PRG(key) mod 2³²."""
-    for piece, words in _blocks(vector, key):
-        np.add(piece, words, out=piece)
+    for block, mask in _blocks(vector, key):
+        np.add(block, mask, out=block)
 
 
 def subtract_mask(vector: np.ndarray, key: bytes) -> None:
     """vector ← vector − PRG(key) mod 2³²."""
-    for piece, words in _blocks(vector, key):
-        np.subtract(piece, words, out=piece)
+    for block, mask in _blocks(vector, key):
+        np.subtract(block, mask, out=block)
 
 
 def _blocks(vector: np.ndarray, key: bytes) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-    stream, room = keystream(key), bytearray(min(BLOCK, vector.nbytes) + 15)  # 15: update_into asks for them
-    words = np.frombuffer(room, np.uint32, (len(room) - 15) // 4)
-    for at in range(0, vector.size, max(1, words.size)):
-        piece = vector[at : at + words.size]
-        stream.update_into(_ZEROS[: piece.nbytes], room)
-        yield piece, words[: piece.size]
+    """Yield the blocks of a vector with their masks."""
+    stream, buffer = keystream(key), bytearray(min(BLOCK_BYTES, vector.nbytes) + CIPHER_SLACK)
+    words = np.frombuffer(buffer, np.uint32, (len(buffer) - CIPHER_SLACK) // 4)
+    for start in range(0, vector.size, max(1, words.size)):
+        block = vector[start : start + words.size]
+        stream.update_into(_ZEROS[: block.nbytes], buffer)
+        yield block, words[: block.size]
 
 
 class FieldMask:
-    """Uniform elements of the field, from some place of a key's mask on; the same in whatever pieces they are asked for."""
+    """The mask of a key in the prime field, from a position on. It is the same in whatever pieces it is read."""
 
-    def __init__(self, key: bytes, place: int = 0) -> None:
-        self.key, self.place, self.stream = key, place, keystream(key, place // 4)
-        self.stream.update(bytes(4 * (place % 4)))
-        self.bits = np.uint32(2 ** FIELD.prime.bit_length() - 1)
-        self.room = bytearray(BLOCK + 15)
+    def __init__(self, key: bytes, position: int = 0) -> None:
+        self.key, self.position, self.stream = key, position, keystream(key, position // 4)
+        self.stream.update(bytes(4 * (position % 4)))
+        self.bit_mask = np.uint32(2 ** FIELD.prime.bit_length() - 1)
+        self.buffer = bytearray(BLOCK_BYTES + CIPHER_SLACK)
 
-    def into(self, found: Elements) -> None:
-        """The next elements."""
-        words = np.frombuffer(self.room, np.uint32, BLOCK // 4)
-        for at in range(0, found.size, words.size):
-            piece = found[at : at + words.size]
-            self.stream.update_into(_ZEROS[: piece.nbytes], self.room)
-            np.bitwise_and(words[: piece.size], self.bits, out=piece)
-            if piece.max() >= FIELD.prime:  # seldom: one of 2³¹
-                for k in np.flatnonzero(piece >= FIELD.prime):
-                    piece[k] = self._again(self.place + int(k))
-            self.place += piece.size
+    def fill(self, elements: Elements) -> None:
+        """Overwrite `elements` with the next elements of the mask."""
+        words = np.frombuffer(self.buffer, np.uint32, BLOCK_BYTES // 4)
+        for start in range(0, elements.size, words.size):
+            block = elements[start : start + words.size]
+            self.stream.update_into(_ZEROS[: block.nbytes], self.buffer)
+            np.bitwise_and(words[: block.size], self.bit_mask, out=block)
+            if block.max() >= FIELD.prime:  # with probability 2⁻³¹ per element
+                for k in np.flatnonzero(block >= FIELD.prime):
+                    block[k] = self._draw_again(self.position + int(k))
+            self.position += block.size
 
-    def _again(self, place: int) -> int:
-        """Another draw for what was no element: from a part of the keystream that belongs to this place alone."""
-        stream = keystream(self.key, (1 + place) << 64)
+    def _draw_again(self, position: int) -> int:
+        """Replace a number that is not a field element, from a part of the keystream that only this position uses."""
+        stream = keystream(self.key, (1 + position) << 64)
         return int(FIELD.random(lambda size: stream.update(bytes(size)), 1)[0])
 
 
-def add_field_mask(words: Elements, key: bytes) -> None:
-    """words ← words + the mask of a key, in the field."""
-    mask, room = FieldMask(key), np.empty(min(BLOCK // 4, words.size), np.uint32)
-    for at in range(0, words.size, BLOCK // 4):
-        piece = words[at : at + BLOCK // 4]
-        mask.into(room[: piece.size])
-        FIELD.add(piece, room[: piece.size])
+def add_field_mask(vector: Elements, key: bytes) -> None:
+    """vector ← vector + mask of the key, in the field."""
+    mask, buffer = FieldMask(key), np.empty(min(BLOCK_BYTES // 4, vector.size), np.uint32)
+    for start in range(0, vector.size, BLOCK_BYTES // 4):
+        block = vector[start : start + BLOCK_BYTES // 4]
+        mask.fill(buffer[: block.size])
+        FIELD.add(block, buffer[: block.size])

@@ -1,4 +1,4 @@
-"""Who takes part in one secure sum, as every one of them must see it."""
+"""The participants of one secure sum and their public keys, as every participant must see them."""
 
 from __future__ import annotations
 
@@ -15,51 +15,55 @@ from motet.core.script import ClientId
 @message
 @dataclass(frozen=True)
 class PublicKeys:
-    """A client's public keys for one sum: to send it shares, to agree on masks, to check what it signs."""
+    """A client's public keys for one sum: to send it shares, to agree on masks, and to verify its signatures."""
 
-    box: bytes
-    mask: bytes
-    signer: bytes
-    signature: bytes  # of the keys above, with round, address and name
+    encryption_key: bytes
+    mask_key: bytes
+    signing_key: bytes
+    signature: bytes  # of the first two keys, with the round, the topic and the client's name
 
 
 @dataclass(frozen=True, eq=False)
 class SumParticipants:
-    """The sum's round and work, and the keys of all who announced themselves for it."""
+    """The round and the topic of a sum, and the keys of all clients that announced themselves for it."""
 
     round: int
-    address: str
-    hellos: Mapping[ClientId, PublicKeys]
+    topic: str
+    public_keys: Mapping[ClientId, PublicKeys]
 
     @cached_property
-    def members(self) -> tuple[ClientId, ...]:
-        return tuple(sorted(self.hellos))
+    def clients(self) -> tuple[ClientId, ...]:
+        return tuple(sorted(self.public_keys))
 
     @cached_property
-    def places(self) -> dict[ClientId, int]:
-        return {client: k for k, client in enumerate(self.members)}
+    def positions(self) -> dict[ClientId, int]:
+        return {client: k for k, client in enumerate(self.clients)}
 
     @cached_property
     def digest(self) -> str:
-        """Differs if two clients were told of different peers, keys or works. (Keys are new for every sum.)"""
-        keys = [[c, *(getattr(self.hellos[c], k).hex() for k in ("box", "mask", "signer"))] for c in self.members]
-        return hashlib.sha256(json.dumps([self.address, keys]).encode()).hexdigest()
+        """A hash that differs if two clients were shown different participants, keys or topics. Keys are new in each sum."""
+        keys = []
+        for client in self.clients:
+            public = self.public_keys[client]
+            keys.append([client, public.encryption_key.hex(), public.mask_key.hex(), public.signing_key.hex()])
+        return hashlib.sha256(json.dumps([self.topic, keys]).encode()).hexdigest()
 
     @cached_property
-    def seats(self) -> dict[ClientId, int]:
-        """Members in the order of a hash of themselves and everybody's keys: an order that nobody chose."""
-        order = sorted(self.members, key=lambda c: hashlib.sha256(f"{self.digest} {c}".encode()).digest())
-        return {client: seat for seat, client in enumerate(order)}
+    def ring_positions(self) -> dict[ClientId, int]:
+        """The clients in the order of a hash of their name and everybody's keys: an order that nobody can choose."""
+        order = sorted(self.clients, key=lambda c: hashlib.sha256(f"{self.digest} {c}".encode()).digest())
+        return {client: position for position, client in enumerate(order)}
 
     def key_statement(self, client: ClientId) -> bytes:
-        """What a client signed of its keys."""
-        return key_statement(self.round, self.address, client, self.hellos[client].box, self.hellos[client].mask)
+        """Return what this client must have signed."""
+        public = self.public_keys[client]
+        return key_statement(self.round, self.topic, client, public.encryption_key, public.mask_key)
 
-    def statement(self, survivors: Sequence[ClientId]) -> bytes:
-        """What survivors sign: that the sum of exactly these clients, and of no others, is to be opened."""
+    def survivor_statement(self, survivors: Sequence[ClientId]) -> bytes:
+        """Return what survivors sign: that the sum over exactly these clients may be opened."""
         return json.dumps(["motet survivors", self.digest, sorted(survivors)]).encode()
 
 
-def key_statement(round: int, address: str, client: ClientId, box: bytes, mask: bytes) -> bytes:
-    """What a client signs of its keys."""
-    return json.dumps(["motet keys", round, address, client, box.hex(), mask.hex()]).encode()
+def key_statement(round: int, topic: str, client: ClientId, encryption_key: bytes, mask_key: bytes) -> bytes:
+    """Return what a client signs about its keys."""
+    return json.dumps(["motet keys", round, topic, client, encryption_key.hex(), mask_key.hex()]).encode()

@@ -1,46 +1,49 @@
-"""Shamir's secret sharing: any `threshold` shares of a secret give it back, fewer say nothing of it.
+"""Shamir's secret sharing: any `threshold` shares recover a secret, fewer reveal nothing about it.
 
-A secret of 32 bytes is nine elements of 29 bits, each shared by a polynomial of its own; all secrets of a client are shared
-by one product of matrices. The holder with place k has the polynomials' values at k + 1.
+A secret of 32 bytes is nine field elements of 29 bits, each shared by its own polynomial. All secrets of a client are shared
+by one matrix product. The share holder at position k has the values of the polynomials at k + 1.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from motet.secure.crypto import RandomBytes
 from motet.secure.prime_field import FIELD, Elements
 
-SECRET, BITS = 32, 29
-LIMBS = -(-8 * SECRET // BITS)
+SECRET_BYTES, LIMB_BITS = 32, 29
+LIMBS = -(-8 * SECRET_BYTES // LIMB_BITS)
+SHARE_BYTES = 4 * LIMBS  # of one secret
 
 
-def split_secrets(secrets: Sequence[bytes], holders: int, threshold: int, draw: Callable[[int], bytes]) -> Elements:
-    """Shares [holders, secrets, limbs]."""
-    constant = np.stack([_limbs(s) for s in secrets]).reshape(1, -1)
-    higher = FIELD.random(draw, (threshold - 1) * constant.size).reshape(threshold - 1, constant.size)
-    values = FIELD.product(FIELD.powers(range(1, holders + 1), threshold), np.concatenate([constant, higher]))
+def split_secrets(secrets: Sequence[bytes], holders: int, threshold: int, random_bytes: RandomBytes) -> Elements:
+    """Return shares of shape [holders, secrets, LIMBS]."""
+    constants = np.stack([_to_limbs(secret) for secret in secrets]).reshape(1, -1)
+    random_part = FIELD.random(random_bytes, (threshold - 1) * constants.size)
+    coefficients = np.concatenate([constants, random_part.reshape(threshold - 1, constants.size)])
+    values = FIELD.product(FIELD.powers(range(1, holders + 1), threshold), coefficients)
     return values.reshape(holders, len(secrets), LIMBS)
 
 
 def recover_secrets(shares: Mapping[int, Elements], threshold: int) -> list[bytes]:
-    """The secrets, from the shares [secrets, limbs] of at least `threshold` holders by their places."""
+    """Recover the secrets from shares of shape [secrets, LIMBS], by the position of their holder."""
     if len(shares) < threshold:
-        raise ValueError(f"{len(shares)} shares cannot give back what {threshold} are needed for")
-    places = sorted(shares)[:threshold]
-    values = np.stack([shares[k].reshape(-1) for k in places])
-    zero = FIELD.interpolation([k + 1 for k in places], [0])
-    return [_bytes(row) for row in FIELD.product(zero, values).reshape(-1, LIMBS)]
+        raise ValueError(f"{len(shares)} shares cannot recover a secret; {threshold} are needed")
+    positions = sorted(shares)[:threshold]
+    values = np.stack([shares[k].reshape(-1) for k in positions])
+    to_constants = FIELD.interpolation([k + 1 for k in positions], [0])
+    return [_to_bytes(limbs) for limbs in FIELD.product(to_constants, values).reshape(-1, LIMBS)]
 
 
-def _limbs(secret: bytes) -> Elements:
+def _to_limbs(secret: bytes) -> Elements:
     number = int.from_bytes(secret, "little")
-    return np.array([number >> (BITS * k) & (2**BITS - 1) for k in range(LIMBS)], np.uint32)
+    return np.array([number >> (LIMB_BITS * k) & (2**LIMB_BITS - 1) for k in range(LIMBS)], np.uint32)
 
 
-def _bytes(limbs: Elements) -> bytes:
-    """Shares that do not belong together give limbs of up to 31 bits; the bytes are then as wrong as they are."""
-    number = sum(int(limb) << (BITS * k) for k, limb in enumerate(limbs))
-    found: bytes = (number % 2 ** (8 * SECRET)).to_bytes(SECRET, "little")
-    return found
+def _to_bytes(limbs: Elements) -> bytes:
+    """Join limbs. Shares of different secrets give limbs of up to 31 bits; the result is then wrong, but still 32 bytes."""
+    number = sum(int(limb) << (LIMB_BITS * k) for k, limb in enumerate(limbs))
+    secret: bytes = (number % 2 ** (8 * SECRET_BYTES)).to_bytes(SECRET_BYTES, "little")
+    return secret

@@ -1,4 +1,4 @@
-"""Who is let in: protocol, configuration, name and token are checked before anything else is listened to."""
+"""Decides who may join a run, by protocol version, configuration, name and token, before anything else is processed."""
 
 from __future__ import annotations
 
@@ -14,15 +14,18 @@ from typing import Any
 from motet.core.messages import message
 from motet.core.script import ClientId
 
-PROTOCOL_VERSION = 3  # raise it when the meaning of a message changes
-_NAME = re.compile(r"[\w.@+-]{1,80}")
+PROTOCOL_VERSION = 3  # increase it when the messages or their meaning change
+_VALID_NAME = re.compile(r"[\w.@+-]{1,80}")
 
 
 @message
 @dataclass(frozen=True)
 class JoinRequest:
-    """A client's first words. `digest` is of its own recipe, or empty if it takes the server's; `group` is the one it
-    belongs to, where clients are not all alike."""
+    """The first message of a client.
+
+    `digest` is the digest of its own recipe, or empty if it uses the server's. `group` is the client's group, in a run
+    with several.
+    """
 
     protocol: int
     clients: tuple[ClientId, ...]
@@ -34,10 +37,10 @@ class JoinRequest:
 @message
 @dataclass(frozen=True, eq=False)
 class JoinAccepted:
-    """What a client needs to take part: values only, from which it builds its own side.
+    """The values from which a client builds its programs, data and model.
 
-    `run` stays the same when a server is started again on the run, `session` does not: in a session, a number is given to
-    one request alone. `groups` has the fields of each group's task, and its words where a vocabulary was made from texts.
+    `run` stays the same when a server resumes the run. `session` changes, and within a session a request ID is never used
+    twice. `groups` holds the fields of each group's task, and its words if the vocabulary was built from texts.
     """
 
     run: str
@@ -50,7 +53,7 @@ class JoinAccepted:
 @message
 @dataclass(frozen=True)
 class ClientReady:
-    """The client has built its side; `fingerprint` says what came of it."""
+    """The client has built its model, with this fingerprint."""
 
     fingerprint: str
 
@@ -58,15 +61,15 @@ class ClientReady:
 @message
 @dataclass(frozen=True)
 class Rejection:
-    why: str
+    reason: str
 
 
 @message
 @dataclass(frozen=True)
 class RunFinished:
-    """The run is over, and the client may go."""
+    """The run is over, and the client may exit."""
 
-    why: str
+    reason: str
 
 
 def hash_token(token: str) -> str:
@@ -79,83 +82,85 @@ def generate_token() -> str:
 
 @dataclass
 class Admission:
-    """`expected` are the clients' names; with `room` anybody may come in until so many have. `tokens` are hashes by name.
+    """The rules by which clients are admitted.
 
-    `fingerprint` is that of everybody's model, or where clients bring their own data and are not all alike, `groups` has one a
-    group, and `members` who belongs to which. A group that is only claimed may still be corrected: who mistyped it finds out
-    when it reads its data.
+    `expected` are the clients' names. With `capacity`, clients of any name may join until there are that many.
+    `token_hashes` are by client.
+
+    All clients must have a model with the same `fingerprint`. In a run with several groups, where clients bring their own
+    data, `group_fingerprints` has one for each group and `client_groups` each client's group. A group in `claimed_groups`
+    is not confirmed yet: a client with a wrong --group notices it only when it reads its data, and may then correct it.
     """
 
-    welcome: JoinAccepted
+    acceptance: JoinAccepted
     fingerprint: str = ""
     expected: Collection[ClientId] = ()
-    room: int = 0
-    tokens: Mapping[ClientId, str] = field(default_factory=dict)
-    known: Callable[[ClientId, str], None] = lambda client, group: (
-        None
-    )  # told of a newcomer before anything is asked of him
-    groups: Mapping[str, str] = field(default_factory=dict)
-    members: dict[ClientId, str] = field(default_factory=dict)
-    claimed: dict[ClientId, str] = field(default_factory=dict)
-    guard: threading.Lock = field(
-        default_factory=threading.Lock, repr=False
-    )  # networks have a thread for each who knocks
+    capacity: int = 0
+    token_hashes: Mapping[ClientId, str] = field(default_factory=dict)
+    on_new_client: Callable[[ClientId, str], None] = lambda client, group: None  # called before its first request
+    group_fingerprints: Mapping[str, str] = field(default_factory=dict)
+    client_groups: dict[ClientId, str] = field(default_factory=dict)
+    claimed_groups: dict[ClientId, str] = field(default_factory=dict)
+    lock: threading.Lock = field(default_factory=threading.Lock, repr=False)  # one thread per connecting client
 
-    def refusal(self, hello: JoinRequest, certified: str | None = None) -> str | None:
-        """Why this client is not let in; None if it is. `certified` is the name in its certificate, if it showed one."""
-        if hello.protocol != PROTOCOL_VERSION:
-            return f"the server speaks protocol {PROTOCOL_VERSION}, you speak {hello.protocol}; use the same version of Motet."
-        if hello.digest and hello.digest != self.welcome.digest:
+    def rejection_reason(self, request: JoinRequest, certified_name: str | None = None) -> str | None:
+        """Return why this client is rejected, or None if it is admitted. `certified_name` is from its TLS certificate."""
+        if request.protocol != PROTOCOL_VERSION:
             return (
-                f"your recipe has digest {hello.digest}, the server's {self.welcome.digest}; "
-                "join with the server's recipe and settings, or with your own data alone."
+                f"the server uses protocol {PROTOCOL_VERSION}, you use {request.protocol}; "
+                "use the same version of Motet."
             )
-        if not hello.clients or len(hello.clients) > max(1, len(self.expected), self.room):
-            return f"you come with {len(hello.clients)} names; give at least one, and no more than there are clients."
-        with self.guard:
-            for client in hello.clients:
-                if why := self._stranger(client, hello.token, certified) or self._misplaced(client, hello.group):
-                    return why
-            self.claimed |= dict.fromkeys(hello.clients, hello.group)
+        if request.digest and request.digest != self.acceptance.digest:
+            return (
+                f"your recipe has digest {request.digest}, the server's {self.acceptance.digest}; "
+                "join with the server's recipe and settings, or only with your own data."
+            )
+        if not request.clients or len(request.clients) > max(1, len(self.expected), self.capacity):
+            return f"you gave {len(request.clients)} names; give at least one, and no more than there are clients."
+        with self.lock:
+            for client in request.clients:
+                error = self._identity_error(client, request.token, certified_name)
+                error = error or self._group_error(client, request.group)
+                if error:
+                    return error
+            self.claimed_groups |= dict.fromkeys(request.clients, request.group)
         return None
 
-    def settle(self, clients: Collection[ClientId]) -> None:
-        """These hold the model of the group they claimed: from now on they belong to it."""
-        with self.guard:
+    def confirm(self, clients: Collection[ClientId]) -> None:
+        """Make the claimed groups of these clients final: their models have the right fingerprint."""
+        with self.lock:
             for client in clients:
-                group = self.claimed.get(client, "")
-                if client not in self.expected or (group and client not in self.members):
-                    self.known(client, group)
+                group = self.claimed_groups.get(client, "")
+                if client not in self.expected or (group and client not in self.client_groups):
+                    self.on_new_client(client, group)
                 self.expected = (*self.expected, client) if client not in self.expected else self.expected
-                self.members.setdefault(client, group)
+                self.client_groups.setdefault(client, group)
 
-    def print_of(self, client: ClientId) -> str:
-        """The fingerprint that this client's model must have."""
-        return self.groups.get(self.members.get(client, self.claimed.get(client, "")), self.fingerprint)
+    def expected_fingerprint(self, client: ClientId) -> str:
+        """Return the fingerprint that this client's model must have."""
+        group = self.client_groups.get(client, self.claimed_groups.get(client, ""))
+        return self.group_fingerprints.get(group, self.fingerprint)
 
-    def _misplaced(self, client: ClientId, group: str) -> str | None:
-        if self.groups and group not in self.groups:
-            return (
-                f"the clients of this run are not alike; say which you are: --group {' or --group '.join(self.groups)}."
-            )
-        if not self.groups and group:
-            return f"the clients of this run are all alike, there is no group '{group}'; leave --group out."
-        if self.members.get(client, group) != group:
-            return (
-                f"'{client}' has been in group '{self.members[client]}' and cannot change to '{group}'; check --group."
-            )
+    def _group_error(self, client: ClientId, group: str) -> str | None:
+        if self.group_fingerprints and group not in self.group_fingerprints:
+            return f"this run has several groups; choose one: --group {' or --group '.join(self.group_fingerprints)}."
+        if not self.group_fingerprints and group:
+            return f"this run has no groups, and you gave group '{group}'; leave --group out."
+        if self.client_groups.get(client, group) != group:
+            return f"'{client}' is in group '{self.client_groups[client]}' and cannot change to '{group}'; check --group."
         return None
 
-    def _stranger(self, client: ClientId, token: str, certified: str | None) -> str | None:
-        if not _NAME.fullmatch(client):
+    def _identity_error(self, client: ClientId, token: str, certified_name: str | None) -> str | None:
+        if not _VALID_NAME.fullmatch(client):
             return "a name has 1 to 80 letters, digits or any of . _ @ + -"
-        if self.tokens:  # one answer for both, so that names cannot be guessed
-            wanted = self.tokens.get(client, hash_token(secrets.token_hex()))
-            if not hmac.compare_digest(wanted, hash_token(token)):
+        if self.token_hashes:  # the same answer for an unknown name and a wrong token, so that names cannot be guessed
+            expected_hash = self.token_hashes.get(client, hash_token(secrets.token_hex()))
+            if not hmac.compare_digest(expected_hash, hash_token(token)):
                 return f"'{client}' with this token is not on the server's list; check --name and the token."
-        if certified is not None and certified != client:
-            return f"your certificate is for '{certified}', not for '{client}'."
-        # a place is kept for those who are still building their side
-        if client in self.claimed or client in self.expected or len({*self.expected, *self.claimed}) < self.room:
+        if certified_name is not None and certified_name != client:
+            return f"your certificate is for '{certified_name}', not for '{client}'."
+        # a client that is still building its model already counts towards the capacity
+        has_capacity = len({*self.expected, *self.claimed_groups}) < self.capacity
+        if client in self.claimed_groups or client in self.expected or has_capacity:
             return None
-        return f"'{client}' is none of the clients of this run; check --name."
+        return f"'{client}' is not a client of this run; check --name."

@@ -1,4 +1,4 @@
-"""A client's side of any network: say hello, answer what is asked, and come back when the link breaks."""
+"""The client's side of any network: join the run, answer requests, and reconnect when the link breaks."""
 
 from __future__ import annotations
 
@@ -18,136 +18,132 @@ from motet.transport.journal import Journal
 from motet.transport.requests import Reply, Request
 from motet.wire import deserialize
 
-LONGEST_PAUSE = 5.0  # seconds between two attempts to reach the server
-RequestKey = tuple[str, int]  # a server's session and the number it gave: one request, and no other
+FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between two attempts to reach the server
+JOIN_REPLY_TIMEOUT = 60.0  # seconds
+RequestKey = tuple[str, int]  # server session and request ID: unique over restarts of the server
 
 
 class ServerLink(Protocol):
-    """A connection as a client sees it: the same three verbs."""
+    """The client's end of one connection."""
 
-    def send(self, parcel: OutgoingMessage) -> None: ...
+    def send(self, message: OutgoingMessage) -> None: ...
     def receive(self, timeout: float | None) -> memoryview | None:
-        """The next message; None when none came in time. Raises ConnectionError when the connection is gone."""
+        """Return the next message, or None if none arrives in time. Raise ConnectionError if the link is broken."""
 
     def close(self) -> None: ...
 
 
 class ClientSetup(NamedTuple):
-    """What a client has built from the server's welcome."""
+    """What a client builds after the server has accepted it."""
 
-    host: ClientRuntime
+    runtime: ClientRuntime
     journal: Journal
     fingerprint: str
 
 
 class ClientConnection:
-    """Keeps a line to the server in a thread of its own, so that it is mended even while this client is at work.
+    """Joins a run and answers its requests. A second thread keeps the link alive, also while the client trains.
 
-    `dial` connects; `prepare` builds this side from the server's welcome.
+    `connect` opens a link, `build_setup` builds the programs, data and model from the server's acceptance. The client
+    gives up if it cannot reach the server for `give_up_after` seconds.
     """
 
     def __init__(
         self,
-        dial: Callable[[], ServerLink],
-        hello: JoinRequest,
-        prepare: Callable[[JoinAccepted], ClientSetup],
-        give_up: float = 600.0,
-        told: Callable[[str], None] = lambda text: None,
+        connect: Callable[[], ServerLink],
+        join_request: JoinRequest,
+        build_setup: Callable[[JoinAccepted], ClientSetup],
+        give_up_after: float = 600.0,
+        log: Callable[[str], None] = lambda text: None,
     ) -> None:
-        self.dial, self.hello, self.prepare, self.give_up, self.told = dial, hello, prepare, give_up, told
+        self.connect, self.join_request, self.build_setup = connect, join_request, build_setup
+        self.give_up_after, self.log = give_up_after, log
         self.inbox: queue.SimpleQueue[tuple[RequestKey, Request] | RunFinished | Exception] = queue.SimpleQueue()
         self.lock, self.closed = threading.Lock(), threading.Event()
-        self.line: ServerLink | None = None
-        self.side: ClientSetup | None = None
+        self.link: ServerLink | None = None
+        self.setup: ClientSetup | None = None
         self.session = ""
-        self.asked: set[RequestKey] = set()  # over this line
-        self.heard = time.monotonic()  # when there was a link last
-        self.last: dict[ClientId, tuple[RequestKey, Reply]] = {}  # in case an answer got lost on its way
+        self.received: set[RequestKey] = set()  # requests received over the current link
+        self.last_connected = time.monotonic()
+        self.last_replies: dict[ClientId, tuple[RequestKey, Reply]] = {}  # sent again if they were lost
 
-    def attend(self) -> str:
-        """Answer requests until the run is over; how it ended."""
-        threading.Thread(target=self._keep, daemon=True).start()
+    def run(self) -> str:
+        """Answer requests until the run is over. Return how it ended."""
+        threading.Thread(target=self._maintain_link, daemon=True).start()
         try:
             while True:
-                items = self._waiting()
-                if isinstance(items, RunFinished):
-                    return items.why
-                self._answer(items)
+                batch = self._next_requests()
+                if isinstance(batch, RunFinished):
+                    return batch.reason
+                self._answer(batch)
         finally:
             self.close()
 
     def close(self) -> None:
         self.closed.set()
         with self.lock:
-            if self.line is not None:
-                self.line.close()
+            if self.link is not None:
+                self.link.close()
 
-    # ---- answering ----------------------------------------------------------------------------------------------
+    # ---- Answering requests -------------------------------------------------------------------------------------
 
-    def _waiting(self) -> dict[ClientId, tuple[RequestKey, Request]] | RunFinished:
-        """What is waiting now, the newest of each client; waits for the first."""
-        found: dict[ClientId, tuple[RequestKey, Request]] = {}
+    def _next_requests(self) -> dict[ClientId, tuple[RequestKey, Request]] | RunFinished:
+        """Wait for a request. Return all queued requests, only the newest of each client."""
+        requests: dict[ClientId, tuple[RequestKey, Request]] = {}
         item = self.inbox.get()
         while True:
             if isinstance(item, Exception):
                 raise item
             if isinstance(item, RunFinished):
                 return item
-            found[item[1].client] = item
+            requests[item[1].client] = item
             if self.inbox.empty():
-                return found
+                return requests
             item = self.inbox.get()
 
-    def _answer(self, items: dict[ClientId, tuple[RequestKey, Request]]) -> None:
-        if self.side is None:
-            raise RuntimeError("a request came before the welcome")
-        todo: dict[int, RequestKey] = {}
+    def _answer(self, batch: dict[ClientId, tuple[RequestKey, Request]]) -> None:
+        if self.setup is None:
+            raise RuntimeError("a request arrived before the client was accepted")
+        keys: dict[int, RequestKey] = {}
         requests = []
-        for client, (mark, request) in items.items():
-            if client in self.last and self.last[client][0] == mark:
-                self._send(client)
-            elif client in self.hello.clients:
-                self.last.pop(client, None)  # its memory is needed for the new answer
-                self.side.journal.turn(request)
-                todo[request.id] = mark
+        for client, (key, request) in batch.items():
+            if client in self.last_replies and self.last_replies[client][0] == key:
+                self._send_reply(client)
+            elif client in self.join_request.clients:
+                self.last_replies.pop(client, None)  # frees its memory for the new reply
+                self.setup.journal.begin_request(request)
+                keys[request.id] = key
                 requests.append(request)
-        for reply in self.side.host.replies(iter(requests)):
-            self.last[reply.client] = (todo[reply.id], reply)
-            self._send(reply.client)
+        for reply in self.setup.runtime.answer_requests(iter(requests)):
+            self.last_replies[reply.client] = (keys[reply.id], reply)
+            self._send_reply(reply.client)
 
-    def _send(self, client: ClientId) -> None:
-        """If the server that is there now has asked for it. If the line is broken, it will ask again."""
-        mark, reply = self.last[client]
+    def _send_reply(self, client: ClientId) -> None:
+        """Send a reply if its request came over the current link. If the link is broken, the server will ask again."""
+        key, reply = self.last_replies[client]
         with self.lock:
-            line = self.line if mark in self.asked else None
-        if line is not None:
+            link = self.link if key in self.received else None
+        if link is not None:
             try:
-                line.send(OutgoingMessage.of(reply))
+                link.send(OutgoingMessage.from_value(reply))
             except ConnectionError:
-                line.close()
+                link.close()
 
-    # ---- the line, in a thread of its own -----------------------------------------------------------------------
+    # ---- The link, in its own thread ----------------------------------------------------------------------------
 
-    def _keep(self) -> None:
-        """Connect, listen; when the line breaks, wait a little longer each time, and connect again."""
-        pause = 0.1
+    def _maintain_link(self) -> None:
+        """Connect and listen. When the link breaks, connect again after a pause that doubles each time."""
+        pause = FIRST_PAUSE
         while not self.closed.is_set():
-            line = None
+            link = None
             try:
-                line = self.dial()
-                self._introduce(line)
-                pause = 0.1
-                self._listen(line)
+                link = self.connect()
+                self._join(link)
+                pause = FIRST_PAUSE
+                self._listen(link)
             except ConnectionError as error:
-                if self.line is not None:  # until now it stood, however long nothing was said
-                    self.heard = time.monotonic()
-                if time.monotonic() - self.heard > self.give_up:
-                    self.inbox.put(
-                        RunError(f"the server cannot be reached ({error}); it was tried for {self.give_up:g} s.")
-                    )
+                if self._has_given_up(error):
                     return
-                if not self.closed.is_set():
-                    self.told(f"no link to the server ({error}); trying again")
                 self.closed.wait(pause * random.uniform(0.5, 1.0))
                 pause = min(LONGEST_PAUSE, 2 * pause)
             except Exception as error:
@@ -155,58 +151,69 @@ class ClientConnection:
                 return
             finally:
                 with self.lock:
-                    self.line, self.asked = None, set()
-                if line is not None:
-                    line.close()
+                    self.link, self.received = None, set()
+                if link is not None:
+                    link.close()
 
-    def _introduce(self, line: ServerLink) -> None:
-        line.send(OutgoingMessage.of(self.hello))
-        match _understood(line, 60.0):
-            case JoinAccepted() as welcome:
-                self.side = self.prepare(welcome)
-                self.session = welcome.session
-            case Rejection(why):
-                raise ConfigError(f"the server does not let us in: {why}")
-            case RunFinished() as over:
-                self._over(over)
+    def _has_given_up(self, error: ConnectionError) -> bool:
+        """Give up if the server has been unreachable for too long. A quiet link counts as connected until it breaks."""
+        if self.link is not None:
+            self.last_connected = time.monotonic()
+        if time.monotonic() - self.last_connected > self.give_up_after:
+            self.inbox.put(RunError(f"the server cannot be reached ({error}); tried for {self.give_up_after:g} s."))
+            return True
+        if not self.closed.is_set():
+            self.log(f"no link to the server ({error}); trying again")
+        return False
+
+    def _join(self, link: ServerLink) -> None:
+        link.send(OutgoingMessage.from_value(self.join_request))
+        match _receive_value(link, JOIN_REPLY_TIMEOUT):
+            case JoinAccepted() as acceptance:
+                self.setup = self.build_setup(acceptance)
+                self.session = acceptance.session
+            case Rejection(reason):
+                raise ConfigError(f"the server rejected this client: {reason}")
+            case RunFinished() as finished:
+                self._finish(finished)
                 return
             case other:
                 raise ConnectionError(f"the server answered with a {type(other).__name__}")
         with self.lock:
-            self.line = line
-        line.send(OutgoingMessage.of(ClientReady(self.side.fingerprint)))
+            self.link = link
+        link.send(OutgoingMessage.from_value(ClientReady(self.setup.fingerprint)))
 
-    def _listen(self, line: ServerLink) -> None:
+    def _listen(self, link: ServerLink) -> None:
         while not self.closed.is_set():
-            data = line.receive(None)
+            data = link.receive(None)
             if data is None:
                 continue
             try:
                 value = deserialize(data)
             except WireError as error:
-                self.told(f"the server sent something that is no message: {error}")
+                self.log(f"the server sent an invalid message: {error}")
                 continue
             match value:
                 case Request():
-                    mark = (self.session, value.id)
+                    key = (self.session, value.id)
                     with self.lock:
-                        self.asked.add(mark)
-                    self.inbox.put((mark, value))
+                        self.received.add(key)
+                    self.inbox.put((key, value))
                 case RunFinished():
-                    self._over(value)
-                case Rejection(why):
-                    raise ConfigError(f"the server sent us away: {why}")
+                    self._finish(value)
+                case Rejection(reason):
+                    raise ConfigError(f"the server closed the connection: {reason}")
 
-    def _over(self, farewell: RunFinished) -> None:
+    def _finish(self, finished: RunFinished) -> None:
         self.closed.set()
-        self.inbox.put(farewell)
+        self.inbox.put(finished)
 
 
-def _understood(line: ServerLink, timeout: float) -> Any:
-    data = line.receive(timeout)
+def _receive_value(link: ServerLink, timeout: float) -> Any:
+    data = link.receive(timeout)
     if data is None:
-        raise ConnectionError(f"the server said nothing for {timeout:g} s")
+        raise ConnectionError(f"the server did not answer within {timeout:g} s")
     try:
         return deserialize(data)
     except WireError as error:
-        raise ConnectionError(f"what answers there is no Motet server: {error}") from None
+        raise ConnectionError(f"the peer is not a Motet server: {error}") from None

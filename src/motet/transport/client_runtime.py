@@ -1,4 +1,4 @@
-"""The client side: look up the method asked for, check that it is offered, run it, keep what it wants remembered."""
+"""Runs client methods: finds the requested method, checks that the client offers it, and keeps its state."""
 
 from __future__ import annotations
 
@@ -14,116 +14,121 @@ from motet.core.work import Executor, JobFailure, Work, drive
 from motet.transport.client_state import EphemeralStates
 from motet.transport.requests import Reply, Request
 
-# (client, round, address) and the two doors back into the host → the context a method is given
+# (client, round, address, perform, recall) -> the context of a client method. `perform` runs another method inside this
+# one, `recall` reads the state of a program.
 ContextFactory = Callable[[ClientId, int, str, Callable[[str, Any], Work[Any]], Callable[[str], Any]], Any]
 
 
 class StateStore(Protocol):
-    """What each client's programs remember."""
+    """The states of each client's programs."""
 
     def get(self, program: str, client: ClientId) -> Any: ...
     def put(self, program: str, client: ClientId, value: Any) -> None: ...
 
 
 class ClientRuntime:
-    """One client, or in a simulation many: works of all that are asked are driven together on one executor.
+    """Runs the methods of one client, or in a simulation of many, together on one executor.
 
-    A `steady` host answers whatever goes wrong with a sentence, as it must that is asked by strangers; in a simulation a bug
-    shows itself.
+    `required_wrappers` lists, for each program, the programs that a request must go through to reach it. With `sums_only`
+    a method that reveals sums cannot be called directly. With `hide_errors` an unexpected exception becomes an error
+    reply without its message; in a simulation it propagates, so that bugs are visible.
     """
 
     def __init__(
         self,
         programs: Sequence[Any],
-        context_of: ContextFactory,
+        make_context: ContextFactory,
         executor: Executor,
-        memories: StateStore,
+        client_states: StateStore,
         channel: Channel = Channel(),
-        only_sums: bool = False,
-        behind: Mapping[str, frozenset[str]] = {},
-        steady: bool = False,
+        sums_only: bool = False,
+        required_wrappers: Mapping[str, frozenset[str]] = {},
+        hide_errors: bool = False,
     ) -> None:
-        self.programs = {part.name: part for p in programs for part in iter_programs(p)}
-        self.context_of, self.executor, self.memories, self.channel = context_of, executor, memories, channel
-        self.behind, self.secrets = (
-            behind,
-            EphemeralStates(),
-        )  # behind: which programs a program may only be reached through
-        self.only_sums, self.steady = only_sums, steady
+        self.programs = {part.name: part for program in programs for part in iter_programs(program)}
+        self.make_context, self.executor, self.channel = make_context, executor, channel
+        self.client_states, self.ephemeral_states = client_states, EphemeralStates()
+        self.sums_only, self.required_wrappers, self.hide_errors = sums_only, required_wrappers, hide_errors
 
-    def replies(self, requests: Iterator[Request]) -> Iterator[Reply]:
-        """Answer requests as they come; replies may come in another order."""
-        asked: dict[int, Request] = {}
+    def answer_requests(self, requests: Iterator[Request]) -> Iterator[Reply]:
+        """Run requests as they arrive and yield replies, possibly in another order."""
+        running: dict[int, Request] = {}
 
-        def works() -> Iterator[tuple[int, Callable[[], Any]]]:
+        def start_all() -> Iterator[tuple[int, Callable[[], Any]]]:
             for request in requests:
-                asked[request.id] = request
-                yield request.id, partial(self._answer, request)
+                running[request.id] = request
+                yield request.id, partial(self._run_request, request)
 
-        for number, value in drive(works(), self.executor):
-            request = asked.pop(number)
-            if isinstance(value, JobFailure):
-                yield Reply(number, request.client, error=str(value.error))
+        for request_id, result in drive(start_all(), self.executor):
+            client = running.pop(request_id).client
+            if isinstance(result, JobFailure):
+                yield Reply(request_id, client, error=str(result.error))
             else:
-                yield Reply(number, request.client, value)
+                yield Reply(request_id, client, result)
 
-    def _answer(self, request: Request) -> Work[Any]:
+    def _run_request(self, request: Request) -> Work[Any]:
         try:
-            if self.only_sums and self._offered(request.address).reveals == "sum":
+            if self.sums_only and self._find_method(request.address).reveals == "sum":
                 raise PrivacyError(
-                    f"{request.address} is given out only inside a secure sum; set secure.type on the server."
+                    f"{request.address} is only available inside a secure sum; set secure.type on the server."
                 )
             payload = self.channel.down.decode(request.payload)
             value = yield from self._perform(request.client, request.round, request.address, payload)
-            return self._coded(request, value)
+            return self._encode_reply(request, value)
         except Exception as error:
             error.add_note(f"in {request.address}, client {request.client}, round {request.round}")
-            if self.steady and not isinstance(error, MotetError):  # the message of a bug may hold what is private
+            if self.hide_errors and not isinstance(error, MotetError):  # its message may contain private data
                 raise RunError(f"{request.client}: {request.address} failed with a {type(error).__name__}") from error
             raise
 
-    def _coded(self, request: Request, value: Any) -> Any:
-        """The reply as it travels. What its codecs leave out is owed: the client remembers it, and adds it to the next one."""
+    def _encode_reply(self, request: Request, value: Any) -> Any:
+        """Apply the codecs. With error feedback, the client's state keeps the residual for its next reply."""
+        codecs = self.channel.up
         seed = self.channel.seed.derive("up", request.client, request.round, request.address)
-        if not self.channel.up.feeds_back:
-            return self.channel.up.encode(value, seed)
-        debts = f"owed.{request.address}"
-        coded, owed = self.channel.up.encode_owing(value, self.memories.get(debts, request.client) or (), seed)
-        if owed:
-            self.memories.put(debts, request.client, owed)
-        return coded
+        if not codecs.has_error_feedback:
+            return codecs.encode(value, seed)
+        key = f"residual.{request.address}"
+        residuals = self.client_states.get(key, request.client) or ()
+        encoded, residuals = codecs.encode_with_feedback(value, residuals, seed)
+        if residuals:
+            self.client_states.put(key, request.client, residuals)
+        return encoded
 
     def _perform(
-        self, client: ClientId, round: int, address: str, payload: Any, through: frozenset[str] = frozenset()
+        self, client: ClientId, round: int, address: str, payload: Any, callers: frozenset[str] = frozenset()
     ) -> Work[Any]:
-        method, program = self._offered(address), address.partition(".")[0]
-        if missing := self.behind.get(program, frozenset()) - through:
+        """Run a client method. `callers` are the programs that this call goes through."""
+        method, program = self._find_method(address), address.partition(".")[0]
+        if missing := self.required_wrappers.get(program, frozenset()) - callers:
             raise PrivacyError(
-                f"{address} is given out only inside {' and '.join(sorted(missing))}; the server must ask for that."
+                f"{address} is only available inside {' and '.join(sorted(missing))}; the server must call that instead."
             )
-        memories = self.secrets if getattr(self.programs[program], "ephemeral", False) else self.memories
-        inside = partial(self._inside, client, round, through | {program})
-        ctx = self.context_of(client, round, address, inside, lambda name: self.memories.get(name, client))
-        result = method(ctx, payload, memories.get(program, client))
+        is_ephemeral = getattr(self.programs[program], "ephemeral", False)
+        states = self.ephemeral_states if is_ephemeral else self.client_states
+        perform_nested = partial(self._perform_nested, client, round, callers | {program})
+        context = self.make_context(
+            client, round, address, perform_nested, lambda name: self.client_states.get(name, client)
+        )
+        result = method(context, payload, states.get(program, client))
         if isinstance(result, GeneratorType):
             result = yield from result
-        reply, memory = result
-        if memory is not None:
-            memories.put(program, client, memory)
+        reply, state = result
+        if state is not None:
+            states.put(program, client, state)
         return reply
 
-    def _inside(self, client: ClientId, round: int, through: frozenset[str], address: str, payload: Any) -> Work[Any]:
-        """Work done within other work: only what reveals sums, or a secure sum's own stages could be nested in each other."""
-        if self._offered(address).reveals != "sum":
-            raise PrivacyError(
-                f"{address} does not reveal a sum, and only what does can be performed inside other work."
-            )
-        return (yield from self._perform(client, round, address, payload, through))
+    def _perform_nested(
+        self, client: ClientId, round: int, callers: frozenset[str], address: str, payload: Any
+    ) -> Work[Any]:
+        """Run a method inside another one. It must reveal a sum; else a server could nest the stages of a secure sum."""
+        if self._find_method(address).reveals != "sum":
+            raise PrivacyError(f"{address} does not reveal a sum; only methods that do can run inside another method.")
+        return (yield from self._perform(client, round, address, payload, callers))
 
-    def _offered(self, address: str) -> Any:
+    def _find_method(self, address: str) -> Any:
         name, _, method = address.partition(".")
         program = self.programs.get(name)
         if program is None or method not in client_methods(program):
-            known = ", ".join(f"{p.name}.{m}" for p in self.programs.values() for m in client_methods(p))
-            raise PrivacyError(f"'{address}' is not offered to the server; this client offers {known}.")
+            available = ", ".join(f"{p.name}.{m}" for p in self.programs.values() for m in client_methods(p))
+            raise PrivacyError(f"'{address}' is not offered to the server; this client offers {available}.")
         return getattr(program, method)

@@ -1,4 +1,4 @@
-"""What clients remember between rounds: where it is used while it fits there, else packed, and never lost by a failure."""
+"""Client states between rounds: on the device while they fit, then serialized in host memory or on disk."""
 
 from __future__ import annotations
 
@@ -10,107 +10,110 @@ from motet.core.script import ClientId
 from motet.transport.spill_store import SpillStore
 from motet.wire import measure_size
 
-StateKey = tuple[str, ClientId]
+StateKey = tuple[str, ClientId]  # program name, client
 
 
 class ClientStates:
-    """Changes made in a round count only once the round is settled, so that a checkpoint never holds half a round.
+    """The states of all simulated clients. Changes take effect when the round is committed, so that a checkpoint never
+    contains half a round.
 
-    So many bytes as `budget` says stay as they are, on the device where they were made; the rest is packed, in the host's
-    memory as far as there is `room`, and then on disk. Without a folder all stays as it is.
+    Up to `device_budget` bytes stay as tensors on the device where they were created. The rest is serialized: up to
+    `host_budget` bytes in host memory, then in files. Without a folder everything stays as it is.
     """
 
-    def __init__(self, folder: Path | None = None, budget: int = 2**30, room: int = 0) -> None:
-        self.pages, self.budget = None if folder is None else SpillStore(folder, room), budget
-        self.values: OrderedDict[StateKey, Any] = OrderedDict()  # in memory, the least recently used first
+    def __init__(self, folder: Path | None = None, device_budget: int = 2**30, host_budget: int = 0) -> None:
+        self.store = None if folder is None else SpillStore(folder, host_budget)
+        self.device_budget = device_budget
+        self.values: OrderedDict[StateKey, Any] = OrderedDict()  # on the device, least recently used first
         self.sizes: dict[StateKey, int] = {}
-        self.paged: dict[StateKey, str] = {}  # in a page, and not changed since
-        self.changed: dict[StateKey, Any] = {}  # in this round
-        self.spilled: dict[StateKey, str] = {}  # changed in this round, and already in a page
+        self.stored: dict[StateKey, str] = {}  # committed states in the store, by entry name
+        self.changed: dict[StateKey, Any] = {}  # changes of the current round
+        self.changed_stored: dict[StateKey, str] = {}  # changes of the current round that are already in the store
 
     def get(self, program: str, client: ClientId) -> Any:
         key = (program, client)
         if key in self.changed:
             return self.changed[key]
-        if key in self.spilled:
-            return self._pages.get(self.spilled[key])
+        if key in self.changed_stored:
+            return self._require_store().get(self.changed_stored[key])
         if key in self.values:
             self.values.move_to_end(key)
             return self.values[key]
-        if key not in self.paged:
+        if key not in self.stored:
             return None
-        self._hold(key, self._pages.get(self.paged[key]))
+        self._keep(key, self._require_store().get(self.stored[key]))
         return self.values[key]
 
     def put(self, program: str, client: ClientId, value: Any) -> None:
         key = (program, client)
         self.changed[key] = value
-        self.spilled.pop(key, None)
+        self.changed_stored.pop(key, None)
         self.sizes[key] = measure_size(value).payload
-        if self.pages is not None and sum(self.sizes[k] for k in self.changed) > self.budget:
-            for old, memory in list(self.changed.items()):
-                self.spilled[old] = self.pages.put("-".join(old), memory)
+        if self.store is not None and sum(self.sizes[k] for k in self.changed) > self.device_budget:
+            for changed_key, state in self.changed.items():
+                self.changed_stored[changed_key] = self.store.put("-".join(changed_key), state)
             self.changed.clear()
 
-    def settle(self) -> None:
-        """The round is over: its changes count."""
+    def commit_round(self) -> None:
+        """Make the changes of the round permanent."""
         for key, value in self.changed.items():
-            self.paged.pop(key, None)
-            self._hold(key, value)
-        for key, name in self.spilled.items():
+            self.stored.pop(key, None)
+            self._keep(key, value)
+        for key, name in self.changed_stored.items():
             self.values.pop(key, None)
-            self.paged[key] = name
-        self.forget_round()
-        if self.pages is not None:
-            self.pages.release({*self.paged.values()})
+            self.stored[key] = name
+        self.discard_round()
+        if self.store is not None:
+            self.store.release_except({*self.stored.values()})
 
-    def forget_round(self) -> None:
+    def discard_round(self) -> None:
+        """Forget the changes since the last commit."""
         self.changed.clear()
-        self.spilled.clear()
+        self.changed_stored.clear()
 
     def save(self) -> dict[StateKey, str]:
-        """Write all that is settled to disk; which file holds what."""
+        """Write all committed states to files and return the file names."""
         for key, value in self.values.items():
-            if key not in self.paged:
-                self.paged[key] = self._pages.put("-".join(key), value, lasting=True)
-        if self.paged:
-            self._pages.last(self.paged.values())
-        return dict(self.paged)
+            if key not in self.stored:
+                self.stored[key] = self._require_store().put("-".join(key), value, durable=True)
+        if self.stored:
+            self._require_store().persist(self.stored.values())
+        return dict(self.stored)
 
     def restore(self, files: dict[StateKey, str]) -> None:
+        """Return to the states that `save` wrote to these files."""
         self.values.clear()
-        self.forget_round()
-        self.paged = dict(files)
-        if self.pages is not None:
-            self.pages.go_on_after(files.values())
-        self.sweep()
+        self.discard_round()
+        self.stored = dict(files)
+        if self.store is not None:
+            self.store.continue_after(files.values())
+        self.delete_unused_files()
 
-    def sweep(self) -> None:
-        """Delete files that no checkpoint needs."""
-        if self.pages is not None:
-            self.pages.sweep({*self.paged.values(), *self.spilled.values()})
+    def delete_unused_files(self) -> None:
+        if self.store is not None:
+            self.store.delete_except({*self.stored.values(), *self.changed_stored.values()})
 
-    def _hold(self, key: StateKey, value: Any) -> None:
+    def _keep(self, key: StateKey, value: Any) -> None:
+        """Keep a committed state on the device, and move the least recently used ones to the store if it is full."""
         self.values[key] = value
         self.values.move_to_end(key)
         self.sizes.setdefault(key, measure_size(value).payload)
-        while self.pages is not None and len(self.values) > 1 and self._held() > self.budget:
-            old, memory = self.values.popitem(last=False)
-            if old not in self.paged:
-                self.paged[old] = self.pages.put("-".join(old), memory)
+        while self.store is not None and len(self.values) > 1 and self._bytes_on_device() > self.device_budget:
+            oldest_key, state = self.values.popitem(last=False)
+            if oldest_key not in self.stored:
+                self.stored[oldest_key] = self.store.put("-".join(oldest_key), state)
 
-    def _held(self) -> int:
-        return sum(self.sizes[k] for k in self.values)
+    def _bytes_on_device(self) -> int:
+        return sum(self.sizes[key] for key in self.values)
 
-    @property
-    def _pages(self) -> SpillStore:
-        if self.pages is None:
-            raise RuntimeError("memories without a folder cannot be packed")
-        return self.pages
+    def _require_store(self) -> SpillStore:
+        if self.store is None:
+            raise RuntimeError("client states without a folder cannot be serialized")
+        return self.store
 
 
 class EphemeralStates:
-    """What clients remember for the length of one sum; it must never reach a disk."""
+    """The states of programs with `ephemeral = True`, such as the secrets of a secure sum. They are never written to disk."""
 
     def __init__(self) -> None:
         self.values: dict[StateKey, Any] = {}

@@ -1,4 +1,4 @@
-"""The server's side of any network: who is connected, who owes an answer, and what strangers send."""
+"""The server's side of any network: who is connected, who still has to reply, and what to do with invalid messages."""
 
 from __future__ import annotations
 
@@ -18,196 +18,218 @@ from motet.transport.requests import Reply, Request
 from motet.wire import deserialize
 from motet.wire.format import HEADER_LIMIT
 
-MAX_INVALID_MESSAGES = 10  # messages that make no sense, after which a link is closed
-DISK, FILES = "room on disk, in TMPDIR", "a higher limit of open files (ulimit -n)"
-REMEDIES = {errno.ENOSPC: DISK, errno.EDQUOT: DISK, errno.EMFILE: FILES}
+MAX_INVALID_MESSAGES = 10  # a link is closed after this many
+MAX_COUNTED_SENDERS = 10_000
+_DISK_SPACE, _OPEN_FILES = "disk space in TMPDIR", "a higher limit of open files (ulimit -n)"
+_STORAGE_REMEDIES = {errno.ENOSPC: _DISK_SPACE, errno.EDQUOT: _DISK_SPACE, errno.EMFILE: _OPEN_FILES}
 
 
 class ClientLink(Protocol):
-    """One connection. `peer` is where it comes from, `certified` the name in its certificate."""
+    """The server's end of one connection. `certified_name` is the name in the client's TLS certificate."""
 
     @property
     def peer(self) -> str: ...
     @property
-    def certified(self) -> str | None: ...
-    def push(self, parcel: OutgoingMessage) -> None:
-        """Send, without waiting until it is sent."""
+    def certified_name(self) -> str | None: ...
+    def send(self, message: OutgoingMessage) -> None:
+        """Queue a message and return at once."""
 
     def close(self) -> None: ...
 
 
 class Connections:
-    """A transport over connections that come and go: a client that comes back is asked again what it has not answered.
+    """A transport over links that come and go. A client that reconnects gets its unanswered request again.
 
-    At most one question is open a client; a new one takes the place of the old. A client that is away for longer than
-    `absence` seconds while an answer is due has failed, and the mailbox decides what that means.
+    Each client has at most one open request; a new one replaces it. A client that is disconnected for longer than
+    `reconnect_timeout` seconds while it has an open request has failed, and the mailbox decides what that means.
     """
 
     def __init__(
-        self, door: Admission, absence: float = 60.0, limit: int = 2**36, room: ReceiveBuffers | None = None
+        self,
+        admission: Admission,
+        reconnect_timeout: float = 60.0,
+        message_limit: int = 2**36,
+        buffers: ReceiveBuffers | None = None,
     ) -> None:
-        self.door, self.absence, self.limit = door, absence, limit
-        self.room = room or ReceiveBuffers()
-        self.news = threading.Condition()
+        self.admission, self.reconnect_timeout, self.message_limit = admission, reconnect_timeout, message_limit
+        self.buffers = buffers or ReceiveBuffers()
+        self.changed = threading.Condition()
         self.inbox: deque[Reply] = deque()
-        self.links: dict[ClientId, ClientLink] = {}
-        self.names: dict[ClientLink, tuple[ClientId, ...]] = {}  # of links that were let in
-        self.owed: dict[ClientId, Request] = {}
-        self.away: dict[ClientId, float] = {}  # since when, of those who owe an answer
-        self.refused: Counter[str] = Counter()  # messages that were no use, by sender
-        self.stale: Counter[ClientId] = Counter()  # answers that were not due: too late, or sent twice
-        self.stop: Callable[[], None] = lambda: None  # ends the network below
-        self.over: RunFinished | None = None
+        self.links: dict[ClientId, ClientLink] = {}  # clients that are ready
+        self.admitted: dict[ClientLink, tuple[ClientId, ...]] = {}
+        self.open_requests: dict[ClientId, Request] = {}
+        self.disconnected_at: dict[ClientId, float] = {}  # disconnected clients with an open request
+        self.rejected: Counter[str] = Counter()  # invalid messages by sender
+        self.stop_listening: Callable[[], None] = lambda: None  # set by the network
+        self.run_finished: RunFinished | None = None
 
-    # ---- the three verbs ----------------------------------------------------------------------------------------
+    # ---- Transport ----------------------------------------------------------------------------------------------
 
     def send(self, request: Request) -> None:
-        with self.news:
-            self.owed[request.client] = request
+        with self.changed:
+            self.open_requests[request.client] = request
             link = self.links.get(request.client)
             if link is None:
-                self.away[request.client] = time.monotonic()
+                self.disconnected_at[request.client] = time.monotonic()
         if link is not None:
-            link.push(OutgoingMessage.of(request))
+            link.send(OutgoingMessage.from_value(request))
 
     def receive(self, timeout: float) -> Reply | None:
-        until = time.monotonic() + timeout
-        with self.news:
+        deadline = time.monotonic() + timeout
+        with self.changed:
             while not self.inbox:
                 now = time.monotonic()
-                gone = next((c for c, since in self.away.items() if now - since >= self.absence), None)
-                if gone is not None:
-                    del self.away[gone]
-                    return Reply(self.owed.pop(gone).id, gone, error=f"{gone} has been away for {self.absence:g} s")
-                if now >= until:
+                expired = (c for c, since in self.disconnected_at.items() if now - since >= self.reconnect_timeout)
+                client = next(expired, None)
+                if client is not None:
+                    return self._fail_open_request(client)
+                if now >= deadline:
                     return None
-                ends = [since + self.absence for since in self.away.values()]
-                self.news.wait(max(0.0, min([until, *ends]) - now))
+                next_expiry = [since + self.reconnect_timeout for since in self.disconnected_at.values()]
+                self.changed.wait(max(0.0, min([deadline, *next_expiry]) - now))
             return self.inbox.popleft()
 
-    def close(self, why: str = "the server has stopped", over: bool = False) -> None:
-        """Send everybody away, for good if the run is over; those who come back later hear it too."""
-        with self.news:
-            self.over = RunFinished(why) if over else None
-            links = list(self.names)
+    def close(self, reason: str = "the server has stopped", run_finished: bool = False) -> None:
+        """Close all links. If the run is finished, clients that connect later are told so too."""
+        with self.changed:
+            self.run_finished = RunFinished(reason) if run_finished else None
+            links = list(self.admitted)
         for link in links:
-            if self.over is not None:
-                link.push(OutgoingMessage.of(self.over))
+            if self.run_finished is not None:
+                link.send(OutgoingMessage.from_value(self.run_finished))
             link.close()
-        stop, self.stop = self.stop, lambda: None
+        stop, self.stop_listening = self.stop_listening, lambda: None
         stop()
 
-    # ---- what the network tells ---------------------------------------------------------------------------------
+    # ---- Called by the network ----------------------------------------------------------------------------------
 
-    def limit_of(self, link: ClientLink) -> int:
-        """How large a message may be: small from those who were not let in."""
-        return self.limit if link in self.names else UNADMITTED_LIMIT
+    def message_limit_for(self, link: ClientLink) -> int:
+        """Return how many bytes a message on this link may have: few before the client is admitted."""
+        return self.message_limit if link in self.admitted else UNADMITTED_LIMIT
 
-    def heard(self, link: ClientLink, data: memoryview | bytearray | bytes) -> None:
-        """A whole message came. Whatever it is, nothing but an answer that is due goes further."""
+    def on_message(self, link: ClientLink, data: memoryview | bytearray | bytes) -> None:
+        """Process a complete message. Only the reply to an open request reaches the inbox."""
         try:
-            self._understand(link, deserialize(data, HEADER_LIMIT if link in self.names else UNADMITTED_LIMIT))
+            self._dispatch(link, deserialize(data, HEADER_LIMIT if link in self.admitted else UNADMITTED_LIMIT))
         except WireError as error:
-            self.rubbish(link, str(error))
+            self.reject(link, str(error))
 
-    def rubbish(self, link: ClientLink, why: str, final: bool = False) -> None:
-        """Count it by sender; too much of it, or any from somebody who was not let in, ends the link."""
-        names = self.names.get(link)
-        sender = names[0] if names else link.peer
-        with self.news:
-            if len(self.refused) < 10_000 or sender in self.refused:
-                self.refused[sender] += 1
-        if final or not names or self.refused[sender] % MAX_INVALID_MESSAGES == 0:
-            link.push(OutgoingMessage.of(Rejection(why)))
+    def reject(self, link: ClientLink, reason: str, close_link: bool = False) -> None:
+        """Count an invalid message by its sender. Close the link after too many, or if the client was not admitted."""
+        clients = self.admitted.get(link)
+        sender = clients[0] if clients else link.peer
+        with self.changed:
+            if len(self.rejected) < MAX_COUNTED_SENDERS or sender in self.rejected:
+                self.rejected[sender] += 1
+        if close_link or not clients or self.rejected[sender] % MAX_INVALID_MESSAGES == 0:
+            link.send(OutgoingMessage.from_value(Rejection(reason)))
             link.close()
 
-    def broke(self, link: ClientLink) -> None:
-        with self.news:
-            for client in self.names.pop(link, ()):
+    def on_disconnect(self, link: ClientLink) -> None:
+        with self.changed:
+            for client in self.admitted.pop(link, ()):
                 if self.links.get(client) is link:
                     del self.links[client]
-                    if client in self.owed:
-                        self.away[client] = time.monotonic()
-            self.news.notify_all()
+                    if client in self.open_requests:
+                        self.disconnected_at[client] = time.monotonic()
+            self.changed.notify_all()
 
-    def wait_for(self, count: int, told: Callable[[Sequence[ClientId]], None], every: float = 5.0) -> None:
-        """Until so many clients are connected; `told` hears now and then who is there."""
+    # ---- Called by the run --------------------------------------------------------------------------------------
+
+    def wait_for_clients(
+        self, count: int, on_waiting: Callable[[Sequence[ClientId]], None], interval: float = 5.0
+    ) -> None:
+        """Block until `count` clients are ready. Every `interval` seconds, call `on_waiting` with the ready clients."""
         while True:
-            with self.news:
-                here = sorted(self.links)
-                if len(here) >= count:
+            with self.changed:
+                ready = sorted(self.links)
+                if len(ready) >= count:
                     return
-            told(here)
-            with self.news:
-                self.news.wait_for(lambda: len(self.links) >= count, every)
+            on_waiting(ready)
+            with self.changed:
+                self.changed.wait_for(lambda: len(self.links) >= count, interval)
 
-    def present(self) -> dict[str, list[ClientId]]:
-        """Who is connected, and who owes an answer."""
-        with self.news:
-            return {"connected": sorted(self.links), "asked": sorted(self.owed), "away": sorted(self.away)}
+    def connected_clients(self) -> list[ClientId]:
+        with self.changed:
+            return sorted(self.links)
 
-    # ---- inside -------------------------------------------------------------------------------------------------
+    def disconnected_clients(self) -> list[ClientId]:
+        """Return the clients that are disconnected although they have an open request."""
+        with self.changed:
+            return sorted(self.disconnected_at)
 
-    def _understand(self, link: ClientLink, value: Any) -> None:
+    # ---- Private ------------------------------------------------------------------------------------------------
+
+    def _fail_open_request(self, client: ClientId) -> Reply:
+        del self.disconnected_at[client]
+        error = f"{client} has been disconnected for {self.reconnect_timeout:g} s"
+        return Reply(self.open_requests.pop(client).id, client, error=error)
+
+    def _dispatch(self, link: ClientLink, value: Any) -> None:
         match value:
-            case JoinRequest() if link not in self.names:
-                self._greet(link, value)
-            case ClientReady() if link in self.names:
-                self._begin(link, value)
-            case Reply() if link in self.names:
-                self._took(link, value)
+            case JoinRequest() if link not in self.admitted:
+                self._handle_join(link, value)
+            case ClientReady() if link in self.admitted:
+                self._handle_ready(link, value)
+            case Reply() if link in self.admitted:
+                self._handle_reply(link, value)
             case _:
                 raise WireError(f"a {type(value).__name__} is not expected here.")
 
-    def _greet(self, link: ClientLink, hello: JoinRequest) -> None:
-        if self.over is not None:
-            link.push(OutgoingMessage.of(self.over))
+    def _handle_join(self, link: ClientLink, request: JoinRequest) -> None:
+        if self.run_finished is not None:
+            link.send(OutgoingMessage.from_value(self.run_finished))
             return
-        why = self.door.refusal(hello, link.certified)
-        if why is not None:
-            self.rubbish(link, why)
+        reason = self.admission.rejection_reason(request, link.certified_name)
+        if reason is not None:
+            self.reject(link, reason)
             return
-        with self.news:
-            self.names[link] = hello.clients
-        link.push(OutgoingMessage.of(self.door.welcome))
+        with self.changed:
+            self.admitted[link] = request.clients
+        link.send(OutgoingMessage.from_value(self.admission.acceptance))
 
-    def _begin(self, link: ClientLink, ready: ClientReady) -> None:
-        wanted = self.door.print_of(self.names[link][0])
-        if ready.fingerprint != wanted:
-            why = "your model or tokenizer is not the server's, although it has the same name; use the same files and versions"
-            prints = f"fingerprint {ready.fingerprint[:12]}, the server's {wanted[:12]}"
-            self.rubbish(link, f"{why} ({prints}).", final=True)
+    def _handle_ready(self, link: ClientLink, ready: ClientReady) -> None:
+        clients = self.admitted[link]
+        expected = self.admission.expected_fingerprint(clients[0])
+        if ready.fingerprint != expected:
+            reason = (
+                "your model or tokenizer differs from the server's, although it has the same name; use the same files and "
+                f"versions (fingerprint {ready.fingerprint[:12]}, the server's {expected[:12]})."
+            )
+            self.reject(link, reason, close_link=True)
             return
-        self.door.settle(self.names[link])
-        with self.news:
-            clients = self.names[link]
+        self.admission.confirm(clients)
+        with self.changed:
+            if link not in self.admitted:  # disconnected in the meantime
+                return
             replaced = {self.links[c] for c in clients if c in self.links} - {link}
             for client in clients:
                 self.links[client] = link
-                self.away.pop(client, None)
-            due = [self.owed[c] for c in clients if c in self.owed]
-            self.news.notify_all()
-        for old in replaced:  # the same client by a newer link; the old one is dead and does not know it yet
-            old.close()
-        for request in due:
-            link.push(OutgoingMessage.of(request))
+                self.disconnected_at.pop(client, None)
+            open_requests = [self.open_requests[c] for c in clients if c in self.open_requests]
+            self.changed.notify_all()
+        for old_link in replaced:  # the client has reconnected; its old link is dead, but nobody has noticed yet
+            old_link.close()
+        for request in open_requests:
+            link.send(OutgoingMessage.from_value(request))
 
-    def _took(self, link: ClientLink, reply: Reply) -> None:
-        with self.news:
-            due = self.owed.get(reply.client) if reply.client in self.names[link] else None
-            if due is not None and due.id == reply.id:
-                del self.owed[reply.client]
-                self.away.pop(reply.client, None)
-                self.inbox.append(reply)
-                self.news.notify_all()
+    def _handle_reply(self, link: ClientLink, reply: Reply) -> None:
+        with self.changed:
+            if link not in self.admitted:  # disconnected in the meantime
                 return
-            if reply.client in self.names[link]:
-                self.stale[reply.client] += 1
-                return
-        raise WireError("a client may answer only for itself.")
+            if reply.client not in self.admitted[link]:
+                raise WireError("a client may reply only for itself.")
+            request = self.open_requests.get(reply.client)
+            if request is None or request.id != reply.id:
+                return  # late, or sent twice
+            del self.open_requests[reply.client]
+            self.disconnected_at.pop(reply.client, None)
+            self.inbox.append(reply)
+            self.changed.notify_all()
 
 
 def describe_storage_error(error: OSError) -> str:
-    """For a client whose message the server could not take in."""
-    needs = REMEDIES.get(error.errno or 0)
-    return f"the server cannot keep your message ({error.strerror or error}){f'; there it needs {needs}' if needs else ''}."
+    """Return the message for a client whose message the server could not store."""
+    remedy = _STORAGE_REMEDIES.get(error.errno or 0)
+    hint = f"; the server needs {remedy}" if remedy else ""
+    return f"the server cannot store your message ({error.strerror or error}){hint}."

@@ -1,8 +1,8 @@
-"""An emulated network: how long a simulated run's messages would have taken over its clients' lines.
+"""An emulated network: computes how long a simulation's messages would take over its clients' links.
 
-Nothing waits. A clock runs along: a request reaches its client after the delay and as soon as its bytes are through; the client
-works; the reply comes back likewise; and the server asks its next question when the last reply is there. Clients do not share
-a line, and the server's own is not the bottleneck.
+Nothing waits. A virtual clock runs alongside: a request reaches its client after the latency and the transfer time, the
+client works, and the reply takes the same way back. The server sends its next requests when the last reply has arrived.
+Clients do not share a link, and the server's own link is not a bottleneck.
 """
 
 from __future__ import annotations
@@ -28,30 +28,32 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Bandwidth:
-    """Megabits a second from each moment on, over and over; a single one is for ever."""
+    """Megabits per second from each start time on, repeated periodically. A single rate is constant."""
 
     starts: tuple[float, ...]
     rates: tuple[float, ...]
 
-    def through(self, start: float, size: int) -> float:
-        """When so many bytes are through that began to move at `start`."""
-        left, now, count = 8e-6 * size, start, len(self.starts)
+    def finish_time(self, start: float, size: int) -> float:
+        """Return when a transfer of `size` bytes that begins at `start` is complete."""
+        remaining, now, count = 8e-6 * size, start, len(self.starts)
         if count == 1:
-            return now + left / self.rates[0]
+            return now + remaining / self.rates[0]
         period = 2 * self.starts[-1] - self.starts[-2]  # the last rate lasts as long as the one before it
-        turn = math.floor(start / period)
-        index = bisect_right(self.starts, start - turn * period) - 1
+        cycle = math.floor(start / period)
+        index = bisect_right(self.starts, start - cycle * period) - 1
         while True:
-            end = turn * period + (self.starts[index + 1] if index + 1 < count else period)
-            possible = self.rates[index] * max(0.0, end - now)
-            if self.rates[index] and possible >= left:
-                return now + left / self.rates[index]
-            left, now = left - possible, max(now, end)
-            turn, index = turn + (index + 1) // count, (index + 1) % count
+            end = cycle * period + (self.starts[index + 1] if index + 1 < count else period)
+            capacity = self.rates[index] * max(0.0, end - now)
+            if self.rates[index] and capacity >= remaining:
+                return now + remaining / self.rates[index]
+            remaining, now = remaining - capacity, max(now, end)
+            cycle, index = cycle + (index + 1) // count, (index + 1) % count
 
 
 @dataclass(frozen=True)
 class LinkProfile:
+    """One client's link, and the seconds that the client works on a request."""
+
     down: Bandwidth
     up: Bandwidth
     latency: float
@@ -60,9 +62,10 @@ class LinkProfile:
 
 @dataclass(frozen=True)
 class Network:
-    """Megabits a second each way, seconds of delay, and of a client's work for a question: one for all, or dealt out in turn.
+    """Megabits per second each way, seconds of latency, and seconds that a client works on a request.
 
-    `traces` are csv files with columns seconds, down, up: rates that change with time, over and over, in place of fixed ones.
+    Each option is one value for all clients, or several values that the clients take in turn. `traces` are CSV files with
+    the columns seconds, down, up: rates that change over time, repeated periodically. They replace `down` and `up`.
     """
 
     down: tuple[float, ...] = (100.0,)
@@ -73,35 +76,36 @@ class Network:
 
     def __post_init__(self) -> None:
         for name in ("down", "up"):
-            if any(not rate > 0 for rate in getattr(self, name)) or not getattr(self, name):
-                raise ConfigError(
-                    f"network.{name} is {list(getattr(self, name))}; expected megabits a second, above 0."
-                )
+            rates = getattr(self, name)
+            if not rates or any(not rate > 0 for rate in rates):
+                raise ConfigError(f"network.{name} is {list(rates)}; expected megabits per second, above 0.")
         for name in ("latency", "work"):
-            if any(not seconds >= 0 for seconds in getattr(self, name)) or not getattr(self, name):
-                raise ConfigError(f"network.{name} is {list(getattr(self, name))}; expected seconds of at least 0.")
+            times = getattr(self, name)
+            if not times or any(not seconds >= 0 for seconds in times):
+                raise ConfigError(f"network.{name} is {list(times)}; expected seconds of at least 0.")
 
-    def line(self, index: int) -> LinkProfile:
-        """The line of the client with this place in the roster."""
-        down, up = (Bandwidth((0.0,), (_turn(rates, index),)) for rates in (self.down, self.up))
+    def link_profile(self, index: int) -> LinkProfile:
+        """Return the link of the client at this position in the client list."""
         if self.traces:
-            down, up = _turn(self._traced, index)
-        return LinkProfile(down, up, _turn(self.latency, index), _turn(self.work, index))
+            down, up = _cycle(self._bandwidth_traces, index)
+        else:
+            down, up = (Bandwidth((0.0,), (_cycle(rates, index),)) for rates in (self.down, self.up))
+        return LinkProfile(down=down, up=up, latency=_cycle(self.latency, index), work=_cycle(self.work, index))
 
     @cached_property
-    def _traced(self) -> list[tuple[Bandwidth, Bandwidth]]:
+    def _bandwidth_traces(self) -> list[tuple[Bandwidth, Bandwidth]]:
         return [read_trace(Path(name)) for name in self.traces]
 
 
-def _turn(items: Sequence[T], index: int) -> T:
+def _cycle(items: Sequence[T], index: int) -> T:
     return items[index % len(items)]
 
 
 def read_trace(path: Path) -> tuple[Bandwidth, Bandwidth]:
-    """The rates down and up that a csv file tells."""
+    """Read the rates down and up from a CSV file."""
     if not path.exists():
         raise ConfigError(
-            f"network.traces: there is no file '{path}'; expected a csv file with columns seconds, down, up."
+            f"network.traces: there is no file '{path}'; expected a CSV file with columns seconds, down, up."
         )
     try:
         with path.open(newline="", encoding="utf-8") as file:
@@ -113,7 +117,7 @@ def read_trace(path: Path) -> tuple[Bandwidth, Bandwidth]:
     starts = tuple(row[0] for row in rows)
     if not rows or starts[0] != 0 or any(b <= a for a, b in pairwise(starts)):
         raise ConfigError(
-            f"network.traces: seconds in {path} are {list(starts[:4])}…; they must begin with 0 and grow."
+            f"network.traces: the seconds in {path} are {list(starts[:4])}…; they must start at 0 and increase."
         )
     for name, column in (("down", 1), ("up", 2)):
         if min(row[column] for row in rows) < 0 or not max(row[column] for row in rows) > 0:
@@ -122,41 +126,43 @@ def read_trace(path: Path) -> tuple[Bandwidth, Bandwidth]:
 
 
 class EmulatedTransport:
-    """Another transport, and a clock that says how long its messages would have taken."""
+    """Wraps a transport and keeps a virtual clock of how long its messages would have taken."""
 
     def __init__(self, transport: Transport, network: Network, clients: ClientList) -> None:
         self.transport, self.network = transport, network
-        self.places = {client: index for index, client in enumerate(clients)}
-        network.line(0)  # a trace that cannot be read is said before anything trains
-        self.lines: dict[ClientId, LinkProfile] = {}
-        self.arrived: dict[int, float] = {}  # when each request was at its client
-        self.asked = self.heard = 0.0
+        self.indices = {client: index for index, client in enumerate(clients)}
+        network.link_profile(0)  # report an unreadable trace before any training
+        self.profiles: dict[ClientId, LinkProfile] = {}
+        self.arrival_times: dict[int, float] = {}  # request ID -> when it reached its client
+        self.last_send = self.last_receive = 0.0
 
     @property
     def seconds(self) -> float:
-        return max(self.asked, self.heard)
+        return max(self.last_send, self.last_receive)
 
-    def start_at(self, seconds: float) -> None:
-        self.asked = self.heard = seconds
+    def set_clock(self, seconds: float) -> None:
+        self.last_send = self.last_receive = seconds
 
     def send(self, request: Request) -> None:
-        self.asked = self.seconds  # the server asks when it has heard all it waited for
-        line = self._line(request.client)
-        self.arrived[request.id] = line.down.through(self.asked + line.latency, measure_size(request).wire)
+        self.last_send = self.seconds  # the server sends after it has received every reply it waited for
+        profile = self._profile(request.client)
+        size = measure_size(request).wire
+        self.arrival_times[request.id] = profile.down.finish_time(self.last_send + profile.latency, size)
         self.transport.send(request)
 
     def receive(self, timeout: float) -> Reply | None:
         reply = self.transport.receive(timeout)
-        if reply is not None and reply.id in self.arrived:
-            line = self._line(reply.client)
-            ready = self.arrived.pop(reply.id) + line.work
-            self.heard = max(self.heard, line.up.through(ready + line.latency, measure_size(reply).wire))
+        if reply is not None and reply.id in self.arrival_times:
+            profile = self._profile(reply.client)
+            ready = self.arrival_times.pop(reply.id) + profile.work
+            arrival = profile.up.finish_time(ready + profile.latency, measure_size(reply).wire)
+            self.last_receive = max(self.last_receive, arrival)
         return reply
 
     def close(self) -> None:
         self.transport.close()
 
-    def _line(self, client: ClientId) -> LinkProfile:
-        if client not in self.lines:
-            self.lines[client] = self.network.line(self.places[client])
-        return self.lines[client]
+    def _profile(self, client: ClientId) -> LinkProfile:
+        if client not in self.profiles:
+            self.profiles[client] = self.network.link_profile(self.indices[client])
+        return self.profiles[client]

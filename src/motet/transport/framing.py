@@ -1,4 +1,4 @@
-"""Messages of any size in pieces of a fixed one: no network's limit on a message is a limit on a model."""
+"""Splits messages into chunks and joins them again, so that the message limit of a network does not limit a model."""
 
 from __future__ import annotations
 
@@ -11,88 +11,87 @@ from motet.transport.receive_buffers import UNLIMITED, MessageBuffer, ReceiveBuf
 from motet.wire import encode_header
 from motet.wire.format import buffer_bytes
 
-_LEAD = struct.Struct(
-    "<IIQ"
-)  # the message's number on this link, the chunk's in the message, bytes of the whole message
-CHUNK_HEADER_BYTES = _LEAD.size
-UNADMITTED_LIMIT = 2**18  # bytes of a message from somebody who has not been let in yet
+# Message number on this link, chunk number in the message, bytes of the complete message.
+_CHUNK_HEADER = struct.Struct("<IIQ")
+CHUNK_HEADER_BYTES = _CHUNK_HEADER.size
+UNADMITTED_LIMIT = 2**18  # bytes of a message from a client that has not been admitted yet
 
 
 @dataclass(frozen=True, eq=False)
 class OutgoingMessage:
-    """A message ready to go: its tensors are windows on where they lie, so that what goes to all is held once."""
+    """A serialized message. Its tensors are views, so a message to all clients is in memory once."""
 
     parts: tuple[memoryview, ...]
 
     @staticmethod
-    def of(value: object) -> OutgoingMessage:
-        head, tensors = encode_header(value)
-        return OutgoingMessage((memoryview(head), *(part for t in tensors if len(part := buffer_bytes(t)))))
+    def from_value(value: object) -> OutgoingMessage:
+        header, buffers = encode_header(value)
+        views = map(buffer_bytes, buffers)
+        return OutgoingMessage((memoryview(header), *(view for view in views if len(view))))
 
     @property
     def size(self) -> int:
         return sum(len(part) for part in self.parts)
 
-    def chunks(self, number: int, size: int) -> Iterator[bytes]:
-        """Each chunk is put together once: the only copy on the sender's side."""
-        total, room, index = self.size, size, 0
-        pieces: list[bytes | memoryview] = [_LEAD.pack(number % 2**32, 0, total)]
+    def chunks(self, number: int, chunk_bytes: int) -> Iterator[bytes]:
+        """Yield the chunks of the message. Joining a chunk is the only copy on the sender's side."""
+        total, free, index = self.size, chunk_bytes, 0
+        pieces: list[bytes | memoryview] = [_CHUNK_HEADER.pack(number % 2**32, 0, total)]
         for part in self.parts:
-            at = 0
-            while at < len(part):
-                piece = part[at : at + room]
+            start = 0
+            while start < len(part):
+                piece = part[start : start + free]
                 pieces.append(piece)
-                at, room = at + len(piece), room - len(piece)
-                if not room:
+                start, free = start + len(piece), free - len(piece)
+                if not free:
                     yield b"".join(pieces)
-                    index, room = index + 1, size
-                    pieces = [_LEAD.pack(number % 2**32, index, total)]
+                    index, free = index + 1, chunk_bytes
+                    pieces = [_CHUNK_HEADER.pack(number % 2**32, index, total)]
         if len(pieces) > 1:
             yield b"".join(pieces)
 
 
 class MessageAssembler:
-    """Chunks of one sender, in order, back into messages. A chunk that comes twice is left out; one that is missing spoils
-    its message."""
+    """Joins the chunks of one sender. A repeated chunk is ignored; after a missing chunk the message is dropped."""
 
-    def __init__(self, limit: int = UNADMITTED_LIMIT, room: ReceiveBuffers = UNLIMITED) -> None:
-        self.limit, self.room = limit, room
-        self.message, self.index, self.filled, self.total = -1, 0, 0, 0
-        self.store: MessageBuffer | None = None
+    def __init__(self, limit: int = UNADMITTED_LIMIT, buffers: ReceiveBuffers = UNLIMITED) -> None:
+        self.limit, self.buffers = limit, buffers
+        self.number, self.next_index, self.filled, self.total = -1, 0, 0, 0
+        self.buffer: MessageBuffer | None = None
 
     def add(self, chunk: bytes | memoryview) -> memoryview | None:
-        """The whole message, once its last chunk is there."""
+        """Add a chunk. Return the message if this was its last chunk."""
         view = memoryview(chunk)
         if len(view) <= CHUNK_HEADER_BYTES:
-            raise WireError(f"a chunk of {len(view)} bytes holds nothing; expected more than {CHUNK_HEADER_BYTES}.")
-        message, index, total = _LEAD.unpack_from(view)
+            raise WireError(f"a chunk of {len(view)} bytes is empty; expected more than {CHUNK_HEADER_BYTES}.")
+        number, index, total = _CHUNK_HEADER.unpack_from(view)
         body = view[CHUNK_HEADER_BYTES:]
-        if message == self.message and index < self.index:
+        if number == self.number and index < self.next_index:
             return None
         if index == 0:
-            self._begin(message, total)
-        elif message != self.message or index != self.index or total != self.total:
-            self.forget()
-            raise WireError(f"chunk {index} of message {message} came out of order; the message is dropped.")
-        if self.store is None or len(body) > total - self.filled:
-            self.forget()
-            raise WireError(f"a message announced {total} bytes and brought more; it is dropped.")
-        self.store.add(body)
-        self.filled, self.index = self.filled + len(body), self.index + 1
+            self._begin(number, total)
+        elif number != self.number or index != self.next_index or total != self.total:
+            self.reset()
+            raise WireError(f"chunk {index} of message {number} is out of order; the message is dropped.")
+        if self.buffer is None or len(body) > total - self.filled:
+            self.reset()
+            raise WireError(f"a message announced {total} bytes and contains more; it is dropped.")
+        self.buffer.append(body)
+        self.filled, self.next_index = self.filled + len(body), self.next_index + 1
         if self.filled < total:
             return None
-        whole, self.store = self.store.whole(), None
-        return whole
+        message, self.buffer = self.buffer.view(), None
+        return message
 
-    def _begin(self, message: int, total: int) -> None:
-        self.forget()
+    def _begin(self, number: int, total: int) -> None:
+        self.reset()
         if total > self.limit:
             raise WireError(
-                f"a message of {total} bytes was announced; at most {self.limit} are taken (transport.limit)."
+                f"a message of {total} bytes was announced; at most {self.limit} are accepted (transport.limit)."
             )
-        self.message, self.total, self.store = message, total, self.room.store(total)
+        self.number, self.total, self.buffer = number, total, self.buffers.allocate(total)
 
-    def forget(self) -> None:
-        """What there is of a message will never be whole."""
-        self.message, self.index, self.filled, self.total = -1, 0, 0, 0
-        self.store = None
+    def reset(self) -> None:
+        """Drop an incomplete message and release its buffer."""
+        self.number, self.next_index, self.filled, self.total = -1, 0, 0, 0
+        self.buffer = None

@@ -1,4 +1,4 @@
-"""gRPC, for silos: one two-way stream a client, so that a silo needs no open port; in chunks, so that size is no limit."""
+"""The gRPC transport. Each client opens one bidirectional stream, so clients need no open port. Messages are chunked."""
 
 from __future__ import annotations
 
@@ -21,160 +21,157 @@ try:
 except ImportError:  # pragma: no cover
     raise ConfigError("transport.type=grpc needs grpcio; run: pip install 'motet[grpc]'") from None
 
-CHUNK = 2 * 2**20
-METHOD, SERVICE = "Talk", "motet.Link"
+CHUNK_BYTES = 2 * 2**20
+METHOD, SERVICE = "Talk", "motet.Link"  # unchanged since version 1: an older peer can then report the version mismatch
 MAX_LINKS = 1000
-JOIN_TIMEOUT = 30.0  # seconds for a newcomer's first words
+JOIN_TIMEOUT = 30.0  # seconds until a new link must be admitted
 _OPTIONS = [
-    ("grpc.max_receive_message_length", CHUNK + CHUNK_HEADER_BYTES),
-    ("grpc.max_send_message_length", CHUNK + CHUNK_HEADER_BYTES),
+    ("grpc.max_receive_message_length", CHUNK_BYTES + CHUNK_HEADER_BYTES),
+    ("grpc.max_send_message_length", CHUNK_BYTES + CHUNK_HEADER_BYTES),
     ("grpc.keepalive_time_ms", 20_000),
     ("grpc.keepalive_timeout_ms", 10_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.max_pings_without_data", 0),
-    (
-        "grpc.http2.bdp_probe",
-        0,
-    ),  # a window of a fixed size: by itself gRPC reads far ahead of us, and that for every link
-    ("grpc.http2.lookahead_bytes", 2 * CHUNK),
+    # Fixed flow-control window: with probing, gRPC buffers far ahead of the reader on every link.
+    ("grpc.http2.bdp_probe", 0),
+    ("grpc.http2.lookahead_bytes", 2 * CHUNK_BYTES),
 ]
-_SERVER = [("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000), ("grpc.so_reuseport", 0)]
+_SERVER_OPTIONS = [("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000), ("grpc.so_reuseport", 0)]
 
 
 @dataclass(frozen=True)
 class TlsFiles:
-    """PEM files. A server has a key and a certificate; with `authority` the other side must show a certificate signed by it."""
+    """PEM files. A server needs a key and a certificate. With `authority` the peer's certificate must be signed by it."""
 
     key: Path | None = None
     certificate: Path | None = None
     authority: Path | None = None
 
 
-def _read(path: Path | None) -> bytes | None:
+def _read_pem(path: Path | None) -> bytes | None:
     if path is None:
         return None
     try:
         return path.read_bytes()
     except OSError as error:
-        raise ConfigError(f"'{path}' cannot be read ({error.strerror}); give a PEM file.") from None
+        raise ConfigError(f"'{path}' cannot be read ({error.strerror}); expected a PEM file.") from None
 
 
-# ---- the server -------------------------------------------------------------------------------------------------------
+# ---- Server -----------------------------------------------------------------------------------------------------------
 
 
 class _GrpcClientLink:
-    """A link: what is to be sent waits in a queue, from which gRPC takes it at the network's pace."""
+    """The server's end of a stream. Messages wait in a queue; gRPC takes them from it as fast as the network allows."""
 
     def __init__(self, context: Any) -> None:
         self.context, self.peer = context, str(context.peer())
         names = context.auth_context().get("x509_common_name")
-        self.certified = names[0].decode() if names else None
+        self.certified_name = names[0].decode() if names else None
         self.outbox: queue.SimpleQueue[OutgoingMessage | None] = queue.SimpleQueue()
 
-    def push(self, parcel: OutgoingMessage) -> None:
-        self.outbox.put(parcel)
+    def send(self, message: OutgoingMessage) -> None:
+        self.outbox.put(message)
 
     def close(self) -> None:
         self.outbox.put(None)
 
-    def chunks(self) -> Iterator[bytes]:
+    def outgoing_chunks(self) -> Iterator[bytes]:
         number = 0
-        while (parcel := self.outbox.get()) is not None:
-            yield from parcel.chunks(number, CHUNK)
+        while (message := self.outbox.get()) is not None:
+            yield from message.chunks(number, CHUNK_BYTES)
             number += 1
-            del parcel  # nothing of it is held while the next one is waited for
+            del message  # free it before waiting for the next one
 
 
 class _GrpcService:
-    """What gRPC calls for each stream: it tells `links` what is heard, and sends what they push."""
+    """Handles each incoming stream: passes its messages to `connections`, and sends theirs."""
 
-    def __init__(self, links: Connections) -> None:
-        self.links = links
+    def __init__(self, connections: Connections) -> None:
+        self.connections = connections
 
-    def talk(self, incoming: Iterator[bytes], context: Any) -> Iterator[bytes]:
+    def handle_stream(self, incoming: Iterator[bytes], context: Any) -> Iterator[bytes]:
         link = _GrpcClientLink(context)
         context.add_callback(link.close)
         threading.Thread(target=self._listen, args=(link, incoming), daemon=True).start()
-        silence = threading.Timer(JOIN_TIMEOUT, lambda: None if link in self.links.names else link.close())
-        silence.daemon = True
-        silence.start()
+        timer = threading.Timer(JOIN_TIMEOUT, lambda: None if link in self.connections.admitted else link.close())
+        timer.daemon = True
+        timer.start()
         try:
-            yield from link.chunks()
+            yield from link.outgoing_chunks()
         finally:
-            silence.cancel()
-            self.links.broke(link)
+            timer.cancel()
+            self.connections.on_disconnect(link)
 
     def _listen(self, link: _GrpcClientLink, incoming: Iterator[bytes]) -> None:
-        assembly = MessageAssembler(room=self.links.room)
+        assembler = MessageAssembler(buffers=self.connections.buffers)
         try:
             for chunk in incoming:
-                assembly.limit = self.links.limit_of(link)
+                assembler.limit = self.connections.message_limit_for(link)
                 try:
-                    message = assembly.add(chunk)
+                    message = assembler.add(chunk)
                 except WireError as error:
-                    self.links.rubbish(link, str(error))
+                    self.connections.reject(link, str(error))
                     continue
                 if message is not None:
-                    self.links.heard(link, message)
-                del message, chunk  # a link that has nothing to say holds nothing
+                    self.connections.on_message(link, message)
+                del message, chunk  # an idle link holds no memory
         except grpc.RpcError:
             pass  # the stream broke
         except OSError as error:
-            self.links.rubbish(link, describe_storage_error(error), final=True)
+            self.connections.reject(link, describe_storage_error(error), close_link=True)
         finally:
-            assembly.forget()
+            assembler.reset()
             link.close()
 
 
-def serve_grpc(links: Connections, bind: str, security: TlsFiles | None = None) -> str:
-    """Listen on `bind` (host:port; port 0 for a free one) and tell `links` what is heard; the address it has become."""
+def serve_grpc(connections: Connections, bind: str, tls: TlsFiles | None = None) -> str:
+    """Listen on `bind` (host:port; port 0 for a free one) for `connections`. Return the actual address."""
     pool = ThreadPoolExecutor(MAX_LINKS, "motet-link")
-    server = grpc.server(pool, options=[*_OPTIONS, *_SERVER], maximum_concurrent_rpcs=MAX_LINKS)
-    method = grpc.stream_stream_rpc_method_handler(_GrpcService(links).talk)
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: method}),))
-    host, _, wanted = bind.rpartition(":")
+    server = grpc.server(pool, options=[*_OPTIONS, *_SERVER_OPTIONS], maximum_concurrent_rpcs=MAX_LINKS)
+    handler = grpc.stream_stream_rpc_method_handler(_GrpcService(connections).handle_stream)
+    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
+    host, _, requested_port = bind.rpartition(":")
     try:
-        port = (
-            server.add_insecure_port(bind) if security is None else server.add_secure_port(bind, _server_side(security))
-        )
+        if tls is None:
+            port = server.add_insecure_port(bind)
+        else:
+            port = server.add_secure_port(bind, _server_credentials(tls))
     except RuntimeError:
         port = 0
     if not port:
-        raise RunError(f"nothing can listen on {bind}; is the port taken, or the address not this machine's?")
+        raise RunError(f"cannot listen on {bind}; is the port in use, or is the address not one of this machine?")
     server.start()
-    links.stop = lambda: server.stop(grace=5).wait()
-    return f"{host}:{port if wanted == '0' else wanted}"
+    connections.stop_listening = lambda: server.stop(grace=5).wait()
+    return f"{host}:{port if requested_port == '0' else requested_port}"
 
 
-def _server_side(security: TlsFiles) -> Any:
-    if security.key is None or security.certificate is None:
+def _server_credentials(tls: TlsFiles) -> Any:
+    if tls.key is None or tls.certificate is None:
         raise ConfigError("TLS needs a key and a certificate; give --key and --cert.")
-    pair = [(_read(security.key), _read(security.certificate))]
-    return grpc.ssl_server_credentials(
-        pair, _read(security.authority), require_client_auth=security.authority is not None
-    )
+    pair = [(_read_pem(tls.key), _read_pem(tls.certificate))]
+    return grpc.ssl_server_credentials(pair, _read_pem(tls.authority), require_client_auth=tls.authority is not None)
 
 
-# ---- a client ---------------------------------------------------------------------------------------------------------
+# ---- Client -----------------------------------------------------------------------------------------------------------
 
 
 class GrpcServerLink:
-    """A client's end of the stream."""
+    """The client's end of a stream."""
 
-    def __init__(self, server: str, security: TlsFiles | None = None, limit: int = 2**36) -> None:
-        self.channel = grpc.insecure_channel(server, _OPTIONS) if security is None else _secure(server, security)
-        self.outbox: queue.Queue[bytes | None] = queue.Queue(4)  # chunks: a client holds its reply once
-        self.arrivals = ReceiveQueue()
-        self.assembly, self.sent = MessageAssembler(limit), 0
+    def __init__(self, server: str, tls: TlsFiles | None = None, limit: int = 2**36) -> None:
+        self.channel = grpc.insecure_channel(server, _OPTIONS) if tls is None else _secure_channel(server, tls)
+        self.outbox: queue.Queue[bytes | None] = queue.Queue(4)  # few chunks, so that a reply is in memory once
+        self.received = ReceiveQueue()
+        self.assembler, self.messages_sent = MessageAssembler(limit), 0
         self.broken = threading.Event()
-        self.sending = threading.Lock()
+        self.send_lock = threading.Lock()
         call = self.channel.stream_stream(f"/{SERVICE}/{METHOD}")
         self.stream = call(iter(self.outbox.get, None))
         threading.Thread(target=self._listen, daemon=True).start()
 
-    def send(self, parcel: OutgoingMessage) -> None:
-        with self.sending:
-            for chunk in parcel.chunks(self.sent, CHUNK):
+    def send(self, message: OutgoingMessage) -> None:
+        with self.send_lock:
+            for chunk in message.chunks(self.messages_sent, CHUNK_BYTES):
                 while True:
                     if self.broken.is_set():
                         raise ConnectionError("the link broke while sending")
@@ -183,37 +180,37 @@ class GrpcServerLink:
                         break
                     except queue.Full:
                         continue
-            self.sent += 1
+            self.messages_sent += 1
 
     def receive(self, timeout: float | None) -> memoryview | None:
-        return self.arrivals.next(timeout)
+        return self.received.get(timeout)
 
     def close(self) -> None:
         self.broken.set()
         with suppress(queue.Full):
-            self.outbox.put_nowait(None)  # gRPC's thread that waits for chunks may go
+            self.outbox.put_nowait(None)  # ends gRPC's thread that waits for chunks
         self.stream.cancel()
         self.channel.close()
 
     def _listen(self) -> None:
-        why = "the server closed it"
+        reason = "the server closed it"
         try:
             for chunk in self.stream:
-                message = self.assembly.add(chunk)
+                message = self.assembler.add(chunk)
                 if message is not None:
-                    self.arrivals.put(message)
-                del message, chunk  # nothing is held while nothing comes
+                    self.received.put(message)
+                del message, chunk  # an idle link holds no memory
         except WireError as error:
-            why = str(error)
+            reason = str(error)
         except grpc.RpcError as error:
-            why = str(error.details() or error.code().name)
-        except Exception as error:  # a channel that is closed while it is read raises what it likes
-            why = type(error).__name__
+            reason = str(error.details() or error.code().name)
+        except Exception as error:  # gRPC raises various errors if the channel is closed during a read
+            reason = type(error).__name__
         self.broken.set()
-        self.arrivals.put(ConnectionError(why[:200]))
+        self.received.put(ConnectionError(reason[:200]))
 
 
-def _secure(server: str, security: TlsFiles) -> Any:
-    chain = _read(security.certificate)
-    credentials = grpc.ssl_channel_credentials(_read(security.authority), _read(security.key), chain)
+def _secure_channel(server: str, tls: TlsFiles) -> Any:
+    certificate_chain = _read_pem(tls.certificate)
+    credentials = grpc.ssl_channel_credentials(_read_pem(tls.authority), _read_pem(tls.key), certificate_chain)
     return grpc.secure_channel(server, credentials, _OPTIONS)

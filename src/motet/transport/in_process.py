@@ -1,4 +1,4 @@
-"""Simulation: the clients live in this process, and their work is done when their replies are asked for."""
+"""The transport of a simulation: clients run in this process when their replies are read."""
 
 from __future__ import annotations
 
@@ -10,25 +10,25 @@ from motet.transport.requests import Reply, Request
 
 
 class InProcessTransport:
-    def __init__(self, host: ClientRuntime) -> None:
-        self.host = host
-        self.waiting: deque[Request] = deque()
-        self.working: Iterator[Reply] = iter(())
+    def __init__(self, runtime: ClientRuntime) -> None:
+        self.runtime = runtime
+        self.queued: deque[Request] = deque()
+        self.replies: Iterator[Reply] = iter(())
 
     def send(self, request: Request) -> None:
-        self.waiting.append(request)
+        self.queued.append(request)
 
     def receive(self, timeout: float) -> Reply | None:
-        reply = next(self.working, None)
-        if reply is None and self.waiting:  # those who were asked before have all answered
-            self.working = self.host.replies(self._taken())
-            reply = next(self.working, None)
+        reply = next(self.replies, None)
+        if reply is None and self.queued:  # the previous batch is done
+            self.replies = self.runtime.answer_requests(self._drain())
+            reply = next(self.replies, None)
         return reply
 
-    def _taken(self) -> Iterator[Request]:
-        while self.waiting:
-            yield self.waiting.popleft()
+    def _drain(self) -> Iterator[Request]:
+        while self.queued:
+            yield self.queued.popleft()
 
     def close(self) -> None:
-        self.waiting.clear()
-        self.working = iter(())
+        self.queued.clear()
+        self.replies = iter(())

@@ -1,4 +1,4 @@
-"""Memories of clients who keep their own: they outlive the process, and can go back to what they were before any request."""
+"""The states of a client that keeps its own: they survive the process, and can go back to before any request."""
 
 from __future__ import annotations
 
@@ -7,67 +7,66 @@ from typing import Any
 from urllib.parse import quote, unquote
 
 from motet.core.script import ClientId
+from motet.transport.client_state import StateKey
 from motet.transport.requests import Request
 from motet.transport.spill_store import write_pieces_atomically
 from motet.wire import iter_serialized
 from motet.wire.value_files import load_value
 
-Key = tuple[str, ClientId]
-
 
 class Journal:
-    """What each request left behind, by the request's number.
+    """Every version of a client's state, by the ID of the request that wrote it.
 
-    A server that was killed asks again from its last checkpoint on. A request numbered n finds the memories as requests
-    before n left them, so it is answered as it was the first time; what the server has in a checkpoint is not kept twice.
+    A restarted server repeats its requests since the last checkpoint. Request n sees the state as the requests before n
+    left it, so it gets the same answer as the first time. Versions that a checkpoint of the server covers are deleted.
     """
 
     def __init__(self, folder: Path | None = None) -> None:
         self.folder = folder
-        self.versions: dict[Key, dict[int, Any]] = {}  # the value itself, or None for one that lies in the folder
-        self.now: dict[ClientId, int] = {}
+        self.versions: dict[StateKey, dict[int, Any]] = {}  # the value, or None if it is in a file
+        self.current_ids: dict[ClientId, int] = {}
         if folder is not None:
             folder.mkdir(parents=True, exist_ok=True)
             for path in folder.iterdir():
-                number, *key = path.name.split("@")
-                if len(key) == 2 and number.isdigit():
+                request_id, *key = path.name.split("@")
+                if len(key) == 2 and request_id.isdigit():
                     program, client = map(unquote, key)
-                    self.versions.setdefault((program, client), {})[int(number)] = None
+                    self.versions.setdefault((program, client), {})[int(request_id)] = None
 
-    def turn(self, request: Request) -> None:
-        """This request is next for its client. One with a negative number only looks, and leaves nothing."""
-        self.now[request.client] = request.id
+    def begin_request(self, request: Request) -> None:
+        """Go back to the state before this request. Requests with a negative ID only read."""
+        self.current_ids[request.client] = request.id
         if request.id < 0:
             return
         for key, versions in self.versions.items():
             if key[1] == request.client:
-                settled = max((n for n in versions if n <= request.settled), default=0)
-                for number in [n for n in versions if n >= request.id or n < settled]:
-                    self._drop(key, number)
+                checkpointed = max((n for n in versions if n <= request.last_checkpointed), default=0)
+                for request_id in [n for n in versions if n >= request.id or n < checkpointed]:
+                    self._delete(key, request_id)
 
     def get(self, program: str, client: ClientId) -> Any:
         versions = self.versions.get((program, client))
         if not versions:
             return None
-        last = max(versions)
+        latest = max(versions)
         if self.folder is None:
-            return versions[last]
-        return load_value(self._path((program, client), last))
+            return versions[latest]
+        return load_value(self._path((program, client), latest))
 
     def put(self, program: str, client: ClientId, value: Any) -> None:
-        number, key = self.now.get(client, 0), (program, client)
-        if number < 0:
+        request_id, key = self.current_ids.get(client, 0), (program, client)
+        if request_id < 0:
             return
         if self.folder is not None:
-            write_pieces_atomically(self._path(key, number), iter_serialized(value))
-        self.versions.setdefault(key, {})[number] = value if self.folder is None else None
+            write_pieces_atomically(self._path(key, request_id), iter_serialized(value))
+        self.versions.setdefault(key, {})[request_id] = value if self.folder is None else None
 
-    def _drop(self, key: Key, number: int) -> None:
-        del self.versions[key][number]
+    def _delete(self, key: StateKey, request_id: int) -> None:
+        del self.versions[key][request_id]
         if self.folder is not None:
-            self._path(key, number).unlink(missing_ok=True)
+            self._path(key, request_id).unlink(missing_ok=True)
 
-    def _path(self, key: Key, number: int) -> Path:
+    def _path(self, key: StateKey, request_id: int) -> Path:
         if self.folder is None:
             raise RuntimeError("a journal without a folder has no files")
-        return self.folder / "@".join((f"{number:012d}", *(quote(part, safe="") for part in key)))
+        return self.folder / "@".join((f"{request_id:012d}", *(quote(part, safe="") for part in key)))

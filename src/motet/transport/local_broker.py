@@ -1,4 +1,4 @@
-"""A small MQTT broker in this process, for a try-out without one; for real use take mosquitto or the like."""
+"""A small MQTT broker in this process, for trying MQTT without installing one. Use mosquitto or similar in production."""
 
 from __future__ import annotations
 
@@ -13,25 +13,27 @@ try:
     from amqtt.broker import Broker
 except ImportError:  # pragma: no cover
     raise ConfigError(
-        "a broker of our own needs amqtt; run: pip install 'motet[mqtt]', or give transport.broker"
+        "the built-in broker needs amqtt; run: pip install 'motet[mqtt]', or set transport.broker"
     ) from None
+
+START_TIMEOUT = 20  # seconds
 
 
 class LocalBroker:
-    """Lives in a thread of its own. Its address is `bind`, where a port 0 becomes a free one."""
+    """Runs in its own thread. `address` is `bind`, with port 0 replaced by a free port."""
 
     def __init__(self, bind: str) -> None:
         for noisy in ("amqtt", "transitions"):
             logging.getLogger(noisy).setLevel(logging.CRITICAL)
-        self.address = _with_port(bind)
+        self.address = _choose_port(bind)
         self.loop = asyncio.new_event_loop()
         self.broker: Broker | None = None
-        self.trouble: Exception | None = None
-        self.ready = threading.Event()
-        self.thread = threading.Thread(target=self._work, daemon=True)
+        self.start_error: Exception | None = None
+        self.started = threading.Event()
+        self.thread = threading.Thread(target=self._run, daemon=True)
         self.thread.start()
-        if not self.ready.wait(20) or self.trouble is not None:
-            raise RunError(f"no broker could be started on {self.address}: {self.trouble or 'no answer'}")
+        if not self.started.wait(START_TIMEOUT) or self.start_error is not None:
+            raise RunError(f"no broker could be started on {self.address}: {self.start_error or 'no answer'}")
 
     def stop(self) -> None:
         if self.broker is not None:
@@ -39,13 +41,13 @@ class LocalBroker:
         self.loop.call_soon_threadsafe(self.loop.stop)
         self.thread.join(5)
 
-    def _work(self) -> None:
+    def _run(self) -> None:
         asyncio.set_event_loop(self.loop)
         try:
             self.loop.run_until_complete(self._start())
         except Exception as error:
-            self.trouble = error
-        self.ready.set()
+            self.start_error = error
+        self.started.set()
         self.loop.run_forever()
 
     async def _start(self) -> None:
@@ -56,7 +58,7 @@ class LocalBroker:
         self.broker = broker
 
 
-def _with_port(bind: str) -> str:
+def _choose_port(bind: str) -> str:
     host, _, port = bind.rpartition(":")
     if port != "0":
         return bind

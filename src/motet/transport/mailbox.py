@@ -1,4 +1,4 @@
-"""Ask clients over a transport and fold their replies: the one place that waits."""
+"""Runs exchanges: sends requests to clients, waits for their replies, and collects them. No other module waits."""
 
 from __future__ import annotations
 
@@ -24,9 +24,9 @@ from motet.wire import measure_size
 @message
 @dataclass
 class Traffic:
-    """Bytes of tensors, and of whole messages, each way; and how many requests were sent, which numbers them.
+    """The number of requests, and the bytes each way: of tensors (`payload`) and of whole messages (`wire`).
 
-    `network_seconds` is how long it would all have taken over an emulated network.
+    `network_seconds` is how long all messages would have taken over an emulated network.
     """
 
     requests: int = 0
@@ -38,164 +38,188 @@ class Traffic:
 
 
 class PendingRequest(NamedTuple):
-    """A question that may still be answered."""
+    """A request of an earlier exchange; its reply is late, but still counts."""
 
     client: ClientId
     round: int
     address: str
 
 
+class ClientFailure(NamedTuple):
+    round: int
+    client: ClientId
+    reason: str
+
+
 @dataclass
 class Mailbox:
-    """Replies are folded in the order of the clients' names, whatever order they come in: the sum is the same to the bit."""
+    """Collects replies in the order of the clients' names, whatever order they arrive in. So a sum is the same to the bit."""
 
     transport: Transport
     wait_policy: WaitPolicy = WaitPolicy()
     channel: Channel = Channel()
     traffic: Traffic = field(default_factory=Traffic)
     round: int = 0
-    watch: Callable[[str, ClientId, int, int], None] = lambda address, client, seen, asked: None
-    lost: list[tuple[int, ClientId, str]] = field(default_factory=list)  # round, client and why
-    refused: Counter[ClientId] = field(default_factory=Counter)  # replies that were not fit to be used
-    settled: int = 0  # requests up to this number are in a checkpoint
-    step: int = 1  # −1 in a mailbox beside another, so that the two never give the same number
-    open: dict[int, PendingRequest] = field(default_factory=dict)  # late, and still worth something
-    late: list[Reply] = field(default_factory=list)  # came while another mailbox was listening
+    on_reply: Callable[[int, int], None] = lambda received, expected: None
+    failures: list[ClientFailure] = field(default_factory=list)
+    rejected: Counter[ClientId] = field(default_factory=Counter)  # invalid replies
+    last_checkpointed: int = 0  # requests up to this ID are covered by a checkpoint
+    id_sign: int = 1  # -1 for a sibling, so that two mailboxes on one transport never use the same request ID
+    pending: dict[int, PendingRequest] = field(default_factory=dict)  # late requests by ID
+    late_replies: list[Reply] = field(default_factory=list)  # received while a sibling was waiting
 
-    def beside(self) -> Mailbox:
-        """Another mailbox on the same transport, with its own traffic: it takes in what is late for this one."""
-        wait_policy = replace(self.wait_policy, staleness_exponent=None)
-        return Mailbox(self.transport, wait_policy, step=-self.step, lost=self.lost, open=self.open, late=self.late)
-
-    def ask(self, exchange: Exchange) -> Any:
-        asking = _Asking(exchange, math.ceil(self.wait_policy.quorum * len(exchange.payloads) - 1e-9))
-        busy = (
-            {asked.client for asked in self.open.values()} if self.wait_policy.staleness_exponent is not None else set()
+    def create_sibling(self) -> Mailbox:
+        """Return a second mailbox on the same transport with its own traffic. It passes on late replies to this one."""
+        return Mailbox(
+            self.transport,
+            replace(self.wait_policy, staleness_exponent=None),
+            id_sign=-self.id_sign,
+            failures=self.failures,
+            pending=self.pending,
+            late_replies=self.late_replies,
         )
-        self._send_all(exchange, asking, [client for client in sorted(exchange.payloads) if client not in busy])
-        for reply in self._coming(asking):
-            self._take(asking, reply)
-        for place in asking.waiting.places():  # some before them never came, or they are late
-            self._fold(asking, asking.waiting.take(place), place)
-        self._give_up(asking)
-        if asking.good < asking.enough:
+
+    def run_exchange(self, exchange: Exchange) -> Any:
+        """Send an exchange's requests, wait for the replies, and return the collected value."""
+        state = _ExchangeState(exchange, math.ceil(self.wait_policy.quorum * len(exchange.payloads) - 1e-9))
+        busy = {request.client for request in self.pending.values()} if self._accepts_late_replies else set()
+        self._send_requests(state, [client for client in sorted(exchange.payloads) if client not in busy])
+        for reply in self._receive_replies(state):
+            self._take_reply(state, reply)
+        for position in state.early.positions():  # a client before them did not reply, or they are late
+            self._collect(state, state.early.take(position), position)
+        self._close_exchange(state)
+        if state.collected < state.quorum:
             raise RunError(
-                f"{exchange.address}, round {self.round}: {asking.good} of {len(exchange.payloads)} clients answered and "
-                f"{asking.enough} are needed. {self._reasons()}"
+                f"{exchange.address}, round {self.round}: {state.collected} of {len(exchange.payloads)} clients replied; "
+                f"{state.quorum} are needed. {self._describe_first_failure()}"
                 f"Lower wait_policy.quorum, or raise wait_policy.timeout ({self.wait_policy.timeout:g} s)."
             )
-        return asking.collector.value()
+        return state.collector.value()
 
-    def _send_all(self, exchange: Exchange, asking: _Asking, order: list[ClientId]) -> None:
-        coded: dict[int, Any] = {}
-        for client in order:
+    @property
+    def _accepts_late_replies(self) -> bool:
+        return self.wait_policy.staleness_exponent is not None
+
+    def _send_requests(self, state: _ExchangeState, clients: list[ClientId]) -> None:
+        exchange, encoded = state.exchange, dict[int, Any]()
+        for client in clients:
             payload = exchange.payloads[client]
-            if id(payload) not in coded:  # what goes to all is coded once
+            if id(payload) not in encoded:  # encode a payload once, even if all clients get it
                 seed = self.channel.seed.derive("down", self.round, exchange.address, client)
-                coded[id(payload)] = self.channel.down.encode(payload, seed)
+                encoded[id(payload)] = self.channel.down.encode(payload, seed)
             self.traffic.requests += 1
-            number = self.step * self.traffic.requests
-            asking.places[number] = client
-            request = Request(number, client, self.round, exchange.address, coded[id(payload)])
+            request_id = self.id_sign * self.traffic.requests
+            state.waiting_for[request_id] = client
+            request = Request(request_id, client, self.round, exchange.address, encoded[id(payload)])
             size = measure_size(request)
             self.traffic.payload_down += size.payload
             self.traffic.wire_down += size.wire
-            # added after measuring: when checkpoints are written must not show in what a run counts
-            self.transport.send(replace(request, settled=self.settled))
-        asking.turns = order
+            # Set after measuring: the reported traffic must not depend on when checkpoints are written.
+            self.transport.send(replace(request, last_checkpointed=self.last_checkpointed))
+        state.clients = clients
 
-    def _coming(self, asking: _Asking) -> Iterator[Reply]:
-        """Replies, until all have come that are waited for, or the wait policy gives up."""
-        until = math.inf if self.wait_policy.deadline is None else time.monotonic() + self.wait_policy.deadline
-        while not (self.wait_policy.eager and asking.answered >= asking.enough):
-            if not asking.places and (asking.answered >= asking.enough or not self._owed(asking)):
+    def _receive_replies(self, state: _ExchangeState) -> Iterator[Reply]:
+        """Yield replies until all have arrived or the wait policy ends the exchange."""
+        policy = self.wait_policy
+        deadline = math.inf if policy.deadline is None else time.monotonic() + policy.deadline
+        while not (policy.eager and state.has_quorum):
+            if not state.waiting_for and (state.has_quorum or not self._expects_late_reply(state)):
                 return
-            if self.late and self.step > 0:
-                yield self.late.pop(0)
+            if self.late_replies and self.id_sign > 0:
+                yield self.late_replies.pop(0)
                 continue
-            left = min(self.wait_policy.timeout, until - time.monotonic())
-            reply = self.transport.receive(left) if left > 0 else None
+            timeout = min(policy.timeout, deadline - time.monotonic())
+            reply = self.transport.receive(timeout) if timeout > 0 else None
             if reply is None:
                 return
             yield reply
 
-    def _owed(self, asking: _Asking) -> bool:
-        """Is there an earlier question of this kind that may yet be answered?"""
-        return any(asked.address == asking.exchange.address for asked in self.open.values())
+    def _expects_late_reply(self, state: _ExchangeState) -> bool:
+        """Check whether an earlier request for the same method may still be answered."""
+        return any(request.address == state.exchange.address for request in self.pending.values())
 
-    def _take(self, asking: _Asking, reply: Reply) -> None:
-        if reply.id in asking.places:
-            place = (asking.places.pop(reply.id), 0)
-        elif reply.id in self.open and self.step < 0:
-            self.late.append(reply)
+    def _take_reply(self, state: _ExchangeState, reply: Reply) -> None:
+        if reply.id in state.waiting_for:
+            position = (state.waiting_for.pop(reply.id), 0)
+        elif reply.id in self.pending and self.id_sign < 0:
+            self.late_replies.append(reply)
             return
-        elif reply.id in self.open and self.open[reply.id].address == asking.exchange.address:
-            place = (self.open[reply.id].client, reply.id)
-        else:  # an answer nobody waits for any more
-            self.open.pop(reply.id, None)
+        elif reply.id in self.pending and self.pending[reply.id].address == state.exchange.address:
+            position = (self.pending[reply.id].client, reply.id)
+        else:  # nobody waits for it any more
+            self.pending.pop(reply.id, None)
             return
         size = measure_size(reply)
         self.traffic.payload_up += size.payload
         self.traffic.wire_up += size.wire
-        asking.answered += reply.error is None
-        asking.waiting.put(place, reply, size.payload)
-        self.watch(asking.exchange.address, reply.client, len(asking.turns) - len(asking.places), len(asking.turns))
-        while not self.wait_policy.eager and (turn := asking.turn) is not None and turn in asking.waiting:
-            asking.folded += 1
-            self._fold(asking, asking.waiting.take(turn), turn)
+        state.replied += reply.error is None
+        state.early.put(position, reply, size.payload)
+        self.on_reply(len(state.clients) - len(state.waiting_for), len(state.clients))
+        while not self.wait_policy.eager and (turn := state.next_position) is not None and turn in state.early:
+            state.next_index += 1
+            self._collect(state, state.early.take(turn), turn)
 
-    def _fold(self, asking: _Asking, reply: Reply, place: tuple[ClientId, int]) -> None:
-        asked = self.open.pop(place[1], None)
-        worth = 1.0 if asked is None else self.wait_policy.counts(self.round - asked.round)
+    def _collect(self, state: _ExchangeState, reply: Reply, position: tuple[ClientId, int]) -> None:
+        """Add a reply to the result of the exchange, or record its failure."""
+        pending = self.pending.pop(position[1], None)
+        staleness_weight = 1.0 if pending is None else self.wait_policy.staleness_weight(self.round - pending.round)
         error = reply.error
         if error is None:
             try:
-                asking.add(reply.client, self.channel.up.decode(reply.value), worth)
+                state.collect(reply.client, self.channel.up.decode(reply.value), staleness_weight)
                 return
-            except (MotetError, ArithmeticError, RuntimeError, TypeError, AttributeError) as wrong:
-                self.refused[reply.client] += 1
-                error = f"{reply.client}: {wrong}"
+            except (MotetError, ArithmeticError, RuntimeError, TypeError, AttributeError) as invalid:
+                self.rejected[reply.client] += 1
+                error = f"{reply.client}: {invalid}"
         if self.wait_policy.on_error == "fail":
             raise RunError(
-                f"{error} (in {asking.exchange.address}; to go on without such clients: wait_policy.on_error=drop)"
+                f"{error} (in {state.exchange.address}; to continue without such clients: wait_policy.on_error=drop)"
             )
-        self.lost.append((self.round, reply.client, error))
+        self.failures.append(ClientFailure(self.round, reply.client, error))
 
-    def _give_up(self, asking: _Asking) -> None:
-        """Who has not answered is late, if that is still worth something, or lost."""
-        hope = self.wait_policy.staleness_exponent is not None and asking.exchange.reads == "sum"
-        for number, client in asking.places.items():
-            if hope:
-                self.open[number] = PendingRequest(client, self.round, asking.exchange.address)
+    def _close_exchange(self, state: _ExchangeState) -> None:
+        """Mark clients that have not replied as late if late replies count, else as failed."""
+        may_be_late = self._accepts_late_replies and state.exchange.reads == "sum"
+        for request_id, client in state.waiting_for.items():
+            if may_be_late:
+                self.pending[request_id] = PendingRequest(client, self.round, state.exchange.address)
             else:
-                self.lost.append((self.round, client, "did not answer"))
+                self.failures.append(ClientFailure(self.round, client, "did not reply"))
 
-    def _reasons(self) -> str:
-        here = [f"{client}: {why}" for round, client, why in self.lost if round == self.round]
-        return f"First failure: {here[0]} " if here else ""
+    def _describe_first_failure(self) -> str:
+        failure = next((f for f in self.failures if f.round == self.round), None)
+        return f"First failure: {failure.client}: {failure.reason} " if failure else ""
 
 
-class _Asking:
-    """One question under way: who has still to answer, and what came before its turn."""
+class _ExchangeState:
+    """A running exchange: the clients that still have to reply, and the replies that arrived before their turn.
 
-    def __init__(self, exchange: Exchange, enough: int) -> None:
-        self.exchange, self.enough = exchange, enough
+    A reply's position is (client, 0), or (client, request ID) if it belongs to an earlier exchange.
+    """
+
+    def __init__(self, exchange: Exchange, quorum: int) -> None:
+        self.exchange, self.quorum = exchange, quorum
         self.collector = exchange.collector()
-        self.waiting = ReorderBuffer()
-        self.places: dict[int, ClientId] = {}
-        self.turns: list[ClientId] = []
-        self.folded = self.answered = self.good = 0
+        self.early = ReorderBuffer()
+        self.waiting_for: dict[int, ClientId] = {}  # by request ID
+        self.clients: list[ClientId] = []
+        self.next_index = self.replied = self.collected = 0
 
     @property
-    def turn(self) -> tuple[ClientId, int] | None:
-        return (self.turns[self.folded], 0) if self.folded < len(self.turns) else None
+    def has_quorum(self) -> bool:
+        return self.replied >= self.quorum
 
-    def add(self, client: ClientId, value: Any, worth: float) -> None:
+    @property
+    def next_position(self) -> tuple[ClientId, int] | None:
+        return (self.clients[self.next_index], 0) if self.next_index < len(self.clients) else None
+
+    def collect(self, client: ClientId, value: Any, staleness_weight: float) -> None:
         if isinstance(self.collector, RunningSum):
             value = check_sum_term(value, self.collector.sum)
         else:
             check_finite(value)
-        if worth != 1 and isinstance(value, Weighted):
-            value = value.scale_weight(worth)
+        if staleness_weight != 1 and isinstance(value, Weighted):
+            value = value.scale_weight(staleness_weight)
         self.collector.add(client, value)
-        self.good += 1
+        self.collected += 1

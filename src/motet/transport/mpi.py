@@ -1,4 +1,4 @@
-"""MPI, for one cluster: rank 0 is the server, every other rank plays its share of the clients."""
+"""The MPI transport, for one cluster. Rank 0 is the server; every other rank runs its share of the clients."""
 
 from __future__ import annotations
 
@@ -19,68 +19,76 @@ try:
 except (ImportError, RuntimeError) as error:  # pragma: no cover - RuntimeError: mpi4py without an MPI library
     raise ConfigError(f"transport.type=mpi needs mpi4py and an MPI ({error}); run: pip install 'motet[mpi]'") from None
 
-LARGEST = 2**30  # bytes of one MPI message; counts are 32-bit in many an MPI
-_SIZES, _PART = 1, 2
+MAX_PART_BYTES = 2**30  # many MPI libraries have 32-bit counts
+_SIZES_TAG, _PART_TAG = 1, 2
 
 
 class MpiEndpoint:
-    """A process's place in the cluster. Tensors go from where they lie, and come to where they stay."""
+    """One process of the cluster. Tensors are sent without a copy, and received into one buffer per message."""
 
     def __init__(self, comm: Any = None) -> None:
         self.comm = MPI.COMM_WORLD if comm is None else comm
         self.rank, self.size = self.comm.Get_rank(), self.comm.Get_size()
-        self.under_way: list[tuple[list[Any], Any]] = []
+        self.in_flight: list[tuple[list[Any], Any]] = []  # pending sends, and the buffers they read from
 
-    def push(self, rank: int, parcel: OutgoingMessage) -> None:
-        """Send without waiting; what is sent is held until it has gone."""
-        self.under_way = [(notes, held) for notes, held in self.under_way if not MPI.Request.Testall(notes)]
-        parts = [part[at : at + LARGEST] for part in parcel.parts for at in range(0, len(part), LARGEST)]
+    def send(self, rank: int, message: OutgoingMessage) -> None:
+        """Start to send and return at once. The buffers are kept until they have been sent."""
+        self.in_flight = [(sends, buffers) for sends, buffers in self.in_flight if not MPI.Request.Testall(sends)]
+        parts = [
+            part[start : start + MAX_PART_BYTES]
+            for part in message.parts
+            for start in range(0, len(part), MAX_PART_BYTES)
+        ]
         sizes = np.array([len(part) for part in parts], np.int64)
-        notes = [self.comm.Isend([sizes, MPI.INT64_T], rank, _SIZES)]
-        notes += [self.comm.Isend([part, MPI.BYTE], rank, _PART) for part in parts]
-        self.under_way.append((notes, (sizes, parts)))
+        sends = [self.comm.Isend([sizes, MPI.INT64_T], rank, _SIZES_TAG)]
+        sends += [self.comm.Isend([part, MPI.BYTE], rank, _PART_TAG) for part in parts]
+        self.in_flight.append((sends, (sizes, parts)))
 
-    def take(self, timeout: float | None) -> tuple[int, Any] | None:
-        """The next value and who sent it. MPI's own waiting burns a core that training needs, so this looks and sleeps."""
-        until = None if timeout is None else time.monotonic() + timeout
+    def receive(self, timeout: float | None) -> tuple[int, Any] | None:
+        """Return the sender and the next value, or None if none arrives in time.
+
+        Polls and sleeps, because MPI's blocking receive uses a full core that training needs.
+        """
+        deadline = None if timeout is None else time.monotonic() + timeout
         pause, status = 0.0002, MPI.Status()
-        while not self.comm.Iprobe(MPI.ANY_SOURCE, _SIZES, status):
-            if until is not None and time.monotonic() >= until:
+        while not self.comm.Iprobe(MPI.ANY_SOURCE, _SIZES_TAG, status):
+            if deadline is not None and time.monotonic() >= deadline:
                 return None
             time.sleep(pause)
             pause = min(0.01, 1.5 * pause)
         sender = status.Get_source()
         sizes = np.empty(status.Get_count(MPI.INT64_T), np.int64)
-        self.comm.Recv([sizes, MPI.INT64_T], sender, _SIZES)
-        buffer, at = np.empty(int(sizes.sum()), np.uint8), 0
+        self.comm.Recv([sizes, MPI.INT64_T], sender, _SIZES_TAG)
+        buffer, start = np.empty(int(sizes.sum()), np.uint8), 0
         for size in map(int, sizes):
-            self.comm.Recv([buffer[at : at + size], MPI.BYTE], sender, _PART)
-            at += size
+            self.comm.Recv([buffer[start : start + size], MPI.BYTE], sender, _PART_TAG)
+            start += size
         return sender, deserialize(buffer.data)
 
     def flush(self) -> None:
-        for notes, _ in self.under_way:
-            MPI.Request.Waitall(notes)
-        self.under_way.clear()
+        """Wait until everything has been sent."""
+        for sends, _ in self.in_flight:
+            MPI.Request.Waitall(sends)
+        self.in_flight.clear()
 
 
 class MpiTransport:
-    """The server's transport: each client has one rank, where its memory is."""
+    """The server's transport. Each client always runs on the same rank, where its state is."""
 
-    def __init__(self, port: MpiEndpoint, rank_of: Callable[[ClientId], int]) -> None:
-        self.port, self.rank_of = port, rank_of
+    def __init__(self, endpoint: MpiEndpoint, find_rank: Callable[[ClientId], int]) -> None:
+        self.endpoint, self.find_rank = endpoint, find_rank
 
     def send(self, request: Request) -> None:
-        self.port.push(self.rank_of(request.client), OutgoingMessage.of(request))
+        self.endpoint.send(self.find_rank(request.client), OutgoingMessage.from_value(request))
 
     def receive(self, timeout: float) -> Reply | None:
         try:
-            found = self.port.take(timeout)
+            result = self.endpoint.receive(timeout)
         except WireError as error:
-            raise RunError(f"a rank sent what is no message: {error} Is the same Motet on all nodes?") from None
-        if found is None:
+            raise RunError(f"a rank sent an invalid message: {error} Use the same version of Motet on all nodes.") from None
+        if result is None:
             return None
-        sender, value = found
+        sender, value = result
         if not isinstance(value, Reply):
             raise RunError(f"rank {sender} sent a {type(value).__name__}; expected a reply.")
         return value

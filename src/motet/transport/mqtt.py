@@ -1,10 +1,10 @@
-"""MQTT, for phones and small devices: server and clients meet at a broker, and none of them needs an open port.
+"""The MQTT transport, for phones and small devices. Server and clients meet at a broker; none of them needs an open port.
 
-    <channel>/server      retained: the server is here; empty once it is gone (its last will)
-    <channel>/up/<link>   chunks from a client; an empty one, or the client's last will, ends the link
-    <channel>/down/<link> chunks to a client; an empty one ends the link
+    <channel>/server       retained: the server is online; empty when it is gone (its last will)
+    <channel>/up/<link>    chunks from a client; an empty payload, also as the client's last will, ends the link
+    <channel>/down/<link>  chunks to a client; an empty payload ends the link
 
-A link is one stay of one client, under a random name. Who may read and write which topics is the broker's to guard.
+A link is one connection of one client, under a random name. The broker must control who may read and write which topics.
 """
 
 from __future__ import annotations
@@ -33,39 +33,41 @@ except ImportError:  # pragma: no cover
     raise ConfigError("transport.type=mqtt needs paho-mqtt; run: pip install 'motet[mqtt]'") from None
 
 MAX_LINKS = 10_000
-JOIN_TIMEOUT = 30.0  # seconds for a newcomer's first words
-WINDOW = 8  # chunks under way on a link
-STALL = 60.0  # seconds in which the other end must take something in
-_WORD = struct.Struct("<cQ")  # "+" and how many chunks have come; a chunk is longer
-_LINK = re.compile(r"[0-9a-f]{32}")
+JOIN_TIMEOUT = 30.0  # seconds until a new link must be admitted
+CONNECT_TIMEOUT = 20.0  # seconds until the broker must accept the server
+FIND_SERVER_TIMEOUT = 10.0  # seconds until a client must see the server's topic
+SEND_TIMEOUT = 60.0  # seconds in which the receiver must acknowledge a chunk
+WINDOW = 8  # unacknowledged chunks per link
+_ACK = struct.Struct("<cQ")  # "+" and the number of chunks received; a chunk is longer
+_LINK_NAME = re.compile(r"[0-9a-f]{32}")
 
 
 @dataclass(frozen=True)
 class BrokerConfig:
-    """Where the broker is and how it is spoken to. Over TLS if `authority` is given, the broker's certificate's (PEM)."""
+    """How to reach the broker. `authority` is a PEM file for the broker's certificate; with it the connection uses TLS."""
 
     address: str
     channel: str = "motet"
     qos: int = 1
-    chunk: int = 2**19  # bytes; below the broker's limit on a packet
+    chunk_bytes: int = 2**19  # below the broker's packet limit
     user: str | None = None
     password: str | None = None
     authority: Path | None = None
 
     def __post_init__(self) -> None:
         if self.qos not in (0, 1, 2):
-            raise ConfigError(f"transport.qos is {self.qos}; it is 0, 1 or 2.")
+            raise ConfigError(f"transport.qos is {self.qos}; expected 0, 1 or 2.")
         if not re.fullmatch(r"[\w./-]{1,100}", self.channel):
-            raise ConfigError(f"transport.channel is '{self.channel}'; it is a topic of letters, digits and slashes.")
+            raise ConfigError(f"transport.channel is '{self.channel}'; expected a topic of letters, digits and slashes.")
 
     def topic(self, *parts: str) -> str:
         return "/".join((self.channel, *parts))
 
-    def client(self, will: tuple[str, bytes, bool]) -> Any:
-        """A paho client with its last will, not connected yet."""
+    def create_client(self, will_topic: str, retain_will: bool) -> Any:
+        """Return a paho client that is not connected yet. Its last will is an empty payload on `will_topic`."""
         client = Client(CallbackAPIVersion.VERSION2, f"motet-{secrets.token_hex(8)}")
-        client.will_set(will[0], will[1], self.qos, retain=will[2])
-        client.max_inflight_messages_set(0)  # links hold back by themselves
+        client.will_set(will_topic, b"", self.qos, retain=retain_will)
+        client.max_inflight_messages_set(0)  # unlimited: links have their own flow control
         if self.user is not None:
             client.username_pw_set(self.user, self.password)
         if self.authority is not None:
@@ -75,7 +77,7 @@ class BrokerConfig:
     def connect(self, client: Any) -> None:
         host, _, port = self.address.rpartition(":")
         if not host or not port.isdigit():
-            raise ConfigError(f"'{self.address}' is no broker's address; expected host:port, such as 127.0.0.1:1883.")
+            raise ConfigError(f"the broker's address is '{self.address}'; expected host:port, such as 127.0.0.1:1883.")
         try:
             client.connect(host, int(port), keepalive=20)
         except (OSError, ValueError) as error:
@@ -83,235 +85,244 @@ class BrokerConfig:
 
 
 class _FlowControl:
-    """One end of a link: parcels go out on `topic` in chunks, a few ahead of the other end's word that it has them.
+    """One end of a link: sends messages in chunks on `topic`, at most `WINDOW` chunks ahead of the acknowledgements.
 
-    The word goes from end to end, because a broker that is told more than it can pass on drops what is too much.
+    Acknowledgements go from end to end, because a broker drops messages if it receives more than it can deliver.
     """
 
     def __init__(self, client: Any, broker: BrokerConfig, topic: str) -> None:
         self.client, self.broker, self.topic = client, broker, topic
-        self.parcels = self.sent = self.known = self.taken = 0  # of chunks: sent, known to have come, taken in
-        self.moved, self.gone = threading.Condition(), False
+        self.messages_sent = self.chunks_sent = self.chunks_acknowledged = self.chunks_received = 0
+        self.changed, self.closed = threading.Condition(), False
 
-    def send(self, parcel: OutgoingMessage) -> None:
-        for chunk in parcel.chunks(self.parcels, self.broker.chunk):
-            with self.moved:
-                self.moved.wait_for(lambda: self.gone or self.sent - self.known < WINDOW, STALL)
-                if self.gone or self.sent - self.known >= WINDOW:
+    def send(self, message: OutgoingMessage) -> None:
+        for chunk in message.chunks(self.messages_sent, self.broker.chunk_bytes):
+            with self.changed:
+                self.changed.wait_for(lambda: self.closed or self._has_window(), SEND_TIMEOUT)
+                if self.closed or not self._has_window():
                     raise ConnectionError("the link broke while sending")
-                self.sent += 1
+                self.chunks_sent += 1
             self.client.publish(self.topic, chunk, self.broker.qos)
-        self.parcels += 1
+        self.messages_sent += 1
 
-    def took(self, payload: bytes) -> bool:
-        """A packet came: True if it is a chunk, which is then acknowledged; else it was the other end's word."""
-        if len(payload) == _WORD.size and payload[:1] == b"+":
-            with self.moved:
-                self.known = max(self.known, _WORD.unpack(payload)[1])
-                self.moved.notify_all()
+    def handle_packet(self, payload: bytes) -> bool:
+        """Process a received packet. Return True for a chunk, which is acknowledged, and False for an acknowledgement."""
+        if len(payload) == _ACK.size and payload[:1] == b"+":
+            with self.changed:
+                self.chunks_acknowledged = max(self.chunks_acknowledged, _ACK.unpack(payload)[1])
+                self.changed.notify_all()
             return False
-        self.taken += 1
-        if self.taken % (WINDOW // 2) == 0:
-            self.client.publish(self.topic, _WORD.pack(b"+", self.taken), self.broker.qos)
+        self.chunks_received += 1
+        if self.chunks_received % (WINDOW // 2) == 0:
+            self.client.publish(self.topic, _ACK.pack(b"+", self.chunks_received), self.broker.qos)
         return True
 
-    def end(self, said: bool = True) -> None:
-        with self.moved:
-            was, self.gone = self.gone, True
-            self.moved.notify_all()
-        if said and not was:
+    def close(self, notify_peer: bool = True) -> None:
+        with self.changed:
+            was_closed, self.closed = self.closed, True
+            self.changed.notify_all()
+        if notify_peer and not was_closed:
             self.client.publish(self.topic, b"", self.broker.qos)
 
+    def _has_window(self) -> bool:
+        return self.chunks_sent - self.chunks_acknowledged < WINDOW
 
-# ---- the server -------------------------------------------------------------------------------------------------------
+
+# ---- Server -----------------------------------------------------------------------------------------------------------
 
 
 class _MqttClientLink:
-    """A link: one client's two topics, with a thread that sends."""
+    """The server's end of a link: one client's two topics, and a thread that sends."""
 
-    certified = None
+    certified_name = None
 
-    def __init__(self, flow: _FlowControl, name: str, room: ReceiveBuffers) -> None:
+    def __init__(self, flow: _FlowControl, name: str, buffers: ReceiveBuffers) -> None:
         self.peer, self.flow = f"mqtt:{name[:8]}", flow
-        self.assembly = MessageAssembler(room=room)
+        self.assembler = MessageAssembler(buffers=buffers)
         self.outbox: queue.SimpleQueue[OutgoingMessage | None] = queue.SimpleQueue()
-        self.thread = threading.Thread(target=self._send, daemon=True)
+        self.thread = threading.Thread(target=self._send_all, daemon=True)
         self.thread.start()
 
-    def push(self, parcel: OutgoingMessage) -> None:
-        self.outbox.put(parcel)
+    def send(self, message: OutgoingMessage) -> None:
+        self.outbox.put(message)
 
     def close(self) -> None:
         self.outbox.put(None)
 
-    def _send(self) -> None:
+    def _send_all(self) -> None:
         try:
-            while (parcel := self.outbox.get()) is not None:
-                self.flow.send(parcel)
+            while (message := self.outbox.get()) is not None:
+                self.flow.send(message)
         except ConnectionError:
             pass
-        self.flow.end()
+        self.flow.close()
 
 
 class _MqttServer:
-    """The server at the broker: makes a link of every newcomer, and tells the links what is heard."""
+    """The server at the broker: creates a link for every new client, and passes received messages to `connections`."""
 
-    def __init__(self, links: Connections, broker: BrokerConfig) -> None:
-        self.links, self.broker = links, broker
-        self.routes: dict[str, _MqttClientLink] = {}
-        self.here, self.refused = threading.Event(), ""
-        self.client = broker.client((broker.topic("server"), b"", True))
-        self.client.on_connect, self.client.on_disconnect = self._connected, self._disconnected
-        self.client.on_message = self._heard
+    def __init__(self, connections: Connections, broker: BrokerConfig) -> None:
+        self.connections, self.broker = connections, broker
+        self.links: dict[str, _MqttClientLink] = {}
+        self.answered, self.connect_error = threading.Event(), ""
+        self.client = broker.create_client(broker.topic("server"), retain_will=True)
+        self.client.on_connect, self.client.on_disconnect = self._on_connect, self._on_disconnect
+        self.client.on_message = self._on_message
 
-    def _connected(self, client: Any, _: Any, flags: Any, reason: Any, properties: Any) -> None:
+    def _on_connect(self, client: Any, _: Any, flags: Any, reason: Any, properties: Any) -> None:
         if reason.is_failure:
-            self.refused = str(reason)
+            self.connect_error = str(reason)
         else:
             client.subscribe(self.broker.topic("up", "+"), self.broker.qos)
             client.publish(self.broker.topic("server"), secrets.token_hex(8).encode(), 1, retain=True)
-        self.here.set()
+        self.answered.set()
 
-    def _disconnected(self, *_: Any) -> None:
-        """Nobody's subscriptions outlive a broker: all come again when it is back."""
-        for name in [*self.routes]:
-            self._end(name)
+    def _on_disconnect(self, *_: Any) -> None:
+        """Close all links. Subscriptions do not survive a restart of the broker, so every client must connect again."""
+        for name in [*self.links]:
+            self._close_link(name)
 
-    def _heard(self, _: Any, __: Any, message: Any) -> None:
-        name = message.topic.rpartition("/")[2]
-        if not message.payload:
-            self._end(name)
+    def _on_message(self, _: Any, __: Any, packet: Any) -> None:
+        name = packet.topic.rpartition("/")[2]
+        if not packet.payload:
+            self._close_link(name)
             return
-        route = self.routes.get(name)
-        if route is None:
-            if not _LINK.fullmatch(name) or len(self.routes) >= MAX_LINKS:
+        link = self.links.get(name)
+        if link is None:
+            if not _LINK_NAME.fullmatch(name) or len(self.links) >= MAX_LINKS:
                 return
-            flow = _FlowControl(self.client, self.broker, self.broker.topic("down", name))
-            route = self.routes[name] = _MqttClientLink(flow, name, self.links.room)
-            timer = threading.Timer(JOIN_TIMEOUT, self._hush, (name,))
-            timer.daemon = True
-            timer.start()
-        if not route.flow.took(message.payload):
+            link = self._open_link(name)
+        if not link.flow.handle_packet(packet.payload):
             return
-        route.assembly.limit = self.links.limit_of(route)
+        link.assembler.limit = self.connections.message_limit_for(link)
         try:
-            whole = route.assembly.add(message.payload)
-        except (WireError, OSError) as error:  # perhaps the broker lost something: a new link is asked again
-            self.links.rubbish(route, describe_storage_error(error) if isinstance(error, OSError) else str(error))
-            self._end(name)
+            message = link.assembler.add(packet.payload)
+        except (WireError, OSError) as error:  # perhaps the broker lost a chunk; on a new link the request is repeated
+            reason = describe_storage_error(error) if isinstance(error, OSError) else str(error)
+            self.connections.reject(link, reason)
+            self._close_link(name)
             return
-        if whole is not None:
-            self.links.heard(route, whole)
+        if message is not None:
+            self.connections.on_message(link, message)
 
-    def _hush(self, name: str) -> None:
-        route = self.routes.get(name)
-        if route is not None and route not in self.links.names:
-            self._end(name)
+    def _open_link(self, name: str) -> _MqttClientLink:
+        flow = _FlowControl(self.client, self.broker, self.broker.topic("down", name))
+        link = self.links[name] = _MqttClientLink(flow, name, self.connections.buffers)
+        timer = threading.Timer(JOIN_TIMEOUT, self._close_unless_admitted, (name,))
+        timer.daemon = True
+        timer.start()
+        return link
 
-    def _end(self, name: str) -> None:
-        route = self.routes.pop(name, None)
-        if route is not None:
-            route.flow.end()
-            route.close()
-            route.assembly.forget()
-            self.links.broke(route)
+    def _close_unless_admitted(self, name: str) -> None:
+        link = self.links.get(name)
+        if link is not None and link not in self.connections.admitted:
+            self._close_link(name)
+
+    def _close_link(self, name: str) -> None:
+        link = self.links.pop(name, None)
+        if link is not None:
+            link.flow.close()
+            link.close()
+            link.assembler.reset()
+            self.connections.on_disconnect(link)
 
     def stop(self) -> None:
-        for route in [*self.routes.values()]:  # what is to be said to them is said first
-            route.close()
-            route.thread.join(5)
-        with suppress(RuntimeError, ValueError):  # paho's words for a broker that is gone
+        for link in [*self.links.values()]:  # send what is still queued
+            link.close()
+            link.thread.join(5)
+        with suppress(RuntimeError, ValueError):  # paho raises these if the broker is gone
             self.client.publish(self.broker.topic("server"), b"", 1, retain=True).wait_for_publish(5.0)
         self.client.disconnect()
         self.client.loop_stop()
 
 
-def serve_mqtt(links: Connections, broker: BrokerConfig) -> str:
-    """Take a place at the broker and tell `links` what is heard; the address clients use."""
-    desk = _MqttServer(links, broker)
+def serve_mqtt(connections: Connections, broker: BrokerConfig) -> str:
+    """Connect to the broker and pass messages to `connections`. Return the address that clients use."""
+    server = _MqttServer(connections, broker)
     try:
-        broker.connect(desk.client)
+        broker.connect(server.client)
     except ConnectionError as error:
         raise RunError(
-            f"{error}; start one (mosquitto -p 1883), or leave transport.broker out for one of our own."
+            f"{error}; start one (mosquitto -p 1883), or leave transport.broker out to use the built-in broker."
         ) from None
-    desk.client.loop_start()
-    if not desk.here.wait(20) or desk.refused:
-        desk.client.loop_stop()
+    server.client.loop_start()
+    if not server.answered.wait(CONNECT_TIMEOUT) or server.connect_error:
+        server.client.loop_stop()
         raise RunError(
-            f"the broker at {broker.address} did not let us in ({desk.refused or 'no answer'}); check its user list."
+            f"the broker at {broker.address} rejected the server ({server.connect_error or 'no answer'}); "
+            "check its user list."
         )
-    links.stop = desk.stop
+    connections.stop_listening = server.stop
     return broker.address
 
 
-# ---- a client ---------------------------------------------------------------------------------------------------------
+# ---- Client -----------------------------------------------------------------------------------------------------------
 
 
 class MqttServerLink:
-    """A client's stay at the broker."""
+    """The client's end of a link."""
 
     def __init__(self, broker: BrokerConfig, limit: int = 2**36) -> None:
         self.broker, self.name = broker, secrets.token_hex(16)
-        self.arrivals = ReceiveQueue()
-        self.assembly, self.broken = MessageAssembler(limit), threading.Event()
-        self.server: bytes | None = None
-        self.there, self.sending = threading.Event(), threading.Lock()
-        self.client = broker.client((broker.topic("up", self.name), b"", False))
-        self.client.on_connect, self.client.on_disconnect = self._connected, self._lost
-        self.client.on_message = self._heard
+        self.received = ReceiveQueue()
+        self.assembler, self.broken = MessageAssembler(limit), threading.Event()
+        self.server_id: bytes | None = None
+        self.answered, self.send_lock = threading.Event(), threading.Lock()
+        self.client = broker.create_client(broker.topic("up", self.name), retain_will=False)
+        self.client.on_connect, self.client.on_disconnect = self._on_connect, self._on_disconnect
+        self.client.on_message = self._on_message
         self.flow = _FlowControl(self.client, broker, broker.topic("up", self.name))
         broker.connect(self.client)
         self.client.loop_start()
-        if not self.there.wait(10) or self.broken.is_set():
+        if not self.answered.wait(FIND_SERVER_TIMEOUT) or self.broken.is_set():
             self.close()
             raise ConnectionError(f"no server on channel '{broker.channel}' of {broker.address}")
 
-    def send(self, parcel: OutgoingMessage) -> None:
-        with self.sending:
+    def send(self, message: OutgoingMessage) -> None:
+        with self.send_lock:
             if self.broken.is_set():
                 raise ConnectionError("the link is broken")
-            self.flow.send(parcel)
+            self.flow.send(message)
 
     def receive(self, timeout: float | None) -> memoryview | None:
-        return self.arrivals.next(timeout)
+        return self.received.get(timeout)
 
     def close(self) -> None:
-        self.flow.end(said=not self.broken.is_set())
+        self.flow.close(notify_peer=not self.broken.is_set())
         self._break("closed")
         self.client.disconnect()
         if threading.current_thread() is not getattr(self.client, "_thread", None):
             self.client.loop_stop()
 
-    def _connected(self, client: Any, _: Any, flags: Any, reason: Any, properties: Any) -> None:
+    def _on_connect(self, client: Any, _: Any, flags: Any, reason: Any, properties: Any) -> None:
         if reason.is_failure:
-            self._break(f"the broker does not let us in: {reason}")
-            self.there.set()
+            self._break(f"the broker rejected this client: {reason}")
+            self.answered.set()
             return
         client.subscribe([(self.broker.topic("down", self.name), self.broker.qos), (self.broker.topic("server"), 1)])
 
-    def _lost(self, *_: Any) -> None:
+    def _on_disconnect(self, *_: Any) -> None:
         self._break("the broker is gone")
 
-    def _heard(self, _: Any, __: Any, message: Any) -> None:
-        if message.topic == self.broker.topic("server"):
-            if self.server is None and message.payload:
-                self.server = message.payload
-                self.there.set()
-            elif self.server is not None and message.payload != self.server:
+    def _on_message(self, _: Any, __: Any, packet: Any) -> None:
+        if packet.topic == self.broker.topic("server"):
+            if self.server_id is None and packet.payload:
+                self.server_id = packet.payload
+                self.answered.set()
+            elif self.server_id is not None and packet.payload != self.server_id:
                 self._break("the server is gone")
-        elif not message.payload:
+        elif not packet.payload:
             self._break("the server closed it")
-        elif self.flow.took(message.payload):
+        elif self.flow.handle_packet(packet.payload):
             try:
-                whole = self.assembly.add(message.payload)
+                message = self.assembler.add(packet.payload)
             except WireError as error:
                 self._break(str(error))
                 return
-            if whole is not None:
-                self.arrivals.put(whole)
+            if message is not None:
+                self.received.put(message)
 
-    def _break(self, why: str) -> None:
+    def _break(self, reason: str) -> None:
         self.broken.set()
-        self.flow.end(said=False)
-        self.arrivals.put(ConnectionError(why))
+        self.flow.close(notify_peer=False)
+        self.received.put(ConnectionError(reason))

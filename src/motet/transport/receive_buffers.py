@@ -1,4 +1,4 @@
-"""Memory for messages that are coming in, shared by all links of a server; what does not fit goes to unnamed files."""
+"""Buffers for incoming messages. All links of a server share one memory budget; the rest goes to unnamed files."""
 
 from __future__ import annotations
 
@@ -14,29 +14,33 @@ from motet.wire.value_files import map_file
 
 
 class MessageBuffer(Protocol):
-    """Where a message is put together."""
+    """Collects the chunks of one message."""
 
-    def add(self, piece: memoryview) -> None: ...
-    def whole(self) -> memoryview: ...
+    def append(self, chunk: memoryview) -> None: ...
+    def view(self) -> memoryview:
+        """Return the complete message."""
 
 
 class ReceiveBuffers:
-    """Clients that all answer at once take no more memory than a few do. Nobody has to wait, so nobody can make others wait."""
+    """Allocates message buffers within a memory budget, even if all clients reply at once.
+
+    A message beyond the budget goes to a file at once. No client has to wait, so no client can make others wait.
+    """
 
     def __init__(self, budget: float = 2**29) -> None:
         self.budget, self.used = budget, 0
-        self.lock = threading.RLock()  # a place may be given back in the midst of anything
+        self.lock = threading.RLock()  # reentrant: garbage collection may release a buffer inside any locked section
 
-    def store(self, size: int) -> MessageBuffer:
+    def allocate(self, size: int) -> MessageBuffer:
         with self.lock:
             if self.used + size > self.budget:
-                return _Filed()
+                return _FileBuffer()
             self.used += size
-        array = np.empty(size, np.uint8)  # not touched, so not taken from the machine, before bytes come
-        weakref.finalize(array, self._leave, size).atexit = False  # when nobody holds the bytes any more
-        return _Held(array)
+        array = np.empty(size, np.uint8)  # the system provides the pages only when bytes are written
+        weakref.finalize(array, self._release, size).atexit = False  # runs when the last view of the bytes is gone
+        return _MemoryBuffer(array)
 
-    def _leave(self, size: int) -> None:
+    def _release(self, size: int) -> None:
         with self.lock:
             self.used -= size
 
@@ -44,26 +48,26 @@ class ReceiveBuffers:
 UNLIMITED = ReceiveBuffers(math.inf)
 
 
-class _Held:
+class _MemoryBuffer:
     def __init__(self, array: np.ndarray) -> None:
         self.array, self.filled = array, 0
 
-    def add(self, piece: memoryview) -> None:
-        self.array[self.filled : self.filled + len(piece)] = np.frombuffer(piece, np.uint8)
-        self.filled += len(piece)
+    def append(self, chunk: memoryview) -> None:
+        self.array[self.filled : self.filled + len(chunk)] = np.frombuffer(chunk, np.uint8)
+        self.filled += len(chunk)
 
-    def whole(self) -> memoryview:
+    def view(self) -> memoryview:
         return self.array.data
 
 
-class _Filed:
+class _FileBuffer:
     def __init__(self) -> None:
-        self.file: IO[bytes] = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - open until it is whole or forgotten
+        self.file: IO[bytes] = tempfile.TemporaryFile(buffering=0)  # noqa: SIM115 - closed by view() or with the object
 
-    def add(self, piece: memoryview) -> None:
-        while len(piece):
-            piece = piece[self.file.write(piece) :]
+    def append(self, chunk: memoryview) -> None:
+        while len(chunk):
+            chunk = chunk[self.file.write(chunk) :]
 
-    def whole(self) -> memoryview:
+    def view(self) -> memoryview:
         with self.file:
             return map_file(self.file)

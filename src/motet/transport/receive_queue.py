@@ -1,4 +1,4 @@
-"""Messages as a client's link brings them, until it breaks; then it stays broken, however often one asks."""
+"""The queue of messages that a client has received from the server."""
 
 from __future__ import annotations
 
@@ -6,19 +6,21 @@ import queue
 
 
 class ReceiveQueue:
+    """Holds messages until they are read. After the link has failed, every read raises its error."""
+
     def __init__(self) -> None:
-        self.waiting: queue.SimpleQueue[memoryview | Exception] = queue.SimpleQueue()
+        self.items: queue.SimpleQueue[memoryview | Exception] = queue.SimpleQueue()
 
-    def put(self, message: memoryview | Exception) -> None:
-        self.waiting.put(message)
+    def put(self, item: memoryview | Exception) -> None:
+        self.items.put(item)
 
-    def next(self, timeout: float | None) -> memoryview | None:
-        """The next message, or None if none comes in time."""
+    def get(self, timeout: float | None) -> memoryview | None:
+        """Return the next message, or None if none arrives in time."""
         try:
-            item = self.waiting.get(timeout=timeout)
+            item = self.items.get(timeout=timeout)
         except queue.Empty:
             return None
         if isinstance(item, Exception):
-            self.waiting.put(item)
+            self.items.put(item)  # for the next read
             raise item
         return item

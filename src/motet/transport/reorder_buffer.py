@@ -1,4 +1,4 @@
-"""Replies whose turn has not come: in memory while they fit, else in files that have no name."""
+"""Holds replies that arrive before their turn, in memory up to a budget and then in unnamed temporary files."""
 
 from __future__ import annotations
 
@@ -9,44 +9,47 @@ from motet.transport.requests import Reply
 from motet.wire import deserialize, encode_header
 from motet.wire.value_files import map_file, write_value
 
-Place = Any  # whatever orders them
+Position = Any  # any sortable key
 
 
 class ReorderBuffer:
-    """However many clients answer before their turn, the server's memory stays within `budget` bytes."""
+    """Uses at most `budget` bytes of memory, plus one reply, however many clients reply early."""
 
     def __init__(self, budget: int = 2**28) -> None:
-        self.budget, self.held = budget, 0
-        self.replies: dict[Place, tuple[Reply | IO[bytes], int]] = {}
+        self.budget, self.bytes_in_memory = budget, 0
+        self.entries: dict[Position, tuple[Reply | IO[bytes], int]] = {}  # a reply or its file, and its bytes in memory
 
-    def __contains__(self, place: Place) -> bool:
-        return place in self.replies
+    def __contains__(self, position: Position) -> bool:
+        return position in self.entries
 
     def __len__(self) -> int:
-        return len(self.replies)
+        return len(self.entries)
 
-    def put(self, place: Place, reply: Reply, size: int) -> None:
-        """`size` is the bytes of its tensors. What lies on an accelerator was put there by this process, and stays there."""
-        if self.replies and self.held + size > self.budget and _is_here(reply):
-            file = tempfile.TemporaryFile()  # noqa: SIM115 - open until its turn
+    def put(self, position: Position, reply: Reply, tensor_bytes: int) -> None:
+        """Store a reply. Tensors on an accelerator were put there by this process, and stay there."""
+        over_budget = self.bytes_in_memory + tensor_bytes > self.budget
+        if self.entries and over_budget and _is_in_host_memory(reply):
+            file = tempfile.TemporaryFile()  # noqa: SIM115 - closed by take()
             write_value(reply, file)
-            self.replies[place] = (file, 0)
+            self.entries[position] = (file, 0)
         else:
-            self.held += size
-            self.replies[place] = (reply, size)
+            self.bytes_in_memory += tensor_bytes
+            self.entries[position] = (reply, tensor_bytes)
 
-    def take(self, place: Place) -> Reply:
-        kept, size = self.replies.pop(place)
-        self.held -= size
-        if isinstance(kept, Reply):
-            return kept
-        with kept:
-            reply: Reply = deserialize(map_file(kept))
+    def take(self, position: Position) -> Reply:
+        """Remove and return a reply."""
+        entry, tensor_bytes = self.entries.pop(position)
+        self.bytes_in_memory -= tensor_bytes
+        if isinstance(entry, Reply):
+            return entry
+        with entry:
+            reply: Reply = deserialize(map_file(entry))
         return reply
 
-    def places(self) -> list[Place]:
-        return sorted(self.replies)
+    def positions(self) -> list[Position]:
+        return sorted(self.entries)
 
 
-def _is_here(reply: Reply) -> bool:
-    return all(isinstance(t, bytes) or t.device.type == "cpu" for t in encode_header(reply)[1])
+def _is_in_host_memory(reply: Reply) -> bool:
+    _, buffers = encode_header(reply)
+    return all(isinstance(buffer, bytes) or buffer.device.type == "cpu" for buffer in buffers)

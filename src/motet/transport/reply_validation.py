@@ -1,4 +1,4 @@
-"""What a reply must be before it may touch a model: of the kind that was asked for, finite, and of a shape that fits."""
+"""Checks that a reply must pass before it may change a model: the right type, a matching shape, finite numbers."""
 
 from __future__ import annotations
 
@@ -13,32 +13,34 @@ from motet.core.params import Params
 from motet.core.weighted import Weighted
 from motet.wire import encode_header
 
-NOT_FINITE = "the reply holds numbers that are not finite; a smaller solver.lr or solver.clip may help."
+NOT_FINITE = "the reply contains numbers that are not finite; try a smaller solver.lr, or set solver.clip."
 
 
-def check_sum_term(value: Any, like: Params | None) -> Weighted:
-    """One term of a sum. `like` is what has been summed so far."""
+def check_sum_term(value: Any, running_sum: Params | None) -> Weighted:
+    """Return `value` if it can be added to `running_sum` (None for the first term); else raise an error."""
     if not isinstance(value, Weighted):
-        raise RunError(f"the reply is a {type(value).__name__}; a sum needs parameters with a weight.")
+        raise RunError(f"the reply is a {type(value).__name__}; expected parameters with a weight.")
     if not (math.isfinite(value.weight) and value.weight >= 0):
         raise RunError(f"the reply has weight {value.weight}; expected a finite number of at least 0.")
-    if like is not None:
-        like.check_same_layout(value.value)
-        if like.flat.dtype != value.value.flat.dtype:
-            raise RunError(f"the reply's numbers are {value.value.flat.dtype}, those of others {like.flat.dtype}.")
+    if running_sum is not None:
+        running_sum.check_same_layout(value.value)
+        dtype, expected = value.value.flat.dtype, running_sum.flat.dtype
+        if dtype != expected:
+            raise RunError(f"the reply has numbers of type {dtype}; expected {expected}, as in the other replies.")
     if not is_finite(value.value.flat):
         raise RunError(NOT_FINITE)
     return value
 
 
 def check_finite(value: Any) -> None:
-    """No tensor in it, however deep, holds NaN or infinity."""
-    if any(not (isinstance(bulk, bytes) or is_finite(bulk)) for bulk in encode_header(value)[1]):
+    """Raise an error if any tensor in `value`, at any depth, contains NaN or infinity."""
+    _, buffers = encode_header(value)
+    if any(not (isinstance(buffer, bytes) or is_finite(buffer)) for buffer in buffers):
         raise RunError(NOT_FINITE)
 
 
 def is_finite(tensor: Tensor) -> bool:
-    """One pass that allocates nothing: a sum is finite only if all its terms are. It may overflow; then each is looked at."""
+    """Check a tensor without allocating a mask: a finite sum has finite terms only. The sum itself may overflow."""
     if not tensor.is_floating_point() or not tensor.numel():
         return True
     return math.isfinite(float(tensor.sum())) or bool(torch.isfinite(tensor).all())

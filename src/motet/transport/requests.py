@@ -1,4 +1,4 @@
-"""What travels: a request to one client, its reply; and the three verbs of whatever carries them."""
+"""Requests, replies, and the interface of everything that carries them."""
 
 from __future__ import annotations
 
@@ -12,20 +12,23 @@ from motet.core.script import ClientId
 @message
 @dataclass(frozen=True, eq=False)
 class Request:
-    """A question to one client. Numbers grow over a run; those up to `settled` will never be asked again."""
+    """A call of one client method. IDs increase over a run.
+
+    Requests with IDs up to `last_checkpointed` are covered by a checkpoint and will not be sent again.
+    """
 
     id: int
     client: ClientId
     round: int
     address: str
     payload: Any
-    settled: int = 0
+    last_checkpointed: int = 0
 
 
 @message
 @dataclass(frozen=True, eq=False)
 class Reply:
-    """A value, or the sentence that says why there is none."""
+    """The result of a request, or an error message."""
 
     id: int
     client: ClientId
@@ -36,6 +39,6 @@ class Reply:
 class Transport(Protocol):
     def send(self, request: Request) -> None: ...
     def receive(self, timeout: float) -> Reply | None:
-        """The next reply, or None when none came in time."""
+        """Return the next reply, or None if none arrives within `timeout` seconds."""
 
     def close(self) -> None: ...

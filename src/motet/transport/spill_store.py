@@ -1,4 +1,4 @@
-"""Packed values under names: in the host's memory while there is room, in files when there is none, or when they must last."""
+"""A store of serialized values: in host memory within a budget, else in files."""
 
 from __future__ import annotations
 
@@ -15,47 +15,50 @@ Piece = bytes | bytearray | memoryview
 
 
 class SpillStore:
-    """A page never changes: what is put is a new one. Files stay until they are swept, since a checkpoint may name them."""
+    """Entries never change; each `put` creates a new one. Files stay until `delete_except`: a checkpoint may need them."""
 
-    def __init__(self, folder: Path, room: int = 0) -> None:
-        self.folder, self.room = folder, room
-        self.held: dict[str, bytearray] = {}
-        self.number = 0
+    def __init__(self, folder: Path, memory_budget: int = 0) -> None:
+        self.folder, self.memory_budget = folder, memory_budget
+        self.in_memory: dict[str, bytearray] = {}
+        self.last_number = 0
 
-    def put(self, label: str, value: Any, lasting: bool = False) -> str:
-        self.number += 1
-        name = f"{self.number:08d}-{re.sub(r'[^A-Za-z0-9_-]', '_', label)[:80]}"
-        if not lasting and sum(map(len, self.held.values())) + measure_size(value).wire <= self.room:
-            self.held[name] = bytearray().join(iter_serialized(value))
+    def put(self, label: str, value: Any, durable: bool = False) -> str:
+        """Store a value and return its name. A durable value is written to a file at once."""
+        self.last_number += 1
+        name = f"{self.last_number:08d}-{re.sub(r'[^A-Za-z0-9_-]', '_', label)[:80]}"
+        used = sum(map(len, self.in_memory.values()))
+        if not durable and used + measure_size(value).wire <= self.memory_budget:
+            self.in_memory[name] = bytearray().join(iter_serialized(value))
         else:
             self._write(name, iter_serialized(value))
         return name
 
     def get(self, name: str) -> Any:
-        return deserialize(self.held[name]) if name in self.held else load_value(self.folder / name)
+        return deserialize(self.in_memory[name]) if name in self.in_memory else load_value(self.folder / name)
 
-    def last(self, names: Iterable[str]) -> None:
-        """From now on these are in files."""
+    def persist(self, names: Iterable[str]) -> None:
+        """Move these entries from memory to files."""
         for name in names:
-            if name in self.held:
-                self._write(name, [self.held[name]])
-                del self.held[name]
+            if name in self.in_memory:
+                self._write(name, [self.in_memory[name]])
+                del self.in_memory[name]
 
-    def release(self, needed: set[str]) -> None:
-        """Give back the memory of all but these."""
-        for name in [name for name in self.held if name not in needed]:
-            del self.held[name]
+    def release_except(self, needed: set[str]) -> None:
+        """Free the memory of all other entries."""
+        for name in [name for name in self.in_memory if name not in needed]:
+            del self.in_memory[name]
 
-    def sweep(self, needed: set[str]) -> None:
-        """Delete the files of all but these."""
-        self.release(needed)
+    def delete_except(self, needed: set[str]) -> None:
+        """Free the memory and delete the files of all other entries."""
+        self.release_except(needed)
         if self.folder.exists():
             for path in self.folder.iterdir():
                 if path.name not in needed:
                     path.unlink()
 
-    def go_on_after(self, names: Iterable[str]) -> None:
-        self.number = max((int(name.partition("-")[0]) for name in names), default=0)
+    def continue_after(self, names: Iterable[str]) -> None:
+        """Number new entries after these existing ones."""
+        self.last_number = max((int(name.partition("-")[0]) for name in names), default=0)
 
     def _write(self, name: str, pieces: Iterable[Piece]) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -63,16 +66,16 @@ class SpillStore:
 
 
 def write_atomically(path: Path, *pieces: Piece) -> None:
-    """All of it or nothing, whatever happens meanwhile."""
+    """Write a file so that a crash leaves either the old content or the complete new content."""
     write_pieces_atomically(path, pieces)
 
 
 def write_pieces_atomically(path: Path, pieces: Iterable[Piece]) -> None:
-    """The same, of what is made while it is written."""
-    beside = path.with_name(f".{path.name}.part")
-    with beside.open("wb") as file:
+    """Like `write_atomically`, for pieces that are produced one at a time."""
+    temporary = path.with_name(f".{path.name}.part")
+    with temporary.open("wb") as file:
         for piece in pieces:
             file.write(piece)
         file.flush()
         os.fsync(file.fileno())
-    beside.replace(path)
+    temporary.replace(path)

@@ -1,4 +1,4 @@
-"""For whom a server waits, how long, and what it does about those who fail or come late."""
+"""How long the server waits for clients, and what it does about failed and late replies."""
 
 from __future__ import annotations
 
@@ -10,36 +10,40 @@ from motet.core.errors import ConfigError
 
 @dataclass(frozen=True)
 class WaitPolicy:
-    """By default everybody is waited for. Over-selection is a larger cohort with a smaller quorum, eagerly.
+    """When an exchange with a cohort is complete. By default the server waits for every client.
 
-    `staleness_exponent` makes rounds asynchronous, as in FedBuff (Nguyen et al. 2022): whoever is late is not asked again before he
-    has answered, and his answer is added to the round it comes in, with its weight divided by (1 + rounds late)^staleness_exponent.
+    For over-selection, combine a larger cohort with a smaller quorum and `eager`.
+
+    `staleness_exponent` makes rounds asynchronous, as in FedBuff (Nguyen et al. 2022). A late client gets no new request
+    until it has replied. Its reply is added to the round in which it arrives, with its weight multiplied by
+    (1 + rounds late)^(-staleness_exponent).
     """
 
-    quorum: float = 1.0  # the share of the cohort without which a question fails
+    quorum: float = 1.0  # share of the cohort that must reply, or the exchange fails
     timeout: float = 3600.0  # seconds to wait for the next reply
-    deadline: float | None = None  # seconds a question may take in all
-    absence: float = 60.0  # seconds a client may be away, its link broken, before it counts as failed
-    eager: bool = False  # go on as soon as the quorum has answered
-    staleness_exponent: float | None = None  # None: late replies count nothing; 0.5 is FedBuff's
+    deadline: float | None = None  # seconds for the whole exchange
+    reconnect_timeout: float = 60.0  # seconds a client may be disconnected before its request fails
+    eager: bool = False  # continue as soon as the quorum has replied
+    staleness_exponent: float | None = None  # None: ignore late replies; FedBuff uses 0.5
     on_error: Literal["fail", "drop"] = "fail"
 
     def __post_init__(self) -> None:
         if not 0 < self.quorum <= 1:
             raise ConfigError(
-                f"wait_policy.quorum is {self.quorum}; it is a share of the cohort, above 0 and at most 1."
+                f"wait_policy.quorum is {self.quorum}; expected a share of the cohort, above 0 and at most 1."
             )
-        for name in ("timeout", "deadline", "absence"):
-            value = getattr(self, name)
-            if value is not None and not value > 0:
-                raise ConfigError(f"wait_policy.{name} is {value}; it is a number of seconds above 0.")
+        for name in ("timeout", "deadline", "reconnect_timeout"):
+            seconds = getattr(self, name)
+            if seconds is not None and not seconds > 0:
+                raise ConfigError(f"wait_policy.{name} is {seconds}; expected a number of seconds above 0.")
         if self.staleness_exponent is not None and not self.staleness_exponent >= 0:
             raise ConfigError(
-                f"wait_policy.staleness_exponent is {self.staleness_exponent}; it is an exponent of at least 0, or left out."
+                f"wait_policy.staleness_exponent is {self.staleness_exponent}; expected a number of at least 0. "
+                "Leave it out to ignore late replies."
             )
 
-    def counts(self, rounds_late: int) -> float:
-        """What an answer counts that comes so many rounds after its question."""
+    def staleness_weight(self, rounds_late: int) -> float:
+        """Return the factor for the weight of a reply that is `rounds_late` rounds late."""
         if rounds_late <= 0:
             return 1.0
         return 0.0 if self.staleness_exponent is None else float((1 + rounds_late) ** -self.staleness_exponent)

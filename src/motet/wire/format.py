@@ -1,7 +1,7 @@
-"""The format: magic, version, flags, length of the head; the head as JSON; then the tensors' bytes in order.
+"""The wire format of messages and stored files: a prefix (magic, version, flags, header length), a JSON header, raw tensors.
 
-The head mirrors the value. What JSON has no word for is an object with a "!": tensors (whose bytes follow), tuples, maps,
-bytes, floats that are not finite, and messages by their name (`core.messages`). Messages and stored files share this format.
+The header mirrors the value. JSON objects with a "!" key stand for what JSON lacks: tensors and bytes (their data follows
+the header, in order), tuples, maps, floats that are not finite, and messages by class name (`core.messages`).
 """
 
 from __future__ import annotations
@@ -23,226 +23,242 @@ from motet.core.messages import MESSAGES
 from motet.core.params import Layout
 from motet.wire.type_check import field_types, matches_type
 
-MAGIC, WIRE_VERSION, COMPRESSED = b"MTET", 2, 1
-_ENCODE = json.JSONEncoder(allow_nan=False).encode
-_LEAD = struct.Struct("<4sHHI")
-HEADER_LIMIT, _DEPTH_LIMIT, _DIMS, _LONGEST = 64 * 2**20, 32, 64, 2**48
+MAGIC, WIRE_VERSION = b"MTET", 2  # increase the version when the format or the name of a message changes
+FLAG_COMPRESSED = 1
+HEADER_LIMIT = 64 * 2**20  # bytes after decompression
+_PREFIX = struct.Struct("<4sHHI")
+_COMPRESS_ABOVE = 256  # bytes of the header
+_MAX_DEPTH, _MAX_DIMS, _MAX_DIM_SIZE = 32, 64, 2**48
+_to_json = json.JSONEncoder(allow_nan=False).encode
 DTYPES = {
-    str(d).removeprefix("torch."): d
-    for d in (
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (
         torch.float64, torch.float32, torch.float16, torch.bfloat16,
         torch.int64, torch.int32, torch.int16, torch.int8, torch.uint8, torch.bool,
     )
 }  # fmt: skip
 
-
-Buffer = Tensor | bytes  # what stands after the head as it is: no copy is made of it before it is sent
+Buffer = Tensor | bytes  # data that follows the header; it is sent without a copy
+FindKey = Callable[[object], str | None]
+TensorReader = Callable[[torch.dtype, tuple[int, ...], int], Tensor]  # (dtype, shape, bytes) -> the next tensor
 
 
 class MessageSize(NamedTuple):
-    """Bytes of tensors alone, and of the whole message."""
+    """Bytes of the tensors, and of the whole message."""
 
     payload: int
     wire: int
 
 
-def encode_header(value: object, refer: Callable[[object], str | None] = lambda _: None) -> tuple[bytes, list[Buffer]]:
-    """The lead and head as bytes, and what follows as it is. `refer` may name things the reader already has."""
-    bulk: list[Buffer] = []
-    head = _text(value, bulk, refer).encode()
-    flags = 0
-    if len(head) > 256:
-        head, flags = zlib.compress(head, 1), COMPRESSED
-    return _LEAD.pack(MAGIC, WIRE_VERSION, flags, len(head)) + head, bulk
-
-
-def iter_serialized(value: object) -> Iterator[bytes | memoryview]:
-    """The message in pieces, none of which is made before it is asked for: a large one is never held twice."""
-    head, bulk = encode_header(value)
-    yield head
-    yield from (buffer_bytes(t) for t in bulk)
+# ---- Serialize --------------------------------------------------------------------------------------------------------
 
 
 def serialize(value: object) -> bytes:
     return b"".join(iter_serialized(value))
 
 
+def iter_serialized(value: object) -> Iterator[bytes | memoryview]:
+    """Yield the message in pieces, so that a large message is never in memory twice."""
+    header, buffers = encode_header(value)
+    yield header
+    yield from map(buffer_bytes, buffers)
+
+
 def measure_size(value: object) -> MessageSize:
-    """How large the message would be, without making it."""
-    head, bulk = encode_header(value)
-    payload = sum(len(t) if isinstance(t, bytes) else t.numel() * t.element_size() for t in bulk)
-    return MessageSize(payload, payload + len(head))
+    """Return the size of a message without creating it."""
+    header, buffers = encode_header(value)
+    payload = sum(len(b) if isinstance(b, bytes) else b.numel() * b.element_size() for b in buffers)
+    return MessageSize(payload, payload + len(header))
 
 
-def buffer_bytes(tensor: Buffer) -> memoryview:
-    if isinstance(tensor, bytes):
-        return memoryview(tensor)
-    flat = tensor.detach().contiguous().reshape(-1).cpu()
+def encode_header(value: object, find_key: FindKey = lambda _: None) -> tuple[bytes, list[Buffer]]:
+    """Return the prefix and header as bytes, and the buffers that follow them.
+
+    `find_key` may return a key for an object that the receiver already has; then only the key is sent.
+    """
+    buffers: list[Buffer] = []
+    header = _encode(value, buffers, find_key).encode()
+    flags = 0
+    if len(header) > _COMPRESS_ABOVE:
+        header, flags = zlib.compress(header, 1), FLAG_COMPRESSED
+    return _PREFIX.pack(MAGIC, WIRE_VERSION, flags, len(header)) + header, buffers
+
+
+def buffer_bytes(buffer: Buffer) -> memoryview:
+    if isinstance(buffer, bytes):
+        return memoryview(buffer)
+    flat = buffer.detach().contiguous().reshape(-1).cpu()
     return memoryview(flat.view(torch.uint8).numpy().data) if flat.numel() else memoryview(b"")
 
 
-def deserialize(data: bytes | bytearray | memoryview, head_limit: int = HEADER_LIMIT) -> Any:
-    """A value from bytes; anything malformed is a WireError, whatever it is. `head_limit` is of the head when it is opened:
-    a little of what is compressed can be a lot to read."""
-    view = memoryview(data)
-    head, end = read_header(view, head_limit)
-
-    def tensor(dtype: torch.dtype, shape: tuple[int, ...], size: int) -> Tensor:
-        nonlocal end
-        if size > len(view) - end:
-            raise WireError(
-                f"a tensor of {size} bytes was announced and {len(view) - end} are left; the message is cut off."
-            )
-        piece, end = view[end : end + size], end + size
-        return tensor_from_bytes(piece, dtype, shape)
-
-    value = decode_header(head, tensor)
-    if end != len(view):
-        raise WireError(f"{len(view) - end} bytes stand after the message's end; expected none.")
-    return value
-
-
-def tensor_from_bytes(piece: memoryview | bytearray, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
-    if not len(piece):
-        return torch.zeros(shape, dtype=dtype)
-    writable = piece if not memoryview(piece).readonly else bytearray(piece)
-    return torch.frombuffer(writable, dtype=torch.uint8).view(dtype).view(shape)
-
-
-def read_header(view: memoryview, limit: int = HEADER_LIMIT) -> tuple[bytes, int]:
-    """The head, decompressed, and where it ends."""
-    if len(view) < _LEAD.size:
-        raise WireError(f"{len(view)} bytes are no message; expected at least {_LEAD.size}.")
-    magic, version, flags, length = _LEAD.unpack_from(view)
-    if magic != MAGIC:
-        raise WireError(
-            f"the message begins with {bytes(magic)!r}, not with {MAGIC!r}; the sender does not speak Motet."
-        )
-    if version != WIRE_VERSION:
-        raise WireError(
-            f"the message has version {version}, this is version {WIRE_VERSION}; use the same Motet on both sides."
-        )
-    end = _LEAD.size + length
-    if length > limit or end > len(view):
-        raise WireError(
-            f"a head of {length} bytes was announced in a message of {len(view)}; it is cut off or damaged."
-        )
-    head = bytes(view[_LEAD.size : end])
-    if flags & COMPRESSED:
-        opener = zlib.decompressobj()
-        try:
-            head = opener.decompress(head, limit)
-        except zlib.error as error:
-            raise WireError(f"the message's head cannot be read ({error}); it is damaged.") from None
-        if opener.unconsumed_tail:
-            raise WireError(f"the message's head is larger than {limit} bytes when opened; it is refused.")
-    return head, end
-
-
-TensorReader = Callable[[torch.dtype, tuple[int, ...], int], Tensor]
-
-
-def decode_header(head: bytes, tensor: TensorReader, resolve: Callable[[str], Any] | None = None) -> Any:
-    try:
-        return _build(json.loads(head), tensor, resolve, 0)
-    except MotetError as error:
-        raise (
-            error if isinstance(error, WireError) else WireError(f"the message does not hold together: {error}")
-        ) from None
-    except (ValueError, TypeError, KeyError, IndexError, RecursionError, OverflowError, AttributeError) as error:
-        raise WireError(f"the message's head makes no sense ({type(error).__name__}: {str(error)[:120]}).") from None
-
-
-def _text(value: Any, bulk: list[Buffer], refer: Callable[[object], str | None]) -> str:
-    """The value's head as JSON; what is bulky is put aside."""
+def _encode(value: Any, buffers: list[Buffer], find_key: FindKey) -> str:
+    """Return the JSON text of a value, and append its tensors and bytes to `buffers`."""
     match value:
         case None | bool() | str() | int():
-            return _ENCODE(value)
+            return _to_json(value)
         case float():
-            return _ENCODE(float(value)) if math.isfinite(value) else f'{{"!":"float","is":"{float(value)!r}"}}'
+            return _to_json(float(value)) if math.isfinite(value) else f'{{"!":"float","is":"{float(value)!r}"}}'
         case Tensor() | np.ndarray() | bytes():
-            return _bulk(value, bulk)
+            return _encode_buffer(value, buffers)
         case list():
-            return _many(value, bulk, refer)
+            return _encode_list(value, buffers, find_key)
         case tuple():
-            return f'{{"!":"tuple","items":{_many(value, bulk, refer)}}}'
+            return f'{{"!":"tuple","items":{_encode_list(value, buffers, find_key)}}}'
         case dict():
-            pairs = (_many(pair, bulk, refer) for pair in value.items())
+            pairs = (_encode_list(pair, buffers, find_key) for pair in value.items())
             return f'{{"!":"map","items":[{",".join(pairs)}]}}'
-    if (known := refer(value)) is not None:
-        return f'{{"!":"known","key":{_ENCODE(known)}}}'
-    if isinstance(value, Layout) and "_text" in vars(value):
-        return str(vars(value)["_text"])
-    kind = type(value).__name__
-    if MESSAGES.get(kind) is not type(value):
-        raise WireError(f"{kind} may not be sent or stored; make it a dataclass and mark it with @message.")
-    fields = _many([getattr(value, f.name) for f in dataclasses.fields(MESSAGES[kind])], bulk, refer)
-    text = f'{{"!":"{kind}","fields":{fields}}}'
-    if isinstance(value, Layout):  # hundreds of names that never change, in every message of a run
-        vars(value)["_text"] = text
+    if (key := find_key(value)) is not None:
+        return f'{{"!":"known","key":{_to_json(key)}}}'
+    if isinstance(value, Layout) and "_wire_text" in vars(value):
+        return str(vars(value)["_wire_text"])
+    name = type(value).__name__
+    if MESSAGES.get(name) is not type(value):
+        raise WireError(f"{name} may not be sent or stored; make it a dataclass and mark it with @message.")
+    fields = [getattr(value, field.name) for field in dataclasses.fields(MESSAGES[name])]
+    text = f'{{"!":"{name}","fields":{_encode_list(fields, buffers, find_key)}}}'
+    if isinstance(value, Layout):  # hundreds of names, the same in every message of a run
+        vars(value)["_wire_text"] = text
     return text
 
 
-def _many(values: Iterable[Any], bulk: list[Buffer], refer: Callable[[object], str | None]) -> str:
-    return f"[{','.join(_text(v, bulk, refer) for v in values)}]"
+def _encode_list(values: Iterable[Any], buffers: list[Buffer], find_key: FindKey) -> str:
+    return f"[{','.join(_encode(value, buffers, find_key) for value in values)}]"
 
 
-def _bulk(value: Tensor | np.ndarray | bytes, bulk: list[Buffer]) -> str:
+def _encode_buffer(value: Tensor | np.ndarray | bytes, buffers: list[Buffer]) -> str:
     if isinstance(value, bytes):
-        bulk.append(value)
+        buffers.append(value)
         return f'{{"!":"bytes","dtype":"uint8","shape":[{len(value)}]}}'
     if isinstance(value, np.ndarray):
         kind, tensor = "array", torch.from_numpy(np.ascontiguousarray(value))
     else:
         kind, tensor = "tensor", value
-    bulk.append(tensor)
+    buffers.append(tensor)
     dtype, shape = str(tensor.dtype).removeprefix("torch."), ",".join(map(str, tensor.shape))
     return f'{{"!":"{kind}","dtype":"{dtype}","shape":[{shape}]}}'
 
 
-def _build(node: Any, tensor: TensorReader, resolve: Callable[[str], Any] | None, depth: int) -> Any:
-    if depth > _DEPTH_LIMIT:
-        raise WireError(f"the message is nested deeper than {_DEPTH_LIMIT}; it is refused.")
+# ---- Deserialize ------------------------------------------------------------------------------------------------------
 
-    def inside(part: Any) -> Any:
-        return _build(part, tensor, resolve, depth + 1)
+
+def deserialize(data: bytes | bytearray | memoryview, header_limit: int = HEADER_LIMIT) -> Any:
+    """Return the value of a message. Any malformed input raises WireError.
+
+    `header_limit` is the size of the decompressed header: a small compressed header can expand to a very large one.
+    """
+    view = memoryview(data)
+    header, end = read_header(view, header_limit)
+
+    def read_tensor(dtype: torch.dtype, shape: tuple[int, ...], size: int) -> Tensor:
+        nonlocal end
+        if size > len(view) - end:
+            raise WireError(
+                f"a tensor of {size} bytes was announced, but only {len(view) - end} bytes are left; the message is cut off."
+            )
+        piece, end = view[end : end + size], end + size
+        return tensor_from_bytes(piece, dtype, shape)
+
+    value = decode_header(header, read_tensor)
+    if end != len(view):
+        raise WireError(f"{len(view) - end} bytes follow the end of the message; expected none.")
+    return value
+
+
+def read_header(view: memoryview, limit: int = HEADER_LIMIT) -> tuple[bytes, int]:
+    """Return the decompressed header, and the position where it ends in the message."""
+    if len(view) < _PREFIX.size:
+        raise WireError(f"{len(view)} bytes are not a message; expected at least {_PREFIX.size}.")
+    magic, version, flags, length = _PREFIX.unpack_from(view)
+    if magic != MAGIC:
+        raise WireError(f"the message starts with {bytes(magic)!r}; expected {MAGIC!r}. The sender is not Motet.")
+    if version != WIRE_VERSION:
+        raise WireError(
+            f"the message has version {version}, this is version {WIRE_VERSION}; use the same Motet on both sides."
+        )
+    end = _PREFIX.size + length
+    if length > limit or end > len(view):
+        raise WireError(
+            f"a header of {length} bytes was announced in a message of {len(view)}; it is cut off or damaged."
+        )
+    header = bytes(view[_PREFIX.size : end])
+    if flags & FLAG_COMPRESSED:
+        decompressor = zlib.decompressobj()
+        try:
+            header = decompressor.decompress(header, limit)
+        except zlib.error as error:
+            raise WireError(f"the header of the message cannot be decompressed ({error}); it is damaged.") from None
+        if decompressor.unconsumed_tail:
+            raise WireError(f"the decompressed header is larger than {limit} bytes; the message is rejected.")
+    return header, end
+
+
+def decode_header(header: bytes, read_tensor: TensorReader, resolve: Callable[[str], Any] | None = None) -> Any:
+    """Return the value that a header describes. `resolve` returns objects that the sender replaced by a key."""
+    try:
+        return _decode(json.loads(header), read_tensor, resolve, 0)
+    except WireError:
+        raise
+    except MotetError as error:
+        raise WireError(f"the message is inconsistent: {error}") from None
+    except (ValueError, TypeError, KeyError, IndexError, RecursionError, OverflowError, AttributeError) as error:
+        raise WireError(
+            f"the header of the message is invalid ({type(error).__name__}: {str(error)[:120]}); it is damaged."
+        ) from None
+
+
+def tensor_from_bytes(data: memoryview | bytearray, dtype: torch.dtype, shape: tuple[int, ...]) -> Tensor:
+    """Return a tensor on these bytes. They are copied only if they are read-only."""
+    if not len(data):
+        return torch.zeros(shape, dtype=dtype)
+    writable = data if not memoryview(data).readonly else bytearray(data)
+    return torch.frombuffer(writable, dtype=torch.uint8).view(dtype).view(shape)
+
+
+def _decode(node: Any, read_tensor: TensorReader, resolve: Callable[[str], Any] | None, depth: int) -> Any:
+    if depth > _MAX_DEPTH:
+        raise WireError(f"the message is nested deeper than {_MAX_DEPTH}; it is rejected.")
+
+    def decode(child: Any) -> Any:
+        return _decode(child, read_tensor, resolve, depth + 1)
 
     if isinstance(node, list):
-        return [inside(v) for v in node]
+        return [decode(child) for child in node]
     if not isinstance(node, dict):
         return node
     kind = node["!"]
     match kind:
         case "tensor" | "array" | "bytes":
-            dtype, shape = DTYPES[node["dtype"]], tuple(node["shape"])
-            if len(shape) > _DIMS or any(type(n) is not int or not 0 <= n < _LONGEST for n in shape):
-                said = ", ".join(str(n)[:20] for n in shape[:4])
-                raise WireError(f"a tensor of shape [{said}…] was announced; expected at most {_DIMS} whole numbers.")
-            found = tensor(dtype, shape, math.prod(shape) * dtype.itemsize)
-            return found if kind == "tensor" else found.numpy() if kind == "array" else found.numpy().tobytes()
+            return _decode_buffer(kind, DTYPES[node["dtype"]], tuple(node["shape"]), read_tensor)
         case "float":
             return {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}[node["is"]]
         case "tuple":
-            return tuple(inside(v) for v in node["items"])
+            return tuple(decode(child) for child in node["items"])
         case "map":
-            return {inside(k): inside(v) for k, v in node["items"]}
+            return {decode(key): decode(item) for key, item in node["items"]}
         case "known":
             if resolve is None:
-                raise WireError(
-                    "the message names something that is not in it; that is allowed only within one machine."
-                )
+                raise WireError("the message refers to an object by key; that is allowed only within one machine.")
             return resolve(node["key"])
-    return _message(kind, [inside(v) for v in node["fields"]])
+    return _decode_message(kind, [decode(child) for child in node["fields"]])
 
 
-def _message(kind: Any, values: Sequence[Any]) -> Any:
-    cls = MESSAGES.get(kind) if isinstance(kind, str) else None
-    if cls is None:
-        raise WireError(f"there is no message called {str(kind)[:40]!r}; sender and reader use different versions.")
-    names = [f.name for f in dataclasses.fields(cls)]
-    if len(names) != len(values):
-        raise WireError(f"{kind} came with {len(values)} fields; expected {len(names)}: {', '.join(names)}.")
-    for name, value in zip(names, values, strict=True):
-        if not matches_type(value, field_types(cls)[name]):
-            raise WireError(f"{kind}.{name} came as {type(value).__name__}; expected {field_types(cls)[name]}.")
-    return cls(*values)
+def _decode_buffer(kind: str, dtype: torch.dtype, shape: tuple[Any, ...], read_tensor: TensorReader) -> Any:
+    if len(shape) > _MAX_DIMS or any(type(n) is not int or not 0 <= n < _MAX_DIM_SIZE for n in shape):
+        start = ", ".join(str(n)[:20] for n in shape[:4])
+        raise WireError(f"a tensor of shape [{start}…] was announced; expected at most {_MAX_DIMS} whole numbers.")
+    tensor = read_tensor(dtype, shape, math.prod(shape) * dtype.itemsize)
+    return tensor if kind == "tensor" else tensor.numpy() if kind == "array" else tensor.numpy().tobytes()
+
+
+def _decode_message(name: Any, values: Sequence[Any]) -> Any:
+    message_class = MESSAGES.get(name) if isinstance(name, str) else None
+    if message_class is None:
+        raise WireError(f"there is no message '{str(name)[:40]}'; use the same Motet on both sides.")
+    fields = [field.name for field in dataclasses.fields(message_class)]
+    if len(fields) != len(values):
+        raise WireError(f"{name} has {len(values)} fields; expected {len(fields)}: {', '.join(fields)}.")
+    types = field_types(message_class)
+    for field, value in zip(fields, values, strict=True):
+        if not matches_type(value, types[field]):
+            raise WireError(f"{name}.{field} is a {type(value).__name__}; expected {types[field]}.")
+    return message_class(*values)

@@ -1,4 +1,4 @@
-"""Does a value that came over a wire have the type its field declares?"""
+"""Checks that a received value has the type that its message field declares."""
 
 from __future__ import annotations
 
@@ -11,42 +11,40 @@ from torch import Tensor
 
 
 @cache
-def field_types(cls: type) -> dict[str, Any]:
-    return get_type_hints(cls)
+def field_types(message_class: type) -> dict[str, Any]:
+    return get_type_hints(message_class)
 
 
-def matches_type(value: Any, kind: Any) -> bool:
-    origin, inner = get_origin(kind), get_args(kind)
-    if kind is Any or kind is object:
+def matches_type(value: Any, expected: Any) -> bool:
+    origin, args = get_origin(expected), get_args(expected)
+    if expected is Any or expected is object:
         return True
     if origin in (Union, types.UnionType):
-        return any(matches_type(value, k) for k in inner)
+        return any(matches_type(value, option) for option in args)
     if origin is Literal:
-        return value in inner and type(value) in {type(k) for k in inner}
+        return value in args and type(value) in {type(option) for option in args}
     if origin is tuple:
-        if not isinstance(value, tuple):
-            return False
-        if len(inner) == 2 and inner[1] is Ellipsis:
-            return all(matches_type(v, inner[0]) for v in value)
-        return len(value) == len(inner) and all(matches_type(v, k) for v, k in zip(value, inner, strict=True))
+        return isinstance(value, tuple) and _matches_tuple(value, args)
     if origin in (dict, collections.abc.Mapping):
         return isinstance(value, dict) and all(
-            matches_type(k, inner[0]) and matches_type(v, inner[1]) for k, v in value.items()
+            matches_type(key, args[0]) and matches_type(item, args[1]) for key, item in value.items()
         )
     if origin in (list, collections.abc.Sequence):
-        return isinstance(value, list | tuple) and all(matches_type(v, inner[0]) for v in value)
-    if kind is None or kind is types.NoneType:
+        return isinstance(value, list | tuple) and all(matches_type(item, args[0]) for item in value)
+    if expected is None or expected is types.NoneType:
         return value is None
-    if kind is float:
+    if expected is float:
         return type(value) in (float, int)
-    if kind in (int, str, bool, bytes):
-        return type(value) is kind
-    if kind is Tensor:
+    if expected in (int, str, bool, bytes):
+        return type(value) is expected
+    if expected is Tensor:
         return isinstance(value, Tensor)
-    if getattr(kind, "_is_protocol", False):
-        return True  # what it can do is seen when it is asked
-    if not isinstance(kind, type):
-        return True
-    return (
-        isinstance(value, kind) or getattr(type(value), "stands_for", None) is kind
-    )  # as coded parameters do for plain ones
+    if getattr(expected, "_is_protocol", False) or not isinstance(expected, type):
+        return True  # checked when it is used
+    return isinstance(value, expected) or getattr(type(value), "substitutes_for", None) is expected
+
+
+def _matches_tuple(value: tuple[Any, ...], args: tuple[Any, ...]) -> bool:
+    if len(args) == 2 and args[1] is Ellipsis:
+        return all(matches_type(item, args[0]) for item in value)
+    return len(value) == len(args) and all(map(matches_type, value, args))

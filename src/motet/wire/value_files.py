@@ -1,4 +1,4 @@
-"""Values in files: written piece by piece, read to where their tensors stay, and never held twice."""
+"""Serialized values in files. They are written in pieces and read without a second copy in memory."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from motet.wire.format import deserialize, iter_serialized
 
 
 def load_value(path: Path) -> Any:
-    """The value that a file holds."""
     with path.open("rb", buffering=0) as file:
         buffer = np.empty(path.stat().st_size, np.uint8)
-        at = 0
-        while at < len(buffer) and (got := file.readinto(buffer[at:].data)):
-            at += got
-    return deserialize(buffer[:at].data)
+        filled = 0
+        while filled < len(buffer) and (count := file.readinto(buffer[filled:].data)):
+            filled += count
+    return deserialize(buffer[:filled].data)
 
 
 def write_value(value: object, file: IO[bytes]) -> None:
@@ -27,5 +26,5 @@ def write_value(value: object, file: IO[bytes]) -> None:
 
 
 def map_file(file: IO[bytes]) -> memoryview:
-    """A file's bytes where the system keeps them: in memory only while they are used. What is written to them stays here."""
+    """Map a file into memory. Pages are loaded when they are used; changes to them are not written to the file."""
     return memoryview(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_COPY))

@@ -1,0 +1,93 @@
+"""How a reply becomes a vector of integers for a secure sum, and how their sum becomes a mean again."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+
+from motet.codecs.chain import CodecChain, EncodedParams
+from motet.codecs.fixed_point import FixedPoint
+from motet.codecs.skellam import SkellamNoise
+from motet.core.errors import ConfigError, RunError
+from motet.core.params import Params
+from motet.core.weighted import RunningSum, Weighted
+from motet.secure.client_session import EncodedVector
+from motet.secure.masking import Masking
+from motet.secure.sum_messages import MaskedTotal
+
+WEIGHT_WORDS = 2  # a vector ends with the two words of its weight
+
+
+@dataclass(frozen=True)
+class SumEncoding:
+    """Encodes a reply's numbers times its weight, and then the weight.
+
+    Float32 numbers are scaled by weight / `largest_weight`. `noise` is added inside the integers of some methods' replies,
+    by their address.
+    """
+
+    fixed_point: FixedPoint = FixedPoint()
+    largest_weight: float = 1024.0
+    codecs: CodecChain = CodecChain()
+    noise: Mapping[str, SkellamNoise] = field(default_factory=dict)
+
+    def encode(
+        self, reply: Weighted, address: str, clients: int, masking: Masking, rng: np.random.Generator
+    ) -> EncodedVector:
+        if not 0 <= reply.weight <= self.largest_weight:
+            raise ConfigError(
+                f"a reply has a weight above secure.largest_weight={self.largest_weight:g}, or below 0; raise it to the "
+                "largest number of examples of a client, or use algorithm.weighting=uniform."
+            )
+        numbers = self._encode_numbers(reply, address, clients, masking, rng)
+        weight = torch.tensor([reply.weight], dtype=torch.float64)
+        weight_words = self.fixed_point.encode(weight, 1.0, clients, masking.modulus, rng)
+        is_double = reply.value.flat.dtype == torch.float64
+        return EncodedVector(reply.value.layout, is_double, np.concatenate([numbers, weight_words]))
+
+    def word_count(self, size: int, is_double: bool, address: str) -> int:
+        """Return the words of an encoded vector of `size` numbers. With noise, every number is one word."""
+        return size * (2 if is_double and address not in self.noise else 1) + WEIGHT_WORDS
+
+    def decode(self, words: np.ndarray, total: MaskedTotal, address: str, clients: int, masking: Masking) -> Weighted:
+        """Return the weighted mean from the unmasked words of a sum over `total.clients`."""
+        running_sum = RunningSum()
+        weight_words = words[-WEIGHT_WORDS:]
+        running_sum.weight = float(self.fixed_point.decode(weight_words, True, clients, masking.modulus))
+        if not 0 <= running_sum.weight <= len(total.clients) * self.largest_weight:
+            raise RunError(
+                "the sum has weights that its clients cannot have, so a client sent a false share or vector; "
+                "the sum is discarded."
+            )
+        numbers = self._decode_numbers(words[:-WEIGHT_WORDS], total.is_double, address, clients, masking)
+        running_sum.sum = Params(total.layout, numbers)
+        mean = running_sum.value()
+        if total.is_double:
+            return mean
+        side_info = (None,) * len(self.codecs.codecs)
+        decoded: Params = self.codecs.decode(EncodedParams(total.layout, mean.value.flat.float(), side_info))
+        return Weighted(decoded, mean.weight)
+
+    def _encode_numbers(
+        self, reply: Weighted, address: str, clients: int, masking: Masking, rng: np.random.Generator
+    ) -> np.ndarray:
+        encoded = self.codecs.encode(reply.value)
+        flat = encoded.body if isinstance(encoded, EncodedParams) else reply.value.flat
+        if address in self.noise:
+            min_survivors = masking.min_survivors(clients)
+            return self.noise[address].encode(flat * reply.weight, clients, min_survivors, masking.modulus, rng)
+        if flat.dtype == torch.float64:
+            return self.fixed_point.encode(flat * reply.weight, 1.0, clients, masking.modulus, rng)
+        return self.fixed_point.encode(flat, reply.weight / self.largest_weight, clients, masking.modulus, rng)
+
+    def _decode_numbers(
+        self, words: np.ndarray, is_double: bool, address: str, clients: int, masking: Masking
+    ) -> torch.Tensor:
+        """Return the sum of the numbers times their weights."""
+        if address in self.noise:
+            return self.noise[address].decode(words, clients, masking.min_survivors(clients), masking.modulus)
+        numbers = self.fixed_point.decode(words, is_double, clients, masking.modulus)
+        return numbers * (1.0 if is_double else self.largest_weight)
