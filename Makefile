@@ -46,7 +46,7 @@ docs: setup
 SECONDS_EACH ?= 300
 fuzz: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz]'
-	for target in decoder assembly doorstep; do PYTHONPATH=src $(BIN)/python -m tests.fuzz $$target $(SECONDS_EACH) || exit 1; done
+	for target in decoder assembler connections; do PYTHONPATH=src $(BIN)/python -m tests.fuzz $$target $(SECONDS_EACH) || exit 1; done
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache site

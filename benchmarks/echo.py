@@ -105,7 +105,7 @@ class Mirror:
 
 def host(program: Any = Echo(), executor: Executor | None = None) -> ClientRuntime:
     return ClientRuntime(
-        [program], lambda *_: None, executor or SerialExecutor(torch.device("cpu")), Journal(), steady=True
+        [program], lambda *_: None, executor or SerialExecutor(torch.device("cpu")), Journal(), hide_errors=True
     )
 
 
@@ -131,19 +131,19 @@ def attend(network: str, address: str, names: tuple[str, ...]) -> None:
     torch.set_num_threads(1)
     ClientConnection(
         dial, JoinRequest(PROTOCOL_VERSION, names, "", ""), lambda _: ClientSetup(host(), Journal(), "print")
-    ).attend()
+    ).run()
 
 
 def attend_rank(port: Any) -> None:
     """A rank that is not the server, until it is told None."""
     mine = host()
     while True:
-        asked = port.take(None)[1]
+        asked = port.receive(None)[1]
         if not isinstance(asked, Request):
             port.flush()
             return
         for reply in mine.replies(iter([asked])):
-            port.push(0, OutgoingMessage.of(reply))
+            port.send(0, OutgoingMessage.from_value(reply))
 
 
 def echo_by_socket(address: tuple[str, int], size: int, count: int) -> None:
@@ -220,9 +220,9 @@ def linked(network: str, names: tuple[str, ...], workers: int) -> Iterator[Conne
             serve_mqtt(links, BrokerConfig(address))
         shares = [names[k::workers] for k in range(min(workers, len(names)))]
         stack.enter_context(processes([(attend, (network, address, share)) for share in shares]))
-        links.wait_for(len(names), lambda here: None)
+        links.wait_for_clients(len(names), lambda here: None)
         yield links
-        links.close(over=True)
+        links.close(run_finished=True)
 
 
 @contextmanager
@@ -232,7 +232,7 @@ def ranks(names: tuple[str, ...]) -> Iterator[Transport]:
     port = MpiEndpoint()
     yield MpiTransport(port, {name: 1 + k % (port.size - 1) for k, name in enumerate(names)}.__getitem__)
     for rank in range(1, port.size):
-        port.push(rank, OutgoingMessage.of(None))
+        port.send(rank, OutgoingMessage.from_value(None))
     port.flush()
 
 
@@ -288,7 +288,7 @@ def seconds_of(network: str, params: Params, names: tuple[str, ...], rounds: int
         for index in range(rounds + 1):  # the first warms up
             mailbox.round = index
             began = time.perf_counter()
-            answer = run_script(program.round(params, names), mailbox.ask, lambda job: None)
+            answer = run_script(program.round(params, names), mailbox.run_exchange, lambda job: None)
             times.append(time.perf_counter() - began)
             assert answer.weight == len(names)
             assert torch.allclose(

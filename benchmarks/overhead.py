@@ -57,7 +57,7 @@ class Motet:
         running = self.running
         running.mailbox.round = index
         running.state = run_script(
-            running.plan.algorithm.round(running.state, rnd), running.mailbox.ask, self.executor.run
+            running.plan.algorithm.round(running.state, rnd), running.mailbox.run_exchange, self.executor.run
         )
 
     def close(self) -> None:

@@ -89,7 +89,7 @@ class Meter:
         while self.waiting:
             request = self.waiting.pop(0)
             began = time.process_time()
-            reply = next(self.host.replies(iter([request])))
+            reply = next(self.host.answer_requests(iter([request])))
             stage = _stage(request.address)
             self.seconds[stage] += time.process_time() - began
             self.up[stage] += measure_size(reply).wire
@@ -122,7 +122,7 @@ def measured(protocol: str, size: int, clients: int, dropouts: float) -> dict[st
     mailbox = Mailbox(meter, WaitPolicy(quorum=0.01))
     script = program.round(names)
     began = time.process_time()
-    found = run_script(rewrite_sums(secure, script) if secure else script, mailbox.ask, lambda job: None)
+    found = run_script(rewrite_sums(secure, script) if secure else script, mailbox.run_exchange, lambda job: None)
     ended = time.process_time()
     gap = float((found.value.flat - made).abs().max())
     return {

@@ -58,7 +58,9 @@ def packed(workload: Workload, solver: Solver, device: torch.device, freeze: int
         names = tuple(federation.clients[i] for i in cohort)
         rnd = Round(index, 10**6, names, federation.seed, federation.server_context(index))
         running.mailbox.round = index
-        running.state = run_script(running.plan.algorithm.round(running.state, rnd), running.mailbox.ask, executor.run)
+        running.state = run_script(
+            running.plan.algorithm.round(running.state, rnd), running.mailbox.run_exchange, executor.run
+        )
 
     return round_
 

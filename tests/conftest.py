@@ -92,7 +92,7 @@ def rounds() -> RunRounds:
             rnd = Round(index, count, tuple(federation.clients), federation.seed.derive("round", index), context)
             running.mailbox.round = index
             running.state = running._play(running._noisy(algorithm.round(running.state, rnd), rnd.seed))
-            running.memories.settle()
+            running.memories.commit_round()
             running.done = index + 1
         return running
 

@@ -1,9 +1,8 @@
-"""Networks for tests: one of queues in memory, gRPC on loopback, MQTT over mosquitto and over our own broker."""
+"""Networks for tests: in-memory links, a mosquitto broker, clients in threads, and rounds over any of them."""
 
 from __future__ import annotations
 
 import getpass
-import queue
 import shutil
 import socket
 import subprocess
@@ -27,85 +26,92 @@ from motet.transport.client_runtime import ClientRuntime
 from motet.transport.connections import Connections
 from motet.transport.framing import MessageAssembler, OutgoingMessage
 from motet.transport.journal import Journal
+from motet.transport.receive_queue import ReceiveQueue
 from motet.transport.wait_policy import WaitPolicy
 from tests.runs import make_plan
 
 MOSQUITTO = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")
-Dial = Callable[[], ServerLink]
+CHUNK_BYTES = 1000
+Connect = Callable[[], ServerLink]
 
 
-class Ends:
-    """Both ends of a connection in memory: chunked and put together as on any network. `cut` breaks it."""
+class MemoryLink:
+    """The client's end of an in-memory link. Messages are split into chunks and joined, as on any network."""
 
-    certified = None
+    def __init__(self, connections: Connections, peer: str = "memory") -> None:
+        self.connections, self.is_cut = connections, False
+        self.received = ReceiveQueue()
+        self.server_end = MemoryClientLink(self, peer)
+        self.assembler = MessageAssembler(buffers=connections.buffers)
+        self.messages_sent = 0
 
-    def __init__(self, links: Connections, peer: str = "memory") -> None:
-        self.links, self.peer, self.gone = links, peer, False
-        self.up, self.down = MessageAssembler(room=links.room), MessageAssembler(2**30)
-        self.inbox: queue.SimpleQueue[memoryview | Exception] = queue.SimpleQueue()
-        self.sent = self.pushed = 0
-
-    def push(self, parcel: OutgoingMessage) -> None:  # the server's end
-        self.pushed += 1
-        for chunk in parcel.chunks(self.pushed, 1000):
-            whole = self.down.add(chunk)
-            if whole is not None and not self.gone:
-                self.inbox.put(whole)
-
-    def send(self, parcel: OutgoingMessage) -> None:  # the client's end
-        if self.gone:
+    def send(self, message: OutgoingMessage) -> None:
+        if self.is_cut:
             raise ConnectionError("cut")
-        self.sent += 1
-        for chunk in parcel.chunks(self.sent, 1000):
-            self.up.limit = self.links.limit_of(self)
-            whole = self.up.add(chunk)
-            if whole is not None:
-                self.links.heard(self, whole)
+        self.messages_sent += 1
+        for chunk in message.chunks(self.messages_sent, CHUNK_BYTES):
+            self.assembler.limit = self.connections.message_limit_for(self.server_end)
+            data = self.assembler.add(chunk)
+            if data is not None:
+                self.connections.on_message(self.server_end, data)
 
     def receive(self, timeout: float | None) -> memoryview | None:
-        try:
-            item = self.inbox.get(timeout=timeout)
-        except queue.Empty:
-            return None
-        if isinstance(item, Exception):
-            self.inbox.put(item)
-            raise item
-        return item
+        return self.received.get(timeout)
 
     def close(self) -> None:
         self.cut()
 
     def cut(self) -> None:
-        if not self.gone:
-            self.gone = True
-            self.inbox.put(ConnectionError("cut"))
-            self.links.broke(self)
+        if not self.is_cut:
+            self.is_cut = True
+            self.received.put(ConnectionError("cut"))
+            self.connections.on_disconnect(self.server_end)
 
 
-def free_port() -> int:
+class MemoryClientLink:
+    """The server's end of an in-memory link."""
+
+    certified_name = None
+
+    def __init__(self, client_end: MemoryLink, peer: str) -> None:
+        self.client_end, self.peer = client_end, peer
+        self.assembler, self.messages_sent = MessageAssembler(2**30), 0
+
+    def send(self, message: OutgoingMessage) -> None:
+        self.messages_sent += 1
+        for chunk in message.chunks(self.messages_sent, CHUNK_BYTES):
+            data = self.assembler.add(chunk)
+            if data is not None and not self.client_end.is_cut:
+                self.client_end.received.put(data)
+
+    def close(self) -> None:
+        self.client_end.cut()
+
+
+def find_free_port() -> int:
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))
         return int(probe.getsockname()[1])
 
 
 @contextmanager
-def mosquitto(folder: Path, *lines: str) -> Iterator[str]:
-    """A real broker on loopback; it is up when it answers."""
-    port = free_port()
-    settings = folder / "mosquitto.conf"
-    said = [f"listener {port} 127.0.0.1", f"user {getpass.getuser()}", *(lines or ("allow_anonymous true",))]
-    settings.write_text("\n".join(said) + "\n")
+def run_mosquitto(folder: Path, *settings: str) -> Iterator[str]:
+    """Run a mosquitto broker on loopback, and yield its address once it accepts connections."""
+    port = find_free_port()
+    config = folder / "mosquitto.conf"
+    lines = [f"listener {port} 127.0.0.1", f"user {getpass.getuser()}", *(settings or ("allow_anonymous true",))]
+    config.write_text("\n".join(lines) + "\n")
     process = subprocess.Popen(
-        [str(MOSQUITTO), "-c", str(settings)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
+        [str(MOSQUITTO), "-c", str(config)], stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL
     )
     try:
-        until = time.monotonic() + 20
+        deadline = time.monotonic() + 20
         while True:
             try:
                 socket.create_connection(("127.0.0.1", port), 1).close()
                 break
             except OSError:
-                assert time.monotonic() < until and process.poll() is None, "mosquitto did not start"
+                assert time.monotonic() < deadline and process.poll() is None, "mosquitto did not start"
                 time.sleep(0.02)
         yield f"127.0.0.1:{port}"
     finally:
@@ -113,53 +119,54 @@ def mosquitto(folder: Path, *lines: str) -> Iterator[str]:
         process.wait()
 
 
-def door(*clients: str, session: str = "one", **options: Any) -> Admission:
-    return Admission(JoinAccepted("0123abcd", session, "digest", {}, {}), "print", clients, **options)
+def make_admission(*clients: str, session: str = "one", **options: Any) -> Admission:
+    acceptance = JoinAccepted(run="0123abcd", session=session, digest="digest", config={}, groups={})
+    return Admission(acceptance, "fingerprint", clients, **options)
 
 
-def hello(*clients: str, **changes: Any) -> JoinRequest:
-    given = {"protocol": PROTOCOL_VERSION, "clients": clients, "digest": "digest", "token": ""}
-    return JoinRequest(**{**given, **changes})
+def make_join_request(*clients: str, **changes: Any) -> JoinRequest:
+    fields = {"protocol": PROTOCOL_VERSION, "clients": clients, "digest": "digest", "token": ""}
+    return JoinRequest(**{**fields, **changes})
 
 
-def side(federation: Federation, algorithm: Algorithm, memory: Path | None = None, **options: Any) -> ClientSetup:
-    executor, journal, plan = (
-        SerialExecutor(torch.device("cpu")),
-        Journal(memory),
-        make_plan(federation, algorithm, 1, **options),
-    )
-    host = ClientRuntime(
-        plan.components.client_programs,
+def make_setup(
+    federation: Federation, algorithm: Algorithm, journal_folder: Path | None = None, **options: Any
+) -> ClientSetup:
+    """Build what a client builds after it was accepted; `options` are those of the run."""
+    components = make_plan(federation, algorithm, 1, **options).components
+    journal = Journal(journal_folder)
+    runtime = ClientRuntime(
+        components.client_programs,
         federation.context,
-        executor,
+        SerialExecutor(torch.device("cpu")),
         journal,
-        behind=plan.components.required_wrappers,
-        steady=True,
+        required_wrappers=components.required_wrappers,
+        hide_errors=True,
     )
-    return ClientSetup(host, journal, "print")
+    return ClientSetup(runtime, journal, "fingerprint")
 
 
-class Crew:
-    """Members in threads, each playing some clients; `stop` ends them as a power cut would."""
+class ClientThreads:
+    """Runs client connections in threads, each for one or more clients, and records how each one ends."""
 
     def __init__(self) -> None:
-        self.members: list[ClientConnection] = []
         self.threads: list[threading.Thread] = []
-        self.ends: list[str | Exception] = []
+        self.results: list[str | Exception] = []
 
-    def add(self, dial: Dial, names: tuple[str, ...], made: ClientSetup, give_up: float = 60.0) -> ClientConnection:
-        member = ClientConnection(dial, hello(*names), lambda welcome: made, give_up)
-        thread = threading.Thread(target=self._attend, args=(member,), daemon=True)
-        self.members.append(member)
+    def start(
+        self, connect: Connect, clients: tuple[str, ...], setup: ClientSetup, give_up_after: float = 60.0
+    ) -> ClientConnection:
+        connection = ClientConnection(connect, make_join_request(*clients), lambda acceptance: setup, give_up_after)
+        thread = threading.Thread(target=self._run, args=(connection,), daemon=True)
         self.threads.append(thread)
         thread.start()
-        return member
+        return connection
 
-    def _attend(self, member: ClientConnection) -> None:
+    def _run(self, connection: ClientConnection) -> None:
         try:
-            self.ends.append(member.attend())
+            self.results.append(connection.run())
         except Exception as error:
-            self.ends.append(error)
+            self.results.append(error)
 
     def join(self) -> None:
         for thread in self.threads:
@@ -167,28 +174,27 @@ class Crew:
             assert not thread.is_alive()
 
 
-def played(
-    links: Connections,
+def wait_for_clients(connections: Connections, count: int) -> None:
+    connections.wait_for_clients(count, lambda ready: None)
+
+
+def run_remote_rounds(
+    connections: Connections,
     federation: Federation,
     algorithm: Algorithm,
-    count: int = 2,
+    rounds: int = 2,
     wait_policy: WaitPolicy = WaitPolicy(),
     **options: Any,
 ) -> FederatedRun:
-    """Some rounds with clients on the other side of the links, as the fixture `rounds` plays them in process."""
-    plan = make_plan(federation, algorithm, count, wait_policy=wait_policy, **options)
-    running = FederatedRun(
-        plan, SerialExecutor(torch.device("cpu")), None, SilentProgress(), lambda host: links, apart=True
-    )
-    for index in range(count):
-        rnd = Round(
-            index,
-            count,
-            tuple(federation.clients),
-            federation.seed.derive("round", index),
-            federation.server_context(index),
-        )
+    """Run rounds with remote clients, as the fixture `rounds` runs them in process."""
+    plan = make_plan(federation, algorithm, rounds, wait_policy=wait_policy, **options)
+    executor = SerialExecutor(torch.device("cpu"))
+    running = FederatedRun(plan, executor, None, SilentProgress(), lambda runtime: connections, apart=True)
+    for index in range(rounds):
+        seed = federation.seed.derive("round", index)
+        clients = tuple(federation.clients)
+        current_round = Round(index, rounds, clients, seed, federation.server_context(index))
         running.mailbox.round = index
-        running.state = running._play(running._noisy(algorithm.round(running.state, rnd), rnd.seed))
+        running.state = running._play(running._noisy(algorithm.round(running.state, current_round), seed))
         running.done = index + 1
     return running

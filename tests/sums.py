@@ -1,8 +1,8 @@
-"""A federation with nothing to learn: clients that hold a vector each, for tests of how vectors are summed."""
+"""A federation without training: every client has a fixed vector, to test how vectors are summed."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -19,31 +19,32 @@ from motet.transport.mailbox import Mailbox
 from motet.transport.requests import Reply, Request
 from motet.transport.wait_policy import WaitPolicy
 
-PATIENT = WaitPolicy(quorum=0.01, on_error="drop")
+TOLERANT = WaitPolicy(quorum=0.01, on_error="drop")
+BEHIND_SECURE_SUM = {"vectors": frozenset({"secure"})}
 
 
 @dataclass(frozen=True)
-class Plainly:
-    """Everybody's vector, weighted."""
+class VectorProgram:
+    """Sums the clients' weighted vectors."""
 
     vectors: Mapping[ClientId, Weighted]
-    name: str = "plainly"
+    name: str = "vectors"
 
     def round(self) -> Script[Weighted]:
-        return (yield from total(self.give, to_all(self.vectors, None)))
+        return (yield from total(self.send_vector, to_all(self.vectors, None)))
 
     @work(reveals="sum")
-    def give(self, ctx: Any, ask: Any, memory: None) -> tuple[Weighted, None]:
+    def send_vector(self, ctx: Any, payload: Any, client_state: None) -> tuple[Weighted, None]:
         return self.vectors[ctx.client], None
 
     @work(reveals="each")
-    def tell(self, ctx: Any, ask: Any, memory: None) -> tuple[str, None]:
+    def send_text(self, ctx: Any, payload: Any, client_state: None) -> tuple[str, None]:
         return "anything", None
 
 
 @dataclass(frozen=True)
-class Where:
-    """A context with no data in it."""
+class EmptyContext:
+    """A client context without data."""
 
     client: ClientId
     round: int
@@ -52,26 +53,23 @@ class Where:
 
 
 @dataclass
-class Line:
-    """In process; requests to some clients never arrive, or their replies are lost, stage by stage."""
+class LossyTransport:
+    """An in-process transport that loses the replies of some clients in some stages, and records the others."""
 
-    host: ClientRuntime
-    lost: Callable[[ClientId, str], bool] = lambda client, stage: False
-    deaf: Callable[[ClientId, str], bool] = lambda client, stage: False
-    replies: list[tuple[str, Reply]] = field(default_factory=list)
-    waiting: list[Request] = field(default_factory=list)
+    runtime: ClientRuntime
+    is_lost: Callable[[ClientId, str], bool] = lambda client, stage: False
+    replies: list[tuple[str, Reply]] = field(default_factory=list)  # with their stage
+    queued: list[Request] = field(default_factory=list)
 
     def send(self, request: Request) -> None:
-        self.waiting.append(request)
+        self.queued.append(request)
 
     def receive(self, timeout: float) -> Reply | None:
-        while self.waiting:
-            request = self.waiting.pop(0)
+        while self.queued:
+            request = self.queued.pop(0)
             stage = request.address.partition(".")[2]
-            if self.deaf(request.client, stage):
-                continue
-            reply = next(self.host.replies(iter([request])))
-            if not self.lost(request.client, stage):
+            reply = next(self.runtime.answer_requests(iter([request])))
+            if not self.is_lost(request.client, stage):
                 self.replies.append((stage, reply))
                 return reply
         return None
@@ -79,38 +77,43 @@ class Line:
     def close(self) -> None: ...
 
 
-def vectors(count: int, size: int = 7, seed: int = 0) -> dict[ClientId, Weighted]:
-    made = torch.Generator().manual_seed(seed)
-    names = [f"client-{k:03d}" for k in range(count)]
+def make_vectors(count: int, size: int = 7, seed: int = 0) -> dict[ClientId, Weighted]:
+    generator = torch.Generator().manual_seed(seed)
+    clients = [f"client-{k:03d}" for k in range(count)]
     return {
-        n: Weighted(Params.from_tensors({"x": torch.randn(size, generator=made).clamp(-4, 4)}), float(3 + k))
-        for k, n in enumerate(names)
+        client: Weighted(Params.from_tensors({"x": torch.randn(size, generator=generator).clamp(-4, 4)}), float(3 + k))
+        for k, client in enumerate(clients)
     }
 
 
-def host_for(programs: list[Any], **options: Any) -> ClientRuntime:
-    def context_of(client: ClientId, round: int, address: str, perform: Any, recall: Any) -> Where:
-        return Where(client, round, Seed(5).derive(client, round, address), perform)
+def make_runtime(programs: list[Any], **options: Any) -> ClientRuntime:
+    def make_context(client: ClientId, round: int, address: str, invoke: Any, read_state: Any) -> EmptyContext:
+        return EmptyContext(client, round, Seed(5).derive(client, round, address), invoke)
 
-    return ClientRuntime(programs, context_of, SerialExecutor(torch.device("cpu")), ClientStates(), **options)
-
-
-def summed(
-    given: Mapping[ClientId, Weighted], secure: Any, kept: list[Line] | None = None, **line: Any
-) -> tuple[Weighted, Line]:
-    """The sum of the vectors as a server reads it, and the line over which it was made (also `kept`, should it fail)."""
-    program = Plainly(given)
-    route = Line(host_for([program, secure], behind={"plainly": frozenset({"secure"})}), **line)
-    if kept is not None:
-        kept.append(route)
-    mailbox = Mailbox(route, PATIENT)
-    return run_script(rewrite_sums(secure, program.round()), mailbox.ask, lambda job: None), route
+    return ClientRuntime(programs, make_context, SerialExecutor(torch.device("cpu")), ClientStates(), **options)
 
 
-def mean(
-    given: Mapping[ClientId, Weighted], members: Iterator[ClientId] | list[ClientId] | set[ClientId]
-) -> tuple[torch.Tensor, float]:
-    chosen = [given[c] for c in members]
-    weight = sum(w.weight for w in chosen)
-    flat = torch.stack([w.value.flat.double() * w.weight for w in chosen]).sum(0)
-    return flat / weight, weight
+def make_secure_transport(
+    vectors: Mapping[ClientId, Weighted], secure: Any, **options: Any
+) -> tuple[VectorProgram, LossyTransport]:
+    """Return a program over these vectors, and a transport to clients that reveal them only in a secure sum."""
+    program = VectorProgram(vectors)
+    runtime = make_runtime([program, secure], required_wrappers=BEHIND_SECURE_SUM)
+    return program, LossyTransport(runtime, **options)
+
+
+def run_sum(script: Script[Weighted], mailbox: Mailbox) -> Weighted:
+    return run_script(script, mailbox.run_exchange, lambda job: None)
+
+
+def secure_mean(vectors: Mapping[ClientId, Weighted], secure: Any, **options: Any) -> tuple[Weighted, LossyTransport]:
+    """Return the mean as the server reads it, and the transport that it came over."""
+    program, transport = make_secure_transport(vectors, secure, **options)
+    return run_sum(rewrite_sums(secure, program.round()), Mailbox(transport, TOLERANT)), transport
+
+
+def exact_mean(vectors: Mapping[ClientId, Weighted], clients: Iterable[ClientId]) -> tuple[torch.Tensor, float]:
+    terms = [vectors[client] for client in clients]
+    weight = sum(term.weight for term in terms)
+    total_vector = torch.stack([term.value.flat.double() * term.weight for term in terms]).sum(0)
+    return total_vector / weight, weight

@@ -56,7 +56,9 @@ def test_the_order_of_the_cohort_does_not_matter(name: str, federation: Federati
         cohort = tuple(federation.clients)[::step]
         rnd = Round(0, 1, cohort, federation.seed.derive("round", 0), federation.server_context(0))
         states.append(
-            run_script(running.plan.algorithm.round(running.state, rnd), running.mailbox.ask, running.executor.run)
+            run_script(
+                running.plan.algorithm.round(running.state, rnd), running.mailbox.run_exchange, running.executor.run
+            )
         )
     assert serialize(states[0]) == serialize(states[1])
 
@@ -74,7 +76,7 @@ class ByBytes:
         if not self.sent:
             return None
         request = deserialize(self.sent.pop())
-        reply: Reply = deserialize(serialize(next(self.host.replies(iter([request])))))
+        reply: Reply = deserialize(serialize(next(self.host.answer_requests(iter([request])))))
         return reply
 
     def close(self) -> None: ...
@@ -92,7 +94,7 @@ def test_everything_survives_the_wire(name: str, federation: Federation, rounds:
         cohort = tuple(federation.clients)
         rnd = Round(index, 2, cohort, federation.seed.derive("round", index), federation.server_context(index))
         mailbox.round = index
-        running.state = run_script(algorithm.round(running.state, rnd), mailbox.ask, running.executor.run)
+        running.state = run_script(algorithm.round(running.state, rnd), mailbox.run_exchange, running.executor.run)
     assert serialize(running.state) == serialize(plain.state)
     assert mailbox.traffic == plain.mailbox.traffic
 
@@ -116,7 +118,9 @@ def test_a_state_that_was_stored_goes_on_as_if_it_had_not_been(
         )
         running.mailbox.round = index
         state = run_script(
-            algorithm.round(deserialize(serialize(running.state)), rnd), running.mailbox.ask, running.executor.run
+            algorithm.round(deserialize(serialize(running.state)), rnd),
+            running.mailbox.run_exchange,
+            running.executor.run,
         )
         running.state = state
     assert serialize(running.state) == serialize(whole.state)
@@ -137,7 +141,7 @@ def test_nothing_passed_in_is_changed(name: str, federation: Federation, rounds:
     running = rounds(federation, made(name), 1)
     before = serialize(running.state)
     rnd = Round(1, 2, tuple(federation.clients), federation.seed.derive("round", 1), federation.server_context(1))
-    run_script(running.plan.algorithm.round(running.state, rnd), running.mailbox.ask, running.executor.run)
+    run_script(running.plan.algorithm.round(running.state, rnd), running.mailbox.run_exchange, running.executor.run)
     assert serialize(running.state) == before
     assert torch.equal(federation.model.initial_params.flat, fresh)
 
@@ -152,7 +156,7 @@ def test_the_loss_falls_on_a_problem_any_method_solves(name: str, federation: Fe
 def _own_loss(running: FederatedRun) -> float:
     """What the clients' deployed models lose on the texts they were trained on."""
     asked = running.judge.evaluate_each(running.state, tuple(running.plan.federation.clients), "train")
-    reports = run_script(asked, running.survey.ask, running.executor.run)
+    reports = run_script(asked, running.survey.run_exchange, running.executor.run)
     return sum(r["loss"] for r in reports.values()) / len(reports)
 
 
@@ -194,7 +198,7 @@ def test_sums_can_be_rewritten_without_the_algorithm_knowing(
     running.host.programs[veil.name] = veil
     rnd = Round(0, 1, tuple(federation.clients), federation.seed.derive("round", 0), federation.server_context(0))
     state = run_script(
-        rewrite_sums(veil, algorithm.round(running.state, rnd)), running.mailbox.ask, running.executor.run
+        rewrite_sums(veil, algorithm.round(running.state, rnd)), running.mailbox.run_exchange, running.executor.run
     )
     assert serialize(state) == serialize(plain.state)
 
@@ -247,7 +251,7 @@ def test_isolated_clients_never_hear_of_each_other(federation: Federation, round
         running.mailbox.round = index
         rnd = Round(index, 2, (one,), federation.seed, federation.server_context(index))
         running.state = run_script(
-            running.plan.algorithm.round(running.state, rnd), running.mailbox.ask, running.executor.run
+            running.plan.algorithm.round(running.state, rnd), running.mailbox.run_exchange, running.executor.run
         )
     assert torch.equal(running.memories.get("isolated", one).flat, together.memories.get("isolated", one).flat)
 
@@ -261,7 +265,7 @@ def test_weights_are_what_they_are_called(weighting: Any, federation: Federation
         make_plan(federation, algorithm, 1), SerialExecutor(torch.device("cpu")), None, SilentProgress()
     )
     requests = [Request(i, c, 0, "fedavg.train", running.state.params) for i, c in enumerate(sizes)]
-    got = {r.client: r.value.weight for r in running.host.replies(iter(requests))}
+    got = {r.client: r.value.weight for r in running.host.answer_requests(iter(requests))}
     want = {
         "examples": sizes,
         "batches": {c: 2 * -(-n // 8) for c, n in sizes.items()},

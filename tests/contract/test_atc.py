@@ -75,7 +75,7 @@ def test_a_part_that_a_lesson_does_not_train_is_not_moved_by_what_the_optimiser_
     seed = next(s for s in range(9) if Assign(SOLVER, ("dr", "mlm"))._drawn(_round(1, s)) == "mlm")
     rnd = replace(_round(1, seed), cohort=tuple(backbone_federation.clients))
     once.mailbox.round = 1
-    after = run_script(once.plan.algorithm.round(once.state, rnd), once.mailbox.ask, once.executor.run)
+    after = run_script(once.plan.algorithm.round(once.state, rnd), once.mailbox.run_exchange, once.executor.run)
     for client, model in after.models.items():
         before = once.state.models[client]
         assert torch.equal(
@@ -167,7 +167,7 @@ def test_those_who_sat_out_the_first_round_have_the_synthetic_instances_too(
     clients = tuple(backbone_federation.clients)
     rnd = replace(_round(0, 0), cohort=clients[:2], server=backbone_federation.server_context(0))
     running.state = run_script(
-        running.plan.algorithm.round(running.state, rnd), running.mailbox.ask, running.executor.run
+        running.plan.algorithm.round(running.state, rnd), running.mailbox.run_exchange, running.executor.run
     )
     assert all(running.memories.get("between", c) is not None for c in clients)
     assert set(running.state.ranking) == set(clients[:2])
@@ -180,7 +180,7 @@ def test_a_client_that_weighs_for_itself_does_not_show_its_states(
     running = rounds(backbone_federation, contrast(between=between), 0)
     client = backbone_federation.clients[0]
     with pytest.raises(RunError, match="only weighted, for a sum"):
-        run_script(gather(between.show, {client: None}), running.mailbox.ask, running.executor.run)
+        run_script(gather(between.show, {client: None}), running.mailbox.run_exchange, running.executor.run)
 
 
 def test_the_contrastive_term_trains_decoder_and_contrast_head_and_no_more(backbone_federation: Federation) -> None:

@@ -96,7 +96,9 @@ def test_clients_with_models_of_different_shapes_teach_each_other(mixed: Federat
     host = ClientRuntime([algorithm], mixed.context, SerialExecutor(torch.device("cpu")), memories)
     mailbox = Mailbox(InProcessTransport(host))
     cohort = tuple(mixed.clients)
-    ranks = run_script(algorithm.round(None, Round(0, 1, cohort, Seed(0), None)), mailbox.ask, lambda job: None)
+    ranks = run_script(
+        algorithm.round(None, Round(0, 1, cohort, Seed(0), None)), mailbox.run_exchange, lambda job: None
+    )
     assert sorted(ranks.values()) == [0, 1, 2, 3]  # every client got the message meant for it
     sizes = {c: memories.get("parley", c).layout.size for c in cohort}
     assert len(set(sizes.values())) == 2  # and each kept a model of its own shape
@@ -113,7 +115,7 @@ def test_two_exchanges_of_a_round_see_what_the_first_one_left(mixed: Federation)
     host = ClientRuntime([algorithm], mixed.context, SerialExecutor(torch.device("cpu")), memories)
     mailbox = Mailbox(InProcessTransport(host))
     script = algorithm.round(None, Round(0, 1, (client,), Seed(0), None))
-    first = mailbox.ask(next(script))  # type: ignore[arg-type]
+    first = mailbox.run_exchange(next(script))  # type: ignore[arg-type]
     after_first = memories.get("parley", client).flat.clone()
-    mailbox.ask(script.send(first))  # type: ignore[arg-type]
+    mailbox.run_exchange(script.send(first))  # type: ignore[arg-type]
     assert not torch.equal(memories.get("parley", client).flat, after_first)

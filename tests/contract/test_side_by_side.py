@@ -39,8 +39,8 @@ def ended(federation: Federation, algorithm: Algorithm, executor: Executor) -> t
         context = federation.server_context(index)
         rnd = Round(index, 2, tuple(federation.clients), federation.seed.derive("round", index), context)
         running.mailbox.round = index
-        running.state = run_script(algorithm.round(running.state, rnd), running.mailbox.ask, executor.run)
-        running.memories.settle()
+        running.state = run_script(algorithm.round(running.state, rnd), running.mailbox.run_exchange, executor.run)
+        running.memories.commit_round()
         running.done = index + 1
     return [running.model_params(client) for client in federation.clients], running.look_at_clients()[
         federation.clients[0]

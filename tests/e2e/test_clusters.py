@@ -118,7 +118,7 @@ def test_ray_gives_the_same_bits_also_when_an_actor_dies(on_ray: FederatedRun, p
     on_ray.play_rounds()
     assert serialize(on_ray.state) == serialize(plain.state)
     assert executor.examples_processed - before == plain.executor.examples_processed
-    assert not on_ray.mailbox.lost
+    assert not on_ray.mailbox.failures
 
 
 def test_ray_does_again_what_an_actor_had_begun_when_it_died(
@@ -141,4 +141,4 @@ def test_ray_does_again_what_an_actor_had_begun_when_it_died(
     on_ray.play_rounds()
     assert killed
     assert serialize(on_ray.state) == serialize(plain.state)
-    assert not on_ray.mailbox.lost
+    assert not on_ray.mailbox.failures

@@ -13,13 +13,19 @@ from pathlib import Path
 import pytest
 import yaml
 from safetensors.torch import load_file
-from tests.networks import free_port
+from tests.networks import find_free_port
 
 from motet.experiment.commands.run_folder import run_recipe
 from motet.experiment.recipe.recipe_files import load_recipe
 from motet.report.run_status import read_status
 
-SETTINGS = ["rounds=5", "data.limit=300", "data.test_limit=40", "partition.clients=4", "wait_policy.absence=300"]
+SETTINGS = [
+    "rounds=5",
+    "data.limit=300",
+    "data.test_limit=40",
+    "partition.clients=4",
+    "wait_policy.reconnect_timeout=300",
+]
 
 
 class Processes:
@@ -67,7 +73,7 @@ def killed(process: subprocess.Popen[str]) -> None:
 
 
 def test_a_run_whose_server_was_killed_ends_as_if_it_had_not_been(motet: Processes, tmp_path: Path) -> None:
-    run, port = tmp_path / "run", free_port()
+    run, port = tmp_path / "run", find_free_port()
     serve = ["serve", "toy-classification", *SETTINGS, "--bind", f"127.0.0.1:{port}", "--out", str(run)]
     join = [
         "join",
@@ -114,7 +120,7 @@ def test_secure_sums_over_a_network_open_to_the_same_bits(motet: Processes, tmp_
 
 
 def test_silos_learn_together_from_their_own_files_and_strangers_stay_out(motet: Processes, tmp_path: Path) -> None:
-    run, port, allowed = tmp_path / "run", free_port(), tmp_path / "allowed.yaml"
+    run, port, allowed = tmp_path / "run", find_free_port(), tmp_path / "allowed.yaml"
     for name, words in {"public": "plain", "north": "northsecret", "south": "southsecret"}.items():
         rows = [f"{words} {k} {'good fine' if k % 2 else 'bad poor'},{'yes' if k % 2 else 'no'}" for k in range(24)]
         (tmp_path / f"{name}.csv").write_text("\n".join(["body,verdict", *rows]))
@@ -143,7 +149,7 @@ def test_silos_learn_together_from_their_own_files_and_strangers_stay_out(motet:
 
     stranger, north, south = (joined(*who) for who in (("south", tokens["north"]), *tokens.items()))
     until(lambda: rounds(run) >= 1, server, north, south)
-    killed(south)  # it is waited for, as wait_policy.absence says, and comes back
+    killed(south)  # it is waited for, as wait_policy.reconnect_timeout says, and comes back
     assert rounds(run) < 40
     said, _ = stranger.communicate(timeout=180)
     assert stranger.returncode == 2
@@ -167,7 +173,7 @@ def test_silos_with_their_own_files_add_up_in_secret_under_noise_they_make_toget
     motet: Processes, tmp_path: Path
 ) -> None:
     """A silo knows of no other before a sum begins; how many there are, and how much noise that is, it hears there."""
-    run, at = tmp_path / "run", f"127.0.0.1:{free_port()}"
+    run, at = tmp_path / "run", f"127.0.0.1:{find_free_port()}"
     rows = [f"letter {k} {'good fine' if k % 2 else 'bad poor'},{'yes' if k % 2 else 'no'}" for k in range(24)]
     (tmp_path / "letters.csv").write_text("\n".join(["body,verdict", *rows]))
     recipe = {
@@ -200,7 +206,7 @@ def test_silos_with_their_own_files_add_up_in_secret_under_noise_they_make_toget
 
 def test_silos_with_different_tasks_learn_what_they_have_in_common(motet: Processes, tmp_path: Path) -> None:
     """One classifies letters, the other tags words in reports: they share the encoder, and each has its own head."""
-    run, at = tmp_path / "run", f"127.0.0.1:{free_port()}"
+    run, at = tmp_path / "run", f"127.0.0.1:{find_free_port()}"
     letters = [f"letter {k} {'good fine' if k % 2 else 'bad poor'},{'yes' if k % 2 else 'no'}" for k in range(24)]
     reports = "\n\n".join(f"Anna B-PER\nsaw O\nward{k % 3} O" for k in range(24)) + "\n"
     for name in ("public", "north"):

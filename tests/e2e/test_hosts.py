@@ -1,4 +1,4 @@
-"""Server and silos on hosts of their own, as far as their network can tell: namespaces joined by a bridge, over TLS."""
+"""Server and clients on separate hosts: network namespaces on one bridge, with TLS."""
 
 from __future__ import annotations
 
@@ -22,107 +22,110 @@ SETTINGS = [
     "data.limit=300",
     "data.test_limit=40",
     "partition.clients=4",
-    "wait_policy.absence=300",
+    "wait_policy.reconnect_timeout=300",
     "device=cpu",
 ]
 HOSTS = {"server": "10.77.31.1", "north": "10.77.31.2", "south": "10.77.31.3"}
 
 
-def ip(*words: str) -> None:
-    subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
+def ip(*args: str) -> None:
+    subprocess.run(["ip", *args], check=True, capture_output=True, text=True)
 
 
 @pytest.fixture
-def hosts() -> Iterator[Callable[[str], str]]:
-    """Three hosts on one wire; what is given says a host's namespace."""
-    mark = f"motet{os.getpid() % 100000}"
+def find_namespace() -> Iterator[Callable[[str], str]]:
+    """Create three hosts on one bridge. Yield a function from a host's name to its namespace; "bridge" is one too."""
+    prefix = f"motet{os.getpid() % 100000}"
+    bridge = f"{prefix}-bridge"
     try:
-        ip("netns", "add", f"{mark}-wire")
+        ip("netns", "add", bridge)
     except (OSError, subprocess.CalledProcessError) as error:
         pytest.skip(f"network namespaces are not permitted here ({getattr(error, 'stderr', None) or error})")
-    made = [f"{mark}-wire"]
+    namespaces = [bridge]
     try:
-        ip("-n", f"{mark}-wire", "link", "add", "bridge", "type", "bridge")
-        ip("-n", f"{mark}-wire", "link", "set", "bridge", "up")
-        for name, address in HOSTS.items():
-            space = f"{mark}-{name}"
-            ip("netns", "add", space)
-            made.append(space)
-            ip("-n", f"{mark}-wire", "link", "add", name, "type", "veth", "peer", "name", "eth0", "netns", space)
-            ip("-n", f"{mark}-wire", "link", "set", name, "master", "bridge", "up")
-            ip("-n", space, "address", "add", f"{address}/24", "dev", "eth0")
+        ip("-n", bridge, "link", "add", "bridge", "type", "bridge")
+        ip("-n", bridge, "link", "set", "bridge", "up")
+        for host, address in HOSTS.items():
+            namespace = f"{prefix}-{host}"
+            ip("netns", "add", namespace)
+            namespaces.append(namespace)
+            ip("-n", bridge, "link", "add", host, "type", "veth", "peer", "name", "eth0", "netns", namespace)
+            ip("-n", bridge, "link", "set", host, "master", "bridge", "up")
+            ip("-n", namespace, "address", "add", f"{address}/24", "dev", "eth0")
             for device in ("lo", "eth0"):
-                ip("-n", space, "link", "set", device, "up")
-        yield lambda name: f"{mark}-{name}"
+                ip("-n", namespace, "link", "set", device, "up")
+        yield lambda host: f"{prefix}-{host}"
     finally:
-        for space in reversed(made):
-            subprocess.run(["ip", "netns", "delete", space], check=False, capture_output=True)
+        for namespace in reversed(namespaces):
+            subprocess.run(["ip", "netns", "delete", namespace], check=False, capture_output=True)
 
 
 @pytest.fixture
-def papers(tmp_path: Path) -> Path:
-    """The server's certificate, and its own authority."""
+def certificates(tmp_path: Path) -> Path:
+    """A folder with the self-signed certificate of the server."""
     if shutil.which("openssl") is None:
         pytest.skip("openssl is not installed")
-    curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
+    new_key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes", "-days", "2")
     names = ("-subj", "/CN=server", "-addext", f"subjectAltName=IP:{HOSTS['server']}")
-    words = ["openssl", "req", "-x509", *curve, *names, "-keyout", "server.key", "-out", "server.pem"]
-    subprocess.run(words, cwd=tmp_path, check=True, capture_output=True)
+    command = ["openssl", "req", "-x509", *new_key, *names, "-keyout", "server.key", "-out", "server.pem"]
+    subprocess.run(command, cwd=tmp_path, check=True, capture_output=True)
     return tmp_path
 
 
-def rounds(run: Path) -> int:
+def count_rounds(run: Path) -> int:
     path = run / "metrics.jsonl"
     rows = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")] if path.exists() else []
     return max((row["round"] for row in rows), default=0)
 
 
-def test_a_link_that_goes_down_in_a_round_and_comes_back(
-    hosts: Callable[[str], str], papers: Path, tmp_path: Path
+def test_a_run_survives_a_link_that_goes_down_in_a_round(
+    find_namespace: Callable[[str], str], certificates: Path, tmp_path: Path
 ) -> None:
-    run, at = tmp_path / "run", f"{HOSTS['server']}:8443"
-    started: list[subprocess.Popen[str]] = []
+    run, address = tmp_path / "run", f"{HOSTS['server']}:8443"
+    processes: list[subprocess.Popen[str]] = []
 
-    def motet(host: str, *words: str) -> subprocess.Popen[str]:
-        command = ["ip", "netns", "exec", hosts(host), sys.executable, "-m", "motet", *words]
-        started.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
-        return started[-1]
+    def start_motet(host: str, *args: str) -> None:
+        command = ["ip", "netns", "exec", find_namespace(host), sys.executable, "-m", "motet", *args]
+        processes.append(subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True))
 
-    def until(true: Callable[[], bool]) -> None:
-        limit = time.monotonic() + 240
-        while not true():
-            for process in started:
+    def wait_until(is_true: Callable[[], bool]) -> None:
+        deadline = time.monotonic() + 240
+        while not is_true():
+            for process in processes:
                 assert process.poll() in (None, 0), process.communicate()[0]
-            assert time.monotonic() < limit, "it never came"
+            assert time.monotonic() < deadline, "timed out"
             time.sleep(0.02)
 
-    tls = ["--key", str(papers / "server.key"), "--cert", str(papers / "server.pem")]
+    key, certificate = str(certificates / "server.key"), str(certificates / "server.pem")
     try:
-        motet("server", "serve", "toy-classification", *SETTINGS, "--bind", at, *tls, "--out", str(run))
-        for silo, names in (("north", (0, 1)), ("south", (2, 3))):
-            own = [word for k in names for word in ("--name", f"client-{k}")]
-            known = ["--ca", str(papers / "server.pem"), "--memory", str(tmp_path / silo)]
-            motet(silo, "join", "--server", at, "--recipe", "toy-classification", *SETTINGS, *known, *own)
-        until(lambda: rounds(run) >= 1)
-        ip("-n", hosts("wire"), "link", "set", "south", "down")
-        seen = rounds(run)
-        assert seen < 6
-        until_noticed = time.monotonic() + 40  # longer than the keep-alive takes to see that nobody is there
-        run_recipe(load_recipe("toy-classification", [*SETTINGS, "transport.workers=0"]), tmp_path / "whole")
-        time.sleep(max(0.0, until_noticed - time.monotonic()))
-        assert rounds(run) <= seen + 1  # the others wait for it
-        ip("-n", hosts("wire"), "link", "set", "south", "up")
-        said = [process.communicate(timeout=240)[0] for process in started]
-        assert [process.returncode for process in started] == [0, 0, 0], said
-        since = [
-            text.partition("offered to the server")[2] for text in said
-        ]  # before that the server may not have listened
-        assert "no link to the server" in since[2]
-        assert "no link to the server" not in since[1]
+        tls = ["--key", key, "--cert", certificate]
+        start_motet("server", "serve", "toy-classification", *SETTINGS, "--bind", address, *tls, "--out", str(run))
+        for host, clients in (("north", (0, 1)), ("south", (2, 3))):
+            names = [arg for k in clients for arg in ("--name", f"client-{k}")]
+            options = ["--ca", certificate, "--memory", str(tmp_path / host)]
+            recipe = ["--recipe", "toy-classification", *SETTINGS]
+            start_motet(host, "join", "--server", address, *recipe, *options, *names)
+        wait_until(lambda: count_rounds(run) >= 1)
+        ip("-n", find_namespace("bridge"), "link", "set", "south", "down")
+        rounds_done = count_rounds(run)
+        assert rounds_done < 6
+        keepalive_expired = time.monotonic() + 40
+        run_recipe(load_recipe("toy-classification", [*SETTINGS, "transport.workers=0"]), tmp_path / "in_process")
+        time.sleep(max(0.0, keepalive_expired - time.monotonic()))
+        assert count_rounds(run) <= rounds_done + 1  # the server waits for the lost clients
+        ip("-n", find_namespace("bridge"), "link", "set", "south", "up")
+        outputs = [process.communicate(timeout=240)[0] for process in processes]
+        assert [process.returncode for process in processes] == [0, 0, 0], outputs
+        # Before a client has joined, the server may not have been listening yet.
+        _, north, south = (output.partition("offered to the server")[2] for output in outputs)
+        assert "no link to the server" in south
+        assert "no link to the server" not in north
     finally:
-        for process in started:
+        for process in processes:
             process.kill()
             process.wait()
-    there, here = (load_file(folder / "model" / "model.safetensors") for folder in (run, tmp_path / "whole"))
-    assert all(there[name].equal(here[name]) for name in here)
+    remote, in_process = (
+        load_file(folder / "model" / "model.safetensors") for folder in (run, tmp_path / "in_process")
+    )
+    assert all(remote[name].equal(in_process[name]) for name in in_process)
     assert json.loads((run / "summary.json").read_text())["lost"] == []

@@ -1,4 +1,4 @@
-"""The same rounds over every network end in the same bits as in one process, whatever happens to the links meanwhile."""
+"""Rounds over every network give the same bits as in one process, whatever happens to the links."""
 
 from __future__ import annotations
 
@@ -10,20 +10,32 @@ from typing import Any
 
 import pytest
 import torch
-from tests.networks import MOSQUITTO, Crew, Ends, door, hello, mosquitto, played, side
+from tests.networks import (
+    MOSQUITTO,
+    ClientThreads,
+    MemoryLink,
+    make_admission,
+    make_join_request,
+    make_setup,
+    run_mosquitto,
+    run_remote_rounds,
+    wait_for_clients,
+)
 
 from motet.algorithms import fedavg, isolated
 from motet.core.errors import ConfigError, RunError
 from motet.core.params import Params
+from motet.core.program import Round
+from motet.core.script import run_script
 from motet.core.weighted import Weighted
 from motet.experiment.build.federation import Federation
 from motet.experiment.loop.run_loop import FederatedRun
 from motet.learning.solver import Solver
 from motet.privacy import distributed
 from motet.secure import SECURE
-from motet.transport import grpc as over_grpc
+from motet.transport import grpc as grpc_transport
 from motet.transport.admission import ClientReady, hash_token
-from motet.transport.client_connection import ClientConnection, ServerLink
+from motet.transport.client_connection import ClientConnection, ClientSetup, ServerLink
 from motet.transport.connections import Connections
 from motet.transport.framing import CHUNK_HEADER_BYTES, OutgoingMessage
 from motet.transport.grpc import GrpcServerLink, TlsFiles, serve_grpc
@@ -36,388 +48,411 @@ from motet.wire import deserialize, serialize
 
 SOLVER = Solver(optimizer="adamw", lr=0.01, batch=8)
 RunRounds = Callable[..., FederatedRun]
-Open = Callable[[Connections], Callable[[], ServerLink]]
+Connect = Callable[[], ServerLink]
+Listen = Callable[[Connections], Connect]
+needs_mosquitto = pytest.mark.skipif(MOSQUITTO is None, reason="mosquitto is not installed (apt install mosquitto)")
 
 
-@pytest.fixture(params=["memory", "grpc", "mqtt over mosquitto", "mqtt over our own broker"])
-def network(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Open]:
-    """Make links listen; what it gives is how a client dials."""
+def listen_in_memory(connections: Connections) -> Connect:
+    return lambda: MemoryLink(connections)
+
+
+def listen_grpc(connections: Connections) -> Connect:
+    address = serve_grpc(connections, "127.0.0.1:0")
+    return lambda: GrpcServerLink(address)
+
+
+def listen_mqtt(broker: BrokerConfig) -> Listen:
+    def listen(connections: Connections) -> Connect:
+        serve_mqtt(connections, broker)
+        return lambda: MqttServerLink(broker)
+
+    return listen
+
+
+@pytest.fixture(params=["memory", "grpc", "mqtt with mosquitto", "mqtt with the local broker"])
+def listen(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Listen]:
+    """A function that makes connections listen on a network, and returns how a client connects."""
     opened: list[Connections] = []
 
-    def grpc(links: Connections) -> Callable[[], ServerLink]:
-        address = serve_grpc(links, "127.0.0.1:0")
-        return lambda: GrpcServerLink(address)
+    def recorded(listen: Listen) -> Listen:
+        def listen_and_record(connections: Connections) -> Connect:
+            opened.append(connections)
+            return listen(connections)
 
-    def mqtt(broker: BrokerConfig) -> Open:
-        def listen(links: Connections) -> Callable[[], ServerLink]:
-            serve_mqtt(links, broker)
-            return lambda: MqttServerLink(broker)
+        return listen_and_record
 
-        return listen
-
-    def kept(listen: Open) -> Open:
-        return lambda links: opened.append(links) or listen(links)  # type: ignore[func-returns-value]
+    def stop_listening() -> None:
+        for connections in opened:
+            connections.stop_listening()
 
     match request.param:
         case "memory":
-            yield lambda links: lambda: Ends(links)
+            yield listen_in_memory
         case "grpc":
-            yield kept(grpc)
-        case "mqtt over mosquitto":
+            yield recorded(listen_grpc)
+            stop_listening()
+        case "mqtt with mosquitto":
             if MOSQUITTO is None:
                 pytest.skip("mosquitto is not installed (apt install mosquitto)")
-            with mosquitto(tmp_path) as address:
-                yield kept(mqtt(BrokerConfig(address, chunk=20_000)))
-                for links in opened:
-                    links.stop()
+            with run_mosquitto(tmp_path) as address:
+                yield recorded(listen_mqtt(BrokerConfig(address, chunk_bytes=20_000)))
+                stop_listening()
         case _:
             broker = LocalBroker("127.0.0.1:0")
-            yield kept(mqtt(BrokerConfig(broker.address, chunk=20_000)))
-            for links in opened:
-                links.stop()
+            yield recorded(listen_mqtt(BrokerConfig(broker.address, chunk_bytes=20_000)))
+            stop_listening()
             broker.stop()
-    if request.param == "grpc":
-        for links in opened:
-            links.stop()
 
 
-def test_rounds_over_a_network_end_in_the_same_bits(network: Open, federation: Federation, rounds: RunRounds) -> None:
+def read_state(setup: ClientSetup, client: str) -> torch.Tensor:
+    flat: torch.Tensor = setup.journal.get("isolated", client).flat
+    return flat
+
+
+def assert_same_states(setups: dict[str, ClientSetup], in_process: FederatedRun) -> None:
+    """Check that remote clients have the same states as those of a run in this process."""
+    for client, setup in setups.items():
+        assert torch.equal(read_state(setup, client), in_process.memories.get("isolated", client).flat)
+
+
+def test_rounds_over_a_network_give_the_same_bits(listen: Listen, federation: Federation, rounds: RunRounds) -> None:
     algorithm = fedavg(SOLVER)
-    links = Connections(door(*federation.clients))
-    dial, crew = network(links), Crew()
-    names = [*federation.clients]
-    for share in (names[::2], names[1::2]):
-        crew.add(dial, tuple(share), side(federation, algorithm))
-    links.wait_for(len(names), lambda here: None)
-    over, here = played(links, federation, algorithm), rounds(federation, algorithm)
-    assert serialize(over.state) == serialize(here.state)
-    assert over.mailbox.traffic == here.mailbox.traffic
-    assert over.look_at_clients() == here.look_at_clients()
-    links.close("all is done", over=True)
-    crew.join()
-    assert crew.ends == ["all is done"] * 2
-    assert not links.refused
+    connections = Connections(make_admission(*federation.clients))
+    connect, threads = listen(connections), ClientThreads()
+    clients = [*federation.clients]
+    for share in (clients[::2], clients[1::2]):
+        threads.start(connect, tuple(share), make_setup(federation, algorithm))
+    wait_for_clients(connections, len(clients))
+    remote, in_process = run_remote_rounds(connections, federation, algorithm), rounds(federation, algorithm)
+    assert serialize(remote.state) == serialize(in_process.state)
+    assert remote.mailbox.traffic == in_process.mailbox.traffic
+    assert remote.look_at_clients() == in_process.look_at_clients()
+    connections.close("all is done", run_finished=True)
+    threads.join()
+    assert threads.results == ["all is done"] * 2
+    assert not connections.rejected
 
 
 @pytest.mark.parametrize("protocol", [name for name in SECURE if name != "none"])
-def test_secure_sums_over_a_network_open_to_the_same_bits(
-    protocol: str, network: Open, federation: Federation, rounds: RunRounds
+def test_secure_sums_over_a_network_give_the_same_bits(
+    protocol: str, listen: Listen, federation: Federation, rounds: RunRounds
 ) -> None:
-    """Keys and masks are new each time and leave no trace; the noise inside the sum is the same because it is seeded."""
+    """Keys and masks are new each time and cancel. The noise in the sum is the same because it is seeded."""
     algorithm = fedavg(SOLVER)
-    veils = {"secure": SECURE[protocol](), "private": distributed(1.0, 0.1, seeded=True)}
-    links = Connections(door(*federation.clients))
-    dial, crew = network(links), Crew()
-    for name in federation.clients:
-        crew.add(dial, (name,), side(federation, algorithm, **veils))
-    links.wait_for(len(federation.clients), lambda here: None)
-    over = played(links, federation, algorithm, 1, **veils)
-    assert serialize(over.state) == serialize(rounds(federation, algorithm, 1, **veils).state)
-    links.close("all is done", over=True)
-    crew.join()
-    assert crew.ends == ["all is done"] * len(federation.clients)
-    assert not links.refused
+    wrappers = {"secure": SECURE[protocol](), "privacy": distributed(1.0, 0.1, seeded=True)}
+    connections = Connections(make_admission(*federation.clients))
+    connect, threads = listen(connections), ClientThreads()
+    for client in federation.clients:
+        threads.start(connect, (client,), make_setup(federation, algorithm, **wrappers))
+    wait_for_clients(connections, len(federation.clients))
+    remote = run_remote_rounds(connections, federation, algorithm, 1, **wrappers)
+    assert serialize(remote.state) == serialize(rounds(federation, algorithm, 1, **wrappers).state)
+    connections.close("all is done", run_finished=True)
+    threads.join()
+    assert threads.results == ["all is done"] * len(federation.clients)
+    assert not connections.rejected
 
 
-def test_memories_stay_with_the_clients(
-    network: Open, federation: Federation, rounds: RunRounds, tmp_path: Path
+def test_states_stay_with_the_clients(
+    listen: Listen, federation: Federation, rounds: RunRounds, tmp_path: Path
 ) -> None:
     algorithm = isolated(SOLVER)
-    links = Connections(door(*federation.clients))
-    dial, crew = network(links), Crew()
-    sides = {name: side(federation, algorithm, tmp_path / name) for name in federation.clients}
-    for name, made in sides.items():
-        crew.add(dial, (name,), made)
-    links.wait_for(len(sides), lambda here: None)
-    over, here = played(links, federation, algorithm), rounds(federation, algorithm)
-    for name, made in sides.items():
-        assert over.memories.get("isolated", name) is None
-        assert torch.equal(made.journal.get("isolated", name).flat, here.memories.get("isolated", name).flat)
-    links.close(over=True)
-    crew.join()
+    connections = Connections(make_admission(*federation.clients))
+    connect, threads = listen(connections), ClientThreads()
+    setups = {client: make_setup(federation, algorithm, tmp_path / client) for client in federation.clients}
+    for client, setup in setups.items():
+        threads.start(connect, (client,), setup)
+    wait_for_clients(connections, len(setups))
+    remote = run_remote_rounds(connections, federation, algorithm)
+    assert all(remote.memories.get("isolated", client) is None for client in setups)
+    assert_same_states(setups, rounds(federation, algorithm))
+    connections.close(run_finished=True)
+    threads.join()
 
 
-# ---- links that break ---------------------------------------------------------------------------------------------------
+# ---- Broken links ---------------------------------------------------------------------------------------------------
 
 
-class Brittle:
-    """Dials connections in memory, and lets some of them break after so many messages."""
+class FragileNetwork:
+    """Opens in-memory links. The first ones break after a number of messages."""
 
-    def __init__(self, links: Connections, *lives: int) -> None:
-        self.links, self.lives, self.made = links, [*lives], 0
+    def __init__(self, connections: Connections, *message_counts: int) -> None:
+        self.connections, self.message_counts, self.links_opened = connections, [*message_counts], 0
 
-    def __call__(self) -> ServerLink:
-        self.made += 1
-        ends = Ends(self.links)
-        life = self.lives.pop(0) if self.lives else 10**9
-        whole = ends.send
+    def connect(self) -> ServerLink:
+        self.links_opened += 1
+        link = MemoryLink(self.connections)
+        message_count = self.message_counts.pop(0) if self.message_counts else 10**9
+        send = link.send
 
-        def send(parcel: Any) -> None:
-            if ends.sent >= life:
-                ends.cut()
-            whole(parcel)
+        def send_or_break(message: OutgoingMessage) -> None:
+            if link.messages_sent >= message_count:
+                link.cut()
+            send(message)
 
-        ends.send = send  # type: ignore[method-assign]
-        return ends
+        link.send = send_or_break  # type: ignore[method-assign]
+        return link
 
 
-@pytest.mark.parametrize("lives", [(2,), (2, 2, 2), (3, 1, 2), (1,)])
-def test_a_broken_link_is_mended_and_the_round_goes_on(
-    lives: tuple[int, ...], federation: Federation, rounds: RunRounds
+@pytest.mark.parametrize("message_counts", [(2,), (2, 2, 2), (3, 1, 2), (1,)])
+def test_a_round_continues_after_a_link_breaks(
+    message_counts: tuple[int, ...], federation: Federation, rounds: RunRounds
 ) -> None:
-    """A hello and a ready are two messages; the third is the first answer, which is lost with the link, and asked for again."""
+    """Joining takes two messages. The third is the first reply, which is lost with the link and requested again."""
     algorithm = isolated(SOLVER)
-    links = Connections(door(*federation.clients))
-    dial, crew = Brittle(links, *lives), Crew()
-    made = side(federation, algorithm)
-    crew.add(dial, tuple(federation.clients), made)
-    played(links, federation, algorithm)
-    here = rounds(federation, algorithm)
-    assert dial.made == 1 + len(lives)
-    for name in federation.clients:  # what was asked twice was not trained twice
-        assert torch.equal(made.journal.get("isolated", name).flat, here.memories.get("isolated", name).flat)
-    links.close(over=True)
-    crew.join()
+    connections = Connections(make_admission(*federation.clients))
+    network, threads = FragileNetwork(connections, *message_counts), ClientThreads()
+    setup = make_setup(federation, algorithm)
+    threads.start(network.connect, tuple(federation.clients), setup)
+    run_remote_rounds(connections, federation, algorithm)
+    assert network.links_opened == 1 + len(message_counts)
+    # A client that got its request twice has not trained twice.
+    assert_same_states(dict.fromkeys(federation.clients, setup), rounds(federation, algorithm))
+    connections.close(run_finished=True)
+    threads.join()
 
 
-def test_a_client_that_died_comes_back_with_its_memory(
-    federation: Federation, rounds: RunRounds, tmp_path: Path
-) -> None:
-    algorithm = isolated(SOLVER)
-    links = Connections(door(*federation.clients))
-    names = tuple(federation.clients)
-    crew = Crew()
-    first = crew.add(lambda: Ends(links), names, side(federation, algorithm, tmp_path))
-    plan = played(links, federation, algorithm, 1)
-    first.close()
-    links.wait_for(0, lambda here: None)
-    second = side(federation, algorithm, tmp_path)  # another process would find the same files
-    crew.add(lambda: Ends(links), names, second)
-    links.wait_for(len(names), lambda here: None)
-    _again(plan, 1, 3)
-    here = rounds(federation, algorithm, 3)
-    for name in names:
-        assert torch.equal(second.journal.get("isolated", name).flat, here.memories.get("isolated", name).flat)
-    links.close(over=True)
-
-
-def _again(running: FederatedRun, first: int, last: int) -> None:
-    from motet.core.program import Round
-    from motet.core.script import run_script
-
+def continue_rounds(running: FederatedRun, first: int, last: int) -> None:
     federation = running.plan.federation
     for index in range(first, last):
-        rnd = Round(
-            index,
-            last,
-            tuple(federation.clients),
-            federation.seed.derive("round", index),
-            federation.server_context(index),
-        )
+        seed = federation.seed.derive("round", index)
+        clients = tuple(federation.clients)
+        current_round = Round(index, last, clients, seed, federation.server_context(index))
         running.mailbox.round = index
-        running.state = run_script(running.plan.algorithm.round(running.state, rnd), running.ask, running.executor.run)
+        script = running.plan.algorithm.round(running.state, current_round)
+        running.state = run_script(script, running.ask, running.executor.run)
 
 
-def test_a_server_that_died_asks_again_and_clients_answer_as_they_did(
+def test_a_restarted_client_continues_with_its_state(federation: Federation, rounds: RunRounds, tmp_path: Path) -> None:
+    algorithm = isolated(SOLVER)
+    connections = Connections(make_admission(*federation.clients))
+    clients = tuple(federation.clients)
+    threads = ClientThreads()
+    first = threads.start(lambda: MemoryLink(connections), clients, make_setup(federation, algorithm, tmp_path))
+    running = run_remote_rounds(connections, federation, algorithm, 1)
+    first.close()
+    second_setup = make_setup(federation, algorithm, tmp_path)  # finds the files of the first
+    threads.start(lambda: MemoryLink(connections), clients, second_setup)
+    wait_for_clients(connections, len(clients))
+    continue_rounds(running, 1, 3)
+    assert_same_states(dict.fromkeys(clients, second_setup), rounds(federation, algorithm, 3))
+    connections.close(run_finished=True)
+
+
+def test_a_restarted_server_gets_the_same_answers_again(
     federation: Federation, rounds: RunRounds, tmp_path: Path
 ) -> None:
-    """The second server begins at round 1 of 3, although the clients have already done round 2."""
+    """The second server begins with round 1 of 3, although the clients have already done it."""
     algorithm = isolated(SOLVER)
-    names = tuple(federation.clients)
-    made = side(federation, algorithm, tmp_path)
-    places = [Connections(door(*names, session="one"))]
-    crew = Crew()
-    crew.add(lambda: Ends(places[-1]), names, made)
-    running = played(places[0], federation, algorithm, 2)
-    at_one = running.mailbox.traffic.requests // 2  # numbers after the first round, as a checkpoint has them
-    places.append(Connections(door(*names, session="two")))
-    places[0].close()
-    places[1].wait_for(len(names), lambda here: None)
-    running.mailbox.transport, running.mailbox.traffic.requests = places[1], at_one
-    _again(running, 1, 3)
-    here = rounds(federation, algorithm, 3)
-    for name in names:
-        assert torch.equal(made.journal.get("isolated", name).flat, here.memories.get("isolated", name).flat)
-    places[1].close(over=True)
-    crew.join()
+    clients = tuple(federation.clients)
+    setup = make_setup(federation, algorithm, tmp_path)
+    servers = [Connections(make_admission(*clients, session="one"))]
+    threads = ClientThreads()
+    threads.start(lambda: MemoryLink(servers[-1]), clients, setup)
+    running = run_remote_rounds(servers[0], federation, algorithm, 2)
+    requests_in_first_round = running.mailbox.traffic.requests // 2  # as a checkpoint would have it
+    servers.append(Connections(make_admission(*clients, session="two")))
+    servers[0].close()
+    wait_for_clients(servers[1], len(clients))
+    running.mailbox.transport, running.mailbox.traffic.requests = servers[1], requests_in_first_round
+    continue_rounds(running, 1, 3)
+    assert_same_states(dict.fromkeys(clients, setup), rounds(federation, algorithm, 3))
+    servers[1].close(run_finished=True)
+    threads.join()
 
 
-def test_a_client_that_stays_away_has_failed_or_is_left_out(federation: Federation) -> None:
+@pytest.mark.parametrize("on_error", ["drop", "fail"])
+def test_a_client_that_stays_disconnected_has_failed(on_error: Any, federation: Federation) -> None:
     algorithm = fedavg(SOLVER)
-    names = [*federation.clients]
-    for policy in ("drop", "fail"):
-        links, crew = Connections(door(*names), absence=0.2), Crew()
-        crew.add(lambda links=links: Ends(links), tuple(names[1:]), side(federation, algorithm))  # type: ignore[misc]
-        links.wait_for(len(names) - 1, lambda here: None)
-        wait_policy = WaitPolicy(quorum=0.5, on_error=policy)  # type: ignore[arg-type]
-        if policy == "drop":
-            running = played(links, federation, algorithm, 1, wait_policy)
-            assert running.mailbox.lost == [(0, names[0], f"{names[0]} has been away for 0.2 s")]
-        else:
-            with pytest.raises(RunError, match=f"{names[0]} has been away"):
-                played(links, federation, algorithm, 1, wait_policy)
-        links.close(over=True)
+    absent, *present = federation.clients
+    connections, threads = Connections(make_admission(absent, *present), reconnect_timeout=0.2), ClientThreads()
+    threads.start(lambda: MemoryLink(connections), tuple(present), make_setup(federation, algorithm))
+    wait_for_clients(connections, len(present))
+    wait_policy = WaitPolicy(quorum=0.5, on_error=on_error)
+    error = f"{absent} has been disconnected for 0.2 s"
+    if on_error == "drop":
+        running = run_remote_rounds(connections, federation, algorithm, 1, wait_policy)
+        assert running.mailbox.failures == [(0, absent, error)]
+    else:
+        with pytest.raises(RunError, match=error):
+            run_remote_rounds(connections, federation, algorithm, 1, wait_policy)
+    connections.close(run_finished=True)
 
 
-# ---- keys, certificates, passwords ----------------------------------------------------------------------------------------
+def test_a_client_does_not_give_up_after_a_long_silence(federation: Federation) -> None:
+    """Only the time without a link counts, not the time without a request."""
+    connections = Connections(make_admission(*federation.clients))
+    attempts: list[MemoryLink | None] = []
+
+    def connect() -> ServerLink:
+        attempts.append(None if len(attempts) == 1 else MemoryLink(connections))
+        if attempts[-1] is None:
+            raise ConnectionError("nobody there")
+        return attempts[-1]
+
+    threads = ClientThreads()
+    setup = make_setup(federation, fedavg(SOLVER))
+    connection = threads.start(connect, tuple(federation.clients), setup, give_up_after=600)
+    wait_for_clients(connections, len(federation.clients))
+    connection.last_connected -= 3600
+    assert attempts[0] is not None
+    attempts[0].cut()
+    wait_for_clients(connections, len(federation.clients))
+    connections.close("all is done", run_finished=True)
+    threads.join()
+    assert threads.results == ["all is done"]
+    assert len(attempts) == 3
+
+
+# ---- Certificates, passwords and tokens -----------------------------------------------------------------------------
 
 
 @pytest.fixture(scope="module")
-def papers(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """An authority, and certificates that it signed for the server and for client-0."""
-    folder = tmp_path_factory.mktemp("papers")
+def certificates(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with an authority, and certificates that it signed for localhost and for client-0."""
+    folder = tmp_path_factory.mktemp("certificates")
 
-    def openssl(*words: str) -> None:
-        subprocess.run(["openssl", *words], cwd=folder, check=True, capture_output=True)
+    def openssl(*args: str) -> None:
+        subprocess.run(["openssl", *args], cwd=folder, check=True, capture_output=True)
 
-    curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
-    openssl("req", "-x509", *curve, "-keyout", "ca.key", "-out", "ca.pem", "-days", "2", "-subj", "/CN=authority")
+    new_key = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:prime256v1", "-nodes")
+    openssl("req", "-x509", *new_key, "-keyout", "ca.key", "-out", "ca.pem", "-days", "2", "-subj", "/CN=authority")
+    (folder / "names").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1")
     for name in ("localhost", "client-0"):
-        openssl("req", *curve, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
-        (folder / "names").write_text("subjectAltName=DNS:localhost,IP:127.0.0.1")
-        signed = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", "names")
-        openssl("x509", "-req", "-in", f"{name}.csr", "-out", f"{name}.pem", *signed)
+        openssl("req", *new_key, "-keyout", f"{name}.key", "-out", f"{name}.csr", "-subj", f"/CN={name}")
+        signing = ("-CA", "ca.pem", "-CAkey", "ca.key", "-CAcreateserial", "-days", "2", "-extfile", "names")
+        openssl("x509", "-req", "-in", f"{name}.csr", "-out", f"{name}.pem", *signing)
     return folder
 
 
-def ended(dial: Callable[[], ServerLink], links: Connections, **greeting: Any) -> str | Exception:
-    """How a client's attempt to join ends: let in (and sent home at once), or refused."""
-    found: list[str | Exception] = []
+def try_to_join(connect: Connect, client: str = "client-0", **options: Any) -> str | Exception:
+    """Return "accepted", or the error with which the attempt to join ends."""
+    results: list[str | Exception] = []
 
-    def prepare(welcome: Any) -> Any:
-        found.append("let in")
-        raise RunError("enough")
+    def build_setup(acceptance: Any) -> ClientSetup:
+        results.append("accepted")
+        raise RunError("stop here")
 
-    def attend() -> None:
+    def run() -> None:
         try:
-            ClientConnection(
-                dial, hello(*greeting.pop("names", ("client-0",)), **greeting), prepare, give_up=1.0
-            ).attend()
+            ClientConnection(connect, make_join_request(client, **options), build_setup, give_up_after=1.0).run()
         except Exception as error:
-            found.append(error)
+            results.append(error)
 
-    thread = threading.Thread(target=attend, daemon=True)
+    thread = threading.Thread(target=run, daemon=True)
     thread.start()
     thread.join(60)
-    return found[0]
+    return results[0]
 
 
-def test_grpc_over_tls_lets_in_only_whom_the_authority_signed(papers: Path) -> None:
-    links = Connections(door("client-0", "client-1"))
-    address = serve_grpc(
-        links, "127.0.0.1:0", TlsFiles(papers / "localhost.key", papers / "localhost.pem", papers / "ca.pem")
-    )
-    mine = TlsFiles(papers / "client-0.key", papers / "client-0.pem", papers / "ca.pem")
-    assert ended(lambda: GrpcServerLink(address, mine), links) == "let in"
-    stolen = ended(lambda: GrpcServerLink(address, mine), links, names=("client-1",))
+def test_grpc_with_tls_accepts_only_clients_with_a_signed_certificate(certificates: Path) -> None:
+    connections = Connections(make_admission("client-0", "client-1"))
+    authority = certificates / "ca.pem"
+    server_files = TlsFiles(certificates / "localhost.key", certificates / "localhost.pem", authority)
+    address = serve_grpc(connections, "127.0.0.1:0", server_files)
+    client_files = TlsFiles(certificates / "client-0.key", certificates / "client-0.pem", authority)
+    assert try_to_join(lambda: GrpcServerLink(address, client_files)) == "accepted"
+    stolen = try_to_join(lambda: GrpcServerLink(address, client_files), "client-1")
     assert "your certificate is for 'client-0', not for 'client-1'" in str(stolen)
-    for nobody in (TlsFiles(authority=papers / "ca.pem"), None):
-        assert isinstance(ended(lambda nobody=nobody: GrpcServerLink(address, nobody), links), RunError)  # type: ignore[misc]
-    links.stop()
+    without_certificate = TlsFiles(authority=authority)
+    assert isinstance(try_to_join(lambda: GrpcServerLink(address, without_certificate)), RunError)
+    assert isinstance(try_to_join(lambda: GrpcServerLink(address, None)), RunError)
+    connections.stop_listening()
 
 
-@pytest.mark.skipif(MOSQUITTO is None, reason="mosquitto is not installed (apt install mosquitto)")
-def test_mqtt_over_tls_with_a_password(papers: Path, tmp_path: Path) -> None:
-    words = tmp_path / "passwords"
-    words.write_text("motet:secret\n")
-    words.chmod(0o600)
-    subprocess.run(["mosquitto_passwd", "-U", str(words)], check=True)
-    settings = ("allow_anonymous false", f"password_file {words}", f"certfile {papers / 'localhost.pem'}",
-                f"keyfile {papers / 'localhost.key'}")  # fmt: skip
-    with mosquitto(tmp_path, *settings) as address:
-        links = Connections(door("client-0"))
-        known = BrokerConfig(address, user="motet", password="secret", authority=papers / "ca.pem")
-        serve_mqtt(links, known)
-        assert ended(lambda: MqttServerLink(known), links) == "let in"
-        wrong = BrokerConfig(address, user="motet", password="guess", authority=papers / "ca.pem")
-        assert isinstance(ended(lambda: MqttServerLink(wrong), links), RunError)
-        with pytest.raises(RunError, match="did not let us in"):
-            serve_mqtt(Connections(door("client-0")), wrong)
-        links.stop()
+@needs_mosquitto
+def test_mqtt_with_tls_needs_the_password(certificates: Path, tmp_path: Path) -> None:
+    passwords = tmp_path / "passwords"
+    passwords.write_text("motet:secret\n")
+    passwords.chmod(0o600)
+    subprocess.run(["mosquitto_passwd", "-U", str(passwords)], check=True)
+    settings = (
+        "allow_anonymous false",
+        f"password_file {passwords}",
+        f"certfile {certificates / 'localhost.pem'}",
+        f"keyfile {certificates / 'localhost.key'}",
+    )
+    with run_mosquitto(tmp_path, *settings) as address:
+        connections = Connections(make_admission("client-0"))
+        authority = certificates / "ca.pem"
+        right = BrokerConfig(address, user="motet", password="secret", authority=authority)
+        wrong = BrokerConfig(address, user="motet", password="guess", authority=authority)
+        serve_mqtt(connections, right)
+        assert try_to_join(lambda: MqttServerLink(right)) == "accepted"
+        assert isinstance(try_to_join(lambda: MqttServerLink(wrong)), RunError)
+        with pytest.raises(RunError, match="rejected the server"):
+            serve_mqtt(Connections(make_admission("client-0")), wrong)
+        connections.stop_listening()
 
 
-def test_who_has_no_token_is_not_let_in() -> None:
-    links = Connections(door("client-0", tokens={"client-0": hash_token("right")}))
-    assert ended(lambda: Ends(links), links, token="right") == "let in"
-    for names, token in ((("client-0",), "wrong"), (("client-0",), ""), (("client-9",), "right")):
-        refused = ended(lambda: Ends(links, "stranger"), links, names=names, token=token)
-        assert isinstance(refused, ConfigError)
-        assert "with this token is not on the server's list" in str(refused)
-    assert links.refused == {"stranger": 3}
+def test_a_client_without_its_token_is_rejected() -> None:
+    connections = Connections(make_admission("client-0", token_hashes={"client-0": hash_token("right")}))
+    assert try_to_join(lambda: MemoryLink(connections), token="right") == "accepted"
+    for client, token in (("client-0", "wrong"), ("client-0", ""), ("client-9", "right")):
+        error = try_to_join(lambda: MemoryLink(connections, "stranger"), client, token=token)
+        assert isinstance(error, ConfigError)
+        assert "with this token is not on the server's list" in str(error)
+    assert connections.rejected == {"stranger": 3}
 
 
-def test_another_recipe_or_another_version_is_refused_at_the_door() -> None:
-    links = Connections(door("client-0"))
-    assert "the server speaks protocol" in str(ended(lambda: Ends(links), links, protocol=99))
-    assert "your recipe has digest other" in str(ended(lambda: Ends(links), links, digest="other"))
-    assert "is none of the clients of this run" in str(ended(lambda: Ends(links), links, names=("x",)))
+def test_another_protocol_recipe_or_name_is_rejected() -> None:
+    connections = Connections(make_admission("client-0"))
+
+    def connect() -> ServerLink:
+        return MemoryLink(connections)
+
+    assert "the server uses protocol" in str(try_to_join(connect, protocol=99))
+    assert "your recipe has digest other" in str(try_to_join(connect, digest="other"))
+    assert "is not a client of this run" in str(try_to_join(connect, "x"))
 
 
-def test_a_long_silence_is_no_reason_to_give_up(federation: Federation) -> None:
-    """What counts is how long the server could not be reached, not how long it had nothing to ask."""
-    links = Connections(door(*federation.clients))
-    made: list[Ends | None] = []
-
-    def dial() -> ServerLink:
-        made.append(None if len(made) == 1 else Ends(links))
-        if made[-1] is None:
-            raise ConnectionError("nobody there")
-        return made[-1]
-
-    crew = Crew()
-    member = crew.add(dial, tuple(federation.clients), side(federation, fedavg(SOLVER)), give_up=600)
-    links.wait_for(len(federation.clients), lambda here: None)
-    member.heard -= 3600
-    assert made[0] is not None
-    made[0].cut()
-    links.wait_for(len(federation.clients), lambda here: None)
-    links.close("all is done", over=True)
-    crew.join()
-    assert crew.ends == ["all is done"]
-    assert len(made) == 3
+# ---- Limits of the network ------------------------------------------------------------------------------------------
 
 
-@pytest.mark.skipif(MOSQUITTO is None, reason="mosquitto is not installed (apt install mosquitto)")
-def test_a_broker_that_can_hold_little_is_not_told_more(
+@needs_mosquitto
+def test_flow_control_respects_a_broker_with_small_queues(
     federation: Federation, rounds: RunRounds, tmp_path: Path
 ) -> None:
-    """A broker drops what it cannot queue, whatever the quality of service; so both ends hold back."""
+    """A broker drops messages that it cannot queue, at any quality of service. So both ends limit what they send."""
     algorithm = fedavg(SOLVER)
-    names = tuple(federation.clients)
-    with mosquitto(tmp_path, "allow_anonymous true", "max_queued_messages 40", "max_inflight_messages 5") as address:
-        broker = BrokerConfig(address, chunk=200)
-        links, crew = Connections(door(*names)), Crew()
-        serve_mqtt(links, broker)
-        for name in names:
-            crew.add(lambda: MqttServerLink(broker), (name,), side(federation, algorithm))
-        links.wait_for(len(names), lambda here: None)
-        over = played(links, federation, algorithm, 1)
-        links.close(over=True)
-        crew.join()
-    assert serialize(over.state) == serialize(rounds(federation, algorithm, 1).state)
-    assert not links.refused
+    clients = tuple(federation.clients)
+    settings = ("allow_anonymous true", "max_queued_messages 40", "max_inflight_messages 5")
+    with run_mosquitto(tmp_path, *settings) as address:
+        broker = BrokerConfig(address, chunk_bytes=200)
+        connections, threads = Connections(make_admission(*clients)), ClientThreads()
+        serve_mqtt(connections, broker)
+        for client in clients:
+            threads.start(lambda: MqttServerLink(broker), (client,), make_setup(federation, algorithm))
+        wait_for_clients(connections, len(clients))
+        remote = run_remote_rounds(connections, federation, algorithm, 1)
+        connections.close(run_finished=True)
+        threads.join()
+    assert serialize(remote.state) == serialize(rounds(federation, algorithm, 1).state)
+    assert not connections.rejected
 
 
-def test_a_message_far_above_the_networks_limit_passes(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As one above 2 GB does, which no network takes in one piece; what does not fit into memory lies in a file meanwhile."""
-    small = [
-        (name, 4096 + CHUNK_HEADER_BYTES if "message_length" in name else value) for name, value in over_grpc._OPTIONS
+def test_a_message_may_be_much_larger_than_the_limit_of_the_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Like a message above 2 GB in practice. What does not fit into memory is in a file meanwhile."""
+    options = [
+        (name, 4096 + CHUNK_HEADER_BYTES if "message_length" in name else value)
+        for name, value in grpc_transport._OPTIONS
     ]
-    monkeypatch.setattr(over_grpc, "CHUNK", 4096)
-    monkeypatch.setattr(over_grpc, "_OPTIONS", small)
+    monkeypatch.setattr(grpc_transport, "CHUNK_BYTES", 4096)
+    monkeypatch.setattr(grpc_transport, "_OPTIONS", options)
     value = Weighted(Params.from_tensors({"w": torch.arange(500_000.0)}), 2.0)
-    links = Connections(door("client-0"), room=ReceiveBuffers(budget=100_000))
-    line = GrpcServerLink(serve_grpc(links, "127.0.0.1:0"))
-    line.send(OutgoingMessage.of(hello("client-0")))
-    line.receive(30.0)
-    line.send(OutgoingMessage.of(ClientReady("print")))
-    links.send(Request(1, "client-0", 0, "p.m", value))
-    asked = deserialize(line.receive(30.0) or b"")
-    line.send(OutgoingMessage.of(Reply(1, "client-0", asked.payload)))
-    reply = links.receive(30.0)
+    connections = Connections(make_admission("client-0"), buffers=ReceiveBuffers(budget=100_000))
+    link = GrpcServerLink(serve_grpc(connections, "127.0.0.1:0"))
+    link.send(OutgoingMessage.from_value(make_join_request("client-0")))
+    link.receive(30.0)
+    link.send(OutgoingMessage.from_value(ClientReady("fingerprint")))
+    connections.send(Request(1, "client-0", 0, "p.m", value))
+    request = deserialize(link.receive(30.0) or b"")
+    link.send(OutgoingMessage.from_value(Reply(1, "client-0", request.payload)))
+    reply = connections.receive(30.0)
     assert reply is not None
     assert serialize(reply.value) == serialize(value)
-    assert OutgoingMessage.of(reply).size > 400 * 4096
-    assert links.room.used < 100_000
-    line.close()
-    links.stop()
+    assert OutgoingMessage.from_value(reply).size > 400 * 4096
+    assert connections.buffers.used < 100_000
+    link.close()
+    connections.stop_listening()

@@ -1,4 +1,5 @@
-"""Whatever comes over a network: no crash, nothing reaches the mailbox but an answer that is due, and senders are counted."""
+"""Whatever bytes arrive over a network, the server survives, only replies to open requests reach the inbox, and invalid
+messages are counted by sender."""
 
 from __future__ import annotations
 
@@ -10,7 +11,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from tests.networks import Ends, door, hello
+from tests.networks import MemoryLink, make_admission, make_join_request
 
 from motet.core.errors import WireError
 from motet.core.params import Params
@@ -20,24 +21,24 @@ from motet.transport.connections import MAX_INVALID_MESSAGES, Connections
 from motet.transport.framing import UNADMITTED_LIMIT, MessageAssembler, OutgoingMessage
 from motet.transport.requests import Reply, Request
 from motet.wire import deserialize, serialize
-from motet.wire.format import MAGIC, WIRE_VERSION
+from motet.wire.format import FLAG_COMPRESSED, MAGIC, WIRE_VERSION
 
-TOKENS = {"a": "", "b": "known to b alone"}
+TOKENS = {"a": "", "b": "known only to b"}
 VALUE = Weighted(Params.from_tensors({"w": torch.ones(40)}), 2.0)
-GOOD = serialize(Reply(7, "a", VALUE))
+VALID_REPLY = serialize(Reply(7, "a", VALUE))
 MESSAGES = [
     Reply(7, "a", VALUE),
-    Reply(7, "b", VALUE),  # somebody else's answer
-    Reply(6, "a", VALUE),  # an old one
+    Reply(7, "b", VALUE),  # for another client
+    Reply(6, "a", VALUE),  # to an old request
     Reply(7, "a", error="no"),
     Request(7, "a", 0, "fedavg.train", VALUE),
-    hello("a"),
-    hello("b"),
-    hello(),
-    hello("a", "b", "c", "d"),
-    hello("a" * 200),
-    hello("../../etc/passwd"),
-    ClientReady("print"),
+    make_join_request("a"),
+    make_join_request("b"),
+    make_join_request(),
+    make_join_request("a", "b", "c", "d"),
+    make_join_request("a" * 200),
+    make_join_request("../../etc/passwd"),
+    ClientReady("fingerprint"),
     ClientReady("another"),
     Rejection("go away"),
     RunFinished("over"),
@@ -49,104 +50,108 @@ MESSAGES = [
 
 
 @st.composite
-def rubbish(draw: st.DrawFn) -> bytes:
-    """Random bytes; a message; a message with bytes changed, cut off, or joined to another."""
+def hostile_bytes(draw: st.DrawFn) -> bytes:
+    """Random bytes; or a message: complete, with changed bytes, truncated, or joined with another."""
     data = bytearray(serialize(draw(st.sampled_from(MESSAGES))))
-    match draw(st.sampled_from(["random", "whole", "changed", "cut", "joined"])):
+    match draw(st.sampled_from(["random", "complete", "changed", "truncated", "joined"])):
         case "random":
             return draw(st.binary(max_size=300))
         case "changed":
             for _ in range(draw(st.integers(1, 5))):
                 data[draw(st.integers(0, len(data) - 1))] = draw(st.integers(0, 255))
-        case "cut":
+        case "truncated":
             return bytes(data[: draw(st.integers(0, len(data) - 1))])
         case "joined":
             return bytes(data) + serialize(draw(st.sampled_from(MESSAGES)))
     return bytes(data)
 
 
-def member(links: Connections, *clients: str) -> Ends:
-    ends = Ends(links, "peer of " + "".join(clients))
-    ends.send(OutgoingMessage.of(hello(*clients, token=TOKENS[clients[0]])))
-    ends.send(OutgoingMessage.of(ClientReady("print")))
-    return ends
+def join(connections: Connections, client: str) -> MemoryLink:
+    link = MemoryLink(connections, f"peer of {client}")
+    link.send(OutgoingMessage.from_value(make_join_request(client, token=TOKENS[client])))
+    link.send(OutgoingMessage.from_value(ClientReady("fingerprint")))
+    return link
 
 
-@given(st.lists(rubbish(), max_size=2 * MAX_INVALID_MESSAGES), st.booleans())
+@given(st.lists(hostile_bytes(), max_size=2 * MAX_INVALID_MESSAGES), st.booleans())
 @settings(max_examples=300, deadline=None)
-def test_a_server_takes_in_nothing_but_an_answer_that_is_due(letters: list[bytes], known: bool) -> None:
-    tokens = {client: hash_token(token) for client, token in TOKENS.items()}
-    links = Connections(door("a", "b", tokens=tokens), absence=1e9)
-    honest = member(links, "b")
-    sender = member(links, "a") if known else Ends(links, "stranger")
-    links.send(Request(7, "a", 0, "p.m", None))
-    links.send(Request(8, "b", 0, "p.m", None))
-    for letter in letters:
-        if not sender.gone:
-            links.heard(sender, letter)
-    for reply in links.inbox:
+def test_only_replies_to_open_requests_reach_the_inbox(messages: list[bytes], is_admitted: bool) -> None:
+    token_hashes = {client: hash_token(token) for client, token in TOKENS.items()}
+    connections = Connections(make_admission("a", "b", token_hashes=token_hashes), reconnect_timeout=1e9)
+    honest = join(connections, "b")
+    sender = join(connections, "a") if is_admitted else MemoryLink(connections, "stranger")
+    connections.send(Request(7, "a", 0, "p.m", None))
+    connections.send(Request(8, "b", 0, "p.m", None))
+    for message in messages:
+        if not sender.is_cut:
+            connections.on_message(sender.server_end, message)
+    for reply in connections.inbox:
         assert (reply.id, reply.client) == (7, "a")
-    assert len(links.inbox) <= 1
-    assert set(links.refused) <= {"a", "stranger"}
-    honest.send(OutgoingMessage.of(Reply(8, "b", VALUE)))  # the others are still heard
-    assert links.inbox[-1].client == "b"
-    assert links.refused["b"] == 0
+    assert len(connections.inbox) <= 1
+    assert set(connections.rejected) <= {"a", "stranger"}
+    honest.send(OutgoingMessage.from_value(Reply(8, "b", VALUE)))  # other clients are still served
+    assert connections.inbox[-1].client == "b"
+    assert connections.rejected["b"] == 0
 
 
-@given(st.lists(rubbish(), max_size=MAX_INVALID_MESSAGES))
+@given(st.lists(hostile_bytes(), max_size=MAX_INVALID_MESSAGES))
 @settings(max_examples=100, deadline=None)
-def test_whoever_was_not_let_in_is_sent_away_at_the_first_wrong_word(letters: list[bytes]) -> None:
-    links = Connections(door("a"))
-    stranger = Ends(links, "stranger")
-    for letter in letters:
-        if stranger.gone:
+def test_a_stranger_is_disconnected_after_its_first_invalid_message(messages: list[bytes]) -> None:
+    connections = Connections(make_admission("a"))
+    stranger = MemoryLink(connections, "stranger")
+    for message in messages:
+        if stranger.is_cut:
             break
-        links.heard(stranger, letter)
-        assert stranger.gone or stranger in links.names
-    assert links.refused["stranger"] <= 1
+        connections.on_message(stranger.server_end, message)
+        assert stranger.is_cut or stranger.server_end in connections.admitted
+    assert connections.rejected["stranger"] <= 1
 
 
 @given(st.lists(st.binary(max_size=60) | st.integers(0, 5), max_size=30), st.integers(1, 50))
 @settings(max_examples=300, deadline=None)
-def test_chunks_make_the_message_or_none(parts: list[bytes | int], size: int) -> None:
-    """True chunks in order, with others' bytes and repetitions between them."""
-    true = [*OutgoingMessage((memoryview(GOOD),)).chunks(3, size)]
-    assembly = MessageAssembler()
-    made: list[bytes] = []
+def test_chunks_give_the_original_message_or_none(noise: list[bytes | int], chunk_bytes: int) -> None:
+    """Valid chunks follow random bytes and repeated chunks."""
+    chunks = [*OutgoingMessage((memoryview(VALID_REPLY),)).chunks(3, chunk_bytes)]
+    assembler = MessageAssembler()
+    messages: list[bytes] = []
 
-    def feed(chunk: bytes) -> None:
+    def add(chunk: bytes) -> None:
         try:
-            whole = assembly.add(chunk)
+            message = assembler.add(chunk)
         except WireError:
             return
-        if whole is not None:
-            made.append(bytes(whole))
+        if message is not None:
+            messages.append(bytes(message))
 
-    for part in parts:
-        feed(part if isinstance(part, bytes) else true[part % len(true)])
-    made.clear()
-    for chunk in true:
-        feed(chunk)
-    assert GOOD in made or made == []
-    fresh = MessageAssembler()
-    found = [whole for chunk in true for _ in range(2) if (whole := fresh.add(chunk)) is not None]
-    assert [bytes(whole) for whole in found] == [GOOD]  # each chunk came twice
+    for item in noise:
+        add(item if isinstance(item, bytes) else chunks[item % len(chunks)])
+    messages.clear()
+    for chunk in chunks:
+        add(chunk)
+    assert VALID_REPLY in messages or messages == []
 
 
-def test_an_announcement_takes_no_memory() -> None:
-    for total in (UNADMITTED_LIMIT + 1, 2**40, 2**63):
-        assembly = MessageAssembler()
-        try:
-            assembly.add(struct.pack("<IIQ", 0, 0, total) + b"x")
-            raise AssertionError("it was believed")
-        except WireError as error:
-            assert "at most" in str(error)
-    assert MessageAssembler(2**36).add(struct.pack("<IIQ", 0, 0, 2**34) + b"x") is None  # allowed, and not yet there
+@given(st.integers(1, 50))
+def test_repeated_chunks_are_ignored(chunk_bytes: int) -> None:
+    chunks = [*OutgoingMessage((memoryview(VALID_REPLY),)).chunks(3, chunk_bytes)]
+    assembler = MessageAssembler()
+    results = [assembler.add(chunk) for chunk in chunks for _ in range(2)]
+    assert [bytes(message) for message in results if message is not None] == [VALID_REPLY]
 
 
-def refused(value: Any) -> bool:
+@pytest.mark.parametrize("total", [UNADMITTED_LIMIT + 1, 2**40, 2**63])
+def test_a_stranger_cannot_announce_a_large_message(total: int) -> None:
+    with pytest.raises(WireError, match="at most"):
+        MessageAssembler().add(struct.pack("<IIQ", 0, 0, total) + b"x")
+
+
+def test_an_announced_message_uses_no_memory_until_it_arrives() -> None:
+    assert MessageAssembler(2**36).add(struct.pack("<IIQ", 0, 0, 2**34) + b"x") is None
+
+
+def is_rejected(data: Any) -> bool:
     try:
-        deserialize(value)
+        deserialize(data)
     except WireError:
         return True
     return False
@@ -154,31 +159,32 @@ def refused(value: Any) -> bool:
 
 @given(st.integers(0, 2**62), st.sampled_from(["float32", "int64", "bool"]))
 @settings(max_examples=100, deadline=None)
-def test_a_tensor_that_is_announced_and_not_sent_is_refused(size: int, dtype: str) -> None:
-    head = b'{"!":"tensor","dtype":"%s","shape":[%d,1]}' % (dtype.encode(), size)
-    message = struct.pack("<4sHHI", MAGIC, WIRE_VERSION, 0, len(head)) + head
-    assert refused(message) == (size > 0)
+def test_a_tensor_that_is_announced_and_not_sent_is_rejected(size: int, dtype: str) -> None:
+    header = b'{"!":"tensor","dtype":"%s","shape":[%d,1]}' % (dtype.encode(), size)
+    message = struct.pack("<4sHHI", MAGIC, WIRE_VERSION, 0, len(header)) + header
+    assert is_rejected(message) == (size > 0)
 
 
-def compressed(head: bytes) -> bytes:
-    small = zlib.compress(head, 9)
-    return struct.pack("<4sHHI", MAGIC, WIRE_VERSION, 1, len(small)) + small
+def compress(header: bytes) -> bytes:
+    compressed = zlib.compress(header, 9)
+    return struct.pack("<4sHHI", MAGIC, WIRE_VERSION, FLAG_COMPRESSED, len(compressed)) + compressed
 
 
-def test_a_strangers_small_message_does_not_unfold_to_a_large_one() -> None:
-    """A kilobyte can be a megabyte of JSON, which takes far longer to read than to send."""
-    bomb = compressed(b"[" + b"0," * 2_000_000 + b"0]")
+def test_a_small_message_of_a_stranger_cannot_expand_to_a_large_one() -> None:
+    """A kilobyte can expand to a megabyte of JSON, which takes far longer to parse than to send."""
+    bomb = compress(b"[" + b"0," * 2_000_000 + b"0]")
     assert len(bomb) < UNADMITTED_LIMIT
-    links = Connections(door("a"))
-    stranger = Ends(links, "stranger")
-    links.heard(stranger, bomb)
-    assert stranger.gone
-    assert "is larger than" in deserialize(stranger.inbox.get(timeout=5)).why  # type: ignore[arg-type]
+    connections = Connections(make_admission("a"))
+    stranger = MemoryLink(connections, "stranger")
+    connections.on_message(stranger.server_end, bomb)
+    assert stranger.is_cut
+    rejection = deserialize(stranger.receive(5) or b"")
+    assert "header is larger than" in rejection.reason
 
 
 @pytest.mark.parametrize("shape", ["9" * 4000, ",".join(["9" * 4000] * 2000), ",".join("1" * 65), "true", "1.0", "-1"])
-def test_a_shape_is_a_few_numbers_of_a_size_that_can_be(shape: str) -> None:
+def test_an_impossible_shape_is_rejected(shape: str) -> None:
     """The product of thousands of huge numbers would take hours."""
-    head = b'{"!":"tensor","dtype":"float32","shape":[%s]}' % shape.encode()
+    header = b'{"!":"tensor","dtype":"float32","shape":[%s]}' % shape.encode()
     with pytest.raises(WireError, match=r"of shape \["):
-        deserialize(compressed(head))
+        deserialize(compress(header))

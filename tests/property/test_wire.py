@@ -1,4 +1,4 @@
-"""Whatever is sent comes back as it was; whatever was not sent by us is refused, and nothing else happens."""
+"""A value survives serialization, and any other bytes raise a WireError and nothing else."""
 
 from __future__ import annotations
 
@@ -53,51 +53,50 @@ values = st.recursive(
 )
 
 
-def same(a: Any, b: Any) -> bool:
+def is_same(a: Any, b: Any) -> bool:
     if isinstance(a, torch.Tensor):
         return isinstance(b, torch.Tensor) and a.dtype == b.dtype and a.shape == b.shape and torch.equal(a, b)
     if isinstance(a, float):
         return isinstance(b, float) and (a == b or (math.isnan(a) and math.isnan(b)))
     if isinstance(a, list | tuple):
-        return type(a) is type(b) and len(a) == len(b) and all(map(same, a, b))
+        return type(a) is type(b) and len(a) == len(b) and all(map(is_same, a, b))
     if isinstance(a, dict):
-        return list(a) == list(b) and all(same(a[k], b[k]) for k in a)
+        return list(a) == list(b) and all(is_same(a[k], b[k]) for k in a)
     return type(a) is type(b) and a == b
 
 
 @given(values)
 @settings(max_examples=200, deadline=None)
-def test_a_value_survives_the_wire(value: Any) -> None:
+def test_a_value_survives_serialization(value: Any) -> None:
     data = serialize(value)
-    assert same(deserialize(data), value)
+    assert is_same(deserialize(data), value)
     assert measure_size(value).wire == len(data)
 
 
-def test_neither_bytes_nor_tensors_are_copied_before_they_are_sent() -> None:
-    box, numbers = bytes(range(256)), torch.arange(5)
-    head, bulks = encode_header([box, numbers])
-    assert bulks[0] is box
-    assert bulks[1] is numbers
-    assert b"".join([head, *map(buffer_bytes, bulks)]) == serialize([box, numbers])
+def test_bytes_and_tensors_are_not_copied_before_they_are_sent() -> None:
+    data, numbers = bytes(range(256)), torch.arange(5)
+    header, buffers = encode_header([data, numbers])
+    assert buffers[0] is data
+    assert buffers[1] is numbers
+    assert b"".join([header, *map(buffer_bytes, buffers)]) == serialize([data, numbers])
 
 
 @given(st.binary(max_size=200))
 @settings(max_examples=300, deadline=None)
-def test_random_bytes_are_refused(data: bytes) -> None:
+def test_random_bytes_are_rejected(data: bytes) -> None:
     with pytest.raises(WireError):
         deserialize(data)
 
 
-MESSAGE = serialize(
-    Request(1, "a", 2, "fedavg.train", Weighted(Params.from_tensors({"w": torch.ones(3), "b": torch.ones(2)}), 2.0))
-)
+PARAMS = Params.from_tensors({"w": torch.ones(3), "b": torch.ones(2)})
+MESSAGE = serialize(Request(1, "a", 2, "fedavg.train", Weighted(PARAMS, 2.0)))
 
 
 @given(st.integers(0, len(MESSAGE) - 1), st.integers(1, 255))
 @settings(max_examples=300, deadline=None)
-def test_a_damaged_message_is_refused_or_still_a_message(place: int, change: int) -> None:
+def test_a_damaged_message_is_rejected_or_still_a_message(position: int, change: int) -> None:
     damaged = bytearray(MESSAGE)
-    damaged[place] ^= change
+    damaged[position] ^= change
     try:
         value = deserialize(damaged)
     except WireError:
@@ -107,38 +106,37 @@ def test_a_damaged_message_is_refused_or_still_a_message(place: int, change: int
 
 @given(st.integers(0, len(MESSAGE) - 1))
 @settings(max_examples=100, deadline=None)
-def test_a_message_that_is_cut_off_is_refused(length: int) -> None:
+def test_a_truncated_message_is_rejected(length: int) -> None:
     with pytest.raises(WireError):
         deserialize(MESSAGE[:length])
 
 
-def test_bytes_after_the_end_are_refused() -> None:
-    with pytest.raises(WireError, match="3 bytes stand after"):
+def test_extra_bytes_are_rejected() -> None:
+    with pytest.raises(WireError, match="3 bytes follow the end"):
         deserialize(MESSAGE + b"abc")
 
 
-def test_another_version_is_refused_with_a_word() -> None:
+def test_another_version_is_rejected_with_advice() -> None:
     with pytest.raises(WireError, match="use the same Motet on both sides"):
         deserialize(MESSAGE[:4] + b"\x09\x00" + MESSAGE[6:])
 
 
-def test_what_is_no_message_cannot_be_sent() -> None:
+def test_an_object_that_is_not_a_message_cannot_be_sent() -> None:
     with pytest.raises(WireError, match="mark it with @message"):
-        serialize({"f": test_bytes_after_the_end_are_refused})
+        serialize({"f": test_extra_bytes_are_rejected})
 
 
-def test_a_field_of_the_wrong_type_is_refused() -> None:
-    head = serialize(Reply(1, "a"))
-    wrong = serialize(Reply(1, "a").__class__("one", "a"))  # type: ignore[arg-type]
-    assert deserialize(head).id == 1
-    with pytest.raises(WireError, match=r"Reply.id came as str"):
+def test_a_field_of_the_wrong_type_is_rejected() -> None:
+    assert deserialize(serialize(Reply(1, "a"))).id == 1
+    wrong = serialize(Reply("one", "a"))  # type: ignore[arg-type]
+    with pytest.raises(WireError, match=r"Reply.id is a str; expected .*int"):
         deserialize(wrong)
 
 
-def test_a_vector_that_does_not_fit_its_layout_is_refused() -> None:
-    good = Params.from_tensors({"w": torch.ones(3)})
-    bad = object.__new__(Params)
-    object.__setattr__(bad, "layout", good.layout)
-    object.__setattr__(bad, "flat", torch.ones(5))
-    with pytest.raises(WireError, match="cannot hold 3 numbers"):
-        deserialize(serialize(bad))
+def test_a_vector_that_does_not_fit_its_layout_is_rejected() -> None:
+    valid = Params.from_tensors({"w": torch.ones(3)})
+    invalid = object.__new__(Params)
+    object.__setattr__(invalid, "layout", valid.layout)
+    object.__setattr__(invalid, "flat", torch.ones(5))
+    with pytest.raises(WireError, match="3 numbers"):
+        deserialize(serialize(invalid))

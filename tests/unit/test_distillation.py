@@ -89,7 +89,7 @@ def played(
     ask = (mailbox or running.mailbox).ask
     note = remarks.append if remarks is not None else lambda remark: None
     running.state = run_script(running.plan.algorithm.round(running.state, rnd), ask, running.executor.run, note)
-    running.memories.settle()
+    running.memories.commit_round()
     running.done = index + 1
     return running
 
@@ -143,7 +143,7 @@ def test_clients_come_nearer_to_the_server_by_studying(federation: Federation) -
         said = []
         for params in (running.model_params(), running.model_params(federation.clients[0])):
             script = federation.server_context(1).infer(params, public)
-            said.append(run_script(script, running.mailbox.ask, running.executor.run)["logits"].softmax(-1))
+            said.append(run_script(script, running.mailbox.run_exchange, running.executor.run)["logits"].softmax(-1))
         gaps.append(float((said[0] - said[1]).abs().mean()))
     assert gaps[1] < gaps[0]
 
@@ -186,7 +186,7 @@ def test_under_masks_opinions_are_pooled_as_without(
     script = rewrite_sums(
         hidden.plan.components.secure, hidden.plan.algorithm.round(hidden.state, first_round(federation))
     )
-    run_script(script, hidden.mailbox.ask, hidden.executor.run)
+    run_script(script, hidden.mailbox.run_exchange, hidden.executor.run)
     assert torch.allclose(seen[0].flat, seen[1].flat, atol=1e-4)
     assert seen[0].norm() > 0.1
 
@@ -431,7 +431,9 @@ def test_a_training_that_really_diverges_leaves_its_client_out(exchange: Any, fe
     played(running, remarks)
     without = begun(federation, adafd(SOLVER, exchange=exchange))
     rnd = Round(0, 2, tuple(rest), federation.seed.derive("round", 0), federation.server_context(0))
-    state = run_script(without.plan.algorithm.round(without.state, rnd), without.mailbox.ask, without.executor.run)
+    state = run_script(
+        without.plan.algorithm.round(without.state, rnd), without.mailbox.run_exchange, without.executor.run
+    )
     assert torch.allclose(running.state.params.flat, state.params.flat, atol=1e-6)
     said = f"round 1: {unlucky} is left out of the pool: its training loss is nan."
     assert [r.text for r in remarks if r.text] == [said if exchange == "gather" else LEFT_OUT]
@@ -493,7 +495,7 @@ def test_a_client_that_drops_out_between_the_exchanges_keeps_what_it_learnt_itse
     running = begun(federation, adafd(SOLVER))
     mailbox = Mailbox(Forgetful(running.transport, "adafd.study", gone), WaitPolicy(quorum=0.5, timeout=1.0))
     played(running, mailbox=mailbox)
-    assert mailbox.lost == [(0, gone, "did not answer")]
+    assert mailbox.failures == [(0, gone, "did not reply")]
     alone = begun(federation, fedkd(SOLVER))  # trains, opines, and never studies
     played(alone)
     assert torch.equal(running.memories.get("adafd", gone).flat, alone.memories.get("fedkd", gone).flat)
@@ -506,10 +508,12 @@ def test_a_client_that_never_says_its_opinions_is_not_pooled(exchange: Any, fede
     running = begun(federation, adafd(SOLVER, exchange=exchange))
     mailbox = Mailbox(Forgetful(running.transport, "adafd.opine", gone), WaitPolicy(quorum=0.5, timeout=1.0))
     played(running, mailbox=mailbox)
-    assert (0, gone, "did not answer") in mailbox.lost
+    assert (0, gone, "did not reply") in mailbox.failures
     without = begun(federation, adafd(SOLVER, exchange=exchange))
     rnd = Round(0, 2, tuple(rest), federation.seed.derive("round", 0), federation.server_context(0))
-    state = run_script(without.plan.algorithm.round(without.state, rnd), without.mailbox.ask, without.executor.run)
+    state = run_script(
+        without.plan.algorithm.round(without.state, rnd), without.mailbox.run_exchange, without.executor.run
+    )
     assert torch.allclose(running.state.params.flat, state.params.flat, atol=1e-6)
 
 

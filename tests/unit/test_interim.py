@@ -44,12 +44,12 @@ def question(step: int) -> Exchange:
 
 def test_finished_exchanges_are_not_asked_again(tmp_path: Path) -> None:
     interim, _, mailbox = server(tmp_path)
-    answers: list[Any] = [interim.ask(question(step)) for step in (1, 2, 3)]
+    answers: list[Any] = [interim.run_exchange(question(step)) for step in (1, 2, 3)]
     again, post, other = server(tmp_path)  # another process; the third answer was not yet followed by anything
-    found = [again.ask(question(step)) for step in (1, 2)]
+    found = [again.run_exchange(question(step)) for step in (1, 2)]
     assert not post.asked
     assert all(torch.equal(a.value.flat, b.value.flat) for a, b in zip(answers, found, strict=False))
-    last = again.ask(question(3))
+    last = again.run_exchange(question(3))
     assert [r.id for r in post.asked] == [3]
     assert torch.equal(last.value.flat, answers[2].value.flat)
     assert other.traffic == mailbox.traffic
@@ -60,7 +60,7 @@ def test_answers_of_another_round_are_forgotten(tmp_path: Path) -> None:
     for round in (0, 1):
         mailbox.round = round
         for step in (1, 2):
-            interim.ask(question(step))
+            interim.run_exchange(question(step))
     assert [r.round for r in post.asked] == [0, 0, 1, 1]
     assert [path.name for path in tmp_path.iterdir()] == ["1-1"]
 
@@ -68,9 +68,9 @@ def test_answers_of_another_round_are_forgotten(tmp_path: Path) -> None:
 @pytest.mark.parametrize("damage", [b"", b"rubbish"])
 def test_an_answer_that_was_half_written_is_asked_for_again(damage: bytes, tmp_path: Path) -> None:
     interim, _, _ = server(tmp_path)
-    interim.ask(question(1))
-    interim.ask(question(2))
+    interim.run_exchange(question(1))
+    interim.run_exchange(question(2))
     (tmp_path / "0-1").write_bytes(damage)
     again, post, _ = server(tmp_path)
-    again.ask(question(1))
+    again.run_exchange(question(1))
     assert len(post.asked) == 1

@@ -1,4 +1,4 @@
-"""A server that does not keep to the rules, and clients that do not rely on it."""
+"""A client in a secure sum protects itself against a server that breaks the protocol."""
 
 from __future__ import annotations
 
@@ -10,34 +10,39 @@ from typing import Any
 
 import pytest
 import torch
-from tests.sums import Plainly, host_for, vectors
+from tests.sums import BEHIND_SECURE_SUM, VectorProgram, make_runtime, make_vectors
 
 from motet.codecs.skellam import SkellamNoise
 from motet.core.script import ClientId, work
 from motet.core.weighted import Weighted
 from motet.secure import SECURE, secagg, secagg_plus
-from motet.secure.crypto import AgreementKey, SigningKey
+from motet.secure.client_session import ClientSession
+from motet.secure.crypto import AgreementKey, Ciphertext, SigningKey
 from motet.secure.identities import Identities
 from motet.secure.participants import PublicKeys, key_statement
-from motet.secure.protocol import SecureSum, ShareRequest, UploadRequest, make_topic
+from motet.secure.protocol import SecureSum
+from motet.secure.sum_messages import ShareRequest, UploadRequest, make_topic
 from motet.transport.requests import Reply, Request
+
+TOPIC = "vectors.send_vector"
+ONCE_AND_IN_ORDER = "every stage runs once and in order"
 
 
 @dataclass(frozen=True)
-class Slowly:
-    """Work that waits for its executor, so that two requests are under way together."""
+class SlowVectorProgram:
+    """Waits for the executor, so that two requests can run at the same time."""
 
-    given: Mapping[ClientId, Weighted]
-    name: str = "plainly"
+    vectors: Mapping[ClientId, Weighted]
+    name: str = "vectors"
 
     @work(reveals="sum")
-    def give(self, ctx: Any, ask: Any, memory: None) -> Iterator[Any]:
+    def send_vector(self, ctx: Any, payload: Any, client_state: None) -> Iterator[Any]:
         yield "a job"
-        return self.given[ctx.client], None
+        return self.vectors[ctx.client], None
 
 
-class TwoAtOnce:
-    """An executor that begins a second work before it finishes the first."""
+class TwoAtOnceExecutor:
+    """Starts a second job before it finishes the first."""
 
     capacity = 2
 
@@ -51,353 +56,385 @@ class TwoAtOnce:
         return [(self.keys.pop(0), None)]
 
 
-class Server:
-    """Asks whatever it likes, in whatever order; each client sees only what is sent to it."""
+class MaliciousServer:
+    """Sends any request in any order. Each client sees only what is sent to it."""
 
     def __init__(self, secure: SecureSum, clients: int = 5) -> None:
-        self.given = vectors(clients)
-        self.names = list(self.given)
-        self.host = host_for([Plainly(self.given), secure], behind={"plainly": frozenset({"secure"})})
-        self.secure, self.early = secure, secure.masking.early
-        self.number = 0
+        self.vectors = make_vectors(clients)
+        self.clients = list(self.vectors)
+        self.runtime = make_runtime([VectorProgram(self.vectors), secure], required_wrappers=BEHIND_SECURE_SUM)
+        self.secure, self.works_early = secure, secure.masking.shares_need_vector
+        self.last_id = 0
 
-    def request(self, client: ClientId, address: str, payload: Any, round: int = 0) -> Request:
-        self.number += 1
-        return Request(self.number, client, round, address if "." in address else f"secure.{address}", payload)
+    def make_request(self, client: ClientId, address: str, payload: Any, round: int = 0) -> Request:
+        self.last_id += 1
+        return Request(self.last_id, client, round, address if "." in address else f"secure.{address}", payload)
 
-    def ask(self, client: ClientId, address: str, payload: Any, round: int = 0) -> Reply:
-        return next(self.host.replies(iter([self.request(client, address, payload, round)])))
+    def send(self, client: ClientId, address: str, payload: Any, round: int = 0) -> Reply:
+        request = self.make_request(client, address, payload, round)
+        return next(self.runtime.answer_requests(iter([request])))
 
-    def value(self, client: ClientId, address: str, payload: Any) -> Any:
-        reply = self.ask(client, address, payload)
+    def call(self, client: ClientId, address: str, payload: Any) -> Any:
+        reply = self.send(client, address, payload)
         assert reply.error is None, reply.error
         return reply.value
 
-    def refused(self, client: ClientId, address: str, payload: Any, because: str, round: int = 0) -> None:
-        reply = self.ask(client, address, payload, round)
+    def expect_error(self, client: ClientId, address: str, payload: Any, error: str, round: int = 0) -> None:
+        reply = self.send(client, address, payload, round)
         assert reply.value is None
-        assert because in str(reply.error), reply.error
+        assert error in str(reply.error), reply.error
 
-    def hellos(self) -> dict[ClientId, PublicKeys]:
-        return {c: self.value(c, "advertise", "plainly.give") for c in self.names}
+    def session(self, client: ClientId) -> ClientSession:
+        session: ClientSession = self.runtime.ephemeral_states.get("secure", client)
+        return session
 
-    def mail(self) -> dict[ClientId, dict[ClientId, bytes]]:
-        hellos = self.hellos()
-        boxes = {c: self.value(c, "share", ShareRequest(hellos)) for c in self.names}
-        return {c: {s: box[c] for s, box in boxes.items() if c in box} for c in self.names}
+    def advertise(self, topic: str = TOPIC) -> dict[ClientId, PublicKeys]:
+        return {client: self.call(client, "advertise", topic) for client in self.clients}
 
-    def uploaded(self) -> tuple[ClientId, ...]:
-        for client, parcels in self.mail().items():
-            self.value(client, "upload", UploadRequest(parcels))
-        return tuple(self.names)
+    def share(self, public_keys: Mapping[ClientId, PublicKeys]) -> dict[ClientId, dict[ClientId, Ciphertext]]:
+        """Return the shares by receiver and sender."""
+        by_sender = {client: self.call(client, "share", ShareRequest(dict(public_keys))) for client in self.clients}
+        return {client: shares_for(by_sender, client) for client in self.clients}
 
+    def run_to_share(self) -> dict[ClientId, dict[ClientId, Ciphertext]]:
+        return self.share(self.advertise())
 
-@pytest.fixture(params=[n for n in SECURE if n != "none"])
-def server(request: pytest.FixtureRequest) -> Server:
-    made = SECURE[request.param]()
-    assert made is not None
-    return Server(made)
+    def run_to_upload(self) -> tuple[ClientId, ...]:
+        for client, shares in self.run_to_share().items():
+            self.call(client, "upload", UploadRequest(shares))
+        return tuple(self.clients)
 
-
-def test_both_secrets_of_one_client_cannot_be_asked_for_one_after_the_other(server: Server) -> None:
-    alive = server.uploaded()
-    signatures = {c: server.value(c, "confirm", alive) for c in alive}
-    for client in alive:
-        server.value(client, "reveal", signatures)
-    fewer = alive[1:]
-    server.refused(alive[1], "confirm", fewer, "every stage comes once")
-    server.refused(alive[1], "reveal", signatures, "every stage comes once")
+    def run_to_confirm(self) -> dict[ClientId, bytes]:
+        survivors = self.run_to_upload()
+        return {client: self.call(client, "confirm", survivors) for client in survivors}
 
 
-def test_two_lists_of_survivors_cannot_both_be_opened(server: Server) -> None:
-    """To get a client's seed from some and its key from others, a server tells some that it survived, and others not."""
-    alive = server.uploaded()
-    told = {c: alive if k < 2 else tuple(a for a in alive if a != alive[0]) for k, c in enumerate(alive)}
-    signatures = {c: server.ask(c, "confirm", told[c]).value for c in alive}
-    signatures = {c: s for c, s in signatures.items() if s is not None}
-    revealed = [c for c in signatures if server.ask(c, "reveal", signatures).error is None]
-    kinds = {told[c] for c in revealed}
-    assert len(kinds) <= 1
-    for client in alive[:2]:
-        assert client not in revealed
+def shares_for(
+    by_sender: Mapping[ClientId, Mapping[ClientId, Ciphertext]], receiver: ClientId
+) -> dict[ClientId, Ciphertext]:
+    return {sender: shares[receiver] for sender, shares in by_sender.items() if receiver in shares}
 
 
-@pytest.mark.parametrize("protocol", ["secagg", "light_secagg"])  # seven of ten must finish
-@pytest.mark.parametrize(("colluders", "both"), [(3, False), (4, True)])
-def test_clients_in_league_with_a_server_that_lies_open_two_lists_from_2t_minus_n_on(
-    protocol: str, colluders: int, both: bool
+@pytest.fixture(params=[name for name in SECURE if name != "none"])
+def server(request: pytest.FixtureRequest) -> MaliciousServer:
+    return MaliciousServer(SECURE[request.param]())
+
+
+# ---- Order and repetition of stages ---------------------------------------------------------------------------------
+
+
+def test_the_stages_cannot_be_requested_out_of_order(server: MaliciousServer) -> None:
+    client = server.clients[0]
+    requests = {"share": ShareRequest({}), "upload": UploadRequest({}), "confirm": (), "reveal": {}}
+    for stage, payload in requests.items():
+        server.expect_error(client, stage, payload, "no sum has begun")
+    server.advertise()
+    for stage, payload in (("upload", UploadRequest({})), ("confirm", tuple(server.clients)), ("reveal", {})):
+        server.expect_error(client, stage, payload, ONCE_AND_IN_ORDER)
+
+
+def test_a_stage_cannot_be_repeated(server: MaliciousServer) -> None:
+    shares = server.run_to_share()
+    client = server.clients[0]
+    server.call(client, "upload", UploadRequest(shares[client]))
+    server.expect_error(client, "upload", UploadRequest(shares[client]), ONCE_AND_IN_ORDER)
+    server.expect_error(client, "share", ShareRequest({}), ONCE_AND_IN_ORDER)
+
+
+def test_a_failed_stage_cannot_be_repeated_with_the_same_masks(server: MaliciousServer) -> None:
+    shares = server.run_to_share()
+    client = server.clients[0]
+    damaged = {sender: torch.cat([share[:-1], share[-1:] ^ 1]) for sender, share in shares[client].items()}
+    server.expect_error(client, "upload", UploadRequest(damaged), "was not encrypted by it")
+    server.expect_error(client, "upload", UploadRequest(shares[client]), ONCE_AND_IN_ORDER)
+
+
+def test_a_stage_in_another_round_is_rejected(server: MaliciousServer) -> None:
+    shares = server.run_to_share()
+    client = server.clients[0]
+    server.expect_error(client, "upload", UploadRequest(shares[client]), "round 7", round=7)
+
+
+def test_a_list_of_survivors_is_signed_only_once(server: MaliciousServer) -> None:
+    survivors = server.run_to_upload()
+    server.call(survivors[1], "confirm", survivors)
+    server.expect_error(survivors[1], "confirm", survivors[1:], ONCE_AND_IN_ORDER)
+
+
+def test_the_seed_and_the_key_of_a_client_cannot_be_requested_one_after_the_other(server: MaliciousServer) -> None:
+    signatures = server.run_to_confirm()
+    survivors = tuple(signatures)
+    for client in survivors:
+        server.call(client, "reveal", signatures)
+    server.expect_error(survivors[1], "confirm", survivors[1:], ONCE_AND_IN_ORDER)
+    server.expect_error(survivors[1], "reveal", signatures, ONCE_AND_IN_ORDER)
+
+
+def test_two_uploads_at_the_same_time_do_not_share_a_mask(server: MaliciousServer) -> None:
+    shares = server.run_to_share()
+    client = server.clients[0]
+    requests = [server.make_request(client, "upload", UploadRequest(shares[client])) for _ in range(2)]
+    server.runtime.programs["vectors"] = SlowVectorProgram(server.vectors)
+    server.runtime.executor = TwoAtOnceExecutor()  # type: ignore[assignment]
+    replies = list(server.runtime.answer_requests(iter(requests)))
+    assert sorted(reply.error is None for reply in replies) == [False, True]
+
+
+def test_a_sum_that_begins_while_a_client_works_does_not_remove_the_masks_of_its_upload(
+    server: MaliciousServer,
 ) -> None:
-    """They sign every list. With fewer, no two lists find enough who sign them, however the rest is divided."""
-    seen = set()
-    for told_all in range(10 - colluders + 1):
-        server = Server(SECURE[protocol](), clients=10)
-        alive = server.uploaded()
-        lists = (alive, tuple(c for c in alive if c != alive[0]))
-        honest, league = alive[: 10 - colluders], alive[10 - colluders :]
-        signed: tuple[dict[ClientId, bytes], dict[ClientId, bytes]] = ({}, {})
-        for place, client in enumerate(honest):  # the first is the one to be exposed, and signs no list without itself
-            which = 0 if place < told_all else 1
-            reply = server.ask(client, "confirm", lists[which])
+    """A new sum makes a client forget its peers. Its upload would have only its own mask, which the peers reveal."""
+    client, public_keys = server.clients[0], server.advertise()
+    server.runtime.programs["vectors"] = SlowVectorProgram(server.vectors)
+    if server.works_early:
+        working = server.make_request(client, "share", ShareRequest(public_keys))
+    else:
+        working = server.make_request(client, "upload", UploadRequest(server.share(public_keys)[client]))
+    server.runtime.executor = TwoAtOnceExecutor()  # type: ignore[assignment]
+    new_sum = server.make_request(client, "advertise", TOPIC)
+    replies = {reply.id: reply for reply in server.runtime.answer_requests(iter([working, new_sum]))}
+    assert replies[new_sum.id].error is None
+    assert replies[working.id].value is None
+    assert "another sum began" in str(replies[working.id].error)
+
+
+# ---- Lists of survivors ---------------------------------------------------------------------------------------------
+
+
+def test_two_lists_of_survivors_cannot_both_be_opened(server: MaliciousServer) -> None:
+    """To get a client's seed and its key, a server tells some clients that it survived, and the others that it did not."""
+    everybody = server.run_to_upload()
+    without_first = everybody[1:]
+    lists = {client: everybody if k < 2 else without_first for k, client in enumerate(everybody)}
+    replies = {client: server.send(client, "confirm", lists[client]) for client in everybody}
+    signatures = {client: reply.value for client, reply in replies.items() if reply.value is not None}
+    revealed = [client for client in signatures if server.send(client, "reveal", signatures).error is None]
+    assert len({lists[client] for client in revealed}) <= 1
+    assert not {*everybody[:2]} & {*revealed}
+
+
+@pytest.mark.parametrize("protocol", ["secagg", "light_secagg"])  # seven of ten clients must finish
+@pytest.mark.parametrize(("colluders", "both_open"), [(3, False), (4, True)])
+def test_two_lists_can_be_opened_only_with_2t_minus_n_colluders(protocol: str, colluders: int, both_open: bool) -> None:
+    """Colluders sign every list. With fewer, no division of the honest clients gives two lists enough signatures."""
+    outcomes = set()
+    for first_list_size in range(10 - colluders + 1):
+        server = MaliciousServer(SECURE[protocol](), clients=10)
+        everybody = server.run_to_upload()
+        lists = (everybody, everybody[1:])
+        honest, colluding = everybody[: 10 - colluders], everybody[10 - colluders :]
+        signatures: tuple[dict[ClientId, bytes], dict[ClientId, bytes]] = ({}, {})
+        for position, client in enumerate(honest):  # the first is the victim, and signs no list without itself
+            which = 0 if position < first_list_size else 1
+            reply = server.send(client, "confirm", lists[which])
             if reply.error is None:
-                signed[which][client] = reply.value
-        for client in league:
-            session = server.host.secrets.get("secure", client)
+                signatures[which][client] = reply.value
+        for client in colluding:
+            session = server.session(client)
+            assert session.secrets is not None
             for which in (0, 1):
-                signed[which][client] = session.secrets.signer.sign(session.circle.statement(lists[which]))
-        revealed = [
-            any(server.ask(c, "reveal", signed[which]).error is None for c in honest if c in signed[which])
+                statement = session.participants.survivor_statement(lists[which])
+                signatures[which][client] = session.secrets.signing_key.sign(statement)
+        is_open = [
+            any(server.send(c, "reveal", signatures[which]).error is None for c in honest if c in signatures[which])
             for which in (0, 1)
         ]
-        seen.add(all(revealed))
-    assert (True in seen) == both
+        outcomes.add(all(is_open))
+    assert (True in outcomes) == both_open
 
 
-def test_a_number_is_the_same_for_all_or_nothing_is_uploaded(server: Server) -> None:
-    """Told that the weights of all are huge, everybody but one would count for nothing, and the sum be that one's reply."""
-    victim, told = server.names[0], dict.fromkeys(server.names, 1e30) | {server.names[0]: 1.0}
-    hellos = {c: server.value(c, "advertise", make_topic("plainly.give", told[c])) for c in server.names}
-    boxes = {}
-    for client in server.names:
-        reply = server.ask(client, "share", ShareRequest(hellos, told[client] if server.early else None))
-        boxes[client] = reply.value or {}
-    for client in server.names:
-        mail = {s: box[client] for s, box in boxes.items() if client in box}
-        reply = server.ask(client, "upload", UploadRequest(mail, None if server.early else told[client]))
-        assert reply.error is not None
-    server = Server(server.secure)
-    hellos = {c: server.value(c, "advertise", make_topic("plainly.give", 1e30)) for c in server.names}
-    if server.early:
-        server.refused(victim, "share", ShareRequest(hellos, 1.0), "another number than was announced")
-        return
-    boxes = {c: server.value(c, "share", ShareRequest(hellos)) for c in server.names}
-    mail = {s: box[victim] for s, box in boxes.items() if victim in box}
-    server.refused(victim, "upload", UploadRequest(mail, 1.0), "another number than was announced")
+def test_forged_signatures_are_rejected(server: MaliciousServer) -> None:
+    signatures = server.run_to_confirm()
+    first = server.clients[0]
+    forged = dict.fromkeys(signatures, signatures[first])
+    server.expect_error(first, "reveal", forged, "have signed the list")
 
 
-def test_a_list_of_survivors_is_signed_once(server: Server) -> None:
-    alive = server.uploaded()
-    server.value(alive[1], "confirm", alive)
-    server.refused(alive[1], "confirm", alive[1:], "every stage comes once")
+def test_a_list_below_the_threshold_is_rejected(server: MaliciousServer) -> None:
+    survivors = server.run_to_upload()
+    server.expect_error(survivors[0], "confirm", survivors[:2], "are needed. The sum stays closed")
 
 
-def test_signatures_of_others_must_be_real(server: Server) -> None:
-    alive = server.uploaded()
-    own = {c: server.value(c, "confirm", alive) for c in alive}
-    forged = {c: own[c] if c == alive[0] else own[alive[0]] for c in alive}
-    server.refused(alive[0], "reveal", forged, "have signed the list")
+@pytest.mark.parametrize("change", ["without the client", "with a duplicate", "with a stranger"])
+def test_an_impossible_list_of_survivors_is_rejected(server: MaliciousServer, change: str) -> None:
+    survivors = server.run_to_upload()
+    lists = {
+        "without the client": survivors[1:],
+        "with a duplicate": (*survivors, survivors[1]),
+        "with a stranger": (*survivors, "nobody"),
+    }
+    server.expect_error(survivors[0], "confirm", lists[change], "rejected")
 
 
-def test_no_stage_comes_out_of_order(server: Server) -> None:
-    client = server.names[0]
-    for stage, payload in (("share", ShareRequest({})), ("upload", UploadRequest({})), ("confirm", ()), ("reveal", {})):
-        server.refused(client, stage, payload, "no sum was begun")
-    server.hellos()
-    for stage, payload in (("upload", UploadRequest({})), ("confirm", tuple(server.names)), ("reveal", {})):
-        server.refused(client, stage, payload, "every stage comes once and in order")
+def drop_from_ring(server: MaliciousServer, *offsets: int) -> tuple[ClientId, ...]:
+    """Return the clients without those at some offsets from the first client on the ring."""
+    positions = server.session(server.clients[0]).participants.ring_positions
+    by_position = {position: client for client, position in positions.items()}
+    start = positions[server.clients[0]]
+    dropped = {by_position[(start + offset) % len(positions)] for offset in offsets}
+    return tuple(client for client in server.clients if client not in dropped)
 
 
-def test_no_stage_comes_twice(server: Server) -> None:
-    mail = server.mail()
-    client = server.names[0]
-    server.value(client, "upload", UploadRequest(mail[client]))
-    server.refused(client, "upload", UploadRequest(mail[client]), "every stage comes once")
-    server.refused(client, "share", ShareRequest({}), "every stage comes once")
+def test_survivors_that_are_not_connected_are_rejected() -> None:
+    server = MaliciousServer(secagg_plus(neighbors=4, dropouts=0.0, threshold=0.5), clients=12)
+    server.run_to_upload()
+    survivors = drop_from_ring(server, 3, 4, 8, 9)  # two gaps as wide as the reach of a client
+    server.expect_error(server.clients[0], "confirm", survivors, "more than one sum")
 
 
-def test_two_uploads_asked_for_at_once_do_not_share_a_mask(server: Server) -> None:
-    mail = server.mail()
-    client = server.names[0]
-    both = [server.request(client, "upload", UploadRequest(mail[client])) for _ in range(2)]
-    server.host.programs["plainly"] = Slowly(server.given)
-    server.host.executor = TwoAtOnce()
-    replies = list(server.host.replies(iter(both)))
-    assert sorted(r.error is None for r in replies) == [False, True]
+def test_a_sum_with_too_little_noise_stays_closed() -> None:
+    """On a ring no neighborhood sees all survivors. If noise depends on their number, every client counts them."""
+    secure = secagg_plus(neighbors=4, dropouts=0.1)
+    server = MaliciousServer(secure, clients=12)
+    server.run_to_upload()
+    assert server.call(server.clients[0], "confirm", drop_from_ring(server, 3, 6, 9))
+    server = MaliciousServer(secure.with_noise({TOPIC: SkellamNoise(1.0, 1.0)}), clients=12)
+    server.run_to_upload()
+    error = "its noise suffices from 10 on"
+    server.expect_error(server.clients[0], "confirm", drop_from_ring(server, 3, 6, 9), error)
 
 
-@pytest.mark.parametrize("protocol", ["secagg", "secagg_plus", "light_secagg"])
-def test_a_sum_begun_while_a_client_works_for_another_does_not_strip_its_upload_of_masks(protocol: str) -> None:
-    """A new sum makes a client forget the old one's peers; its upload would then bear its own mask only, which they open."""
-    server = Server(SECURE[protocol]())
-    client, hellos = server.names[0], server.hellos()
-    server.host.programs["plainly"] = Slowly(server.given)
-    if server.early:
-        working = server.request(client, "share", ShareRequest(hellos))
+# ---- What is summed -------------------------------------------------------------------------------------------------
+
+
+def test_if_clients_get_different_numbers_nothing_is_uploaded(server: MaliciousServer) -> None:
+    """With a huge total weight, all clients but one would count for nothing, and the sum would be that one's reply."""
+    numbers = {**dict.fromkeys(server.clients, 1e30), server.clients[0]: 1.0}
+    public_keys = {c: server.call(c, "advertise", make_topic(TOPIC, numbers[c])) for c in server.clients}
+    by_sender = {}
+    for client in server.clients:
+        payload = numbers[client] if server.works_early else None
+        by_sender[client] = server.send(client, "share", ShareRequest(public_keys, payload)).value or {}
+    for client in server.clients:
+        payload = None if server.works_early else numbers[client]
+        request = UploadRequest(shares_for(by_sender, client), payload)
+        assert server.send(client, "upload", request).error is not None
+
+
+def test_a_number_that_was_not_announced_is_rejected(server: MaliciousServer) -> None:
+    victim, public_keys = server.clients[0], server.advertise(make_topic(TOPIC, 1e30))
+    error = "another number than was announced"
+    if server.works_early:
+        server.expect_error(victim, "share", ShareRequest(public_keys, 1.0), error)
     else:
-        boxes = {c: server.value(c, "share", ShareRequest(hellos)) for c in server.names}
-        parcels = {s: box[client] for s, box in boxes.items() if client in box}
-        working = server.request(client, "upload", UploadRequest(parcels))
-    server.host.executor = TwoAtOnce()
-    begun = server.request(client, "advertise", "plainly.give")
-    found = {r.id: r for r in server.host.replies(iter([working, begun]))}
-    assert found[begun.id].error is None
-    assert found[working.id].value is None
-    assert "another sum was begun" in str(found[working.id].error)
+        shares = server.share(public_keys)
+        server.expect_error(victim, "upload", UploadRequest(shares[victim], 1.0), error)
 
 
-def test_a_stage_that_failed_is_not_tried_again_under_the_same_masks(server: Server) -> None:
-    mail = server.mail()
-    client = server.names[0]
-    broken = {sender: torch.cat([box[:-1], box[-1:] ^ 1]) for sender, box in mail[client].items()}
-    server.refused(client, "upload", UploadRequest(broken), "was not written by it")
-    server.refused(client, "upload", UploadRequest(mail[client]), "every stage comes once")
+def test_nothing_is_revealed_outside_a_secure_sum(server: MaliciousServer) -> None:
+    for address in ("vectors.send_vector", "vectors.send_text"):
+        server.expect_error(server.clients[0], address, None, "only available inside secure")
 
 
-def test_a_stage_of_another_round_is_refused(server: Server) -> None:
-    mail = server.mail()
-    server.refused(server.names[0], "upload", UploadRequest(mail[server.names[0]]), "round 7", round=7)
+@pytest.mark.parametrize("address", ["vectors.send_text", "secure.reveal", "secure.advertise", "nothing.there"])
+def test_only_methods_that_reveal_sums_run_inside_a_sum(server: MaliciousServer, address: str) -> None:
+    victim, *others = server.clients
+    public_keys = server.advertise(address)
+    replies = {client: server.send(client, "share", ShareRequest(public_keys)) for client in server.clients}
+    reply = replies[victim]
+    if not server.works_early:
+        shares = {sender: replies[sender].value[victim] for sender in others}
+        reply = server.send(victim, "upload", UploadRequest(shares))
+    assert reply.value is None
+    assert "does not reveal a sum" in str(reply.error) or "not offered" in str(reply.error)
 
 
-def test_a_survivor_list_below_the_threshold_stays_closed(server: Server) -> None:
-    alive = server.uploaded()
-    server.refused(alive[0], "confirm", alive[:2], "are needed. It stays closed")
+# ---- Participants and their keys ------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("change", ["leaves it out", "names one twice", "names a stranger"])
-def test_a_survivor_list_that_cannot_be_true_is_refused(server: Server, change: str) -> None:
-    alive = server.uploaded()
-    lists = {"leaves it out": alive[1:], "names one twice": (*alive, alive[1]), "names a stranger": (*alive, "nobody")}
-    server.refused(alive[0], "confirm", lists[change], "refused")
+def test_a_cohort_below_the_minimum_is_rejected(server: MaliciousServer) -> None:
+    public_keys = server.advertise()
+    two = {client: public_keys[client] for client in server.clients[:2]}
+    server.expect_error(server.clients[0], "share", ShareRequest(two), "takes part in sums of at least 3")
 
 
-def test_a_cohort_smaller_than_the_minimum_is_refused(server: Server) -> None:
-    hellos = server.hellos()
-    two = {c: hellos[c] for c in server.names[:2]}
-    server.refused(server.names[0], "share", ShareRequest(two), "takes part in sums of at least 3")
+def test_each_client_has_its_own_minimum() -> None:
+    server = MaliciousServer(secagg(minimum=6))
+    server.expect_error(server.clients[0], "share", ShareRequest(server.advertise()), "sums of at least 6")
 
 
-def test_the_minimum_is_the_clients_own() -> None:
-    server = Server(secagg(minimum=6))
-    server.refused(server.names[0], "share", ShareRequest(server.hellos()), "sums of at least 6")
+def test_a_client_rejects_a_list_without_its_own_keys(server: MaliciousServer) -> None:
+    public_keys = server.advertise()
+    first, second, *_ = server.clients
+    other_key = AgreementKey(os.urandom(32)).public
+    changed = {**public_keys, first: replace(public_keys[first], mask_key=other_key)}
+    server.expect_error(first, "share", ShareRequest(changed), "own keys are missing or changed")
+    missing = {client: keys for client, keys in public_keys.items() if client != second}
+    server.expect_error(second, "share", ShareRequest(missing), "own keys are missing or changed")
 
 
-def test_nothing_is_given_out_outside_a_secure_sum(server: Server) -> None:
-    for address in ("plainly.give", "plainly.tell"):
-        server.refused(server.names[0], address, None, "only inside secure")
+@pytest.mark.parametrize("key", ["encryption_key", "mask_key", "signing_key"])
+def test_the_same_key_for_two_clients_is_rejected(server: MaliciousServer, key: str) -> None:
+    public_keys = server.advertise()
+    first, second, third, *_ = server.clients
+    doubled = {**public_keys, third: replace(public_keys[third], **{key: getattr(public_keys[second], key)})}
+    server.expect_error(first, "share", ShareRequest(doubled), "same")
 
 
-@pytest.mark.parametrize("address", ["plainly.tell", "secure.reveal", "secure.advertise", "nothing.there"])
-def test_only_sums_are_performed_inside_a_sum(server: Server, address: str) -> None:
-    names = server.names
-    hellos = {c: server.value(c, "advertise", address) for c in names}
-    asked = {c: server.ask(c, "share", ShareRequest(hellos)) for c in names}
-    if not server.early:
-        mail = {s: asked[s].value[names[0]] for s in names[1:]}
-        asked[names[0]] = server.ask(names[0], "upload", UploadRequest(mail))
-    assert asked[names[0]].value is None
-    assert "only what does can be performed" in str(asked[names[0]].error) or "not offered" in str(
-        asked[names[0]].error
-    )
+def test_a_client_uploads_nothing_with_too_few_shares(server: MaliciousServer) -> None:
+    shares = server.run_to_share()
+    client, peer = server.clients[:2]
+    request = UploadRequest({peer: shares[client][peer]})
+    server.expect_error(client, "upload", request, "before anything is uploaded")
 
 
-def test_a_client_shown_other_keys_than_its_own_stops(server: Server) -> None:
-    hellos = server.hellos()
-    first, second, *_ = server.names
-    other = AgreementKey(os.urandom(32)).public
-    changed = {**hellos, first: replace(hellos[first], mask=other)}
-    server.refused(first, "share", ShareRequest(changed), "own keys are not among")
-    missing = {c: h for c, h in hellos.items() if c != second}
-    server.refused(second, "share", ShareRequest(missing), "own keys are not among")
-
-
-@pytest.mark.parametrize("kind", ["box", "mask", "signer"])
-def test_one_key_shown_for_two_clients_is_refused(server: Server, kind: str) -> None:
-    hellos = server.hellos()
-    first, second, third, *_ = server.names
-    doubled = {**hellos, third: replace(hellos[third], **{kind: getattr(hellos[second], kind)})}
-    server.refused(first, "share", ShareRequest(doubled), "same")
-
-
-def test_too_few_parcels_keep_a_client_from_uploading(server: Server) -> None:
-    mail = server.mail()
-    client, peer = server.names[:2]
-    server.refused(client, "upload", UploadRequest({peer: mail[client][peer]}), "before anything is uploaded")
-
-
-def test_a_share_meant_for_another_cannot_be_delivered(server: Server) -> None:
-    mail = server.mail()
-    client, peer = server.names[:2]
-    swapped = {**mail[client], peer: mail[server.names[2]][peer]}
-    server.refused(client, "upload", UploadRequest(swapped), f"share from {peer} was not written")
+def test_a_share_for_another_client_is_rejected(server: MaliciousServer) -> None:
+    shares = server.run_to_share()
+    client, peer, other = server.clients[:3]
+    swapped = {**shares[client], peer: shares[other][peer]}
+    server.expect_error(client, "upload", UploadRequest(swapped), f"share from {peer} was not encrypted")
 
 
 @pytest.mark.parametrize("payload", [None, 3, "x", {"a": 1}])
 @pytest.mark.parametrize("stage", ["share", "upload", "confirm", "reveal"])
-def test_nonsense_is_refused_in_a_sentence(stage: str, payload: Any) -> None:
-    server = Server(secagg())
-    before = {"share": server.hellos, "upload": server.mail, "confirm": server.uploaded}
-    if stage in before:
-        before[stage]()
-    else:
-        alive = server.uploaded()
-        server.value(alive[0], "confirm", alive)
-    if stage == "reveal" and isinstance(payload, dict):
-        server.refused(server.names[0], stage, payload, "have signed the list")
-    else:
-        server.refused(server.names[0], stage, payload, "it is refused")
+def test_a_payload_of_the_wrong_type_is_rejected(stage: str, payload: Any) -> None:
+    server = MaliciousServer(secagg())
+    earlier_stages = {
+        "share": server.advertise,
+        "upload": server.run_to_share,
+        "confirm": server.run_to_upload,
+        "reveal": server.run_to_confirm,
+    }
+    earlier_stages[stage]()
+    is_dict_of_signatures = stage == "reveal" and isinstance(payload, dict)
+    error = "have signed the list" if is_dict_of_signatures else "It is rejected"
+    server.expect_error(server.clients[0], stage, payload, error)
 
 
-def test_survivors_that_share_no_masks_in_one_piece_are_refused() -> None:
-    server = Server(secagg_plus(neighbours=4, dropouts=0.0, threshold=0.5), clients=12)
-    server.uploaded()
-    session = server.host.secrets.get("secure", server.names[0])
-    seats = {seat: client for client, seat in session.circle.seats.items()}
-    mine = session.circle.seats[server.names[0]]
-    gone = {seats[(mine + k) % 12] for k in (3, 4, 8, 9)}  # two gaps as wide as a neighbour's reach
-    server.refused(server.names[0], "confirm", tuple(c for c in server.names if c not in gone), "more than one sum")
+# ---- Identities -----------------------------------------------------------------------------------------------------
 
 
-def test_a_sum_whose_noise_would_not_suffice_stays_closed() -> None:
-    """On a ring nobody's neighbours count all survivors; where noise rests on their number, everybody does."""
-    secure = secagg_plus(neighbours=4, dropouts=0.1)
-    for noise, because in (({}, ""), ({"plainly.give": SkellamNoise(1.0, 1.0)}, "the noise in it suffices from 10 on")):
-        server = Server(replace(secure, noise=noise), clients=12)
-        server.uploaded()
-        session = server.host.secrets.get("secure", server.names[0])
-        seats, mine = (
-            {seat: client for client, seat in session.circle.seats.items()},
-            session.circle.seats[server.names[0]],
-        )
-        gone = {seats[(mine + k) % 12] for k in (3, 6, 9)}
-        nine = tuple(c for c in server.names if c not in gone)
-        if because:
-            server.refused(server.names[0], "confirm", nine, because)
-        else:
-            assert server.value(server.names[0], "confirm", nine)
+def make_server_with_identities(folder: Path, clients: int = 4) -> MaliciousServer:
+    identities = Identities(str(folder))
+    for client in make_vectors(clients):
+        identities.create(client, os.urandom)
+    return MaliciousServer(secagg(identities=str(folder)), clients)
 
 
-# ---- a server that makes up clients ---------------------------------------------------------------------------------------
+def test_clients_with_identities_can_sum(tmp_path: Path) -> None:
+    server = make_server_with_identities(tmp_path)
+    signatures = server.run_to_confirm()
+    assert all(server.call(client, "reveal", signatures) for client in signatures)
 
 
-def identified(folder: Path, clients: int = 4) -> Server:
-    files = Identities(str(folder))
-    for client in vectors(clients):
-        files.create(client, os.urandom)
-    return Server(secagg(identities=str(folder)), clients)
+def test_an_invented_client_is_detected(tmp_path: Path) -> None:
+    server = make_server_with_identities(tmp_path)
+    public_keys = server.advertise()
+    first, second, *_ = server.clients
+    encryption_key, mask_key = AgreementKey(os.urandom(32)).public, AgreementKey(os.urandom(32)).public
+    signing_key = SigningKey(os.urandom(32))
+    statement = key_statement(0, TOPIC, second, encryption_key, mask_key)
+    invented = PublicKeys(encryption_key, mask_key, signing_key.public, signing_key.sign(statement))
+    server.expect_error(first, "share", ShareRequest({**public_keys, second: invented}), "not the one on file")
 
 
-def test_clients_that_know_each_other_sum_as_usual(tmp_path: Path) -> None:
-    server = identified(tmp_path)
-    alive = server.uploaded()
-    signatures = {c: server.value(c, "confirm", alive) for c in alive}
-    assert all(server.value(c, "reveal", signatures) for c in alive)
-
-
-def test_a_made_up_client_is_found_out(tmp_path: Path) -> None:
-    server = identified(tmp_path)
-    hellos = server.hellos()
-    first, second, *_ = server.names
-    box, mask, signer = AgreementKey(os.urandom(32)), AgreementKey(os.urandom(32)), SigningKey(os.urandom(32))
-    text = key_statement(0, "plainly.give", second, box.public, mask.public)
-    fake = PublicKeys(box.public, mask.public, signer.public, signer.sign(text))
-    server.refused(first, "share", ShareRequest({**hellos, second: fake}), "not the one on file")
-
-
-def test_keys_changed_on_the_way_or_kept_from_an_earlier_round_are_found_out(tmp_path: Path) -> None:
-    server = identified(tmp_path)
-    earlier, hellos = server.hellos(), server.hellos()
-    first, second, third, _ = server.names
-    swapped = replace(hellos[second], box=AgreementKey(os.urandom(32)).public)
-    server.refused(first, "share", ShareRequest({**hellos, second: swapped}), "not signed by it for this sum")
-    later = {c: server.ask(c, "advertise", "plainly.give", round=1).value for c in server.names}
-    stale = {**later, second: earlier[second]}
-    server.refused(third, "share", ShareRequest(stale), "not signed by it for this sum", round=1)
+def test_changed_keys_and_keys_of_an_earlier_round_are_detected(tmp_path: Path) -> None:
+    server = make_server_with_identities(tmp_path)
+    earlier_keys, public_keys = server.advertise(), server.advertise()
+    first, second, third, _ = server.clients
+    error = "not signed by it for this sum"
+    changed = replace(public_keys[second], encryption_key=AgreementKey(os.urandom(32)).public)
+    server.expect_error(first, "share", ShareRequest({**public_keys, second: changed}), error)
+    later_keys = {client: server.send(client, "advertise", TOPIC, round=1).value for client in server.clients}
+    replayed = {**later_keys, second: earlier_keys[second]}
+    server.expect_error(third, "share", ShareRequest(replayed), error, round=1)

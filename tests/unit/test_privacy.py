@@ -1,4 +1,4 @@
-"""Noise where it is said to be, as much as is said, and what it has cost."""
+"""The noise has the stated size, in the stated place, and its privacy cost is counted."""
 
 from __future__ import annotations
 
@@ -10,14 +10,15 @@ import dp_accounting
 import pytest
 import torch
 from tests.runs import make_plan
-from tests.sums import PATIENT, Line, Plainly, host_for
+from tests.sums import TOLERANT, LossyTransport, VectorProgram, make_runtime, run_sum
 
 from motet.algorithms import fedavg
 from motet.codecs.clip import Clip
 from motet.core.errors import ConfigError
 from motet.core.params import Params
+from motet.core.program import Round
 from motet.core.rng import Seed
-from motet.core.script import rewrite_sums, run_script
+from motet.core.script import rewrite_sums
 from motet.core.weighted import Weighted
 from motet.experiment.build.component_builders import build_privacy
 from motet.experiment.build.federation import Federation
@@ -38,154 +39,177 @@ from motet.wire import serialize
 SOLVER = Solver(optimizer="sgd", lr=0.1, batch=8)
 
 
-def constant(clients: int, size: int, value: float) -> dict[str, Weighted]:
-    one = Params.from_tensors({"x": torch.full((size,), value)})
-    return {f"c{k}": Weighted(one, float(1 + k)) for k in range(clients)}
+def make_constant_vectors(clients: int, size: int, value: float) -> dict[str, Weighted]:
+    params = Params.from_tensors({"x": torch.full((size,), value)})
+    return {f"c{k}": Weighted(params, float(1 + k)) for k in range(clients)}
 
 
-def noisy(given: dict[str, Weighted], private: PrivateSum, secure: Any = None) -> torch.Tensor:
-    program = Plainly(given)
-    host = host_for([program, private, *([secure] if secure else [])])
-    script = rewrite_sums(private.sums(Seed(3), lambda members: None), program.round())
+def private_mean(vectors: dict[str, Weighted], mechanism: PrivateSum, secure: Any = None) -> torch.Tensor:
+    """Return the mean that the server reads, with noise and optionally in a secure sum."""
+    program = VectorProgram(vectors)
+    runtime = make_runtime([program, mechanism, *([secure] if secure else [])])
+    script = rewrite_sums(mechanism.make_summation(Seed(3), lambda clients: None), program.round())
     script = rewrite_sums(secure, script) if secure else script
-    flat: torch.Tensor = run_script(script, Mailbox(Line(host), PATIENT).ask, lambda job: None).value.flat
-    return flat
+    return run_sum(script, Mailbox(LossyTransport(runtime), TOLERANT)).value.flat
 
 
-def test_what_is_longer_than_the_limit_is_cut_to_it_and_the_rest_is_left() -> None:
+# ---- Clipping and noise ---------------------------------------------------------------------------------------------
+
+
+def test_only_a_vector_above_the_limit_is_clipped() -> None:
     long, short = torch.tensor([3.0, 4.0]), torch.tensor([0.3, 0.4])
-    assert Clip(1.0).shortened(long).tolist() == pytest.approx([0.6, 0.8])
-    assert Clip(1.0).shortened(short) is short
+    assert Clip(1.0).clip_norm(long).tolist() == pytest.approx([0.6, 0.8])
+    assert Clip(1.0).clip_norm(short) is short
     with pytest.raises(ConfigError, match="above 0"):
         Clip(0.0)
 
 
 @pytest.mark.parametrize("secure", [None, secagg(minimum=3)])
-def test_clients_are_clipped_and_count_alike(secure: Any) -> None:
-    given = {**constant(3, 4, 0.25), "loud": Weighted(Params.from_tensors({"x": torch.full((4,), 3.0)}), 900.0)}
-    found = noisy(given, central(clip=1.0, noise=1e-9), secure)  # lengths 0.5, 0.5, 0.5 and 6, which becomes 1
-    assert found.tolist() == pytest.approx([(3 * 0.25 + 0.5) / 4] * 4, abs=1e-6)
+def test_clients_are_clipped_and_have_equal_weights(secure: Any) -> None:
+    loud = Weighted(Params.from_tensors({"x": torch.full((4,), 3.0)}), 900.0)
+    vectors = {**make_constant_vectors(3, 4, 0.25), "loud": loud}
+    mean = private_mean(vectors, central(clip=1.0, noise=1e-9), secure)  # norms 0.5, 0.5, 0.5; and 6, clipped to 1
+    assert mean.tolist() == pytest.approx([(3 * 0.25 + 0.5) / 4] * 4, abs=1e-6)
 
 
 @pytest.mark.parametrize("secure", [None, secagg(range=16.0)])
-@pytest.mark.parametrize(("kind", "expected"), [(central, 1.5 * 0.2 / 4), (local, 1.5 * 0.2 / math.sqrt(4))])
-def test_the_noise_in_the_mean_is_as_much_as_is_said(kind: Any, expected: float, secure: Any) -> None:
-    found = noisy(constant(4, 40_000, 0.0), kind(clip=0.2, noise=1.5), secure)
-    assert float(found.std()) == pytest.approx(expected, rel=0.03)
-    assert abs(float(found.mean())) < 5 * expected / math.sqrt(40_000)
+@pytest.mark.parametrize(("make_mechanism", "deviation"), [(central, 1.5 * 0.2 / 4), (local, 1.5 * 0.2 / math.sqrt(4))])
+def test_the_noise_in_the_mean_has_the_stated_deviation(make_mechanism: Any, deviation: float, secure: Any) -> None:
+    mean = private_mean(make_constant_vectors(4, 40_000, 0.0), make_mechanism(clip=0.2, noise=1.5), secure)
+    assert float(mean.std()) == pytest.approx(deviation, rel=0.03)
+    assert abs(float(mean.mean())) < 5 * deviation / math.sqrt(40_000)
 
 
-@pytest.mark.parametrize("kind", [central, local])
-def test_noise_is_new_every_time_unless_it_is_seeded(kind: Any) -> None:
-    given = constant(3, 5, 0.0)
-    assert not torch.equal(noisy(given, kind(1.0, 1.0)), noisy(given, kind(1.0, 1.0)))
-    assert torch.equal(noisy(given, kind(1.0, 1.0, seeded=True)), noisy(given, kind(1.0, 1.0, seeded=True)))
+@pytest.mark.parametrize("make_mechanism", [central, local])
+def test_noise_is_new_every_time_unless_it_is_seeded(make_mechanism: Any) -> None:
+    vectors = make_constant_vectors(3, 5, 0.0)
+    first, second = (private_mean(vectors, make_mechanism(1.0, 1.0)) for _ in range(2))
+    assert not torch.equal(first, second)
+    first, second = (private_mean(vectors, make_mechanism(1.0, 1.0, seeded=True)) for _ in range(2))
+    assert torch.equal(first, second)
 
 
-# ---- what it costs ------------------------------------------------------------------------------------------------------
+# ---- Accounting -----------------------------------------------------------------------------------------------------
 
 
-def after(rounds: int, private: PrivateSum, cohort: int = 10, secret: bool = False) -> float:
-    ledger = PrivacyAccountant(private, 10, cohort, secret)
+def make_accountant(
+    mechanism: PrivateSum, client_count: int = 10, cohort_size: int = 10, has_secret_cohorts: bool = False
+) -> PrivacyAccountant:
+    return PrivacyAccountant(mechanism, client_count, cohort_size, has_secret_cohorts)
+
+
+def epsilon_after(rounds: int, mechanism: PrivateSum) -> float:
+    """Return epsilon after some rounds with all ten clients."""
+    accountant = make_accountant(mechanism)
     for _ in range(rounds):
-        ledger.spend([f"c{k}" for k in range(cohort)])
-    return ledger.epsilon()
+        accountant.record_sum([f"c{k}" for k in range(10)])
+    return accountant.epsilon()
 
 
 @pytest.mark.parametrize(("noise", "rounds"), [(1.0, 1), (2.0, 5), (8.0, 100)])
-def test_epsilon_is_a_little_above_the_exact_one_of_the_gaussian_mechanism(noise: float, rounds: int) -> None:
+def test_epsilon_is_slightly_above_the_exact_value_of_the_gaussian_mechanism(noise: float, rounds: int) -> None:
     exact = dp_accounting.get_epsilon_gaussian(noise / math.sqrt(rounds), 1e-5)
-    assert exact <= after(rounds, central(1.0, noise)) <= 1.2 * exact
+    assert exact <= epsilon_after(rounds, central(1.0, noise)) <= 1.2 * exact
 
 
-def test_local_noise_of_the_same_size_hides_half_as_far() -> None:
-    assert after(3, local(1.0, 4.0)) == pytest.approx(after(3, central(1.0, 2.0)))
+def test_local_noise_counts_half_because_a_client_is_replaced() -> None:
+    assert epsilon_after(3, local(1.0, 4.0)) == pytest.approx(epsilon_after(3, central(1.0, 2.0)))
 
 
-def test_a_cohort_that_nobody_can_foretell_costs_less_and_one_that_all_can_counts_the_busiest() -> None:
-    private = central(1.0, 2.0)
-    big, small = (PrivacyAccountant(private, 1000, 10, secret) for secret in (False, True))
-    for ledger in (big, small):
+def test_secret_cohorts_cost_less() -> None:
+    mechanism = central(1.0, 2.0)
+    predictable, secret = (make_accountant(mechanism, 1000, 10, is_secret) for is_secret in (False, True))
+    for accountant in (predictable, secret):
         for k in range(20):
-            ledger.spend(["busy", f"c{k}"])
-    assert small.epsilon() < big.epsilon() / 5
-    assert big.epsilon() == pytest.approx(after(20, private))
-    other = PrivacyAccountant(private, 1000, 10, False)
+            accountant.record_sum(["busy", f"c{k}"])
+    assert secret.epsilon() < predictable.epsilon() / 5
+
+
+def test_with_predictable_cohorts_the_most_frequent_client_counts() -> None:
+    mechanism = central(1.0, 2.0)
+    with_busy_client, without = make_accountant(mechanism, 1000), make_accountant(mechanism, 1000)
     for k in range(20):
-        other.spend([f"c{k}"])
-    assert other.epsilon() == pytest.approx(after(1, private))
+        with_busy_client.record_sum(["busy", f"c{k}"])
+        without.record_sum([f"c{k}"])
+    assert with_busy_client.epsilon() == pytest.approx(epsilon_after(20, mechanism))
+    assert without.epsilon() == pytest.approx(epsilon_after(1, mechanism))
 
 
-def test_nothing_is_spent_before_the_first_sum_and_the_next_is_known_beforehand() -> None:
-    ledger = PrivacyAccountant(central(1.0, 2.0), 10, 10, False)
-    assert ledger.epsilon() == 0.0
-    before = ledger.epsilon(["c1"])
-    ledger.spend(["c1"])
-    assert ledger.epsilon() == before
+def test_epsilon_is_zero_at_first_and_the_next_sum_can_be_predicted() -> None:
+    accountant = make_accountant(central(1.0, 2.0))
+    assert accountant.epsilon() == 0.0
+    predicted = accountant.epsilon(["c1"])
+    accountant.record_sum(["c1"])
+    assert accountant.epsilon() == predicted
 
 
-# ---- in a run -----------------------------------------------------------------------------------------------------------
+# ---- In a run -------------------------------------------------------------------------------------------------------
 
 
-def plan(federation: Federation, rounds: int, **options: Any) -> RunPlan:
-    private = central(clip=0.5, noise=2.0, seeded=True, **options)
-    return make_plan(federation, fedavg(SOLVER), rounds, privacy=private, secure=secagg())
+def make_private_plan(federation: Federation, rounds: int, **options: Any) -> RunPlan:
+    mechanism = central(clip=0.5, noise=2.0, seeded=True, **options)
+    return make_plan(federation, fedavg(SOLVER), rounds, privacy=mechanism, secure=secagg())
 
 
-def test_a_run_stops_before_it_spends_more_than_its_budget(federation: Federation) -> None:
-    two = after(2, central(1.0, 2.0))
-    result, running = execute_plan(plan(federation, 9, budget=two * 1.001), SerialExecutor(torch.device("cpu")))
+def make_executor() -> SerialExecutor:
+    return SerialExecutor(torch.device("cpu"))
+
+
+def make_running(plan: RunPlan) -> FederatedRun:
+    return FederatedRun(plan, make_executor(), None, SilentProgress())
+
+
+def test_a_run_stops_before_it_exceeds_its_budget(federation: Federation) -> None:
+    two_rounds = epsilon_after(2, central(1.0, 2.0))
+    result, running = execute_plan(make_private_plan(federation, 9, budget=two_rounds * 1.001), make_executor())
     assert running.done == 2
     assert running.ledger is not None
-    assert running.ledger.epsilon() == pytest.approx(two)
-    assert [r for r, _ in result.record.curve("epsilon", split="privacy")] == [1, 2]
+    assert running.ledger.epsilon() == pytest.approx(two_rounds)
+    assert [number for number, _ in result.record.curve("epsilon", split="privacy")] == [1, 2]
     assert result.final["accuracy"] >= 0
 
 
-def test_a_budget_that_the_first_round_would_break_is_refused(federation: Federation) -> None:
+def test_a_budget_below_the_first_round_is_rejected(federation: Federation) -> None:
     with pytest.raises(ConfigError, match=r"first round alone would spend ε = .* privacy.budget is 0.1"):
-        FederatedRun(plan(federation, 9, budget=0.1), SerialExecutor(torch.device("cpu")), None, SilentProgress())
+        make_running(make_private_plan(federation, 9, budget=0.1))
 
 
-def test_what_was_spent_survives_a_restart(federation: Federation, tmp_path: Path) -> None:
-    for name in ("whole", "cut"):
+def test_a_resumed_run_continues_the_accounting(federation: Federation, tmp_path: Path) -> None:
+    for name in ("uninterrupted", "resumed"):
         (tmp_path / name).mkdir()
-    whole, _ = execute_plan(plan(federation, 3), SerialExecutor(torch.device("cpu")), folder=tmp_path / "whole")
-    execute_plan(plan(federation, 2), SerialExecutor(torch.device("cpu")), folder=tmp_path / "cut")
-    rest, running = execute_plan(
-        plan(federation, 3), SerialExecutor(torch.device("cpu")), folder=tmp_path / "cut", resume=True
-    )
-    assert serialize(rest.state) == serialize(whole.state)
+    uninterrupted, _ = execute_plan(make_private_plan(federation, 3), make_executor(), folder=tmp_path / "uninterrupted")
+    execute_plan(make_private_plan(federation, 2), make_executor(), folder=tmp_path / "resumed")
+    resumed, running = execute_plan(make_private_plan(federation, 3), make_executor(), folder=tmp_path / "resumed", resume=True)
+    assert serialize(resumed.state) == serialize(uninterrupted.state)
     assert running.ledger is not None
-    assert running.ledger.epsilon() == pytest.approx(after(3, central(1.0, 2.0)))
-
-
-def test_a_client_gives_out_nothing_that_was_not_clipped(federation: Federation) -> None:
-    running = FederatedRun(plan(federation, 1), SerialExecutor(torch.device("cpu")), None, SilentProgress())
-    for address, payload in (
-        ("fedavg.train", None),
-        ("private.clipped", ClipRequest("fedavg.train", None)),
-        ("evaluate.report_metrics", None),
-    ):
-        reply = next(running.host.replies(iter([Request(1, federation.clients[0], 0, address, payload)])))
-        assert "only inside" in str(reply.error)
-
-
-def test_a_server_cannot_leave_the_clipping_out_of_a_secure_sum(federation: Federation) -> None:
-    running = FederatedRun(plan(federation, 1), SerialExecutor(torch.device("cpu")), None, SilentProgress())
-    round_ = running.plan.algorithm.round(running.state, _round(federation))
-    with pytest.raises(Exception, match=r"fedavg.train is given out only inside private"):
-        running._play(round_)
-
-
-def _round(federation: Federation) -> Any:
-    from motet.core.program import Round
-
-    return Round(0, 1, tuple(federation.clients), federation.seed, federation.server_context(0))
+    assert running.ledger.epsilon() == pytest.approx(epsilon_after(3, central(1.0, 2.0)))
 
 
 @pytest.mark.parametrize(
-    ("given", "said"),
+    ("address", "payload"),
+    [
+        ("fedavg.train", None),
+        ("private.clipped", ClipRequest("fedavg.train", None)),
+        ("evaluate.report_metrics", None),
+    ],
+)
+def test_a_client_reveals_nothing_outside_the_wrappers(address: str, payload: Any, federation: Federation) -> None:
+    running = make_running(make_private_plan(federation, 1))
+    request = Request(1, federation.clients[0], 0, address, payload)
+    reply = next(running.host.answer_requests(iter([request])))
+    assert "only available inside" in str(reply.error)
+
+
+def test_a_server_cannot_skip_the_clipping_in_a_secure_sum(federation: Federation) -> None:
+    running = make_running(make_private_plan(federation, 1))
+    first_round = Round(0, 1, tuple(federation.clients), federation.seed, federation.server_context(0))
+    script = running.plan.algorithm.round(running.state, first_round)
+    with pytest.raises(Exception, match=r"fedavg.train is only available inside private"):
+        running._play(script)
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
     [
         ({"type": "central", "noise": 1.0}, "option 'clip' is missing"),
         ({"type": "central", "clip": 1.0, "noise": 0.0}, "privacy.noise is 0.0"),
@@ -194,18 +218,13 @@ def _round(federation: Federation) -> Any:
         ({"type": "centrall", "clip": 1.0, "noise": 1.0}, "Did you mean 'central'"),
     ],
 )
-def test_options_that_cannot_be_are_refused(given: dict[str, Any], said: str) -> None:
-    with pytest.raises(ConfigError, match=said):
-        build_privacy(RunConfig.from_settings("r", {"privacy": given}), fedavg())
+def test_invalid_options_are_rejected(options: dict[str, Any], message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        build_privacy(RunConfig.from_settings("r", {"privacy": options}), fedavg())
 
 
-def test_the_sampler_decides_what_is_counted(federation: Federation) -> None:
-    choice = CohortConfig(3, "seeded")
-    running = FederatedRun(
-        make_plan(federation, fedavg(SOLVER), 1, cohort=choice, privacy=central(1.0, 2.0)),
-        SerialExecutor(torch.device("cpu")),
-        None,
-        SilentProgress(),
-    )
-    assert running.ledger is not None
-    assert (running.ledger.secret, running.ledger.cohort, running.ledger.clients) == (True, 3, 4)
+def test_seeded_cohorts_count_as_secret(federation: Federation) -> None:
+    plan = make_plan(federation, fedavg(SOLVER), 1, cohort=CohortConfig(3, "seeded"), privacy=central(1.0, 2.0))
+    accountant = make_running(plan).ledger
+    assert accountant is not None
+    assert (accountant.has_secret_cohorts, accountant.cohort_size, accountant.client_count) == (True, 3, 4)

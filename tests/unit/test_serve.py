@@ -48,11 +48,11 @@ def test_silos_of_one_group_must_have_the_model_of_the_group(tmp_path: Path) -> 
     config = RunConfig.from_settings("r", given)
     office = open_listener(config, tmp_path, NetworkOptions(clients=1))
     try:
-        door = office.links.door
+        door = office.links.admission
         labels = office.here.groups[0].task.labels
         rows = [f"word {k},{labels[k % len(labels)]}" for k in range(20)]
         (tmp_path / "own.csv").write_text("\n".join(["text,label", *rows]))
         own = JoinOptions(("north",), parse_client_data(tmp_path / "own.csv", []), None, tmp_path)
-        assert door.print_of("north") == model_fingerprint(build_client_federation(config, door.welcome, own).model)
+        assert door.expected_fingerprint("north") == model_fingerprint(build_client_federation(config, door.acceptance, own).model)
     finally:
         office.links.close()

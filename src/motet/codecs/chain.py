@@ -73,7 +73,9 @@ class CodecChain:
 
     def __post_init__(self) -> None:
         if misplaced := [codec.name for codec in self.codecs[:-1] if codec.must_be_last]:
-            raise ConfigError(f"codec: {misplaced[0]} must be the last of its chain; the next codec needs float32 numbers.")
+            raise ConfigError(
+                f"codec: {misplaced[0]} must be the last of its chain; the next codec needs float32 numbers."
+            )
 
     @property
     def updates_only_codecs(self) -> tuple[str, ...]:

@@ -35,7 +35,9 @@ class FixedPoint:
 
     def __post_init__(self) -> None:
         if not 0 < self.max_abs < float("inf"):
-            raise ConfigError(f"secure.range is {self.max_abs}; expected the largest number a client may send, above 0.")
+            raise ConfigError(
+                f"secure.range is {self.max_abs}; expected the largest number a client may send, above 0."
+            )
         if self.bits is not None and not 2 <= self.bits <= 31:
             raise ConfigError(f"secure.bits is {self.bits}; expected 2 to 31 of the 32 bits of a word.")
 

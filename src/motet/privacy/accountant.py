@@ -56,9 +56,7 @@ class PrivacyAccountant:
             return self._compose_skellam(most_frequent)
         if not self.has_secret_cohorts or self.cohort_size >= self.client_count:
             return self._compose(dp.GaussianDpEvent(noise), most_frequent)
-        event = dp.SampledWithoutReplacementDpEvent(
-            self.client_count, self.cohort_size, dp.GaussianDpEvent(noise / 2)
-        )
+        event = dp.SampledWithoutReplacementDpEvent(self.client_count, self.cohort_size, dp.GaussianDpEvent(noise / 2))
         return self._compose(event, sum_count, replace_one=True)
 
     def _compose(self, event: Any, count: int, replace_one: bool = False) -> float:
@@ -80,7 +78,5 @@ class PrivacyAccountant:
             import dp_accounting
             import dp_accounting.rdp
         except ImportError:
-            raise ConfigError(
-                "privacy accounting needs the package dp-accounting; pip install 'motet[dp]'"
-            ) from None
+            raise ConfigError("privacy accounting needs the package dp-accounting; pip install 'motet[dp]'") from None
         return dp_accounting

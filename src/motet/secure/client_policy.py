@@ -28,7 +28,9 @@ class ClientPolicy:
                 f"{self.min_clients}; use a larger cohort.size."
             )
         if public_keys.get(session.client) != session.public_keys:
-            raise PrivacyError("this client's own keys are missing or changed in the list of keys; the sum is rejected.")
+            raise PrivacyError(
+                "this client's own keys are missing or changed in the list of keys; the sum is rejected."
+            )
         for name in ("encryption_key", "mask_key", "signing_key"):
             if len({getattr(keys, name) for keys in public_keys.values()}) < len(public_keys):
                 raise PrivacyError(
@@ -75,7 +77,11 @@ class ClientPolicy:
             )
 
     def check_signatures(
-        self, signatures: Mapping[ClientId, bytes], session: ClientSession, holders: tuple[ClientId, ...], threshold: int
+        self,
+        signatures: Mapping[ClientId, bytes],
+        session: ClientSession,
+        holders: tuple[ClientId, ...],
+        threshold: int,
     ) -> None:
         """Check that enough share holders signed the same list of survivors as this client."""
         statement = session.participants.survivor_statement(session.survivors)

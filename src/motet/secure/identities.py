@@ -33,14 +33,18 @@ class Identities:
         path.parent.mkdir(parents=True, exist_ok=True)
         key = SigningKey(random_bytes(KEY_BYTES))
         if path.exists():
-            raise ConfigError(f"{path} already exists; a new identity would lock {client} out. Delete it to replace it.")
+            raise ConfigError(
+                f"{path} already exists; a new identity would lock {client} out. Delete it to replace it."
+            )
         path.touch(mode=0o600)
         path.write_text(key.secret.hex() + "\n")
         self._path(client, "pub").write_text(key.public.hex() + "\n")
 
     def _path(self, client: ClientId, extension: str) -> Path:
         if not client or Path(client).name != client:
-            raise ConfigError(f"'{client}' cannot be a file name, so it cannot have an identity file; rename the client.")
+            raise ConfigError(
+                f"'{client}' cannot be a file name, so it cannot have an identity file; rename the client."
+            )
         return Path(self.folder or "") / f"{client}.{extension}"
 
 

@@ -114,7 +114,9 @@ class PairwiseMasking:
                 continue
             key = AgreementKey(secrets[client])
             if key.public != participants.public_keys[client].mask_key:
-                raise RunError(f"the shares of {client}'s key are wrong: a client sent a false one. The sum stays hidden.")
+                raise RunError(
+                    f"the shares of {client}'s key are wrong: a client sent a false one. The sum stays hidden."
+                )
             for holder in self.share_holders(participants, client):
                 if holder in survivors:
                     remove_mask = subtract_mask if holder > client else add_mask

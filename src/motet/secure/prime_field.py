@@ -63,7 +63,9 @@ class PrimeField:
         for start in range(0, total.size, BLOCK):
             block = total[start : start + BLOCK]
             block -= other[start : start + BLOCK]  # a negative result wraps to a large number
-            np.minimum(block, np.add(block, prime, out=buffer[: block.size]), out=block)  # adding the prime wraps it back
+            np.minimum(
+                block, np.add(block, prime, out=buffer[: block.size]), out=block
+            )  # adding the prime wraps it back
 
     def powers(self, points: Sequence[int], count: int) -> Elements:
         """Return a matrix with the row 1, x, x², … for each point x."""
@@ -140,17 +142,6 @@ class BlockMultiplier:
         np.add(unsigned, np.uint32(self.prime), out=corrected)
         for row, plain, plus_prime in zip(result, unsigned, corrected, strict=True):
             np.minimum(plain, plus_prime, out=row)
-
-
-@contextmanager
-def single_thread() -> Iterator[None]:
-    """Use one thread for products of few columns: on a busy machine, waiting threads would take a hundred times as long."""
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)
 
 
 FIELD = PrimeField(2**31 - 1)

@@ -134,9 +134,7 @@ class SecureSum:
         return MaskedVector(vector.layout, vector.is_double, torch.from_numpy(vector.words.view(np.int32))), None
 
     @work(reveals="each")
-    def confirm(
-        self, ctx: Any, survivors: tuple[ClientId, ...], session: ClientSession | None
-    ) -> tuple[bytes, None]:
+    def confirm(self, ctx: Any, survivors: tuple[ClientId, ...], session: ClientSession | None) -> tuple[bytes, None]:
         """Sign the list of survivors. After this, no other list is accepted."""
         session = _require_session(session)
         secrets = session.begin_stage("confirm", ctx.round)
@@ -153,9 +151,7 @@ class SecureSum:
         return secrets.signing_key.sign(participants.survivor_statement(survivors)), None
 
     @work(reveals="each")
-    def reveal(
-        self, ctx: Any, signatures: dict[ClientId, bytes], session: ClientSession | None
-    ) -> tuple[Any, None]:
+    def reveal(self, ctx: Any, signatures: dict[ClientId, bytes], session: ClientSession | None) -> tuple[Any, None]:
         """Return what opens the sum, if enough other clients have signed the same list of survivors."""
         session = _require_session(session)
         session.begin_stage("reveal", ctx.round)

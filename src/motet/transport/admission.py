@@ -147,7 +147,9 @@ class Admission:
         if not self.group_fingerprints and group:
             return f"this run has no groups, and you gave group '{group}'; leave --group out."
         if self.client_groups.get(client, group) != group:
-            return f"'{client}' is in group '{self.client_groups[client]}' and cannot change to '{group}'; check --group."
+            return (
+                f"'{client}' is in group '{self.client_groups[client]}' and cannot change to '{group}'; check --group."
+            )
         return None
 
     def _identity_error(self, client: ClientId, token: str, certified_name: str | None) -> str | None:

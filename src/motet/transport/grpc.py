@@ -132,10 +132,8 @@ def serve_grpc(connections: Connections, bind: str, tls: TlsFiles | None = None)
     server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, {METHOD: handler}),))
     host, _, requested_port = bind.rpartition(":")
     try:
-        if tls is None:
-            port = server.add_insecure_port(bind)
-        else:
-            port = server.add_secure_port(bind, _server_credentials(tls))
+        credentials = _server_credentials(tls) if tls else None
+        port = server.add_secure_port(bind, credentials) if credentials else server.add_insecure_port(bind)
     except RuntimeError:
         port = 0
     if not port:

@@ -85,7 +85,9 @@ class MpiTransport:
         try:
             result = self.endpoint.receive(timeout)
         except WireError as error:
-            raise RunError(f"a rank sent an invalid message: {error} Use the same version of Motet on all nodes.") from None
+            raise RunError(
+                f"a rank sent an invalid message: {error} Use the same version of Motet on all nodes."
+            ) from None
         if result is None:
             return None
         sender, value = result

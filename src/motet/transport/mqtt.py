@@ -58,7 +58,9 @@ class BrokerConfig:
         if self.qos not in (0, 1, 2):
             raise ConfigError(f"transport.qos is {self.qos}; expected 0, 1 or 2.")
         if not re.fullmatch(r"[\w./-]{1,100}", self.channel):
-            raise ConfigError(f"transport.channel is '{self.channel}'; expected a topic of letters, digits and slashes.")
+            raise ConfigError(
+                f"transport.channel is '{self.channel}'; expected a topic of letters, digits and slashes."
+            )
 
     def topic(self, *parts: str) -> str:
         return "/".join((self.channel, *parts))

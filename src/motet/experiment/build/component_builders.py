@@ -87,15 +87,15 @@ def resolve_defaults(config: RunConfig, algorithm: Algorithm | None = None) -> R
 def build_channel(config: RunConfig) -> Channel:
     """Build the codecs of both directions."""
     up, down = _build_chain(config.codec.up), _build_chain(config.codec.down)
-    if down.for_updates:
-        codec = down.for_updates[0]
+    if down.updates_only_codecs:
+        codec = down.updates_only_codecs[0]
         raise ConfigError(
             f"codec: {codec} is for updates, and the server sends weights; "
             f"give each direction its codecs: codec: {{up: [{codec}], down: [float16]}}"
         )
-    if up.for_updates and config.algorithm.options.get("sends") == "weights":
+    if up.updates_only_codecs and config.algorithm.options.get("sends") == "weights":
         raise ConfigError(
-            f"codec: {up.for_updates[0]} cannot encode weights, and algorithm.sends is weights; set algorithm.sends=updates."
+            f"codec: {up.updates_only_codecs[0]} cannot encode weights, and algorithm.sends is weights; set algorithm.sends=updates."
         )
     return Channel(up, down, Seed(config.seed).derive("codec"))
 
@@ -113,12 +113,12 @@ def build_secure(config: RunConfig, algorithm: Algorithm, channel: Channel) -> S
     if secure is None:
         return None
     _require_sums(algorithm, f"secure.type={config.secure.type} reveals only sums", "secure.type=none")
-    if not_additive := [codec.name for codec in channel.up.codecs if not codec.additive]:
+    if not_additive := [codec.name for codec in channel.up.codecs if not codec.is_additive]:
         raise PrivacyError(
             f"codec {not_additive[0]} is not additive, so masks would not cancel under secure.type={config.secure.type}; "
             "leave it out (masked numbers always take 32 bits), or set secure.type=none."
         )
-    minimum = secure.demands.minimum
+    minimum = secure.policy.min_clients
     sizes = {"cohort.size": config.cohort.size, "evaluation.clients": config.evaluation.clients}
     for path, size in sizes.items():
         if size is not None and size < minimum:
@@ -138,7 +138,7 @@ def build_privacy(config: RunConfig, algorithm: Algorithm) -> PrivateSum | None:
             f"{algorithm.name} weights clients by their losses, and privacy.type={config.privacy.type} needs equal weights; "
             "set algorithm.weighting=equal, or privacy.type=none."
         )
-    privacy.check_under(config.secure.type != "none", "secure.type is none")
+    privacy.require_secure_sum(config.secure.type != "none", "secure.type is none")
     return privacy
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from motet.codecs.chain import Channel
@@ -32,9 +32,9 @@ class RunComponents:
         """Put the noise inside the secure sum, so that no run can count epsilon without adding noise."""
         if self.privacy is None:
             return
-        self.privacy.check_under(self.secure is not None)
+        self.privacy.require_secure_sum(self.secure is not None)
         if self.secure is not None:
-            object.__setattr__(self, "secure", replace(self.secure, noise=self.privacy.inside))
+            object.__setattr__(self, "secure", self.secure.with_noise(self.privacy.secure_sum_noise))
 
     @property
     def client_programs(self) -> list[Any]:
@@ -53,7 +53,7 @@ class RunComponents:
     def wrap_round(self, script: Script[T], seed: Seed, spend: Callable[..., None]) -> Script[T]:
         """Add noise to the sums of an algorithm's round, and mask them. `spend` counts the privacy that each sum costs."""
         if self.privacy is not None:
-            script = rewrite_sums(self.privacy.sums(seed, spend), script)
+            script = rewrite_sums(self.privacy.make_summation(seed, spend), script)
         return self.wrap_evaluation(script)
 
     def wrap_evaluation(self, script: Script[T]) -> Script[T]:

@@ -81,12 +81,11 @@ class RunPlan:
         if secure is None:
             return
         clients = len(self.federation.clients)
-        if clients < secure.demands.minimum:
+        if clients < secure.policy.min_clients:
             raise ConfigError(
-                f"there are {clients} clients, but a secure sum needs at least {secure.demands.minimum} (secure.minimum)."
+                f"there are {clients} clients, but a secure sum needs at least {secure.policy.min_clients} (secure.minimum)."
             )
-        for noise in secure.noise.values():  # noise that cannot be calibrated for this cohort raises an error
-            noise.grain(self.cohort_size, secure.masking.fewest(self.cohort_size), secure.masking.modulus)
+        secure.check_noise(self.cohort_size)
 
     @property
     def algorithm(self) -> Algorithm:

@@ -60,7 +60,7 @@ def round_bytes(algorithm: FedAvg, layout: Layout, clients: int, channel: Channe
     if isinstance(algorithm.server, Adam | Yogi):
         counted, copies = counted.select_layers(Layers.parse("layers")), clients + 2
     return RoundBytes(
-        up=clients * channel.up.size(shared),
-        down=clients * channel.down.size(shared),
-        table_six=copies * channel.up.size(counted),
+        up=clients * channel.up.encoded_size(shared),
+        down=clients * channel.down.encoded_size(shared),
+        table_six=copies * channel.up.encoded_size(counted),
     )

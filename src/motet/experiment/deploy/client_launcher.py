@@ -70,7 +70,7 @@ def launch_clients(config: RunConfig, federation: Federation, place: Path) -> It
             seed = federation.seed
             yield (
                 ClientTransport(lambda host: FaultyTransport(InProcessTransport(host), faults, seed))
-                if faults.any
+                if faults.is_enabled
                 else ClientTransport()
             )
         case _:
@@ -88,9 +88,9 @@ def _processes(config: RunConfig, federation: Federation, place: Path) -> Iterat
     shares = [names[k :: options.processes] for k in range(min(options.processes, len(names)))]
     children = [subprocess.Popen(_command(config, options, office.address, place, share)) for share in shares]
     try:
-        office.links.wait_for(len(names), lambda here: _alive(children))
+        office.links.wait_for_clients(len(names), lambda here: _alive(children))
         yield office
-        office.links.close("the run is over", over=True)
+        office.links.close("the run is over", run_finished=True)
         for child in children:
             child.wait(timeout=30)
     finally:

@@ -61,12 +61,12 @@ def connect_ranks(config: RunConfig, federation: Federation, place: Path) -> Ite
     welcome = build_acceptance(config, federation, book.run, "")
     workers = range(1, port.size)
     for rank in workers:
-        port.push(rank, OutgoingMessage.of((welcome, str(place / "checkpoint" / "silos" / f"rank-{rank}"))))
+        port.send(rank, OutgoingMessage.from_value((welcome, str(place / "checkpoint" / "silos" / f"rank-{rank}"))))
     wanted = model_fingerprint(federation.model)
     for _ in workers:
-        sender, found = port.take(None) or (0, None)
+        sender, found = port.receive(None) or (0, None)
         if isinstance(found, Rejection):
-            raise RunError(f"rank {sender}: {found.why}")
+            raise RunError(f"rank {sender}: {found.reason}")
         if not isinstance(found, ClientReady) or found.fingerprint != wanted:
             raise RunError(
                 f"rank {sender} has another model than rank 0; use the same files and versions on all nodes."
@@ -77,7 +77,7 @@ def connect_ranks(config: RunConfig, federation: Federation, place: Path) -> Ite
 
 def _dismiss(port: MpiEndpoint) -> None:
     for rank in range(1, port.size):
-        port.push(rank, OutgoingMessage.of(RunFinished("the run is over")))
+        port.send(rank, OutgoingMessage.from_value(RunFinished("the run is over")))
     port.flush()
 
 
@@ -86,7 +86,7 @@ def _work(port: MpiEndpoint, options: MpiOptions) -> None:
     side: ClientSetup | None = None
     builder: ClientBuilder | None = None
     while True:
-        found = port.take(None)
+        found = port.receive(None)
         waiting: list[Request] = []
         while found is not None:
             match found[1]:
@@ -99,12 +99,12 @@ def _work(port: MpiEndpoint, options: MpiOptions) -> None:
                     builder, side = _built(port, welcome, Path(memory), options)
                 case Request() as request:
                     waiting.append(request)
-            found = port.take(0.0)
+            found = port.receive(0.0)
         if side is not None and waiting:
             for request in waiting:
-                side.journal.turn(request)
-            for reply in side.host.replies(iter(waiting)):
-                port.push(0, OutgoingMessage.of(reply))
+                side.journal.begin_request(request)
+            for reply in side.runtime.answer_requests(iter(waiting)):
+                port.send(0, OutgoingMessage.from_value(reply))
 
 
 def _built(
@@ -116,9 +116,9 @@ def _built(
         builder = ClientBuilder(JoinOptions((), None, config, memory, device))
         side = builder(welcome)
     except MotetError as error:
-        port.push(0, OutgoingMessage.of(Rejection(str(error))))
+        port.send(0, OutgoingMessage.from_value(Rejection(str(error))))
         return None, None
-    port.push(0, OutgoingMessage.of(ClientReady(side.fingerprint)))
+    port.send(0, OutgoingMessage.from_value(ClientReady(side.fingerprint)))
     return builder, side
 
 

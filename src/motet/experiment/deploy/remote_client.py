@@ -97,7 +97,7 @@ class ClientBuilder:
 
     def close(self) -> None:
         if self.built is not None:
-            self.built[1].host.executor.close()
+            self.built[1].runtime.executor.close()
         self.scratch.close()
 
     def _side(self, welcome: JoinAccepted) -> ClientSetup:
@@ -125,7 +125,11 @@ class ClientBuilder:
         for name in own.names[:3]:
             self.told(f"{name} has {federation.participant(name).size} examples")
         self.told(f"offered to the server: {told}")
-        options: dict[str, Any] = {"only_sums": own.only_sums, "behind": components.required_wrappers, "steady": True}
+        options: dict[str, Any] = {
+            "sums_only": own.only_sums,
+            "required_wrappers": components.required_wrappers,
+            "hide_errors": True,
+        }
         host = ClientRuntime(
             components.client_programs, federation.context, executor, journal, components.channel, **options
         )

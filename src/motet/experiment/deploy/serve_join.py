@@ -27,7 +27,7 @@ from motet.report.status_server import start_status_server
 from motet.transport.admission import PROTOCOL_VERSION, JoinRequest
 from motet.transport.client_connection import ClientConnection, ServerLink
 from motet.transport.connections import Connections
-from motet.transport.traffic_meter import MeteredTransport
+from motet.transport.reply_timer import TimedTransport
 
 Told = Callable[[str], None]
 
@@ -47,7 +47,7 @@ def serve(
     told(
         f"listening on {office.address}; clients join with: motet join --server {office.address} --name NAME --data FILE"
     )
-    metered = MeteredTransport(office.links)
+    metered = TimedTransport(office.links)
     status = RunStatus(
         callback or SilentProgress(), lambda: connection_status(office.links, metered), folder / "status.json"
     )
@@ -62,9 +62,9 @@ def serve(
                 plan, executor, folder=folder, resume=resume, callback=status, connect=lambda host: metered, apart=True
             )
         changes: dict[str, Any] = {"partition": {"type": "silos"}} if office.silos else {}
-        changes["refused"] = dict(office.links.refused + running.mailbox.refused)
+        changes["refused"] = dict(office.links.rejected + running.mailbox.rejected)
         summary = write_results(folder, config, office.here, result, running, memory.peak, **changes)
-        office.links.close("the run is over", over=True)
+        office.links.close("the run is over", run_finished=True)
     except BaseException:
         office.links.close()
         raise
@@ -75,14 +75,13 @@ def serve(
     return FinishedRun(folder, summary, {})
 
 
-def connection_status(links: Connections, metered: MeteredTransport) -> dict[str, Any]:
+def connection_status(links: Connections, metered: TimedTransport) -> dict[str, Any]:
     """Who is there, who is waited for, whose messages were refused."""
-    here = links.present()
     return {
-        "connected": here["connected"],
-        "away": here["away"],
-        "waited_for": {client: round(seconds, 1) for client, seconds in metered.waited_for().items()},
-        "refused": dict(links.refused),
+        "connected": links.connected_clients(),
+        "away": links.disconnected_clients(),
+        "waited_for": {client: round(seconds, 1) for client, seconds in metered.pending_seconds().items()},
+        "refused": dict(links.rejected),
     }
 
 
@@ -106,7 +105,7 @@ def join(own: JoinOptions, dial: Callable[[], ServerLink], token: str, give_up: 
     try:
         return ClientConnection(
             dial, JoinRequest(PROTOCOL_VERSION, own.names, digest, token, own.group), builder, give_up, told
-        ).attend()
+        ).run()
     finally:
         builder.close()
 

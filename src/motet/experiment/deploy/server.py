@@ -166,7 +166,7 @@ class ClientListener:
         def say(here: Sequence[ClientId]) -> None:
             told(f"waiting for clients: {len(here)} of {needed} are here{': ' if here else ''}{', '.join(here[:10])}")
 
-        self.links.wait_for(needed, say)
+        self.links.wait_for_clients(needed, say)
 
 
 def open_listener(
@@ -186,7 +186,7 @@ def open_listener(
     # silos hold their group's model; whoever plays the recipe's clients has all models, and compares the server's
     everybody = prints.popitem()[1] if len(prints) == 1 else model_fingerprint(here.model)
     door = Admission(welcome, everybody, tuple(names), options.clients or 0, tokens, book.meet, prints, {**book.groups})
-    links = Connections(door, config.wait_policy.absence, int(options.limit * GIB))
+    links = Connections(door, config.wait_policy.reconnect_timeout, int(options.limit * GIB))
     try:
         address = listen(config.transport.type, links, options)
     except BaseException:
@@ -240,11 +240,11 @@ def _at_broker(links: Connections, options: NetworkOptions) -> str:
 
     broker = LocalBroker(options.bind)
     serve_mqtt(links, options.at(broker.address))
-    leave = links.stop
+    leave = links.stop_listening
 
     def stop() -> None:
         leave()
         broker.stop()
 
-    links.stop = stop
+    links.stop_listening = stop
     return broker.address

@@ -36,7 +36,7 @@ class Checkpoint:
 def save_checkpoint(folder: Path, checkpoint: Checkpoint, memories: ClientStates) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     write_pieces_atomically(folder / "state", iter_serialized(checkpoint))
-    memories.sweep()  # only now: until the new state stands, the old one needs its files
+    memories.delete_unused_files()  # only now: until the new state stands, the old one needs its files
 
 
 def load_checkpoint(folder: Path, digest: str) -> Checkpoint | None:

@@ -26,7 +26,7 @@ class ExchangeLog:
         self.round = self.number = -1
         self.unwritten: Callable[[], None] = lambda: None
 
-    def ask(self, exchange: Exchange) -> Any:
+    def run_exchange(self, exchange: Exchange) -> Any:
         self.unwritten()
         if self.mailbox.round != self.round:
             self.round, self.number = self.mailbox.round, 0
@@ -38,7 +38,7 @@ class ExchangeLog:
             answer, self.mailbox.traffic = found
             self.unwritten = lambda: None
             return answer
-        answer = self.mailbox.ask(exchange)
+        answer = self.mailbox.run_exchange(exchange)
         traffic = replace(self.mailbox.traffic)
         self.unwritten = lambda: self._write(path, (exchange.address, answer, traffic))
         return answer

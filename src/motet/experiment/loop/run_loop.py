@@ -45,7 +45,7 @@ from motet.transport.client_runtime import ClientRuntime
 from motet.transport.client_state import ClientStates
 from motet.transport.emulated_network import EmulatedTransport
 from motet.transport.in_process import InProcessTransport
-from motet.transport.mailbox import Mailbox, Traffic
+from motet.transport.mailbox import ClientFailure, Mailbox, Traffic
 from motet.transport.requests import Transport
 
 
@@ -69,7 +69,7 @@ class RunResult:
     items: dict[ClientId, np.ndarray]
     seconds: float
     examples_per_second: float
-    lost: list[tuple[int, ClientId, str]]
+    lost: list[ClientFailure]
     own: Callable[[ClientId], Params]  # what this client would deploy
 
     @property
@@ -109,7 +109,7 @@ class FederatedRun:
             executor,
             self.memories,
             plan.components.channel,
-            behind=plan.components.required_wrappers,
+            required_wrappers=plan.components.required_wrappers,
         )
         self.ledger = build_accountant(plan, apart)
         self.transport = connect(self.host)
@@ -117,10 +117,10 @@ class FederatedRun:
             EmulatedTransport(self.transport, plan.network, plan.federation.clients) if plan.network else None
         )
         self.mailbox = Mailbox(self.emulated or self.transport, plan.wait_policy, plan.components.channel)
-        self.mailbox.watch = lambda address, client, seen, asked: callback.on_client_done(seen, asked)
-        self.survey = self.mailbox.beside()  # evaluation's traffic is not the algorithm's
+        self.mailbox.on_reply = callback.on_client_done
+        self.survey = self.mailbox.create_sibling()  # evaluation's traffic is not the algorithm's
         interim = ExchangeLog(self.folder / "exchanges", self.mailbox) if self.folder and apart else self.mailbox
-        self.ask: Callable[[Exchange], Any] = interim.ask
+        self.ask: Callable[[Exchange], Any] = interim.run_exchange
         self.record = MetricsLog(folder)
         self.state: Any = plan.initial_state
         self.done, self.processed_before = 0, 0
@@ -147,12 +147,12 @@ class FederatedRun:
             self.state, self.done = found.state, found.rounds
             self.memories.restore(found.memories)
             self.mailbox.traffic, self.settled = found.traffic, replace(found.traffic)
-            self.mailbox.settled = found.traffic.requests
+            self.mailbox.last_checkpointed = found.traffic.requests
             self.processed_before = found.processed
             if self.emulated:
-                self.emulated.start_at(found.traffic.network_seconds)
+                self.emulated.set_clock(found.traffic.network_seconds)
             if self.ledger:
-                self.ledger.sums, self.ledger.spent = found.sums, Counter(found.spent)
+                self.ledger.sum_count, self.ledger.sums_by_client = found.sums, Counter(found.spent)
                 self.books = self._books()
         return found
 
@@ -189,7 +189,7 @@ class FederatedRun:
             rnd = Round(index, plan.rounds, cohort, seed, context, self.shelf.offload)
             self.mailbox.round = index
             self.state = self._play(self._noisy(plan.algorithm.round(self.state, rnd), rnd.seed))
-            self.memories.settle()
+            self.memories.commit_round()
             if self.emulated:
                 self.mailbox.traffic.network_seconds = self.emulated.seconds
             self.done, self.settled, self.books = index + 1, replace(self.mailbox.traffic), self._books()
@@ -236,18 +236,18 @@ class FederatedRun:
 
     def over_budget(self, index: int) -> bool:
         """Whether the round after `index` rounds would spend more of the clients' privacy than is allowed."""
-        if self.ledger is None or self.ledger.private.budget is None:
+        if self.ledger is None or self.ledger.mechanism.budget is None:
             return False
         cohort = sample_cohort(self.plan.cohort, self.plan.federation.clients, index, self.plan.federation.seed)
-        return self.ledger.epsilon(cohort) > self.ledger.private.budget
+        return self.ledger.epsilon(cohort) > self.ledger.mechanism.budget
 
     def _books(self) -> tuple[int, dict[ClientId, int]]:
-        return (self.ledger.sums, dict(self.ledger.spent)) if self.ledger else (0, {})
+        return (self.ledger.sum_count, dict(self.ledger.sums_by_client)) if self.ledger else (0, {})
 
     def _noisy(self, script: Script[Any], seed: Seed) -> Script[Any]:
         if self.plan.components.privacy is None or self.ledger is None:
             return script
-        return rewrite_sums(self.plan.components.privacy.sums(seed, self.ledger.spend), script)
+        return rewrite_sums(self.plan.components.privacy.make_summation(seed, self.ledger.record_sum), script)
 
     def look(self, split: str = "global") -> dict[str, float]:
         """The global model on the global test set, or on the development set. Where every client has its own model: the mean
@@ -338,7 +338,7 @@ class FederatedRun:
         if self.folder is None:
             return
         began = time.monotonic()
-        self.memories.forget_round()
+        self.memories.discard_round()
         files = self.memories.save()
         processed = self.processed_before + self.executor.examples_processed
         found = Checkpoint(
@@ -346,18 +346,18 @@ class FederatedRun:
             *self.books,
         )  # fmt: skip
         save_checkpoint(self.folder, found, self.memories)
-        self.mailbox.settled = self.settled.requests
+        self.mailbox.last_checkpointed = self.settled.requests
         self.saved = time.monotonic()
         self.saving = self.saved - began
 
     def _play(self, script: Script[Any], mailbox: Mailbox | None = None) -> Any:
-        mailbox, ask = (self.mailbox, self.ask) if mailbox is None else (mailbox, mailbox.ask)
+        mailbox, ask = (self.mailbox, self.ask) if mailbox is None else (mailbox, mailbox.run_exchange)
         if self.plan.components.secure:
             script = rewrite_sums(self.plan.components.secure, script)
         try:
             return run_script(script, ask, self.executor.run, self._note)
         except RunError as error:  # of those who were lost on the way, a script that gives up does not know why
-            why = next((f" First failure: {c}: {why}" for r, c, why in mailbox.lost if r == mailbox.round), "")
+            why = next((f" First failure: {c}: {why}" for r, c, why in mailbox.failures if r == mailbox.round), "")
             raise error if why in str(error) else RunError(f"{error}{why}") from None
 
     def _note(self, remark: Note) -> None:
@@ -416,7 +416,7 @@ def _result(
     return RunResult(
         running.state, running.model_params(), running.record, running.mailbox.traffic, running.memories, final, best,
         find_best_dev_round(running.record, running.plan.best_round_metric), clients, across, running.groups, items, running.record.seconds,
-        pace, running.mailbox.lost, running.model_params,
+        pace, running.mailbox.failures, running.model_params,
     )  # fmt: skip
 
 

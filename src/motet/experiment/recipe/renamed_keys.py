@@ -22,6 +22,8 @@ from motet.core.errors import ConfigError
 RENAMED_KEYS: dict[str, str] = {
     "patience": "wait_policy",
     "patience.worth": "wait_policy.staleness_exponent",
+    "patience.absence": "wait_policy.reconnect_timeout",
+    "secure.neighbours": "secure.neighbors",
     "solver.pull": "solver.proximal_mu",
     "evaluation.choose": "evaluation.best_round_metric",
     "evaluation.reach": "evaluation.target_scores",
