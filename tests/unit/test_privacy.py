@@ -177,9 +177,13 @@ def test_a_budget_below_the_first_round_is_rejected(federation: Federation) -> N
 def test_a_resumed_run_continues_the_accounting(federation: Federation, tmp_path: Path) -> None:
     for name in ("uninterrupted", "resumed"):
         (tmp_path / name).mkdir()
-    uninterrupted, _ = execute_plan(make_private_plan(federation, 3), make_executor(), folder=tmp_path / "uninterrupted")
+    uninterrupted, _ = execute_plan(
+        make_private_plan(federation, 3), make_executor(), folder=tmp_path / "uninterrupted"
+    )
     execute_plan(make_private_plan(federation, 2), make_executor(), folder=tmp_path / "resumed")
-    resumed, running = execute_plan(make_private_plan(federation, 3), make_executor(), folder=tmp_path / "resumed", resume=True)
+    resumed, running = execute_plan(
+        make_private_plan(federation, 3), make_executor(), folder=tmp_path / "resumed", resume=True
+    )
     assert serialize(resumed.state) == serialize(uninterrupted.state)
     assert running.ledger is not None
     assert running.ledger.epsilon() == pytest.approx(epsilon_after(3, central(1.0, 2.0)))

@@ -53,6 +53,8 @@ def test_silos_of_one_group_must_have_the_model_of_the_group(tmp_path: Path) -> 
         rows = [f"word {k},{labels[k % len(labels)]}" for k in range(20)]
         (tmp_path / "own.csv").write_text("\n".join(["text,label", *rows]))
         own = JoinOptions(("north",), parse_client_data(tmp_path / "own.csv", []), None, tmp_path)
-        assert door.expected_fingerprint("north") == model_fingerprint(build_client_federation(config, door.acceptance, own).model)
+        assert door.expected_fingerprint("north") == model_fingerprint(
+            build_client_federation(config, door.acceptance, own).model
+        )
     finally:
         office.links.close()
