@@ -126,33 +126,33 @@ def jensen_shannon(ratios: np.ndarray) -> np.ndarray:
         (1e6, 0.051, 0.053, 19.9),
     ],
 )
-def test_label_shift_has_the_statistics_of_the_specification(
+def test_label_skew_has_the_statistics_of_the_specification(
     alpha: float, distance: float, share: float, present: float
 ) -> None:
     """20 labels × 565 examples over 100 clients.
 
     The specification gives means of three seeds. From seed to seed the number of labels deviates by 0.5 and the largest
-    share by 0.05 at small alpha, so that two means of three seeds may differ by more than the 3 % it names.
+    share by 0.05 at small alpha, so two means of three seeds may differ by more than the specified 3%.
     """
     ids = np.repeat(np.arange(20), 565)
-    found = []
+    statistics = []
     for seed in range(6):
         q = sample_mixtures(np.full(20, 0.05), alpha, 100, np.random.default_rng(seed))
-        shares = assign_rows(ids, q, np.random.default_rng(100 + seed), "largest_remainder")
-        ratios = np.stack([np.bincount(ids[shares[k]], minlength=20) / len(shares[k]) for k in range(100)])
+        clients = assign_rows(ids, q, np.random.default_rng(100 + seed), "largest_remainder")
+        ratios = np.stack([np.bincount(ids[clients[k]], minlength=20) / len(clients[k]) for k in range(100)])
         gaps = jensen_shannon(ratios)[np.triu_indices(100, 1)]
-        found.append((gaps.mean(), np.median(ratios.max(1)), (ratios > 0).sum(1).mean()))
-    gap, largest, labels = np.mean(found, axis=0)
+        statistics.append((gaps.mean(), np.median(ratios.max(1)), (ratios > 0).sum(1).mean()))
+    gap, largest, labels = np.mean(statistics, axis=0)
     assert gap == pytest.approx(distance, rel=0.05)
     assert largest == pytest.approx(share, rel=0.08)
     assert labels == pytest.approx(present, rel=0.17)
 
 
-def test_rounding_label_by_label_starves_the_last_labels_as_published() -> None:
+def test_sequential_rounding_starves_the_last_labels_as_published() -> None:
     ids = np.repeat(np.arange(20), 565)
     q = sample_mixtures(np.full(20, 0.05), 1e6, 100, np.random.default_rng(0))
-    shares = assign_rows(ids, q, np.random.default_rng(1), "sequential")
-    ratios = np.stack([np.bincount(ids[shares[k]], minlength=20) / len(shares[k]) for k in range(100)])
+    clients = assign_rows(ids, q, np.random.default_rng(1), "sequential")
+    ratios = np.stack([np.bincount(ids[clients[k]], minlength=20) / len(clients[k]) for k in range(100)])
     assert jensen_shannon(ratios)[np.triu_indices(100, 1)].mean() == pytest.approx(0.089, rel=0.05)
     assert (ratios > 0).sum(1).mean() == pytest.approx(18.2, rel=0.02)
 

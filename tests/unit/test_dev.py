@@ -44,39 +44,38 @@ def config(**changes: Any) -> RunConfig:
     return RunConfig.from_settings("dev", given)
 
 
-def partition(sizes: list[int], phases: int = 1) -> Partition:
+def build_partition(sizes: list[int], phases: int = 1) -> Partition:
     ends = np.concatenate([[0], np.cumsum(sizes)])
-    every = 2 if phases > 1 else 0
     return Partition(
         ClientRows(np.arange(ends[-1]), ends, phases),
         ClientRows.from_lists([np.zeros(0, np.int64)] * 2),
         {},
-        rounds_per_phase=every,
+        rounds_per_phase=2 if phases > 1 else 0,
     )
 
 
-def test_a_share_of_the_training_rows_is_put_aside_and_nobody_is_emptied() -> None:
-    made = hold_out_dev(partition([40, 1, 0, 3, 56]), 0.2, Seed(1))
+def test_dev_set_is_a_share_of_the_training_rows_and_leaves_no_client_empty() -> None:
+    made = hold_out_dev(build_partition([40, 1, 0, 3, 56]), 0.2, Seed(1))
     assert made.dev is not None
     assert len(made.dev) == 20
     assert sorted([*made.train.rows, *made.dev]) == list(range(100))
     assert (made.train.sizes > 0).tolist() == [True, True, False, True, True]
-    assert made.train.rows.tolist() == sorted(made.train.rows.tolist())  # each still has its own rows, and no other's
+    assert made.train.rows.tolist() == sorted(made.train.rows.tolist())  # the clients' rows are still in order
     assert made.digest not in (
-        hold_out_dev(partition([40, 1, 0, 3, 56]), 0.2, Seed(2)).digest,
-        partition([40, 1, 0, 3, 56]).digest,
+        hold_out_dev(build_partition([40, 1, 0, 3, 56]), 0.2, Seed(2)).digest,
+        build_partition([40, 1, 0, 3, 56]).digest,
     )
 
 
-def test_tiny_clients_have_their_part_in_it() -> None:
-    made = hold_out_dev(partition([2] * 50), 0.1, Seed(1))
+def test_small_clients_contribute_to_the_dev_set() -> None:
+    made = hold_out_dev(build_partition([2] * 50), 0.1, Seed(1))
     assert made.dev is not None
     assert len(made.dev) == 10
     assert set(made.train.sizes.tolist()) == {1, 2}
 
 
-def test_rows_that_change_in_time_still_do_beside_dev_and_public_rows() -> None:
-    before = partition([10, 20, 30, 40], phases=2)
+def test_dev_and_public_rows_are_held_out_of_every_phase() -> None:
+    before = build_partition([10, 20, 30, 40], phases=2)
     made = hold_out_public(hold_out_dev(before, 0.1, Seed(1)), 0.25, Seed(1))
     assert made.train.phases == 2
     assert len(made) == 2
@@ -86,7 +85,7 @@ def test_rows_that_change_in_time_still_do_beside_dev_and_public_rows() -> None:
         assert set(rows.tolist()) <= set(before.train.in_phase(client, phase).tolist())
 
 
-def test_a_row_that_several_have_is_put_aside_by_all() -> None:
+def test_row_of_several_clients_is_held_out_from_all() -> None:
     rows = np.array([0, 1, 2, 3, 4, 5, 2, 3, 4, 5, 6, 7])
     made = hold_out_dev(
         Partition(ClientRows(rows, np.array([0, 6, 12])), ClientRows.from_lists([rows[:0]] * 2), {}), 0.5, Seed(3)

@@ -1,4 +1,4 @@
-"""What a partition says is what clients train on: phases by round, public texts, the global test set."""
+"""A federation uses its partition: phases by round, public texts and the global test set."""
 
 from __future__ import annotations
 
@@ -24,63 +24,65 @@ from motet.models.load_model import ModelConfig
 TOY = toy_classification(train=120, test=60, authors=6)
 
 
-def federation(type: str, corpus: Corpus = TOY, **options: Any) -> Federation:
+def build_federation(type: str, corpus: Corpus = TOY, **options: Any) -> Federation:
     config = SMALL if corpus.task == "classification" else {"n_embd": 16, "n_layer": 1, "n_head": 2}
     return federate_corpus(ModelConfig("tiny", 24, config=config), corpus, ComponentConfig(type, options), Seed(7))
 
 
-def test_in_a_drift_a_client_meets_other_rows_later_and_none_twice() -> None:
-    found = federation("drift", clients=3, phases=3, every=2)
-    client = found.clients[1]
-    seen = [found.context(client, r, "fedavg.train").participant for r in range(7)]
-    rows = [site.split("train").rows.tolist() for site in seen]
+def test_drift_gives_a_client_new_rows_in_every_phase() -> None:
+    federation = build_federation("drift", clients=3, phases=3, rounds_per_phase=2)
+    client = federation.clients[1]
+    participants = [federation.context(client, r, "fedavg.train").participant for r in range(7)]
+    rows = [participant.split("train").rows.tolist() for participant in participants]
     assert rows[0] == rows[1] != rows[2] == rows[3]
-    assert rows[4] == rows[5] == rows[6], "after the last phase nothing changes"
-    assert sorted(rows[0] + rows[2] + rows[4]) == sorted(found.partition.train[1].tolist())
-    assert [site.size for site in seen] == [len(r) for r in rows]
-    tests = [site.split("test").rows.tolist() for site in seen]
-    assert sorted(tests[0] + tests[2] + tests[4]) == sorted(found.partition.test[1].tolist())
+    assert rows[4] == rows[5] == rows[6], "the last phase does not end"
+    assert sorted(rows[0] + rows[2] + rows[4]) == sorted(federation.partition.train[1].tolist())
+    assert [participant.size for participant in participants] == [len(r) for r in rows]
+    tests = [participant.split("test").rows.tolist() for participant in participants]
+    assert sorted(tests[0] + tests[2] + tests[4]) == sorted(federation.partition.test[1].tolist())
 
 
-def test_a_run_over_a_drift_ends_elsewhere_than_over_the_same_rows_at_once(rounds: RunRounds) -> None:
-    found = federation("drift", clients=3, phases=2, every=1)
-    (group,) = found.groups
-    resting_group = dataclasses.replace(
+def test_drift_changes_the_model_from_the_second_phase_on(rounds: RunRounds) -> None:
+    federation = build_federation("drift", clients=3, phases=2, rounds_per_phase=1)
+    (group,) = federation.groups
+    static_group = dataclasses.replace(
         group, partition=dataclasses.replace(group.partition, rounds_per_phase=0)
-    )  # for ever in its first phase
-    still = dataclasses.replace(found, groups=(resting_group,))
+    )  # stays in the first phase
+    static = dataclasses.replace(federation, groups=(static_group,))
     solver = Solver(optimizer="sgd", lr=0.1, batch=8)
-    moving, resting = (rounds(f, fedavg(solver), 2).state.params.flat for f in (found, still))
-    first, again = (rounds(f, fedavg(solver), 1).state.params.flat for f in (found, still))
-    assert torch.equal(first, again), "in the first phase nothing differs"
-    assert not torch.equal(moving, resting)
+    after_drift, after_static = (rounds(f, fedavg(solver), 2).state.params.flat for f in (federation, static))
+    first_drift, first_static = (rounds(f, fedavg(solver), 1).state.params.flat for f in (federation, static))
+    assert torch.equal(first_drift, first_static), "the first phase is the same"
+    assert not torch.equal(after_drift, after_static)
 
 
-def test_texts_of_a_language_model_are_put_together_within_a_phase_only() -> None:
+def test_language_modeling_groups_texts_within_a_phase_only() -> None:
     corpus = toy_lm(train=60, test=24, authors=6)
-    found = federation("drift", corpus, clients=2, phases=3, every=1, by="domain")
-    pieces, train = found.features.columns["input_ids"], found.groups[0].train
-    whole = [found.participant(found.clients[k], r).split("train").rows for k in range(2) for r in range(3)]
-    assert sorted(np.concatenate(whole).tolist()) == sorted(train.rows[: int(train.offsets[-1])].tolist())
+    federation = build_federation("drift", corpus, clients=2, phases=3, rounds_per_phase=1, by="domain")
+    pieces, train = federation.features.columns["input_ids"], federation.groups[0].train
+    phase_rows = [
+        federation.participant(federation.clients[k], r).split("train").rows for k in range(2) for r in range(3)
+    ]
+    assert sorted(np.concatenate(phase_rows).tolist()) == sorted(train.rows[: int(train.offsets[-1])].tolist())
     tokens = sum(len(pieces[int(row)]) for row in train.rows[: int(train.offsets[-1])])
-    flat = federation("label", corpus, clients=2, by="domain")
-    own, all_at_once = flat.groups[0].train, flat.features.columns["input_ids"]
-    assert tokens == pytest.approx(sum(len(all_at_once[int(r)]) for r in own.rows[: int(own.offsets[-1])]), abs=6)
+    without_phases = build_federation("label", corpus, clients=2, by="domain")
+    rows, ids = without_phases.groups[0].train, without_phases.features.columns["input_ids"]
+    assert tokens == pytest.approx(sum(len(ids[int(r)]) for r in rows.rows[: int(rows.offsets[-1])]), abs=6)
 
 
-def test_public_texts_are_there_for_everybody() -> None:
-    found = federation("multi_domain", alpha=50.0)
-    for site in (found.participant("mail"), found.server_participant):
-        assert np.array_equal(site.split("public").rows, found.partition.public)
-    assert not set(found.participant("mail").split("train").rows) & set(found.partition.public)  # type: ignore[arg-type]
-    assert found.server_participant.size == len(found.partition.train.rows)
-    assert "public" not in federation("uniform", clients=3).participant("client-0").splits
+def test_server_and_clients_share_the_public_texts() -> None:
+    federation = build_federation("multi_domain", alpha=50.0)
+    for participant in (federation.participant("mail"), federation.server_participant):
+        assert np.array_equal(participant.split("public").rows, federation.partition.public)
+    assert not set(federation.participant("mail").split("train").rows) & set(federation.partition.public)  # type: ignore[arg-type]
+    assert federation.server_participant.size == len(federation.partition.train.rows)
+    assert "public" not in build_federation("uniform", clients=3).participant("client-0").splits
 
 
-def test_the_global_test_set_is_the_clients_where_they_test_themselves() -> None:
-    found = federation("label", clients=3, merge=True, local_test=0.25)
-    held = found.server_participant.split("global").rows
-    assert sorted(held) == sorted(found.partition.test.rows)
-    assert not set(held) & set(found.partition.train.rows)
-    plain = federation("label", clients=3)
-    assert plain.server_participant.split("global").rows.tolist() == list(range(120, 180))
+def test_global_test_set_is_the_union_of_merged_local_tests() -> None:
+    federation = build_federation("label", clients=3, merge=True, local_test=0.25)
+    global_test = federation.server_participant.split("global").rows
+    assert sorted(global_test) == sorted(federation.partition.test.rows)
+    assert not set(global_test) & set(federation.partition.train.rows)
+    default = build_federation("label", clients=3)
+    assert default.server_participant.split("global").rows.tolist() == list(range(120, 180))

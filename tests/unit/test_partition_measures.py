@@ -1,4 +1,4 @@
-"""How uneven a partition is, against numbers computed elsewhere or by hand."""
+"""Heterogeneity measures, compared with SciPy and with numbers computed by hand."""
 
 from __future__ import annotations
 
@@ -16,51 +16,51 @@ from motet.partitions.pseudo_labels import label_trait
 from motet.report.partition_plots import kernel_density
 
 
-def test_distances_and_entropies_are_scipys() -> None:
+def test_distances_and_entropies_match_scipy() -> None:
     ratios = np.random.default_rng(0).dirichlet(np.full(6, 0.3), size=9)
     ratios[3] = [1, 0, 0, 0, 0, 0]
-    matrix = js_distances(ratios)
-    wanted = [[jensenshannon(p, q) for q in ratios] for p in ratios]
-    assert matrix == pytest.approx(np.nan_to_num(np.array(wanted)), abs=1e-7)
+    distances = js_distances(ratios)
+    expected = [[jensenshannon(p, q) for q in ratios] for p in ratios]
+    assert distances == pytest.approx(np.nan_to_num(np.array(expected)), abs=1e-7)
     assert row_entropies(ratios) == pytest.approx([entropy(p) for p in ratios])
-    assert (np.diff(matrix.sum(1)[order_by_distance(matrix)]) >= 0).all()
+    assert (np.diff(distances.sum(1)[order_by_distance(distances)]) >= 0).all()
 
 
 @pytest.mark.parametrize(
-    ("sizes", "wanted"), [([5, 5, 5], 0.0), ([0, 0, 0, 12], 0.75), ([1, 2, 3, 4], 0.25), ([1, 3], 0.25), ([0], 0.0)]
+    ("sizes", "expected"), [([5, 5, 5], 0.0), ([0, 0, 0, 12], 0.75), ([1, 2, 3, 4], 0.25), ([1, 3], 0.25), ([0], 0.0)]
 )
-def test_ginis_coefficient(sizes: list[int], wanted: float) -> None:
-    assert gini(np.array(sizes)) == pytest.approx(wanted)
+def test_gini_coefficient(sizes: list[int], expected: float) -> None:
+    assert gini(np.array(sizes)) == pytest.approx(expected)
 
 
-def test_a_shift_is_far_from_chance_and_a_uniform_partition_is_chance() -> None:
+def test_label_skew_differs_from_chance_and_a_uniform_partition_does_not() -> None:
     corpus = toy_classification(train=400, test=200)
     trait = label_trait(corpus)
-    shifted, even = (
+    skewed, balanced = (
         measure_partition(p, corpus, trait, Seed(0))
         for p in (label(corpus, Seed(1), 8, 0.3), uniform(corpus, Seed(1), 8))
     )
     chance = measure_partition(label(corpus, Seed(1), 8, 0.3), corpus, trait, Seed(0), at_random=True)
-    assert shifted.js_distance is not None
-    assert even.js_distance is not None
+    assert skewed.js_distance is not None
+    assert balanced.js_distance is not None
     assert chance.js_distance is not None
-    assert shifted.js_distance > 0.4
-    assert max(even.js_distance, chance.js_distance) < 0.2
-    assert shifted.label_entropy is not None
-    assert even.label_entropy is not None
-    assert shifted.label_entropy < 0.8 * even.label_entropy
-    assert shifted.vocabulary_overlap < even.vocabulary_overlap
+    assert skewed.js_distance > 0.4
+    assert max(balanced.js_distance, chance.js_distance) < 0.2
+    assert skewed.label_entropy is not None
+    assert balanced.label_entropy is not None
+    assert skewed.label_entropy < 0.8 * balanced.label_entropy
+    assert skewed.vocabulary_overlap < balanced.vocabulary_overlap
 
 
-def test_people_who_share_no_word_have_none_in_common() -> None:
+def test_clients_without_common_words_have_no_overlap() -> None:
     columns = {"text": ["red green", "red", "blue", "blue grey", "red green", "blue"], "client": list("aabbab")}
-    corpus = Corpus("made", "lm", columns, 4)
-    found = measure_partition(natural(corpus, Seed(0)), corpus, None, Seed(0))
-    assert (found.vocabulary_overlap, found.js_distance, found.size_gini) == (0.0, None, 0.0)
-    assert set(found.plain()) == {"size_gini", "vocabulary_overlap"}
+    corpus = Corpus("corpus", "lm", columns, 4)
+    measures = measure_partition(natural(corpus, Seed(0)), corpus, None, Seed(0))
+    assert (measures.vocabulary_overlap, measures.js_distance, measures.size_gini) == (0.0, None, 0.0)
+    assert set(measures.to_dict()) == {"size_gini", "vocabulary_overlap"}
 
 
-def test_the_density_is_one_in_all_and_like_scipys_where_zero_is_far() -> None:
+def test_kernel_density_integrates_to_one_and_matches_scipy_far_from_zero() -> None:
     values = np.random.default_rng(0).normal(500, 40, 300)
     grid = np.linspace(0, 1000, 2000)
     curve = kernel_density(values, grid)

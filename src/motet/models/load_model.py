@@ -160,7 +160,7 @@ def _whence(name: str) -> str:
     return str(found or name)
 
 
-def sentence_encoder(name: str) -> tuple[nn.Module, Any]:
+def load_sentence_encoder(name: str) -> tuple[nn.Module, Any]:
     """A transformer without a head, and its tokenizer, to read texts with."""
     import transformers
 

@@ -1,4 +1,4 @@
-"""Who has which examples: pure, seeded functions from a corpus to a Partition, in a file if one likes."""
+"""Partition strategies: seeded functions that divide a corpus over clients."""
 
 from __future__ import annotations
 

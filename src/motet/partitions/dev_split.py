@@ -1,4 +1,4 @@
-"""A development set: training rows that nobody trains on, by which the best round is chosen."""
+"""Hold out a development set: training rows that no client trains on, to select the best round."""
 
 from __future__ import annotations
 
@@ -11,21 +11,26 @@ from motet.partitions.partition import ClientRows, Partition
 
 
 def hold_out_dev(partition: Partition, share: float, seed: Seed) -> Partition:
-    """A share of all clients' training rows put aside, at random, so that even clients of a few rows have their part in it.
+    """Hold out a random share of all training rows.
 
-    Nobody is left without a row that had one: of every client (and of each of its phases) one row, drawn at random, stays. A
-    row that several have is put aside by all of them.
+    The share is drawn over all clients together, so that clients with few rows contribute, too. Every client keeps at least
+    one row in each phase. A row of several clients is held out from all of them.
     """
     train = partition.train
-    mixed = seed.derive("dev").numpy().permutation(len(train.rows))
+    order = seed.derive("dev").numpy().permutation(len(train.rows))
     piece = np.repeat(np.arange(len(train.offsets) - 1), np.diff(train.offsets))
-    _, first = np.unique(piece[mixed], return_index=True)
-    rows = train.rows[mixed]
-    _, once = np.unique(rows, return_index=True)
-    free = rows[np.sort(once)]
-    free = free[~np.isin(free, rows[first])]
-    dev = np.sort(free[: max(1, round(share * len(once)))])
-    stays = ~np.isin(train.rows, dev)
-    offsets = np.concatenate([[0], np.cumsum(stays)])[train.offsets]
-    kept = ClientRows(train.rows[stays], offsets, train.phases)
-    return replace(partition, train=kept, recipe={**partition.recipe, "dev_share": share}, dev=dev)
+    _, first_of_piece = np.unique(piece[order], return_index=True)
+    rows = train.rows[order]
+    reserved = rows[first_of_piece]
+    _, first_occurrence = np.unique(rows, return_index=True)
+    candidates = rows[np.sort(first_occurrence)]
+    candidates = candidates[~np.isin(candidates, reserved)]
+    dev = np.sort(candidates[: max(1, round(share * len(first_occurrence)))])
+    is_kept = ~np.isin(train.rows, dev)
+    offsets = np.concatenate([[0], np.cumsum(is_kept)])[train.offsets]
+    return replace(
+        partition,
+        train=ClientRows(train.rows[is_kept], offsets, train.phases),
+        recipe={**partition.recipe, "dev_share": share},
+        dev=dev,
+    )

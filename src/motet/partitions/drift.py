@@ -1,11 +1,11 @@
-"""Drift: what a client writes changes over the rounds, while every example is still its own alone.
+"""Drift: the data of a client change over the rounds. Every example still belongs to one client.
 
-A client's rows stand in order of time, cut into phases of `every` rounds. Each phase has a mixture of its own:
+The rows of a client are cut into phases of `rounds_per_phase` rounds. Each phase has its own mixture:
 
     gradual    q(t) = (1 − t)·q_first + t·q_last,   t from 0 in the first phase to 1 in the last
     sudden     a new draw for each phase
 
-In a round a client trains on, and is tested on, the rows of the phase it is in. After the last phase nothing changes any more.
+In a round, a client trains and is tested on the rows of the current phase. The last phase does not end.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ from motet.partitions.dirichlet import ALPHA_HINT, assign_rows, sample_mixtures
 from motet.partitions.partition import ClientRows, Partition, check_clients, check_positive
 from motet.partitions.traits_by_name import get_trait
 
+DriftSchedule = Literal["gradual", "sudden"]
+
 
 def drift(
     corpus: Corpus,
@@ -28,54 +30,71 @@ def drift(
     clients: int = 10,
     alpha: float = 1.0,
     phases: int = 4,
-    every: int = 5,
-    course: Literal["gradual", "sudden"] = "gradual",
+    rounds_per_phase: int = 5,
+    schedule: DriftSchedule = "gradual",
     by: str = "label",
 ) -> Partition:
-    """Each client's mixture of labels (or of any column, by) changes over the rounds: a new phase every so many."""
+    """Change each client's labels, or any other trait (by), over the rounds: a new mixture every rounds_per_phase."""
     check_positive("alpha", alpha, ALPHA_HINT)
-    if phases < 2 or every < 1:
+    if phases < 2 or rounds_per_phase < 1:
         raise ConfigError(
-            f"partition.phases is {phases} and partition.every {every}; expected 2 phases or more, of 1 round or more each."
+            f"partition.phases is {phases} and partition.rounds_per_phase is {rounds_per_phase}; expected at least 2 phases "
+            "of at least 1 round."
         )
     check_clients(clients, corpus.num_train)
     if clients * phases > corpus.num_train:
         raise ConfigError(
-            f"partition: {clients} clients in {phases} phases need {clients * phases} training examples, and there are "
-            f"{corpus.num_train}; lower partition.clients or partition.phases."
+            f"partition: {clients} clients in {phases} phases need {clients * phases} training examples, but there are "
+            f"{corpus.num_train}. Lower partition.clients or partition.phases."
         )
-    trait, own = get_trait(corpus, by, seed), seed.derive("drift")
-    prior = np.bincount(trait.codes[: corpus.num_train], minlength=len(trait.names)) / corpus.num_train
-    q = _paths(prior, alpha, clients, phases, course, own)
+    trait = get_trait(corpus, by, seed)
+    partition_seed = seed.derive("drift")
+    prior = np.bincount(trait.codes[: corpus.num_train], minlength=len(trait.categories)) / corpus.num_train
+    q = _sample_phase_mixtures(prior, alpha, clients, phases, schedule, partition_seed)
 
-    def dealt(first: int, last: int, purpose: str) -> ClientRows:
-        return group_by_client(
-            assign_rows(trait.codes[first:last], q, own.derive(purpose).numpy(), "largest_remainder"), clients, first
-        )
+    def split(start: int, stop: int, purpose: str) -> ClientRows:
+        rng = partition_seed.derive(purpose).numpy()
+        rows = assign_rows(trait.codes[start:stop], q, rng, "largest_remainder")
+        return _group_by_client(rows, clients, start)
 
-    train, test = dealt(0, corpus.num_train, "train"), dealt(corpus.num_train, len(corpus), "test")
-    made = {"clients": clients, "alpha": alpha, "phases": phases, "every": every, "course": course, **trait.settings}
+    recipe = {
+        "type": "drift",
+        "clients": clients,
+        "alpha": alpha,
+        "phases": phases,
+        "rounds_per_phase": rounds_per_phase,
+        "schedule": schedule,
+        **trait.settings,
+        "seed": seed.root,
+    }
     return Partition(
-        train,
-        test,
-        {"type": "drift", **made, "seed": seed.root},
-        rounds_per_phase=every,
+        train=split(0, corpus.num_train, "train"),
+        test=split(corpus.num_train, len(corpus), "test"),
+        recipe=recipe,
+        rounds_per_phase=rounds_per_phase,
         trait=trait.unless_column(corpus),
     )
 
 
-def _paths(prior: np.ndarray, alpha: float, clients: int, phases: int, course: str, seed: Seed) -> np.ndarray:
-    """A mixture for each phase and client, phase by phase: what runs out runs out late in time for all."""
-    if course == "sudden":
+def _sample_phase_mixtures(
+    prior: np.ndarray, alpha: float, clients: int, phases: int, schedule: DriftSchedule, seed: Seed
+) -> np.ndarray:
+    """Draw a mixture for each phase and client, [phases · clients, categories].
+
+    The phases come first, so that a category that runs out is missing in the last phase of all clients, not in all phases of
+    the last client.
+    """
+    if schedule == "sudden":
         return sample_mixtures(prior, alpha, clients * phases, seed.derive("mixtures").numpy())
-    ends = [sample_mixtures(prior, alpha, clients, seed.derive(side, "mixtures").numpy()) for side in ("first", "last")]
-    times = np.linspace(0, 1, phases)
-    return np.concatenate([(1 - t) * ends[0] + t * ends[1] for t in times])
+    first, last = (
+        sample_mixtures(prior, alpha, clients, seed.derive(end, "mixtures").numpy()) for end in ("first", "last")
+    )
+    return np.concatenate([(1 - t) * first + t * last for t in np.linspace(0, 1, phases)])
 
 
-def group_by_client(dealt: ClientRows, clients: int, first: int) -> ClientRows:
-    """From shares phase by phase to shares client by client, each client's in order of time."""
-    phases = len(dealt) // clients
-    order = np.arange(len(dealt)).reshape(phases, clients).T.ravel()
-    pieces = ClientRows.from_lists([dealt[int(k)] for k in order])
-    return ClientRows(pieces.rows + first, pieces.offsets, phases)
+def _group_by_client(phase_rows: ClientRows, clients: int, start: int) -> ClientRows:
+    """Reorder rows from phase by phase to client by client, and add `start` to the row numbers."""
+    phases = len(phase_rows) // clients
+    order = np.arange(len(phase_rows)).reshape(phases, clients).T.ravel()
+    pieces = ClientRows.from_lists([phase_rows[int(k)] for k in order])
+    return ClientRows(pieces.rows + start, pieces.offsets, phases)

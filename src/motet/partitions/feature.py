@@ -1,4 +1,4 @@
-"""Feature shift (FedNLP): texts are encoded and grouped by K-means; groups are dealt out like labels, or are the clients."""
+"""Feature skew (FedNLP): texts are embedded and clustered with K-means; clients differ in their clusters."""
 
 from __future__ import annotations
 
@@ -25,48 +25,51 @@ def feature(
     rounding: Rounding = "largest_remainder",
     independent_test: bool = False,
 ) -> Partition:
-    """Each client has its own mixture of what texts are about: K-means over sentence vectors, dealt out like labels."""
+    """Cluster text embeddings with K-means, and draw each client's clusters from a Dirichlet (FedNLP)."""
     check_clients(clients, corpus.num_train)
     check_positive("alpha", alpha, ALPHA_HINT)
     trait = cluster_trait(corpus, seed.derive("trait"), clusters, encoder)
     train, test = dirichlet_split(corpus, seed.derive("feature"), trait, clients, alpha, rounding, independent_test)
-    made = {
+    recipe = {
+        "type": "feature",
         "clients": clients,
         "alpha": alpha,
         **trait.settings,
         "rounding": rounding,
         "independent_test": independent_test,
+        "seed": seed.root,
     }
-    return Partition(train, test, {"type": "feature", **made, "seed": seed.root}, trait=trait)
+    return Partition(train, test, recipe, trait=trait)
 
 
 def clusters(corpus: Corpus, seed: Seed, clients: int = 10, encoder: str = "auto") -> Partition:
-    """Each client is one K-means cluster of sentence vectors: people who talk about one thing each."""
+    """Make each K-means cluster of text embeddings a client (FedNLP)."""
     check_clients(clients, corpus.num_train)
     trait = cluster_trait(corpus, seed.derive("trait"), clients, encoder)
-    train, test, names = split_by_trait(corpus, trait)
-    made = {"type": "clusters", "clients": clients, **trait.settings, "seed": seed.root}
-    return Partition(train, test, made, names, trait=trait)
+    train, test, client_names = split_by_trait(corpus, trait)
+    recipe = {"type": "clusters", "clients": clients, **trait.settings, "seed": seed.root}
+    return Partition(train, test, recipe, client_names, trait=trait)
 
 
 def cluster_trait(corpus: Corpus, seed: Seed, count: int = 10, encoder: str = "auto") -> Trait:
-    """The cluster of each row; centres are found on the training rows, test rows go to the nearest."""
+    """Return the K-means cluster of each row. The centers are fitted on the training rows."""
     from sklearn.cluster import KMeans
 
     if not 2 <= count <= corpus.num_train:
         raise ConfigError(
             f"partition.clusters is {count}; expected 2 to {corpus.num_train:,}, the number of training rows."
         )
-    chosen = resolve_encoder(encoder)
-    vectors = encode_texts(list(topic_texts(corpus)), chosen, seed)
-    different = len(np.unique(vectors[: corpus.num_train], axis=0)) if corpus.num_train < 10 * count else count
-    if different < count:
-        raise ConfigError(f"partition.clusters is {count}, but only {different} texts differ; ask for at most that.")
-    with single_thread(blas=True):
-        means = KMeans(count, n_init=1, random_state=seed.derive("k-means").to_int() % 2**32).fit(
-            vectors[: corpus.num_train]
+    encoder = resolve_encoder(encoder)
+    vectors = encode_texts(list(topic_texts(corpus)), encoder, seed)
+    train_vectors = vectors[: corpus.num_train]
+    distinct = len(np.unique(train_vectors, axis=0)) if corpus.num_train < 10 * count else count
+    if distinct < count:
+        raise ConfigError(
+            f"partition.clusters is {count}, but there are only {distinct} distinct texts. Ask for at most that many."
         )
-        nearest = means.predict(vectors)
+    with single_thread(blas=True):
+        kmeans = KMeans(count, n_init=1, random_state=seed.derive("k-means").to_int() % 2**32).fit(train_vectors)
+        codes = kmeans.predict(vectors)
     width = len(str(count - 1))
     names = np.array([f"cluster-{k:0{width}d}" for k in range(count)])
-    return Trait(names, nearest.astype(np.int64), {"by": "cluster", "clusters": count, "encoder": chosen})
+    return Trait(names, codes.astype(np.int64), {"by": "cluster", "clusters": count, "encoder": encoder})

@@ -1,4 +1,4 @@
-"""Label shift (FedNLP): each client's labels follow a Dirichlet draw around the prior; small α, few labels a client."""
+"""Label skew (FedNLP): each client's label distribution is drawn from a Dirichlet around the prior."""
 
 from __future__ import annotations
 
@@ -18,16 +18,18 @@ def label(
     rounding: Rounding = "largest_remainder",
     independent_test: bool = False,
 ) -> Partition:
-    """Each client has its own mixture of labels, or of any column (by), drawn from a Dirichlet; small alpha, few a client."""
+    """Draw each client's labels, or any other trait (by), from a Dirichlet; smaller alpha is more skewed (FedNLP)."""
     check_clients(clients, corpus.num_train)
     check_positive("alpha", alpha, ALPHA_HINT)
     trait = get_trait(corpus, by, seed)
     train, test = dirichlet_split(corpus, seed.derive("label"), trait, clients, alpha, rounding, independent_test)
-    made = {
+    recipe = {
+        "type": "label",
         "clients": clients,
         "alpha": alpha,
         **trait.settings,
         "rounding": rounding,
         "independent_test": independent_test,
+        "seed": seed.root,
     }
-    return Partition(train, test, {"type": "label", **made, "seed": seed.root}, trait=trait.unless_column(corpus))
+    return Partition(train, test, recipe, trait=trait.unless_column(corpus))

@@ -1,4 +1,4 @@
-"""Label and quantity shift together (FedNLP): sizes z ~ Dir(β) first, then labels q ~ Dir(α·p) for clients of those sizes."""
+"""Label and quantity skew (FedNLP): sizes z ~ Dir(β), then labels q ~ Dir(α·p) for clients of these sizes."""
 
 from __future__ import annotations
 
@@ -20,15 +20,31 @@ def label_quantity(
     rounding: Rounding = "largest_remainder",
     independent_test: bool = False,
 ) -> Partition:
-    """Clients differ in their labels (alpha) and in how many examples they have (beta)."""
+    """Draw both the labels (alpha) and the size (beta) of each client from Dirichlet distributions (FedNLP)."""
     check_clients(clients, corpus.num_train)
     check_positive("alpha", alpha, ALPHA_HINT)
     check_positive("beta", beta, BETA_HINT)
-    own, trait = seed.derive("label_quantity"), get_trait(corpus, by, seed)
-    z = sample_size_shares(beta, clients, corpus.num_train, own.derive("sizes").numpy())
+    trait = get_trait(corpus, by, seed)
+    partition_seed = seed.derive("label_quantity")
+    shares = sample_size_shares(beta, clients, corpus.num_train, partition_seed.derive("sizes").numpy())
     train, test = dirichlet_split(
-        corpus, own, trait, clients, alpha, rounding, independent_test, lambda rows: sizes_from_shares(z, rows)
+        corpus,
+        partition_seed,
+        trait,
+        clients,
+        alpha,
+        rounding,
+        independent_test,
+        sizes_for=lambda examples: sizes_from_shares(shares, examples),
     )
-    made = {"clients": clients, "alpha": alpha, "beta": beta, **trait.settings}
-    further = {"rounding": rounding, "independent_test": independent_test, "seed": seed.root}
-    return Partition(train, test, {"type": "label_quantity", **made, **further}, trait=trait.unless_column(corpus))
+    recipe = {
+        "type": "label_quantity",
+        "clients": clients,
+        "alpha": alpha,
+        "beta": beta,
+        **trait.settings,
+        "rounding": rounding,
+        "independent_test": independent_test,
+        "seed": seed.root,
+    }
+    return Partition(train, test, recipe, trait=trait.unless_column(corpus))

@@ -1,7 +1,7 @@
-"""Language shift: a client writes mostly in one language, or in one script.
+"""Language skew: a client writes mostly in one language, or in one script.
 
-A script is read off the letters. Of the languages that share a script, those written in Latin letters are told apart by their
-commonest words, which is right for sentences and a guess for a word or two; what shows none of them is called by its script.
+The script follows from the letters. Languages in Latin script are recognized by their most frequent words, which is
+reliable for sentences but not for single words. All other texts are named by their script.
 """
 
 from __future__ import annotations
@@ -17,34 +17,36 @@ from motet.partitions.dirichlet import ALPHA_HINT, dirichlet_split
 from motet.partitions.partition import Partition, check_clients, check_positive
 from motet.partitions.traits import Trait, topic_texts
 
-COMMON: dict[str, str] = {
-    "Dutch": "de het een van en niet dat voor zijn met ook maar wordt naar",
-    "English": "the of and to is that it was for with as this are have",
-    "French": "le les des est et que une dans pour qui pas sur avec sont",
-    "German": "der die und das ist nicht ein mit auf den von zu sich auch",
-    "Italian": "il di che è per una con non sono del della anche più gli",
-    "Polish": "i w na się nie że jest do z to jak ale jego przez",
-    "Portuguese": "o que não uma em os para com mas do da são ao você",
-    "Spanish": "el que los una en por con para las del pero su está más",
-    "Swedish": "och att det som en på är av för med till inte har den",
-    "Turkish": "bir ve bu için de da ile çok ne gibi daha olarak var mi",
+FREQUENT_WORDS = {
+    language: frozenset(words.split())
+    for language, words in {
+        "Dutch": "de het een van en niet dat voor zijn met ook maar wordt naar",
+        "English": "the of and to is that it was for with as this are have",
+        "French": "le les des est et que une dans pour qui pas sur avec sont",
+        "German": "der die und das ist nicht ein mit auf den von zu sich auch",
+        "Italian": "il di che è per una con non sono del della anche più gli",
+        "Polish": "i w na się nie że jest do z to jak ale jego przez",
+        "Portuguese": "o que não uma em os para com mas do da são ao você",
+        "Spanish": "el que los una en por con para las del pero su está más",
+        "Swedish": "och att det som en på är av för med till inte har den",
+        "Turkish": "bir ve bu için de da ile çok ne gibi daha olarak var mi",
+    }.items()
 }
-WORDS = {language: frozenset(words.split()) for language, words in COMMON.items()}
 JAPANESE = ("HIRAGANA", "KATAKANA")
-MAX_CHARACTERS = 400  # characters are enough to know
+MAX_CHARACTERS = 400  # enough to recognize the language
 
 
 def language(
     corpus: Corpus, seed: Seed, clients: int = 10, alpha: float = 0.1, by: Literal["language", "script"] = "language"
 ) -> Partition:
-    """Each client writes mostly in one language or script (by), read off the texts."""
+    """Detect the language or script (by) of each text, and draw each client's languages from a Dirichlet."""
     check_clients(clients, corpus.num_train)
     check_positive("alpha", alpha, ALPHA_HINT)
-    found = language_trait(corpus) if by == "language" else script_trait(corpus)
-    trait = found.require_variety(corpus, f"the {by} of texts")
+    trait = language_trait(corpus) if by == "language" else script_trait(corpus)
+    trait = trait.require_variety(corpus, f"the {by} of texts")
     train, test = dirichlet_split(corpus, seed.derive("language"), trait, clients, alpha)
-    made = {"type": "language", "clients": clients, "alpha": alpha, **trait.settings, "seed": seed.root}
-    return Partition(train, test, made, trait=trait)
+    recipe = {"type": "language", "clients": clients, "alpha": alpha, **trait.settings, "seed": seed.root}
+    return Partition(train, test, recipe, trait=trait)
 
 
 def script_trait(corpus: Corpus) -> Trait:
@@ -56,8 +58,8 @@ def language_trait(corpus: Corpus) -> Trait:
 
 
 def detect_script(text: str) -> str:
-    """The script of most of its letters; some kana among Han make a text Japanese."""
-    counts = Counter(_script(letter) for letter in text[:MAX_CHARACTERS] if letter.isalpha())
+    """Return the script of most letters. A text in Han characters with some kana is Japanese."""
+    counts = Counter(_letter_script(letter) for letter in text[:MAX_CHARACTERS] if letter.isalpha())
     if not counts:
         return "none"
     if any(kana in counts for kana in JAPANESE):
@@ -66,15 +68,19 @@ def detect_script(text: str) -> str:
 
 
 def detect_language(text: str) -> str:
+    """Return the language of a text in Latin script, or the script if the language is unknown."""
     script = detect_script(text)
     if script != "Latin":
         return script
     words = Counter(text[:MAX_CHARACTERS].lower().split())
-    scores = {name: sum(n for word, n in words.items() if word in common) for name, common in WORDS.items()}
+    scores = {
+        name: sum(count for word, count in words.items() if word in frequent)
+        for name, frequent in FREQUENT_WORDS.items()
+    }
     best = max(sorted(scores), key=scores.__getitem__)
     return best if scores[best] else script
 
 
 @lru_cache(maxsize=20_000)
-def _script(letter: str) -> str:
+def _letter_script(letter: str) -> str:
     return unicodedata.name(letter, "OTHER").split()[0].split("-")[0]

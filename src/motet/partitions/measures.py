@@ -1,7 +1,7 @@
-"""How uneven a partition is, in numbers: distance between clients' labels, entropy, sizes, words in common.
+"""Heterogeneity measures of a partition: label distances, label entropy, client sizes, vocabulary overlap.
 
-Distances are Jensen–Shannon *distances* (the root of the divergence) in nats, over training and test rows together, as in
-FedNLP's figures. Small clients differ by chance alone, so each number stands beside what the same sizes give at random.
+Label distances are Jensen–Shannon *distances* (square roots of divergences) in nats over training and test rows, as in
+FedNLP. Small clients differ by chance alone, so reports compare each number with a random partition of the same sizes.
 """
 
 from __future__ import annotations
@@ -16,33 +16,34 @@ from motet.datasets.corpus import Corpus
 from motet.partitions.partition import Partition
 from motet.partitions.traits import Trait, full_texts
 
-MAX_CLIENTS = 300  # pairs grow with the square; more are sampled
-MOST_SPEAKERS, MOST_TEXTS = 40, 50  # clients, and texts of each, whose words are compared
+MAX_CLIENTS = 300  # the number of pairs grows quadratically, so larger partitions are sampled
+MAX_VOCABULARY_CLIENTS = 40
+MAX_VOCABULARY_TEXTS = 50  # of each client
 _WORD = re.compile(r"\w+")
 
 
 @dataclass(frozen=True)
 class PartitionMeasures:
-    """`js_distance`: mean over pairs. `label_entropy`: mean over clients, in nats. `vocabulary_overlap`: mean Jaccard index."""
+    """Means over pairs of clients (distance, Jaccard overlap) or over clients (entropy in nats)."""
 
     js_distance: float | None
     label_entropy: float | None
     size_gini: float
     vocabulary_overlap: float
 
-    def plain(self) -> dict[str, float]:
+    def to_dict(self) -> dict[str, float]:
         return {name: round(value, 4) for name, value in vars(self).items() if value is not None}
 
 
 def measure_partition(
     partition: Partition, corpus: Corpus, trait: Trait | None, seed: Seed, *, at_random: bool = False
 ) -> PartitionMeasures:
-    """The numbers of a partition; `at_random`: of rows shuffled over clients of the same sizes."""
-    order = _shuffled(corpus, seed) if at_random else np.arange(len(corpus))
+    """Measure a partition, or (`at_random`) a random partition with the same client sizes."""
+    order = _shuffle_rows(corpus, seed) if at_random else np.arange(len(corpus))
     distance = entropy = None
     if trait is not None:
-        chosen = sample_clients(partition, MAX_CLIENTS, seed)
-        counts = label_counts(partition, Trait(trait.names, trait.codes[order]), chosen)
+        clients = sample_clients(partition, MAX_CLIENTS, seed)
+        counts = label_counts(partition, Trait(trait.categories, trait.codes[order]), clients)
         ratios = label_ratios(counts[counts.sum(1) > 0])
         distance = mean_pairwise_distance(js_distances(ratios))
         entropy = float(row_entropies(ratios).mean()) if len(ratios) else 0.0
@@ -50,29 +51,28 @@ def measure_partition(
     return PartitionMeasures(distance, entropy, gini(partition.train.sizes), overlap)
 
 
-def _shuffled(corpus: Corpus, seed: Seed) -> np.ndarray:
-    """Training rows among themselves, and test rows: the two may differ, which is no doing of the clients'."""
+def _shuffle_rows(corpus: Corpus, seed: Seed) -> np.ndarray:
+    """Shuffle training and test rows separately: a difference between the two does not come from the partition."""
     rng = seed.derive("shuffled").numpy()
-    return np.concatenate(
-        [rng.permutation(corpus.num_train), corpus.num_train + rng.permutation(len(corpus) - corpus.num_train)]
-    )
+    train, test = rng.permutation(corpus.num_train), rng.permutation(len(corpus) - corpus.num_train)
+    return np.concatenate([train, corpus.num_train + test])
 
 
-def sample_clients(partition: Partition, most: int, seed: Seed) -> np.ndarray:
-    """All clients, or so many drawn at random, in their order."""
+def sample_clients(partition: Partition, limit: int, seed: Seed) -> np.ndarray:
+    """Return the indices of all clients, or of `limit` random ones, in order."""
     count = len(partition)
-    if count <= most:
+    if count <= limit:
         return np.arange(count)
-    return np.sort(seed.derive("clients").numpy().choice(count, most, replace=False))
+    return np.sort(seed.derive("clients").numpy().choice(count, limit, replace=False))
 
 
 def label_counts(partition: Partition, trait: Trait, clients: np.ndarray) -> np.ndarray:
-    """How often each label occurs at each of these clients, in training and test rows together."""
-    found = np.zeros((len(clients), len(trait.names)), np.int64)
-    for at, client in enumerate(clients):
+    """Count the labels of each client in its training and test rows, [clients, labels]."""
+    counts = np.zeros((len(clients), len(trait.categories)), np.int64)
+    for i, client in enumerate(clients):
         rows = np.concatenate([partition.train[client], partition.test[client]])
-        found[at] = np.bincount(trait.codes[rows], minlength=len(trait.names))
-    return found
+        counts[i] = np.bincount(trait.codes[rows], minlength=len(trait.categories))
+    return counts
 
 
 def label_ratios(counts: np.ndarray) -> np.ndarray:
@@ -81,36 +81,35 @@ def label_ratios(counts: np.ndarray) -> np.ndarray:
 
 
 def row_entropies(ratios: np.ndarray) -> np.ndarray:
-    """In nats, a number a row."""
+    """Return the entropy of each row, in nats."""
     with np.errstate(divide="ignore", invalid="ignore"):
-        found: np.ndarray = -np.where(ratios > 0, ratios * np.log(ratios), 0).sum(-1)
-    return found
+        entropies: np.ndarray = -np.where(ratios > 0, ratios * np.log(ratios), 0).sum(-1)
+    return entropies
 
 
 def js_distances(ratios: np.ndarray) -> np.ndarray:
-    """Jensen–Shannon distances between all rows: √(H((p + q)/2) − (H(p) + H(q))/2)."""
-    own = row_entropies(ratios)
-    found = np.zeros((len(ratios), len(ratios)))
-    for k in range(len(ratios)):  # a row at a time: memory grows with clients × labels, not with its square
-        found[k] = row_entropies((ratios[k] + ratios) / 2) - (own[k] + own) / 2
-    found = np.sqrt(np.maximum(0, (found + found.T) / 2))
-    np.fill_diagonal(found, 0)
-    return found
+    """Return the Jensen–Shannon distances between all rows: √(H((p + q)/2) − (H(p) + H(q))/2)."""
+    entropies = row_entropies(ratios)
+    divergences = np.zeros((len(ratios), len(ratios)))
+    for k in range(len(ratios)):  # row by row: memory grows with clients × labels, not clients² × labels
+        divergences[k] = row_entropies((ratios[k] + ratios) / 2) - (entropies[k] + entropies) / 2
+    distances = np.sqrt(np.maximum(0, (divergences + divergences.T) / 2))
+    np.fill_diagonal(distances, 0)
+    return distances
 
 
-def mean_pairwise_distance(matrix: np.ndarray) -> float:
-    """Over all pairs."""
-    pairs = matrix[np.triu_indices(len(matrix), 1)]
+def mean_pairwise_distance(distances: np.ndarray) -> float:
+    pairs = distances[np.triu_indices(len(distances), 1)]
     return float(pairs.mean()) if len(pairs) else 0.0
 
 
-def order_by_distance(matrix: np.ndarray) -> np.ndarray:
-    """Clients in order of how far they are from all others together, the most ordinary first."""
-    return np.argsort(matrix.sum(1), kind="stable")
+def order_by_distance(distances: np.ndarray) -> np.ndarray:
+    """Return the clients in the order of their summed distance to all others, the most typical first."""
+    return np.argsort(distances.sum(1), kind="stable")
 
 
 def gini(sizes: np.ndarray) -> float:
-    """0: all have the same. Near 1: one has nearly all."""
+    """Return the Gini coefficient: 0 if all sizes are equal, near 1 if one client has nearly everything."""
     ordered = np.sort(np.asarray(sizes, np.float64))
     count, total = len(ordered), ordered.sum()
     if not total:
@@ -119,24 +118,22 @@ def gini(sizes: np.ndarray) -> float:
 
 
 def vocabulary_overlap(partition: Partition, corpus: Corpus, order: np.ndarray, seed: Seed) -> float:
-    """How many of two clients' words both use: the mean Jaccard index over pairs, from as many texts of each."""
-    able = np.flatnonzero(partition.train.sizes > 0)
+    """Return the mean Jaccard index of the vocabularies of pairs of clients, from equally many texts of each."""
+    nonempty = np.flatnonzero(partition.train.sizes > 0)
     rng = seed.derive("speakers").numpy()
-    speakers = np.sort(rng.choice(able, min(len(able), MOST_SPEAKERS), replace=False))
-    each = int(min(MOST_TEXTS, np.median(partition.train.sizes[speakers]))) if len(speakers) else 0
-    picked = [order[rng.permutation(partition.train[k])[:each]] for k in speakers]
-    wanted = np.unique(np.concatenate(picked)) if picked else np.zeros(0, np.int64)
-    texts = read_texts(corpus, wanted)
-    words = [{w for row in rows for w in _WORD.findall(texts[int(row)].lower())} for rows in picked]
-    pairs = [len(a & b) / max(1, len(a | b)) for i, a in enumerate(words) for b in words[:i]]
-    return float(np.mean(pairs)) if pairs else 1.0
+    clients = np.sort(rng.choice(nonempty, min(len(nonempty), MAX_VOCABULARY_CLIENTS), replace=False))
+    num_texts = int(min(MAX_VOCABULARY_TEXTS, np.median(partition.train.sizes[clients]))) if len(clients) else 0
+    client_rows = [order[rng.permutation(partition.train[k])[:num_texts]] for k in clients]
+    texts = read_texts(corpus, np.unique(np.concatenate(client_rows)) if client_rows else np.zeros(0, np.int64))
+    vocabularies = [{w for row in rows for w in _WORD.findall(texts[int(row)].lower())} for rows in client_rows]
+    overlaps = [len(a & b) / max(1, len(a | b)) for i, a in enumerate(vocabularies) for b in vocabularies[:i]]
+    return float(np.mean(overlaps)) if overlaps else 1.0
 
 
 def read_texts(corpus: Corpus, rows: np.ndarray) -> dict[int, str]:
-    """All that is written in a few rows, in as much time as those few take."""
-    few = {name: [column[int(i)] for i in rows] for name, column in corpus.columns.items()}
-    return (
-        dict(zip(rows.tolist(), full_texts(Corpus(corpus.name, corpus.task, few, len(rows))), strict=True))
-        if len(rows)
-        else {}
-    )
+    """Return all text of the given rows, by row, without reading the others."""
+    if not len(rows):
+        return {}
+    columns = {name: [column[int(i)] for i in rows] for name, column in corpus.columns.items()}
+    sample = Corpus(corpus.name, corpus.task, columns, len(rows))
+    return dict(zip(rows.tolist(), full_texts(sample), strict=True))

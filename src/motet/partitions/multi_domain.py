@@ -1,10 +1,10 @@
-"""Many domains (AdaFD): each domain is a client with a label distribution of its own; a part of the texts is public.
+"""Multi-domain partition (AdaFD): each domain is a client with its own label distribution; some texts are public.
 
-    q_k ~ Dir(α·1) over the labels, one draw a domain; the domain is sub-sampled to q_k, as large as its labels allow
-    public: 20 % of each client's training rows, by label, put together and shuffled; their labels are nobody's to see
+    q_k ~ Dir(α·1) over the labels, one draw per domain; the domain is subsampled to match q_k, as large as possible
+    public: 20% of each client's training rows, stratified by label, concatenated and shuffled; labels are not shared
 
-The global test set is the corpus's own, or (`global_alpha`, the paper's 0.8) for each domain rows that nobody else has, by
-another draw of labels and as many as its client is tested on.
+The global test set is the corpus's own. With `global_alpha` (0.8 in the paper), it is drawn for each domain from the rows
+that no client has, with another label distribution and of the same size as the client's test set.
 """
 
 from __future__ import annotations
@@ -27,101 +27,116 @@ def multi_domain(
     column: str = "domain",
     alpha: float = 1.0,
     public: float = 0.2,
-    most: int | None = None,
+    max_examples: int | None = None,
     by: str = "label",
     global_alpha: float | None = None,
 ) -> Partition:
-    """A domain a client, with a Dirichlet of labels within each, and a public part without labels split off (AdaFD)."""
-    check_positive("alpha", alpha, "1: the paper's, 100: all labels alike")
+    """Make each domain a client with labels drawn from a Dirichlet, and hold out public texts without labels (AdaFD)."""
+    check_positive("alpha", alpha, "1: as in the paper, 100: all labels alike")
     if not 0 <= public < 1:
-        raise ConfigError(f"partition.public is {public}; it is a share of the training rows, 0 or more and below 1.")
-    domains, where = corpus.factorize(column)
-    trait, own = get_trait(corpus, by, seed), seed.derive("multi_domain")
-    kinds = int(trait.codes[: corpus.num_train].max()) + 1
-    q = sample_mixtures(np.full(kinds, 1.0), alpha, len(domains), own.derive("labels").numpy())
-    sampled = DomainSampler(corpus, where, trait.codes, own)
-    train = [sampled.rows(k, "train", q[k], most) for k in range(len(domains))]
-    if empty := [str(d) for d, rows in zip(domains, train, strict=True) if not len(rows)]:
+        raise ConfigError(f"partition.public is {public}; expected a share of the training rows from 0 to below 1.")
+    domains, row_domains = corpus.factorize(column)
+    trait = get_trait(corpus, by, seed)
+    partition_seed = seed.derive("multi_domain")
+    num_labels = int(trait.codes[: corpus.num_train].max()) + 1
+    q = sample_mixtures(np.full(num_labels, 1.0), alpha, len(domains), partition_seed.derive("labels").numpy())
+    sampler = DomainSampler(corpus, row_domains, trait.codes, partition_seed)
+    sampled = [sampler.sample(k, "train", q[k], max_examples) for k in range(len(domains))]
+    if empty := [str(d) for d, rows in zip(domains, sampled, strict=True) if not len(rows)]:
         raise ConfigError(
-            f"partition: domain '{empty[0]}' has no training rows of the labels that alpha={alpha} drew for it; "
-            "raise partition.alpha, or take another seed."
+            f"partition: domain '{empty[0]}' has no training rows with the labels that alpha={alpha} drew for it. "
+            "Raise partition.alpha, or use another seed."
         )
-    fewer = None if most is None else max(1, round(most * (len(corpus) / corpus.num_train - 1)))
-    test = [sampled.rows(k, "test", q[k], fewer) for k in range(len(domains))]
-    parts = [stratified_split(rows, trait.codes, public, own.derive("public", k)) for k, rows in enumerate(train)]
-    seen = own.derive("public").numpy().permutation(np.concatenate([open_ for open_, _ in parts])) if public else None
-    divided = ClientRows.from_lists([private for _, private in parts]), ClientRows.from_lists(test)
-    held = None if global_alpha is None else sampled.elsewhere(divided, seen, kinds, global_alpha)
+    train, public_rows = _hold_out_public(sampled, trait.codes, public, partition_seed.derive("public"))
+    max_test = None if max_examples is None else max(1, round(max_examples * (len(corpus) / corpus.num_train - 1)))
+    test = ClientRows.from_lists([sampler.sample(k, "test", q[k], max_test) for k in range(len(domains))])
+    global_test = None
+    if global_alpha is not None:
+        global_test = sampler.sample_global_test(train, test, public_rows, num_labels, global_alpha)
     drawn = {str(d): [round(float(x), 4) for x in row] for d, row in zip(domains, q, strict=True)}
-    made = {
+    recipe = {
+        "type": "multi_domain",
         "column": column,
         "alpha": alpha,
         "public": public,
-        "most": most,
+        "max_examples": max_examples,
         **trait.settings,
         "global_alpha": global_alpha,
+        "labels": [str(name) for name in trait.categories[:num_labels]],
+        "drawn": drawn,
+        "seed": seed.root,
     }
-    told = {**made, "labels": [str(n) for n in trait.names[:kinds]], "drawn": drawn, "seed": seed.root}
-    return Partition(*divided, {"type": "multi_domain", **told}, NamedClients(domains), seen, held)
+    return Partition(train, test, recipe, NamedClients(domains), public_rows, global_test)
+
+
+def _hold_out_public(
+    clients: list[np.ndarray], row_labels: np.ndarray, share: float, seed: Seed
+) -> tuple[ClientRows, np.ndarray | None]:
+    """Return the private rows of each client, and the public rows of all clients in random order."""
+    parts = [stratified_split(rows, row_labels, share, seed.derive(k)) for k, rows in enumerate(clients)]
+    private = ClientRows.from_lists([rows for _, rows in parts])
+    public = seed.numpy().permutation(np.concatenate([rows for rows, _ in parts])) if share else None
+    return private, public
 
 
 @dataclass(frozen=True, eq=False)
 class DomainSampler:
-    """Rows of one domain with labels as one wants them."""
+    """Samples rows of a domain with a given label distribution."""
 
     corpus: Corpus
-    where: np.ndarray  # the domain of each row
-    codes: np.ndarray  # the label of each row
+    row_domains: np.ndarray
+    row_labels: np.ndarray
     seed: Seed
 
-    def rows(self, domain: int, side: str, q: np.ndarray, most: int | None) -> np.ndarray:
-        first, last = (0, self.corpus.num_train) if side == "train" else (self.corpus.num_train, len(self.corpus))
-        here = first + np.flatnonzero(self.where[first:last] == domain)
-        return sample_matching(here, self.codes, q, self.seed.derive(side, domain), most)
+    def sample(self, domain: int, split: str, q: np.ndarray, limit: int | None) -> np.ndarray:
+        start, stop = (0, self.corpus.num_train) if split == "train" else (self.corpus.num_train, len(self.corpus))
+        rows = start + np.flatnonzero(self.row_domains[start:stop] == domain)
+        return sample_matching(rows, self.row_labels, q, self.seed.derive(split, domain), limit)
 
-    def elsewhere(
-        self, divided: tuple[ClientRows, ClientRows], public: np.ndarray | None, kinds: int, alpha: float
+    def sample_global_test(
+        self, train: ClientRows, test: ClientRows, public: np.ndarray | None, num_labels: int, alpha: float
     ) -> np.ndarray:
-        """Rows that nobody has, of each domain as many as its client is tested on."""
-        check_positive("global_alpha", alpha, "0.8: the paper's")
-        free = np.ones(len(self.corpus), bool)
-        for rows in (divided[0].rows, divided[1].rows, np.zeros(0, np.int64) if public is None else public):
-            free[rows] = False
-        q = sample_mixtures(np.full(kinds, 1.0), alpha, len(divided[1]), self.seed.derive("global labels").numpy())
-        found = []
-        for k, wanted in enumerate(divided[1].sizes):
-            rows = np.flatnonzero(free & (self.where == k) & (self.codes < kinds))
-            found.append(sample_matching(rows, self.codes, q[k], self.seed.derive("global", k), int(wanted)))
-        if not sum(map(len, found)):
+        """Sample unused rows of each domain, as many as its client has test rows."""
+        check_positive("global_alpha", alpha, "0.8: as in the paper")
+        is_free = np.ones(len(self.corpus), bool)
+        for rows in (train.rows, test.rows, np.zeros(0, np.int64) if public is None else public):
+            is_free[rows] = False
+        q = sample_mixtures(np.full(num_labels, 1.0), alpha, len(test), self.seed.derive("global labels").numpy())
+        samples = []
+        for k, size in enumerate(test.sizes):
+            rows = np.flatnonzero(is_free & (self.row_domains == k) & (self.row_labels < num_labels))
+            samples.append(sample_matching(rows, self.row_labels, q[k], self.seed.derive("global", k), int(size)))
+        if not sum(map(len, samples)):
             raise ConfigError(
-                "partition.global_alpha: every row is somebody's, so that none is left for a global test set."
+                "partition.global_alpha: all rows belong to clients or are public, so none is left for a global test set."
             )
-        return np.sort(np.concatenate(found))
+        return np.sort(np.concatenate(samples))
 
 
 def sample_matching(
-    rows: np.ndarray, codes: np.ndarray, q: np.ndarray, seed: Seed, most: int | None = None
+    rows: np.ndarray, row_labels: np.ndarray, q: np.ndarray, seed: Seed, limit: int | None = None
 ) -> np.ndarray:
-    """The largest sample of the rows, or one of so many, whose labels are as q says."""
-    available = np.bincount(codes[rows], minlength=len(q))[: len(q)]
+    """Sample as many rows as possible, at most `limit`, such that their labels follow the distribution q."""
+    available = np.bincount(row_labels[rows], minlength=len(q))[: len(q)]
     q = np.where(available > 0, q, 0)
     if q.sum() <= 0:
         return np.zeros(0, np.int64)
     q = q / q.sum()
     with np.errstate(divide="ignore"):
         size = int(np.where(q > 0.5 / max(1, len(rows)), available / np.maximum(q, 1e-300), np.inf).min())
-    size = min(size, len(rows), most or len(rows))
+    size = min(size, len(rows), limit or len(rows))
     counts = np.minimum(largest_remainder(q * size, size), available)
-    rng = seed.numpy()
-    mixed = rng.permutation(rows)
-    kept = [mixed[codes[mixed] == k][:n] for k, n in enumerate(counts)]
-    return np.sort(np.concatenate(kept))
+    shuffled = seed.numpy().permutation(rows)
+    return np.sort(np.concatenate([shuffled[row_labels[shuffled] == k][:n] for k, n in enumerate(counts)]))
 
 
-def stratified_split(rows: np.ndarray, codes: np.ndarray, share: float, seed: Seed) -> tuple[np.ndarray, np.ndarray]:
-    """A share of the rows with the labels' own proportions, and the others."""
-    kinds, counts = np.unique(codes[rows], return_counts=True)
-    wanted = largest_remainder(counts * share, round(len(rows) * share))
-    mixed = seed.numpy().permutation(rows)
-    taken = np.sort(np.concatenate([mixed[codes[mixed] == k][:n] for k, n in zip(kinds, wanted, strict=True)]))
-    return taken, np.setdiff1d(rows, taken)
+def stratified_split(
+    rows: np.ndarray, row_labels: np.ndarray, share: float, seed: Seed
+) -> tuple[np.ndarray, np.ndarray]:
+    """Split off a share of the rows with the same label proportions; return it and the remaining rows."""
+    labels, counts = np.unique(row_labels[rows], return_counts=True)
+    quotas = largest_remainder(counts * share, round(len(rows) * share))
+    shuffled = seed.numpy().permutation(rows)
+    first = np.concatenate([shuffled[row_labels[shuffled] == k][:n] for k, n in zip(labels, quotas, strict=True)])
+    first = np.sort(first)
+    return first, np.setdiff1d(rows, first)

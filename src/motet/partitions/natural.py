@@ -1,4 +1,4 @@
-"""Natural clients: whoever the data say. One client for each value of a column: author, domain, sub-dataset, mailbox."""
+"""Natural partition: one client for each value of a column, such as author, domain or mailbox."""
 
 from __future__ import annotations
 
@@ -11,59 +11,61 @@ from motet.partitions.partition import ClientRows, NamedClients, Partition
 from motet.partitions.traits import Trait
 
 
-def natural(corpus: Corpus, seed: Seed, column: str = "client", at_least: int | None = None) -> Partition:
-    """One client for each value of a column (author, domain, mailbox) that has at least so many training examples."""
+def natural(corpus: Corpus, seed: Seed, column: str = "client", min_examples: int | None = None) -> Partition:
+    """Make each value of a column (author, domain, mailbox) with at least min_examples training examples a client."""
     names, codes = corpus.factorize(column)
     counts = np.bincount(codes[: corpus.num_train], minlength=len(names))
-    there = int((counts > 0).sum())
-    if there < 2:
-        only = names[int(counts.argmax())]
+    num_values = int((counts > 0).sum())
+    if num_values < 2:
         raise ConfigError(
-            f"partition.column: '{column}' has one value, '{only}'; a federation needs two clients or more."
+            f"partition.column: '{column}' has one value, '{names[int(counts.argmax())]}'; at least two clients are needed."
         )
-    if at_least is None:
+    if min_examples is None:
         _check_singletons(column, counts, corpus.num_train)
-    kept = np.flatnonzero(counts >= max(1, at_least or 1))
-    if len(kept) < 2:
+    selected = np.flatnonzero(counts >= max(1, min_examples or 1))
+    if len(selected) < 2:
         raise ConfigError(
-            f"partition.at_least is {at_least}, but the largest client of column '{column}' has {counts.max():,} training "
-            f"examples and the second {np.sort(counts)[-2]:,}; ask for at most that."
+            f"partition.min_examples is {min_examples}, but the largest client of column '{column}' has {counts.max():,} "
+            f"training examples and the second largest {np.sort(counts)[-2]:,}. Ask for at most that many."
         )
-    train, test, named = split_by_trait(corpus, Trait(names, codes), kept)
-    left = {"left_out": there - len(kept)} if len(kept) < there else {}
-    return Partition(
-        train, test, {"type": "natural", "column": column, "at_least": at_least, **left, "seed": seed.root}, named
-    )
+    train, test, client_names = split_by_trait(corpus, Trait(names, codes), selected)
+    recipe = {"type": "natural", "column": column, "min_examples": min_examples}
+    if len(selected) < num_values:
+        recipe["dropped_clients"] = num_values - len(selected)
+    return Partition(train, test, {**recipe, "seed": seed.root}, client_names)
 
 
 def split_by_trait(
-    corpus: Corpus, trait: Trait, kept: np.ndarray | None = None
+    corpus: Corpus, trait: Trait, selected: np.ndarray | None = None
 ) -> tuple[ClientRows, ClientRows, NamedClients]:
-    """A client for each kind that occurs in training, or for those that are kept.
+    """Make each category a client: the `selected` ones, or all that occur in training.
 
-    A test row of somebody who has no training row is only in the global test set.
+    Test rows of the other categories are only in the global test set.
     """
-    if kept is None:
-        kept = np.unique(trait.codes[: corpus.num_train])
-    place = np.full(len(trait.names), -1, np.int64)
-    place[kept] = np.arange(len(kept))
-    ids = place[trait.codes]
-    train, test = _rows(ids[: corpus.num_train], len(kept)), _rows(ids[corpus.num_train :], len(kept))
-    return train, ClientRows(test.rows + corpus.num_train, test.offsets), NamedClients(trait.names[kept])
+    if selected is None:
+        selected = np.unique(trait.codes[: corpus.num_train])
+    client_of_category = np.full(len(trait.categories), -1, np.int64)
+    client_of_category[selected] = np.arange(len(selected))
+    clients = client_of_category[trait.codes]
+    train = _rows_by_client(clients[: corpus.num_train], len(selected))
+    test = _rows_by_client(clients[corpus.num_train :], len(selected))
+    test = ClientRows(test.rows + corpus.num_train, test.offsets)
+    return train, test, NamedClients(trait.categories[selected])
 
 
-def _rows(ids: np.ndarray, clients: int) -> ClientRows:
-    known = np.flatnonzero(ids >= 0)
+def _rows_by_client(clients: np.ndarray, num_clients: int) -> ClientRows:
+    """Group rows by their client; -1 means no client."""
+    rows = np.flatnonzero(clients >= 0)
     return ClientRows.from_sizes(
-        known[np.argsort(ids[known], kind="stable")], np.bincount(ids[known], minlength=clients)
+        rows[np.argsort(clients[rows], kind="stable")], np.bincount(clients[rows], minlength=num_clients)
     )
 
 
-def _check_singletons(column: str, counts: np.ndarray, rows: int) -> None:
-    there, single = int((counts > 0).sum()), int((counts == 1).sum())
-    if rows >= 100 and single > 0.9 * there:
+def _check_singletons(column: str, counts: np.ndarray, num_rows: int) -> None:
+    num_values, num_singletons = int((counts > 0).sum()), int((counts == 1).sum())
+    if num_rows >= 100 and num_singletons > 0.9 * num_values:
         raise ConfigError(
-            f"partition.column: '{column}' has {there:,} values in {rows:,} training rows, and {single:,} of them occur once: "
-            f"nearly every client would have one example. partition.at_least=2 keeps the {there - single:,} others, "
-            "partition.at_least=1 keeps all; or name a column that groups rows."
+            f"partition.column: '{column}' has {num_values:,} values in {num_rows:,} training rows, and {num_singletons:,} "
+            "of them occur once: nearly every client would have one example. Set partition.min_examples=2 to keep the "
+            f"{num_values - num_singletons:,} others, set it to 1 to keep all, or name a column that groups rows."
         )

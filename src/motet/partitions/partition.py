@@ -1,4 +1,4 @@
-"""A partition: for each client the rows it trains on and the rows it is tested on."""
+"""A partition: the training rows and the test rows of each client."""
 
 from __future__ import annotations
 
@@ -18,9 +18,10 @@ from motet.partitions.traits import Trait
 
 @dataclass(frozen=True, eq=False)
 class ClientRows:
-    """Rows sorted by client: client k has rows[offsets[k] : offsets[k + 1]]. Two arrays, however many clients there are.
+    """Row numbers sorted by client: client k has rows[offsets[k] : offsets[k + 1]].
 
-    Where a client's rows change in time they are cut further, into `phases` pieces a client, the earliest first.
+    If clients' data change over time, the rows of each client are cut into `phases` pieces, the earliest first. Two arrays
+    hold everything, so a partition of millions of clients stays small.
     """
 
     rows: np.ndarray
@@ -29,41 +30,39 @@ class ClientRows:
 
     @staticmethod
     def from_lists(parts: Sequence[np.ndarray]) -> ClientRows:
+        """Build from one array of rows per client."""
         offsets = np.zeros(len(parts) + 1, np.int64)
         np.cumsum([len(p) for p in parts], out=offsets[1:])
         return ClientRows(np.concatenate(parts).astype(np.int64) if parts else np.zeros(0, np.int64), offsets)
 
     @staticmethod
     def from_sizes(rows: np.ndarray, sizes: np.ndarray) -> ClientRows:
-        """Consecutive pieces of the given sizes."""
+        """Cut rows into consecutive pieces, one per client."""
         return ClientRows(rows.astype(np.int64), np.concatenate([[0], np.cumsum(sizes)]).astype(np.int64))
 
     def __len__(self) -> int:
+        """Return the number of clients."""
         return (len(self.offsets) - 1) // self.phases
 
     def __getitem__(self, client: int) -> np.ndarray:
+        """Return all rows of a client, in every phase."""
         return self.rows[self.offsets[client * self.phases] : self.offsets[(client + 1) * self.phases]]
 
     def in_phase(self, client: int, phase: int) -> np.ndarray:
-        """What a client has in one phase."""
         piece = client * self.phases + phase
         return self.rows[self.offsets[piece] : self.offsets[piece + 1]]
 
     def phase_pieces(self) -> Iterator[np.ndarray]:
-        """All rows, client by client and phase by phase."""
+        """Yield the rows of every client in every phase."""
         return (self.rows[a:b] for a, b in itertools.pairwise(self.offsets.tolist()))
 
     @property
     def sizes(self) -> np.ndarray:
+        """The number of rows of each client."""
         return np.diff(self.offsets[:: self.phases])
 
-    @property
-    def owners(self) -> np.ndarray:
-        """Whose each row is."""
-        return np.repeat(np.arange(len(self)), self.sizes)
-
     def expand(self, first: np.ndarray | None) -> ClientRows:
-        """The same division of what each row became: row i is now rows first[i] to first[i + 1]."""
+        """Replace each row i by the rows first[i] to first[i + 1], for examples that became several rows."""
         if first is None:
             return self
         counts = first[self.rows + 1] - first[self.rows]
@@ -74,7 +73,7 @@ class ClientRows:
 
 @dataclass(frozen=True)
 class NumberedClients:
-    """client-00 … client-99: names that sort in the clients' order, made when they are asked for."""
+    """The client names client-00, client-01, …, computed on demand. They sort in the order of the clients."""
 
     count: int
 
@@ -98,7 +97,7 @@ class NumberedClients:
 
 @dataclass(frozen=True)
 class NamedClients:
-    """The names the data give, sorted, so that one is found by halving."""
+    """Client names from the data, sorted, so that `index` is a binary search."""
 
     names: np.ndarray
 
@@ -112,27 +111,28 @@ class NamedClients:
         return (str(name) for name in self.names)
 
     def index(self, name: str) -> int:
-        place = int(np.searchsorted(self.names, name))
-        if place >= len(self.names) or self.names[place] != name:
+        position = int(np.searchsorted(self.names, name))
+        if position >= len(self.names) or self.names[position] != name:
             raise ValueError(name)
-        return place
+        return position
 
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """`recipe` is what made it. Rows that no client has are nobody's: left out, or public, or only in the global test set."""
+    """A division of a corpus over clients. A row may belong to no client: unused, public, dev or global test row."""
 
     train: ClientRows
     test: ClientRows
-    recipe: Mapping[str, Any]
-    client_names: NamedClients | None = None  # the clients' own names, if they have any
-    public: np.ndarray | None = None  # rows that all may see, server and clients, as texts without labels
-    global_test: np.ndarray | None = None  # the global test set; None: all test rows of the corpus
-    rounds_per_phase: int = 0  # a phase lasts so many rounds; 0: nothing changes in time
-    trait: Trait | None = None  # what was shifted, where no column of the corpus says it
-    dev: np.ndarray | None = None  # training rows that nobody trains on, by which the best round is chosen
+    recipe: Mapping[str, Any]  # strategy, options and seed
+    client_names: NamedClients | None = None  # None: the clients are numbered
+    public: np.ndarray | None = None  # rows that the server and all clients may read, as texts without labels
+    global_test: np.ndarray | None = None  # None: all test rows of the corpus
+    rounds_per_phase: int = 0  # 0: the clients' data do not change over time
+    trait: Trait | None = None  # the trait that differs between clients, if it is not a column of the corpus
+    dev: np.ndarray | None = None  # training rows held out to select the best round
 
     def __len__(self) -> int:
+        """Return the number of clients."""
         return len(self.train)
 
     @property
@@ -144,20 +144,21 @@ class Partition:
             return self.clients.index(client)
         except ValueError:
             raise ConfigError(
-                f"there is no client '{client}'; there are {len(self)}, {self.clients[0]} to {self.clients[len(self) - 1]}."
+                f"there is no client '{client}'; the {len(self)} clients are {self.clients[0]} to "
+                f"{self.clients[len(self) - 1]}."
             ) from None
 
     def phase(self, round: int) -> int:
-        """Which phase a round is in; the last one stays."""
+        """Return the phase of a round; the last phase does not end."""
         return min(round // self.rounds_per_phase, self.train.phases - 1) if self.rounds_per_phase else 0
 
     @cached_property
     def digest(self) -> str:
-        """What tells this division from any other, however it was made."""
+        """A digest of rows and client names, independent of the recipe."""
         digest = hashlib.sha256()
-        for shares in (self.train, self.test):
-            digest.update(shares.rows.tobytes())
-            digest.update(shares.offsets.tobytes())
+        for client_rows in (self.train, self.test):
+            digest.update(client_rows.rows.tobytes())
+            digest.update(client_rows.offsets.tobytes())
         for rows in (self.public, self.global_test):
             if rows is not None:
                 digest.update(b"rows" + rows.tobytes())
@@ -172,13 +173,13 @@ class Partition:
 
 def check_clients(clients: int, examples: int) -> None:
     if clients < 1:
-        raise ConfigError(f"partition.clients is {clients}; at least 1 is needed.")
+        raise ConfigError(f"partition.clients is {clients}; it must be at least 1.")
     if clients > examples:
         raise ConfigError(
-            f"partition.clients is {clients}, but there are {examples} training examples; ask for at most that."
+            f"partition.clients is {clients}, but there are {examples} training examples. Ask for at most that many."
         )
 
 
-def check_positive(name: str, value: float, meaning: str) -> None:
+def check_positive(name: str, value: float, hint: str) -> None:
     if not (value > 0 and math.isfinite(value)):
-        raise ConfigError(f"partition.{name} is {value}; it must be above 0 ({meaning}).")
+        raise ConfigError(f"partition.{name} is {value}; it must be above 0 ({hint}).")

@@ -1,10 +1,10 @@
-"""A partition as a file: made once, looked at, shared, used by any number of runs.
+"""Partition files (HDF5): make a partition once, inspect it, share it, and use it in any number of runs.
 
-train, test     rows, offsets: who has which
-public, held    rows, if there are any
-names           the clients' own names, if they have any
-kinds           what was shifted (clusters, topics, …), where no column of the corpus says it
-attributes      recipe (JSON), digest, phases, every, and of which corpus: name, rows, train, key, where
+train, test     rows and offsets of each client
+public, held    public rows and the rows of the global test set, if there are any
+names           the names of the clients, if they are not numbered
+kinds           the trait (clusters, topics, …), if it is not a column of the corpus
+attributes      recipe (JSON), digest, phases, every (rounds per phase), and the corpus: name, rows, train, key, where
 """
 
 from __future__ import annotations
@@ -25,129 +25,134 @@ from motet.partitions.partition import ClientRows, NamedClients, Partition
 from motet.partitions.traits import Trait
 
 VERSION = 1
-_SQUEEZE: dict[str, Any] = {"compression": "gzip", "compression_opts": 1, "shuffle": True}
+_COMPRESSION: dict[str, Any] = {"compression": "gzip", "compression_opts": 1, "shuffle": True}
 
 
 def from_file(corpus: Corpus, path: str, name: str | None = None, digest: str | None = None) -> Partition:
-    """A partition made before (path): of FedNLP's files, which one (name); only if it is the one with this digest."""
-    place = Path(path)
-    if is_fednlp_partition_file(place):
-        made = read_fednlp_partition(place, name, corpus)
-        _check_rows(made, corpus, place)
+    """Read a partition file (path), Motet's or FedNLP's (name: which partition in it), and check its digest."""
+    file_path = Path(path)
+    if is_fednlp_partition_file(file_path):
+        partition = read_fednlp_partition(file_path, name, corpus)
+        _check_rows(partition, corpus, file_path)
     else:
-        made, of = read_partition(place)
-        check_corpus(of, corpus, place)
-    if digest not in (None, made.digest):
+        partition, corpus_info = read_partition(file_path)
+        check_corpus(corpus_info, corpus, file_path)
+    if digest not in (None, partition.digest):
         raise ConfigError(
-            f"partition.digest is {digest}, and '{path}' has {made.digest}: it is another partition than was meant."
+            f"partition.digest is {digest}, but '{path}' has {partition.digest}. Use the right file, or remove the digest."
         )
-    return made
+    return partition
 
 
-def check_corpus(of: Mapping[str, Any], corpus: Corpus, path: Path) -> None:
-    """Rows are numbers: they mean something in the corpus they were made for, and in no other."""
-    if of["key"] != corpus.fingerprint:
-        now = f"{corpus.name} with {corpus.num_train:,} training and {len(corpus) - corpus.num_train:,} test rows"
-        then = f"{of['name']} with {of['train']:,} and {of['rows'] - of['train']:,}"
-        same = (
-            " The numbers agree, the texts do not."
-            if (of["rows"], of["train"]) == (len(corpus), corpus.num_train)
-            else ""
-        )
-        raise ConfigError(
-            f"partition.path: '{path}' divides {then}, and this run reads {now}.{same} Use the corpus it was made for "
-            "(data.limit and the seed that samples it count too), or make one anew with: motet partition make"
-        )
+def check_corpus(corpus_info: Mapping[str, Any], corpus: Corpus, path: Path) -> None:
+    """Raise if a partition was made for another corpus: its row numbers would be meaningless."""
+    if corpus_info["key"] == corpus.fingerprint:
+        return
+    num_rows, num_train = corpus_info["rows"], corpus_info["train"]
+    expected = f"{corpus_info['name']} with {num_train:,} training and {num_rows - num_train:,} test rows"
+    actual = f"{corpus.name} with {corpus.num_train:,} and {len(corpus) - corpus.num_train:,}"
+    note = " The sizes agree, but the texts do not." if (num_rows, num_train) == (len(corpus), corpus.num_train) else ""
+    raise ConfigError(
+        f"partition.path: '{path}' was made for {expected}, but this run reads {actual}.{note} Use the same corpus, "
+        "data.limit and seed, or make a new partition with: motet partition make"
+    )
 
 
 def write_partition(partition: Partition, corpus: Corpus, path: Path, where: Mapping[str, Any] | None = None) -> None:
-    """All of it into one HDF5 file, which stands under its name only when it is complete.
+    """Write a partition to one file. The file appears under its name only when it is complete.
 
-    `where` says how to find the corpus again, for those who want to look at its texts.
+    `where` tells how to load the corpus again, to show its texts.
     """
     path.parent.mkdir(parents=True, exist_ok=True)
-    beside = path.with_name(f".{path.name}.part")
-    with h5py.File(beside, "w") as file:
+    partial_path = path.with_name(f".{path.name}.part")
+    corpus_info = {
+        "name": corpus.name,
+        "rows": len(corpus),
+        "train": corpus.num_train,
+        "key": corpus.fingerprint,
+        "where": dict(where or {}),
+    }
+    with h5py.File(partial_path, "w") as file:
         file.attrs["motet_partition"] = VERSION
         file.attrs["recipe"] = json.dumps(dict(partition.recipe), ensure_ascii=False)
         file.attrs["digest"] = partition.digest
         file.attrs["phases"], file.attrs["every"] = partition.train.phases, partition.rounds_per_phase
-        of = {
-            "name": corpus.name,
-            "rows": len(corpus),
-            "train": corpus.num_train,
-            "key": corpus.fingerprint,
-            "where": dict(where or {}),
-        }
-        file.attrs["corpus"] = json.dumps(of, ensure_ascii=False)
-        for side, shares in (("train", partition.train), ("test", partition.test)):
-            _put(file, f"{side}/rows", shares.rows)
-            _put(file, f"{side}/offsets", shares.offsets)
-        for which, rows in (("public", partition.public), ("held", partition.global_test)):
+        file.attrs["corpus"] = json.dumps(corpus_info, ensure_ascii=False)
+        for split, client_rows in (("train", partition.train), ("test", partition.test)):
+            _write_array(file, f"{split}/rows", client_rows.rows)
+            _write_array(file, f"{split}/offsets", client_rows.offsets)
+        for name, rows in (("public", partition.public), ("held", partition.global_test)):
             if rows is not None:
-                _put(file, which, rows)
+                _write_array(file, name, rows)
         if partition.client_names is not None:
-            _put_texts(file, "names", list(partition.client_names))
+            _write_texts(file, "names", list(partition.client_names))
         if partition.trait is not None:
-            _put(file, "kinds/codes", partition.trait.codes)
-            _put_texts(file, "kinds/names", [str(name) for name in partition.trait.names])
+            _write_array(file, "kinds/codes", partition.trait.codes)
+            _write_texts(file, "kinds/names", [str(name) for name in partition.trait.categories])
             file["kinds"].attrs["told"] = json.dumps(dict(partition.trait.settings), ensure_ascii=False)
-    beside.replace(path)
+    partial_path.replace(path)
 
 
 def read_partition(path: Path) -> tuple[Partition, dict[str, Any]]:
-    """The partition, checked against its own digest, and which corpus it divides (name, rows, train, key, where)."""
-    with opened(path) as file:
+    """Read a partition and the description of its corpus (name, rows, train, key, where); check the digest."""
+    with _open_file(path) as file:
         if file.attrs.get("motet_partition") != VERSION:
             raise DataError(
-                f"'{path}' is no partition of version {VERSION}; it was expected to be made by: motet partition make, "
-                "or to be one of FedNLP's partition files."
+                f"'{path}' is not a partition file of version {VERSION}; expected a file made by: motet partition make, "
+                "or one of FedNLP's partition files."
             )
-        phases, every = int(file.attrs["phases"]), int(file.attrs["every"])
+        phases = int(file.attrs["phases"])
         train, test = (
-            ClientRows(file[f"{side}/rows"][:], file[f"{side}/offsets"][:], phases) for side in ("train", "test")
+            ClientRows(file[f"{split}/rows"][:], file[f"{split}/offsets"][:], phases) for split in ("train", "test")
         )
-        public, held = (file[which][:] if which in file else None for which in ("public", "held"))
-        named = NamedClients(_texts(file["names"])) if "names" in file else None
-        kinds = None
-        if "kinds" in file:
-            group = file["kinds"]
-            kinds = Trait(_texts(group["names"]), group["codes"][:], json.loads(group.attrs["told"]))
-        found = Partition(train, test, json.loads(file.attrs["recipe"]), named, public, held, every, kinds)
-        if found.digest != file.attrs["digest"]:
+        partition = Partition(
+            train=train,
+            test=test,
+            recipe=json.loads(file.attrs["recipe"]),
+            client_names=NamedClients(_read_texts(file["names"])) if "names" in file else None,
+            public=file["public"][:] if "public" in file else None,
+            global_test=file["held"][:] if "held" in file else None,
+            rounds_per_phase=int(file.attrs["every"]),
+            trait=_read_trait(file["kinds"]) if "kinds" in file else None,
+        )
+        if partition.digest != file.attrs["digest"]:
             raise DataError(
-                f"'{path}' was changed after it was made: its digest is {found.digest}, and {file.attrs['digest']} is written "
-                "in it. Make it anew from its recipe with: motet partition make"
+                f"'{path}' was changed after it was written: its digest is {partition.digest}, expected "
+                f"{file.attrs['digest']}. Make it again from its recipe with: motet partition make"
             )
-        return found, json.loads(file.attrs["corpus"])
+        return partition, json.loads(file.attrs["corpus"])
 
 
-def opened(path: Path) -> h5py.File:
+def _read_trait(group: h5py.Group) -> Trait:
+    return Trait(_read_texts(group["names"]), group["codes"][:], json.loads(group.attrs["told"]))
+
+
+def _open_file(path: Path) -> h5py.File:
     try:
         return h5py.File(path, "r")
     except OSError as error:
-        why = "there is no such file" if not path.exists() else first_line(error)
-        raise DataError(f"partition: '{path}' cannot be read ({why}); make one with: motet partition make") from None
+        reason = "there is no such file" if not path.exists() else first_line(error)
+        raise DataError(f"partition: '{path}' cannot be read ({reason}). Make one with: motet partition make") from None
 
 
-def _check_rows(found: Partition, corpus: Corpus, path: Path) -> None:
-    for shares in (found.train, found.test):
-        if len(shares.rows) and int(shares.rows.max()) >= len(corpus):
+def _check_rows(partition: Partition, corpus: Corpus, path: Path) -> None:
+    for client_rows in (partition.train, partition.test):
+        if len(client_rows.rows) and int(client_rows.rows.max()) >= len(corpus):
             raise ConfigError(
-                f"partition.path: '{path}' speaks of row {int(shares.rows.max()):,}, and {corpus.name} has {len(corpus):,}; "
-                "use the data file that was published with it."
+                f"partition.path: '{path}' has row {int(client_rows.rows.max()):,}, but {corpus.name} has {len(corpus):,} rows. "
+                "Use the data file that was published with it."
             )
 
 
-def _put_texts(file: h5py.File, name: str, values: list[str]) -> None:
-    texts = TextColumn.from_values(values)
-    _put(file, f"{name}/bytes", texts.bytes)
-    _put(file, f"{name}/offsets", texts.offsets)
+def _write_texts(file: h5py.File, name: str, values: list[str]) -> None:
+    column = TextColumn.from_values(values)
+    _write_array(file, f"{name}/bytes", column.bytes)
+    _write_array(file, f"{name}/offsets", column.offsets)
 
 
-def _texts(group: h5py.Group) -> np.ndarray:
+def _read_texts(group: h5py.Group) -> np.ndarray:
     return np.array(list(TextColumn(group["bytes"][:], group["offsets"][:])))
 
 
-def _put(file: h5py.File, name: str, values: np.ndarray) -> None:
-    file.create_dataset(name, data=values, **(_SQUEEZE if len(values) else {}))
+def _write_array(file: h5py.File, name: str, values: np.ndarray) -> None:
+    file.create_dataset(name, data=values, **(_COMPRESSION if len(values) else {}))

@@ -1,8 +1,9 @@
-"""Given proportions: so much of each label for each client, drawn without replacement (Federated Split BERT's tables).
+"""Partition by given label proportions, drawn without replacement (Federated Split BERT).
 
-Quotas for clients of size |D|/K cannot all be met (QQP wants 1.2 client-sizes of positives), so that the common size is
+Clients of size |D|/K cannot all meet the published proportions (QQP would need 1.2 client sizes of positives). So all
+clients have the common size
 
-    n = ⌊min_l available_l / Σ_i q_il⌋        counts q_il·n by largest remainder
+    n = ⌊min_l available_l / Σ_i q_il⌋        with counts q_il·n rounded by largest remainder
 """
 
 from __future__ import annotations
@@ -17,23 +18,30 @@ from motet.partitions.partition import ClientRows, Partition
 from motet.partitions.traits_by_name import get_trait
 
 ProportionTable = tuple[tuple[float, ...], ...]
-HALVES = (80, 50, 20)
-TENTHS = (90, 80, 70, 60, 50, 40, 30, 20, 10, 2)
-# Percent of the first label, for two labels; the paper's client 10 of MRPC sums to 99.
+
+
+def _binary_table(*percentages: int) -> ProportionTable:
+    """Return a table for two labels from the percentage of the first."""
+    return tuple((p, 100 - p) for p in percentages)
+
+
+_THREE_CLIENTS = _binary_table(80, 50, 20)
+_TEN_CLIENTS = _binary_table(90, 80, 70, 60, 50, 40, 30, 20, 10, 2)
+# One row per client, in percent. Client 10 of MRPC sums to 99 in the paper, too.
 PUBLISHED_TABLES: dict[str, dict[int, ProportionTable]] = {
     "glue-mrpc": {
         3: ((95, 5), (75, 25), (25, 75)),
         10: ((92, 8), (86, 14), (71, 29), (66, 34), (50, 50), (44, 56), (35, 65), (28, 72), (12, 88), (51, 48)),
     },
     "glue-cola": {3: ((90.5, 9.5), (83, 17), (40, 60))},
-    "glue-qqp": {3: ((70, 30), (37, 63), (13, 87)), 10: tuple((p, 100 - p) for p in TENTHS)},
+    "glue-qqp": {3: ((70, 30), (37, 63), (13, 87)), 10: _TEN_CLIENTS},
     "glue-mnli": {3: ((86, 5, 9), (5, 90, 5), (5, 5, 90))},
-    "glue-sst2": {3: tuple((p, 100 - p) for p in HALVES), 10: tuple((p, 100 - p) for p in TENTHS)},
-    "glue-qnli": {3: tuple((p, 100 - p) for p in HALVES), 10: tuple((p, 100 - p) for p in TENTHS)},
-    "glue-rte": {3: tuple((p, 100 - p) for p in HALVES)},
-    "glue-wnli": {3: tuple((p, 100 - p) for p in HALVES)},
+    "glue-sst2": {3: _THREE_CLIENTS, 10: _TEN_CLIENTS},
+    "glue-qnli": {3: _THREE_CLIENTS, 10: _TEN_CLIENTS},
+    "glue-rte": {3: _THREE_CLIENTS},
+    "glue-wnli": {3: _THREE_CLIENTS},
 }
-# The positive label comes first in the paper's tables.
+# The columns of the published tables: the positive label comes first.
 PUBLISHED_LABELS = {
     "glue-mrpc": ("equivalent", "not_equivalent"),
     "glue-cola": ("acceptable", "unacceptable"),
@@ -54,76 +62,85 @@ def proportions(
     labels: tuple[str, ...] = (),
     by: str = "label",
 ) -> Partition:
-    """Each client has the given shares of the labels: a table of yours, or the one published for a GLUE task and 3 or 10."""
+    """Give each client fixed label proportions: your table, or the published one of a GLUE task for 3 or 10 clients."""
     trait = get_trait(corpus, by, seed)
-    rows = table if table is not None else _published(corpus.name, clients or 3)
-    order = labels or (PUBLISHED_LABELS.get(corpus.name, ()) if table is None else ()) or tuple(map(str, trait.names))
-    _check(rows, order, clients, [str(n) for n in trait.names])
-    wanted = np.zeros((len(rows), len(trait.names)))
-    wanted[:, [trait.names.tolist().index(name) for name in order]] = rows
-    wanted /= wanted.sum(1, keepdims=True)
+    categories = [str(name) for name in trait.categories]
+    rows = table if table is not None else _published_table(corpus.name, clients or 3)
+    columns = labels or (PUBLISHED_LABELS.get(corpus.name, ()) if table is None else ()) or tuple(categories)
+    _check_table(rows, columns, clients, categories)
+    q = np.zeros((len(rows), len(categories)))
+    q[:, [categories.index(name) for name in columns]] = rows
+    q /= q.sum(1, keepdims=True)
 
-    def dealt(first: int, last: int, purpose: str) -> ClientRows:
+    def split(start: int, stop: int, purpose: str) -> ClientRows:
         rng = seed.derive("proportions", purpose).numpy()
-        ids = trait.codes[first:last]
-        piles = [first + rng.permutation(np.flatnonzero(ids == k)) for k in range(len(trait.names))]
-        return take_from_pools(piles, label_quotas(wanted, np.array([len(p) for p in piles]), purpose, order))
+        codes = trait.codes[start:stop]
+        pools = [start + rng.permutation(np.flatnonzero(codes == k)) for k in range(len(categories))]
+        return take_from_pools(pools, label_quotas(q, np.array([len(pool) for pool in pools]), purpose, columns))
 
-    train, test = dealt(0, corpus.num_train, "train"), dealt(corpus.num_train, len(corpus), "test")
-    made = {"clients": len(rows), "table": [list(row) for row in rows], "labels": list(order), **trait.settings}
-    return Partition(train, test, {"type": "proportions", **made, "seed": seed.root})
+    train, test = split(0, corpus.num_train, "train"), split(corpus.num_train, len(corpus), "test")
+    recipe = {
+        "type": "proportions",
+        "clients": len(rows),
+        "table": [list(row) for row in rows],
+        "labels": list(columns),
+        **trait.settings,
+        "seed": seed.root,
+    }
+    return Partition(train, test, recipe)
 
 
 def label_quotas(
-    wanted: np.ndarray, available: np.ndarray, purpose: str = "train", names: tuple[str, ...] = ()
+    q: np.ndarray, available: np.ndarray, purpose: str = "train", names: tuple[str, ...] = ()
 ) -> np.ndarray:
-    """How many of each label each client gets: the largest common size that all labels last for."""
+    """Return the number of examples per client and label, for the largest common size that the labels allow."""
     if not available.sum():
-        return np.zeros(wanted.shape, np.int64)
-    asked = wanted.sum(0)
-    short = np.flatnonzero((asked > 0) & (available == 0))
-    if len(short) and purpose == "train":
+        return np.zeros(q.shape, np.int64)
+    demand = q.sum(0)  # in client sizes
+    missing = np.flatnonzero((demand > 0) & (available == 0))
+    if len(missing) and purpose == "train":
         raise ConfigError(
-            f"partition.table asks for {asked[short[0]]:.2f} client sizes of a label that has no {purpose} example; "
-            f"the labels are {', '.join(names)}. Give it 0, or say with partition.labels which columns are meant."
+            f"partition.table asks for {demand[missing[0]]:.2f} client sizes of a label without {purpose} examples; "
+            f"the labels are {', '.join(names)}. Set its share to 0, or name the columns with partition.labels."
         )
     with np.errstate(divide="ignore", invalid="ignore"):
-        size = int(np.floor(np.where(asked > 0, available / asked, np.inf).min() + 1e-9))
-    counts = np.stack([largest_remainder(row * size, size) for row in wanted])
-    while size > 0 and (counts.sum(0) > available).any():  # rounding up asked for one too many
+        size = int(np.floor(np.where(demand > 0, available / demand, np.inf).min() + 1e-9))
+    counts = np.stack([largest_remainder(row * size, size) for row in q])
+    while size > 0 and (counts.sum(0) > available).any():  # rounding up took one example too many
         size -= 1
-        counts = np.stack([largest_remainder(row * size, size) for row in wanted])
+        counts = np.stack([largest_remainder(row * size, size) for row in q])
     return counts
 
 
-def _published(corpus: str, clients: int) -> ProportionTable:
+def _published_table(corpus: str, clients: int) -> ProportionTable:
     name = corpus.removesuffix("-mm")
     if name not in PUBLISHED_TABLES:
         raise ConfigError(
-            f"partition.table is missing, and none is published for '{corpus}' (there is one for {', '.join(PUBLISHED_TABLES)}); "
-            "give one row a client and one number a label, such as partition.table=[[80,20],[50,50],[20,80]]. "
-            "For scores: partition.type=sorted."
+            f"partition.table is missing, and there is no published table for '{corpus}' (only for "
+            f"{', '.join(PUBLISHED_TABLES)}). Give one row per client and one number per label, such as "
+            "partition.table=[[80,20],[50,50],[20,80]]. For scores, use partition.type=sorted."
         )
     if clients not in PUBLISHED_TABLES[name]:
         known = " or ".join(map(str, PUBLISHED_TABLES[name]))
         raise ConfigError(
-            f"partition.clients is {clients}; for {corpus} there are published proportions for {known} clients."
+            f"partition.clients is {clients}; the published proportions for {corpus} are for {known} clients."
         )
     return PUBLISHED_TABLES[name][clients]
 
 
-def _check(table: ProportionTable, order: tuple[str, ...], clients: int | None, names: list[str]) -> None:
-    if odd := next((name for name in order if name not in names), None):
+def _check_table(table: ProportionTable, columns: tuple[str, ...], clients: int | None, labels: list[str]) -> None:
+    if unknown := next((name for name in columns if name not in labels), None):
         raise ConfigError(
-            f"partition.labels: there is no label '{odd}'; there is {', '.join(names)}.{did_you_mean(odd, names)}"
+            f"partition.labels: there is no label '{unknown}'; the labels are {', '.join(labels)}."
+            f"{did_you_mean(unknown, labels)}"
         )
     if clients is not None and clients != len(table):
         raise ConfigError(
-            f"partition.clients is {clients}, but partition.table has {len(table)} rows; one row a client."
+            f"partition.clients is {clients}, but partition.table has {len(table)} rows; expected one row per client."
         )
     for number, row in enumerate(table, 1):
-        if len(row) != len(order) or min(row) < 0 or sum(row) <= 0:
+        if len(row) != len(columns) or min(row) < 0 or sum(row) <= 0:
             raise ConfigError(
-                f"partition.table, client {number}: {list(row)}; expected {len(order)} shares of 0 or more, "
-                f"for {', '.join(order)}."
+                f"partition.table, client {number}: {list(row)}; expected {len(columns)} shares of 0 or more, "
+                f"for {', '.join(columns)}."
             )

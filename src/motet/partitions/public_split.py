@@ -1,4 +1,4 @@
-"""A public part of a corpus: texts that server and clients may all read, without their labels."""
+"""Hold out public texts: rows that the server and all clients may read, without labels."""
 
 from __future__ import annotations
 
@@ -12,21 +12,20 @@ from motet.partitions.partition import ClientRows, Partition
 
 
 def hold_out_public(partition: Partition, share: float, seed: Seed) -> Partition:
-    """A share of every client's training rows given up to all, put together and shuffled."""
+    """Hold out a random share of each client's training rows (of each phase, if data change over time)."""
     if partition.public is not None:
         raise ConfigError(
-            f"data.public_share is {share:g}, but partition {partition.recipe.get('type')} has a public part already; give one."
+            f"data.public_share is {share:g}, but partition {partition.recipe.get('type')} already has public rows. "
+            "Set one of the two."
         )
-    kept, given = [], []
-    for piece, rows in enumerate(
-        partition.train.phase_pieces()
-    ):  # a client's, or where they change in time one of its phases
-        open_ = np.zeros(len(rows), bool)
-        open_[seed.derive("public", piece).numpy().permutation(len(rows))[: round(share * len(rows))]] = True
-        kept.append(rows[~open_])
-        given.append(rows[open_])
-    public = seed.derive("public").numpy().permutation(np.concatenate(given))
+    private, shared = [], []
+    for piece, rows in enumerate(partition.train.phase_pieces()):
+        is_public = np.zeros(len(rows), bool)
+        is_public[seed.derive("public", piece).numpy().permutation(len(rows))[: round(share * len(rows))]] = True
+        private.append(rows[~is_public])
+        shared.append(rows[is_public])
+    public = seed.derive("public").numpy().permutation(np.concatenate(shared))
     if not len(public):
-        raise ConfigError(f"data.public_share is {share:g}, which is no row of any client; raise it.")
-    train = replace(ClientRows.from_lists(kept), phases=partition.train.phases)
+        raise ConfigError(f"data.public_share is {share:g}, which is less than one row of every client. Raise it.")
+    train = replace(ClientRows.from_lists(private), phases=partition.train.phases)
     return replace(partition, train=train, recipe={**partition.recipe, "public_share": share}, public=public)

@@ -1,4 +1,7 @@
-"""A trait: of which kind each row is. Whatever has a trait can be dealt out unevenly: label, length, language, topic."""
+"""A trait is a categorical property of each row: label, length, language, topic, or any column.
+
+Partition strategies give clients different distributions of a trait.
+"""
 
 from __future__ import annotations
 
@@ -16,34 +19,35 @@ TEXT_COLUMNS = ("text", "second", "words", "context", "question", "source", "tar
 
 @dataclass(frozen=True, eq=False)
 class Trait:
-    """The kinds there are, sorted, a number for each row, and how they were found, for the recipe."""
+    """The categories, sorted; the category of each row; and how they were computed, for the partition's recipe."""
 
-    names: np.ndarray
+    categories: np.ndarray
     codes: np.ndarray
     settings: Mapping[str, Any] = field(default_factory=dict)
 
     @staticmethod
     def from_values(values: list[str], settings: Mapping[str, Any] | None = None) -> Trait:
-        names, codes = np.unique(np.asarray(values), return_inverse=True)
-        return Trait(names, codes, settings or {})
+        categories, codes = np.unique(np.asarray(values), return_inverse=True)
+        return Trait(categories, codes, settings or {})
 
     def unless_column(self, corpus: Corpus) -> Trait | None:
-        """The trait, unless a column of the corpus says the same."""
+        """Return the trait, or None if a column of the corpus holds the same values."""
         return None if self.settings.get("by") in corpus.columns else self
 
-    def require_variety(self, corpus: Corpus, what: str) -> Trait:
-        """The same, if there is more than one kind to shift."""
+    def require_variety(self, corpus: Corpus, description: str) -> Trait:
+        """Return the trait, or raise if all training rows have the same category."""
         present = np.unique(self.codes[: corpus.num_train])
         if len(present) < 2:
             raise ConfigError(
-                f"partition: {what} has one value, '{self.names[present[0]]}', in all {corpus.num_train:,} training rows of "
-                f"{corpus.name}, so it cannot shift; use uniform or quantity, or another column with partition.by=…"
+                f"partition: {description} has one value, '{self.categories[present[0]]}', in all {corpus.num_train:,} "
+                f"training rows of {corpus.name}, so clients cannot differ in it. Use uniform or quantity, or another column "
+                "with partition.by=…"
             )
         return self
 
 
 def topic_texts(corpus: Corpus) -> Iterator[str]:
-    """What FedNLP reads of each row to say what it is about: the text, the words, question and answer, the target."""
+    """Yield the text that FedNLP uses as the topic of each row: the text, the words, question and answer, or the target."""
     columns = corpus.columns
     match corpus.task:
         case "tagging":
@@ -59,6 +63,6 @@ def topic_texts(corpus: Corpus) -> Iterator[str]:
 
 
 def full_texts(corpus: Corpus) -> Iterator[str]:
-    """All that a client wrote or was given to read, row by row."""
+    """Yield all text of each row."""
     columns = [corpus.columns[name] for name in TEXT_COLUMNS if name in corpus.columns]
     return (" ".join(v if isinstance(v, str) else " ".join(v) for v in row) for row in zip(*columns, strict=True))

@@ -1,4 +1,4 @@
-"""Traits by name, for every partition that takes `by`: a column of the corpus, or something that is read off its texts."""
+"""Traits by name, for the option `by` of partition strategies: a column of the corpus, or a property of its texts."""
 
 from __future__ import annotations
 
@@ -27,21 +27,21 @@ TRAITS: dict[str, Callable[[Corpus, Seed], Trait]] = {
 
 
 def get_trait(corpus: Corpus, by: str, seed: Seed) -> Trait:
-    """A trait that has more than one kind, and fewer than there are rows."""
+    """Return the trait that `by` names, or raise if it has one category only, or nearly as many as there are rows."""
     if by in corpus.columns and by != "label":
-        return _column(corpus, by).require_variety(corpus, f"column '{by}'")
+        return _column_trait(corpus, by).require_variety(corpus, f"column '{by}'")
     if by not in TRAITS:
         known = ", ".join(dict.fromkeys([*TRAITS, *corpus.columns]))
-        raise ConfigError(f"partition.by is '{by}'; {corpus.name} has no such column. There is {known}.")
+        raise ConfigError(f"partition.by is '{by}'; {corpus.name} has no such column. Choose one of {known}.")
     return TRAITS[by](corpus, seed.derive("trait")).require_variety(corpus, f"'{by}'")
 
 
-def _column(corpus: Corpus, name: str) -> Trait:
-    names, codes = corpus.factorize(name)
-    kinds = len(np.unique(codes[: corpus.num_train]))
-    if kinds > max(50, corpus.num_train // 4):
+def _column_trait(corpus: Corpus, name: str) -> Trait:
+    categories, codes = corpus.factorize(name)
+    count = len(np.unique(codes[: corpus.num_train]))
+    if count > max(50, corpus.num_train // 4):
         raise ConfigError(
-            f"partition.by: column '{name}' of {corpus.name} has {kinds:,} different values in {corpus.num_train:,} training rows, "
-            "which are no kinds to be mixed; name a column with fewer, or make each value a client with partition.type=natural."
+            f"partition.by: column '{name}' of {corpus.name} has {count:,} distinct values in {corpus.num_train:,} training "
+            "rows, too many to mix. Name a column with fewer, or make each value a client with partition.type=natural."
         )
-    return Trait(names, codes, {"by": name})
+    return Trait(categories, codes, {"by": name})

@@ -1,4 +1,4 @@
-"""Everybody has the same: shuffled, cut into equal pieces."""
+"""Uniform partition: shuffle the rows and cut them into pieces of equal size."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from motet.partitions.partition import ClientRows, Partition, check_clients
 
 
 def uniform(corpus: Corpus, seed: Seed, clients: int = 10) -> Partition:
-    """Examples at random, the same number for each client."""
+    """Give every client the same number of random examples (IID)."""
     check_clients(clients, corpus.num_train)
 
-    def dealt(first: int, last: int, purpose: str) -> ClientRows:
-        rows = first + seed.derive("uniform", purpose).numpy().permutation(last - first)
+    def split(start: int, stop: int, purpose: str) -> ClientRows:
+        rows = start + seed.derive("uniform", purpose).numpy().permutation(stop - start)
         return ClientRows.from_lists(np.array_split(rows, clients))
 
-    train, test = dealt(0, corpus.num_train, "train"), dealt(corpus.num_train, len(corpus), "test")
+    train, test = split(0, corpus.num_train, "train"), split(corpus.num_train, len(corpus), "test")
     return Partition(train, test, {"type": "uniform", "clients": clients, "seed": seed.root})

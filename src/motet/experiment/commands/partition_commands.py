@@ -123,7 +123,7 @@ def find_label_trait(corpus: Corpus) -> Trait | None:
 
 def partition_facts(partition: Partition, corpus: Corpus) -> dict[str, float]:
     """Measure how uneven a partition is, for the summary of a run."""
-    return measure_partition(partition, corpus, find_label_trait(corpus), MEASURES_SEED).plain()
+    return measure_partition(partition, corpus, find_label_trait(corpus), MEASURES_SEED).to_dict()
 
 
 def measure_against_random(partition: Partition, corpus: Corpus) -> tuple[PartitionMeasures, PartitionMeasures]:

@@ -58,7 +58,7 @@ def draw_label_ratios(corpus: Corpus, seed: Seed, clients: int, to: Path) -> str
     largest = {alpha: float(np.mean(sample.ratios.max(1))) for alpha, sample in samples.items()}
 
     def plot(axes: plots.Axes, ratios: np.ndarray, title: str) -> object:
-        image = plots.plot_labels(axes, ratios, [str(name) for name in trait.names], title)
+        image = plots.plot_labels(axes, ratios, [str(name) for name in trait.categories], title)
         image.set_clim(0, largest[ALPHAS[0]])
         return image
 

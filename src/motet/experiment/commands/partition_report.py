@@ -65,7 +65,7 @@ def write_partition_report(partition: Partition, corpus: Corpus, folder: Path) -
 
 
 def _measures_table(partition: Partition, corpus: Corpus) -> PageTable:
-    measures, random = (m.plain() for m in measure_against_random(partition, corpus))
+    measures, random = (m.to_dict() for m in measure_against_random(partition, corpus))
     rows = [
         [name, f"{measures[key]:.3f}", f"{random[key]:.3f}"] for key, name in MEASURE_NAMES.items() if key in measures
     ]
@@ -104,7 +104,7 @@ def _sort_used_labels(ratios: np.ndarray) -> np.ndarray:
 def _draw_label_figures(partition: Partition, trait: Trait, folder: Path) -> list[PageFigure]:
     sample = sample_label_ratios(partition, trait)
     used = _sort_used_labels(sample.ratios)
-    names = [str(name) for name in trait.names[used]]
+    names = [str(name) for name in trait.categories[used]]
     clients = [partition.clients[int(i)] for i in sample.clients]
     is_sample = len(clients) < len(partition)
     note = f" A sample of {len(clients)} of {len(partition):,} clients." if is_sample else ""
@@ -134,7 +134,7 @@ def _draw_trait(partition: Partition, trait: Trait, folder: Path) -> PageFigure:
     """Draw the trait by which the partition divides, if it is not the labels."""
     sample = sample_label_ratios(partition, trait)
     used = _sort_used_labels(sample.ratios)
-    names = [str(name) for name in trait.names[used]]
+    names = [str(name) for name in trait.categories[used]]
     clients = [partition.clients[int(i)] for i in sample.clients]
     plot = partial(plots.plot_labels, ratios=sample.ratios[:, used], names=names, clients=clients)
     plots.draw_figure(folder / "kinds.png", plot, SHARE_LABEL, height=5.2)
@@ -152,11 +152,11 @@ def _draw_phases(partition: Partition, trait: Trait, folder: Path) -> PageFigure
     clients = range(min(len(partition), max(1, plots.MAX_NAMED_CLIENTS // phases)))
     pairs = [(client, phase) for client in clients for phase in range(phases)]
     rows = [trait.codes[partition.train.in_phase(client, phase)] for client, phase in pairs]
-    counts = np.stack([np.bincount(codes, minlength=len(trait.names)) for codes in rows])
+    counts = np.stack([np.bincount(codes, minlength=len(trait.categories)) for codes in rows])
     plot = partial(
         plots.plot_labels,
         ratios=label_ratios(counts),
-        names=[str(name) for name in trait.names],
+        names=[str(name) for name in trait.categories],
         clients=[f"{partition.clients[client]}, phase {phase + 1}" for client, phase in pairs],
     )
     plots.draw_figure(folder / "phases.png", plot, SHARE_LABEL, height=5.2)

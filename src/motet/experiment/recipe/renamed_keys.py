@@ -28,6 +28,10 @@ RENAMED_KEYS: dict[str, str] = {
     "evaluation.choose": "evaluation.best_round_metric",
     "evaluation.reach": "evaluation.target_scores",
     "evaluation.items": "evaluation.save_example_scores",
+    "partition.at_least": "partition.min_examples",
+    "partition.course": "partition.schedule",
+    "partition.every": "partition.rounds_per_phase",
+    "partition.most": "partition.max_examples",
     "transport.record": "transport.cuda_graphs",
 }
 RENAMED_VALUES: dict[str, dict[str, str]] = {}
