@@ -174,10 +174,7 @@ def components() -> str:
     for table in dict.fromkeys((*TABLES, *makers)):
         entries = makers.get(table, {})
         texts = list_entries(table) if table in TABLES else {name: _summary(entries[name]) for name in entries}
-        rows = [
-            (f"`{name}`", text, ", ".join(f"`{o}`" for o in option_names(entries.get(name))))
-            for name, text in texts.items()
-        ]
+        rows = [(f"`{name}`", text, _options(entries.get(name))) for name, text in texts.items()]
         columns = ("name", "description", "options") if entries else ("name", "description")
         lines += ["", f"## {table.capitalize()}", "", *_table(columns, [row[: len(columns)] for row in rows])]
     return "\n".join(lines) + "\n"
@@ -212,10 +209,24 @@ def component_tables() -> dict[str, Mapping[str, Callable[..., Any]]]:
 
 def option_names(entry: Callable[..., Any] | None) -> Iterator[str]:
     """Yield the options that a recipe can give to an entry of a table."""
+    yield from (parameter.name for parameter in _parameters(entry))
+
+
+def _options(entry: Callable[..., Any] | None) -> str:
+    """Return the options with those defaults that can be written in a recipe."""
+    simple = (bool, int, float, str, tuple, type(None))
+    options = [
+        f"`{p.name}={_yaml_value(p.default)}`" if isinstance(p.default, simple) else f"`{p.name}`"
+        for p in _parameters(entry)
+    ]
+    return ", ".join(options)
+
+
+def _parameters(entry: Callable[..., Any] | None) -> Iterator[inspect.Parameter]:
     if entry is not None:
         for parameter in inspect.signature(entry).parameters.values():
             if parameter.kind is not parameter.VAR_KEYWORD and parameter.name not in ("corpus", "seed"):
-                yield parameter.name
+                yield parameter
 
 
 def api_pages() -> dict[str, str]:

@@ -102,12 +102,16 @@ def test_every_command_and_option_exists(page: Path) -> None:
 @page_ids
 def test_every_recipe_key_exists(page: Path) -> None:
     prose, blocks = prose_and_code(page)
+    foreign = {"num_hidden_layers"}  # a key of transformers
+    all_names = foreign.union({f.name for f in dataclasses.fields(RunConfig)}, *option_names().values())
     for code in re.findall(r"`([^`\n]+)`", prose):
         for path in re.findall(r"(?<![\w./-])([a-z_]+\.[a-z_]+)(?![\w./(-])", code):
             section, _, key = path.partition(".")
             if section in option_names() and key not in ("py", "md", "json", "yaml", "csv", "h5", "png"):
                 assert is_key(path), path
             assert path not in RENAMED_KEYS, path
+        for key in re.findall(r"(?:^|[{,]\s*)([a-z_]+): ", code):
+            assert key in all_names, f"{key} in: {code}"
     for kind, text in blocks:
         content = yaml.safe_load(text) if kind == "yaml" else None
         if isinstance(content, dict) and not SUITE_KEYS & set(content):
