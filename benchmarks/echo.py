@@ -142,7 +142,7 @@ def attend_rank(port: Any) -> None:
         if not isinstance(asked, Request):
             port.flush()
             return
-        for reply in mine.replies(iter([asked])):
+        for reply in mine.answer_requests(iter([asked])):
             port.send(0, OutgoingMessage.from_value(reply))
 
 

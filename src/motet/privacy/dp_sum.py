@@ -102,6 +102,7 @@ class PrivateSum:
 
     @work(reveals="sum")
     def clipped(self, ctx: Any, request: ClipRequest, client_state: None) -> Work[tuple[Weighted, None]]:
+        """Run the requested method, clip its reply, and give it weight 1."""
         if not isinstance(request, ClipRequest):
             raise PrivacyError(f"received a {type(request).__name__}; expected a ClipRequest. The request is rejected.")
         reply: Weighted = yield from ctx.invoke(request.address, request.payload)

@@ -15,12 +15,14 @@ from motet.secure.participants import SumParticipants
 
 @dataclass(frozen=True)
 class ClientPolicy:
-    min_clients: int = 3  # a client takes part only in sums over at least this many
+    """A client's requirements. It takes part only in sums over at least `min_clients` clients."""
+
+    min_clients: int = 3
 
     def check_participants(
         self, participants: SumParticipants, session: ClientSession, known_identities: Mapping[ClientId, bytes] | None
     ) -> None:
-        """Check that there are enough clients, with distinct keys and the right identities, and this client's own keys."""
+        """Check that there are enough clients, that their keys differ, that this client's keys are right, and all identities."""
         public_keys = participants.public_keys
         if len(public_keys) < self.min_clients:
             raise PrivacyError(

@@ -48,10 +48,10 @@ class SealedShare(NamedTuple):
 
 @dataclass
 class ClientSession:
-    """One sum at one client. It stays in memory, and unlike other client states it is changed in place.
+    """One sum at one client. It is never written to disk, and unlike other client states it is changed in place.
 
-    A stage counts as done when it begins. So two requests at the same time cannot both pass, and a stage that failed cannot
-    be repeated with the same masks.
+    A stage counts as done when it begins. So two simultaneous requests cannot both pass, and a failed stage cannot be
+    repeated with the same masks.
     """
 
     client: ClientId
@@ -89,8 +89,9 @@ class ClientSession:
         ciphertext, key = self.held_shares[owner]
         return decrypt_blocks(key, ciphertext, self.participants.digest.encode(), owner)
 
-    def derive_share_key(self, secrets: SumSecrets, peer: ClientId, sender: ClientId, receiver: ClientId) -> bytes:
-        """Return the key for the share from `sender` to `receiver`; `peer` is whichever of them is not this client."""
+    def derive_share_key(self, secrets: SumSecrets, sender: ClientId, receiver: ClientId) -> bytes:
+        """Return the key for the share from `sender` to `receiver`. One of them is this client."""
+        peer = receiver if sender == self.client else sender
         peer_key = self.participants.public_keys[peer].encryption_key
         purpose = f"share {sender}>{receiver} {self.participants.digest}"
         return secrets.encryption_key.derive_key(peer_key, purpose)

@@ -28,7 +28,7 @@ except ImportError:
 
 KEY_BYTES, TAG_BYTES = 32, 16
 BLOCK_BYTES = 2**18  # fits into the cache; filling new memory would take longer than decrypting
-CIPHER_SLACK = 15  # update_into needs a buffer of the block size minus one more than the output
+CIPHER_SLACK = 15  # update_into needs an output buffer this much longer than the input: the cipher's block size minus 1
 _ZERO_NONCE = bytes(12)  # safe because every key encrypts one message only
 BytesLike = bytes | memoryview
 Ciphertext = torch.Tensor  # uint8: the encrypted bytes, then the authentication tag
@@ -36,7 +36,7 @@ RandomBytes = Callable[[int], bytes]
 
 
 def random_source(seed: Seed | None) -> RandomBytes:
-    """Return the operating system's random generator; or with a seed, for simulations, a reproducible stream."""
+    """Return the random generator of the operating system, or for simulations a reproducible stream from a seed."""
     if seed is None:
         return os.urandom
     stream = keystream(hashlib.sha256(f"{seed.root}/{seed.path}".encode()).digest())
@@ -63,7 +63,7 @@ class AgreementKey:
 
 
 def is_valid_public_key(public: bytes) -> bool:
-    """Check that every client can derive keys with it: the right length, and not a point of small order."""
+    """Check that other clients can derive keys with this public key: right length, and not a point of small order."""
     try:
         AgreementKey(os.urandom(KEY_BYTES)).derive_key(public, "")
     except PrivacyError:
@@ -116,7 +116,7 @@ def keystream(key: bytes, first_block: int = 0) -> CipherContext:
 
 @dataclass(frozen=True)
 class SigningKey:
-    """A client's Ed25519 identity. Its signatures prove to the other clients what it said."""
+    """A client's Ed25519 key. Its signatures prove to other clients who sent a message."""
 
     secret: bytes
 

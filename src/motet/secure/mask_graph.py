@@ -1,7 +1,7 @@
-"""Which clients share masks: all with all, or each with its neighbors on a ring that nobody can choose (Bell et al. 2020).
+"""Which clients share masks: all with all, or each with its neighbors on a ring (Bell et al. 2020).
 
-The order of the ring follows from the keys of all clients, so a server cannot place a client among colluding ones. Every
-client knows the whole graph, and can check that the survivors are connected.
+Nobody can choose the order of the ring. It follows from the keys of all clients, so a server cannot place a client among
+colluding ones. Every client knows the whole graph, and can check that the survivors are connected.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from motet.core.errors import ConfigError
 from motet.core.script import ClientId
 from motet.secure.participants import SumParticipants
 
-FAILURE_PROBABILITY = 1e-5  # that a sum with the configured share of dropouts cannot be opened
+FAILURE_PROBABILITY = 1e-5  # of a sum with the configured share of dropouts
 
 
 @dataclass(frozen=True)
@@ -54,7 +54,7 @@ class RingGraph:
             )
 
     def min_survivors(self, clients: int, threshold: float) -> int:
-        """Return the survivors that the ring is built for. A client's neighbors do not see how many are left elsewhere."""
+        """Return how many survivors the ring is built for. No neighborhood sees how many clients are left elsewhere."""
         return clients - _dropout_count(clients, self.dropouts)
 
     def share_holders(self, participants: SumParticipants, client: ClientId) -> tuple[ClientId, ...]:

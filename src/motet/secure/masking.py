@@ -1,4 +1,4 @@
-"""The interface of masking schemes: which shares are made, how a vector is masked, and how the sum is unmasked."""
+"""The interface of masking schemes: how to share secrets, mask a vector, and unmask a sum."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class Masking(Protocol):
     def modulus(self) -> int: ...
     @property
     def shares_need_vector(self) -> bool:
-        """True if shares depend on the size of the vector, so that the work must be done before they are made."""
+        """True if shares depend on the size of the vector, so that the work must come first."""
 
     def share_holders(self, participants: SumParticipants, client: ClientId) -> tuple[ClientId, ...]:
         """Return the clients that hold shares of this client's secrets, including itself."""

@@ -1,4 +1,4 @@
-"""Masks: a keystream of 32-bit words that is added to a vector in place, block by block, so that it needs little memory."""
+"""Masks: keystreams of 32-bit words. They are added to a vector in place and in blocks, so they need little memory."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ def _blocks(vector: np.ndarray, key: bytes) -> Iterator[tuple[np.ndarray, np.nda
 
 
 class FieldMask:
-    """The mask of a key in the prime field, from a position on. It is the same in whatever pieces it is read."""
+    """The mask of a key in the prime field, from a position on. It can be read in pieces of any size."""
 
     def __init__(self, key: bytes, position: int = 0) -> None:
         self.key, self.position, self.stream = key, position, keystream(key, position // 4)

@@ -41,7 +41,7 @@ class SumParticipants:
 
     @cached_property
     def digest(self) -> str:
-        """A hash that differs if two clients were shown different participants, keys or topics. Keys are new in each sum."""
+        """A hash of the participants, their keys and the topic. Clients that got different ones have different digests."""
         keys = []
         for client in self.clients:
             public = self.public_keys[client]
@@ -50,7 +50,7 @@ class SumParticipants:
 
     @cached_property
     def ring_positions(self) -> dict[ClientId, int]:
-        """The clients in the order of a hash of their name and everybody's keys: an order that nobody can choose."""
+        """The clients, ordered by a hash of their name and all keys, so that nobody can choose the order."""
         order = sorted(self.clients, key=lambda c: hashlib.sha256(f"{self.digest} {c}".encode()).digest())
         return {client: position for position, client in enumerate(order)}
 

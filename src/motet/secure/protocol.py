@@ -1,13 +1,16 @@
-"""Secure sums: a program whose five stages replace one sum. The server learns the sum and nothing else.
+"""Secure sums: five stages replace one sum, and the server learns only the sum.
 
-    advertise   public keys                            → the keys of all clients
-    share       encrypted shares of one's secrets      → the shares for each client
-    upload      the work's reply, masked               → the clients in the sum
-    confirm     a signature of that list               → all signatures
-    reveal      what opens the sum over exactly these clients
+    stage       a client sends                         → the server sends back
+
+    advertise   its public keys                        → the keys of all clients
+    share       encrypted shares of its secrets        → the shares for this client
+    upload      the reply of its work, masked          → the list of clients in the sum
+    confirm     its signature of that list             → all signatures
+    reveal      what opens the sum over these clients
 
 The work itself, a method of the algorithm, runs inside `upload`, or inside `share` if the size of the vector must be known.
-The server sees keys, encrypted shares, masked words, signatures, and what opens the sum. Clients check all they receive.
+The server sees keys, encrypted shares, masked words, signatures, and what opens the sum. Clients check everything they
+receive.
 """
 
 from __future__ import annotations
@@ -38,7 +41,10 @@ from motet.secure.sum_messages import MaskedVector, ShareRequest, UploadRequest,
 
 @dataclass(frozen=True)
 class SecureSum:
-    """Called with a sum, it returns the script that replaces it (`rewrite_sums`). Its methods are the clients' stages."""
+    """A secure sum protocol. Its five client methods are the stages of the clients.
+
+    Called with the exchange of a sum, it returns the script that replaces it (see `rewrite_sums`).
+    """
 
     masking: Masking
     encoding: SumEncoding = SumEncoding()
@@ -105,7 +111,7 @@ class SecureSum:
         session.held_shares[ctx.client] = SealedShare(own_share, own_key)
         encrypted = dict[ClientId, Ciphertext]()
         for holder in [*shares]:  # pop: free each plaintext as soon as it is encrypted
-            key = session.derive_share_key(secrets, holder, sender=ctx.client, receiver=holder)
+            key = session.derive_share_key(secrets, sender=ctx.client, receiver=holder)
             encrypted[holder] = encrypt(key, shares.pop(holder), associated_data)
         return encrypted, None
 
@@ -122,7 +128,7 @@ class SecureSum:
         threshold = self.masking.threshold_count(len(holders))
         self.policy.check_shares({*request.shares, client}, holders, threshold)
         for sender in request.shares.keys() - {client}:
-            key = session.derive_share_key(secrets, sender, sender=sender, receiver=client)
+            key = session.derive_share_key(secrets, sender=sender, receiver=client)
             session.held_shares[sender] = SealedShare(request.shares[sender], key)
             deque(session.open_share(sender), 0)  # decrypt and discard: reject forged shares before the upload
         vector = session.vector or (yield from self._do_work(ctx, session, request.payload))

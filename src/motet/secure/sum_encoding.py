@@ -1,4 +1,4 @@
-"""How a reply becomes a vector of integers for a secure sum, and how their sum becomes a mean again."""
+"""Encodes a reply as integers for a secure sum, and decodes the sum to a mean."""
 
 from __future__ import annotations
 

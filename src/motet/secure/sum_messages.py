@@ -17,7 +17,7 @@ from motet.secure.participants import PublicKeys
 @message
 @dataclass(frozen=True, eq=False)
 class ShareRequest:
-    """Everybody's keys; and the payload of the work, if it must be done before shares are made."""
+    """The keys of all clients, and the payload of the work if the work comes before the shares."""
 
     public_keys: dict[ClientId, PublicKeys]
     payload: Any = None
@@ -26,7 +26,7 @@ class ShareRequest:
 @message
 @dataclass(frozen=True, eq=False)
 class UploadRequest:
-    """Encrypted shares by sender; and the payload of the work, if it has not been done."""
+    """Encrypted shares by sender, and the payload of the work if it has not been done yet."""
 
     shares: dict[ClientId, Ciphertext]
     payload: Any = None

@@ -1,1 +1,1 @@
-"""Carry requests to clients and replies back; know nothing of what they mean."""
+"""Transports: they carry requests to clients and replies back, without knowing what they mean."""

@@ -88,8 +88,9 @@ class Admission:
     `token_hashes` are by client.
 
     All clients must have a model with the same `fingerprint`. In a run with several groups, where clients bring their own
-    data, `group_fingerprints` has one for each group and `client_groups` each client's group. A group in `claimed_groups`
-    is not confirmed yet: a client with a wrong --group notices it only when it reads its data, and may then correct it.
+    data, `group_fingerprints` has one for each group, and `client_groups` has each client's group. A group in
+    `claimed_groups` is not confirmed yet. A client with a wrong --group notices this when it reads its data, and may then
+    correct it.
     """
 
     acceptance: JoinAccepted

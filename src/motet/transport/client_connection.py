@@ -20,7 +20,7 @@ from motet.wire import deserialize
 
 FIRST_PAUSE, LONGEST_PAUSE = 0.1, 5.0  # seconds between two attempts to reach the server
 JOIN_REPLY_TIMEOUT = 60.0  # seconds
-RequestKey = tuple[str, int]  # server session and request ID: unique over restarts of the server
+RequestKey = tuple[str, int]  # server session and request ID; unique even if the server restarts
 
 
 class ServerLink(Protocol):
@@ -88,7 +88,7 @@ class ClientConnection:
     # ---- Answering requests -------------------------------------------------------------------------------------
 
     def _next_requests(self) -> dict[ClientId, tuple[RequestKey, Request]] | RunFinished:
-        """Wait for a request. Return all queued requests, only the newest of each client."""
+        """Wait for a request. Return the newest request of each client."""
         requests: dict[ClientId, tuple[RequestKey, Request]] = {}
         item = self.inbox.get()
         while True:
@@ -110,7 +110,7 @@ class ClientConnection:
             if client in self.last_replies and self.last_replies[client][0] == key:
                 self._send_reply(client)
             elif client in self.join_request.clients:
-                self.last_replies.pop(client, None)  # frees its memory for the new reply
+                self.last_replies.pop(client, None)  # free its memory for the new reply
                 self.setup.journal.begin_request(request)
                 keys[request.id] = key
                 requests.append(request)
@@ -119,7 +119,7 @@ class ClientConnection:
             self._send_reply(reply.client)
 
     def _send_reply(self, client: ClientId) -> None:
-        """Send a reply if its request came over the current link. If the link is broken, the server will ask again."""
+        """Send a reply if its request came over the current link. If the link is broken, the server will repeat the request."""
         key, reply = self.last_replies[client]
         with self.lock:
             link = self.link if key in self.received else None

@@ -14,8 +14,8 @@ from motet.core.work import Executor, JobFailure, Work, drive
 from motet.transport.client_state import EphemeralStates
 from motet.transport.requests import Reply, Request
 
-# (client, round, address, perform, recall) -> the context of a client method. `perform` runs another method inside this
-# one, `recall` reads the state of a program.
+# (client, round, address, invoke, read_state) -> the context of a client method. `invoke` runs another method inside
+# this one, `read_state` reads the state of a program.
 ContextFactory = Callable[[ClientId, int, str, Callable[[str, Any], Work[Any]], Callable[[str], Any]], Any]
 
 
@@ -73,7 +73,7 @@ class ClientRuntime:
                     f"{request.address} is only available inside a secure sum; set secure.type on the server."
                 )
             payload = self.channel.down.decode(request.payload)
-            value = yield from self._perform(request.client, request.round, request.address, payload)
+            value = yield from self._invoke(request.client, request.round, request.address, payload)
             return self._encode_reply(request, value)
         except Exception as error:
             error.add_note(f"in {request.address}, client {request.client}, round {request.round}")
@@ -94,7 +94,7 @@ class ClientRuntime:
             self.client_states.put(key, request.client, residuals)
         return encoded
 
-    def _perform(
+    def _invoke(
         self, client: ClientId, round: int, address: str, payload: Any, callers: frozenset[str] = frozenset()
     ) -> Work[Any]:
         """Run a client method. `callers` are the programs that this call goes through."""
@@ -105,9 +105,9 @@ class ClientRuntime:
             )
         is_ephemeral = getattr(self.programs[program], "ephemeral", False)
         states = self.ephemeral_states if is_ephemeral else self.client_states
-        perform_nested = partial(self._perform_nested, client, round, callers | {program})
+        invoke_nested = partial(self._invoke_nested, client, round, callers | {program})
         context = self.make_context(
-            client, round, address, perform_nested, lambda name: self.client_states.get(name, client)
+            client, round, address, invoke_nested, lambda name: self.client_states.get(name, client)
         )
         result = method(context, payload, states.get(program, client))
         if isinstance(result, GeneratorType):
@@ -117,13 +117,13 @@ class ClientRuntime:
             states.put(program, client, state)
         return reply
 
-    def _perform_nested(
+    def _invoke_nested(
         self, client: ClientId, round: int, callers: frozenset[str], address: str, payload: Any
     ) -> Work[Any]:
         """Run a method inside another one. It must reveal a sum; else a server could nest the stages of a secure sum."""
         if self._find_method(address).reveals != "sum":
             raise PrivacyError(f"{address} does not reveal a sum; only methods that do can run inside another method.")
-        return (yield from self._perform(client, round, address, payload, callers))
+        return (yield from self._invoke(client, round, address, payload, callers))
 
     def _find_method(self, address: str) -> Any:
         name, _, method = address.partition(".")

@@ -14,9 +14,9 @@ StateKey = tuple[str, ClientId]  # program name, client
 
 
 class ClientStates:
-    """The states of all simulated clients. Changes take effect when the round is committed, so that a checkpoint never
-    contains half a round.
+    """The states of all simulated clients.
 
+    Changes take effect when the round is committed, so that a checkpoint never contains half a round.
     Up to `device_budget` bytes stay as tensors on the device where they were created. The rest is serialized: up to
     `host_budget` bytes in host memory, then in files. Without a folder everything stays as it is.
     """

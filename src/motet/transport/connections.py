@@ -90,7 +90,7 @@ class Connections:
             return self.inbox.popleft()
 
     def close(self, reason: str = "the server has stopped", run_finished: bool = False) -> None:
-        """Close all links. If the run is finished, clients that connect later are told so too."""
+        """Close all links. If the run is finished, clients that connect later get the same message."""
         with self.changed:
             self.run_finished = RunFinished(reason) if run_finished else None
             links = list(self.admitted)
@@ -208,7 +208,7 @@ class Connections:
                 self.disconnected_at.pop(client, None)
             open_requests = [self.open_requests[c] for c in clients if c in self.open_requests]
             self.changed.notify_all()
-        for old_link in replaced:  # the client has reconnected; its old link is dead, but nobody has noticed yet
+        for old_link in replaced:  # the client has reconnected; its old link is dead, but was not noticed yet
             old_link.close()
         for request in open_requests:
             link.send(OutgoingMessage.from_value(request))
@@ -229,7 +229,7 @@ class Connections:
 
 
 def describe_storage_error(error: OSError) -> str:
-    """Return the message for a client whose message the server could not store."""
+    """Return what to tell a client if the server could not store its message."""
     remedy = _STORAGE_REMEDIES.get(error.errno or 0)
     hint = f"; the server needs {remedy}" if remedy else ""
     return f"the server cannot store your message ({error.strerror or error}){hint}."

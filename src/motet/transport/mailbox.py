@@ -1,4 +1,4 @@
-"""Runs exchanges: sends requests to clients, waits for their replies, and collects them. No other module waits."""
+"""Runs exchanges: sends requests to clients, waits for their replies, and collects them."""
 
 from __future__ import annotations
 
@@ -53,7 +53,11 @@ class ClientFailure(NamedTuple):
 
 @dataclass
 class Mailbox:
-    """Collects replies in the order of the clients' names, whatever order they arrive in. So a sum is the same to the bit."""
+    """Sends requests and collects replies.
+
+    Replies are collected in the order of the clients' names, not in the order of arrival, so that a sum is reproducible to
+    the bit.
+    """
 
     transport: Transport
     wait_policy: WaitPolicy = WaitPolicy()
@@ -69,7 +73,7 @@ class Mailbox:
     late_replies: list[Reply] = field(default_factory=list)  # received while a sibling was waiting
 
     def create_sibling(self) -> Mailbox:
-        """Return a second mailbox on the same transport with its own traffic. It passes on late replies to this one."""
+        """Return a second mailbox on the same transport, with its own traffic. It passes late replies on to this one."""
         return Mailbox(
             self.transport,
             replace(self.wait_policy, staleness_exponent=None),
@@ -86,7 +90,7 @@ class Mailbox:
         self._send_requests(state, [client for client in sorted(exchange.payloads) if client not in busy])
         for reply in self._receive_replies(state):
             self._take_reply(state, reply)
-        for position in state.early.positions():  # a client before them did not reply, or they are late
+        for position in state.early.positions():  # replies after a missing client, and late ones
             self._collect(state, state.early.take(position), position)
         self._close_exchange(state)
         if state.collected < state.quorum:
@@ -147,7 +151,7 @@ class Mailbox:
             return
         elif reply.id in self.pending and self.pending[reply.id].address == state.exchange.address:
             position = (self.pending[reply.id].client, reply.id)
-        else:  # nobody waits for it any more
+        else:  # too late to count
             self.pending.pop(reply.id, None)
             return
         size = measure_size(reply)
@@ -179,7 +183,7 @@ class Mailbox:
         self.failures.append(ClientFailure(self.round, reply.client, error))
 
     def _close_exchange(self, state: _ExchangeState) -> None:
-        """Mark clients that have not replied as late if late replies count, else as failed."""
+        """Mark the clients that have not replied: as late if late replies count, else as failed."""
         may_be_late = self._accepts_late_replies and state.exchange.reads == "sum"
         for request_id, client in state.waiting_for.items():
             if may_be_late:
