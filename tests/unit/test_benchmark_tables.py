@@ -187,6 +187,19 @@ def test_a_folder_with_the_old_request_file_is_loaded(finished: Benchmark) -> No
     assert load_benchmark(finished.folder).request == finished.request
 
 
+def test_runs_of_an_older_version_are_found_under_their_old_names(finished: Benchmark) -> None:
+    """Renamed recipe keys change the hash in a run's name."""
+    cell = next(c for c in finished.cells if c.row == "FedOpt")
+    folder = finished.store.run_folder(cell.run.name)
+    settings = cell.run.config.to_dict()
+    settings["patience"] = settings.pop("wait_policy")
+    (folder / "config.yaml").write_text(yaml.safe_dump(settings))
+    folder.rename(folder.with_name("old-name"))
+    store = load_benchmark(finished.folder).store
+    assert store.run_folder(cell.run.name).name == "old-name"
+    assert store.is_done(cell.run.name)
+
+
 def test_the_number_of_seeds_can_be_set(finished: Benchmark) -> None:
     assert replace(finished, request=replace(finished.request, seeds=1)).seeds == [42]
     with pytest.raises(ConfigError, match="--seeds is 0"):

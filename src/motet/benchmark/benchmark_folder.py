@@ -13,7 +13,7 @@ from typing import Any
 from motet.benchmark.cells import BenchmarkRun, Cell, build_cells, check_runs, unique_runs
 from motet.benchmark.render import render_latex, render_legend, render_markdown
 from motet.benchmark.result_tables import ResultTable, build_tables, metrics_by_run
-from motet.benchmark.run_store import RunStore
+from motet.benchmark.run_store import RunStore, find_renamed_runs
 from motet.benchmark.suite import Suite, load_suite, parse_suite, read_suite_text
 from motet.benchmark.table_figures import draw_table
 from motet.benchmark.table_metrics import TableMetric
@@ -55,9 +55,9 @@ class Benchmark:
     request: BenchmarkRequest
     suite: Suite
 
-    @property
+    @cached_property
     def store(self) -> RunStore:
-        return RunStore(self.folder)
+        return RunStore(self.folder, find_renamed_runs(self.folder, self.runs))
 
     @property
     def seeds(self) -> list[int]:

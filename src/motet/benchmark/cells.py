@@ -117,7 +117,12 @@ def _build_run(label: str, layers: Sequence[Mapping[str, Any]], seed: int, devic
         config = RunConfig.from_settings(label, settings)
     except ConfigError as error:
         raise ConfigError(f"{label}: {error}") from None
+    return BenchmarkRun(name=run_name(config), config=config)
+
+
+def run_name(config: RunConfig) -> str:
+    """Name a run after its algorithm, data, model, seed and a hash of its configuration."""
     identity = {k: v for k, v in config.to_dict().items() if k not in _EXECUTION_SECTIONS}
     digest = hashlib.sha256(json.dumps(identity, sort_keys=True).encode()).hexdigest()[:10]
-    name = "-".join((config.algorithm.type, config.data.name or "own", config.model.name, f"s{seed}", digest))
-    return BenchmarkRun(name=re.sub(r"[^\w.-]+", "_", name), config=config)
+    name = "-".join((config.algorithm.type, config.data.name or "own", config.model.name, f"s{config.seed}", digest))
+    return re.sub(r"[^\w.-]+", "_", name)

@@ -5,12 +5,14 @@ from __future__ import annotations
 import fcntl
 import json
 import shutil
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from motet.experiment.commands.run_folder import load_summary
+from motet.benchmark.cells import run_name
+from motet.core.errors import ConfigError
+from motet.experiment.commands.run_folder import load_config, load_summary
 from motet.experiment.loop.json_files import write_json
 
 TRACEBACK_FILE = "traceback.txt"
@@ -21,11 +23,11 @@ LOCK_FILE = "lock"
 class RunStore:
     """Knows the state of each run: done (has a summary), failed (has a reason), or claimed (its lock is held)."""
 
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path, renamed_runs: Mapping[str, Path] | None = None) -> None:
+        self.folder, self.renamed_runs = folder, renamed_runs or {}
 
     def run_folder(self, name: str) -> Path:
-        return self.folder / "runs" / name
+        return self.renamed_runs.get(name, self.folder / "runs" / name)
 
     def is_done(self, name: str) -> bool:
         return (self.run_folder(name) / "summary.json").exists()
@@ -73,3 +75,20 @@ class RunStore:
         shutil.rmtree(self.run_folder(name) / "checkpoint", ignore_errors=True)
         for file in (LOCK_FILE, TRACEBACK_FILE, FAILURE_FILE):
             (self.run_folder(name) / file).unlink(missing_ok=True)
+
+
+def find_renamed_runs(folder: Path, names: Collection[str]) -> dict[str, Path]:
+    """Return the folders of runs that an older version stored under other names, by their current names.
+
+    The name of a run changes when a new version renames or adds recipe keys.
+    """
+    renamed_runs = {}
+    for path in sorted((folder / "runs").glob("*/config.yaml")):
+        if path.parent.name not in names:
+            try:
+                name = run_name(load_config(path.parent))
+            except ConfigError:
+                continue  # the run of another suite, or of a method that no longer exists
+            if name in names and not (folder / "runs" / name / "config.yaml").exists():
+                renamed_runs[name] = path.parent
+    return renamed_runs
