@@ -1,4 +1,4 @@
-"""Execute the runs of a benchmark on shared data, in one process or several. FinishedRun runs are never repeated."""
+"""Execute the runs of a benchmark on shared data, in one process or several. Finished runs are never repeated."""
 
 from __future__ import annotations
 

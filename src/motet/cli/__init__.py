@@ -14,4 +14,4 @@ app.registered_commands.sort(key=lambda command: _ORDER[command.callback.__modul
 
 
 def main() -> None:
-    app(args=update_options(sys.argv[1:]))
+    app(args=update_options(sys.argv[1:]), prog_name="motet")

@@ -41,7 +41,7 @@ def handle_errors(command: Command) -> Command:
         try:
             command(*args, **options)
         except KeyboardInterrupt as interrupt:
-            hint = f" FinishedRun work is saved. Continue with: {interrupt}" if str(interrupt) else ""
+            hint = f" Finished work is saved. Continue with: {interrupt}" if str(interrupt) else ""
             typer.echo(f"Interrupted.{hint}", err=True)
             sys.exit(130)
         except MotetError as error:
@@ -65,7 +65,7 @@ Settings = Annotated[
     typer.Argument(metavar="SECTION.KEY=VALUE", help="Settings that override the recipe, e.g. solver.lr=1e-4."),
 ]
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run, e.g. runs/quickstart-1.")]
-OutFolder = Annotated[Path | None, typer.Option("--out", help="Output folder. [default: runs/RECIPE-NUMBER]")]
+OutFolder = Annotated[Path | None, typer.Option("--out", help="Output folder.", show_default="runs/RECIPE-NUMBER")]
 Resume = Annotated[bool, typer.Option("--resume", help="Resume the run in --out.")]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 CorpusName = Annotated[

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 SuiteName = Annotated[
     str, typer.Argument(metavar="SUITE", help="Name of a shipped suite (see: motet list suites) or a YAML file.")
 ]
-Seeds = Annotated[int | None, typer.Option(help="Number of seeds. [default: 3; with --quick, set by the suite]")]
+Seeds = Annotated[int | None, typer.Option(help="Number of seeds.", show_default="3; with --quick, set by the suite")]
 Quick = Annotated[bool, typer.Option("--quick", help="Run a small version that takes minutes on two cores.")]
 Only = Annotated[
     list[str] | None, typer.Option(help="Run only these cells: a table, a row, a column, or table/row/column.")
@@ -25,8 +25,8 @@ Only = Annotated[
 Resume = Annotated[
     bool, typer.Option("--resume", help="Continue the benchmark in --out with its options; retry failed runs.")
 ]
-Out = Annotated[Path | None, typer.Option(help="Output folder. [default: runs/bench/SUITE]")]
-Jobs = Annotated[int | None, typer.Option(min=1, help="Number of runs at a time. [default: as many as fit]")]
+Out = Annotated[Path | None, typer.Option(help="Output folder.", show_default="runs/bench/SUITE")]
+Jobs = Annotated[int | None, typer.Option(min=1, help="Number of runs at a time.", show_default="as many as fit")]
 DryRun = Annotated[bool, typer.Option("--dry-run", help="Print the number of runs and the expected time, and stop.")]
 Into = Annotated[
     Path | None,
@@ -50,7 +50,7 @@ def bench(
     into: Into = None,
     worker_of: WorkerOf = None,
 ) -> None:
-    """Reproduce the tables of a paper: train every method, dataset and seed of a suite. FinishedRun runs are reused."""
+    """Reproduce the tables of a paper: train every method, dataset and seed of a suite. Finished runs are reused."""
     from motet.benchmark.benchmark_folder import BenchmarkRequest, default_folder, load_benchmark, open_benchmark
     from motet.benchmark.scheduler import suite_copy_name
 

@@ -70,7 +70,7 @@ SimulatedRecipe = Annotated[str | None, typer.Option(help="Instead of --data: si
 GroupName = Annotated[str, typer.Option(help="Group of this client, if the recipe has groups.")]
 Token = Annotated[str, typer.Option(help="Environment variable with the token, or @FILE.")]
 ServerCa = Annotated[Path | None, typer.Option(help="CA certificate of the server (PEM); enables TLS.")]
-Channel = Annotated[str | None, typer.Option(help="MQTT: topic of the run. [default: motet]")]
+Channel = Annotated[str | None, typer.Option(help="MQTT: topic of the run.", show_default="motet")]
 MqttUser = Annotated[
     str | None, typer.Option(help="MQTT: user name at the broker. The password is read from MOTET_MQTT_PASSWORD.")
 ]

@@ -18,7 +18,7 @@ def report(
         typer.Argument(metavar="RUN", help="Folders of runs, or one benchmark: its folder or the name of its suite."),
     ],
     out: Annotated[
-        Path | None, typer.Option(help="HTML file to write. [default: report.html in the first folder]")
+        Path | None, typer.Option(help="HTML file to write.", show_default="report.html in the first folder")
     ] = None,
 ) -> None:
     """Write a self-contained HTML report: learning curves, traffic, fairness, data partition, settings."""

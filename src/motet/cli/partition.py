@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from motet.cli.app import DATA, CorpusName, Settings, SourceFolder, app, handle_errors
+from motet.cli.app import DATA, CorpusName, SourceFolder, app, handle_errors
 
 if TYPE_CHECKING:
     from motet.report.html_page import PageTable
@@ -15,6 +15,12 @@ if TYPE_CHECKING:
 partition_app = typer.Typer(help="Split a corpus over clients, and inspect the split.", no_args_is_help=True)
 app.add_typer(partition_app, name="partition", rich_help_panel=DATA)
 
+PartitionSettings = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="SECTION.KEY=VALUE", help="Settings as in a recipe, e.g. partition.local_test=0.2 data.limit=1000."
+    ),
+]
 RandomSeed = Annotated[int, typer.Option(help="Random seed. A recipe with the same seed makes the same partition.")]
 ClientCount = Annotated[int | None, typer.Option(help="Number of clients.")]
 
@@ -23,7 +29,7 @@ ClientCount = Annotated[int | None, typer.Option(help="Number of clients.")]
 @handle_errors
 def partition_make(
     corpus: CorpusName,
-    settings: Settings = None,
+    settings: PartitionSettings = None,
     strategy: Annotated[str, typer.Option(help="Partition strategy (see: motet list partitions).")] = "label",
     clients: ClientCount = None,
     alpha: Annotated[float | None, typer.Option(help="Dirichlet concentration; smaller is more skewed.")] = None,
@@ -32,15 +38,14 @@ def partition_make(
     ] = None,
     seed: RandomSeed = 42,
     source: SourceFolder = None,
-    to: Annotated[Path | None, typer.Option(help="File to write. [default: partitions/CORPUS-STRATEGY.h5]")] = None,
+    to: Annotated[
+        Path | None, typer.Option(help="File to write.", show_default="partitions/CORPUS-STRATEGY.h5")
+    ] = None,
     layout: Annotated[
         str, typer.Option(help="motet or fednlp (the layout of FedNLP's published partitions).")
     ] = "motet",
 ) -> None:
-    """Split a corpus over clients and store the split. Use it with partition.type=file partition.path=FILE.
-
-    Other options of a strategy are given as in a recipe: partition.by=length partition.local_test=0.2 data.limit=1000
-    """
+    """Split a corpus over clients and store the split. Use it with partition.type=file partition.path=FILE."""
     from motet.experiment.commands.partition_commands import CorpusSource, make_partition
     from motet.experiment.recipe.run_config import ComponentConfig
 
@@ -59,13 +64,13 @@ def partition_show(
     file: Annotated[
         Path, typer.Argument(metavar="FILE", help="A partition file from motet partition make or from FedNLP.")
     ],
-    settings: Settings = None,
+    settings: PartitionSettings = None,
     name: Annotated[str | None, typer.Option(help="Name of the partition in a FedNLP file.")] = None,
     corpus: Annotated[str | None, typer.Option(help="The corpus, if the file does not name it.")] = None,
     source: SourceFolder = None,
     seed: RandomSeed = 42,
     to: Annotated[
-        Path | None, typer.Option(help="Folder for the figures and the HTML page. [default: next to the file]")
+        Path | None, typer.Option(help="Folder for the figures and the HTML page.", show_default="next to the file")
     ] = None,
 ) -> None:
     """Show statistics of a partition, and draw the clients' distances, labels, sizes and texts (PNG and HTML)."""
@@ -85,11 +90,13 @@ def partition_show(
 def partition_figure(
     figure: Annotated[str, typer.Argument(metavar="FIGURE", help="distances, labels, quantities or domains.")],
     corpus: CorpusName,
-    settings: Settings = None,
+    settings: PartitionSettings = None,
     clients: Annotated[int, typer.Option(help="Number of clients.")] = 100,
     seed: RandomSeed = 42,
     source: SourceFolder = None,
-    to: Annotated[Path | None, typer.Option(help="PNG file to write. [default: figures/FIGURE-CORPUS.png]")] = None,
+    to: Annotated[
+        Path | None, typer.Option(help="PNG file to write.", show_default="figures/FIGURE-CORPUS.png")
+    ] = None,
 ) -> None:
     """Draw a figure of the papers for a corpus: distances or labels at four α, sizes at four β, or domains in 2D."""
     from motet.core import rng

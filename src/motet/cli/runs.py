@@ -79,7 +79,7 @@ def list_command(
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
-    """List what a recipe can use, with a short description of each entry."""
+    """List the algorithms, datasets, models, recipes and so on that you can use, with short descriptions."""
     from motet.experiment.commands.listings import list_entries
 
     entries = list_entries(kind)

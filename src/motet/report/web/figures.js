@@ -33,9 +33,9 @@ function renderFigure(id, { title, caption, traces, layout, table }) {
     );
   }
   const [figcaption, plot, details] = figure.children;
-  figcaption.firstChild.textContent = title;
+  figcaption.firstChild.textContent = `${title}.`;
   figcaption.lastChild.textContent = caption;
-  plot.setAttribute("aria-label", `${title}: ${caption}`);
+  plot.setAttribute("aria-label", `${title}. ${caption}`);
   const config = {
     responsive: true,
     displaylogo: false,
@@ -114,8 +114,8 @@ function curveCaption(metric, rows) {
   if (!rows.length) return "No run is selected.";
   const highest = rows.reduce((a, b) => (b[2] > a[2] ? b : a));
   const lowest = formatNumber(Math.min(...rows.map((row) => row[2])));
-  const range = rows.length > 1 ? `between ${lowest} and` : "at";
-  return `${metric} ends ${range} ${formatNumber(highest[2])} (${highest[0]}).`;
+  const range = rows.length > 1 ? `between ${lowest} and ` : "";
+  return `The final ${metric} is ${range}${formatNumber(highest[2])} (${highest[0]}).`;
 }
 
 // A bound is a horizontal line: its rounds are epochs over all data, or purely local, unlike federated rounds.
@@ -261,7 +261,9 @@ function drawPartition() {
   if (!run) return;
   const { clients, train, test, labels, counts, by, left_out: omitted } = run.partition;
   const number = omitted ? `${clients.length} of ${clients.length + omitted}` : `${clients.length}`;
-  const sizes = `${number} clients with ${Math.min(...train)} to ${Math.max(...train)} training examples`;
+  const [smallest, largest] = [Math.min(...train), Math.max(...train)];
+  const range = smallest === largest ? `${smallest}` : `${smallest} to ${largest}`;
+  const sizes = `${number} clients with ${range} training examples each`;
   const color = methodColor(methods.find((m) => !isBound(m)) ?? methods[0]);
   if (!counts) {
     renderFigure("heatmap", {

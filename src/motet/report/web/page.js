@@ -68,6 +68,8 @@ function formatMeanStd(center, deviation) {
   return `${center.toFixed(digits)} ± ${deviation.toFixed(digits)}`;
 }
 
+const countOf = (count, noun) => `${count} ${noun}${count === 1 ? "" : "s"}`;
+
 function formatDuration(seconds) {
   if (seconds < 90) return `${Math.round(seconds)} s`;
   return seconds < 5400 ? `${Math.round(seconds / 60)} min` : `${(seconds / 3600).toFixed(1)} h`;
@@ -169,7 +171,7 @@ function showOverview() {
   const finished = report.runs.filter((run) => run.finished);
   const facts = report.benchmark ? benchmarkFacts() : bestRunFacts(finished);
   const seconds = finished.reduce((sum, run) => sum + (run.summary.seconds || 0), 0);
-  facts.push([formatDuration(seconds), `total time of ${report.runs.length} runs`]);
+  facts.push([formatDuration(seconds), `total time of ${countOf(report.runs.length, "run")}`]);
   const card = ([value, text]) =>
     createElement("div", { class: "fact" }, createElement("b", {}, value), createElement("span", {}, text));
   $("overview").append(...facts.map(card));

@@ -51,7 +51,7 @@ function showResultTables() {
   section.hidden = false;
   const seeds = report.benchmark.seeds.length;
   const legend = [
-    `Mean ± standard deviation over ${seeds} seed${seeds > 1 ? "s" : ""}`,
+    `Mean ± standard deviation over ${countOf(seeds, "seed")}`,
     "shaded: best method of the column",
     "≈: not significantly different from the best (paired bootstrap over test examples, p ≥ 0.05)",
     "in parentheses: the paper's number",
