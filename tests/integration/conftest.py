@@ -1,4 +1,4 @@
-"""The command in this process: what it prints, and how it ends."""
+"""The motet command, called in this process."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ Call = Callable[..., tuple[int, str, str]]
 
 @pytest.fixture
 def motet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path) -> Call:
+    """Call the command in an empty folder. Return its exit status, its output and its errors."""
     monkeypatch.chdir(tmp_path)
 
     def call(*words: str) -> tuple[int, str, str]:
@@ -23,7 +24,7 @@ def motet(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], t
             cli.main()
         except SystemExit as end:
             status = int(end.code or 0)
-        said = capsys.readouterr()
-        return status, said.out, said.err
+        captured = capsys.readouterr()
+        return status, captured.out, captured.err
 
     return call

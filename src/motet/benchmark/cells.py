@@ -17,7 +17,7 @@ from motet.experiment.build.partition_builder import parse_partition
 from motet.experiment.recipe.recipe_files import merge_settings
 from motet.experiment.recipe.run_config import RunConfig
 
-# A suite keeps no final models, but needs per-example scores for its significance tests.
+# Suites save no final checkpoints, but per-example scores for significance tests.
 SUITE_DEFAULTS: dict[str, Any] = {
     "checkpoint": {"seconds": 60, "last": False},
     "evaluation": {"save_example_scores": True},

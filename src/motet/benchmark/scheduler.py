@@ -39,7 +39,7 @@ def suite_copy_name(process_id: int) -> str:
 
 
 class BenchmarkWorkers:
-    """Worker processes that execute runs of the same benchmark. They end with the context."""
+    """Worker processes that execute runs of the same benchmark. They end when the context exits."""
 
     def __init__(self, command: list[str], folder: Path) -> None:
         self.command, self.folder = command, folder
@@ -122,9 +122,8 @@ class ProgressReporter:
 def split_resources(device: str, jobs: int) -> None:
     """Limit this process to its share of the cores and of the memory, if several jobs run at the same time."""
     if jobs > 1:
-        torch.set_num_threads(
-            max(1, default_worker_count() // jobs)
-        )  # more threads than cores would slow down all jobs
+        # More threads than cores would slow down all jobs.
+        torch.set_num_threads(max(1, default_worker_count() // jobs))
         for shared_device in {resolve_device(device), torch.device("cpu")}:
             limit_device_memory(shared_device, 0.95 / jobs)
 

@@ -80,12 +80,12 @@ def estimate_time(
         method = (workload, repr(config.algorithm))
         if method not in checked_methods:
             checked_methods.add(method)
-            with _errors_name(run):
+            with _label_errors(run):
                 prepare_plan(config, resources.federation(run))
         if workload not in probes:
             probes[workload] = _probe(config, resources.federation(run))
             metric_names[workload] = _metric_names(resources.federation(run))
-        with _errors_name(run):
+        with _label_errors(run):
             for metric in metrics.get(run.name, ()):
                 metric.check(metric_names[workload], config)
         seconds[run.name] = _estimate_run(config, probes[workload])
@@ -93,7 +93,7 @@ def estimate_time(
 
 
 @contextmanager
-def _errors_name(run: BenchmarkRun) -> Iterator[None]:
+def _label_errors(run: BenchmarkRun) -> Iterator[None]:
     """Add the run's label to the message of a ConfigError."""
     try:
         yield
