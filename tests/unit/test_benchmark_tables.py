@@ -26,6 +26,7 @@ from motet.core.errors import ConfigError, RunError
 from motet.experiment.loop.example_scores import write_example_scores
 from motet.experiment.loop.json_files import write_json
 from motet.experiment.loop.metrics_log import MetricsLog
+from motet.experiment.recipe.renamed_keys import print_rename_once
 from motet.tasks.sufficient_statistics import class_statistics, with_statistics
 from motet.transport.mailbox import Traffic
 
@@ -260,8 +261,12 @@ def test_rows_with_the_mean_over_clients_are_not_clients(tmp_path: Path) -> None
         ("headline after 4", "primary_metric after 4"),
     ],
 )
-def test_old_words_for_metrics_still_work(old: str, new: str) -> None:
+def test_an_old_word_for_a_metric_works_and_prints_the_new_word(
+    old: str, new: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    print_rename_once.cache_clear()
     assert parse_metric(old) == parse_metric(new)
+    assert "in shows is now" in capsys.readouterr().err
 
 
 def test_a_number_is_tested_only_if_per_example_scores_give_it(tmp_path: Path) -> None:

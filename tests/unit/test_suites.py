@@ -172,7 +172,7 @@ def test_every_shipped_suite_consists_of_valid_recipes(name: str, quick: bool) -
 def test_shipped_suites_use_no_old_recipe_keys(name: str, capsys: pytest.CaptureFixture[str]) -> None:
     from motet.experiment.recipe import renamed_keys
 
-    renamed_keys._print_once.cache_clear()
+    renamed_keys.print_rename_once.cache_clear()
     build_cells(load_suite(name), [42], only=["*"])
     assert capsys.readouterr().err == ""
 

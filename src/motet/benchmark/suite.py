@@ -20,6 +20,7 @@ from motet.benchmark.table_metrics import PRIMARY_METRIC, parse_metric
 from motet.core.errors import ConfigError, did_you_mean
 from motet.experiment.recipe.config_parsing import instantiate
 from motet.experiment.recipe.recipe_files import list_yaml_resources
+from motet.experiment.recipe.renamed_keys import print_rename_once
 
 RecipeSettings = Mapping[str, Any]
 _RENAMED_COLUMN_KEYS = {"of": "clients"}
@@ -52,7 +53,7 @@ class TableSpec:
     on_request: bool = False  # run only if --only selects it, because its corpus or model is hard to get
 
     def column(self, name: str) -> ColumnSpec:
-        settings = {_RENAMED_COLUMN_KEYS.get(key, key): value for key, value in (self.columns[name] or {}).items()}
+        settings = {_update_key(key): value for key, value in (self.columns[name] or {}).items()}
         return instantiate(ColumnSpec, settings, f"columns.{name}")
 
     def metrics(self, name: str) -> dict[str, str]:
@@ -178,6 +179,13 @@ def is_selected(path: Sequence[str], patterns: Sequence[str]) -> bool:
     return not patterns or any(
         p in path or fnmatch(joined, p) or f"{joined}/".startswith(f"{p.rstrip('/')}/") for p in patterns
     )
+
+
+def _update_key(key: str) -> str:
+    new_key = _RENAMED_COLUMN_KEYS.get(key, key)
+    if new_key != key:
+        print_rename_once(f"suite key '{key}' of a column is now '{new_key}'")
+    return new_key
 
 
 def _check_known(source: str, kind: str, name: str, known: Sequence[str]) -> None:

@@ -37,6 +37,7 @@ from motet.experiment.loop.example_scores import (
 )
 from motet.experiment.loop.metrics_log import Row, is_client_row, read_metrics, score_spread
 from motet.experiment.loop.scores import LOWER_IS_BETTER, scores_by_round
+from motet.experiment.recipe.renamed_keys import print_rename_once
 from motet.experiment.recipe.run_config import RunConfig
 from motet.tasks.sufficient_statistics import StatisticsMetric, metric_from_statistics
 
@@ -46,7 +47,7 @@ _AFTER = re.compile(r"(\S+) after (\d+)")
 _REACH = re.compile(r"(rounds|MB) to (\d+\.?\d*|\.\d+)")
 _TRAFFIC_KEYS = {"MB": ("payload_up", "payload_down"), "MB up": ("payload_up",), "MB down": ("payload_down",)}
 _PREFIXES = ("", "local", "worst", "shared", "best", "dev-best")
-_OLD_WORDS = {"own": "local", "common": "shared", "headline": PRIMARY_METRIC}
+_RENAMED_WORDS = {"own": "local", "common": "shared", "headline": PRIMARY_METRIC}
 
 
 class MetricSpec(NamedTuple):
@@ -65,15 +66,22 @@ def parse_metric(text: str) -> MetricSpec:
     if match := _REACH.fullmatch(text):
         return MetricSpec(kind=f"{match[1]} to", threshold=float(match[2]))
     if match := _AFTER.fullmatch(text):
-        return MetricSpec(kind="after", metric=_OLD_WORDS.get(match[1], match[1]), round=int(match[2]))
+        return MetricSpec(kind="after", metric=_update_word(match[1]), round=int(match[2]))
     prefix, _, metric = text.rpartition(" ")
-    prefix = _OLD_WORDS.get(prefix, prefix)
+    prefix = _update_word(prefix)
     if prefix not in _PREFIXES:
         raise ConfigError(
             f"shows: '{text}' is not a number that a run has. Write a metric, or local, worst, shared, best or dev-best "
             "and a metric, or e.g. 'accuracy after 5', 'rounds to 0.8', 'MB to 0.8', MB, MB up, MB down, seconds."
         )
-    return MetricSpec(kind=prefix or "last", metric=_OLD_WORDS.get(metric, metric))
+    return MetricSpec(kind=prefix or "last", metric=_update_word(metric))
+
+
+def _update_word(word: str) -> str:
+    new_word = _RENAMED_WORDS.get(word, word)
+    if new_word != word:
+        print_rename_once(f"'{word}' in shows is now '{new_word}'")
+    return new_word
 
 
 class ExampleScores(NamedTuple):

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping, Sequence
+
+from motet.experiment.recipe.renamed_keys import print_rename_once
 
 RENAMED_OPTIONS = {
     "join": {
@@ -24,6 +25,5 @@ def _update_option(arg: str, new_names: Mapping[str, str]) -> str:
     name, equals, value = arg.partition("=")
     if name not in new_names:
         return arg
-    note = f"option '{name}' is now '{new_names[name]}'; the old name will stop working in the next release."
-    print(f"motet: {note}", file=sys.stderr)
+    print_rename_once(f"option '{name}' is now '{new_names[name]}'")
     return f"{new_names[name]}{equals}{value}"

@@ -63,7 +63,7 @@ def _update_section(section: Mapping[str, Any], path: str) -> dict[str, Any]:
                     f"recipe keys '{_join(path, key)}' and '{_join(path, name)}' are two names for the same setting; "
                     f"expected one. Remove '{_join(path, key)}', the old name."
                 )
-            _print_once(f"recipe key '{_join(path, key)}' is now '{_join(path, name)}'")
+            print_rename_once(f"recipe key '{_join(path, key)}' is now '{_join(path, name)}'")
         updated[name] = _update_value(value, _join(path, str(name)))
     return updated
 
@@ -78,7 +78,7 @@ def _update_value(value: Any, path: str) -> Any:
     for key in (path, *(f"{path}.{name}" for name in NAME_KEYS)):
         if value in RENAMED_VALUES.get(key, {}):
             new_value = RENAMED_VALUES[key][value]
-            _print_once(f"recipe value '{key}={value}' is now '{key}={new_value}'")
+            print_rename_once(f"recipe value '{key}={value}' is now '{key}={new_value}'")
             return new_value
     return value
 
@@ -94,5 +94,6 @@ def _join(path: str, key: str) -> str:
 
 
 @cache
-def _print_once(change: str) -> None:
+def print_rename_once(change: str) -> None:
+    """Tell the user about a renamed word, once per process. `change` reads "'old' is now 'new'"."""
     print(f"motet: {change}; the old name will stop working in the next release.", file=sys.stderr)
