@@ -272,5 +272,5 @@ def _test_difference(best: EntrySamples, other: EntrySamples, is_per_client: boo
 
 
 def _mean_over_seeds(statistic: Statistic, seeds: int) -> Statistic:
-    """Return a statistic that averages the given one over the seeds, whose columns lie next to each other."""
+    """Return a statistic over the columns of all seeds, side by side: the mean of the statistic over the seeds."""
     return lambda means: np.mean([statistic(part) for part in np.split(means, seeds, axis=-1)], axis=0)

@@ -42,7 +42,7 @@ from motet.experiment.recipe.run_config import RunConfig
 from motet.tasks.sufficient_statistics import StatisticsMetric, metric_from_statistics
 
 PRIMARY_METRIC = "primary_metric"
-TOLERANCE = 0.05  # in percent: a number within it counts as reproduced from per-example scores
+TOLERANCE = 0.05  # percentage points; numbers this close count as equal
 _AFTER = re.compile(r"(\S+) after (\d+)")
 _REACH = re.compile(r"(rounds|MB) to (\d+\.?\d*|\.\d+)")
 _TRAFFIC_KEYS = {"MB": ("payload_up", "payload_down"), "MB up": ("payload_up",), "MB down": ("payload_down",)}
@@ -51,7 +51,11 @@ _RENAMED_WORDS = {"own": "local", "common": "shared", "headline": PRIMARY_METRIC
 
 
 class MetricSpec(NamedTuple):
-    """A parsed entry of `shows`. `kind` is "last", a prefix, "after", "rounds to", "MB to", a kind of MB, or "seconds"."""
+    """A parsed entry of `shows`.
+
+    `kind` is "last" for a plain metric, a prefix such as "best", or "after", "rounds to", "MB to", "MB", "MB up",
+    "MB down" or "seconds".
+    """
 
     kind: str
     metric: str | None = None
@@ -85,7 +89,7 @@ def _update_word(word: str) -> str:
 
 
 class ExampleScores(NamedTuple):
-    """Per-example values behind a number: one row per test example, and the client that owns the example.
+    """Per-example values behind a number: one row per test example, and the index of the client that owns it.
 
     `statistic` computes the number from the mean row; None means that the number is the mean.
     """

@@ -114,8 +114,8 @@ def plot_scatter(axes: Axes, points: np.ndarray, groups: np.ndarray, names: Sequ
     colors = np.array(COLORS)
     axes.scatter(*points[order].T, s=9, c=colors[groups[order] % MAX_COLORED_CLIENTS], alpha=0.55, linewidths=0)
     for index, name in enumerate(names):
-        own = points[groups == index]
-        center = np.median(own, axis=0)[None] if len(own) else np.zeros((0, 2))
+        client_points = points[groups == index]
+        center = np.median(client_points, axis=0)[None] if len(client_points) else np.zeros((0, 2))
         style = {"color": colors[index % MAX_COLORED_CLIENTS], "edgecolors": "white", "linewidths": 1.6}
         axes.scatter(*center.T, s=90, label=_shorten(name, 22), **style)
     if len(points):  # ignore outliers, which would squeeze all other points together
