@@ -83,7 +83,9 @@ class SecureSum:
             signing_key=signing_key.public,
             signature=signing_key.sign(statement),
         )
-        return public_keys, ClientSession(ctx.client, ctx.round, topic, public_keys, secrets)
+        return public_keys, ClientSession(
+            client=ctx.client, round=ctx.round, topic=topic, public_keys=public_keys, secrets=secrets
+        )
 
     @work(reveals="each")
     def share(

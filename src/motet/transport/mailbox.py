@@ -115,7 +115,13 @@ class Mailbox:
             self.traffic.requests += 1
             request_id = self.id_sign * self.traffic.requests
             state.waiting_for[request_id] = client
-            request = Request(request_id, client, self.round, exchange.address, encoded[id(payload)])
+            request = Request(
+                id=request_id,
+                client=client,
+                round=self.round,
+                address=exchange.address,
+                payload=encoded[id(payload)],
+            )
             size = measure_size(request)
             self.traffic.payload_down += size.payload
             self.traffic.wire_down += size.wire
