@@ -49,7 +49,7 @@ def jobs_of(clients: int, texts: int, layers: int, hidden: int) -> list[Fit]:
         "max_position_embeddings": 256,
     }
     model = load_model(ModelConfig("tiny", 256, config=config), task.name, task.labels, lambda: iter(rows), Seed(0))
-    features = task.features(corpus, model, 256)
+    features = task.build_features(corpus, model, 256)
     parts = np.split(rng.permutation(clients * texts), clients)
     return [
         Fit(model, model.initial_params, Examples(features, p), task.objective, Solver(batch=16), 5 + i)

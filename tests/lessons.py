@@ -27,7 +27,7 @@ Make = Callable[[Federation, Solver, int], list[Fit]]
 
 def readers_of_lessons() -> Federation:
     model = ModelConfig("mixed:tiny", 40, config=SMALL)
-    task = ComponentConfig("qa", {"question_tokens": 8})
+    task = ComponentConfig("qa", {"max_question_tokens": 8})
     return federate_corpus(model, toy_qa(60, 8), ComponentConfig("uniform", {"clients": 2}), Seed(1), task=task)
 
 

@@ -283,8 +283,8 @@ def unlike() -> Federation:
                 "data": {"limit": 24, "test_limit": 8},
                 "groups": [
                     {"corpus": "toy-classification", "clients": 2},
-                    {"corpus": "toy-qa", "clients": 1, "task": {"question_tokens": 8}},
-                    {"corpus": "toy-seq2seq", "clients": 1, "task": {"target_tokens": 6, "beams": 1}},
+                    {"corpus": "toy-qa", "clients": 1, "task": {"max_question_tokens": 8}},
+                    {"corpus": "toy-seq2seq", "clients": 1, "task": {"max_target_tokens": 6, "num_beams": 1}},
                 ],
             },
         )

@@ -68,8 +68,8 @@ def test_clients_of_unlike_tasks_contrast_the_same_side_by_side() -> None:
     """From the second round on they have neighbours, and others to be unlike; two of them have the same task and one pack."""
     groups = [
         {"corpus": "toy-classification", "clients": 2},
-        {"corpus": "toy-qa", "clients": 2, "task": {"question_tokens": 8}},
-        {"corpus": "toy-seq2seq", "clients": 2, "task": {"target_tokens": 6, "beams": 1}},
+        {"corpus": "toy-qa", "clients": 2, "task": {"max_question_tokens": 8}},
+        {"corpus": "toy-seq2seq", "clients": 2, "task": {"max_target_tokens": 6, "num_beams": 1}},
     ]
     model = {"name": "mixed:tiny", "max_tokens": 32, "config": {**DRY, "hidden_size": 16, "intermediate_size": 24}}
     values = {"model": model, "data": {"limit": 24, "test_limit": 8}, "groups": groups}

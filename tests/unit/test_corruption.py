@@ -95,7 +95,7 @@ def questions() -> Federation:
         toy_qa(40, 8),
         ComponentConfig("uniform", {"clients": 2}),
         Seed(1),
-        task=ComponentConfig("qa", {"question_tokens": 8}),
+        task=ComponentConfig("qa", {"max_question_tokens": 8}),
     )
 
 

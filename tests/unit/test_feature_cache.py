@@ -26,7 +26,7 @@ def test_features_from_disk_are_those_that_were_made(
     corpus = BUILTIN_CORPORA[name]()
     task = build_task(ComponentConfig("auto"), corpus)
     model = load_model(ModelConfig("tiny", 80), task.name, task.labels, lambda: vocabulary_texts(corpus), Seed(0))
-    fresh = task.features(corpus, model, 80)
+    fresh = task.build_features(corpus, model, 80)
     first, second = (cache.load_features(task, corpus, model, 80) for _ in range(2))
     assert len(list((tmp_path / "features").iterdir())) == 1
     rows = np.arange(min(7, len(fresh)))

@@ -87,7 +87,7 @@ class WordsOfTexts:
     @cached_property
     def places(self) -> tuple[Tensor, Tensor, Tensor]:
         """Of every word that this model sees: the text, the token in it that the word begins with, and the word's number."""
-        column = self.examples.features.metadata["word"]
+        column = self.examples.features.metadata["word_ids"]
         if not isinstance(column, Ragged):
             raise TypeError("the words of tokens are ragged")
         table, real = column.pad_rows(self.examples.rows)

@@ -38,8 +38,8 @@ class TrainableTask(Protocol):
     def objective(self) -> Objective: ...
     @property
     def readout(self) -> Readout: ...
-    def metrics(self, predictions: Predictions, examples: Examples) -> dict[str, float]: ...
-    def example_scores(self, predictions: Predictions, examples: Examples) -> np.ndarray:
+    def compute_metrics(self, predictions: Predictions, examples: Examples) -> dict[str, float]: ...
+    def score_examples(self, predictions: Predictions, examples: Examples) -> np.ndarray:
         """Return one score per example, or one row per example that starts with its score."""
 
 
@@ -53,10 +53,10 @@ class EvaluationResult(NamedTuple):
 def score_predictions(
     task: TrainableTask, predictions: Predictions, examples: Examples, per_example: bool
 ) -> EvaluationResult:
-    rows = task.example_scores(predictions, examples) if per_example else None
+    rows = task.score_examples(predictions, examples) if per_example else None
     if rows is not None and rows.ndim == 1:
         rows = rows[:, None]
-    return EvaluationResult(task.metrics(predictions, examples), rows)
+    return EvaluationResult(task.compute_metrics(predictions, examples), rows)
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""One file a formulation: from columns of a corpus to features, a loss, predictions and metrics."""
+"""Task formulations: from the columns of a corpus to features, a loss, predictions and metrics."""
 
 from __future__ import annotations
 
@@ -21,4 +21,4 @@ TASKS: dict[str, Callable[..., Task]] = {
     "lm": language_modeling,
 }
 
-__all__ = ["TASKS", "Task", "classification", "language_model", "qa", "regression", "seq2seq", "tagging"]
+__all__ = ["TASKS", "Task", "classification", "language_modeling", "qa", "regression", "seq2seq", "tagging"]

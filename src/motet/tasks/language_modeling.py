@@ -1,9 +1,9 @@
-"""What comes next? Every token from those before it."""
+"""Causal language modeling: predict every token from the tokens before it."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import numpy as np
@@ -16,17 +16,17 @@ from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import NextTokenAccuracy
 from motet.learning.objectives.supervised import TokenCrossEntropy
 from motet.tasks.sufficient_statistics import with_statistics
-from motet.tasks.tokenization import BATCH, offsets_from_sizes
+from motet.tasks.tokenization import BATCH_SIZE, offsets_from_sizes
 
 
 @dataclass(frozen=True)
 class LanguageModeling:
-    """Texts are cut into pieces of at most `max_tokens`, each ended by the end-of-text token where there is one.
+    """Texts end with the end-of-text token, if there is one, and are cut into chunks of at most `max_tokens`.
 
-    With `group`, a client's texts are put end to end before they are cut.
+    With `group_texts`, the texts of a client are concatenated before they are cut.
     """
 
-    group: bool = True
+    group_texts: bool = True
     labels: tuple[str, ...] = ()
     name: str = "lm"
     primary_metric: str = "accuracy"
@@ -34,65 +34,61 @@ class LanguageModeling:
     objective: TokenCrossEntropy = TokenCrossEntropy(shift=1)
     readout: NextTokenAccuracy = NextTokenAccuracy()
 
-    def features(self, corpus: Corpus, model: Model, max_tokens: int) -> Features:
+    def build_features(self, corpus: Corpus, model: Model, max_tokens: int) -> Features:
         tokenizer = model.tokenizer
         end = [tokenizer.eos_token_id] if tokenizer.eos_token_id is not None else []
-        pieces: list[list[int]] = []
+        chunks: list[list[int]] = []
         counts: list[int] = []
         texts = corpus.column("text")
-        for at in range(0, len(texts), BATCH):
-            for row in tokenizer(list(texts[at : at + BATCH]), add_special_tokens=False, verbose=False)["input_ids"]:
+        for start in range(0, len(texts), BATCH_SIZE):
+            batch = list(texts[start : start + BATCH_SIZE])
+            for row in tokenizer(batch, add_special_tokens=False, verbose=False)["input_ids"]:
                 ids = [*row, *end]
-                cut = [ids[i : i + max_tokens] for i in range(0, max(1, len(ids)), max_tokens)]
-                cut = [c for c in cut if len(c) > 1] or [
-                    [*ids[:1], tokenizer.pad_token_id]
-                ]  # one token predicts nothing
-                pieces += cut
-                counts.append(len(cut))
-        ids_ = Ragged.from_lists(pieces, tokenizer.pad_token_id)
-        labels = Ragged(ids_.values, ids_.offsets, IGNORE_INDEX)
+                text_chunks = [ids[i : i + max_tokens] for i in range(0, max(1, len(ids)), max_tokens)]
+                text_chunks = [chunk for chunk in text_chunks if len(chunk) > 1]  # one token predicts nothing
+                text_chunks = text_chunks or [[*ids[:1], tokenizer.pad_token_id]]
+                chunks += text_chunks
+                counts.append(len(text_chunks))
+        input_ids = Ragged.from_lists(chunks, tokenizer.pad_token_id)
         return Features(
-            corpus.fingerprint,
-            {"input_ids": ids_, "labels": labels},
-            offsets_from_sizes(counts),
+            key=corpus.fingerprint,
+            columns={"input_ids": input_ids, "labels": Ragged(input_ids.values, input_ids.offsets, IGNORE_INDEX)},
+            example_offsets=offsets_from_sizes(counts),
             raw_columns=corpus.columns,
         )
 
-    def texts(self, corpus: Corpus) -> Sequence[str]:
-        return corpus.column("text")
-
-    def example_scores(self, readings: Predictions, examples: Examples) -> np.ndarray:
-        """The share of next tokens that are right, a piece of text; with tallies."""
-        right, count = readings["correct"].numpy(), readings["count"].numpy()
-        return with_statistics(right / np.maximum(count, 1), np.stack([right, count, count], axis=1))
-
-    def metrics(self, readings: Predictions, examples: Examples) -> dict[str, float]:
-        count = max(1, int(readings["count"].sum()))
-        loss = float(readings["loss"].double().sum()) / count
-        accuracy = float(readings["correct"].sum()) / count
+    def compute_metrics(self, predictions: Predictions, examples: Examples) -> dict[str, float]:
+        count = max(1, int(predictions["count"].sum()))
+        loss = float(predictions["loss"].double().sum()) / count
+        accuracy = float(predictions["correct"].sum()) / count
         return {"accuracy": accuracy, "perplexity": math.exp(min(loss, 700.0)), "loss": loss}
 
+    def score_examples(self, predictions: Predictions, examples: Examples) -> np.ndarray:
+        """Return the next-token accuracy of each chunk; then the statistics of the accuracy."""
+        correct, count = predictions["correct"].numpy(), predictions["count"].numpy()
+        return with_statistics(correct / np.maximum(count, 1), np.stack([correct, count, count], axis=1))
 
-def group_texts(ids: Ragged, shares: Iterable[np.ndarray], max_tokens: int) -> tuple[Ragged, np.ndarray]:
-    """The pieces of each share put end to end and cut anew, and where each share's now begin.
 
-    Short posts no longer leave batches half empty. Nothing is put together across shares: they are different people.
+def group_texts(ids: Ragged, clients: Iterable[np.ndarray], max_tokens: int) -> tuple[Ragged, np.ndarray]:
+    """Concatenate the chunks of each client and cut them again; return the chunks and the first chunk of each client.
+
+    This avoids batches of mostly padding if texts are short. Texts of different clients are never concatenated.
     """
-    pieces: list[np.ndarray] = []
+    chunks: list[np.ndarray] = []
     counts = []
-    for share in shares:
-        stream = np.concatenate([ids[r] for r in share]) if len(share) else np.zeros(0, np.int32)
-        cut = [stream[i : i + max_tokens] for i in range(0, len(stream), max_tokens)]
-        if len(cut) > 1 and len(cut[-1]) == 1:  # one token predicts nothing
-            cut.pop()
-        pieces += cut
-        counts.append(len(cut))
-    values = np.concatenate(pieces) if pieces else np.zeros(0, np.int32)
-    return Ragged(values, offsets_from_sizes([len(p) for p in pieces]), ids.pad), offsets_from_sizes(counts)
+    for rows in clients:
+        stream = np.concatenate([ids[row] for row in rows]) if len(rows) else np.zeros(0, np.int32)
+        client_chunks = [stream[i : i + max_tokens] for i in range(0, len(stream), max_tokens)]
+        if len(client_chunks) > 1 and len(client_chunks[-1]) == 1:  # one token predicts nothing
+            client_chunks.pop()
+        chunks += client_chunks
+        counts.append(len(client_chunks))
+    values = np.concatenate(chunks) if chunks else np.zeros(0, np.int32)
+    return Ragged(values, offsets_from_sizes([len(chunk) for chunk in chunks]), ids.pad), offsets_from_sizes(counts)
 
 
-def language_modeling(corpus: Corpus, group: bool = True) -> LanguageModeling:
-    """Every token from those before it: next-token accuracy and perplexity."""
+def language_modeling(corpus: Corpus, group_texts: bool = True) -> LanguageModeling:
+    """Predict the next token of a text. Metrics: next-token accuracy and perplexity."""
     if not any(corpus.column("text")[: corpus.num_train]):
-        raise ConfigError(f"{corpus.name}: all training texts are empty, so there is nothing to predict.")
-    return LanguageModeling(group)
+        raise ConfigError(f"{corpus.name}: all training texts are empty; expected at least one token to predict.")
+    return LanguageModeling(group_texts)

@@ -1,7 +1,7 @@
-"""Extractive question answering: where in the passage the answer stands.
+"""Extractive question answering: find the answer to a question in a context.
 
-Long passages are cut into windows. SQuAD's convention: `stride` is how far one window begins after the one before it; a window
-that does not hold the answer, and a question that has none, point at the first token.
+A long context is split into overlapping windows. As in SQuAD's code, `stride` is the distance between the starts of two
+windows, and the target of a window without the answer, or of an unanswerable question, is the first token.
 """
 
 from __future__ import annotations
@@ -21,26 +21,34 @@ from motet.learning.objectives.readouts import SpanLogits
 from motet.learning.objectives.supervised import SpanCrossEntropy
 from motet.tasks.squad_metrics import exact_match, token_f1
 from motet.tasks.sufficient_statistics import with_statistics
-from motet.tasks.tokenization import BATCH, offsets_from_sizes
+from motet.tasks.tokenization import BATCH_SIZE, offsets_from_sizes
+
+MIN_CONTEXT_TOKENS = 8  # in a window
 
 
 class PairTemplate(NamedTuple):
-    """How a tokenizer puts two texts together: what stands before, between and behind them, and their types."""
+    """The special tokens before, between and after two texts, and the token types of both texts."""
 
     before: list[int]
     between: list[int]
-    behind: list[int]
+    after: list[int]
     types: tuple[int, int] | None
+
+    @property
+    def num_special_tokens(self) -> int:
+        return len(self.before) + len(self.between) + len(self.after)
 
 
 @dataclass(frozen=True)
 class SpanExtraction:
+    """`n_best` limits the start and end positions that are combined; `null_threshold` is as in SQuAD 2.0's code."""
+
     stride: int = 128
-    question_tokens: int = 64
-    answer_tokens: int = 30
+    max_question_tokens: int = 64
+    max_answer_tokens: int = 30
     n_best: int = 20
     null_threshold: float = 0.0
-    unanswerable: bool = False
+    has_unanswerable: bool = False
     labels: tuple[str, ...] = ("start", "end")
     name: str = "qa"
     primary_metric: str = "f1"
@@ -48,182 +56,203 @@ class SpanExtraction:
     objective: SpanCrossEntropy = SpanCrossEntropy()
     readout: SpanLogits = SpanLogits()
 
-    def features(self, corpus: Corpus, model: Model, max_tokens: int) -> Features:
+    def build_features(self, corpus: Corpus, model: Model, max_tokens: int) -> Features:
         tokenizer = model.tokenizer
-        frame = infer_pair_template(tokenizer)
-        room = max_tokens - sum(map(len, frame[:3])) - self.question_tokens
-        if room < 8:
+        template = infer_pair_template(tokenizer)
+        capacity = max_tokens - template.num_special_tokens - self.max_question_tokens
+        if capacity < MIN_CONTEXT_TOKENS:
             raise ConfigError(
-                f"model.max_tokens is {max_tokens}; with task.question_tokens={self.question_tokens} that leaves {room} for "
-                "the passage. Raise the one or lower the other."
+                f"model.max_tokens is {max_tokens}; with task.max_question_tokens={self.max_question_tokens} that leaves "
+                f"{capacity} tokens for the context. Raise the first or lower the second."
             )
-        windows = _Windows(frame, max_tokens, self.stride)
-        for at in range(0, len(corpus), BATCH):
-            some = slice(at, at + BATCH)
-            questions = tokenizer(list(corpus.column("question")[some]), add_special_tokens=False)["input_ids"]
-            how = {
-                "add_special_tokens": False,
-                "return_offsets_mapping": True,
-                "verbose": False,
-            }  # long ones are cut below
-            coded = tokenizer(list(corpus.column("context")[some]), **how)
-            answers = zip(corpus.column("answers")[some], corpus.column("starts")[some], strict=True)
-            parts = zip(questions, coded["input_ids"], coded["offset_mapping"], answers, strict=True)
-            for row, (question, passage, places, (texts, starts)) in enumerate(parts):
-                answer = _first_answer(corpus, at + row, texts, starts)
-                windows.add(question[: self.question_tokens], passage, places, answer)
-        return windows.features(corpus, tokenizer.pad_token_id)
+        windows = _WindowBuilder(template, max_tokens, self.stride)
+        for start in range(0, len(corpus), BATCH_SIZE):
+            batch = slice(start, start + BATCH_SIZE)
+            questions = tokenizer(list(corpus.column("question")[batch]), add_special_tokens=False)["input_ids"]
+            contexts = tokenizer(
+                list(corpus.column("context")[batch]),
+                add_special_tokens=False,
+                return_offsets_mapping=True,
+                verbose=False,  # no warning about long texts: they are split into windows
+            )
+            rows = zip(questions, contexts["input_ids"], contexts["offset_mapping"], strict=True)
+            for i, (question, context, offsets) in enumerate(rows):
+                answer = _first_answer_span(corpus, start + i)
+                windows.add(question[: self.max_question_tokens], context, offsets, answer)
+        return windows.build(corpus, tokenizer.pad_token_id)
 
-    def texts(self, corpus: Corpus) -> Sequence[str]:
-        """The question with its answer, as FedNLP tells questions alike; passages are shared by many."""
-        columns = zip(corpus.column("question"), corpus.column("answers"), strict=True)
-        return [f"{question} {answers[0] if answers else ''}" for question, answers in columns]
-
-    def example_scores(self, readings: Predictions, examples: Examples) -> np.ndarray:
-        """F1 with the best of the answers, a question; with tallies."""
-        gold = examples.features.raw_columns["answers"]
-        said = [(text, list(gold[example]) or [""]) for example, text in self.answers(readings, examples).items()]
-        scores, right = (
-            [max(score(text, a) for a in answers) for text, answers in said] for score in (token_f1, exact_match)
-        )
-        return with_statistics(np.array(scores), np.array(right))
-
-    def metrics(self, readings: Predictions, examples: Examples) -> dict[str, float]:
-        """EM and F1 as SQuAD's evaluation (the best of the answers), and averaged over pairs of question and answer."""
-        said = self.answers(readings, examples)
-        gold = examples.features.raw_columns["answers"]
+    def compute_metrics(self, predictions: Predictions, examples: Examples) -> dict[str, float]:
+        """Return EM and F1 as in SQuAD (best over the answers), and as means over question-answer pairs."""
         best: dict[str, list[float]] = {"f1": [], "em": []}
         pairs: dict[str, list[float]] = {"f1": [], "em": []}
-        for example, text in said.items():
-            answers = list(gold[example]) or [""]
-            for name, score in (("f1", token_f1), ("em", exact_match)):
-                each = [score(text, answer) for answer in answers]
-                best[name].append(max(each))
-                pairs[name] += each
+        for prediction, answers in self._answer_pairs(predictions, examples):
+            for name, metric in (("f1", token_f1), ("em", exact_match)):
+                scores = [metric(prediction, answer) for answer in answers]
+                best[name].append(max(scores))
+                pairs[name] += scores
         means = {name: float(np.mean(v)) if v else 0.0 for name, v in best.items()}
         means |= {f"{name}_pairs": float(np.mean(v)) if v else 0.0 for name, v in pairs.items()}
-        return {**means, "loss": float(readings["loss"].double().mean())}
+        return {**means, "loss": float(predictions["loss"].double().mean())}
 
-    def answers(self, readings: Predictions, examples: Examples) -> dict[int, str]:
-        """The likeliest span of each example's windows; nothing, where that is likelier and there are such questions."""
-        starts, ends = readings["start"].numpy(), readings["end"].numpy()
+    def score_examples(self, predictions: Predictions, examples: Examples) -> np.ndarray:
+        """Return the F1 of each question (best over the answers); then its exact match."""
+        pairs = self._answer_pairs(predictions, examples)
+        f1, em = (
+            [max(metric(prediction, answer) for answer in answers) for prediction, answers in pairs]
+            for metric in (token_f1, exact_match)
+        )
+        return with_statistics(np.array(f1), np.array(em))
+
+    def _answer_pairs(self, predictions: Predictions, examples: Examples) -> list[tuple[str, list[str]]]:
+        """Return the predicted answer and the true answers of each question; [""] if it is unanswerable."""
+        answers = examples.features.raw_columns["answers"]
+        decoded = self.decode(predictions, examples)
+        return [(text, list(answers[example]) or [""]) for example, text in decoded.items()]
+
+    def decode(self, predictions: Predictions, examples: Examples) -> dict[int, str]:
+        """Return the best span over the windows of each example, or "" if no answer is more likely."""
+        starts, ends = predictions["start"].numpy(), predictions["end"].numpy()
         best: dict[int, tuple[float, str]] = {}
-        null: dict[int, float] = {}
+        null_scores: dict[int, float] = {}
         features = examples.features
-        for place, row in enumerate(examples.rows):
+        for i, row in enumerate(examples.rows):
             example = int(features.example_ids(np.array([row]))[0])
-            score, text = self._window(features, int(row), example, starts[place], ends[place])
+            score, text = self._best_span(features, int(row), example, starts[i], ends[i])
             if example not in best or score > best[example][0]:
                 best[example] = (score, text)
-            null[example] = min(null.get(example, np.inf), float(starts[place][0] + ends[place][0]))
-        if not self.unanswerable:
-            return {e: text for e, (_, text) in best.items()}
-        return {e: "" if null[e] - score > self.null_threshold else text for e, (score, text) in best.items()}
+            null_scores[example] = min(null_scores.get(example, np.inf), float(starts[i][0] + ends[i][0]))
+        if not self.has_unanswerable:
+            return {example: text for example, (_, text) in best.items()}
+        return {
+            example: "" if null_scores[example] - score > self.null_threshold else text
+            for example, (score, text) in best.items()
+        }
 
-    def _window(
-        self, features: Features, row: int, example: int, start: np.ndarray, end: np.ndarray
+    def _best_span(
+        self, features: Features, row: int, example: int, start_logits: np.ndarray, end_logits: np.ndarray
     ) -> tuple[float, str]:
-        """n-best: the likeliest beginnings with the likeliest ends, inside the passage, in order and not too long."""
-        firsts, lasts = features.metadata["first"], features.metadata["last"]
-        assert isinstance(firsts, Ragged)
-        assert isinstance(lasts, Ragged)
-        inside = np.flatnonzero(firsts[row] >= 0)
-        if not len(inside):
+        """Combine the n best starts and ends in the context; spans must be ordered and not too long."""
+        token_starts, token_ends = features.metadata["token_starts"], features.metadata["token_ends"]
+        assert isinstance(token_starts, Ragged)
+        assert isinstance(token_ends, Ragged)
+        context_tokens = np.flatnonzero(token_starts[row] >= 0)
+        if not len(context_tokens):
             return -np.inf, ""
-        heads = inside[np.argsort(-start[inside], kind="stable")[: self.n_best]]
-        tails = inside[np.argsort(-end[inside], kind="stable")[: self.n_best]]
-        scores = start[heads][:, None] + end[tails][None]
-        length = tails[None] - heads[:, None]
-        scores = np.where((length >= 0) & (length < self.answer_tokens), scores, -np.inf)
-        head, tail = np.unravel_index(int(scores.argmax()), scores.shape)
+        starts = context_tokens[np.argsort(-start_logits[context_tokens], kind="stable")[: self.n_best]]
+        ends = context_tokens[np.argsort(-end_logits[context_tokens], kind="stable")[: self.n_best]]
+        scores = start_logits[starts][:, None] + end_logits[ends][None]
+        lengths = ends[None] - starts[:, None]
+        scores = np.where((lengths >= 0) & (lengths < self.max_answer_tokens), scores, -np.inf)
+        i, j = np.unravel_index(int(scores.argmax()), scores.shape)
         context = features.raw_columns["context"][example]
-        text = context[firsts[row][heads[head]] : lasts[row][tails[tail]]]
-        score = float(scores[head, tail])
+        text = context[token_starts[row][starts[i]] : token_ends[row][ends[j]]]
+        score = float(scores[i, j])
         return score, text if np.isfinite(score) else ""
 
 
-class _Windows:
-    """Windows as they are cut, one list a column."""
+class _WindowBuilder:
+    """Collects windows, one list per column. Tokens outside the context have the character offset -1."""
 
-    def __init__(self, frame: PairTemplate, max_tokens: int, stride: int) -> None:
-        self.frame, self.max_tokens, self.stride = frame, max_tokens, stride
+    def __init__(self, template: PairTemplate, max_tokens: int, stride: int) -> None:
+        self.template, self.max_tokens, self.stride = template, max_tokens, stride
         self.ids: list[list[int]] = []
         self.types: list[list[int]] = []
-        self.first: list[list[int]] = []  # where each token begins in the passage; −1 if it is not of the passage
-        self.last: list[list[int]] = []
+        self.token_starts: list[list[int]] = []
+        self.token_ends: list[list[int]] = []
         self.starts: list[int] = []
         self.ends: list[int] = []
         self.counts: list[int] = []
 
     def add(
-        self, question: list[int], passage: list[int], places: Sequence[Any], answer: tuple[int, int] | None
+        self,
+        question: list[int],
+        context: list[int],
+        offsets: Sequence[tuple[int, int]],
+        answer: tuple[int, int] | None,
     ) -> None:
-        before, between, behind, types = self.frame
-        lead = [*before, *question, *between]
-        room = self.max_tokens - len(lead) - len(behind)
+        """Add the windows of one question; `answer` is a character span of the context."""
+        before, between, after, types = self.template
+        prefix = [*before, *question, *between]
+        capacity = self.max_tokens - len(prefix) - len(after)
         count = 0
-        for at in range(0, max(1, len(passage)), self.stride):
-            some = slice(at, at + room)
-            self.ids.append([*lead, *passage[some], *behind])
-            outside, after = [-1] * len(lead), [-1] * len(behind)
-            self.first.append([*outside, *(p[0] for p in places[some]), *after])
-            self.last.append([*outside, *(p[1] for p in places[some]), *after])
+        for first in range(0, max(1, len(context)), self.stride):
+            window = slice(first, first + capacity)
+            self.ids.append([*prefix, *context[window], *after])
+            no_prefix, no_suffix = [-1] * len(prefix), [-1] * len(after)
+            self.token_starts.append([*no_prefix, *(start for start, _ in offsets[window]), *no_suffix])
+            self.token_ends.append([*no_prefix, *(end for _, end in offsets[window]), *no_suffix])
             if types is not None:
-                self.types.append([types[0]] * len(lead) + [types[1]] * (len(self.ids[-1]) - len(lead)))
-            start, end = self._span(answer)
+                self.types.append([types[0]] * len(prefix) + [types[1]] * (len(self.ids[-1]) - len(prefix)))
+            start, end = self._find_tokens(answer)
             self.starts.append(start)
             self.ends.append(end)
             count += 1
-            if at + room >= len(passage):
+            if first + capacity >= len(context):
                 break
         self.counts.append(count)
 
-    def _span(self, answer: tuple[int, int] | None) -> tuple[int, int]:
-        """The answer's tokens in the window just added, or the first token twice."""
-        first, last = np.asarray(self.first[-1]), np.asarray(self.last[-1])
+    def _find_tokens(self, answer: tuple[int, int] | None) -> tuple[int, int]:
+        """Return the first and last token of the answer in the last window, or (0, 0) if it is not completely inside."""
         if answer is None:
             return 0, 0
-        inside = np.flatnonzero((first >= 0) & (last > answer[0]) & (first < answer[1]))
-        if not len(inside) or first[inside[0]] > answer[0] or last[inside[-1]] < answer[1]:
+        starts, ends = np.asarray(self.token_starts[-1]), np.asarray(self.token_ends[-1])
+        tokens = np.flatnonzero((starts >= 0) & (ends > answer[0]) & (starts < answer[1]))
+        if not len(tokens) or starts[tokens[0]] > answer[0] or ends[tokens[-1]] < answer[1]:
             return 0, 0
-        return int(inside[0]), int(inside[-1])
+        return int(tokens[0]), int(tokens[-1])
 
-    def features(self, corpus: Corpus, pad: int) -> Features:
+    def build(self, corpus: Corpus, pad: int) -> Features:
         columns: dict[str, Ragged | np.ndarray] = {"input_ids": Ragged.from_lists(self.ids, pad)}
         if self.types:
             columns["token_type_ids"] = Ragged.from_lists(self.types)
         columns |= {"starts": np.array(self.starts, np.int64), "ends": np.array(self.ends, np.int64)}
-        side = {"first": Ragged.from_lists(self.first, -1), "last": Ragged.from_lists(self.last, -1)}
-        return Features(corpus.fingerprint, columns, offsets_from_sizes(self.counts), side, corpus.columns)
+        return Features(
+            key=corpus.fingerprint,
+            columns=columns,
+            example_offsets=offsets_from_sizes(self.counts),
+            metadata={
+                "token_starts": Ragged.from_lists(self.token_starts, -1),
+                "token_ends": Ragged.from_lists(self.token_ends, -1),
+            },
+            raw_columns=corpus.columns,
+        )
 
 
 def infer_pair_template(tokenizer: Any) -> PairTemplate:
-    """Read off an example how the tokenizer joins a question and a passage."""
+    """Tokenize an example to find out how the tokenizer joins a question and a context."""
     if not getattr(tokenizer, "is_fast", False):
         raise DataError(
-            f"question answering needs to know where tokens stand in the text; {type(tokenizer).__name__} cannot tell."
+            f"question answering needs the position of each token in the text, which {type(tokenizer).__name__} does not "
+            "report. Use a model with a fast tokenizer."
         )
-    coded = tokenizer("a", "a")
-    owners, ids = coded.sequence_ids(0), coded["input_ids"]
-    question = [i for i, o in enumerate(owners) if o == 0]
-    passage = [i for i, o in enumerate(owners) if o == 1]
-    if not question or not passage or question[0] > passage[0]:
-        raise DataError(
-            f"{type(tokenizer).__name__} does not put a question before its passage; another model is needed."
-        )
-    kinds = coded.get("token_type_ids")
-    types = (kinds[question[0]], kinds[passage[0]]) if kinds is not None and any(kinds) else None
-    return PairTemplate(ids[: question[0]], ids[question[-1] + 1 : passage[0]], ids[passage[-1] + 1 :], types)
+    encoding = tokenizer("a", "a")
+    sequence_ids, ids = encoding.sequence_ids(0), encoding["input_ids"]
+    question = [i for i, sequence in enumerate(sequence_ids) if sequence == 0]
+    context = [i for i, sequence in enumerate(sequence_ids) if sequence == 1]
+    if not question or not context or question[0] > context[0]:
+        raise DataError(f"{type(tokenizer).__name__} does not put the question before the context. Use another model.")
+    token_types = encoding.get("token_type_ids")
+    types = None
+    if token_types is not None and any(token_types):
+        types = (token_types[question[0]], token_types[context[0]])
+    return PairTemplate(
+        before=ids[: question[0]],
+        between=ids[question[-1] + 1 : context[0]],
+        after=ids[context[-1] + 1 :],
+        types=types,
+    )
 
 
-def _first_answer(corpus: Corpus, row: int, texts: Sequence[str], starts: Sequence[int]) -> tuple[int, int] | None:
-    if not texts:
+def _first_answer_span(corpus: Corpus, row: int) -> tuple[int, int] | None:
+    """Return the character span of the first answer, which is the training target."""
+    answers = corpus.column("answers")[row]
+    if not answers:
         return None
-    start, text = int(starts[0]), texts[0]
+    text, start = answers[0], int(corpus.column("starts")[row][0])
     if corpus.column("context")[row][start : start + len(text)] != text:
         raise DataError(
-            f"{corpus.name}, row {row}: answer '{text[:40]}' does not stand at character {start} of its passage; "
-            "mend the offset, or drop the row."
+            f"{corpus.name}, row {row}: answer '{text[:40]}' is not at character {start} of its context. Fix the offset, or "
+            "remove the row."
         )
     return start, start + len(text)
 
@@ -231,19 +260,21 @@ def _first_answer(corpus: Corpus, row: int, texts: Sequence[str], starts: Sequen
 def qa(
     corpus: Corpus,
     stride: int = 128,
-    question_tokens: int = 64,
-    answer_tokens: int = 30,
+    max_question_tokens: int = 64,
+    max_answer_tokens: int = 30,
     n_best: int = 20,
     null_threshold: float = 0.0,
 ) -> SpanExtraction:
-    """A passage and a question, and where in the passage the answer stands: EM and F1 as SQuAD defines them."""
-    for name, value in (
-        ("stride", stride),
-        ("question_tokens", question_tokens),
-        ("answer_tokens", answer_tokens),
-        ("n_best", n_best),
-    ):
-        if value < 1:
-            raise ConfigError(f"task.{name} is {value}; it must be at least 1.")
-    none = any(not answers for answers in corpus.column("answers"))
-    return SpanExtraction(stride, question_tokens, answer_tokens, n_best, null_threshold, none)
+    """Find the answer to a question in a context. Metrics: exact match and F1, as in SQuAD."""
+    task = SpanExtraction(
+        stride=stride,
+        max_question_tokens=max_question_tokens,
+        max_answer_tokens=max_answer_tokens,
+        n_best=n_best,
+        null_threshold=null_threshold,
+        has_unanswerable=any(not answers for answers in corpus.column("answers")),
+    )
+    for name in ("stride", "max_question_tokens", "max_answer_tokens", "n_best"):
+        if getattr(task, name) < 1:
+            raise ConfigError(f"task.{name} is {getattr(task, name)}; it must be at least 1.")
+    return task

@@ -1,9 +1,8 @@
-"""One text, or a pair of texts, one number: how alike two sentences are."""
+"""Regression: one number for a text or a pair of texts, such as a similarity."""
 
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -28,59 +27,56 @@ class Regression:
     objective: SquaredError = SquaredError()
     readout: RegressionOutputs = RegressionOutputs()
 
-    def features(self, corpus: Corpus, model: Model, max_tokens: int) -> Features:
+    def build_features(self, corpus: Corpus, model: Model, max_tokens: int) -> Features:
         ids = tokenize(model.tokenizer, corpus.column("text"), max_tokens, corpus.columns.get("second"))
-        columns: dict[str, Column] = {**ids, "labels": _scores(corpus)}
+        columns: dict[str, Column] = {**ids, "labels": _read_scores(corpus)}
         return Features(corpus.fingerprint, columns, raw_columns=corpus.columns, pad_left=pools_last_position(model))
 
-    def texts(self, corpus: Corpus) -> Sequence[str]:
-        if "second" not in corpus.columns:
-            return corpus.column("text")
-        return [f"{a} {b}" for a, b in zip(corpus.column("text"), corpus.column("second"), strict=True)]
-
-    def example_scores(self, readings: Predictions, examples: Examples) -> np.ndarray:
-        """The squared error, as a score: less is worse. With tallies."""
-        return with_statistics(-readings["loss"].numpy(), regression_statistics(*_both(readings, examples)))
-
-    def metrics(self, readings: Predictions, examples: Examples) -> dict[str, float]:
-        """Correlations of a constant are not defined; 0 stands for them."""
+    def compute_metrics(self, predictions: Predictions, examples: Examples) -> dict[str, float]:
+        """Return correlations and loss. The correlation with a constant is undefined and reported as 0."""
         from scipy.stats import pearsonr, spearmanr
 
-        truth, said = _both(readings, examples)
-        scores = {"pearson": 0.0, "spearman": 0.0, "loss": float(readings["loss"].double().mean())}
-        if len(truth) > 1:
+        true, predicted = _true_and_predicted(predictions, examples)
+        scores = {"pearson": 0.0, "spearman": 0.0, "loss": float(predictions["loss"].double().mean())}
+        if len(true) > 1:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")
-                found = {"pearson": pearsonr(truth, said)[0], "spearman": spearmanr(truth, said)[0]}
-            scores |= {name: float(value) for name, value in found.items() if np.isfinite(value)}
+                correlations = {"pearson": pearsonr(true, predicted)[0], "spearman": spearmanr(true, predicted)[0]}
+            scores |= {name: float(value) for name, value in correlations.items() if np.isfinite(value)}
         return scores
 
+    def score_examples(self, predictions: Predictions, examples: Examples) -> np.ndarray:
+        """Return the negative squared error; then the statistics of Pearson's correlation."""
+        statistics = regression_statistics(*_true_and_predicted(predictions, examples))
+        return with_statistics(-predictions["loss"].numpy(), statistics)
 
-def _both(readings: Predictions, examples: Examples) -> tuple[np.ndarray, np.ndarray]:
-    """The true and the predicted numbers."""
+
+def _true_and_predicted(predictions: Predictions, examples: Examples) -> tuple[np.ndarray, np.ndarray]:
     labels = examples.features.columns["labels"]
     if isinstance(labels, Ragged):
-        raise TypeError("regression has one number a text")
-    return labels[examples.rows].astype(np.float64), readings["predictions"].double().numpy()
+        raise TypeError("regression has one number per text")
+    return labels[examples.rows].astype(np.float64), predictions["predictions"].double().numpy()
 
 
-def _scores(corpus: Corpus) -> np.ndarray:
+def _read_scores(corpus: Corpus) -> np.ndarray:
     values = []
     for row, value in enumerate(corpus.column("score")):
         try:
             values.append(float(value))
         except (TypeError, ValueError):
-            raise DataError(f"{corpus.name}, row {row}: score '{value}' is no number; every row needs one.") from None
-    found = np.array(values, np.float32)
-    if not np.isfinite(found).all():
-        row = int(np.flatnonzero(~np.isfinite(found))[0])
+            raise DataError(
+                f"{corpus.name}, row {row}: score '{value}' is not a number; every row needs one."
+            ) from None
+    scores = np.array(values, np.float32)
+    if not np.isfinite(scores).all():
+        row = int(np.flatnonzero(~np.isfinite(scores))[0])
         raise DataError(
             f"{corpus.name}, row {row}: score {values[row]} is not finite; every row needs a finite number."
         )
-    return found
+    return scores
 
 
 def regression(corpus: Corpus) -> Regression:
-    """One text, or a pair of texts (column second), one number: Pearson's and Spearman's correlation."""
+    """One number for a text or a pair of texts (column second). Metrics: Pearson and Spearman correlation."""
     corpus.column("score")
     return Regression()

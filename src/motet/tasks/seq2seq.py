@@ -1,8 +1,7 @@
-"""A text, and another one to be written from it: a headline, a summary, a question."""
+"""Sequence-to-sequence generation: write a target from a source, such as a headline, a summary or a question."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -14,16 +13,16 @@ from motet.learning.jobs import Predictions
 from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import GeneratedTokens
 from motet.learning.objectives.supervised import TokenCrossEntropy
-from motet.tasks.text_metrics import generation_example_scores, generation_scores
-from motet.tasks.tokenization import BATCH, tokenize
+from motet.tasks.text_metrics import generation_metrics, score_generated_texts
+from motet.tasks.tokenization import BATCH_SIZE, tokenize
 
 
 @dataclass(frozen=True)
 class Seq2Seq:
-    """The decoder sees the target shifted by one, and its labels are the target. Decoding is by beam search."""
+    """Training with teacher forcing: the decoder input is the target shifted by one. Evaluation with beam search."""
 
-    target_tokens: int = 64
-    smoothing: float = 0.0
+    max_target_tokens: int = 64
+    label_smoothing: float = 0.0
     readout: GeneratedTokens = GeneratedTokens()
     labels: tuple[str, ...] = ()
     name: str = "seq2seq"
@@ -32,72 +31,68 @@ class Seq2Seq:
 
     @property
     def objective(self) -> TokenCrossEntropy:
-        return TokenCrossEntropy(smoothing=self.smoothing)
+        return TokenCrossEntropy(smoothing=self.label_smoothing)
 
-    def features(self, corpus: Corpus, model: Model, max_tokens: int) -> Features:
+    def build_features(self, corpus: Corpus, model: Model, max_tokens: int) -> Features:
         tokenizer, config = model.tokenizer, model.module.config
-        start = getattr(config, "decoder_start_token_id", None)
-        if start is None:
+        start_token = getattr(config, "decoder_start_token_id", None)
+        if start_token is None:
             raise ConfigError(
-                f"{model.key}: its configuration names no decoder_start_token_id, so writing cannot begin; set it."
+                f"{model.key}: its configuration has no decoder_start_token_id; the decoder needs a first token. Set it in "
+                "the model's config.json."
             )
         targets: list[list[int]] = []
-        for at in range(0, len(corpus), BATCH):
-            some = list(corpus.column("target")[at : at + BATCH])
-            targets += tokenizer(text_target=some, truncation=True, max_length=self.target_tokens)["input_ids"]
-        before = [[int(start), *row[:-1]] for row in targets]
+        for start in range(0, len(corpus), BATCH_SIZE):
+            batch = list(corpus.column("target")[start : start + BATCH_SIZE])
+            targets += tokenizer(text_target=batch, truncation=True, max_length=self.max_target_tokens)["input_ids"]
+        decoder_inputs = [[int(start_token), *row[:-1]] for row in targets]
         columns = {
             **tokenize(tokenizer, corpus.column("source"), max_tokens),
             "labels": Ragged.from_lists([row or [IGNORE_INDEX] for row in targets], IGNORE_INDEX),
-            "decoder_input_ids": Ragged.from_lists(before, tokenizer.pad_token_id),
+            "decoder_input_ids": Ragged.from_lists(decoder_inputs, tokenizer.pad_token_id),
         }
         return Features(corpus.fingerprint, columns, raw_columns=corpus.columns, tokenizer=tokenizer)
 
-    def texts(self, corpus: Corpus) -> Sequence[str]:
-        """The targets: by them FedNLP tells examples alike."""
-        return corpus.column("target")
+    def compute_metrics(self, predictions: Predictions, examples: Examples) -> dict[str, float]:
+        metrics = generation_metrics(*_decode(predictions, examples))
+        count = int(predictions["count"].sum())
+        return {**metrics, "loss": float(predictions["loss"].double().sum()) / max(1, count)}
 
-    def example_scores(self, readings: Predictions, examples: Examples) -> np.ndarray:
-        """ROUGE-L of each text; with tallies."""
-        return generation_example_scores(*_written(readings, examples))
-
-    def metrics(self, readings: Predictions, examples: Examples) -> dict[str, float]:
-        scores = generation_scores(*_written(readings, examples))
-        count = int(readings["count"].sum())
-        return {**scores, "loss": float(readings["loss"].double().sum()) / max(1, count)}
+    def score_examples(self, predictions: Predictions, examples: Examples) -> np.ndarray:
+        """Return ROUGE-L of each text; then the statistics of the other metrics."""
+        return score_generated_texts(*_decode(predictions, examples))
 
 
-def _written(readings: Predictions, examples: Examples) -> tuple[list[str], list[str]]:
-    """What the model wrote, and what it should have written."""
-    texts, tokenizer = examples.features.raw_columns, examples.features.tokenizer
-    table = readings["predictions"].numpy()
-    said = tokenizer.batch_decode(
-        np.where(table == IGNORE_INDEX, tokenizer.pad_token_id, table), skip_special_tokens=True
-    )
-    return [text.strip() for text in said], [texts["target"][int(row)] for row in examples.rows]
+def _decode(predictions: Predictions, examples: Examples) -> tuple[list[str], list[str]]:
+    """Return the generated texts and the references."""
+    tokenizer, references = examples.features.tokenizer, examples.features.raw_columns["target"]
+    ids = predictions["predictions"].numpy()
+    ids = np.where(ids == IGNORE_INDEX, tokenizer.pad_token_id, ids)
+    generated = tokenizer.batch_decode(ids, skip_special_tokens=True)
+    return [text.strip() for text in generated], [references[int(row)] for row in examples.rows]
 
 
 def seq2seq(
     corpus: Corpus,
-    target_tokens: int = 64,
-    smoothing: float = 0.0,
-    beams: int = 4,
+    max_target_tokens: int = 64,
+    label_smoothing: float = 0.0,
+    num_beams: int = 4,
     length_penalty: float = 2.0,
-    shortest: int = 0,
-    no_repeat: int = 0,
+    min_target_tokens: int = 0,
+    no_repeat_ngram_size: int = 0,
 ) -> Seq2Seq:
-    """A text and another one to be written from it: ROUGE-1/2/L, BLEU-4, METEOR."""
-    if not 0 <= smoothing < 1:
-        raise ConfigError(f"task.smoothing is {smoothing}; it is a share of the probability, from 0 to below 1.")
-    for name, value in (("target_tokens", target_tokens), ("beams", beams)):
+    """Generate a target text from a source text. Metrics: ROUGE-1/2/L, BLEU-4, METEOR."""
+    if not 0 <= label_smoothing < 1:
+        raise ConfigError(f"task.label_smoothing is {label_smoothing}; expected a number from 0 to below 1.")
+    for name, value in (("max_target_tokens", max_target_tokens), ("num_beams", num_beams)):
         if value < 1:
             raise ConfigError(f"task.{name} is {value}; it must be at least 1.")
     corpus.column("target")
     readout = GeneratedTokens(
-        num_beams=beams,
-        max_new_tokens=target_tokens,
-        min_new_tokens=shortest,
+        num_beams=num_beams,
+        max_new_tokens=max_target_tokens,
+        min_new_tokens=min_target_tokens,
         length_penalty=length_penalty,
-        no_repeat_ngram_size=no_repeat,
+        no_repeat_ngram_size=no_repeat_ngram_size,
     )
-    return Seq2Seq(target_tokens, smoothing, readout)
+    return Seq2Seq(max_target_tokens, label_smoothing, readout)

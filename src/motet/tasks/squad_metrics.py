@@ -1,4 +1,4 @@
-"""When is a predicted answer the right one? SQuAD's rules: case, punctuation, articles and blanks do not count."""
+"""SQuAD's metrics for an answer. Case, punctuation, articles and whitespace are ignored."""
 
 from __future__ import annotations
 
@@ -10,22 +10,22 @@ _PUNCTUATION = str.maketrans("", "", string.punctuation)
 
 
 def normalize_answer(text: str) -> str:
-    """Lower-case, without punctuation and articles, single blanks."""
-    bare = text.lower().translate(_PUNCTUATION)
-    return " ".join(re.sub(r"\b(a|an|the)\b", " ", bare).split())
+    """Lowercase the text, and remove punctuation, articles and extra whitespace."""
+    text = text.lower().translate(_PUNCTUATION)
+    return " ".join(re.sub(r"\b(a|an|the)\b", " ", text).split())
 
 
-def exact_match(said: str, answer: str) -> float:
-    return float(normalize_answer(said) == normalize_answer(answer))
+def exact_match(prediction: str, answer: str) -> float:
+    return float(normalize_answer(prediction) == normalize_answer(answer))
 
 
-def token_f1(said: str, answer: str) -> float:
-    """F1 of the words the two have in common; where one has none, they must both have none."""
-    mine, theirs = normalize_answer(said).split(), normalize_answer(answer).split()
-    if not mine or not theirs:
-        return float(mine == theirs)
-    common = sum((Counter(mine) & Counter(theirs)).values())
+def token_f1(prediction: str, answer: str) -> float:
+    """Return the F1 of common tokens. If one text has no tokens, it is 1 if both have none, else 0."""
+    predicted, true = normalize_answer(prediction).split(), normalize_answer(answer).split()
+    if not predicted or not true:
+        return float(predicted == true)
+    common = sum((Counter(predicted) & Counter(true)).values())
     if not common:
         return 0.0
-    precision, recall = common / len(mine), common / len(theirs)
+    precision, recall = common / len(predicted), common / len(true)
     return 2 * precision * recall / (precision + recall)

@@ -1,4 +1,4 @@
-"""A tag for every word: names of people and places. Scored by whole entities, as seqeval does."""
+"""Tagging: one tag per word, such as named entities. Scored by whole entities, as in seqeval."""
 
 from __future__ import annotations
 
@@ -15,12 +15,15 @@ from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import TokenPredictions
 from motet.learning.objectives.supervised import TokenCrossEntropy
 from motet.tasks.sufficient_statistics import with_statistics
-from motet.tasks.tokenization import BATCH, pad_empty_rows
+from motet.tasks.tokenization import BATCH_SIZE, pad_empty_rows
 
 
 @dataclass(frozen=True)
 class Tagging:
-    """A word's tag stands on its first sub-token; the others, and special tokens, have none."""
+    """The first token of a word is labeled with the word's tag; other tokens are ignored.
+
+    Without `attention_mask`, padding counts as text.
+    """
 
     labels: tuple[str, ...]
     attention_mask: bool = True
@@ -30,108 +33,104 @@ class Tagging:
     objective: TokenCrossEntropy = TokenCrossEntropy()
     readout: TokenPredictions = TokenPredictions()
 
-    def features(self, corpus: Corpus, model: Model, max_tokens: int) -> Features:
+    def build_features(self, corpus: Corpus, model: Model, max_tokens: int) -> Features:
         tokenizer = model.tokenizer
         if not getattr(tokenizer, "is_fast", False):
             raise DataError(
-                f"tagging needs to know which token is of which word; {type(tokenizer).__name__} cannot tell."
+                f"tagging needs the word of each token, which {type(tokenizer).__name__} does not report. Use a model with a "
+                "fast tokenizer."
             )
-        known = {tag: i for i, tag in enumerate(self.labels)}
+        label_ids = {tag: i for i, tag in enumerate(self.labels)}
         ids: list[list[int]] = []
-        tags: list[list[int]] = []
-        places: list[list[int]] = []
-        words = corpus.column("words")
+        labels: list[list[int]] = []
+        word_ids: list[list[int]] = []
+        sentences = corpus.column("words")
         padding = False if self.attention_mask else "max_length"
-        for at in range(0, len(words), BATCH):
-            some = [list(w) for w in words[at : at + BATCH]]
-            coded = tokenizer(some, is_split_into_words=True, truncation=True, max_length=max_tokens, padding=padding)
-            ids += coded["input_ids"]
-            for i in range(len(some)):
-                tags.append(self._tags(corpus, at + i, coded.word_ids(i), known))
-                places.append([-1 if w is None else w for w in coded.word_ids(i)] or [-1])
+        for start in range(0, len(sentences), BATCH_SIZE):
+            batch = [list(words) for words in sentences[start : start + BATCH_SIZE]]
+            encoding = tokenizer(
+                batch, is_split_into_words=True, truncation=True, max_length=max_tokens, padding=padding
+            )
+            ids += encoding["input_ids"]
+            for i in range(len(batch)):
+                words = encoding.word_ids(i)
+                labels.append(_align_labels(corpus, start + i, words, label_ids))
+                word_ids.append([-1 if word is None else word for word in words] or [-1])
         columns = {
             "input_ids": pad_empty_rows(ids, tokenizer.pad_token_id),
-            "labels": Ragged.from_lists(tags, IGNORE_INDEX),
+            "labels": Ragged.from_lists(labels, IGNORE_INDEX),
         }
-        return Features(
-            corpus.fingerprint, columns, metadata={"word": Ragged.from_lists(places, -1)}, raw_columns=corpus.columns
-        )
+        metadata = {"word_ids": Ragged.from_lists(word_ids, -1)}
+        return Features(corpus.fingerprint, columns, metadata=metadata, raw_columns=corpus.columns)
 
-    def _tags(self, corpus: Corpus, row: int, words: Sequence[int | None], known: dict[str, int]) -> list[int]:
-        given = corpus.column("tags")[row]
-        found, before = [], None
-        for word in words:
-            first = word is not None and word != before
-            if first and given[word] not in known:
-                raise DataError(
-                    f"{corpus.name}, row {row}: tag '{given[word]}' does not occur in training; mend or drop the row."
-                )
-            found.append(known[given[word]] if first else IGNORE_INDEX)
-            before = word
-        return found or [IGNORE_INDEX]
-
-    def texts(self, corpus: Corpus) -> Sequence[str]:
-        return [" ".join(words) for words in corpus.column("words")]
-
-    def metrics(self, readings: Predictions, examples: Examples) -> dict[str, float]:
-        """Words that were cut off count as untagged: a model that does not see an entity does not find it."""
+    def compute_metrics(self, predictions: Predictions, examples: Examples) -> dict[str, float]:
+        """Return the metrics of seqeval. Truncated words count as predicted O."""
         from seqeval.metrics import accuracy_score, f1_score, precision_score, recall_score
 
-        truth, said = self.tags(readings, examples)
-        count = int(readings["count"].sum())
+        true, predicted = self.decode(predictions, examples)
+        count = int(predictions["count"].sum())
         return {
-            "f1": float(f1_score(truth, said, zero_division=0)),
-            "precision": float(precision_score(truth, said, zero_division=0)),
-            "recall": float(recall_score(truth, said, zero_division=0)),
-            "accuracy": float(accuracy_score(truth, said)),
-            "loss": float(readings["loss"].double().sum()) / max(1, count),
+            "f1": float(f1_score(true, predicted, zero_division=0)),
+            "precision": float(precision_score(true, predicted, zero_division=0)),
+            "recall": float(recall_score(true, predicted, zero_division=0)),
+            "accuracy": float(accuracy_score(true, predicted)),
+            "loss": float(predictions["loss"].double().sum()) / max(1, count),
         }
 
-    def example_scores(self, readings: Predictions, examples: Examples) -> np.ndarray:
-        """F1 of each sentence's entities; a sentence that has none, and in which none is found, is right. With tallies."""
+    def score_examples(self, predictions: Predictions, examples: Examples) -> np.ndarray:
+        """Return the entity F1 of each sentence (1 if there are no entities at all); then the entity counts."""
         from seqeval.metrics.sequence_labeling import get_entities
 
         scores, counts = [], []
-        for truth, said in zip(*self.tags(readings, examples), strict=True):
-            gold, mine = set(get_entities(truth)), set(get_entities(said))
-            scores.append(2 * len(gold & mine) / (len(gold) + len(mine)) if gold or mine else 1.0)
-            counts.append((len(gold & mine), len(mine), len(gold)))
+        for true_tags, predicted_tags in zip(*self.decode(predictions, examples), strict=True):
+            true, predicted = set(get_entities(true_tags)), set(get_entities(predicted_tags))
+            correct = len(true & predicted)
+            scores.append(2 * correct / (len(true) + len(predicted)) if true or predicted else 1.0)
+            counts.append((correct, len(predicted), len(true)))
         return with_statistics(np.array(scores), np.array(counts))
 
-    def tags(self, readings: Predictions, examples: Examples) -> tuple[list[list[str]], list[list[str]]]:
-        """The true and the predicted tags of every sentence."""
-        table, words = readings["predictions"].numpy(), examples.features.metadata["word"]
-        truth, said = [], []
-        for place, row in enumerate(examples.rows):
-            given = examples.features.raw_columns["tags"][int(row)]
-            labelled = table[place][: len(words[row])] != IGNORE_INDEX
-            seen = dict(
-                zip(words[row][labelled].tolist(), table[place][: len(words[row])][labelled].tolist(), strict=True)
+    def decode(self, predictions: Predictions, examples: Examples) -> tuple[list[list[str]], list[list[str]]]:
+        """Return the true and the predicted tags of every sentence, without words that have no tokens."""
+        classes, word_ids = predictions["predictions"].numpy(), examples.features.metadata["word_ids"]
+        true, predicted = [], []
+        for i, row in enumerate(examples.rows):
+            tags = examples.features.raw_columns["tags"][int(row)]
+            row_classes = classes[i][: len(word_ids[row])]
+            is_labeled = row_classes != IGNORE_INDEX
+            class_of_word = dict(zip(word_ids[row][is_labeled].tolist(), row_classes[is_labeled].tolist(), strict=True))
+            last = max(class_of_word, default=-1)  # words after it were truncated
+            words = [word for word in range(len(tags)) if word in class_of_word or word > last]
+            true.append([tags[word] for word in words])
+            predicted.append([self.labels[class_of_word[word]] if word in class_of_word else "O" for word in words])
+        return true, predicted
+
+
+def _align_labels(corpus: Corpus, row: int, word_ids: Sequence[int | None], label_ids: dict[str, int]) -> list[int]:
+    """Return the label of each token: the tag of its word if it is the word's first token, else IGNORE_INDEX."""
+    tags = corpus.column("tags")[row]
+    labels, previous = [], None
+    for word in word_ids:
+        is_first = word is not None and word != previous
+        if is_first and tags[word] not in label_ids:
+            raise DataError(
+                f"{corpus.name}, row {row}: tag '{tags[word]}' does not occur in the training rows. Fix or remove the row."
             )
-            last = max(seen, default=-1)
-            kept = [
-                w for w in range(len(given)) if w in seen or w > last
-            ]  # a word of no tokens is dropped with its tag
-            truth.append([given[w] for w in kept])
-            said.append([self.labels[seen[w]] if w in seen else "O" for w in kept])
-        return truth, said
+        labels.append(label_ids[tags[word]] if is_first else IGNORE_INDEX)
+        previous = word
+    return labels or [IGNORE_INDEX]
 
 
 def tagging(corpus: Corpus, attention_mask: bool = True) -> Tagging:
-    """A tag for every word (B-X, I-X, O): F1, precision and recall of whole entities, as seqeval defines them."""
-    tags = {tag for row in corpus.column("tags")[: corpus.num_train] for tag in row}
-    for row, (words, given) in enumerate(zip(corpus.column("words"), corpus.column("tags"), strict=True)):
-        if len(words) != len(given):
-            raise DataError(
-                f"{corpus.name}, row {row}: {len(words)} words have {len(given)} tags; each word needs one."
-            )
-    odd = sorted(t for t in tags if t != "O" and t[:2] not in ("B-", "I-"))
-    if odd:
-        raise DataError(f"{corpus.name}: '{odd[0]}' is no tag of the form B-X, I-X or O; convert the tags first.")
-    both = {f"{side}-{tag[2:]}" for tag in tags if tag != "O" for side in "BI"}  # an entity may be longer elsewhere
-    return Tagging(("O", *sorted(both, key=lambda t: (t[2:], t[0]))), attention_mask)
-
-
-def types_of(tags: Sequence[str]) -> tuple[str, ...]:
-    """The types of entity in a sentence, sorted."""
-    return tuple(sorted({tag[2:] for tag in tags if tag != "O"}))
+    """One tag per word (B-X, I-X, O). Metrics: F1, precision and recall of entities, as in seqeval."""
+    for row, (words, tags) in enumerate(zip(corpus.column("words"), corpus.column("tags"), strict=True)):
+        if len(words) != len(tags):
+            raise DataError(f"{corpus.name}, row {row}: {len(words)} words have {len(tags)} tags; each word needs one.")
+    train_tags = {tag for tags in corpus.column("tags")[: corpus.num_train] for tag in tags}
+    invalid = sorted(tag for tag in train_tags if tag != "O" and tag[:2] not in ("B-", "I-"))
+    if invalid:
+        raise DataError(
+            f"{corpus.name}: '{invalid[0]}' is not a tag of the form B-X, I-X or O. Convert the tags to BIO."
+        )
+    # An entity may be longer in other rows, so every type gets both tags.
+    labels = {f"{prefix}-{tag[2:]}" for tag in train_tags if tag != "O" for prefix in "BI"}
+    return Tagging(("O", *sorted(labels, key=lambda tag: (tag[2:], tag[0]))), attention_mask)

@@ -1,8 +1,7 @@
-"""What a formulation is, beyond what training needs of it."""
+"""The interface of a task formulation."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Protocol
 
 import numpy as np
@@ -16,25 +15,31 @@ from motet.learning.objectives.supervised import Objective
 
 
 class Task(Protocol):
-    """`headline` is the metric by which runs are compared, `measures` names all; `labels` is what the head tells apart."""
+    """A task formulation. Tasks are frozen dataclasses, because their fields are sent to remote clients."""
 
     @property
     def name(self) -> str: ...
     @property
-    def primary_metric(self) -> str: ...
+    def primary_metric(self) -> str:
+        """The metric by which runs are compared."""
+
     @property
     def metric_names(self) -> tuple[str, ...]: ...
     @property
-    def labels(self) -> tuple[str, ...]: ...
+    def labels(self) -> tuple[str, ...]:
+        """The classes of the model's head; empty for generation and language modeling."""
+
     @property
     def objective(self) -> Objective: ...
     @property
     def readout(self) -> Readout: ...
-    def features(self, corpus: Corpus, model: Model, max_tokens: int) -> Features: ...
-    def texts(self, corpus: Corpus) -> Sequence[str]:
-        """What a vocabulary is made from, and texts are told alike by: one string an example."""
+    def build_features(self, corpus: Corpus, model: Model, max_tokens: int) -> Features:
+        """Tokenize a corpus for a model."""
 
-    def metrics(self, readings: Predictions, examples: Examples) -> dict[str, float]: ...
-    def example_scores(self, readings: Predictions, examples: Examples) -> np.ndarray:
-        """One score an example, the more the better, by which two models are compared item by item; or a row that begins
-        with it and goes on with tallies, for metrics that are no means of scores (tasks/sufficient_statistics.py)."""
+    def compute_metrics(self, predictions: Predictions, examples: Examples) -> dict[str, float]: ...
+    def score_examples(self, predictions: Predictions, examples: Examples) -> np.ndarray:
+        """Return one score per example, higher is better, to compare two models example by example.
+
+        A row may continue with sufficient statistics, for metrics that are not means of scores; see
+        `motet.tasks.sufficient_statistics`.
+        """

@@ -1,4 +1,4 @@
-"""Texts to token ids: one text, a pair, or words that are already apart."""
+"""Tokenize texts and text pairs."""
 
 from __future__ import annotations
 
@@ -10,32 +10,30 @@ import numpy as np
 from motet.learning.data.features import Ragged
 from motet.learning.modules.model import Model
 
-BATCH = 10_000  # texts; a fast tokenizer shares them out over the cores
+BATCH_SIZE = 10_000  # texts per call; fast tokenizers process them in parallel
 
 
 def tokenize(
     tokenizer: Any,
-    texts: Sequence[Any],
+    texts: Sequence[str],
     max_tokens: int,
     pairs: Sequence[str] | None = None,
     *,
-    full: bool = False,
-    **options: Any,
+    pad_to_max: bool = False,
 ) -> dict[str, Ragged]:
-    """Input ids, and token types where the texts are pairs and the model tells the two apart.
+    """Return input ids, and token type ids if there are pairs and the model uses them.
 
-    `full` pads everything to `max_tokens` here, so that padding counts as text: FedNLP's code feeds no attention mask.
+    `pad_to_max` adds padding tokens here, so that they count as text: FedNLP's code uses no attention mask.
     """
     ids: list[list[int]] = []
     types: list[list[int]] = []
-    padding = "max_length" if full else False
-    for at in range(0, len(texts), BATCH):
-        second = None if pairs is None else list(pairs[at : at + BATCH])
-        coded = tokenizer(
-            list(texts[at : at + BATCH]), second, truncation=True, max_length=max_tokens, padding=padding, **options
-        )
-        ids += coded["input_ids"]
-        types += coded.get("token_type_ids", []) if pairs is not None else []
+    padding = "max_length" if pad_to_max else False
+    for start in range(0, len(texts), BATCH_SIZE):
+        first = list(texts[start : start + BATCH_SIZE])
+        second = None if pairs is None else list(pairs[start : start + BATCH_SIZE])
+        encoding = tokenizer(first, second, truncation=True, max_length=max_tokens, padding=padding)
+        ids += encoding["input_ids"]
+        types += encoding.get("token_type_ids", []) if pairs is not None else []
     columns = {"input_ids": pad_empty_rows(ids, tokenizer.pad_token_id)}
     if types and any(any(row) for row in types):
         columns["token_type_ids"] = Ragged.from_lists(types)
@@ -43,12 +41,12 @@ def tokenize(
 
 
 def pad_empty_rows(rows: list[list[int]], pad: int) -> Ragged:
-    """Tokenizers without special tokens make nothing of an empty text; a model needs one token."""
+    """Give empty rows one padding token: a model needs at least one."""
     return Ragged.from_lists([row or [pad] for row in rows], pad)
 
 
 def pools_last_position(model: Model) -> bool:
-    """XLNet sums a text up in its last position, wherever the padding is; so its padding must stand in front."""
+    """True for XLNet, which reads the last position even if it is padding, so its texts are padded on the left."""
     return getattr(getattr(model.module, "config", None), "model_type", "") == "xlnet"
 
 

@@ -38,10 +38,10 @@ def load_features(task: Task, corpus: Corpus, model: Model, max_tokens: int) -> 
     key = hashlib.sha256(repr(depends_on).encode()).hexdigest()[:24]
     cache = cache_folder()
     if cache is None or len(corpus) < MIN_CACHED_EXAMPLES:
-        return replace(task.features(corpus, model, max_tokens), key=key)
+        return replace(task.build_features(corpus, model, max_tokens), key=key)
     folder = cache / "features" / key
     if not (folder / "meta.json").exists():
-        _write(folder, task.features(corpus, model, max_tokens))
+        _write(folder, task.build_features(corpus, model, max_tokens))
     return _read(folder, key, corpus, model)
 
 

@@ -39,7 +39,7 @@ def build_group(
 ) -> ClientGroup:
     """Build a group. Texts of a language model are group_texts into full sequences, client by client."""
     splits = _split_rows(corpus, features, partition)
-    if isinstance(task, LanguageModeling) and task.group:
+    if isinstance(task, LanguageModeling) and task.group_texts:
         features, splits = _regroup(features, splits, partition.digest, max_tokens)
     return ClientGroup(
         name=name,

@@ -32,6 +32,15 @@ RENAMED_KEYS: dict[str, str] = {
     "partition.course": "partition.schedule",
     "partition.every": "partition.rounds_per_phase",
     "partition.most": "partition.max_examples",
+    "task.positive": "task.positive_label",
+    "task.group": "task.group_texts",
+    "task.question_tokens": "task.max_question_tokens",
+    "task.answer_tokens": "task.max_answer_tokens",
+    "task.target_tokens": "task.max_target_tokens",
+    "task.smoothing": "task.label_smoothing",
+    "task.beams": "task.num_beams",
+    "task.shortest": "task.min_target_tokens",
+    "task.no_repeat": "task.no_repeat_ngram_size",
     "transport.record": "transport.cuda_graphs",
 }
 RENAMED_VALUES: dict[str, dict[str, str]] = {}

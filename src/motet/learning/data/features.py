@@ -110,10 +110,10 @@ class Features:
     def passage_tokens(self, row: int) -> np.ndarray:
         """Return the tokens of the text itself, without a question that precedes it.
 
-        `metadata["first"]` is -1 for tokens outside the passage.
+        `metadata["token_starts"]` is -1 for tokens outside the passage.
         """
-        ids, first_chars = self.columns["input_ids"], self.metadata.get("first")
-        return ids[row] if first_chars is None else ids[row][first_chars[row] >= 0]
+        ids, token_starts = self.columns["input_ids"], self.metadata.get("token_starts")
+        return ids[row] if token_starts is None else ids[row][token_starts[row] >= 0]
 
     def batch(self, rows: np.ndarray) -> dict[str, Tensor]:
         """Return rows as padded tensors, with an `attention_mask`."""

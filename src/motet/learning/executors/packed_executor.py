@@ -201,7 +201,7 @@ class PackedExecutor:
 
     def _reduce_memory(self, jobs: Sequence[Fit] | Sequence[Infer], reason: str) -> None:
         """Halve the width or batch size that did not fit, and drop models and graphs, which can be made again."""
-        job, unit, options = jobs[0], "text", "model.max_tokens, task.target_tokens or task.beams"
+        job, unit, options = jobs[0], "text", "model.max_tokens, task.max_target_tokens or task.num_beams"
         if isinstance(job, Fit):
             unit, options = "client", "solver.batch or model.max_tokens"
             tried = min(self.widths.get(job.key, 2), max(2, len(jobs)))
