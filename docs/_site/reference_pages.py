@@ -13,9 +13,10 @@ import re
 import sys
 import textwrap
 import tokenize
+import types
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 if TYPE_CHECKING:
     from mkdocs.config.defaults import MkDocsConfig
@@ -25,6 +26,20 @@ if TYPE_CHECKING:
 ROOT = Path(__file__).parents[2]
 sys.path.insert(0, str(ROOT / "src"))
 
+COMPONENT_LINKS = {
+    name: f"see [{table}](components.md#{table.replace(' ', '-')})"
+    for name, table in {
+        "task": "tasks",
+        "partition": "partitions",
+        "algorithm": "algorithms",
+        "server": "server optimizers",
+        "secure": "secure",
+        "privacy": "privacy",
+        "transport": "transports",
+        "codec.up": "codecs",
+        "codec.down": "codecs",
+    }.items()
+}
 SVG = re.compile(r"!\[[^\]]*\]\(([\w./-]+\.svg)\)")
 
 
@@ -106,20 +121,36 @@ def recipe_keys() -> str:
 
 
 def _describe_fields(kind: type, prefix: str, skip: tuple[str, ...] = (), flat: bool = False) -> list[str]:
-    comments = _field_comments(kind)
+    comments, hints = _field_comments(kind), get_type_hints(kind)
     rows, sections = [], []
     for field in dataclasses.fields(kind):
-        default = _default(field)
+        default, key = _default(field), f"{prefix}{field.name}"
         if dataclasses.is_dataclass(default) and not hasattr(default, "type"):
             if flat:
-                rows.append((f"`{prefix}{field.name}`", "", f"as in [{field.name}](#{field.name})"))
+                rows.append((f"`{key}`", "section", "", f"as in [{field.name}](#{field.name})"))
                 continue
-            nested = _describe_fields(type(default), f"{prefix}{field.name}.")
-            sections += ["", f"## {prefix}{field.name}", "", _summary(type(default)), "", *nested]
+            nested = _describe_fields(type(default), f"{key}.")
+            sections += ["", f"## {key}", "", _summary(type(default)), "", *nested]
         elif field.name not in skip:
-            value = getattr(default, "type", default)
-            rows.append((f"`{prefix}{field.name}`", f"`{_yaml_value(value)}`", comments.get(field.name, "")))
-    return (_table(("key", "default", "meaning"), rows) if rows else []) + sections
+            value = _yaml_value(getattr(default, "type", default))
+            meaning = comments.get(field.name, "").replace("None:", "null:") or COMPONENT_LINKS.get(key, "")
+            rows.append((f"`{key}`", _type_name(hints[field.name]), f"`{value}`", meaning))
+    return (_table(("key", "type", "default", "meaning"), rows) if rows else []) + sections
+
+
+def _type_name(hint: Any) -> str:
+    """Return the words for a type in a recipe; for a choice, the values."""
+    origin, inner = get_origin(hint), [a for a in get_args(hint) if a not in (types.NoneType, ...)]
+    if origin is Literal:
+        return " or ".join(f"`{value}`" for value in inner)
+    if origin in (Union, types.UnionType):
+        return " or ".join(map(_type_name, inner))
+    if origin is tuple:
+        return f"list of {_type_name(inner[0]).removeprefix('name or ')}s"
+    if dataclasses.is_dataclass(hint) and "type" in (f.name for f in dataclasses.fields(hint)):
+        return "name or section"
+    words = {int: "integer", float: "number", bool: "boolean", str: "text"}
+    return words.get(hint, "section")
 
 
 def _yaml_value(value: Any) -> str:

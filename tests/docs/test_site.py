@@ -59,7 +59,7 @@ def test_the_recipe_reference_names_every_key_with_its_comment(pages: ModuleType
     text = pages.recipe_keys()
     assert all(f.name in text for f in dataclasses.fields(RunConfig) if f.name != "recipe")
     assert all(f"`cohort.{f.name}`" in text for f in dataclasses.fields(CohortConfig))
-    assert "| `cohort.size` | `null` | None: all" in text
+    assert "| `cohort.size` | integer | `null` | null: all" in text
 
 
 def test_the_component_reference_names_every_entry(pages: ModuleType) -> None:
