@@ -1,7 +1,7 @@
-"""FedAvg as somebody would write it by hand for speed: worker processes, one thread each, plain PyTorch, nothing else.
+"""FedAvg written by hand for speed: worker processes with one thread each, plain PyTorch, nothing else.
 
-The floor that a framework's round is measured against. Every worker plays its share of the cohort, adds up weighted updates in
-shared memory, and the parent adds the workers' sums.
+The baseline for a framework's round. Every worker simulates its share of the cohort and adds up weighted updates in shared
+memory; the parent adds the workers' sums.
 """
 
 from __future__ import annotations
@@ -15,55 +15,51 @@ import torch
 from benchmarks.workload import Workload
 from motet.learning.solver import Solver
 
-HALF = torch.bfloat16  # on a GPU
-
 
 def train(
-    module: Any, own: list[Any], solver: Solver, order: list[np.ndarray], ids: torch.Tensor, labels: torch.Tensor
+    module: Any, trained: list[Any], solver: Solver, batches: list[np.ndarray], ids: torch.Tensor, labels: torch.Tensor
 ) -> None:
-    """The local training of one client: the plain loop that everybody writes, with what PyTorch has to make it fast."""
+    """Train one client: a plain loop with fused optimizers and, on a GPU, bfloat16 autocast."""
     if solver.optimizer == "sgd":
-        optimiser: torch.optim.Optimizer = torch.optim.SGD(own, lr=solver.learning_rate, fused=True)
+        optimizer: torch.optim.Optimizer = torch.optim.SGD(trained, lr=solver.learning_rate, fused=True)
     else:
-        optimiser = torch.optim.AdamW(own, lr=solver.learning_rate, fused=True, weight_decay=0.0)
-    for step, places in enumerate(order):
-        rows = torch.from_numpy(places).to(ids.device)
+        optimizer = torch.optim.AdamW(trained, lr=solver.learning_rate, fused=True, weight_decay=0.0)
+    for step, indices in enumerate(batches):
+        rows = torch.from_numpy(indices).to(ids.device)
         texts = ids[rows]
-        with torch.autocast(ids.device.type, HALF, enabled=ids.is_cuda):
+        with torch.autocast(ids.device.type, torch.bfloat16, enabled=ids.is_cuda):
             loss = module(input_ids=texts, attention_mask=torch.ones_like(texts), labels=labels[rows]).loss
-        optimiser.zero_grad()
+        optimizer.zero_grad()
         loss.backward()
-        torch.nn.utils.clip_grad_norm_(own, solver.clip)
-        for group in optimiser.param_groups:
-            group["lr"] = solver.learning_rate_at(step, len(order))
-        optimiser.step()
+        torch.nn.utils.clip_grad_norm_(trained, solver.clip)
+        for group in optimizer.param_groups:
+            group["lr"] = solver.learning_rate_at(step, len(batches))
+        optimizer.step()
 
 
 class Bare:
     def __init__(self, workload: Workload, solver: Solver, workers: int = 2, freeze: int = 0) -> None:
         self.workload, self.solver, self.workers = workload, solver, workers
-        module = workload.module(freeze)
-        self.own = [p for p in module.parameters() if p.requires_grad]
-        self.module = module
-        size = sum(p.numel() for p in self.own)
-        self.params = torch.cat([p.detach().reshape(-1) for p in self.own]).share_memory_()
+        self.module = workload.module(freeze)
+        self.trained = [p for p in self.module.parameters() if p.requires_grad]
+        size = sum(p.numel() for p in self.trained)
+        self.params = torch.cat([p.detach().reshape(-1) for p in self.trained]).share_memory_()
         self.sums = [torch.zeros(size).share_memory_() for _ in range(workers)]
         self.ids, self.labels = (torch.from_numpy(a).long() for a in workload.texts())
         context = multiprocessing.get_context("fork")
         self.pipes: list[Any] = []
         torch.set_num_threads(1)
-        for w in range(workers):
-            here, there = context.Pipe()
-            context.Process(target=self._work, args=(w, there), daemon=True).start()
-            self.pipes.append(here)
+        for worker in range(workers):
+            pipe, worker_pipe = context.Pipe()
+            context.Process(target=self._work, args=(worker, worker_pipe), daemon=True).start()
+            self.pipes.append(pipe)
 
     def round(self, index: int, cohort: list[int]) -> None:
-        for w, pipe in enumerate(self.pipes):
-            pipe.send((index, cohort[w :: self.workers]))
+        for worker, pipe in enumerate(self.pipes):
+            pipe.send((index, cohort[worker :: self.workers]))
         for pipe in self.pipes:
             pipe.recv()
-        total = sum(self.sums) / (len(cohort) * self.workload.examples)
-        self.params.add_(total)
+        self.params.add_(sum(self.sums) / (len(cohort) * self.workload.examples))
 
     def close(self) -> None:
         for pipe in self.pipes:
@@ -71,20 +67,21 @@ class Bare:
 
     def _work(self, worker: int, pipe: Any) -> None:
         torch.set_num_threads(1)
-        while (job := pipe.recv()) is not None:
-            index, clients = job
+        while (command := pipe.recv()) is not None:
+            index, clients = command
             total = self.sums[worker].zero_()
             for client in clients:
                 self._train(index, client)
-                after = torch.cat([p.detach().reshape(-1) for p in self.own])
-                total.add_(after - self.params, alpha=float(self.workload.examples))
+                params = torch.cat([p.detach().reshape(-1) for p in self.trained])
+                total.add_(params - self.params, alpha=float(self.workload.examples))
             pipe.send(True)
 
     def _train(self, index: int, client: int) -> None:
-        at = 0
+        start = 0
         with torch.no_grad():
-            for p in self.own:
-                p.copy_(self.params[at : at + p.numel()].view_as(p))
-                at += p.numel()
+            for p in self.trained:
+                p.copy_(self.params[start : start + p.numel()].view_as(p))
+                start += p.numel()
         self.module.train()
-        train(self.module, self.own, self.solver, self.workload.rows(self.solver, index, client), self.ids, self.labels)
+        batches = self.workload.batches(self.solver, index, client)
+        train(self.module, self.trained, self.solver, batches, self.ids, self.labels)

@@ -1,10 +1,10 @@
-"""What batches of like length save: tokens that are computed, and the time of a local training.
+"""Measure what bucketing by length saves: computed tokens, and the time of local training.
 
     python -m benchmarks.buckets [--clients 8] [--texts 200] [--device cpu] [--layers 2] [--hidden 64]
 
-Texts have log-normal lengths (a median of 20 tokens, at most 256). Tokens are counted with their padding, as a client alone
-computes them and as clients side by side do, who are all padded to the longest text of a step; `own pace` is side by side when
-every client orders its batches for itself. Times are of the same trainings, once to warm up and then the best of three.
+Texts have log-normal lengths (median 20 tokens, at most 256). Tokens are counted with padding: for one client after another,
+and for packed clients, which are all padded to the longest text of a step. `own order` is packed with every client ordering
+its batches by itself. Times are the best of three trainings after one to warm up.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from motet.models.load_model import ModelConfig, load_model
 WINDOWS = (0, 4, 16, 64)
 
 
-def jobs_of(clients: int, texts: int, layers: int, hidden: int) -> list[Fit]:
+def make_jobs(clients: int, texts: int, layers: int, hidden: int) -> list[Fit]:
     rng = np.random.default_rng(0)
     words = [f"w{i}" for i in range(500)]
     lengths = np.clip(rng.lognormal(3, 1, clients * texts + 1), 1, 254).astype(int)
@@ -57,25 +57,27 @@ def jobs_of(clients: int, texts: int, layers: int, hidden: int) -> list[Fit]:
     ]
 
 
-def alone(jobs: Sequence[Fit]) -> int:
+def serial_tokens(jobs: Sequence[Fit]) -> int:
     return sum(len(b) * int(job.examples.lengths[b].max()) for job in jobs for b in batches_for_job(job))
 
 
-def side_by_side(jobs: Sequence[Fit]) -> int:
-    orders = [batches_for_job(job) for job in jobs]
+def packed_tokens(jobs: Sequence[Fit]) -> int:
+    batches = [batches_for_job(job) for job in jobs]
     tokens = 0
-    for at in range(max(map(len, orders))):
-        here = [(job, order[at]) for job, order in zip(jobs, orders, strict=True) if at < len(order)]
-        rows = max(len(batch) for _, batch in here)
-        tokens += len(here) * rows * round_up_width(max(int(job.examples.lengths[batch].max()) for job, batch in here))
+    for step in range(max(map(len, batches))):
+        active = [(job, client[step]) for job, client in zip(jobs, batches, strict=True) if step < len(client)]
+        rows = max(len(batch) for _, batch in active)
+        longest = max(int(job.examples.lengths[batch].max()) for job, batch in active)
+        tokens += len(active) * rows * round_up_width(longest)
     return tokens
 
 
-def seconds(jobs: Sequence[Fit], device: torch.device, packed: bool) -> float:
-    executor = PackedExecutor(device, width=len(jobs), half=device.type == "cuda") if packed else SerialExecutor(device)
-    taken = []
+def measure_seconds(jobs: Sequence[Fit], device: torch.device, packed: bool) -> float:
+    use_bf16 = device.type == "cuda"
+    executor = PackedExecutor(device, len(jobs), use_bf16) if packed else SerialExecutor(device)
+    seconds = []
     for _ in range(4):
-        began = time.perf_counter()
+        start = time.perf_counter()
         for i, job in enumerate(jobs):
             executor.submit(i, job)
         left = len(jobs)
@@ -83,9 +85,9 @@ def seconds(jobs: Sequence[Fit], device: torch.device, packed: bool) -> float:
             left -= len(executor.wait_completed())
         if device.type == "cuda":
             torch.cuda.synchronize()
-        taken.append(time.perf_counter() - began)
+        seconds.append(time.perf_counter() - start)
     executor.close()
-    return min(taken[1:])
+    return min(seconds[1:])
 
 
 def main() -> None:
@@ -93,21 +95,23 @@ def main() -> None:
     for name, default in (("clients", 8), ("texts", 200), ("layers", 2), ("hidden", 64)):
         parser.add_argument(f"--{name}", type=int, default=default)
     parser.add_argument("--device", default="cpu")
-    given = parser.parse_args()
-    device = torch.device(given.device)
-    jobs = jobs_of(given.clients, given.texts, given.layers, given.hidden)
+    args = parser.parse_args()
+    device = torch.device(args.device)
+    jobs = make_jobs(args.clients, args.texts, args.layers, args.hidden)
     if device.type == "cuda":
         jobs[0].model.to_device(device)
         jobs = [replace(job, start=jobs[0].model.initial_params) for job in jobs]
-    real = sum(int(job.examples.lengths.sum()) for job in jobs)
-    print(f"{given.clients} clients of {given.texts} texts, {real:,} tokens, batches of 16, {device}")
-    print(f"{'window':>7} {'alone':>8} {'side by side':>13} {'own pace':>9} {'s alone':>9} {'s side by side':>15}")
+    real_tokens = sum(int(job.examples.lengths.sum()) for job in jobs)
+    print(f"{args.clients} clients with {args.texts} texts each, {real_tokens:,} tokens, batches of 16, {device}")
+    print("        computed tokens / real tokens       seconds")
+    print(f"{'window':>7} {'serial':>8} {'packed':>8} {'own order':>10} {'serial':>9} {'packed':>9}")
     for window in WINDOWS:
-        own = [replace(job, solver=replace(job.solver, bucket=window)) for job in jobs]
-        shared = [replace(job, shuffle_seed=1) for job in own]
-        ratios = [count / real for count in (alone(shared), side_by_side(shared), side_by_side(own))]
-        times = [seconds(shared, device, packed) for packed in (False, True)]
-        print(f"{window:>7} {ratios[0]:>8.2f} {ratios[1]:>13.2f} {ratios[2]:>9.2f} {times[0]:>9.2f} {times[1]:>15.2f}")
+        own_order = [replace(job, solver=replace(job.solver, bucket=window)) for job in jobs]
+        shared_order = [replace(job, shuffle_seed=1) for job in own_order]
+        tokens = (serial_tokens(shared_order), packed_tokens(shared_order), packed_tokens(own_order))
+        ratios = [count / real_tokens for count in tokens]
+        times = [measure_seconds(shared_order, device, packed) for packed in (False, True)]
+        print(f"{window:>7} {ratios[0]:>8.2f} {ratios[1]:>8.2f} {ratios[2]:>10.2f} {times[0]:>9.2f} {times[1]:>9.2f}")
 
 
 if __name__ == "__main__":

@@ -29,67 +29,50 @@ from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.jobs import Infer
 from motet.models.load_model import ModelConfig, load_model
 
-WORDS = (
-    "the",
-    "of",
-    "a",
-    "film",
-    "good",
-    "bad",
-    "slow",
-    "fine",
-    "story",
-    "actor",
-    "plot",
-    "end",
-    "music",
-    "light",
-    "loved",
-    "hated",
-)
+WORDS = "the of a film good bad slow fine story actor plot end music light loved hated".split()  # noqa: SIM905
 
 
-def timed(what: Callable[[], Any]) -> tuple[float, Any]:
-    began = time.perf_counter()
-    found = what()
-    return time.perf_counter() - began, found
+def time_call(function: Callable[[], Any]) -> tuple[float, Any]:
+    """Return the seconds that a call takes, and its result."""
+    start = time.perf_counter()
+    result = function()
+    return time.perf_counter() - start, result
 
 
-def made_up(rows: int, clients: int) -> Corpus:
+def random_corpus(rows: int, clients: int) -> Corpus:
     rng = np.random.default_rng(0)
     lines = [" ".join(rng.choice(WORDS, 14)) for _ in range(1000)]
     texts = [lines[i] for i in rng.integers(0, len(lines), rows)]
     labels = [("no", "yes")[k] for k in rng.integers(0, 2, rows)]
     owners = [f"user-{k:06d}" for k in rng.integers(0, clients, rows)]
-    return Corpus("made-up", "classification", {"text": texts, "label": labels, "client": owners}, rows - rows // 10)
+    return Corpus("random", "classification", {"text": texts, "label": labels, "client": owners}, rows - rows // 10)
 
 
-def store(rows: int, clients: int, folder: Path) -> None:
-    making, corpus = timed(lambda: made_up(rows, clients))
+def measure_store(rows: int, clients: int, folder: Path) -> None:
+    generate, corpus = time_call(lambda: random_corpus(rows, clients))
     path = folder / "big.h5"
-    writing, _ = timed(lambda: write_store(corpus, path))
-    loading, _ = timed(lambda: read_store(path))
-    print(
-        f"store of {rows:,} rows, {clients:,} clients: {path.stat().st_size / 1e6:.0f} MB, written in {writing:.1f} s"
-    )
-    print(f"  whole corpus loaded in {loading:.2f} s ({making / loading:.0f}× faster than it was made)")
+    write, _ = time_call(lambda: write_store(corpus, path))
+    read, _ = time_call(lambda: read_store(path))
+    print(f"store of {rows:,} rows, {clients:,} clients: {path.stat().st_size / 1e6:.0f} MB, written in {write:.1f} s")
+    print(f"  read in {read:.2f} s ({generate / read:.0f}× faster than generating it)")
 
 
-def features(texts: int, folder: Path) -> None:
+def measure_features(texts: int, folder: Path) -> None:
     os.environ["MOTET_CACHE"] = str(folder)
-    corpus = made_up(texts, 10)
+    corpus = random_corpus(texts, 10)
     task = build_task(ComponentConfig("auto"), corpus)
     model = load_model(ModelConfig("minilm", 64), task.name, task.labels, lambda: (), Seed(0))
-    slow, _ = timed(lambda: load_features(task, corpus, model, 64))
-    fast, _ = timed(lambda: load_features(task, corpus, model, 64))
+    tokenize, _ = time_call(lambda: load_features(task, corpus, model, 64))
+    read, _ = time_call(lambda: load_features(task, corpus, model, 64))
     print(
-        f"features of {texts:,} texts: tokenised in {slow:.2f} s ({texts / slow:,.0f} a second), from disk in {fast:.3f} s"
+        f"features of {texts:,} texts: tokenized in {tokenize:.2f} s ({texts / tokenize:,.0f} per second), "
+        f"read from disk in {read:.3f} s"
     )
     small = load_model(ModelConfig("tiny", 64), task.name, task.labels, lambda: corpus.columns["text"][:500], Seed(0))
-    read = load_features(task, corpus, small, 64)
-    job = Infer(small, small.initial_params, Examples(read, np.arange(texts)), task.readout)
-    took, _ = timed(lambda: SerialExecutor(torch.device("cpu")).run(job))
-    print(f"evaluation of a tiny model: {texts / took:,.0f} texts a second on one thread")
+    features = load_features(task, corpus, small, 64)
+    job = Infer(small, small.initial_params, Examples(features, np.arange(texts)), task.readout)
+    infer, _ = time_call(lambda: SerialExecutor(torch.device("cpu")).run(job))
+    print(f"evaluation of a tiny model: {texts / infer:,.0f} texts per second on one thread")
 
 
 def main() -> None:
@@ -99,8 +82,8 @@ def main() -> None:
     parser.add_argument("--texts", type=int, default=5_000)
     args = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
-        features(args.texts, Path(folder))
-        store(args.rows, args.clients, Path(folder))
+        measure_features(args.texts, Path(folder))
+        measure_store(args.rows, args.clients, Path(folder))
 
 
 if __name__ == "__main__":

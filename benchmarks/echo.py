@@ -1,7 +1,7 @@
-"""Every client sends back what it was sent, and the server sums: what is left of a round when nothing is trained.
+"""A round without training: every client returns the parameters it received, and the server sums them.
 
-Each network here is the one a run uses, with clients in processes of their own. `sockets` is the floor: plain TCP, the same
-bytes, the same sum, no framework.
+Each transport is the one that runs use, with clients in separate processes. `sockets` is the lower bound: plain TCP with the
+same bytes and the same sum, without a framework.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from motet.transport.journal import Journal
 from motet.transport.mailbox import Mailbox
 from motet.transport.requests import Request, Transport
 
-PIECE = 2**22  # bytes that the sockets' server adds at a time
+BLOCK_BYTES = 2**22  # that the server of plain sockets adds at a time
 
 
 @dataclass(frozen=True)
@@ -47,79 +47,79 @@ class Echo:
     name: str = "echo"
 
     def round(self, params: Params, cohort: tuple[str, ...]) -> Script[Weighted]:
-        return (yield from total(self.back, to_all(cohort, params)))
+        return (yield from total(self.echo, to_all(cohort, params)))
 
     @work(reveals="sum")
-    def back(self, ctx: Any, params: Params, memory: None) -> tuple[Weighted, None]:
+    def echo(self, ctx: Any, params: Params, client_state: None) -> tuple[Weighted, None]:
         return Weighted(params, 1.0), None
 
 
 @dataclass(frozen=True)
-class EchoByJob:
-    """The same where jobs travel, not requests."""
+class EchoWithJob:
+    """The same for transports that send jobs instead of requests."""
 
     name: str = "echo"
 
     def round(self, params: Params, cohort: tuple[str, ...]) -> Script[Weighted]:
-        return (yield from total(self.back, to_all(cohort, params)))
+        return (yield from total(self.echo, to_all(cohort, params)))
 
     @work(reveals="sum")
-    def back(self, ctx: Any, params: Params, memory: None) -> Work[tuple[Weighted, None]]:
-        return Weighted((yield Mirrored(params)), 1.0), None
+    def echo(self, ctx: Any, params: Params, client_state: None) -> Work[tuple[Weighted, None]]:
+        return Weighted((yield EchoJob(params)), 1.0), None
 
 
 @message
 @dataclass(frozen=True, eq=False)
-class Mirrored:
-    """A job whose answer is what it holds."""
+class EchoJob:
+    """A job that returns its parameters."""
 
     params: Params
 
     @property
     def key(self) -> Hashable:
-        return "mirrored"
+        return "echo"
 
 
-class Mirror:
-    """A executor for such jobs."""
+class EchoExecutor:
+    """An executor for `EchoJob`s."""
 
     capacity, examples_processed = 1, 0
 
     def __init__(self) -> None:
-        self.waiting: list[tuple[Hashable, Mirrored]] = []
+        self.submitted: list[tuple[Hashable, EchoJob]] = []
 
     def submit(self, key: Hashable, job: Job) -> None:
-        assert isinstance(job, Mirrored)
-        self.waiting.append((key, job))
+        assert isinstance(job, EchoJob)
+        self.submitted.append((key, job))
 
     def wait_completed(self) -> Sequence[tuple[Hashable, Any]]:
-        done = [(key, job.params) for key, job in self.waiting]
-        self.waiting.clear()
-        return done
+        completed = [(key, job.params) for key, job in self.submitted]
+        self.submitted.clear()
+        return completed
 
     def run(self, job: Job) -> Any:
-        raise NotImplementedError("the server has no job of its own here")
+        raise NotImplementedError("the server submits no jobs in this benchmark")
 
     def close(self) -> None: ...
 
 
-def host(program: Any = Echo(), executor: Executor | None = None) -> ClientRuntime:
+def client_runtime(program: Any = Echo(), executor: Executor | None = None) -> ClientRuntime:
     return ClientRuntime(
         [program], lambda *_: None, executor or SerialExecutor(torch.device("cpu")), Journal(), hide_errors=True
     )
 
 
-def layers(millions: float, tensors: int) -> Params:
+def random_params(millions: float, tensors: int) -> Params:
     rng = torch.Generator().manual_seed(0)
     size = int(millions * 1e6) // tensors
     return Params.from_tensors({f"encoder.layer.{i}.weight": torch.randn(size, generator=rng) for i in range(tensors)})
 
 
-# ---- clients, in processes of their own -------------------------------------------------------------------------------
+# ---- clients, in separate processes ------------------------------------------------------------------------------------
 
 
-def attend(network: str, address: str, names: tuple[str, ...]) -> None:
-    def dial() -> Any:
+def serve_clients(network: str, address: str, names: tuple[str, ...]) -> None:
+    def connect() -> Any:
         if network == "grpc":
             from motet.transport.grpc import GrpcServerLink
 
@@ -130,51 +130,53 @@ def attend(network: str, address: str, names: tuple[str, ...]) -> None:
 
     torch.set_num_threads(1)
     ClientConnection(
-        dial, JoinRequest(PROTOCOL_VERSION, names, "", ""), lambda _: ClientSetup(host(), Journal(), "print")
+        connect,
+        JoinRequest(PROTOCOL_VERSION, names, "", ""),
+        lambda _: ClientSetup(client_runtime(), Journal(), "print"),
     ).run()
 
 
-def attend_rank(port: Any) -> None:
-    """A rank that is not the server, until it is told None."""
-    mine = host()
+def serve_rank(port: Any) -> None:
+    """Answer the requests of the server, which is rank 0, until it sends None."""
+    runtime = client_runtime()
     while True:
-        asked = port.receive(None)[1]
-        if not isinstance(asked, Request):
+        request = port.receive(None)[1]
+        if not isinstance(request, Request):
             port.flush()
             return
-        for reply in mine.answer_requests(iter([asked])):
+        for reply in runtime.answer_requests(iter([request])):
             port.send(0, OutgoingMessage.from_value(reply))
 
 
-def echo_by_socket(address: tuple[str, int], size: int, count: int) -> None:
-    def answer() -> None:
+def serve_sockets(address: tuple[str, int], size: int, count: int) -> None:
+    def echo() -> None:
         with socket.create_connection(address) as link:
             buffer = bytearray(size)
-            while _filled(link, memoryview(buffer)):
+            while _receive(link, memoryview(buffer)):
                 link.sendall(struct.pack("<Q", size))
                 link.sendall(buffer)
 
-    threads = [threading.Thread(target=answer) for _ in range(count)]
+    threads = [threading.Thread(target=echo) for _ in range(count)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
 
 
-def _filled(link: socket.socket, view: memoryview) -> bool:
+def _receive(link: socket.socket, view: memoryview) -> bool:
     if len(link.recv(8, socket.MSG_WAITALL)) < 8:
         return False
-    at = 0
-    while at < len(view):
-        got = link.recv_into(view[at:])
-        if not got:
+    received = 0
+    while received < len(view):
+        count = link.recv_into(view[received:])
+        if not count:
             return False
-        at += got
+        received += count
     return True
 
 
 @contextmanager
-def processes(targets: list[tuple[Callable[..., None], tuple[Any, ...]]]) -> Iterator[None]:
+def running_processes(targets: list[tuple[Callable[..., None], tuple[Any, ...]]]) -> Iterator[None]:
     context = multiprocessing.get_context("spawn")
     started = [context.Process(target=target, args=args, daemon=True) for target, args in targets]
     for process in started:
@@ -191,22 +193,25 @@ def processes(targets: list[tuple[Callable[..., None], tuple[Any, ...]]]) -> Ite
 
 
 @contextmanager
-def over(network: str, names: tuple[str, ...], workers: int) -> Iterator[tuple[Any, Transport]]:
-    """The program that is played, and the transport to its clients."""
+def open_transport(network: str, names: tuple[str, ...], workers: int) -> Iterator[tuple[Any, Transport]]:
+    """Yield the program and the transport to its clients."""
     with ExitStack() as stack:
         match network:
             case "in_process":
-                yield Echo(), InProcessTransport(host())
+                yield Echo(), InProcessTransport(client_runtime())
             case "ray":
-                yield EchoByJob(), InProcessTransport(host(EchoByJob(), stack.enter_context(actors(workers))))
+                yield (
+                    EchoWithJob(),
+                    InProcessTransport(client_runtime(EchoWithJob(), stack.enter_context(ray_executor(workers)))),
+                )
             case "mpi":
-                yield Echo(), stack.enter_context(ranks(names))
+                yield Echo(), stack.enter_context(mpi_transport(names))
             case _:
-                yield Echo(), stack.enter_context(linked(network, names, workers))
+                yield Echo(), stack.enter_context(connect_clients(network, names, workers))
 
 
 @contextmanager
-def linked(network: str, names: tuple[str, ...], workers: int) -> Iterator[Connections]:
+def connect_clients(network: str, names: tuple[str, ...], workers: int) -> Iterator[Connections]:
     with ExitStack() as stack:
         links = Connections(Admission(JoinAccepted("0123abcd", "s", "", {}, {}), "print", names))
         if network == "grpc":
@@ -219,14 +224,14 @@ def linked(network: str, names: tuple[str, ...], workers: int) -> Iterator[Conne
             address = stack.enter_context(mosquitto())
             serve_mqtt(links, BrokerConfig(address))
         shares = [names[k::workers] for k in range(min(workers, len(names)))]
-        stack.enter_context(processes([(attend, (network, address, share)) for share in shares]))
+        stack.enter_context(running_processes([(serve_clients, (network, address, share)) for share in shares]))
         links.wait_for_clients(len(names), lambda here: None)
         yield links
         links.close(run_finished=True)
 
 
 @contextmanager
-def ranks(names: tuple[str, ...]) -> Iterator[Transport]:
+def mpi_transport(names: tuple[str, ...]) -> Iterator[Transport]:
     from motet.transport.mpi import MpiEndpoint, MpiTransport
 
     port = MpiEndpoint()
@@ -237,22 +242,22 @@ def ranks(names: tuple[str, ...]) -> Iterator[Transport]:
 
 
 @contextmanager
-def actors(count: int) -> Iterator[Executor]:
+def ray_executor(count: int) -> Iterator[Executor]:
     os.environ["RAY_USAGE_STATS_ENABLED"] = "0"
     import ray
 
     from motet.experiment.deploy.ray_executor import RayActor, RayExecutor
 
-    class Mirroring(RayActor):  # its own way to move jobs, and nothing to build
+    class EchoActor(RayActor):  # moves jobs like the real actor, but builds no federation
         def __init__(self) -> None:
-            self.executor, self.known = Mirror(), {}
+            self.executor, self.known = EchoExecutor(), {}
 
     paths = os.pathsep.join(str(path) for path in (Path(__file__).parents[1], Path(__file__).parents[1] / "src"))
     ray.init(
         num_cpus=count, include_dashboard=False, log_to_driver=False, runtime_env={"env_vars": {"PYTHONPATH": paths}}
     )
-    made = [ray.remote(Mirroring).remote() for _ in range(count)]
-    executor = RayExecutor(made, ray.get(made[0].capacity.remote()), Mirror(), 0)
+    actors = [ray.remote(EchoActor).remote() for _ in range(count)]
+    executor = RayExecutor(actors, ray.get(actors[0].capacity.remote()), EchoExecutor(), 0)
     try:
         yield executor
     finally:
@@ -281,52 +286,51 @@ def mosquitto() -> Iterator[str]:
             broker.wait()
 
 
-def seconds_of(network: str, params: Params, names: tuple[str, ...], rounds: int, workers: int) -> list[float]:
-    with over(network, names, workers) as (program, transport):
+def measure_transport(network: str, params: Params, names: tuple[str, ...], rounds: int, workers: int) -> list[float]:
+    with open_transport(network, names, workers) as (program, transport):
         mailbox = Mailbox(transport)
         times = []
-        for index in range(rounds + 1):  # the first warms up
+        for index in range(rounds + 1):  # the first round warms up
             mailbox.round = index
-            began = time.perf_counter()
-            answer = run_script(program.round(params, names), mailbox.run_exchange, lambda job: None)
-            times.append(time.perf_counter() - began)
-            assert answer.weight == len(names)
-            assert torch.allclose(
-                answer.value.flat[::997], params.flat[::997], atol=1e-5
-            )  # all would double the memory
-            del answer
+            start = time.perf_counter()
+            mean = run_script(program.round(params, names), mailbox.run_exchange, lambda job: None)
+            times.append(time.perf_counter() - start)
+            assert mean.weight == len(names)
+            # Compare a sample: comparing everything would double the memory.
+            assert torch.allclose(mean.value.flat[::997], params.flat[::997], atol=1e-5)
+            del mean
         return times[1:]
 
 
-def seconds_of_sockets(params: Params, names: tuple[str, ...], rounds: int, workers: int) -> list[float]:
+def measure_sockets(params: Params, names: tuple[str, ...], rounds: int, workers: int) -> list[float]:
     payload = params.flat.numpy()
     size, lock = payload.nbytes, threading.Lock()
     server = socket.create_server(("127.0.0.1", 0), backlog=len(names))
     shares = [len(names[k::workers]) for k in range(min(workers, len(names)))]
-    with processes([(echo_by_socket, (server.getsockname(), size, share)) for share in shares]):
+    with running_processes([(serve_sockets, (server.getsockname(), size, share)) for share in shares]):
         links = [server.accept()[0] for _ in names]
         times = []
         for _ in range(rounds + 1):
-            began, sum_ = time.perf_counter(), np.zeros_like(payload)
+            start, sum_ = time.perf_counter(), np.zeros_like(payload)
 
-            def ask(link: socket.socket, sum_: np.ndarray = sum_) -> None:
+            def exchange(link: socket.socket, sum_: np.ndarray = sum_) -> None:
                 link.sendall(struct.pack("<Q", size))
                 link.sendall(payload.data)
                 link.recv(8, socket.MSG_WAITALL)
-                piece = np.empty(min(PIECE, size) // 4, np.float32)
-                for at in range(0, len(sum_), len(piece)):
-                    part = piece[: len(sum_) - at]
-                    link.recv_into(part.data.cast("B"), part.nbytes, socket.MSG_WAITALL)
+                buffer = np.empty(min(BLOCK_BYTES, size) // 4, np.float32)
+                for offset in range(0, len(sum_), len(buffer)):
+                    block = buffer[: len(sum_) - offset]
+                    link.recv_into(block.data.cast("B"), block.nbytes, socket.MSG_WAITALL)
                     with lock:
-                        sum_[at : at + len(part)] += part
+                        sum_[offset : offset + len(block)] += block
 
-            threads = [threading.Thread(target=ask, args=(link,)) for link in links]
+            threads = [threading.Thread(target=exchange, args=(link,)) for link in links]
             for thread in threads:
                 thread.start()
             for thread in threads:
                 thread.join()
             sum_ /= len(names)
-            times.append(time.perf_counter() - began)
+            times.append(time.perf_counter() - start)
             assert np.allclose(sum_, payload, atol=1e-5)
         for link in links:
             link.close()

@@ -1,8 +1,8 @@
-"""Every model family trained side by side on a device, against the same trainings one after another on the CPU.
+"""Train every model family packed on a device, and compare with training one client after another on the CPU.
 
     python -m benchmarks.families [--device cuda]
 
-Prints the way each family is packed, whether its steps could be recorded, and the relative distance of the updates (float32).
+Prints each family's packing mode, how many CUDA graphs were captured, and the relative difference of the updates (float32).
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import argparse
 
 import torch
-from tests.families import CASES, Case, shares, texts
+from tests.families import CASES, Case, random_features, split_examples
 
 from motet.learning.executors.packed_executor import PackedExecutor
 from motet.learning.executors.serial_executor import SerialExecutor
@@ -20,27 +20,28 @@ from motet.learning.solver import Solver
 SOLVER = Solver(optimizer="sgd", lr=0.1, batch=4, epochs=6, proximal_mu=0.1)
 
 
-def tried(case: Case, device: torch.device, record: bool) -> tuple[str, int, float]:
+def compare(case: Case, device: torch.device) -> tuple[str, int, float]:
+    """Return the packing mode, the number of CUDA graphs and the largest difference."""
     sizes = (9, 4, 14, 1)
-    model, features = case.model(), texts(case, sum(sizes))
+    model, features = case.model(), random_features(case, sum(sizes))
     jobs = [
-        Fit(model, model.initial_params, e, case.objective, SOLVER, 5 + i)
-        for i, e in enumerate(shares(features, sizes))
+        Fit(model, model.initial_params, examples, case.objective, SOLVER, 5 + i)
+        for i, examples in enumerate(split_examples(features, sizes))
     ]
-    want = [SerialExecutor(torch.device("cpu")).run(job).params.flat for job in jobs]
+    expected = [SerialExecutor(torch.device("cpu")).run(job).params.flat for job in jobs]
     model.to_device(device)
-    executor = PackedExecutor(device, width=8, half=False, record=record)
+    executor = PackedExecutor(device, width=8, use_bf16=False)
     for i, job in enumerate(jobs):
         executor.submit(i, job)
-    found = dict(executor.wait_completed())
-    gaps = [
-        float((found[i].params.flat.cpu() - w).norm() / ((w - job.start.flat).norm() + 1e-12))
-        for i, (job, w) in enumerate(zip(jobs, want, strict=True))
-        if i in found
+    results = dict(executor.wait_completed())
+    differences = [
+        float((results[i].params.flat.cpu() - want).norm() / ((want - job.start.flat.cpu()).norm() + 1e-12))
+        for i, (job, want) in enumerate(zip(jobs, expected, strict=True))
+        if i in results
     ]
-    (way,) = executor.ways.values()
-    recorded = len(executor.tape.graphs) if executor.tape else 0
-    return (way.way + (f" ({way.why})" if way.why else "")), recorded, max(gaps)
+    (choice,) = executor.packing_choices.values()
+    graphs = len(executor.graphs.graphs) if executor.graphs else 0
+    return choice.mode + (f" ({choice.rejections})" if choice.rejections else ""), graphs, max(differences)
 
 
 def main() -> None:
@@ -49,8 +50,8 @@ def main() -> None:
     args = parser.parse_args()
     torch.backends.cuda.matmul.allow_tf32 = False
     for name, case in CASES.items():
-        way, recorded, gap = tried(case, torch.device(args.device), record=True)
-        print(f"{name:38} {gap:.1e}  recorded {recorded:2}  {way[:110]}", flush=True)
+        mode, graphs, difference = compare(case, torch.device(args.device))
+        print(f"{name:38} {difference:.1e}  graphs {graphs:2}  {mode[:110]}", flush=True)
 
 
 if __name__ == "__main__":

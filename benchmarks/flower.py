@@ -2,9 +2,9 @@
 
     python -m benchmarks.flower --size 2x128 --cohort 10 --rounds 4 [--device cuda --actors 4]
 
-In an environment of its own, since flwr wants older releases of ray and protobuf than Motet. Clients train by the bare loop on
-the same batches as everywhere; a Ray actor builds its model and its texts once and holds them. Nothing is evaluated. Flower
-samples its own cohorts; with `--clients` as large as `--cohort` everybody takes part, and `--check` then compares the final
+Run it in a separate environment, because flwr needs older releases of ray and protobuf than Motet. Clients train with the
+bare loop on the same batches as in the other benchmarks; a Ray actor builds its model and texts once. Nothing is evaluated.
+Flower samples its own cohorts. If `--clients` equals `--cohort`, all clients take part, and `--check` compares the final
 weights with the bare loop's.
 """
 
@@ -26,33 +26,34 @@ from motet.learning.solver import Solver
 
 
 @cache
-def executor(job: str) -> tuple[Workload, Solver, Any, list[Any], torch.Tensor, torch.Tensor]:
-    """What an actor holds from one client to the next."""
-    known = json.loads(job)
+def actor_state(job: str) -> tuple[Workload, Solver, Any, list[Any], torch.Tensor, torch.Tensor]:
+    """Build what an actor keeps between clients."""
+    config = json.loads(job)
     torch.set_num_threads(1)
-    workload, solver, device = Workload(**known["workload"]), Solver(**known["solver"]), torch.device(known["device"])
-    module = workload.module(known["freeze"]).to(device).train()
+    workload, solver = Workload(**config["workload"]), Solver(**config["solver"])
+    device = torch.device(config["device"])
+    module = workload.module(config["freeze"]).to(device).train()
     ids, labels = (torch.from_numpy(a).to(device).long() for a in workload.texts())
     return workload, solver, module, [p for p in module.parameters() if p.requires_grad], ids, labels
 
 
-def trained(message: Any, context: Any) -> Any:
+def train_client(message: Any, context: Any) -> Any:
     from flwr.app import ArrayRecord, Message, MetricRecord, RecordDict
 
     config = message.content["config"]
-    workload, solver, module, own, ids, labels = executor(config["job"])
+    workload, solver, module, trained, ids, labels = actor_state(config["job"])
     with torch.no_grad():
-        for p, new in zip(own, message.content["arrays"].to_numpy_ndarrays(), strict=True):
+        for p, new in zip(trained, message.content["arrays"].to_numpy_ndarrays(), strict=True):
             p.copy_(torch.from_numpy(new))
-    rows = workload.rows(solver, config["server-round"] - 1, int(context.node_config["partition-id"]))
-    train(module, own, solver, rows, ids, labels)
-    arrays = ArrayRecord([p.detach().cpu().numpy() for p in own])
+    batches = workload.batches(solver, config["server-round"] - 1, int(context.node_config["partition-id"]))
+    train(module, trained, solver, batches, ids, labels)
+    arrays = ArrayRecord([p.detach().cpu().numpy() for p in trained])
     content = RecordDict({"arrays": arrays, "metrics": MetricRecord({"num-examples": workload.examples})})
     return Message(content=content, reply_to=message)
 
 
 def simulate(args: argparse.Namespace, workload: Workload, solver: Solver) -> tuple[list[float], list[Any]]:
-    """Seconds of each round, and the final weights."""
+    """Return the seconds of each round, and the final weights."""
     from flwr.app import ArrayRecord, ConfigRecord
     from flwr.clientapp import ClientApp
     from flwr.serverapp import ServerApp
@@ -61,33 +62,35 @@ def simulate(args: argparse.Namespace, workload: Workload, solver: Solver) -> tu
 
     job = {"workload": vars(workload), "solver": vars(solver), "device": args.device, "freeze": args.freeze}
     server, client = ServerApp(), ClientApp()
-    stamps: list[float] = []
+    times: list[float] = []
     weights: list[Any] = []
 
     @client.train()
-    def play(message: Any, context: Any) -> Any:
-        from benchmarks.flower import trained  # by name, so that what an actor holds is not sent along with each client
+    def train_by_name(message: Any, context: Any) -> Any:
+        from benchmarks.flower import (
+            train_client,
+        )  # imported here, so that an actor's state is not sent with each client
 
-        return trained(message, context)
+        return train_client(message, context)
 
-    def after(index: int, arrays: Any) -> None:
-        stamps.append(time.perf_counter())
+    def after_round(index: int, arrays: Any) -> None:
+        times.append(time.perf_counter())
         weights[:] = arrays.to_numpy_ndarrays() if index == args.rounds + 1 else []
 
     @server.main()
     def main(grid: Any, _: Any) -> None:
-        share = args.cohort / workload.clients
+        fraction = args.cohort / workload.clients
         strategy = FedAvg(
-            fraction_train=share, fraction_evaluate=0.0, min_train_nodes=args.cohort, min_available_nodes=args.cohort
+            fraction_train=fraction, fraction_evaluate=0.0, min_train_nodes=args.cohort, min_available_nodes=args.cohort
         )
-        own = [p.detach().numpy() for p in workload.module(args.freeze).parameters() if p.requires_grad]
+        initial = [p.detach().numpy() for p in workload.module(args.freeze).parameters() if p.requires_grad]
         config = ConfigRecord({"job": json.dumps(job)})
-        strategy.start(grid, ArrayRecord(own), args.rounds + 1, train_config=config, evaluate_fn=after)
+        strategy.start(grid, ArrayRecord(initial), args.rounds + 1, train_config=config, evaluate_fn=after_round)
 
-    gpu = 1 / args.actors if args.device == "cuda" else 0.0
-    ray = {"init_args": {"num_cpus": args.actors}, "client_resources": {"num_cpus": 1, "num_gpus": gpu}}
-    run_simulation(server, client, num_supernodes=workload.clients, backend_config=ray)
-    return [b - a for a, b in pairwise(stamps)], weights
+    gpus = 1 / args.actors if args.device == "cuda" else 0.0
+    backend = {"init_args": {"num_cpus": args.actors}, "client_resources": {"num_cpus": 1, "num_gpus": gpus}}
+    run_simulation(server, client, num_supernodes=workload.clients, backend_config=backend)
+    return [end - start for start, end in pairwise(times)], weights
 
 
 def check(args: argparse.Namespace, workload: Workload, solver: Solver, weights: list[Any]) -> None:
@@ -96,9 +99,9 @@ def check(args: argparse.Namespace, workload: Workload, solver: Solver, weights:
     for index in range(args.rounds + 1):
         bare.round(index, list(range(workload.clients)))
     bare.close()
-    found = torch.cat([torch.from_numpy(w).reshape(-1) for w in weights])
-    gap = (found - bare.params).norm() / (bare.params - start).norm()
-    print(f"flwr's weights differ from the bare loop's by {gap:.1e} of the way they went")
+    final = torch.cat([torch.from_numpy(w).reshape(-1) for w in weights])
+    difference = (final - bare.params).norm() / (bare.params - start).norm()
+    print(f"relative difference of flwr's and the bare loop's updates: {difference:.1e}")
 
 
 def main() -> None:
@@ -111,9 +114,7 @@ def main() -> None:
     parser.add_argument("--optimizer", default="sgd")
     parser.add_argument("--freeze", type=int, default=0)
     parser.add_argument("--device", default="cpu", choices=["cpu", "cuda"])
-    parser.add_argument(
-        "--actors", type=int, default=2, help="Ray actors, a core each, sharing the GPU if there is one."
-    )
+    parser.add_argument("--actors", type=int, default=2, help="Ray actors with one core each; they share the GPU.")
     parser.add_argument("--check", action="store_true")
     args = parser.parse_args()
     workload = Workload(args.size, clients=max(args.clients, args.cohort), tokens=args.tokens)
@@ -124,7 +125,7 @@ def main() -> None:
     print(
         f"flwr, {args.size}, cohort {args.cohort}, {args.tokens} tokens, {args.freeze} layers frozen, {args.actors} actors"
     )
-    print(f"  first round {first:.3f} s, then {statistics.median(times):.3f} s a round")
+    print(f"  first round {first:.3f} s, then {statistics.median(times):.3f} s per round")
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
-"""The echo of `benchmarks.echo` as a Flower app: it is copied into a folder of its own and handed to a SuperLink.
+"""`benchmarks.echo` as a Flower app. It is copied into a separate folder and passed to a SuperLink.
 
-It runs in Flower's interpreter, which needs `flwr` and NumPy and nothing of Motet. The server writes down the seconds of each
-round as it ends, so that a run that is cut off has shown what it did.
+It runs in Flower's interpreter, which needs `flwr` and NumPy but not Motet. The server writes the seconds of each round when
+the round ends, so that an interrupted run has results, too.
 """
 
 from __future__ import annotations
@@ -24,24 +24,25 @@ server = ServerApp()
 
 
 @client.train()
-def back(message: Message, _: Any) -> Message:
+def echo(message: Message, _: Any) -> Message:
     content = {"arrays": message.content["arrays"], "metrics": MetricRecord({"num-examples": 1})}
     return Message(content=RecordDict(content), reply_to=message)
 
 
 @server.main()
 def main(grid: Any, context: Any) -> None:
-    given = context.run_config
-    count, tensors, stamps = int(given["clients"]), int(given["tensors"]), []
-    rng, size = np.random.default_rng(0), int(float(given["millions"]) * 1e6) // tensors
+    config = context.run_config
+    clients, tensors, times = int(config["clients"]), int(config["tensors"]), []
+    rng, size = np.random.default_rng(0), int(float(config["millions"]) * 1e6) // tensors
 
-    def after(_: int, __: ArrayRecord) -> None:
-        stamps.append(time.perf_counter())
+    def after_round(_: int, __: ArrayRecord) -> None:
+        times.append(time.perf_counter())
         peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
-        beside = Path(given["out"] + ".part")
-        beside.write_text(json.dumps({"seconds": [b - a for a, b in pairwise(stamps)], "peak": peak}))
-        beside.replace(given["out"])
+        partial = Path(config["out"] + ".part")
+        partial.write_text(json.dumps({"seconds": [end - start for start, end in pairwise(times)], "peak": peak}))
+        partial.replace(config["out"])
 
-    everybody = FedAvg(fraction_train=1.0, fraction_evaluate=0.0, min_train_nodes=count, min_available_nodes=count)
+    strategy = FedAvg(fraction_train=1.0, fraction_evaluate=0.0, min_train_nodes=clients, min_available_nodes=clients)
     weights = ArrayRecord([rng.standard_normal(size, dtype=np.float32) for _ in range(tensors)])
-    everybody.start(grid, weights, int(given["rounds"]) + 1, timeout=float(given["patience"]), evaluate_fn=after)
+    rounds, timeout = int(config["rounds"]) + 1, float(config["timeout"])
+    strategy.start(grid, weights, rounds, timeout=timeout, evaluate_fn=after_round)

@@ -1,12 +1,12 @@
-"""How long it takes to divide a corpus, beside flwr-datasets' DirichletPartitioner on the same labels, and in how much memory.
+"""Measure the time and memory to partition a corpus, next to the DirichletPartitioner of flwr-datasets on the same labels.
 
     python -m benchmarks.partition [--rows 1000000] [--clients 10000] [--labels 20] [--alpha 1] [--natural 1660820]
                                    [--peer FLWR_PYTHON] [--repeat 3]
 
-The peer needs an environment of its own: python -m venv /tmp/flwr && /tmp/flwr/bin/pip install flwr-datasets
-and then --peer /tmp/flwr/bin/python. The two alternate, so that whatever else the machine does meets both. Each measurement is
-a process of its own, so that its peak memory is its own too (ours above the corpus's); labels are made in each from the same
-seed and are not timed. Natural clients have three rows each on average.
+The peer needs a separate environment: python -m venv /tmp/flwr && /tmp/flwr/bin/pip install flwr-datasets
+and then --peer /tmp/flwr/bin/python. The two alternate, so that other load on the machine affects both. Each measurement runs
+in a new process, so that its peak memory is separate (for Motet, memory above that of the corpus). Labels are generated from
+the same seed and are not timed. Natural clients have three rows on average.
 """
 
 from __future__ import annotations
@@ -25,8 +25,8 @@ import numpy as np
 PEER = Path(__file__).with_name("partition_flwr.py")
 
 
-def ours(what: str, rows: int, clients: int, labels: int, alpha: float) -> dict[str, float]:
-    """One partition made in this process: seconds, and megabytes above what the corpus itself takes."""
+def measure(strategy: str, rows: int, clients: int, labels: int, alpha: float) -> dict[str, float]:
+    """Make one partition in this process; return its seconds, and the megabytes above those of the corpus."""
     from motet.core.rng import Seed
     from motet.datasets.columns import CategoryColumn
     from motet.datasets.corpus import Corpus
@@ -35,78 +35,75 @@ def ours(what: str, rows: int, clients: int, labels: int, alpha: float) -> dict[
     ids = np.random.default_rng(0).integers(labels, size=rows).astype(np.int32)
     names = tuple(f"label-{k:04d}" for k in range(labels))
     texts = CategoryColumn(np.zeros(rows, np.int8), ("a text",))
-    corpus = Corpus("made", "classification", {"text": texts, "label": CategoryColumn(ids, names)}, rows)
-    if what == "natural":
-        many = np.random.default_rng(1).integers(clients, size=rows).astype(np.int32)
-        corpus = Corpus(
-            "made",
-            "lm",
-            {"text": texts, "client": CategoryColumn(many, tuple(f"user{k:07d}" for k in range(clients)))},
-            rows,
-        )
+    corpus = Corpus("random", "classification", {"text": texts, "label": CategoryColumn(ids, names)}, rows)
+    if strategy == "natural":
+        owners = np.random.default_rng(1).integers(clients, size=rows).astype(np.int32)
+        users = CategoryColumn(owners, tuple(f"user{k:07d}" for k in range(clients)))
+        corpus = Corpus("random", "lm", {"text": texts, "client": users}, rows)
     before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
-    began = time.perf_counter()
-    made = {
+    start = time.perf_counter()
+    partition = {
         "uniform": lambda: uniform(corpus, Seed(1), clients),
         "label": lambda: label(corpus, Seed(1), clients, alpha),
         "quantity": lambda: quantity(corpus, Seed(1), clients, 1.0),
         "label_quantity": lambda: label_quantity(corpus, Seed(1), clients, alpha, 1.0),
         "natural": lambda: natural(corpus, Seed(1)),
-    }[what]()
-    seconds = time.perf_counter() - began
-    found = {"seconds": seconds, "megabytes": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1e3}
-    return {**found, "clients": len(made), "rows": len(made.train.rows)}
+    }[strategy]()
+    return {
+        "seconds": time.perf_counter() - start,
+        "megabytes": (resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before) / 1e3,
+        "clients": len(partition),
+        "rows": len(partition.train.rows),
+    }
 
 
-def measured(python: str, script: list[str]) -> dict[str, float]:
-    done = subprocess.run([python, *script], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise SystemExit(f"{python}: {done.stderr.strip().splitlines()[-1]}")
-    found: dict[str, float] = json.loads(done.stdout.splitlines()[-1])
-    return found
+def run_script(python: str, arguments: list[str]) -> dict[str, float]:
+    process = subprocess.run([python, *arguments], capture_output=True, text=True, check=False)
+    if process.returncode:
+        raise SystemExit(f"{python}: {process.stderr.strip().splitlines()[-1]}")
+    result: dict[str, float] = json.loads(process.stdout.splitlines()[-1])
+    return result
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    for name, default in (
-        ("rows", 1_000_000),
-        ("clients", 10_000),
-        ("labels", 20),
-        ("natural", 1_660_820),
-        ("repeat", 3),
-    ):
-        parser.add_argument(f"--{name}", type=int, default=default)
+    parser.add_argument("--rows", type=int, default=1_000_000)
+    parser.add_argument("--clients", type=int, default=10_000)
+    parser.add_argument("--labels", type=int, default=20)
+    parser.add_argument("--natural", type=int, default=1_660_820, help="Number of natural clients.")
+    parser.add_argument("--repeat", type=int, default=3)
     parser.add_argument("--alpha", type=float, default=1.0)
-    parser.add_argument("--peer")
-    parser.add_argument("--only", help="(what a measurement's own process is started with)")
+    parser.add_argument("--peer", help="A Python with flwr-datasets.")
+    parser.add_argument("--only", help=argparse.SUPPRESS)  # the strategy to measure in this process
     args = parser.parse_args()
     if args.only:
-        print(json.dumps(ours(args.only, args.rows, args.clients, args.labels, args.alpha)))
+        print(json.dumps(measure(args.only, args.rows, args.clients, args.labels, args.alpha)))
         return
-    options = [f"--{n}={getattr(args, n)}" for n in ("labels", "alpha")]
+    options = [f"--{name}={getattr(args, name)}" for name in ("labels", "alpha")]
 
-    def mine(what: str, clients: int, rows: int = args.rows) -> dict[str, float]:
-        how = [f"--only={what}", f"--clients={clients}", f"--rows={rows}", *options]
-        return measured(sys.executable, ["-m", "benchmarks.partition", *how])
+    def measure_motet(strategy: str, clients: int, rows: int = args.rows) -> dict[str, float]:
+        arguments = [f"--only={strategy}", f"--clients={clients}", f"--rows={rows}", *options]
+        return run_script(sys.executable, ["-m", "benchmarks.partition", *arguments])
 
-    for what in ("uniform", "quantity", "label_quantity"):
-        print(f"{what:16}{_said(mine(what, args.clients))}")
-    print(f"{'natural':16}{_said(mine('natural', args.natural, 3 * args.natural))}")
-    peer, own = [], []
+    for strategy in ("uniform", "quantity", "label_quantity"):
+        print(f"{strategy:16}{_format(measure_motet(strategy, args.clients))}")
+    print(f"{'natural':16}{_format(measure_motet('natural', args.natural, 3 * args.natural))}")
+    peer, motet = [], []
     for _ in range(args.repeat):
-        own.append(mine("label", args.clients))
+        motet.append(measure_motet("label", args.clients))
         if args.peer:
-            peer.append(measured(args.peer, [str(PEER), f"--clients={args.clients}", f"--rows={args.rows}", *options]))
-    print(f"{'label':16}{_said(own[-1])}")
+            arguments = [str(PEER), f"--clients={args.clients}", f"--rows={args.rows}", *options]
+            peer.append(run_script(args.peer, arguments))
+    print(f"{'label':16}{_format(motet[-1])}")
     if peer:
-        print(f"{'flwr-datasets':16}{_said(peer[-1])}")
-        ratio = statistics.median(p["seconds"] / o["seconds"] for p, o in zip(peer, own, strict=True))
+        print(f"{'flwr-datasets':16}{_format(peer[-1])}")
+        ratio = statistics.median(p["seconds"] / m["seconds"] for p, m in zip(peer, motet, strict=True))
         print(f"flwr-datasets / motet: {ratio:.1f} × the time (median of {args.repeat})")
 
 
-def _said(found: dict[str, float]) -> str:
-    size = f"{found['rows']:>12,.0f} rows {found['clients']:>10,.0f} clients {found['seconds']:>8.2f} s"
-    return size + (f" {found['megabytes']:>8.0f} MB" if "megabytes" in found else "")
+def _format(result: dict[str, float]) -> str:
+    size = f"{result['rows']:>12,.0f} rows {result['clients']:>10,.0f} clients {result['seconds']:>8.2f} s"
+    return size + (f" {result['megabytes']:>8.0f} MB" if "megabytes" in result else "")
 
 
 if __name__ == "__main__":

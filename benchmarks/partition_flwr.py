@@ -1,4 +1,4 @@
-"""flwr-datasets' DirichletPartitioner on the labels of benchmarks.partition, in its own environment; needs nothing of Motet."""
+"""The DirichletPartitioner of flwr-datasets on the labels of benchmarks.partition. It does not need Motet."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def main() -> None:
         args.clients, "label", args.alpha, min_partition_size=0, self_balancing=False, seed=1
     )
     partitioner.dataset = Dataset.from_dict({"label": ids})
-    began = time.perf_counter()
-    partitioner.load_partition(0)  # the first one makes them all
-    seconds = time.perf_counter() - began
+    start = time.perf_counter()
+    partitioner.load_partition(0)  # computes all partitions
+    seconds = time.perf_counter() - start
     rows = sum(map(len, partitioner._partition_id_to_indices.values()))
     print(json.dumps({"seconds": seconds, "clients": args.clients, "rows": rows}))
 

@@ -1,13 +1,13 @@
-"""Whole rounds (sampling, training, aggregation): Motet against a plain loop and against pfl, in one run.
+"""Time whole rounds (sampling, training, aggregation) of Motet, a plain PyTorch loop and pfl, in one run.
 
-    python -m benchmarks.simulation                                                  the table of the README, on a GPU
-    python -m benchmarks.simulation --freeze 3 --sizes 6x768 --tokens 128            the embeddings and three layers frozen
-    python -m benchmarks.simulation --device cpu --sizes 2x128 --tokens 64           on CPU, worker processes of one thread
+    python -m benchmarks.simulation                                                  the README's table, on a GPU
+    python -m benchmarks.simulation --freeze 3 --sizes 6x768 --tokens 128            with frozen embeddings and 3 layers
+    python -m benchmarks.simulation --device cpu --sizes 2x128 --tokens 64           on a CPU, with worker processes
 
-All systems do the same batches. On a GPU: `bare` is a plain PyTorch loop, one client after another (the floor for one by one);
-`big` is one model with one batch of all clients' rows (the ceiling); `one by one` and `packed` are Motet. On CPU: `bare` is
-benchmarks/bare.py and `motet` the executor of workers, and rounds of the systems alternate, so that whatever else the machine does
-meets all of them. `pfl` joins if it is installed. Times are seconds a round, the median on CPU; the ratio is bare / Motet.
+All systems train on the same batches. On a GPU, `bare` is a plain PyTorch loop over clients, `big` is one model with one
+batch of all clients' rows (the upper bound), and `one by one` and `packed` are Motet. On a CPU, `bare` is benchmarks/bare.py
+and `motet` is the process executor; rounds of the systems alternate, so that other load on the machine affects all of them.
+`pfl` is included if it is installed. Times are seconds per round, on a CPU the median; the ratio is bare / Motet.
 """
 
 from __future__ import annotations
@@ -27,12 +27,10 @@ import numpy as np
 import torch
 
 from benchmarks.bare import Bare, train
-from benchmarks.overhead import Motet
+from benchmarks.overhead import Motet, play_round
 from benchmarks.peers import pfl_processes, pfl_round
 from benchmarks.workload import Workload
 from motet.algorithms import fedavg
-from motet.core.program import Round
-from motet.core.script import run_script
 from motet.experiment.build.run_components import RunComponents
 from motet.experiment.build.run_plan import RunPlan
 from motet.experiment.loop.run_loop import FederatedRun
@@ -40,145 +38,135 @@ from motet.learning.executors.packed_executor import PackedExecutor
 from motet.learning.solver import Solver
 from motet.report.progress import SilentProgress
 
-System = Callable[[int, list[int]], None]
+PlayRound = Callable[[int, list[int]], None]  # (round index, cohort)
 
 
-def packed(workload: Workload, solver: Solver, device: torch.device, freeze: int, width: int | None = None) -> System:
+def packed(
+    workload: Workload, solver: Solver, device: torch.device, freeze: int, width: int | None = None
+) -> PlayRound:
     federation = workload.federation(freeze)
     federation.model.to_device(device)
     executor = PackedExecutor(device, width)
-    running = FederatedRun(
-        RunPlan(federation=federation, components=RunComponents(algorithm=fedavg(solver)), rounds=10**6),
-        executor,
-        None,
-        SilentProgress(),
-    )
-
-    def round_(index: int, cohort: list[int]) -> None:
-        names = tuple(federation.clients[i] for i in cohort)
-        rnd = Round(index, 10**6, names, federation.seed, federation.server_context(index))
-        running.mailbox.round = index
-        running.state = run_script(
-            running.plan.algorithm.round(running.state, rnd), running.mailbox.run_exchange, executor.run
-        )
-
-    return round_
+    plan = RunPlan(federation=federation, components=RunComponents(algorithm=fedavg(solver)), rounds=10**6)
+    run = FederatedRun(plan, executor, None, SilentProgress())
+    return lambda index, cohort: play_round(run, executor, index, cohort)
 
 
-def bare(workload: Workload, solver: Solver, device: torch.device, freeze: int) -> System:
+def bare(workload: Workload, solver: Solver, device: torch.device, freeze: int) -> PlayRound:
     module = workload.module(freeze).to(device).train()
-    own = [p for p in module.parameters() if p.requires_grad]
+    trained = [p for p in module.parameters() if p.requires_grad]
     ids, labels = (torch.from_numpy(a).to(device).long() for a in workload.texts())
-    shared = [p.detach().clone() for p in own]
+    shared = [p.detach().clone() for p in trained]
 
-    def round_(index: int, cohort: list[int]) -> None:
-        sums = [torch.zeros_like(p) for p in own]
+    def play(index: int, cohort: list[int]) -> None:
+        sums = [torch.zeros_like(p) for p in trained]
         for client in cohort:
             with torch.no_grad():
-                torch._foreach_copy_(own, shared)
-            train(module, own, solver, workload.rows(solver, index, client), ids, labels)
+                torch._foreach_copy_(trained, shared)
+            train(module, trained, solver, workload.batches(solver, index, client), ids, labels)
             with torch.no_grad():
-                torch._foreach_add_(sums, torch._foreach_sub(own, shared))
+                torch._foreach_add_(sums, torch._foreach_sub(trained, shared))
         torch._foreach_add_(shared, sums, alpha=1 / len(cohort))
 
-    return round_
+    return play
 
 
-def big(workload: Workload, solver: Solver, device: torch.device, freeze: int) -> System:
+def big(workload: Workload, solver: Solver, device: torch.device, freeze: int) -> PlayRound:
     module = workload.module(freeze).to(device).train()
-    own = [p for p in module.parameters() if p.requires_grad]
+    trained = [p for p in module.parameters() if p.requires_grad]
     ids, labels = (torch.from_numpy(a).to(device).long() for a in workload.texts())
 
-    def round_(index: int, cohort: list[int]) -> None:
-        orders = [workload.rows(solver, index, client) for client in cohort]
-        train(module, own, solver, [np.concatenate(step) for step in zip(*orders, strict=True)], ids, labels)
+    def play(index: int, cohort: list[int]) -> None:
+        by_client = [workload.batches(solver, index, client) for client in cohort]
+        batches = [np.concatenate(step) for step in zip(*by_client, strict=True)]
+        train(module, trained, solver, batches, ids, labels)
 
-    return round_
+    return play
 
 
-def cohorts(workload: Workload, size: int, count: int) -> list[list[int]]:
+def draw_cohorts(workload: Workload, size: int, count: int) -> list[list[int]]:
     rng = np.random.default_rng(1)
     return [rng.choice(workload.clients, size, replace=False).tolist() for _ in range(count)]
 
 
-def on_gpu(args: argparse.Namespace, workload: Workload, solver: Solver, cohort: int) -> dict[str, Any]:
-    """One system after another, each with the GPU to itself."""
-    device, few = torch.device(args.device), max(1, args.rounds // 4)
-    systems: dict[str, tuple[Callable[..., System], int, int]] = {
-        "bare": (bare, few, 1),
-        "one by one": (lambda *known: packed(*known, width=1), few, 1),
+def measure_gpu(args: argparse.Namespace, workload: Workload, solver: Solver, cohort_size: int) -> dict[str, Any]:
+    """Measure one system after another, each with the GPU to itself."""
+    device, few_rounds = torch.device(args.device), max(1, args.rounds // 4)
+    systems: dict[str, tuple[Callable[..., PlayRound], int, int]] = {  # with rounds and warmup rounds
+        "bare": (bare, few_rounds, 1),
+        "one by one": (lambda *options: packed(*options, width=1), few_rounds, 1),
         "packed": (packed, args.rounds, 2),
         "big": (big, args.rounds, 1),
-        "pfl": (pfl_round, few, 1),
+        "pfl": (pfl_round, few_rounds, 1),
     }
-    found: dict[str, Any] = {}
-    for name in columns(args):
-        make, rounds, warm = systems[name]
+    results: dict[str, Any] = {}
+    for name in selected_systems(args):
+        make, rounds, warmup = systems[name]
         gc.collect()
         torch.cuda.empty_cache()
         torch.cuda.reset_peak_memory_stats()
-        system = make(workload, solver, device, args.freeze)
-        chosen = cohorts(workload, cohort, rounds + warm)
-        times = [0.0, 0.0]
-        for stage, indices in enumerate((range(warm), range(warm, warm + rounds))):
-            began = time.perf_counter()
+        play = make(workload, solver, device, args.freeze)
+        cohorts = draw_cohorts(workload, cohort_size, rounds + warmup)
+        seconds = [0.0, 0.0]
+        for stage, indices in enumerate((range(warmup), range(warmup, warmup + rounds))):
+            start = time.perf_counter()
             for i in indices:
-                system(i, chosen[i])
+                play(i, cohorts[i])
             torch.cuda.synchronize()
-            times[stage] = time.perf_counter() - began
+            seconds[stage] = time.perf_counter() - start
         peak = torch.cuda.max_memory_allocated() / 2**30
-        found[name] = {"seconds": times[1] / rounds, "warm": times[0], "peak_gb": peak}
-        del system
-    return found
+        results[name] = {"seconds": seconds[1] / rounds, "warm": seconds[0], "peak_gb": peak}
+        del play
+    return results
 
 
-def on_cpu(args: argparse.Namespace, workload: Workload, solver: Solver, cohort: int) -> dict[str, Any]:
-    """All systems at once, a round of each in turn; the first round of each is kept apart."""
-    systems: dict[str, Callable[[], AbstractContextManager[System]]] = {
+def measure_cpu(args: argparse.Namespace, workload: Workload, solver: Solver, cohort_size: int) -> dict[str, Any]:
+    """Measure all systems in turn, round by round. The first round of each is reported separately."""
+    systems: dict[str, Callable[[], AbstractContextManager[PlayRound]]] = {
         "bare": lambda: _closing(Bare(workload, solver, args.workers, args.freeze)),
         "motet": lambda: _closing(Motet(workload, solver, args.workers, args.freeze)),
         "pfl": lambda: pfl_processes(workload, solver, args.workers, args.freeze),
     }
     with ExitStack() as stack:
-        made = {name: stack.enter_context(systems[name]()) for name in columns(args)}
-        spent: dict[str, list[float]] = {name: [] for name in made}
-        for index, chosen in enumerate(cohorts(workload, cohort, args.rounds + 1)):
-            for name, system in made.items():
-                began = time.perf_counter()
-                system(index, chosen)
-                spent[name].append(time.perf_counter() - began)
-    return {name: {"seconds": statistics.median(times[1:]), "warm": times[0]} for name, times in spent.items()}
+        opened = {name: stack.enter_context(systems[name]()) for name in selected_systems(args)}
+        seconds: dict[str, list[float]] = {name: [] for name in opened}
+        for index, cohort in enumerate(draw_cohorts(workload, cohort_size, args.rounds + 1)):
+            for name, play in opened.items():
+                start = time.perf_counter()
+                play(index, cohort)
+                seconds[name].append(time.perf_counter() - start)
+    return {name: {"seconds": statistics.median(times[1:]), "warm": times[0]} for name, times in seconds.items()}
 
 
 @contextmanager
-def _closing(system: Any) -> Iterator[System]:
+def _closing(system: Any) -> Iterator[PlayRound]:
     try:
         yield system.round
     finally:
         system.close()
 
 
-def columns(args: argparse.Namespace) -> list[str]:
+def selected_systems(args: argparse.Namespace) -> list[str]:
     names = ["bare", "motet", "pfl"] if args.device == "cpu" else ["bare", "one by one", "packed", "big", "pfl"]
-    return [n for n in names if n in (args.systems or names) and (n != "pfl" or find_spec("pfl"))]
+    return [name for name in names if name in (args.systems or names) and (name != "pfl" or find_spec("pfl"))]
 
 
-def row(args: argparse.Namespace, size: str, cohort: int, optimizer: str, tokens: int) -> dict[str, Any]:
-    workload = Workload(size, clients=max(100, cohort), tokens=tokens)
+def measure(args: argparse.Namespace, size: str, cohort_size: int, optimizer: str, tokens: int) -> dict[str, Any]:
+    workload = Workload(size, clients=max(100, cohort_size), tokens=tokens)
     solver = Solver(optimizer=optimizer, lr=1e-2 if optimizer == "sgd" else 1e-5, batch=16)  # type: ignore[arg-type]
-    found = (on_cpu if args.device == "cpu" else on_gpu)(args, workload, solver, cohort)
-    ours = found.get("packed") or found.get("motet")
-    ratio = {"ratio": found["bare"]["seconds"] / ours["seconds"]} if ours and "bare" in found else {}
-    known = {"size": size, "cohort": cohort, "optimizer": optimizer, "tokens": tokens, "freeze": args.freeze}
-    return {**known, "device": args.device, **found, **ratio}
+    results = (measure_cpu if args.device == "cpu" else measure_gpu)(args, workload, solver, cohort_size)
+    ours = results.get("packed") or results.get("motet")
+    ratio = {"ratio": results["bare"]["seconds"] / ours["seconds"]} if ours and "bare" in results else {}
+    setting = {"size": size, "cohort": cohort_size, "optimizer": optimizer, "tokens": tokens, "freeze": args.freeze}
+    return {**setting, "device": args.device, **results, **ratio}
 
 
-def told(args: argparse.Namespace, found: dict[str, Any]) -> str:
-    about = [str(found[k]) for k in ("size", "cohort", "optimizer", "tokens", "freeze")]
-    times = [f"{found[name]['seconds']:.3f}" for name in columns(args)]
-    ratio = f"{found['ratio']:.2f}" if "ratio" in found else "–"
-    peak = f"{found['packed']['peak_gb']:.1f}" if "packed" in found else "–"
-    return "| " + " | ".join([*about, *times, ratio, peak]) + " |"
+def format_row(args: argparse.Namespace, row: dict[str, Any]) -> str:
+    setting = [str(row[key]) for key in ("size", "cohort", "optimizer", "tokens", "freeze")]
+    times = [f"{row[name]['seconds']:.3f}" for name in selected_systems(args)]
+    ratio = f"{row['ratio']:.2f}" if "ratio" in row else "–"
+    peak = f"{row['packed']['peak_gb']:.1f}" if "packed" in row else "–"
+    return "| " + " | ".join([*setting, *times, ratio, peak]) + " |"
 
 
 def main() -> None:
@@ -187,25 +175,25 @@ def main() -> None:
     parser.add_argument("--cohorts", nargs="+", type=int, default=[10, 50])
     parser.add_argument("--optimizers", nargs="+", default=["sgd", "adamw"])
     parser.add_argument("--tokens", nargs="+", type=int, default=[64, 128])
-    parser.add_argument("--systems", nargs="+", help="Only these columns.")
+    parser.add_argument("--systems", nargs="+", help="Measure only these systems.")
     parser.add_argument("--rounds", type=int, default=8)
-    parser.add_argument("--freeze", type=int, default=0, help="So many layers from the bottom, and the embeddings.")
+    parser.add_argument("--freeze", type=int, default=0, help="Freeze the embeddings and this many layers.")
     parser.add_argument("--device", default="cuda")
-    parser.add_argument("--workers", type=int, default=2, help="Processes of one thread each, on CPU.")
-    parser.add_argument("--json", type=Path, help="Where the numbers go, a line a row.")
+    parser.add_argument("--workers", type=int, default=2, help="Worker processes with one thread each, on a CPU.")
+    parser.add_argument("--json", type=Path, help="Append the results to this file, one JSON object per line.")
     args = parser.parse_args()
-    titles = ["model", "cohort", "optimiser", "tokens", "frozen", *columns(args), "bare / Motet", "peak GB"]
+    titles = ["model", "cohort", "optimizer", "tokens", "frozen", *selected_systems(args), "bare / Motet", "peak GB"]
     print("| " + " | ".join(titles) + " |")
     print("|" + " --- |" * len(titles))
     for size in args.sizes:
-        for cohort in args.cohorts:
+        for cohort_size in args.cohorts:
             for optimizer in args.optimizers:
                 for tokens in args.tokens:
-                    found = row(args, size, cohort, optimizer, tokens)
-                    print(told(args, found), flush=True)
+                    row = measure(args, size, cohort_size, optimizer, tokens)
+                    print(format_row(args, row), flush=True)
                     if args.json:
-                        with args.json.open("a") as lines:
-                            lines.write(json.dumps(found) + "\n")
+                        with args.json.open("a") as file:
+                            file.write(json.dumps(row) + "\n")
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Adapters: the model is held once and frozen; A, B and the head are what is trained, sent, packed and at last merged."""
+"""LoRA adapters: the model is stored once and frozen; adapters and head are trained, sent, packed and finally merged."""
 
 from __future__ import annotations
 
@@ -27,68 +27,72 @@ CPU = torch.device("cpu")
 
 
 @pytest.fixture
-def adapted(corpus: Corpus) -> Federation:
+def lora_federation(corpus: Corpus) -> Federation:
     model = ModelConfig("tiny", 24, lora=4, config=SMALL)
     return federate_corpus(model, corpus, ComponentConfig("uniform", {"clients": 3}), Seed(7))
 
 
-def jobs_of(federation: Federation) -> list[Fit]:
-    sites = [federation.participant(client) for client in federation.clients]
+def make_jobs(federation: Federation) -> list[Fit]:
+    clients = [federation.participant(client) for client in federation.clients]
     solver = Solver(optimizer="sgd", lr=0.2, batch=8, epochs=2)
     return [
-        Fit(s.model, s.model.initial_params, s.split("train"), s.task.objective, solver, 5 + i)
-        for i, s in enumerate(sites)
+        Fit(c.model, c.model.initial_params, c.split("train"), c.task.objective, solver, 5 + i)
+        for i, c in enumerate(clients)
     ]
 
 
-def test_only_adapters_and_the_head_are_trained(adapted: Federation) -> None:
-    layout = adapted.model.layout
-    assert {p.split(".")[0] for n, p in zip(layout.names, layout.roles, strict=True) if "lora_" in n} == {"layers"}
-    assert all(
-        "lora_" in n or p.startswith(("head", "pooler")) for n, p in zip(layout.names, layout.roles, strict=True)
-    )
-    everything = sum(p.numel() for p in adapted.model.module.parameters())
-    assert layout.size < everything / 2
+def test_only_adapters_and_the_head_are_trained(lora_federation: Federation) -> None:
+    model = lora_federation.model
+    roles = dict(zip(model.layout.names, model.layout.roles, strict=True))
+    assert {role.split(".")[0] for name, role in roles.items() if "lora_" in name} == {"layers"}
+    assert all("lora_" in name or role.startswith(("head", "pooler")) for name, role in roles.items())
+    assert model.layout.size < sum(p.numel() for p in model.module.parameters()) / 2
 
 
-def test_everybody_who_loads_it_has_the_same_adapters(adapted: Federation, corpus: Corpus) -> None:
-    again = federate_corpus(
-        ModelConfig("tiny", 24, lora=4, config=SMALL), corpus, ComponentConfig("uniform", {"clients": 3}), Seed(7)
-    )
-    assert torch.equal(again.model.initial_params.flat, adapted.model.initial_params.flat)
+def test_the_initial_adapters_follow_from_the_seed(lora_federation: Federation, corpus: Corpus) -> None:
+    model = ModelConfig("tiny", 24, lora=4, config=SMALL)
+    again = federate_corpus(model, corpus, ComponentConfig("uniform", {"clients": 3}), Seed(7))
+    assert torch.equal(again.model.initial_params.flat, lora_federation.model.initial_params.flat)
 
 
-def test_adapters_pack(adapted: Federation) -> None:
-    jobs = jobs_of(adapted)
+def test_adapters_can_be_packed(lora_federation: Federation) -> None:
+    jobs = make_jobs(lora_federation)
     executor = PackedExecutor(CPU, width=4, use_bf16=False)
     for i, job in enumerate(jobs):
         executor.submit(i, job)
-    found = dict(executor.wait_completed())
-    (way,) = executor.packing_choices.values()
-    assert way.mode == "packed_layers", way.rejections
+    results = dict(executor.wait_completed())
+    (choice,) = executor.packing_choices.values()
+    assert choice.mode == "packed_layers", choice.rejections
     for i, job in enumerate(jobs):
-        want = SerialExecutor(CPU).run(job).params.flat
-        moved = (want - job.start.flat).norm()
-        assert moved > 0
-        assert (found[i].params.flat - want).norm() / moved < 1e-5
+        expected = SerialExecutor(CPU).run(job).params.flat
+        update = (expected - job.start.flat).norm()
+        assert update > 0
+        assert (results[i].params.flat - expected).norm() / update < 1e-5
 
 
-def test_an_export_is_a_plain_model_that_says_the_same(adapted: Federation, tmp_path: Path) -> None:
-    end = SerialExecutor(CPU).run(jobs_of(adapted)[0]).params
-    save_model(adapted, end, tmp_path)
-    plain = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
-    assert not any("lora" in name for name, _ in plain.named_parameters())
-    batch = adapted.features.batch(np.arange(5))
+def test_an_exported_model_has_no_adapters_and_gives_the_same_logits(
+    lora_federation: Federation, tmp_path: Path
+) -> None:
+    model, params = lora_federation.model, SerialExecutor(CPU).run(make_jobs(lora_federation)[0]).params
+    save_model(lora_federation, params, tmp_path)
+    exported = transformers.AutoModelForSequenceClassification.from_pretrained(tmp_path).eval()
+    assert not any("lora" in name for name, _ in exported.named_parameters())
+    batch = lora_federation.features.batch(np.arange(5))
     batch.pop("labels")
     with torch.no_grad():
-        want = adapted.model.with_params(end)(**batch)["logits"]
-        assert torch.allclose(plain(**batch)["logits"], want, atol=1e-5)
-        fresh = adapted.model.with_params(adapted.model.initial_params)(**batch)["logits"]
-    assert not torch.allclose(want, fresh, atol=1e-3)
+        expected = model.with_params(params)(**batch)["logits"]
+        assert torch.allclose(exported(**batch)["logits"], expected, atol=1e-5)
+        untrained = model.with_params(model.initial_params)(**batch)["logits"]
+    assert not torch.allclose(expected, untrained, atol=1e-3)
 
 
-def test_ranks_that_make_no_sense_are_refused(corpus: Corpus) -> None:
-    with pytest.raises(ConfigError, match=r"model\.lora is -2"):
-        federate_corpus(ModelConfig("tiny", 24, lora=-2), corpus, ComponentConfig("uniform", {"clients": 3}), Seed(7))
-    with pytest.raises(ConfigError, match="has no layers with products to adapt"):
-        federate_corpus(ModelConfig("bilstm", 24, lora=2), corpus, ComponentConfig("uniform", {"clients": 3}), Seed(7))
+@pytest.mark.parametrize(
+    ("model", "message"),
+    [
+        (ModelConfig("tiny", 24, lora=-2), r"model\.lora is -2"),
+        (ModelConfig("bilstm", 24, lora=2), "has no layers with products to adapt"),
+    ],
+)
+def test_invalid_ranks_and_models_are_rejected(corpus: Corpus, model: ModelConfig, message: str) -> None:
+    with pytest.raises(ConfigError, match=message):
+        federate_corpus(model, corpus, ComponentConfig("uniform", {"clients": 3}), Seed(7))

@@ -11,7 +11,7 @@ import pytest
 import torch
 from tests.conftest import RunRounds
 from tests.runs import make_plan
-from tests.sizes import CALM, SMALL
+from tests.sizes import NO_DROPOUT, SMALL
 
 from motet.algorithms import adafd, dsfl, fedavg_logits, fedkd, mhat
 from motet.algorithms.distillation import Teaching, least
@@ -51,7 +51,7 @@ from motet.transport.wait_policy import WaitPolicy
 from motet.wire import deserialize, serialize
 
 SOLVER = Solver(lr=0.01, batch=16, epochs=2)
-WIDE = {"hidden_size": 32, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 32, **CALM}
+WIDE = {"hidden_size": 32, "num_attention_heads": 2, "num_hidden_layers": 1, "intermediate_size": 32, **NO_DROPOUT}
 
 
 @pytest.fixture(scope="module")

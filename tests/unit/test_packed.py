@@ -1,4 +1,4 @@
-"""Clients side by side learn what each of them learns alone, in every family, by a loop that knows nothing of packs."""
+"""Packed training gives what each client would learn alone, in every model family, compared with a plain training loop."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
-from tests.families import CASES, PAD, Case, V, shares, texts
-from torch import nn
+from tests.families import CASES, PAD, VOCABULARY, Case, random_features, split_examples
+from torch import Tensor, nn
 
 from motet.core.errors import RunError
 from motet.core.params import Params
@@ -23,6 +23,7 @@ from motet.datasets.corpus import Corpus
 from motet.experiment.build.federation_builder import federate_corpus
 from motet.experiment.recipe.run_config import ComponentConfig
 from motet.learning.data.features import Examples, Features, Ragged
+from motet.learning.executors import packed_executor
 from motet.learning.executors.packed_executor import PackedExecutor
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.jobs import Fit, FitResult, Infer
@@ -34,453 +35,446 @@ from motet.models.load_model import ModelConfig
 
 CPU = torch.device("cpu")
 SGD = Solver(optimizer="sgd", lr=0.1, batch=4, epochs=2, clip=1.0, warmup=0.1, proximal_mu=0.1)
-BY_VMAP = {"XLNet SequenceClassification", "XLNet TokenClassification", "DebertaV2 SequenceClassification"}
+BERT = CASES["Bert SequenceClassification"]
+NEEDS_VMAP = {"XLNet SequenceClassification", "XLNet TokenClassification", "DebertaV2 SequenceClassification"}
 
 
-def alone(job: Fit) -> torch.Tensor:
-    """A plain loop: one module, the loss of each batch, torch's clipping and SGD, the proximal term in the loss."""
+def train_plainly(job: Fit) -> Tensor:
+    """Train one module in a plain loop, with torch's clipping and optimizers and the proximal term in the loss."""
     module = copy.deepcopy(job.model.module).train()
-    own = {n: p for n, p in module.named_parameters() if p.requires_grad}
+    trained = {n: p for n, p in module.named_parameters() if p.requires_grad}
     for name, value in job.start.tensors().items():
-        own[name].data.copy_(value)
-    held = {n: p.detach().clone() for n, p in own.items()}
+        trained[name].data.copy_(value)
+    start = {n: p.detach().clone() for n, p in trained.items()}
     solver = job.solver
-    make: Any = torch.optim.SGD if solver.optimizer == "sgd" else torch.optim.AdamW
+    optimizer_class: Any = torch.optim.SGD if solver.optimizer == "sgd" else torch.optim.AdamW
     options = {} if solver.optimizer == "sgd" else {"weight_decay": 0.0}
-    optimiser = make(list(own.values()), lr=solver.learning_rate, **options)
-    order = solver.draw_batches(len(job.examples), Seed(job.seed).derive("order").numpy())
+    optimizer = optimizer_class(list(trained.values()), lr=solver.learning_rate, **options)
+    batches = solver.draw_batches(len(job.examples), Seed(job.seed).derive("order").numpy())
 
-    class Calls:
+    class PlainForward:
         def __init__(self) -> None:
             self.module = module
 
         def __call__(self, batch: Any) -> Any:
             return module(**{n: t for n, t in batch.items() if n not in ("labels", "starts", "ends")})
 
-    for step, places in enumerate(order):
-        losses, worth = job.objective.losses(Calls(), job.examples.batch(places))
-        loss = (losses * worth).sum() / worth.sum()
-        loss = loss + solver.proximal_mu / 2 * sum((p - held[n]).pow(2).sum() for n, p in own.items())
-        optimiser.zero_grad()
+    for step, indices in enumerate(batches):
+        losses, weights = job.objective.losses(PlainForward(), job.examples.batch(indices))
+        loss = (losses * weights).sum() / weights.sum()
+        loss = loss + solver.proximal_mu / 2 * sum((p - start[n]).pow(2).sum() for n, p in trained.items())
+        optimizer.zero_grad()
         loss.backward()
-        nn.utils.clip_grad_norm_(own.values(), solver.clip)
-        optimiser.param_groups[0]["lr"] = solver.learning_rate_at(step, len(order))
-        optimiser.step()
-    return Params.from_tensors(own).flat
+        nn.utils.clip_grad_norm_(trained.values(), solver.clip)
+        optimizer.param_groups[0]["lr"] = solver.learning_rate_at(step, len(batches))
+        optimizer.step()
+    return Params.from_tensors(trained).flat
 
 
-def jobs_of(case: Case, solver: Solver = SGD, sizes: tuple[int, ...] = (9, 4, 14, 1)) -> list[Fit]:
-    model, features = case.model(), texts(case, sum(sizes))
+def make_jobs(case: Case, solver: Solver = SGD, sizes: tuple[int, ...] = (9, 4, 14, 1)) -> list[Fit]:
+    model, features = case.model(), random_features(case, sum(sizes))
     return [
         Fit(model, model.initial_params, examples, case.objective, solver, 5 + i)
-        for i, examples in enumerate(shares(features, sizes))
+        for i, examples in enumerate(split_examples(features, sizes))
     ]
 
 
-def together(jobs: list[Fit], width: int = 8) -> tuple[dict[int, Any], PackedExecutor]:
+def run_packed(jobs: list[Fit], width: int = 8) -> tuple[dict[int, Any], PackedExecutor]:
     executor = PackedExecutor(CPU, width=width, use_bf16=False)
     for i, job in enumerate(jobs):
         executor.submit(i, job)
-    found: dict[int, Any] = {}
+    results: dict[int, Any] = {}
     while executor.submitted:
-        found |= dict(executor.wait_completed())  # type: ignore[arg-type]
-    return found, executor
+        results |= dict(executor.wait_completed())  # type: ignore[arg-type]
+    return results, executor
 
 
-def gap(got: torch.Tensor, want: torch.Tensor, start: torch.Tensor) -> float:
-    return float((got - want).norm() / ((want - start).norm() + 1e-12))
+def relative_difference(params: Tensor, expected: Tensor, start: Tensor) -> float:
+    """Return the difference relative to the update."""
+    return float((params - expected).norm() / ((expected - start).norm() + 1e-12))
+
+
+def assert_trained_plainly(results: dict[int, Any], jobs: list[Fit], tolerance: float = 2e-5) -> None:
+    for i, job in enumerate(jobs):
+        assert relative_difference(results[i].params.flat, train_plainly(job), job.start.flat) < tolerance
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_clients_side_by_side_learn_what_each_learns_alone(name: str) -> None:
-    jobs = jobs_of(CASES[name])
-    found, executor = together(jobs)
-    (used,) = executor.packing_choices.values()
-    assert used.mode == ("vmap" if name in BY_VMAP else "packed_layers"), used.rejections
-    for i, job in enumerate(jobs):
-        assert isinstance(found[i], FitResult)
-        assert gap(found[i].params.flat, alone(job), job.start.flat) < 2e-5
+def test_packed_clients_learn_what_each_learns_alone(name: str) -> None:
+    jobs = make_jobs(CASES[name])
+    results, executor = run_packed(jobs)
+    (choice,) = executor.packing_choices.values()
+    assert choice.mode == ("vmap" if name in NEEDS_VMAP else "packed_layers"), choice.rejections
+    assert all(isinstance(result, FitResult) for result in results.values())
+    assert_trained_plainly(results, jobs)
 
 
-def test_a_model_without_twins_runs_one_by_one_and_says_so_once(
+def test_a_model_that_cannot_be_packed_runs_one_by_one_with_one_warning(
     corpus: Corpus, caplog: pytest.LogCaptureFixture
 ) -> None:
-    federation = federate_corpus(
-        ModelConfig("bilstm", 24, config={"dropout": 0.0}), corpus, ComponentConfig("uniform", {"clients": 3}), Seed(7)
-    )
-    sites = [federation.participant(client) for client in federation.clients]
-    jobs = [
-        Fit(s.model, s.model.initial_params, s.split("train"), s.task.objective, replace(SGD, proximal_mu=0.0), 5)
-        for s in sites
-    ]
-    found, executor = together(jobs)
+    model = ModelConfig("bilstm", 24, config={"dropout": 0.0})
+    federation = federate_corpus(model, corpus, ComponentConfig("uniform", {"clients": 3}), Seed(7))
+    clients = [federation.participant(client) for client in federation.clients]
+    solver = replace(SGD, proximal_mu=0.0)
+    jobs = [Fit(c.model, c.model.initial_params, c.split("train"), c.task.objective, solver, 5) for c in clients]
+    results, executor = run_packed(jobs)
     assert next(iter(executor.packing_choices.values())).mode == "plain"
-    (said,) = [r.getMessage() for r in caplog.records if "one by one" in r.getMessage()]
-    assert "LSTM" in said
+    (warning,) = [r.getMessage() for r in caplog.records if "one by one" in r.getMessage()]
+    assert "LSTM" in warning
     for i, job in enumerate(jobs):
-        assert torch.allclose(found[i].params.flat, SerialExecutor(CPU).run(job).params.flat, atol=1e-6)
+        assert torch.allclose(results[i].params.flat, SerialExecutor(CPU).run(job).params.flat, atol=1e-6)
 
 
-def test_adamw_packs_too() -> None:
-    jobs = jobs_of(CASES["Bert SequenceClassification"], Solver(lr=1e-3, batch=4, clip=1.0))
-    found, _ = together(jobs)
-    for i, job in enumerate(jobs):
-        assert gap(found[i].params.flat, alone(job), job.start.flat) < 2e-3  # Adam makes full steps of rounding errors
+def test_adamw_can_be_packed() -> None:
+    jobs = make_jobs(BERT, Solver(lr=1e-3, batch=4, clip=1.0))
+    results, _ = run_packed(jobs)
+    assert_trained_plainly(results, jobs, tolerance=2e-3)  # Adam turns rounding errors into full steps
 
 
-def test_rates_clips_and_pulls_may_differ_within_a_pack() -> None:
-    jobs = jobs_of(CASES["Bert SequenceClassification"])
+def test_learning_rates_clips_and_proximal_terms_may_differ_between_packed_clients() -> None:
     jobs = [
-        replace(j, solver=replace(SGD, lr=0.05 * (i + 1), clip=1.0 + i, proximal_mu=0.1 * i))
-        for i, j in enumerate(jobs)
+        replace(job, solver=replace(SGD, lr=0.05 * (i + 1), clip=1.0 + i, proximal_mu=0.1 * i))
+        for i, job in enumerate(make_jobs(BERT))
     ]
-    found, _ = together(jobs)
+    results, _ = run_packed(jobs)
+    assert_trained_plainly(results, jobs)
+
+
+@pytest.mark.parametrize("solver", [Solver(lr=1e-3, batch=4, weight_decay=0.1), replace(SGD, momentum=0.9)])
+def test_weight_decay_and_momentum_can_be_packed(solver: Solver) -> None:
+    jobs = make_jobs(BERT, solver)
+    results, _ = run_packed(jobs)
     for i, job in enumerate(jobs):
-        assert gap(found[i].params.flat, alone(job), job.start.flat) < 2e-5
+        expected = SerialExecutor(CPU).run(job).params.flat
+        assert relative_difference(results[i].params.flat, expected, job.start.flat) < 2e-3
 
 
-def test_weight_decay_and_momentum_pack_as_they_do_alone() -> None:
-    solver = Solver(lr=1e-3, batch=4, weight_decay=0.1)
-    for changed in (solver, replace(SGD, momentum=0.9)):
-        jobs = jobs_of(CASES["Bert SequenceClassification"], changed)
-        found, _ = together(jobs)
-        for i, job in enumerate(jobs):
-            want = SerialExecutor(CPU).run(job).params.flat
-            assert gap(found[i].params.flat, want, job.start.flat) < 2e-3
+def test_a_client_without_examples_keeps_its_parameters() -> None:
+    jobs = make_jobs(BERT, sizes=(6, 0, 3))
+    results, _ = run_packed(jobs)
+    assert torch.equal(results[1].params.flat, jobs[1].start.flat)
+    assert results[1].steps == 0
+    assert relative_difference(results[0].params.flat, train_plainly(jobs[0]), jobs[0].start.flat) < 2e-5
 
 
-def test_a_client_without_examples_stays_where_it_was() -> None:
-    jobs = jobs_of(CASES["Bert SequenceClassification"], sizes=(6, 0, 3))
-    found, _ = together(jobs)
-    assert torch.equal(found[1].params.flat, jobs[1].start.flat)
-    assert found[1].steps == 0
-    assert gap(found[0].params.flat, alone(jobs[0]), jobs[0].start.flat) < 2e-5
-
-
-def test_a_diverging_client_fails_alone() -> None:
-    jobs = jobs_of(CASES["Bert SequenceClassification"])
+def test_only_the_client_that_diverges_fails() -> None:
+    jobs = make_jobs(BERT)
     jobs[2] = replace(jobs[2], solver=replace(SGD, lr=1e30, clip=0.0, proximal_mu=0.0))
-    found, _ = together(jobs)
-    assert isinstance(found[2], JobFailure)
-    assert "lower solver.lr" in str(found[2].error)
+    results, _ = run_packed(jobs)
+    assert isinstance(results[2], JobFailure)
+    assert "lower solver.lr" in str(results[2].error)
     for i in (0, 1, 3):
-        assert gap(found[i].params.flat, alone(jobs[i]), jobs[i].start.flat) < 2e-5
+        assert relative_difference(results[i].params.flat, train_plainly(jobs[i]), jobs[i].start.flat) < 2e-5
 
 
-def test_frozen_parameters_are_held_once() -> None:
-    case = CASES["Bert SequenceClassification"]
-    jobs = jobs_of(case)
-    model = case.model()
+def test_frozen_parameters_are_stored_once() -> None:
+    model = BERT.model()
     for name, p in model.module.named_parameters():
         p.requires_grad_("layer.1" in name or "classifier" in name)
-    jobs = [replace(j, model=model, start=model.initial_params) for j in jobs]
-    found, executor = together(jobs)
-    for i, job in enumerate(jobs):
-        assert gap(found[i].params.flat, alone(job), job.start.flat) < 2e-5
-    (pack,) = [p for p in executor.models.values() if p.packing_mode == "packed_layers"]
-    words = model.module.get_input_embeddings().weight  # type: ignore[operator]
-    if pack.is_full_model:
-        assert pack.module.get_input_embeddings().weight is words  # type: ignore[operator]
+    jobs = [replace(job, model=model, start=model.initial_params) for job in make_jobs(BERT)]
+    results, executor = run_packed(jobs)
+    assert_trained_plainly(results, jobs)
+    (packed,) = [m for m in executor.models.values() if m.packing_mode == "packed_layers"]
+    originals = {id(p) for p in model.module.parameters()}
+    frozen = [p for p in packed.module.parameters() if not p.requires_grad]
+    assert frozen
+    assert all(id(p) in originals for p in frozen)
 
 
 def test_biases_alone_can_be_trained() -> None:
-    model = CASES["Bert SequenceClassification"].model()
+    model = BERT.model()
     for name, p in model.module.named_parameters():
         p.requires_grad_(name.endswith("bias"))
-    jobs = [replace(j, model=model, start=model.initial_params) for j in jobs_of(CASES["Bert SequenceClassification"])]
-    found, executor = together(jobs)
+    jobs = [replace(job, model=model, start=model.initial_params) for job in make_jobs(BERT)]
+    results, executor = run_packed(jobs)
     assert next(iter(executor.packing_choices.values())).mode == "packed_layers"
-    for i, job in enumerate(jobs):
-        assert gap(found[i].params.flat, alone(job), job.start.flat) < 2e-5
+    assert_trained_plainly(results, jobs)
 
 
-def test_a_pack_repeats_to_the_bit_and_whatever_order_its_jobs_come_in() -> None:
-    jobs = jobs_of(CASES["Bert SequenceClassification"])
-    once, _ = together(jobs)
-    again, _ = together(jobs[::-1])
+def test_results_are_equal_to_the_bit_in_any_order_of_submission() -> None:
+    jobs = make_jobs(BERT)
+    once, _ = run_packed(jobs)
+    again, _ = run_packed(jobs[::-1])
     assert all(torch.equal(once[i].params.flat, again[len(jobs) - 1 - i].params.flat) for i in range(len(jobs)))
 
 
-def test_answers_come_in_the_order_of_the_questions() -> None:
+def test_results_come_in_the_order_of_submission() -> None:
     executor = PackedExecutor(CPU, width=8, use_bf16=False)
-    for i, job in enumerate(jobs_of(CASES["Bert SequenceClassification"])):
+    for i, job in enumerate(make_jobs(BERT)):
         executor.submit(i, job)
     assert [key for key, _ in executor.wait_completed()] == [0, 1, 2, 3]
 
 
-def test_more_clients_than_fit_go_in_several_packs() -> None:
-    jobs = jobs_of(CASES["Bert SequenceClassification"], sizes=(5, 6, 7, 8, 9))
-    found, _ = together(jobs, width=2)
-    for i, job in enumerate(jobs):
-        assert gap(found[i].params.flat, alone(job), job.start.flat) < 2e-5
+def test_more_clients_than_fit_are_trained_in_several_groups() -> None:
+    jobs = make_jobs(BERT, sizes=(5, 6, 7, 8, 9))
+    results, _ = run_packed(jobs, width=2)
+    assert_trained_plainly(results, jobs)
 
 
 @pytest.mark.parametrize("name", [n for n in CASES if n.endswith("SequenceClassification")])
-def test_personal_models_are_read_side_by_side(name: str) -> None:
+def test_personal_models_are_evaluated_side_by_side(name: str) -> None:
     case = CASES[name]
-    model, features = case.model(), texts(case, 30)
-    rng = Seed(3).torch()
-    own = [
-        Params(model.layout, model.initial_params.flat + 0.01 * torch.randn(model.layout.size, generator=rng))
-        for _ in range(3)
-    ]
-    jobs = [Infer(model, own[i % 3], e, Logits()) for i, e in enumerate(shares(features, (9, 4, 12, 5)))]
-    found, _ = together(jobs)  # type: ignore[arg-type]
+    model, features = case.model(), random_features(case, 30)
+    rng, initial = Seed(3).torch(), model.initial_params.flat
+    models = [Params(model.layout, initial + 0.01 * torch.randn(model.layout.size, generator=rng)) for _ in range(3)]
+    jobs = [Infer(model, models[i % 3], e, Logits()) for i, e in enumerate(split_examples(features, (9, 4, 12, 5)))]
+    results, _ = run_packed(jobs)  # type: ignore[arg-type]
     for i, job in enumerate(jobs):
-        want = SerialExecutor(CPU).run(job)
-        for column, values in want.items():
-            assert torch.allclose(found[i][column], values, atol=1e-4), column
+        for column, values in SerialExecutor(CPU).run(job).items():
+            assert torch.allclose(results[i][column], values, atol=1e-4), column
 
 
-def test_texts_on_the_device_make_the_same_batches() -> None:
-    for name in ("Bert TokenClassification", "XLNet SequenceClassification", "Bart ConditionalGeneration"):
-        features = texts(CASES[name], 20)
-        rows = np.array([3, 17, 0, 8])
-        resident = DeviceDataset(features, CPU)
-        widths = resident.batch_widths(rows)
-        got, want = resident.batch(torch.from_numpy(rows), widths), features.batch(rows)
-        assert got.keys() == want.keys()
-        for column, values in want.items():
-            wide = values.shape[1] if values.dim() > 1 else 0
-            kept = (got[column][:, -wide:] if features.pad_left else got[column][:, :wide]) if wide else got[column]
-            assert torch.equal(kept, values)
+@pytest.mark.parametrize(
+    "name", ["Bert TokenClassification", "XLNet SequenceClassification", "Bart ConditionalGeneration"]
+)
+def test_a_device_dataset_makes_the_same_batches_as_the_host(name: str) -> None:
+    features = random_features(CASES[name], 20)
+    rows = np.array([3, 17, 0, 8])
+    dataset = DeviceDataset(features, CPU)
+    batch, expected = dataset.batch(torch.from_numpy(rows), dataset.batch_widths(rows)), features.batch(rows)
+    assert batch.keys() == expected.keys()
+    for column, values in expected.items():
+        width, actual = values.shape[1] if values.dim() > 1 else 0, batch[column]
+        if width:  # the device rounds widths up
+            actual = actual[:, -width:] if features.pad_left else actual[:, :width]
+        assert torch.equal(actual, values)
 
 
-def test_a_teachers_columns_travel_with_their_rows() -> None:
-    case = CASES["Bert SequenceClassification"]
-    jobs = jobs_of(case)
-    taught = [
-        replace(j, examples=replace(j.examples, extra_columns={"labels": torch.arange(len(j.examples)) % 3}))
-        for j in jobs
+def test_extra_columns_stay_with_their_rows() -> None:
+    jobs = [
+        replace(job, examples=replace(job.examples, extra_columns={"labels": torch.arange(len(job.examples)) % 3}))
+        for job in make_jobs(BERT)
     ]
-    found, _ = together(taught)
-    for i, job in enumerate(taught):
-        assert gap(found[i].params.flat, alone(job), job.start.flat) < 2e-5
+    results, _ = run_packed(jobs)
+    assert_trained_plainly(results, jobs)
 
 
 @pytest.fixture
-def unswept() -> Iterator[None]:
-    """Python may not look for garbage for long; here it never does by itself."""
+def no_garbage_collection() -> Iterator[None]:
+    """Turn off the automatic collector, which may not run for a long time in production either."""
     gc.disable()
     yield
     gc.enable()
 
 
-@pytest.mark.usefixtures("unswept")
-def test_running_out_of_memory_halves_the_pack_and_loses_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    import motet.learning.executors.packed_executor as bench_file
+@pytest.mark.usefixtures("no_garbage_collection")
+def test_running_out_of_memory_halves_the_width_and_loses_no_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    real_fit, widths = packed_executor.fit, []  # type: ignore[attr-defined]
+    models: list[weakref.ref[PackedModel]] = []
 
-    whole, tried = bench_file.fit, []
-    packs: list[weakref.ref[PackedModel]] = []
-
-    def tight(jobs: Any, pack: PackedModel, *rest: Any) -> Any:
-        tried.append(len(jobs))
-        assert not any(early() for early in packs)  # those that were too wide have left the device
-        ends = whole(jobs, pack, *rest)
+    def fit_one_client(jobs: Any, model: PackedModel, *rest: Any) -> Any:
+        widths.append(len(jobs))
+        assert not any(earlier() for earlier in models), "models that were too wide have left the device"
+        results = real_fit(jobs, model, *rest)
         if len(jobs) > 1:
-            packs.append(weakref.ref(pack))
+            models.append(weakref.ref(model))
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate much.")
-        return ends
+        return results
 
-    monkeypatch.setattr(bench_file, "fit", tight)
-    jobs = jobs_of(CASES["Bert SequenceClassification"])
-    found, _ = together(jobs, width=4)
-    assert tried == [4, 2, 1, 1, 1, 1]
-    for i, job in enumerate(jobs):
-        assert gap(found[i].params.flat, alone(job), job.start.flat) < 2e-5
+    monkeypatch.setattr(packed_executor, "fit", fit_one_client)
+    jobs = make_jobs(BERT)
+    results, _ = run_packed(jobs, width=4)
+    assert widths == [4, 2, 1, 1, 1, 1]
+    assert_trained_plainly(results, jobs)
 
 
 @dataclass(frozen=True)
-class Writes:
-    """A readout that runs the module itself, as generation does, on a device that holds so many texts."""
+class LimitedReadout:
+    """A readout that runs alone, on a device with memory for `capacity` texts."""
 
-    room: int
+    capacity: int
     must_run_alone: ClassVar[bool] = True
     device_batch_size: ClassVar[int] = 512
-    tried: list[int] = field(default_factory=list, hash=False)
+    batch_sizes: list[int] = field(default_factory=list, hash=False)
 
-    def read(self, forward: Any, batch: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
-        self.tried.append(len(batch["input_ids"]))
-        if self.tried[-1] > self.room:
+    def read(self, forward: Any, batch: dict[str, Tensor]) -> dict[str, Tensor]:
+        self.batch_sizes.append(len(batch["input_ids"]))
+        if self.batch_sizes[-1] > self.capacity:
             raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate much.")
         return {"first": batch["input_ids"][:, 1]}
 
 
-def test_a_model_that_writes_is_given_as_many_texts_as_there_is_room_for() -> None:
-    case = CASES["Bert SequenceClassification"]
-    model, features, writes = case.model(), texts(case, 9), Writes(room=3)
-    found = PackedExecutor(CPU, use_bf16=False).run(
-        Infer(model, model.initial_params, Examples(features, np.arange(9)), writes)
-    )
-    assert writes.tried == [9, 4, 2, 2, 2, 2, 1]
-    assert torch.equal(found["first"], Examples(features, np.arange(9)).batch(np.arange(9))["input_ids"][:, 1])
+def test_generation_gets_as_many_texts_per_batch_as_fit() -> None:
+    model, examples = BERT.model(), Examples(random_features(BERT, 9), np.arange(9))
+    readout = LimitedReadout(capacity=3)
+    result = PackedExecutor(CPU, use_bf16=False).run(Infer(model, model.initial_params, examples, readout))
+    assert readout.batch_sizes == [9, 4, 2, 2, 2, 2, 1]
+    assert torch.equal(result["first"], examples.batch(np.arange(9))["input_ids"][:, 1])
+
+
+def test_a_device_too_small_for_one_text_is_an_error_that_names_the_options() -> None:
+    model, examples = BERT.model(), Examples(random_features(BERT, 9), np.arange(9))
+    job = Infer(model, model.initial_params, examples, LimitedReadout(capacity=0))
     with pytest.raises(RunError, match=r"does not hold one text.*task\.beams"):
-        PackedExecutor(CPU, use_bf16=False).run(
-            Infer(model, model.initial_params, Examples(features, np.arange(9)), Writes(room=0))
-        )
+        PackedExecutor(CPU, use_bf16=False).run(job)
 
 
-@pytest.mark.usefixtures("unswept")
-def test_a_bench_that_is_closed_leaves_the_device_at_once() -> None:
-    _, executor = together(jobs_of(CASES["Bert SequenceClassification"]))
-    (pack,) = map(weakref.ref, executor.models.values())
-    executor.close()
-    assert pack() is None
-
-
-def test_a_device_that_does_not_hold_one_client_is_an_error_with_a_way_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    import motet.learning.executors.packed_executor as bench_file
-
-    def never(jobs: Any, *rest: Any) -> Any:
+def test_a_device_too_small_for_one_client_is_an_error_that_names_the_options(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(jobs: Any, *rest: Any) -> Any:
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate much.")
 
-    monkeypatch.setattr(bench_file, "fit", never)
+    monkeypatch.setattr(packed_executor, "fit", fail)
     with pytest.raises(RunError, match=r"does not hold one client.*lower solver\.batch"):
-        together(jobs_of(CASES["Bert SequenceClassification"]), width=4)
+        run_packed(make_jobs(BERT), width=4)
 
 
-class Keys:
-    """Stands where steps are recorded: what each would be recorded under."""
+@pytest.mark.usefixtures("no_garbage_collection")
+def test_a_closed_executor_frees_its_models_at_once() -> None:
+    _, executor = run_packed(make_jobs(BERT))
+    (model,) = map(weakref.ref, executor.models.values())
+    executor.close()
+    assert model() is None
+
+
+# ---- CUDA graphs -----------------------------------------------------------------------------------------------------
+
+
+class RecordKeys:
+    """Replaces `CudaGraphs`: runs every step eagerly and records the key it would be captured under."""
 
     def __init__(self) -> None:
-        self.found: list[Any] = []
+        self.keys: list[Any] = []
 
     def run(self, key: Any, kind: Any, step: Any) -> None:
-        self.found.append(key)
+        self.keys.append(key)
         step()
 
-    def drop(self, stale: Any) -> None:
-        self.found = [key for key in self.found if not stale(key)]
+    def drop(self, is_stale: Any) -> None:
+        self.keys = [key for key in self.keys if not is_stale(key)]
 
 
-def keys_of(executor: PackedExecutor, jobs: list[Fit]) -> set[Any]:
-    executor.graphs = keys = Keys()  # type: ignore[assignment]
+def graph_keys(executor: PackedExecutor, jobs: list[Fit]) -> set[Any]:
+    executor.graphs = graphs = RecordKeys()  # type: ignore[assignment]
     for i, job in enumerate(jobs):
         executor.submit(i, job)
     while executor.submitted:
         executor.wait_completed()
-    return set(keys.found)
+    return set(graphs.keys)
 
 
-def test_a_client_that_has_finished_reads_a_text_that_fits() -> None:
-    """In recorded steps it stays for a while, beside clients whose texts are shorter than the answer to its own is late."""
-    case = CASES["Bert QuestionAnswering"]
-    rng, long = np.random.default_rng(0), 16
-    lengths = [6] * 12 + [19] * long
-    columns: dict[str, Any] = {"input_ids": Ragged.from_lists([rng.integers(3, V, n).tolist() for n in lengths], PAD)}
-    columns |= {"starts": np.array([1] * 12 + [15] * long), "ends": np.array([3] * 12 + [17] * long)}
-    model, features = case.model(), Features("late answers", columns)
-    parts = [Examples(features, np.arange(12)), *(Examples(features, np.array([12 + i])) for i in range(long))]
-    jobs = [
-        Fit(model, model.initial_params, part, case.objective, Solver(optimizer="sgd", lr=0.1, batch=1), i)
-        for i, part in enumerate(parts)
+def jobs_on(features: Features, model: Any, sizes: tuple[int, ...], solver: Solver = SGD) -> list[Fit]:
+    return [
+        Fit(model, model.initial_params, examples, BERT.objective, solver, 5 + i)
+        for i, examples in enumerate(split_examples(features, sizes))
     ]
+
+
+def test_a_finished_client_that_stays_reads_a_text_that_fits_the_batch() -> None:
+    """With CUDA graphs, finished clients stay for a while. Here the others' texts end before a finished client's answer."""
+    case = CASES["Bert QuestionAnswering"]
+    rng, long_clients = np.random.default_rng(0), 16
+    lengths = [6] * 12 + [19] * long_clients
+    ids = [rng.integers(3, VOCABULARY, n).tolist() for n in lengths]
+    columns: dict[str, Any] = {
+        "input_ids": Ragged.from_lists(ids, PAD),
+        "starts": np.array([1] * 12 + [15] * long_clients),
+        "ends": np.array([3] * 12 + [17] * long_clients),
+    }
+    model, features = case.model(), Features("late answers", columns)
+    examples = [Examples(features, np.arange(12))]
+    examples += [Examples(features, np.array([12 + i])) for i in range(long_clients)]
+    solver = Solver(optimizer="sgd", lr=0.1, batch=1)
+    jobs = [Fit(model, model.initial_params, e, case.objective, solver, i) for i, e in enumerate(examples)]
     executor = PackedExecutor(CPU, width=32, use_bf16=False)
-    executor.graphs = Keys()  # type: ignore[assignment]
+    executor.graphs = RecordKeys()  # type: ignore[assignment]
     for i, job in enumerate(jobs):
         executor.submit(i, job)
-    found: dict[Any, Any] = dict(executor.wait_completed())
-    for i in (0, 1, long):
-        want = SerialExecutor(CPU).run(jobs[i]).params.flat
-        assert gap(found[i].params.flat, want, model.initial_params.flat) < 1e-4
+    results: dict[Any, Any] = dict(executor.wait_completed())
+    for i in (0, 1, long_clients):
+        expected = SerialExecutor(CPU).run(jobs[i]).params.flat
+        assert relative_difference(results[i].params.flat, expected, model.initial_params.flat) < 1e-4
 
 
-def test_what_has_moved_is_let_go() -> None:
-    """Wider packs need longer vectors: neither recordings nor optimisers of the old ones are kept."""
-    case = CASES["Bert SequenceClassification"]
-    model, features = case.model(), texts(case, 24)
+def test_graphs_of_moved_buffers_are_dropped() -> None:
+    """More clients need longer vectors, so that the old ones are replaced."""
+    model, features = BERT.model(), random_features(BERT, 24)
     executor = PackedExecutor(CPU, width=32, use_bf16=False)
-    executor.graphs = keys = Keys()  # type: ignore[assignment]
+    executor.graphs = graphs = RecordKeys()  # type: ignore[assignment]
     for sizes in ((8, 8), (8, 8, 8)):
-        for i, part in enumerate(shares(features, sizes)):
-            executor.submit(i, Fit(model, model.initial_params, part, case.objective, Solver(batch=4), i))
+        for i, job in enumerate(jobs_on(features, model, sizes, Solver(batch=4))):
+            executor.submit(i, job)
         while executor.submitted:
             executor.wait_completed()
-    (pack,) = (pack for (_, _, packed), pack in executor.models.items() if packed)
-    assert {key[1] for key in keys.found} == {pack.buffers.generation}
-    assert [key.clients for key in pack.buffers.optimizers] == [3]
+    (packed,) = (m for (_, _, is_packed), m in executor.models.items() if is_packed)
+    assert {key[1] for key in graphs.keys} == {packed.buffers.generation}
 
 
-def test_steps_on_other_texts_or_in_smaller_batches_are_other_recordings() -> None:
-    """One model and one shape of a batch: two corpora of one task, or clients who cannot fill a batch."""
-    case = CASES["Bert SequenceClassification"]
-    model, first, second = case.model(), texts(case, 16), replace(texts(case, 16), key="others")
-    many, few = (8, 8), (3, 3)
+def test_other_corpora_and_smaller_batches_have_other_graphs() -> None:
+    model, first = BERT.model(), random_features(BERT, 16)
+    second = replace(random_features(BERT, 16), key="other corpus")
+    full_batches, small_batches = (8, 8), (3, 3)
     executor = PackedExecutor(CPU, width=8, use_bf16=False)
 
-    def recorded(features: Any, sizes: tuple[int, ...]) -> set[Any]:
-        parts = enumerate(shares(features, sizes))
-        return keys_of(
-            executor, [Fit(model, model.initial_params, part, case.objective, SGD, 5 + i) for i, part in parts]
-        )
+    def keys(features: Features, sizes: tuple[int, ...]) -> set[Any]:
+        return graph_keys(executor, jobs_on(features, model, sizes))
 
-    for _ in range(2):  # buffers are made in the first turn, and stay
-        by = [recorded(first, many), recorded(second, many), recorded(first, few)]
-    assert by[0] and by[1] and by[2]
-    assert not by[0] & by[1]
-    assert not by[0] & by[2]
-    assert recorded(first, many) == by[0]
+    for _ in range(2):  # the first pass allocates buffers
+        one, other, small = keys(first, full_batches), keys(second, full_batches), keys(first, small_batches)
+    assert one
+    assert other
+    assert small
+    assert not one & other
+    assert not one & small
+    assert keys(first, full_batches) == one
 
 
-def test_the_same_steps_are_recorded_once_and_another_optimiser_s_apart() -> None:
-    """With a proximal term too, whose anchors need a place of their own: what moves them must not outlive the first fit."""
-    case = CASES["Bert SequenceClassification"]
-    model, features = case.model(), texts(case, 16)
+def test_a_repeated_job_uses_the_same_graphs_and_another_optimizer_others() -> None:
+    """The proximal anchors need a buffer, which must not invalidate the graphs again in later jobs."""
+    model, features = BERT.model(), random_features(BERT, 16)
     executor = PackedExecutor(CPU, width=8, use_bf16=False)
 
-    def recorded(solver: Solver) -> set[Any]:
-        parts = enumerate(shares(features, (8, 8)))
-        return keys_of(
-            executor, [Fit(model, model.initial_params, part, case.objective, solver, 5 + i) for i, part in parts]
-        )
+    def keys(solver: Solver) -> set[Any]:
+        return graph_keys(executor, jobs_on(features, model, (8, 8), solver))
 
-    plain = recorded(replace(SGD, proximal_mu=0.0))
-    pulled = [recorded(SGD) for _ in range(3)]
-    assert pulled[0] == pulled[1] == pulled[2]
-    assert not pulled[2] & plain
-    assert not recorded(replace(SGD, momentum=0.9)) & pulled[2]
+    plain = keys(replace(SGD, proximal_mu=0.0))
+    proximal = [keys(SGD) for _ in range(3)]
+    assert proximal[0] == proximal[1] == proximal[2]
+    assert not proximal[2] & plain
+    assert not keys(replace(SGD, momentum=0.9)) & proximal[2]
 
 
-def test_attention_under_a_mask_is_not_left_to_cudnn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Its gradient is NaN at some widths; whoever uses it elsewhere in the process may go on."""
-    seen = []
-    case = CASES["Bert SequenceClassification"]
-    model, features = case.model(), texts(case, 8)
+@pytest.mark.parametrize("mode", ["plain", "packed_layers"])
+def test_the_embedding_index_keeps_its_address_or_invalidates_graphs(
+    mode: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between two trainings the model may hold the whole table, as for an evaluation, or the rows of more clients."""
+    monkeypatch.setattr("motet.learning.packed.sparse_embedding.MIN_VOCABULARY", 10)
+    monkeypatch.setattr("motet.learning.packed.packed_model._EMBEDDING_ROWS_STEP", 8)
+    model, token_ids = BERT.model(), np.arange(3, 30)
+    packed, params = PackedModel(model, model.module, CPU, mode), model.initial_params
+    assert packed.embedding is not None
+    packed.load_clients([params], [token_ids])
+    index, generation = packed.embedding.row_index, packed.buffers.generation
+    assert index is not None
+    packed.load_clients([params])
+    packed.load_clients([params], [token_ids + 1])
+    assert packed.embedding.row_index is not None
+    assert (packed.embedding.row_index.data_ptr(), packed.buffers.generation) == (index.data_ptr(), generation)
+    if mode == "packed_layers":
+        packed.load_clients([params] * 3, [token_ids] * 3)
+        assert packed.embedding.row_index.data_ptr() != index.data_ptr()
+    else:
+        packed.load_clients([params], [np.arange(3)])  # now includes padding, which gets no gradient
+    assert packed.buffers.generation > generation
+
+
+def test_masked_attention_does_not_use_cudnn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its gradient is NaN at some widths. Other code in the process may still use it."""
+    was_enabled = []
+    model, features = BERT.model(), random_features(BERT, 8)
     monkeypatch.setattr(
-        type(model.module), "forward", lambda self, **_: seen.append(torch.backends.cuda.cudnn_sdp_enabled()) or {}
+        type(model.module),
+        "forward",
+        lambda self, **_: was_enabled.append(torch.backends.cuda.cudnn_sdp_enabled()) or {},
     )
     before = torch.backends.cuda.cudnn_sdp_enabled()
     torch.backends.cuda.enable_cudnn_sdp(True)
     try:
-        pack = PackedModel(model, model.module, torch.device("cpu"), "packed_layers")
-        pack(features.batch(np.arange(8)))
+        packed = PackedModel(model, model.module, CPU, "packed_layers")
+        packed(features.batch(np.arange(8)))
         assert torch.backends.cuda.cudnn_sdp_enabled()
     finally:
         torch.backends.cuda.enable_cudnn_sdp(before)
-    assert seen == [False]
-
-
-@pytest.mark.parametrize("way", ["plain", "packed_layers"])
-def test_where_words_are_stays_or_is_another_recording(way: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Between two trainings the pack may hold the whole table, as for an evaluation, or more clients' words."""
-    monkeypatch.setattr("motet.learning.packed.sparse_embedding.MIN_VOCABULARY", 10)
-    monkeypatch.setattr("motet.learning.packed.packed_model._EMBEDDING_ROWS_STEP", 8)
-    case = CASES["Bert SequenceClassification"]
-    model, some = case.model(), np.arange(3, 30)
-    pack = PackedModel(model, model.module, CPU, way)
-    assert pack.embedding is not None
-    pack.load_clients([model.initial_params], [some])
-    places, generation = pack.embedding.row_index, pack.buffers.generation
-    assert places is not None
-    pack.load_clients([model.initial_params])
-    pack.load_clients([model.initial_params], [some + 1])
-    assert pack.embedding.row_index is not None
-    assert (pack.embedding.row_index.data_ptr(), pack.buffers.generation) == (places.data_ptr(), generation)
-    if way == "packed_layers":
-        pack.load_clients([model.initial_params] * 3, [some] * 3)
-        assert pack.embedding.row_index.data_ptr() != places.data_ptr()
-    else:
-        pack.load_clients(
-            [model.initial_params], [np.arange(3)]
-        )  # now padding has a row of its own, which gets no gradient
-    assert pack.buffers.generation > generation
+    assert was_enabled == [False]

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from tests.families import CASES, shares, texts
+from tests.families import CASES, random_features, split_examples
 from torch import Tensor
 
 from motet.learning.jobs import Fit
@@ -95,7 +95,7 @@ def model() -> PackedModel:
 
 
 def jobs(model: PackedModel, sizes: tuple[int, ...], solver: Solver = SGD) -> list[Fit]:
-    parts = shares(texts(CASE, sum(sizes)), sizes)
+    parts = split_examples(random_features(CASE, sum(sizes)), sizes)
     return [
         Fit(model.model, model.model.initial_params, part, CASE.objective, solver, seed)
         for seed, part in enumerate(parts)
@@ -103,7 +103,7 @@ def jobs(model: PackedModel, sizes: tuple[int, ...], solver: Solver = SGD) -> li
 
 
 def train(model: PackedModel, sizes: tuple[int, ...], solver: Solver = SGD) -> None:
-    fit(jobs(model, sizes, solver), model, DeviceDataset(texts(CASE, sum(sizes)), CPU))
+    fit(jobs(model, sizes, solver), model, DeviceDataset(random_features(CASE, sum(sizes)), CPU))
 
 
 def test_a_second_job_of_the_same_shape_moves_nothing(model: PackedModel) -> None:

@@ -1,8 +1,9 @@
-"""The loop against a training as anyone would write it, and the executors against each other."""
+"""The training loop against a plain one, and the executors against each other."""
 
 from __future__ import annotations
 
 import copy
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -10,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 import transformers as hf
-from torch import nn
+from torch import Tensor, nn
 
 from motet.core.errors import RunError
 from motet.core.params import Params
@@ -31,302 +32,290 @@ from motet.models.parameter_roles import infer_parameter_roles
 CPU = torch.device("cpu")
 
 
-def job_of(federation: Federation, solver: Solver, client: int = 0, **more: Any) -> Fit:
-    site = federation.participant(federation.clients[client])
-    return Fit(site.model, site.model.initial_params, site.split("train"), site.task.objective, solver, 5, **more)
+def make_job(federation: Federation, solver: Solver, client: int = 0) -> Fit:
+    participant = federation.participant(federation.clients[client])
+    model, task = participant.model, participant.task
+    return Fit(model, model.initial_params, participant.split("train"), task.objective, solver, 5)
 
 
-def reference(job: Fit) -> torch.Tensor:
-    """One module, torch's optimisers, torch's clipping, decay by groups, the penalty in the loss."""
+def train_plainly(job: Fit) -> Tensor:
+    """Train one module in a plain loop: torch's optimizers and clipping, decay by groups, the proximal term in the loss."""
     module = copy.deepcopy(job.model.module).train()
-    own = {n: p for n, p in module.named_parameters() if p.requires_grad}
+    trained = {n: p for n, p in module.named_parameters() if p.requires_grad}
     for name, value in job.start.tensors().items():
-        own[name].data.copy_(value)
-    held = {n: p.detach().clone() for n, p in own.items()}
-    flat, square = [p for p in own.values() if p.dim() < 2], [p for p in own.values() if p.dim() > 1]
-    s = job.solver
-    groups = [{"params": square, "weight_decay": s.weight_decay}, {"params": flat, "weight_decay": 0.0}]
-    make: Any = torch.optim.AdamW if s.optimizer == "adamw" else torch.optim.SGD
-    optimiser = make(groups, lr=s.learning_rate)
-    order = s.draw_batches(len(job.examples), Seed(job.seed).derive("order").numpy())
-    for step, places in enumerate(order):
-        batch = job.examples.batch(places)
-        loss = module(**batch).loss
-        if s.proximal_mu:
-            loss = loss + s.proximal_mu / 2 * sum((p - held[n]).pow(2).sum() for n, p in own.items())
-        optimiser.zero_grad()
+        trained[name].data.copy_(value)
+    start = {n: p.detach().clone() for n, p in trained.items()}
+    solver = job.solver
+    groups = [
+        {"params": [p for p in trained.values() if p.dim() > 1], "weight_decay": solver.weight_decay},
+        {"params": [p for p in trained.values() if p.dim() < 2], "weight_decay": 0.0},
+    ]
+    optimizer_class: Any = torch.optim.AdamW if solver.optimizer == "adamw" else torch.optim.SGD
+    optimizer = optimizer_class(groups, lr=solver.learning_rate)
+    batches = solver.draw_batches(len(job.examples), Seed(job.seed).derive("order").numpy())
+    for step, indices in enumerate(batches):
+        loss = module(**job.examples.batch(indices)).loss
+        if solver.proximal_mu:
+            loss = loss + solver.proximal_mu / 2 * sum((p - start[n]).pow(2).sum() for n, p in trained.items())
+        optimizer.zero_grad()
         loss.backward()
-        if s.clip:
-            nn.utils.clip_grad_norm_(own.values(), s.clip)
-        for group in optimiser.param_groups:
-            group["lr"] = s.learning_rate_at(step, len(order))
-        optimiser.step()
-    return Params.from_tensors(own).flat
+        if solver.clip:
+            nn.utils.clip_grad_norm_(trained.values(), solver.clip)
+        for group in optimizer.param_groups:
+            group["lr"] = solver.learning_rate_at(step, len(batches))
+        optimizer.step()
+    return Params.from_tensors(trained).flat
 
 
 SGD = Solver(optimizer="sgd", lr=0.2, batch=8, epochs=2)
 SOLVERS = {
     "sgd": SGD,
-    "sgd, no clipping": replace(SGD, clip=0.0, lr=0.05),
-    "sgd, constant rate, short batches": replace(SGD, schedule="constant", batch=7),
+    "sgd without clipping": replace(SGD, clip=0.0, lr=0.05),
+    "sgd with a constant rate and short batches": replace(SGD, schedule="constant", batch=7),
     "proximal": replace(SGD, proximal_mu=0.5),
     "adamw": Solver(lr=1e-3, batch=8),
     "adamw with decay": Solver(lr=1e-3, batch=8, weight_decay=0.1),
 }
 
 
+def tolerance(solver: str) -> float:
+    return 2e-3 if "adamw" in solver else 1e-5  # Adam turns rounding errors into full steps
+
+
 @pytest.mark.parametrize("name", SOLVERS)
-def test_the_loop_trains_as_a_plain_loop_does(name: str, federation: Federation) -> None:
-    job = job_of(federation, SOLVERS[name])
-    got, start = SerialExecutor(CPU).run(job).params.flat, job.start.flat
-    want = reference(job)
-    assert (got - want).norm() / (want - start).norm() < (2e-3 if "adamw" in name else 1e-5)
+def test_training_equals_a_plain_loop(name: str, federation: Federation) -> None:
+    job = make_job(federation, SOLVERS[name])
+    params, expected = SerialExecutor(CPU).run(job).params.flat, train_plainly(job)
+    assert (params - expected).norm() / (expected - job.start.flat).norm() < tolerance(name)
 
 
-def test_frozen_layers_do_not_move_and_are_not_in_the_parameters(frozen_federation: Federation) -> None:
-    job = job_of(frozen_federation, SGD)
-    assert all(p.startswith(("layers.1", "pooler", "head")) for p in job.start.layout.roles)
+def test_frozen_layers_do_not_change_and_are_not_part_of_the_parameters(frozen_federation: Federation) -> None:
+    job = make_job(frozen_federation, SGD)
+    assert all(role.startswith(("layers.1", "pooler", "head")) for role in job.start.layout.roles)
     before = {n: p.clone() for n, p in job.model.module.named_parameters()}
     SerialExecutor(CPU).run(job)
     assert all(torch.equal(p, before[n]) for n, p in job.model.module.named_parameters())
 
 
-def test_a_training_in_two_sittings_is_the_one_training(federation: Federation) -> None:
-    whole = job_of(federation, replace(Solver(lr=1e-3, batch=8, shuffle=False), epochs=2))
+def test_a_training_can_be_split_into_two_jobs(federation: Federation) -> None:
+    whole = make_job(federation, replace(Solver(lr=1e-3, batch=8, shuffle=False), epochs=2))
     half = replace(whole, solver=replace(whole.solver, epochs=1), keep_optimizer_state=True)
     steps = whole.solver.num_steps(len(whole.examples))
     executor = SerialExecutor(CPU)
     first = executor.run(replace(half, lr_horizon=LRHorizon(0, steps)))
-    second = executor.run(
-        replace(
-            half, start=first.params, lr_horizon=LRHorizon(first.steps, steps), optimizer_state=first.optimizer_state
-        )
-    )
+    horizon = LRHorizon(first.steps, steps)
+    second = executor.run(replace(half, start=first.params, lr_horizon=horizon, optimizer_state=first.optimizer_state))
     assert torch.allclose(second.params.flat, executor.run(whole).params.flat, atol=1e-7)
 
 
-def test_training_with_dropout_leaves_the_global_generator_alone(federation: Federation) -> None:
-    job = job_of(federation, SGD)
+def test_dropout_does_not_touch_the_global_generator(federation: Federation) -> None:
+    job = make_job(federation, SGD)
     module = copy.deepcopy(job.model.module)
-    for part in module.modules():
-        if isinstance(part, nn.Dropout):
-            part.p = 0.3
-    wet = replace(job, model=Model("wet", module, job.model.roles))
+    for submodule in module.modules():
+        if isinstance(submodule, nn.Dropout):
+            submodule.p = 0.3
+    job = replace(job, model=Model("with dropout", module, job.model.roles))
     torch.manual_seed(3)
-    want = torch.rand(4)
+    expected = torch.rand(4)
     torch.manual_seed(3)
-    first = SerialExecutor(CPU).run(wet).params.flat
-    assert torch.equal(torch.rand(4), want)
-    assert torch.equal(SerialExecutor(CPU).run(wet).params.flat, first)
-    assert not torch.equal(SerialExecutor(CPU).run(replace(wet, seed=6)).params.flat, first)
+    first = SerialExecutor(CPU).run(job).params.flat
+    assert torch.equal(torch.rand(4), expected)
+    assert torch.equal(SerialExecutor(CPU).run(job).params.flat, first)
+    assert not torch.equal(SerialExecutor(CPU).run(replace(job, seed=6)).params.flat, first)
 
 
-def test_a_client_without_examples_comes_back_unchanged(federation: Federation) -> None:
-    job = job_of(federation, SGD)
+def test_a_client_without_examples_keeps_its_parameters(federation: Federation) -> None:
+    job = make_job(federation, SGD)
     empty = replace(job, examples=Examples(job.examples.features, np.zeros(0, np.int64)))
-    fitted = SerialExecutor(CPU).run(empty)
-    assert torch.equal(fitted.params.flat, job.start.flat)
-    assert (fitted.steps, fitted.examples_processed) == (0, 0)
+    result = SerialExecutor(CPU).run(empty)
+    assert torch.equal(result.params.flat, job.start.flat)
+    assert (result.steps, result.examples_processed) == (0, 0)
 
 
-def test_a_loss_that_is_not_finite_is_said_with_the_step_and_the_rate(federation: Federation) -> None:
-    job = job_of(federation, replace(SGD, lr=1e30, clip=0.0))
+def test_a_diverged_training_reports_the_step_and_the_learning_rate(federation: Federation) -> None:
+    job = make_job(federation, replace(SGD, lr=1e30, clip=0.0))
     with pytest.raises(RunError, match=r"training gave .* at step \d+ of \d+ \(sgd, lr 1e\+30, no clipping\)"):
         SerialExecutor(CPU).run(job)
 
 
-def test_inference_gives_each_row_what_it_gets_alone(federation: Federation) -> None:
-    site = federation.server_participant
-    test = site.split("global")
+def test_predictions_of_a_row_do_not_depend_on_its_batch(federation: Federation) -> None:
+    server = federation.server_participant
+    model, test, readout = server.model, server.split("global"), server.task.readout
     executor = SerialExecutor(CPU)
-    whole = executor.run(Infer(site.model, site.model.initial_params, test, site.task.readout, batch_size=7))
+    together = executor.run(Infer(model, model.initial_params, test, readout, batch_size=7))
     for row in (0, 5, len(test) - 1):
-        one = executor.run(
-            Infer(site.model, site.model.initial_params, test.select(np.array([row])), site.task.readout)
-        )
-        assert torch.allclose(one["logits"][0], whole["logits"][row], atol=1e-5)
-    assert len(whole["loss"]) == len(test)
+        alone = executor.run(Infer(model, model.initial_params, test.select(np.array([row])), readout))
+        assert torch.allclose(alone["logits"][0], together["logits"][row], atol=1e-5)
+    assert len(together["loss"]) == len(test)
 
 
-# ---- only the words that occur --------------------------------------------------------------------------------------
+# ---- sparse word embeddings ------------------------------------------------------------------------------------------
 
 
-def with_many_words(family: str, **more: Any) -> Fit:
-    """A model whose vocabulary is much larger than what one client uses."""
-    sizes = {
-        "vocab_size": 3000,
-        "hidden_size": 16,
-        "num_hidden_layers": 1,
-        "num_attention_heads": 2,
-        "intermediate_size": 24,
-    }
-    calm = {"hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0, "pad_token_id": 1, "num_labels": 3}
-    config = hf.AutoConfig.for_model(family, **sizes, **calm, **more)
+def large_vocabulary_job(family: str) -> Fit:
+    """Make a job with a vocabulary that is much larger than what one client uses."""
+    config = hf.AutoConfig.for_model(
+        family, vocab_size=3000, hidden_size=16, num_hidden_layers=1, num_attention_heads=2, intermediate_size=24,
+        hidden_dropout_prob=0.0, attention_probs_dropout_prob=0.0, pad_token_id=1, num_labels=3,
+    )  # fmt: skip
     with seeded_torch(0, CPU):
         module = hf.AutoModelForSequenceClassification.from_config(config)
     rng = np.random.default_rng(0)
     ids = Ragged.from_lists([rng.integers(2, 3000, n).tolist() for n in rng.integers(4, 12, 20)], pad=1)
-    features = Features("many", {"input_ids": ids, "labels": rng.integers(0, 3, 20)})
+    features = Features("large vocabulary", {"input_ids": ids, "labels": rng.integers(0, 3, 20)})
     model = Model(family, module, infer_parameter_roles(module).roles)
     return Fit(model, model.initial_params, Examples(features, np.arange(20)), CrossEntropy(), SGD, 5)
 
 
 @pytest.mark.parametrize("name", SOLVERS)
 @pytest.mark.parametrize("family", ["bert", "roberta"])
-def test_training_only_the_rows_of_words_that_occur_changes_nothing(family: str, name: str) -> None:
-    job = replace(with_many_words(family), solver=replace(SOLVERS[name], batch=8))
+def test_training_only_the_used_embedding_rows_changes_nothing(family: str, name: str) -> None:
+    job = replace(large_vocabulary_job(family), solver=replace(SOLVERS[name], batch=8))
     executor = SerialExecutor(CPU)
-    got, want = executor.run(job).params, reference(job)
-    pack = next(iter(executor.models.values()))
-    assert pack.size < job.start.layout.size / 3 or job.solver.weight_decay
-    assert (got.flat - want).norm() / (want - job.start.flat).norm() < (2e-3 if "adamw" in name else 1e-5)
+    params, expected = executor.run(job).params, train_plainly(job)
+    (model,) = executor.models.values()
+    assert model.size < job.start.layout.size / 3 or job.solver.weight_decay
+    assert (params.flat - expected).norm() / (expected - job.start.flat).norm() < tolerance(name)
     table = next(n for n in job.start.layout.names if "word_embeddings" in n)
-    still = np.setdiff1d(np.arange(3000), job.examples.unique_token_ids())
+    unused = np.setdiff1d(np.arange(3000), job.examples.unique_token_ids())
     if not job.solver.weight_decay:
-        assert torch.equal(got[table][still], job.start[table][still])
+        assert torch.equal(params[table][unused], job.start[table][unused])
 
 
-def test_a_table_that_the_output_is_tied_to_is_trained_whole() -> None:
-    job = with_many_words("bert")
+def test_embeddings_tied_to_the_output_layer_are_trained_as_a_whole() -> None:
+    job = large_vocabulary_job("bert")
     with seeded_torch(0, CPU):
         module = hf.AutoModelForMaskedLM.from_config(job.model.module.config)
-    assert PackedModel(Model("mlm", module, infer_parameter_roles(module).roles), module, CPU).embedding is None
+    model = Model("mlm", module, infer_parameter_roles(module).roles)
+    assert PackedModel(model, module, CPU).embedding is None
 
 
-def test_a_word_that_was_not_announced_is_an_error_and_no_wrong_row() -> None:
-    job = with_many_words("bert")
-    pack = PackedModel(job.model, job.model.module, CPU)
-    pack.load_clients([job.start], [np.array([1, 5, 7])])
+def test_a_token_without_a_loaded_row_is_an_error() -> None:
+    job = large_vocabulary_job("bert")
+    model = PackedModel(job.model, job.model.module, CPU)
+    model.load_clients([job.start], [np.array([1, 5, 7])])
     with pytest.raises(IndexError):
-        pack({"input_ids": torch.tensor([[5, 6]]), "attention_mask": torch.ones(1, 2)})
+        model({"input_ids": torch.tensor([[5, 6]]), "attention_mask": torch.ones(1, 2)})
 
 
-# ---- the frozen prefix ----------------------------------------------------------------------------------------------
+# ---- the frozen prefix -----------------------------------------------------------------------------------------------
 
 
-def prepared(federation: Federation) -> PrefixCache:
-    scratch = PrefixCache()
-    scratch.prepare(federation.model, federation.features)
-    return scratch
+@pytest.fixture
+def prefix_cache(frozen_federation: Federation) -> Iterator[PrefixCache]:
+    cache = PrefixCache()
+    cache.prepare(frozen_federation.model, frozen_federation.features)
+    assert cache.states
+    yield cache
+    cache.close()
 
 
-def test_training_on_cached_states_equals_training_on_texts(frozen_federation: Federation) -> None:
-    job = job_of(frozen_federation, SGD)
-    scratch = prepared(frozen_federation)
-    assert scratch.states
-    plain, cached = SerialExecutor(CPU).run(job), SerialExecutor(CPU, scratch).run(job)
+def test_training_on_cached_states_equals_training_on_texts(
+    frozen_federation: Federation, prefix_cache: PrefixCache
+) -> None:
+    job = make_job(frozen_federation, SGD)
+    plain, cached = SerialExecutor(CPU).run(job), SerialExecutor(CPU, prefix_cache).run(job)
     assert (plain.params - cached.params).norm() / (plain.params - job.start).norm() < 1e-5
-    scratch.close()
 
 
-def test_a_model_loaded_twice_trains_on_the_states_of_the_first(frozen_federation: Federation) -> None:
-    job = job_of(frozen_federation, SGD)
-    twin = Model(
-        job.model.key,
-        copy.deepcopy(job.model.module),
-        job.model.roles,
-        None,
-        job.model.embeddings_path,
-        job.model.layers_path,
+def test_a_second_copy_of_a_model_uses_the_cache_of_the_first(
+    frozen_federation: Federation, prefix_cache: PrefixCache
+) -> None:
+    job = make_job(frozen_federation, SGD)
+    second_copy = replace(job.model, module=copy.deepcopy(job.model.module))
+    first, second = (
+        SerialExecutor(CPU, prefix_cache).run(each).params for each in (job, replace(job, model=second_copy))
     )
-    scratch = prepared(frozen_federation)
-    first, second = (SerialExecutor(CPU, scratch).run(j).params for j in (job, replace(job, model=twin)))
     assert torch.equal(first.flat, second.flat)
     assert not torch.equal(first.flat, job.start.flat)
-    scratch.close()
 
 
-def test_a_module_that_does_not_hold_the_model_is_refused(federation: Federation) -> None:
-    stranger = copy.deepcopy(federation.model.module)
-    with pytest.raises(RuntimeError, match="so it would not be trained"):
-        PackedModel(federation.model, stranger, CPU)
-
-
-def test_inference_on_cached_states_equals_inference_on_texts(frozen_federation: Federation) -> None:
-    site = frozen_federation.server_participant
-    scratch = prepared(frozen_federation)
-    job = Infer(site.model, site.model.initial_params, site.split("global"), site.task.readout)
-    plain, cached = SerialExecutor(CPU).run(job), SerialExecutor(CPU, scratch).run(job)
+def test_inference_on_cached_states_equals_inference_on_texts(
+    frozen_federation: Federation, prefix_cache: PrefixCache
+) -> None:
+    server = frozen_federation.server_participant
+    job = Infer(server.model, server.model.initial_params, server.split("global"), server.task.readout)
+    plain, cached = SerialExecutor(CPU).run(job), SerialExecutor(CPU, prefix_cache).run(job)
     assert torch.allclose(plain["logits"], cached["logits"], atol=1e-5)
-    scratch.close()
 
 
-def test_a_model_with_nothing_frozen_has_no_prefix(federation: Federation) -> None:
+def test_a_module_without_the_models_parameters_is_rejected(federation: Federation) -> None:
+    other = copy.deepcopy(federation.model.module)
+    with pytest.raises(RuntimeError, match="so it would not be trained"):
+        PackedModel(federation.model, other, CPU)
+
+
+def test_a_model_without_frozen_layers_has_no_prefix(federation: Federation) -> None:
     assert federation.model.num_frozen_layers == 0
     assert cut_frozen_prefix(federation.model, federation.features.batch(np.arange(2))) is None
 
 
-# ---- worker processes -----------------------------------------------------------------------------------------------
+# ---- worker processes ------------------------------------------------------------------------------------------------
 
 
-def pool(count: int, *federations: Federation) -> ProcessExecutor:
-    models = {f.model.key: f.model for f in federations}
-    return ProcessExecutor(count, models, {f.features.key: f.features for f in federations}, PrefixCache())
+def process_executor(count: int, federation: Federation) -> ProcessExecutor:
+    model, features = federation.model, federation.features
+    return ProcessExecutor(count, {model.key: model}, {features.key: features}, PrefixCache())
+
+
+@pytest.fixture
+def worker(federation: Federation) -> Iterator[ProcessExecutor]:
+    executor = process_executor(1, federation)
+    yield executor
+    executor.close()
 
 
 @pytest.mark.parametrize("count", [1, 3])
-def test_any_number_of_workers_gives_the_bits_of_one_process(count: int, federation: Federation) -> None:
-    jobs = {c: job_of(federation, SGD, i) for i, c in enumerate(federation.clients)}
-    workers, alone = pool(count, federation), SerialExecutor(CPU)
+def test_any_number_of_workers_gives_the_same_bits_as_one_process(count: int, federation: Federation) -> None:
+    jobs = {client: make_job(federation, SGD, i) for i, client in enumerate(federation.clients)}
+    workers, serial = process_executor(count, federation), SerialExecutor(CPU)
     try:
         for client, job in jobs.items():
             workers.submit(client, job)
-        got: dict[Any, Any] = {}
-        while len(got) < len(jobs):
-            got.update(workers.wait_completed())
+        results: dict[Any, Any] = {}
+        while len(results) < len(jobs):
+            results.update(workers.wait_completed())
         for client, job in jobs.items():
-            want = alone.run(job)
-            assert torch.equal(got[client].params.flat, want.params.flat)
-            assert torch.equal(got[client].losses, want.losses)
-        site = federation.server_participant
-        test = Infer(site.model, site.model.initial_params, site.split("union"), site.task.readout)
-        assert torch.equal(workers.run(test)["logits"], alone.run(test)["logits"])
+            expected = serial.run(job)
+            assert torch.equal(results[client].params.flat, expected.params.flat)
+            assert torch.equal(results[client].losses, expected.losses)
+        server = federation.server_participant
+        inference = Infer(server.model, server.model.initial_params, server.split("union"), server.task.readout)
+        assert torch.equal(workers.run(inference)["logits"], serial.run(inference)["logits"])
     finally:
         workers.close()
 
 
-def test_answers_of_workers_give_their_memory_back(federation: Federation) -> None:
-    workers = pool(2, federation)
-    job = job_of(federation, SGD)
+def test_results_free_their_shared_memory(federation: Federation) -> None:
+    workers = process_executor(2, federation)
+    job = make_job(federation, SGD)
     try:
-        for turn in range(8):
-            workers.submit(turn, job)
-            answers = dict(workers.wait_completed())
-            assert turn in answers
-            del answers
+        for key in range(8):
+            workers.submit(key, job)
+            results = dict(workers.wait_completed())
+            assert key in results
+            del results
         assert not workers.pool.allocated
     finally:
         workers.close()
 
 
-def test_a_mistake_in_a_worker_comes_back_as_its_sentence(federation: Federation) -> None:
-    workers = pool(1, federation)
-    try:
-        workers.submit("x", job_of(federation, replace(SGD, lr=1e30, clip=0.0)))
-        [(_, answer)] = workers.wait_completed()
-        assert isinstance(answer, JobFailure)
-        assert "lower solver.lr" in str(answer.error)
-    finally:
-        workers.close()
+def test_an_error_in_a_worker_is_reported_with_its_message(federation: Federation, worker: ProcessExecutor) -> None:
+    worker.submit("job", make_job(federation, replace(SGD, lr=1e30, clip=0.0)))
+    [(_, result)] = worker.wait_completed()
+    assert isinstance(result, JobFailure)
+    assert "lower solver.lr" in str(result.error)
 
 
-def test_a_worker_that_dies_is_noticed(federation: Federation) -> None:
-    workers = pool(1, federation)
-    try:
-        workers.submit("x", job_of(federation, replace(SGD, epochs=400)))
-        workers.processes[0].kill()
-        with pytest.raises(RunError, match=r"killed by signal 9 \(SIGKILL\)"):
-            workers.wait_completed()
-    finally:
-        workers.close()
+def test_the_death_of_a_worker_is_reported(federation: Federation, worker: ProcessExecutor) -> None:
+    worker.submit("job", make_job(federation, replace(SGD, epochs=400)))
+    worker.processes[0].kill()
+    with pytest.raises(RunError, match=r"killed by signal 9 \(SIGKILL\)"):
+        worker.wait_completed()
 
 
-def test_a_client_without_a_test_set_is_inferred_as_nothing(federation: Federation) -> None:
-    workers = pool(1, federation)
-    site = federation.server_participant
-    none = Examples(federation.features, np.zeros(0, np.int64))
-    try:
-        workers.submit("x", Infer(site.model, site.model.initial_params, none, site.task.readout))
-        assert dict(workers.wait_completed()) == {"x": {}}
-    finally:
-        workers.close()
+def test_inference_without_examples_gives_no_predictions(federation: Federation, worker: ProcessExecutor) -> None:
+    server = federation.server_participant
+    no_examples = Examples(federation.features, np.zeros(0, np.int64))
+    worker.submit("job", Infer(server.model, server.model.initial_params, no_examples, server.task.readout))
+    assert dict(worker.wait_completed()) == {"job": {}}

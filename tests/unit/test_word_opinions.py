@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from tests.conftest import RunRounds
-from tests.sizes import CALM, SMALL
+from tests.sizes import NO_DROPOUT, SMALL
 
 from motet.algorithms import adafd, dsfl, fedavg_logits, fedkd, mhat
 from motet.algorithms.distillation import checked, class_counts
@@ -54,7 +54,10 @@ def taggers() -> Federation:
             },
         },
     ]
-    top = {"data": {"name": "toy-tagging"}, "model": {"name": "tiny", "max_tokens": 24, "config": {**SMALL, **CALM}}}
+    top = {
+        "data": {"name": "toy-tagging"},
+        "model": {"name": "tiny", "max_tokens": 24, "config": {**SMALL, **NO_DROPOUT}},
+    }
     made = build_federation(RunConfig.from_settings("taggers", {**top, "groups": groups}), lambda *_: corpus)
     opened = tuple(replace(group, public_rows=PUBLIC) for group in made.groups)
     return replace(made, groups=opened, server=replace(made.server, public_rows=PUBLIC))
