@@ -82,7 +82,7 @@ def test_a_run_whose_server_was_killed_ends_as_if_it_had_not_been(motet: Process
         "--recipe",
         "toy-classification",
         *SETTINGS,
-        "--memory",
+        "--state-dir",
         str(tmp_path),
     ]
     server, clients = motet(*serve), motet(*join, *(word for k in range(4) for word in ("--name", f"client-{k}")))
@@ -142,7 +142,7 @@ def test_silos_learn_together_from_their_own_files_and_strangers_stay_out(motet:
             str(tmp_path / f"{name}.csv"),
             "data.text=body",
             "data.label=verdict",
-            "--memory",
+            "--state-dir",
             str(tmp_path / "m"),
         ]
         return motet("join", "--server", at, "--name", name, *own, token=token)
@@ -192,7 +192,7 @@ def test_silos_with_their_own_files_add_up_in_secret_under_noise_they_make_toget
         str(tmp_path / "letters.csv"),
         "data.text=body",
         "data.label=verdict",
-        "--memory",
+        "--state-dir",
         str(tmp_path / "m"),
     ]
     silos = [motet("join", "--server", at, "--name", name, *own) for name in ("hill", "lake", "wood")]
@@ -227,7 +227,7 @@ def test_silos_with_different_tasks_learn_what_they_have_in_common(motet: Proces
     server = motet("serve", str(tmp_path / "recipe.yaml"), "transport.clients=3", "--bind", at, "--out", str(run))
 
     def joined(name: str, group: list[str], *data: str) -> subprocess.Popen[str]:
-        return motet("join", "--server", at, "--name", name, *group, "--memory", str(tmp_path / "m"), "--data", *data)
+        return motet("join", "--server", at, "--name", name, *group, "--state-dir", str(tmp_path / "m"), "--data", *data)
 
     columns = ("data.text=body", "data.label=verdict")
     lost = joined("lost", [], str(tmp_path / "north.csv"), *columns)
@@ -237,7 +237,7 @@ def test_silos_with_different_tasks_learn_what_they_have_in_common(motet: Proces
     ]
     said, _ = lost.communicate(timeout=180)
     assert lost.returncode == 2
-    assert "say which you are: --group letters or --group reports" in said
+    assert "choose one: --group letters or --group reports" in said
     silos.append(joined("wood", ["--group", "reports"], str(tmp_path / "north.conll")))  # only now can the run begin
     for process in (server, *silos):
         said, _ = process.communicate(timeout=240)

@@ -102,7 +102,7 @@ def test_a_run_survives_a_link_that_goes_down_in_a_round(
         start_motet("server", "serve", "toy-classification", *SETTINGS, "--bind", address, *tls, "--out", str(run))
         for host, clients in (("north", (0, 1)), ("south", (2, 3))):
             names = [arg for k in clients for arg in ("--name", f"client-{k}")]
-            options = ["--ca", certificate, "--memory", str(tmp_path / host)]
+            options = ["--ca", certificate, "--state-dir", str(tmp_path / host)]
             recipe = ["--recipe", "toy-classification", *SETTINGS]
             start_motet(host, "join", "--server", address, *recipe, *options, *names)
         wait_until(lambda: count_rounds(run) >= 1)

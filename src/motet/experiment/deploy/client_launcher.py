@@ -105,7 +105,7 @@ def _command(config: RunConfig, options: NetworkOptions, address: str, place: Pa
     if config.transport.type == "mqtt":
         where += ["--channel", options.channel, *(["--user", options.user] if options.user else [])]
         where += ["--ca", options.ca] if options.ca else []
-    memory = ["--memory", str(place / "checkpoint" / "silos")]
+    memory = ["--state-dir", str(place / "checkpoint" / "silos")]
     return [
         sys.executable,
         "-m",
