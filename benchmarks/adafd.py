@@ -86,7 +86,7 @@ def plot_rounds(benchmark: Benchmark, path: Path) -> None:
     plt.close(figure)
 
 
-BOUNDS = {"isolated": "isolated clients", "centralised": "all texts in one place"}
+BOUNDS = {"isolated": "isolated clients", "centralized": "all texts in one place"}
 
 
 def _format_axes(axes: Any, title: str) -> None:

@@ -21,7 +21,7 @@ base:
   model: {name: tiny, max_tokens: 16, config: {hidden_size: 16, num_hidden_layers: 1, intermediate_size: 16}}
   partition: {type: label, clients: 3, alpha: 1.0}
 bounds:
-  centralised: {algorithm: centralised, partition: {type: uniform, clients: 3}}
+  centralized: {algorithm: centralized, partition: {type: uniform, clients: 3}}
 tables:
   methods:
     title: Methods
@@ -76,7 +76,7 @@ def finished_benchmark(folder: Path) -> Benchmark:
     """FedOpt has 80 or 78 of 100 examples right, FedAvg 70; one run of FedAvg failed."""
     benchmark = open_suite(folder)
     for cell in benchmark.cells:
-        correct = {"fedopt": 80 if cell.seed == 42 else 78, "fedavg": 70, "centralised": 95}
+        correct = {"fedopt": 80 if cell.seed == 42 else 78, "fedavg": 70, "centralized": 95}
         count = correct[cell.run.config.algorithm.type]
         if (cell.row, cell.column) == ("FedAvg", "α=9"):
             if cell.seed == 43:

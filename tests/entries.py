@@ -1,4 +1,4 @@
-"""Every algorithm of the table with what it needs to show itself on a model of two layers, in a few rounds."""
+"""Every algorithm, with options that let it show its behavior on a model of two layers in a few rounds."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ OPTIONS: dict[str, dict[str, Any]] = {
         "assign_steps": 2,
         "assign_batch": 8,
         "clusters": 2,
-        "neighbours": 2,
+        "neighbors": 2,
         "instances": 6,
         "tokens": 8,
     },
@@ -23,9 +23,9 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "percfl": {"eps1": 1e9, "eps2": 0.0, "after": 1},
     "fedavg_st": {"groups": {"even": ["client-0", "client-2"], "odd": ["client-1", "client-3"]}},
 }
-DISTILLING = ("adafd", "fedavg_logits", "dsfl", "mhat", "fedkd")
-ON_A_BACKBONE = {"atc"}  # which need a model that is more than its task
+DISTILLATION = ("adafd", "fedavg_logits", "dsfl", "mhat", "fedkd")
+NEEDS_BACKBONE = {"atc"}  # algorithms that need an encoder-decoder with a head for masked language modeling
 
 
-def made(name: str, **options: Any) -> Algorithm:
+def make_algorithm(name: str, **options: Any) -> Algorithm:
     return ALGORITHMS[name](**{"solver": SOLVER, **OPTIONS.get(name, {}), **options})

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from motet.core.program import Algorithm, Round
+from motet.core.program import Algorithm
 from motet.experiment.build.federation import Federation
 from motet.experiment.loop.run_loop import FederatedRun
 from motet.learning.executors.serial_executor import SerialExecutor
@@ -28,6 +28,7 @@ from motet.transport.framing import MessageAssembler, OutgoingMessage
 from motet.transport.journal import Journal
 from motet.transport.receive_queue import ReceiveQueue
 from motet.transport.wait_policy import WaitPolicy
+from tests.rounds import make_round
 from tests.runs import make_plan
 
 MOSQUITTO = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")
@@ -186,15 +187,13 @@ def run_remote_rounds(
     wait_policy: WaitPolicy = WaitPolicy(),
     **options: Any,
 ) -> FederatedRun:
-    """Run rounds with remote clients, as the fixture `rounds` runs them in process."""
+    """Run rounds with remote clients, as `run_rounds` runs them in process."""
     plan = make_plan(federation, algorithm, rounds, wait_policy=wait_policy, **options)
     executor = SerialExecutor(torch.device("cpu"))
     running = FederatedRun(plan, executor, None, SilentProgress(), lambda runtime: connections, apart=True)
     for index in range(rounds):
-        seed = federation.seed.derive("round", index)
-        clients = tuple(federation.clients)
-        current_round = Round(index, rounds, clients, seed, federation.server_context(index))
+        current_round = make_round(federation, index, rounds)
         running.mailbox.round = index
-        running.state = running._play(running._noisy(algorithm.round(running.state, current_round), seed))
+        running.state = running._play(running._noisy(algorithm.round(running.state, current_round), current_round.seed))
         running.done = index + 1
     return running

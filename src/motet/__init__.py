@@ -9,27 +9,35 @@
     print(result.final["accuracy"])
     motet.export(clients, result, "model")
 
-Names are loaded when they are first used, so that importing the package costs nothing.
+Names are imported when they are first used, so `import motet` does not load torch.
 """
 
 from __future__ import annotations
 
 import importlib
+import warnings
+from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from motet.algorithms import centralised as centralised
+    from motet.algorithms import adafd as adafd
+    from motet.algorithms import atc as atc
+    from motet.algorithms import centralized as centralized
     from motet.algorithms import ditto as ditto
+    from motet.algorithms import dsfl as dsfl
     from motet.algorithms import fedadagrad as fedadagrad
     from motet.algorithms import fedadam as fedadam
     from motet.algorithms import fedavg as fedavg
+    from motet.algorithms import fedavg_logits as fedavg_logits
     from motet.algorithms import fedavg_st as fedavg_st
     from motet.algorithms import fedbn as fedbn
+    from motet.algorithms import fedkd as fedkd
     from motet.algorithms import fedopt as fedopt
     from motet.algorithms import fedprox as fedprox
     from motet.algorithms import fedsplit as fedsplit
     from motet.algorithms import fedyogi as fedyogi
     from motet.algorithms import isolated as isolated
+    from motet.algorithms import mhat as mhat
     from motet.algorithms import percfl as percfl
     from motet.algorithms import spfl_like as spfl_like
     from motet.api import export as export
@@ -43,25 +51,36 @@ if TYPE_CHECKING:
 
 __version__ = "0.1.0"
 
-_HOMES = {
+_NAMES_BY_MODULE = {
     "motet.algorithms": (
-        "centralised", "isolated", "fedavg", "fedprox", "fedopt", "fedadam", "fedyogi", "fedadagrad",
-        "fedsplit", "fedbn", "ditto", "percfl", "spfl_like", "fedavg_st",
+        "centralized", "isolated", "fedavg", "fedprox", "fedopt", "fedadam", "fedyogi", "fedadagrad",
+        "fedsplit", "fedbn", "ditto", "percfl", "spfl_like", "fedavg_st", "atc",
+        "adafd", "fedavg_logits", "dsfl", "mhat", "fedkd",
     ),
     "motet.api": ("load", "federation", "run", "export"),
     "motet.core.errors": ("MotetError",),
     "motet.learning.custom_trainer": ("Trainer", "custom_federation"),
     "motet.learning.solver": ("Solver",),
 }  # fmt: skip
-_WHERE = {name: home for home, names in _HOMES.items() for name in names}
+_MODULES = {name: module for module, names in _NAMES_BY_MODULE.items() for name in names}
+_RENAMED = {"centralised": "centralized", "own_federation": "custom_federation"}
 
-__all__ = ["__version__", *_WHERE]  # noqa: PLE0604 - the names are the table's
+__all__ = ["__version__", *_MODULES]  # noqa: PLE0604 - the names come from the table
 
 
 def __getattr__(name: str) -> Any:
-    if name not in _WHERE:
-        raise AttributeError(f"module 'motet' has no attribute '{name}'; it has {', '.join(_WHERE)}")
-    return getattr(importlib.import_module(_WHERE[name]), name)
+    if name in _RENAMED:
+        _warn_renamed(name)
+        return getattr(importlib.import_module("motet.deprecated"), name)
+    if name not in _MODULES:
+        raise AttributeError(f"module 'motet' has no attribute '{name}'; it has {', '.join(_MODULES)}")
+    return getattr(importlib.import_module(_MODULES[name]), name)
+
+
+@cache
+def _warn_renamed(name: str) -> None:
+    message = f"motet.{name} is now motet.{_RENAMED[name]}; the old name will stop working in the next release."
+    warnings.warn(message, DeprecationWarning, stacklevel=3)
 
 
 def __dir__() -> list[str]:

@@ -1,4 +1,4 @@
-"""Motet in Python: a corpus, a federation, an algorithm, a result."""
+"""The Python API: load a corpus, build a federation, run an algorithm, export a model."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from motet.transport.emulated_network import Network
 
 
 def load(name: str | None = None, *, path: str | Path | None = None, seed: int = 42, **options: Any) -> Corpus:
-    """A corpus by name, or from your own file; options are those of the recipe's `data` section (text, label, limit, …)."""
+    """Load a corpus by name, or from a file. Options are those of the recipe's `data` section (text, label, limit, …)."""
     return load_corpus(DataConfig(name=name, path=None if path is None else str(path), **options), Seed(seed))
 
 
@@ -43,19 +43,23 @@ def federation(
     dev_share: float = 0.0,
     **options: Any,
 ) -> Federation:
-    """A corpus over many clients; further options are the partition's (clients, alpha, beta, column).
+    """Divide a corpus among clients. Further options are those of the partition (clients, alpha, beta, column).
 
-    Of the training rows `public_share` become texts that all may read (distillation needs them), and `dev_share` nobody's: by
-    them the best round is chosen (`RunResult.chosen`).
+    `public_share` of the training rows become public texts, which distillation needs. `dev_share` of them are held out to
+    select the best round (`RunResult.chosen`).
     """
-    choice = ModelConfig(model, max_tokens, tuple(freeze))
     return federate_corpus(
-        choice, corpus, ComponentConfig(partition, options), Seed(seed), public_share=public_share, dev_share=dev_share
+        ModelConfig(model, max_tokens, tuple(freeze)),
+        corpus,
+        ComponentConfig(partition, options),
+        Seed(seed),
+        public_share=public_share,
+        dev_share=dev_share,
     )
 
 
 def run(
-    over: AnyFederation,
+    federation: AnyFederation,
     algorithm: Algorithm,
     *,
     rounds: int,
@@ -67,9 +71,13 @@ def run(
     channel: Channel = Channel(),
     network: Network | None = None,
 ) -> RunResult:
-    """Run an algorithm over a federation, in this process and its workers; `channel` has codecs, `network` emulated lines."""
+    """Run an algorithm over a federation, in this process and its workers.
+
+    `cohort` is the number of clients per round (None: all). `channel` sets codecs, and `network` emulates bandwidth and
+    latency.
+    """
     plan = RunPlan(
-        federation=over,
+        federation=federation,
         components=RunComponents(algorithm=algorithm, channel=channel),
         rounds=rounds,
         cohort=CohortConfig(size=cohort),
@@ -77,9 +85,9 @@ def run(
         network=network,
     )
     scratch = PrefixCache()
-    executor: Executor = SerialExecutor(resolve_device("cpu"))  # somebody's own trainer trains by itself
-    if isinstance(over, Federation):
-        executor = create_executor(resolve_device(device), InProcessOptions(workers), [over], scratch)
+    executor: Executor = SerialExecutor(resolve_device("cpu"))  # unused by a custom trainer, which trains by itself
+    if isinstance(federation, Federation):
+        executor = create_executor(resolve_device(device), InProcessOptions(workers), [federation], scratch)
     try:
         return execute_plan(plan, executor, callback=callback or SilentProgress())[0]
     finally:
@@ -87,7 +95,7 @@ def run(
         scratch.close()
 
 
-def export(over: Federation, result: RunResult, to: str | Path, *, client: str | None = None) -> None:
-    """The global model, or a client's own, as a directory that transformers loads."""
-    group = over.server if client is None else over.group_for(client)
-    save_model(group, result.params if client is None else result.own(client), Path(to))
+def export(federation: Federation, result: RunResult, path: str | Path, *, client: str | None = None) -> None:
+    """Save the global model, or one client's model, as a directory that transformers can load."""
+    group = federation.server if client is None else federation.group_for(client)
+    save_model(group, result.params if client is None else result.own(client), Path(path))

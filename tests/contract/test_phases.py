@@ -1,13 +1,13 @@
-"""Programs one after another."""
+"""Several algorithms run one after another."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from tests.rounds import run_rounds
 from tests.runs import make_plan
 
 from motet.algorithms import atc, fedavg, isolated
@@ -18,7 +18,7 @@ from motet.core.layers import Layers
 from motet.core.program import Algorithm
 from motet.experiment.build.federation import Federation
 from motet.experiment.build.run_plan import RunPlan
-from motet.experiment.loop.run_loop import FederatedRun, RunResult, execute_plan
+from motet.experiment.loop.run_loop import RunResult, execute_plan
 from motet.experiment.recipe.run_config import CheckpointConfig
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
@@ -26,60 +26,56 @@ from motet.report.progress import SilentProgress
 from motet.wire import serialize
 
 SOLVER = Solver(lr=0.01, batch=8)
-RunRounds = Callable[..., FederatedRun]
 
 
-def phases(*parts: tuple[Algorithm, float]) -> Phases:
-    return Phases(tuple(Phase(*part) for part in parts))
+def make_phases(*phases: tuple[Algorithm, float]) -> Phases:
+    return Phases(tuple(Phase(algorithm, share) for algorithm, share in phases))
 
 
-def test_each_phase_has_its_share_of_the_rounds_and_the_last_what_is_left() -> None:
-    three = phases((fedavg(), 0.5), (isolated(), 0.25), (fedavg(), 0.25))
-    assert [three.phase_at(i, 9) for i in range(9)] == [(0, 0, 4)] * 4 + [(1, 4, 2)] * 2 + [(2, 6, 3)] * 3
-    assert atc(assign=2 / 3).phase_at(199, 300)[0] == 0
-    assert atc(assign=2 / 3).phase_at(200, 300) == (1, 200, 100)
+def make_atc() -> Phases:
+    solver = Solver(lr=0.01, batch=8, steps=2)
+    return atc(solver, assign=0.5, assign_steps=2, assign_batch=8, clusters=2, neighbors=2, instances=6, tokens=8)
 
 
-def test_fedavg_after_fedavg_is_fedavg(federation: Federation, rounds: RunRounds) -> None:
-    plain = rounds(federation, fedavg(SOLVER), 4)
-    parted = rounds(federation, phases((fedavg(SOLVER), 0.5), (fedavg(SOLVER), 0.5)), 4)
-    assert torch.equal(parted.state.inner.params.flat, plain.state.params.flat)
+def test_each_phase_has_its_share_of_the_rounds_and_the_last_one_has_the_rest() -> None:
+    phases = make_phases((fedavg(), 0.5), (isolated(), 0.25), (fedavg(), 0.25))
+    assert [phases.find_phase(i, 9) for i in range(9)] == [(0, 0, 4)] * 4 + [(1, 4, 2)] * 2 + [(2, 6, 3)] * 3
+    assert atc(assign=2 / 3).find_phase(199, 300)[0] == 0
+    assert atc(assign=2 / 3).find_phase(200, 300) == (1, 200, 100)
 
 
-def test_what_a_client_kept_to_itself_goes_with_it_into_the_next_phase(
-    federation: Federation, rounds: RunRounds
-) -> None:
-    body = FedAvg(SOLVER, shared=~Layers.parse("head"), name="body")
-    running = rounds(
-        federation, phases((body, 0.5), (FedAvg(SOLVER, shared=~Layers.parse("head"), name="more"), 0.5)), 2
-    )
+def test_fedavg_in_two_phases_is_fedavg(federation: Federation) -> None:
+    expected = run_rounds(federation, fedavg(SOLVER), 4)
+    running = run_rounds(federation, make_phases((fedavg(SOLVER), 0.5), (fedavg(SOLVER), 0.5)), 4)
+    assert torch.equal(running.state.inner.params.flat, expected.state.params.flat)
+
+
+def test_local_layers_of_one_phase_are_initial_layers_of_the_next(federation: Federation) -> None:
+    first, second = (FedAvg(SOLVER, shared=~Layers.parse("head"), name=name) for name in ("first", "second"))
     client = federation.clients[0]
-    one = rounds(federation, body, 1)
-    begun = running.memories.get("beginning", client)
-    kept = one.memories.get("body", client)
-    assert torch.equal(begun.restrict(kept.layout).flat, kept.flat)
-    assert not torch.equal(federation.model.initial_params.restrict(kept.layout).flat, kept.flat)
+    local = run_rounds(federation, first, 1).memories.get("first", client)
+    initial = run_rounds(federation, make_phases((first, 0.5), (second, 0.5)), 2).memories.get("beginning", client)
+    assert torch.equal(initial.restrict(local.layout).flat, local.flat)
+    assert not torch.equal(federation.model.initial_params.restrict(local.layout).flat, local.flat)
 
 
-def test_a_phase_of_which_the_server_knows_nothing_is_followed_from_the_first_model(
-    federation: Federation, rounds: RunRounds
-) -> None:
-    running = rounds(federation, phases((isolated(SOLVER), 0.5), (fedavg(SOLVER), 0.5)), 2)
+def test_after_a_phase_without_shared_layers_the_server_has_the_initial_model(federation: Federation) -> None:
+    running = run_rounds(federation, make_phases((isolated(SOLVER), 0.5), (fedavg(SOLVER), 0.5)), 2)
     assert running.state.inner.params.layout == federation.model.layout
 
 
-def test_a_share_is_a_share() -> None:
-    with pytest.raises(ConfigError, match="from 0 to 1"):
+def test_the_share_of_a_phase_must_be_valid() -> None:
+    with pytest.raises(ConfigError, match="expected 0 to 1"):
         Phase(fedavg(), 1.5)
 
 
-class Stumbles:
-    """A executor that gives up after so many jobs, as a process does that is killed."""
+class FailingExecutor:
+    """Raises KeyboardInterrupt after a number of jobs, as if the process had been killed."""
 
     capacity = 1
 
     def __init__(self, jobs: int) -> None:
-        self.executor, self.left = SerialExecutor(torch.device("cpu")), jobs
+        self.executor, self.jobs_left = SerialExecutor(torch.device("cpu")), jobs
 
     @property
     def examples_processed(self) -> int:
@@ -89,8 +85,8 @@ class Stumbles:
         self.executor.submit(key, job)
 
     def wait_completed(self) -> Any:
-        self.left -= 1
-        if self.left < 0:
+        self.jobs_left -= 1
+        if self.jobs_left < 0:
             raise KeyboardInterrupt
         return self.executor.wait_completed()
 
@@ -101,39 +97,36 @@ class Stumbles:
 
 
 @pytest.fixture(scope="module")
-def in_phases(backbone_federation: Federation) -> RunPlan:
-    algorithm = atc(Solver(lr=0.01, batch=8, steps=2), 0.5, 2, 8, clusters=2, neighbours=2, instances=6, tokens=8)
-    return make_plan(backbone_federation, algorithm, 4, checkpoint=CheckpointConfig(0), digest="same")
+def plan(backbone_federation: Federation) -> RunPlan:
+    return make_plan(backbone_federation, make_atc(), 4, checkpoint=CheckpointConfig(0), digest="same")
 
 
 @pytest.fixture(scope="module")
-def whole(in_phases: RunPlan, tmp_path_factory: pytest.TempPathFactory) -> RunResult:
-    """Of a run that was never broken off."""
-    return execute_plan(in_phases, SerialExecutor(torch.device("cpu")), folder=tmp_path_factory.mktemp("whole"))[0]
+def uninterrupted(plan: RunPlan, tmp_path_factory: pytest.TempPathFactory) -> RunResult:
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    return execute_plan(plan, SerialExecutor(torch.device("cpu")), folder=folder)[0]
 
 
-# In the first phase, while it is judged, while states are shown, while a round of contrast is judged, while contrasting.
+# The jobs fall in: Assign, its evaluation, the encoding of inputs, the evaluation of Contrast, and Contrast.
 @pytest.mark.parametrize("jobs", [3, 6, 18, 25, 30])
-def test_a_run_that_breaks_off_in_any_phase_goes_on_as_if_it_had_not(
-    jobs: int, in_phases: RunPlan, whole: RunResult, tmp_path: Path
+def test_a_run_interrupted_in_any_phase_resumes_with_the_same_result(
+    jobs: int, plan: RunPlan, uninterrupted: RunResult, tmp_path: Path
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
-        execute_plan(in_phases, Stumbles(jobs), folder=tmp_path)
-    again, _ = execute_plan(in_phases, SerialExecutor(torch.device("cpu")), folder=tmp_path, resume=True)
-    assert serialize(again.state) == serialize(whole.state)
-    assert again.clients == whole.clients
-    said = [
-        [{k: r[k] for k in ("round", "who", "name", "value")} for r in result.record.rows] for result in (whole, again)
+        execute_plan(plan, FailingExecutor(jobs), folder=tmp_path)
+    resumed, _ = execute_plan(plan, SerialExecutor(torch.device("cpu")), folder=tmp_path, resume=True)
+    assert serialize(resumed.state) == serialize(uninterrupted.state)
+    assert resumed.clients == uninterrupted.clients
+    records = [
+        [{key: row[key] for key in ("round", "who", "name", "value")} for row in result.record.rows]
+        for result in (uninterrupted, resumed)
     ]
-    assert said[0] == said[1]
+    assert records[0] == records[1]
 
 
-def test_the_contexts_of_a_finished_run_remember_what_clients_do(backbone_federation: Federation) -> None:
-    solver = Solver(lr=0.01, batch=8, steps=2)
-    algorithm = atc(solver, 0.5, 2, 8, clusters=2, neighbours=2, instances=6, tokens=8)
-    plan = make_plan(backbone_federation, algorithm, 2)
+def test_after_a_run_the_deployed_model_has_the_clients_local_layers(backbone_federation: Federation) -> None:
+    plan = make_plan(backbone_federation, make_atc(), 2)
     _, running = execute_plan(plan, SerialExecutor(torch.device("cpu")), callback=SilentProgress())
     client = backbone_federation.clients[0]
-    deployed = running.model_params(client)
-    kept = running.memories.get("contrast", client).params
-    assert torch.equal(deployed.restrict(kept.layout).flat, kept.flat)
+    local = running.memories.get("contrast", client).params
+    assert torch.equal(running.model_params(client).restrict(local.layout).flat, local.flat)

@@ -1,4 +1,4 @@
-"""The interface serves more than FedAvg: two exchanges a round, a message for each client, models of different shapes."""
+"""An algorithm unlike FedAvg: two exchanges per round, individual messages, and models of different shapes."""
 
 from __future__ import annotations
 
@@ -6,116 +6,110 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from tests.rounds import run_round, start_run
 from tests.sizes import SMALL
 
 from motet.core.messages import message
 from motet.core.params import Params
 from motet.core.program import InitialModels, Round
-from motet.core.rng import Seed
-from motet.core.script import ClientId, Script, gather, run_script, work
+from motet.core.script import ClientId, Script, gather, to_all, work
 from motet.core.work import Work
 from motet.experiment.build.federation import Federation
 from motet.experiment.build.federation_builder import build_federation
 from motet.experiment.recipe.run_config import RunConfig
 from motet.learning.context import Context
 from motet.learning.data.features import Examples
-from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
-from motet.transport.client_runtime import ClientRuntime
-from motet.transport.client_state import ClientStates
-from motet.transport.in_process import InProcessTransport
-from motet.transport.mailbox import Mailbox
 
 
 @message
 @dataclass(frozen=True, eq=False)
-class Spoken:
+class Prediction:
     logits: torch.Tensor
     loss: float
 
 
 @message
 @dataclass(frozen=True, eq=False)
-class Advice:
-    logits: torch.Tensor
+class PseudoLabels:
+    labels: torch.Tensor
     rank: int
 
 
 @dataclass(frozen=True)
-class Parley:
-    """Clients of any depth train, say what they think of common texts, and hear, each by name, what the others think."""
+class PseudoLabeling:
+    """Clients train, predict the global test set, and train on the labels that all clients predict together.
+
+    The state is each client's rank by loss, as the client reports it.
+    """
 
     solver: Solver
-    name: str = "parley"
+    name: str = "pseudo_labeling"
     personal: bool = True
 
-    def init(self, start: InitialModels) -> None:
-        return None
+    def init(self, start: InitialModels) -> dict[ClientId, int]:
+        return {}
 
-    def round(self, state: None, rnd: Round) -> Script[dict[ClientId, float]]:
-        heard = yield from gather(self.speak, dict.fromkeys(rnd.cohort))
-        mean = torch.stack([o.logits for o in heard.values()]).mean(0)
-        order = sorted(heard, key=lambda c: heard[c].loss)
-        said = yield from gather(self.listen, {c: Advice(mean, order.index(c)) for c in rnd.cohort})
-        return said
-
-    @work(reveals="each")
-    def speak(self, ctx: Context, _: None, own: Params | None) -> Work[tuple[Spoken, Params]]:
-        fitted = yield from ctx.fit(own or ctx.model.initial_params, self.solver)
-        readings = yield from ctx.infer(fitted.params, ctx.participant.split("global"))
-        return Spoken(readings["logits"], float(fitted.losses[-1])), fitted.params
+    def round(self, state: dict[ClientId, int], rnd: Round) -> Script[dict[ClientId, int]]:
+        predictions = yield from gather(self.predict, to_all(rnd.cohort, None))
+        labels = torch.stack([prediction.logits for prediction in predictions.values()]).mean(0).argmax(-1)
+        order = sorted(predictions, key=lambda client: predictions[client].loss)
+        payloads = {client: PseudoLabels(labels, order.index(client)) for client in rnd.cohort}
+        return (yield from gather(self.learn, payloads))
 
     @work(reveals="each")
-    def listen(self, ctx: Context, advice: Advice, own: Params) -> Work[tuple[float, Params]]:
-        common = ctx.participant.split("global")
-        lessons = Examples(common.features, common.rows, {"labels": advice.logits.argmax(-1)})
-        fitted = yield from ctx.fit(own, self.solver, examples=lessons, purpose="listen")
-        return float(advice.rank), fitted.params
+    def predict(self, ctx: Context, _: None, client_state: Params | None) -> Work[tuple[Prediction, Params]]:
+        result = yield from ctx.fit(client_state or ctx.initial_params, self.solver)
+        predictions = yield from ctx.infer(result.params, ctx.participant.split("global"))
+        return Prediction(predictions["logits"], float(result.losses[-1])), result.params
 
-    def view(self, state: None, client: ClientId) -> None:
+    @work(reveals="each")
+    def learn(self, ctx: Context, target: PseudoLabels, client_state: Params) -> Work[tuple[int, Params]]:
+        texts = ctx.participant.split("global")
+        examples = Examples(texts.features, texts.rows, {"labels": target.labels})
+        result = yield from ctx.fit(client_state, self.solver, examples=examples, purpose="learn")
+        return target.rank, result.params
+
+    def view(self, state: dict[ClientId, int], client: ClientId) -> None:
         return None
 
-    def assemble(self, ctx: Context, view: None, own: Params | None) -> Params:
-        return own or ctx.model.initial_params
+    def assemble(self, ctx: Context, view: None, client_state: Params | None) -> Params:
+        return client_state or ctx.initial_params
 
 
 @pytest.fixture(scope="module")
-def mixed() -> Federation:
-    """Two clients with one layer, two with two."""
-    depths = [{"clients": 2, "model": {"config": {**SMALL, "num_hidden_layers": depth}}} for depth in (1, 2)]
-    top = {
+def two_depths() -> Federation:
+    """Two clients with a model of one layer, and two with a model of two layers."""
+    groups = [{"clients": 2, "model": {"config": {**SMALL, "num_hidden_layers": depth}}} for depth in (1, 2)]
+    settings = {
         "data": {"name": "toy-classification", "limit": 96, "test_limit": 48},
         "model": {"name": "tiny", "max_tokens": 24},
+        "seed": 7,
+        "groups": groups,
     }
-    return build_federation(RunConfig.from_settings("parley", {**top, "seed": 7, "groups": depths}))
+    return build_federation(RunConfig.from_settings("two depths", settings))
 
 
-def test_clients_with_models_of_different_shapes_teach_each_other(mixed: Federation) -> None:
-    algorithm = Parley(Solver(lr=0.02, batch=8, epochs=2))
-    memories = ClientStates()
-    host = ClientRuntime([algorithm], mixed.context, SerialExecutor(torch.device("cpu")), memories)
-    mailbox = Mailbox(InProcessTransport(host))
-    cohort = tuple(mixed.clients)
-    ranks = run_script(
-        algorithm.round(None, Round(0, 1, cohort, Seed(0), None)), mailbox.run_exchange, lambda job: None
-    )
-    assert sorted(ranks.values()) == [0, 1, 2, 3]  # every client got the message meant for it
-    sizes = {c: memories.get("parley", c).layout.size for c in cohort}
-    assert len(set(sizes.values())) == 2  # and each kept a model of its own shape
-    logits = mixed.server_participant.split("global")
-    assert (
-        mailbox.traffic.payload_down == len(cohort) * len(logits) * 4 * 4
-    )  # rows × classes × bytes: no model travelled
+def test_models_of_different_shapes_learn_from_individual_messages(two_depths: Federation) -> None:
+    running = start_run(two_depths, PseudoLabeling(Solver(lr=0.02, batch=8, epochs=2)))
+    ranks = run_round(running)
+    assert sorted(ranks.values()) == [0, 1, 2, 3]
+    states = [running.memories.get("pseudo_labeling", client) for client in two_depths.clients]
+    assert len({state.layout.size for state in states}) == 2
+    texts = two_depths.server_participant.split("global")
+    int64_labels = 8 * len(texts)
+    assert running.mailbox.traffic.payload_down == len(states) * int64_labels, "no parameters are sent"
 
 
-def test_two_exchanges_of_a_round_see_what_the_first_one_left(mixed: Federation) -> None:
-    algorithm = Parley(Solver(lr=0.02, batch=8))
-    memories = ClientStates()
-    client = mixed.clients[0]
-    host = ClientRuntime([algorithm], mixed.context, SerialExecutor(torch.device("cpu")), memories)
-    mailbox = Mailbox(InProcessTransport(host))
-    script = algorithm.round(None, Round(0, 1, (client,), Seed(0), None))
-    first = mailbox.run_exchange(next(script))  # type: ignore[arg-type]
-    after_first = memories.get("parley", client).flat.clone()
-    mailbox.run_exchange(script.send(first))  # type: ignore[arg-type]
-    assert not torch.equal(memories.get("parley", client).flat, after_first)
+def test_the_second_exchange_of_a_round_continues_from_the_first(two_depths: Federation) -> None:
+    client = two_depths.clients[0]
+    running = start_run(two_depths, PseudoLabeling(Solver(lr=0.02, batch=8)))
+    states: list[torch.Tensor] = []
+
+    def copy_state(received: int, expected: int) -> None:
+        states.append(running.memories.get("pseudo_labeling", client).flat.clone())
+
+    running.mailbox.on_reply = copy_state
+    run_round(running, cohort=[client])
+    after_predict, after_learn = states
+    assert not torch.equal(after_predict, after_learn)

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.entries import made
+from tests import entries
 from tests.runs import make_plan
 
 from motet.algorithms import ALGORITHMS, fedavg
@@ -50,7 +50,7 @@ def train(federation: Federation, algorithm: Algorithm, **plan: Any) -> Params:
 def make_algorithm(name: str, federation: Federation) -> Algorithm:
     # FedAvg-ST sums within groups. One group of all clients, because a sum over two would hide nothing.
     options = {"groups": {"all": list(federation.clients)}} if name == "fedavg_st" else {}
-    return made(name, solver=SOLVER, **options)
+    return entries.make_algorithm(name, solver=SOLVER, **options)
 
 
 def reveals_single_replies(algorithm: Algorithm) -> bool:

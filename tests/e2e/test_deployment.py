@@ -227,7 +227,9 @@ def test_silos_with_different_tasks_learn_what_they_have_in_common(motet: Proces
     server = motet("serve", str(tmp_path / "recipe.yaml"), "transport.clients=3", "--bind", at, "--out", str(run))
 
     def joined(name: str, group: list[str], *data: str) -> subprocess.Popen[str]:
-        return motet("join", "--server", at, "--name", name, *group, "--state-dir", str(tmp_path / "m"), "--data", *data)
+        return motet(
+            "join", "--server", at, "--name", name, *group, "--state-dir", str(tmp_path / "m"), "--data", *data
+        )
 
     columns = ("data.text=body", "data.label=verdict")
     lost = joined("lost", [], str(tmp_path / "north.csv"), *columns)

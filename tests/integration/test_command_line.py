@@ -63,7 +63,7 @@ def test_baselines_run_on_the_same_data(motet: Call, tmp_path: Path) -> None:
         "rounds: 2\ndata: {name: toy-classification, limit: 60, test_limit: 30}\n"
         "model: {name: tiny, max_tokens: 24}\npartition: {type: uniform, clients: 3}\nalgorithm: fedopt\n"
         "transport: {workers: 0}\nbaselines:\n  fedavg: {algorithm: fedavg}\n  alone: {algorithm: isolated}\n"
-        "  all together: {algorithm: centralised, rounds: 1}\n"
+        "  all together: {algorithm: centralized, rounds: 1}\n"
     )
     status, out, _ = motet("run", "r.yaml", "--out", "o")
     assert status == 0

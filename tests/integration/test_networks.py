@@ -21,11 +21,11 @@ from tests.networks import (
     run_remote_rounds,
     wait_for_clients,
 )
+from tests.rounds import make_round, run_rounds
 
 from motet.algorithms import fedavg, isolated
 from motet.core.errors import ConfigError, RunError
 from motet.core.params import Params
-from motet.core.program import Round
 from motet.core.script import run_script
 from motet.core.weighted import Weighted
 from motet.experiment.build.federation import Federation
@@ -47,7 +47,6 @@ from motet.transport.wait_policy import WaitPolicy
 from motet.wire import deserialize, serialize
 
 SOLVER = Solver(optimizer="adamw", lr=0.01, batch=8)
-RunRounds = Callable[..., FederatedRun]
 Connect = Callable[[], ServerLink]
 Listen = Callable[[Connections], Connect]
 needs_mosquitto = pytest.mark.skipif(MOSQUITTO is None, reason="mosquitto is not installed (apt install mosquitto)")
@@ -116,7 +115,7 @@ def assert_same_states(setups: dict[str, ClientSetup], in_process: FederatedRun)
         assert torch.equal(read_state(setup, client), in_process.memories.get("isolated", client).flat)
 
 
-def test_rounds_over_a_network_give_the_same_bits(listen: Listen, federation: Federation, rounds: RunRounds) -> None:
+def test_rounds_over_a_network_give_the_same_bits(listen: Listen, federation: Federation) -> None:
     algorithm = fedavg(SOLVER)
     connections = Connections(make_admission(*federation.clients))
     connect, threads = listen(connections), ClientThreads()
@@ -124,7 +123,7 @@ def test_rounds_over_a_network_give_the_same_bits(listen: Listen, federation: Fe
     for share in (clients[::2], clients[1::2]):
         threads.start(connect, tuple(share), make_setup(federation, algorithm))
     wait_for_clients(connections, len(clients))
-    remote, in_process = run_remote_rounds(connections, federation, algorithm), rounds(federation, algorithm)
+    remote, in_process = run_remote_rounds(connections, federation, algorithm), run_rounds(federation, algorithm)
     assert serialize(remote.state) == serialize(in_process.state)
     assert remote.mailbox.traffic == in_process.mailbox.traffic
     assert remote.look_at_clients() == in_process.look_at_clients()
@@ -135,9 +134,7 @@ def test_rounds_over_a_network_give_the_same_bits(listen: Listen, federation: Fe
 
 
 @pytest.mark.parametrize("protocol", [name for name in SECURE if name != "none"])
-def test_secure_sums_over_a_network_give_the_same_bits(
-    protocol: str, listen: Listen, federation: Federation, rounds: RunRounds
-) -> None:
+def test_secure_sums_over_a_network_give_the_same_bits(protocol: str, listen: Listen, federation: Federation) -> None:
     """Keys and masks are new each time and cancel. The noise in the sum is the same because it is seeded."""
     algorithm = fedavg(SOLVER)
     wrappers = {"secure": SECURE[protocol](), "privacy": distributed(1.0, 0.1, seeded=True)}
@@ -147,16 +144,14 @@ def test_secure_sums_over_a_network_give_the_same_bits(
         threads.start(connect, (client,), make_setup(federation, algorithm, **wrappers))
     wait_for_clients(connections, len(federation.clients))
     remote = run_remote_rounds(connections, federation, algorithm, 1, **wrappers)
-    assert serialize(remote.state) == serialize(rounds(federation, algorithm, 1, **wrappers).state)
+    assert serialize(remote.state) == serialize(run_rounds(federation, algorithm, 1, **wrappers).state)
     connections.close("all is done", run_finished=True)
     threads.join()
     assert threads.results == ["all is done"] * len(federation.clients)
     assert not connections.rejected
 
 
-def test_states_stay_with_the_clients(
-    listen: Listen, federation: Federation, rounds: RunRounds, tmp_path: Path
-) -> None:
+def test_states_stay_with_the_clients(listen: Listen, federation: Federation, tmp_path: Path) -> None:
     algorithm = isolated(SOLVER)
     connections = Connections(make_admission(*federation.clients))
     connect, threads = listen(connections), ClientThreads()
@@ -166,7 +161,7 @@ def test_states_stay_with_the_clients(
     wait_for_clients(connections, len(setups))
     remote = run_remote_rounds(connections, federation, algorithm)
     assert all(remote.memories.get("isolated", client) is None for client in setups)
-    assert_same_states(setups, rounds(federation, algorithm))
+    assert_same_states(setups, run_rounds(federation, algorithm))
     connections.close(run_finished=True)
     threads.join()
 
@@ -196,9 +191,7 @@ class FragileNetwork:
 
 
 @pytest.mark.parametrize("message_counts", [(2,), (2, 2, 2), (3, 1, 2), (1,)])
-def test_a_round_continues_after_a_link_breaks(
-    message_counts: tuple[int, ...], federation: Federation, rounds: RunRounds
-) -> None:
+def test_a_round_continues_after_a_link_breaks(message_counts: tuple[int, ...], federation: Federation) -> None:
     """Joining takes two messages. The third is the first reply, which is lost with the link and requested again."""
     algorithm = isolated(SOLVER)
     connections = Connections(make_admission(*federation.clients))
@@ -208,7 +201,7 @@ def test_a_round_continues_after_a_link_breaks(
     run_remote_rounds(connections, federation, algorithm)
     assert network.links_opened == 1 + len(message_counts)
     # A client that got its request twice has not trained twice.
-    assert_same_states(dict.fromkeys(federation.clients, setup), rounds(federation, algorithm))
+    assert_same_states(dict.fromkeys(federation.clients, setup), run_rounds(federation, algorithm))
     connections.close(run_finished=True)
     threads.join()
 
@@ -216,15 +209,13 @@ def test_a_round_continues_after_a_link_breaks(
 def continue_rounds(running: FederatedRun, first: int, last: int) -> None:
     federation = running.plan.federation
     for index in range(first, last):
-        seed = federation.seed.derive("round", index)
-        clients = tuple(federation.clients)
-        current_round = Round(index, last, clients, seed, federation.server_context(index))
+        current_round = make_round(federation, index, last)
         running.mailbox.round = index
         script = running.plan.algorithm.round(running.state, current_round)
         running.state = run_script(script, running.ask, running.executor.run)
 
 
-def test_a_restarted_client_continues_with_its_state(federation: Federation, rounds: RunRounds, tmp_path: Path) -> None:
+def test_a_restarted_client_continues_with_its_state(federation: Federation, tmp_path: Path) -> None:
     algorithm = isolated(SOLVER)
     connections = Connections(make_admission(*federation.clients))
     clients = tuple(federation.clients)
@@ -236,13 +227,11 @@ def test_a_restarted_client_continues_with_its_state(federation: Federation, rou
     threads.start(lambda: MemoryLink(connections), clients, second_setup)
     wait_for_clients(connections, len(clients))
     continue_rounds(running, 1, 3)
-    assert_same_states(dict.fromkeys(clients, second_setup), rounds(federation, algorithm, 3))
+    assert_same_states(dict.fromkeys(clients, second_setup), run_rounds(federation, algorithm, 3))
     connections.close(run_finished=True)
 
 
-def test_a_restarted_server_gets_the_same_answers_again(
-    federation: Federation, rounds: RunRounds, tmp_path: Path
-) -> None:
+def test_a_restarted_server_gets_the_same_answers_again(federation: Federation, tmp_path: Path) -> None:
     """The second server begins with round 1 of 3, although the clients have already done it."""
     algorithm = isolated(SOLVER)
     clients = tuple(federation.clients)
@@ -257,7 +246,7 @@ def test_a_restarted_server_gets_the_same_answers_again(
     wait_for_clients(servers[1], len(clients))
     running.mailbox.transport, running.mailbox.traffic.requests = servers[1], requests_in_first_round
     continue_rounds(running, 1, 3)
-    assert_same_states(dict.fromkeys(clients, setup), rounds(federation, algorithm, 3))
+    assert_same_states(dict.fromkeys(clients, setup), run_rounds(federation, algorithm, 3))
     servers[1].close(run_finished=True)
     threads.join()
 
@@ -411,9 +400,7 @@ def test_another_protocol_recipe_or_name_is_rejected() -> None:
 
 
 @needs_mosquitto
-def test_flow_control_respects_a_broker_with_small_queues(
-    federation: Federation, rounds: RunRounds, tmp_path: Path
-) -> None:
+def test_flow_control_respects_a_broker_with_small_queues(federation: Federation, tmp_path: Path) -> None:
     """A broker drops messages that it cannot queue, at any quality of service. So both ends limit what they send."""
     algorithm = fedavg(SOLVER)
     clients = tuple(federation.clients)
@@ -428,7 +415,7 @@ def test_flow_control_respects_a_broker_with_small_queues(
         remote = run_remote_rounds(connections, federation, algorithm, 1)
         connections.close(run_finished=True)
         threads.join()
-    assert serialize(remote.state) == serialize(rounds(federation, algorithm, 1).state)
+    assert serialize(remote.state) == serialize(run_rounds(federation, algorithm, 1).state)
     assert not connections.rejected
 
 

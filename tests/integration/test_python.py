@@ -101,4 +101,4 @@ def test_what_ones_own_trainer_cannot_do_is_said() -> None:
     with pytest.raises(RunError, match="a custom trainer computes its own loss"):
         motet.run(people, motet.fedprox(), rounds=1)
     with pytest.raises(ConfigError, match=r"no split 'union' with a custom trainer.*give one client all data"):
-        motet.run(people, motet.centralised(), rounds=1)
+        motet.run(people, motet.centralized(), rounds=1)

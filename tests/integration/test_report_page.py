@@ -67,11 +67,11 @@ def benchmark() -> dict[str, Any]:
         }
 
     table = {
-        "title": "Methods", "note": "", "rows": ["FedOpt", "FedAvg"], "bounds": ["centralised"], "columns": ["α=1"],
+        "title": "Methods", "note": "", "rows": ["FedOpt", "FedAvg"], "bounds": ["centralized"], "columns": ["α=1"],
         "cells": {
             "FedOpt": {"α=1": entry(60, True, 53.5)},
             "FedAvg": {"α=1": entry(9.5, published=51.4)},
-            "centralised": {"α=1": entry(90)},
+            "centralized": {"α=1": entry(90)},
         },
         "claims": [{"claim": "FedOpt > FedAvg", "held": 1, "compared": 1, "counterexamples": []}],
     }  # fmt: skip
@@ -108,7 +108,7 @@ def page(browser: Any, tmp_path_factory: pytest.TempPathFactory) -> Any:
         for s in (42, 43)
         for m, a, v in (("FedOpt", "fedopt", 0.6), ("FedAvg", "fedavg", 0.3))
     ]
-    runs += [run("centralised", "centralised", s, 0.9) for s in (42, 43)]
+    runs += [run("centralized", "centralized", s, 0.9) for s in (42, 43)]
     runs += [run("FedOpt", "fedopt", 42, 0.8, setting="skew · α=5", notes=notes())]
     write_report(path, "A <test> & more", runs, benchmark())
     browser.get(path.as_uri())
@@ -165,10 +165,10 @@ def test_titles_and_values_with_html_are_escaped(page: Any) -> None:
 
 
 def test_an_unchecked_run_is_not_drawn(page: Any) -> None:
-    assert trace_names(page, "by-round") == ["FedOpt", "FedAvg", "centralised"]
+    assert trace_names(page, "by-round") == ["FedOpt", "FedAvg", "centralized"]
     box = page.find_element("css selector", "#methods input[value=FedAvg]")
     click(page, box)
-    assert trace_names(page, "by-round") == ["FedOpt", "centralised"]
+    assert trace_names(page, "by-round") == ["FedOpt", "centralized"]
     assert "FedAvg" not in trace_names(page, "fairness")
     click(page, box)
     assert "FedAvg" in trace_names(page, "by-round")
@@ -204,12 +204,12 @@ def test_selecting_a_setting_shows_its_runs(page: Any) -> None:
 
 def test_tables_sort_by_their_headings(page: Any) -> None:
     column = "return [...document.querySelectorAll('#results tbody tr')].map(r => r.cells[0].textContent)"
-    assert page.execute_script(column) == ["FedOpt", "FedAvg", "centralised"]
+    assert page.execute_script(column) == ["FedOpt", "FedAvg", "centralized"]
     heading = page.find_elements("css selector", "#results thead th button")[1]
     click(page, heading)
-    assert page.execute_script(column) == ["FedAvg", "FedOpt", "centralised"]  # sorted as numbers: 9.5, 60, 90
+    assert page.execute_script(column) == ["FedAvg", "FedOpt", "centralized"]  # sorted as numbers: 9.5, 60, 90
     click(page, heading)
-    assert page.execute_script(column) == ["centralised", "FedOpt", "FedAvg"]
+    assert page.execute_script(column) == ["centralized", "FedOpt", "FedAvg"]
     assert heading.find_element("xpath", "..").get_attribute("aria-sort") == "descending"
     assert "(53.5)" in page.find_element("id", "results").text
 

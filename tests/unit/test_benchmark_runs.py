@@ -116,7 +116,7 @@ def test_a_crash_in_one_run_does_not_stop_the_others(tmp_path: Path, monkeypatch
     with SharedResources() as resources:
         run_pending(runs, store, resources, BenchmarkLineProgress(Console(quiet=True)))
     reasons = {run.config.algorithm.type: store.failure(name) for name, run in runs.items()}
-    assert reasons["fedavg"] is None and reasons["centralised"] is None
+    assert reasons["fedavg"] is None and reasons["centralized"] is None
     assert reasons["fedopt"] is not None and "RuntimeError: two devices" in reasons["fedopt"]
     (traceback,) = tmp_path.rglob("traceback.txt")
     assert "in crash_in_fedopt" in traceback.read_text("utf-8")

@@ -54,7 +54,7 @@ def test_tables_have_mean_std_best_method_and_significance(finished: Benchmark) 
     assert fedopt.published == 53.5
     assert fedavg.p_value is not None and fedavg.p_value < 0.05, "nine of a hundred examples, all in one direction"
     assert not fedavg.is_tied
-    assert not methods.entries["centralised"]["α=1"].is_best, "bounds are not ranked"
+    assert not methods.entries["centralized"]["α=1"].is_best, "bounds are not ranked"
     assert methods.entries["FedOpt"]["AVG"].mean == pytest.approx(79.0)
     assert methods.entries["FedAvg"]["AVG"].missing_reason == "some columns are missing"
     assert [claim.holds for claim in methods.claims] == [False, False]
@@ -68,7 +68,7 @@ def test_results_are_written_as_markdown_latex_and_json(finished: Benchmark) -> 
     markdown = (finished.folder / "results.md").read_text()
     assert "| FedOpt | **79.0 ± 1.4** (53.5) |" in markdown
     assert (finished.folder / "methods.png").exists()
-    assert "*centralised* | 95.0 ± 0.0" in markdown
+    assert "*centralized* | 95.0 ± 0.0" in markdown
     assert "methods/FedAvg/α=9, seed 43: out of memory" in markdown
     assert "| **79.0** † |" in markdown, "one of two seeds is missing"
     assert "†: some seeds are missing" in markdown

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 import torch
+from tests.rounds import run_rounds
 from tests.runs import make_plan
 
 from motet.algorithms import fedavg, fedsplit, spfl_like
 from motet.core.errors import ConfigError
 from motet.experiment.build.federation import Federation
-from motet.experiment.loop.run_loop import FederatedRun, execute_plan
+from motet.experiment.loop.run_loop import execute_plan
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
 from motet.transport.emulated_network import Bandwidth, EmulatedTransport, Network, read_trace
@@ -21,7 +21,6 @@ from motet.wire import measure_size, serialize
 
 SOLVER = Solver(optimizer="adamw", lr=0.01, batch=8)
 MEGABYTE = 1_000_000
-RunRounds = Callable[..., FederatedRun]
 
 
 def test_a_constant_rate_gives_the_transfer_time() -> None:
@@ -73,15 +72,15 @@ def test_an_exchange_takes_as_long_as_its_slowest_client() -> None:
     assert emulated.seconds == pytest.approx(slowest + 10 + megabits_up / 4, abs=0.01)
 
 
-def test_the_clock_does_not_change_the_result_of_a_run(federation: Federation, rounds: RunRounds) -> None:
-    plain = rounds(federation, fedavg(SOLVER))
-    timed = rounds(federation, fedavg(SOLVER), network=Network())
+def test_the_clock_does_not_change_the_result_of_a_run(federation: Federation) -> None:
+    plain = run_rounds(federation, fedavg(SOLVER))
+    timed = run_rounds(federation, fedavg(SOLVER), network=Network())
     assert serialize(plain.state) == serialize(timed.state)
 
 
-def test_less_traffic_takes_less_time(federation: Federation, rounds: RunRounds) -> None:
+def test_less_traffic_takes_less_time(federation: Federation) -> None:
     def measure_seconds(algorithm: object) -> float:
-        running = rounds(federation, algorithm, 2, network=Network(down=(1.0,), up=(0.1, 0.5)))
+        running = run_rounds(federation, algorithm, 2, network=Network(down=(1.0,), up=(0.1, 0.5)))
         assert running.emulated is not None
         return running.emulated.seconds
 

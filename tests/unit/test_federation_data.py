@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.conftest import RunRounds
+from tests.rounds import run_rounds
 from tests.sizes import SMALL
 
 from motet.algorithms import fedavg
@@ -42,7 +42,7 @@ def test_drift_gives_a_client_new_rows_in_every_phase() -> None:
     assert sorted(tests[0] + tests[2] + tests[4]) == sorted(federation.partition.test[1].tolist())
 
 
-def test_drift_changes_the_model_from_the_second_phase_on(rounds: RunRounds) -> None:
+def test_drift_changes_the_model_from_the_second_phase_on() -> None:
     federation = build_federation("drift", clients=3, phases=2, rounds_per_phase=1)
     (group,) = federation.groups
     static_group = dataclasses.replace(
@@ -50,8 +50,8 @@ def test_drift_changes_the_model_from_the_second_phase_on(rounds: RunRounds) -> 
     )  # stays in the first phase
     static = dataclasses.replace(federation, groups=(static_group,))
     solver = Solver(optimizer="sgd", lr=0.1, batch=8)
-    after_drift, after_static = (rounds(f, fedavg(solver), 2).state.params.flat for f in (federation, static))
-    first_drift, first_static = (rounds(f, fedavg(solver), 1).state.params.flat for f in (federation, static))
+    after_drift, after_static = (run_rounds(f, fedavg(solver), 2).state.params.flat for f in (federation, static))
+    first_drift, first_static = (run_rounds(f, fedavg(solver), 1).state.params.flat for f in (federation, static))
     assert torch.equal(first_drift, first_static), "the first phase is the same"
     assert not torch.equal(after_drift, after_static)
 

@@ -9,10 +9,10 @@ from typing import Any
 
 import pytest
 import torch
-from tests.conftest import RunRounds
+from tests.rounds import run_rounds
 from tests.sizes import SMALL
 
-from motet.algorithms import centralised, fedavg, isolated
+from motet.algorithms import centralized, fedavg, isolated
 from motet.core.errors import ConfigError
 from motet.core.params import Params, common_params
 from motet.experiment.build.component_builders import build_components
@@ -155,8 +155,8 @@ def test_what_models_have_in_common_has_one_name_and_one_shape() -> None:
     assert a.exclude(common_params([a, b]).layout).layout.names == ("y",)
 
 
-def test_the_encoder_is_averaged_and_each_task_keeps_its_head(mixed: Federation, rounds: RunRounds) -> None:
-    running = rounds(mixed, fedavg(SOLVER))
+def test_the_encoder_is_averaged_and_each_task_keeps_its_head(mixed: Federation) -> None:
+    running = run_rounds(mixed, fedavg(SOLVER))
     names = running.state.params.layout.names
     assert names
     assert all(n.startswith("bert.") and "pooler" not in n for n in names)
@@ -173,8 +173,8 @@ def names_of(params: Params, names: tuple[str, ...]) -> Any:
     return params.layout.select([params.layout.names.index(n) for n in names])
 
 
-def test_several_tasks_are_judged_by_the_mean_of_their_headlines(mixed: Federation, rounds: RunRounds) -> None:
-    running = rounds(mixed, fedavg(SOLVER), 1)
+def test_several_tasks_are_judged_by_the_mean_of_their_headlines(mixed: Federation) -> None:
+    running = run_rounds(mixed, fedavg(SOLVER), 1)
     scores = running.look()
     assert isinstance(mixed.task, MultiTaskMetrics)
     groups = running.groups
@@ -184,17 +184,17 @@ def test_several_tasks_are_judged_by_the_mean_of_their_headlines(mixed: Federati
 def test_models_with_nothing_in_common_cannot_be_averaged() -> None:
     groups = [{"clients": 1}, {"clients": 1, "model": "bilstm"}]
     federation = build_federation(config(groups, data={"name": "toy-classification", **SIZES}))
-    with pytest.raises(ConfigError, match="have none of the layers to be averaged"):
+    with pytest.raises(ConfigError, match="have no layers in common"):
         fedavg(SOLVER).init(federation.initial_models())
     assert isolated(SOLVER).init(federation.initial_models()).params.layout.names == ()
 
 
-def test_unlike_models_train_alone_and_the_server_s_centrally(unlike: Federation, rounds: RunRounds) -> None:
-    alone = rounds(unlike, isolated(SOLVER), 1)
+def test_unlike_models_train_alone_and_the_server_s_centrally(unlike: Federation) -> None:
+    alone = run_rounds(unlike, isolated(SOLVER), 1)
     sizes = {c: alone.memories.get("isolated", c).layout.size for c in unlike.clients}
     assert len(set(sizes.values())) == 3
     assert alone.look()["accuracy"] >= 0
-    whole = rounds(unlike, centralised(SOLVER), 1, evaluation=EvaluationConfig(save_example_scores=True))
+    whole = run_rounds(unlike, centralized(SOLVER), 1, evaluation=EvaluationConfig(save_example_scores=True))
     assert whole.state.params.layout == unlike.server.model.layout
     assert not whole.personal
     assert list(whole.look_at_clients()) == ["client-2"]  # the one that has the server's architecture
@@ -206,16 +206,16 @@ def test_unlike_models_train_alone_and_the_server_s_centrally(unlike: Federation
 def test_a_central_model_is_not_exported_for_a_client_of_another_architecture(tmp_path: Path) -> None:
     groups = [{"clients": 1, "model": {"config": {**SMALL, "num_hidden_layers": 1}}}, {"clients": 1}]
     data = {"name": "toy-classification", **SIZES}
-    made = config(groups, data=data, partition={"type": "uniform", "clients": 2}, algorithm="centralised", rounds=1)
+    made = config(groups, data=data, partition={"type": "uniform", "clients": 2}, algorithm="centralized", rounds=1)
     run_recipe(made, tmp_path / "run")
     assert export_models(tmp_path / "run", tmp_path / "own", "client-1") == [tmp_path / "own"]
     with pytest.raises(ConfigError, match="another architecture than client-0's; ask for no client's"):
         export_models(tmp_path / "run", tmp_path / "others", "client-0")
 
 
-def test_no_union_is_there_for_several_corpora(mixed: Federation, rounds: RunRounds) -> None:
+def test_no_union_is_there_for_several_corpora(mixed: Federation) -> None:
     with pytest.raises(ConfigError, match="no split 'union'"):
-        rounds(mixed, centralised(SOLVER), 1)
+        run_rounds(mixed, centralized(SOLVER), 1)
 
 
 def test_a_rehearsal_tells_of_every_group(tasks: RunConfig, mixed: Federation) -> None:

@@ -1,4 +1,4 @@
-"""Layers in the models' own terms, on every family."""
+"""Selections of layers by role, on all model families."""
 
 from __future__ import annotations
 
@@ -78,69 +78,77 @@ FAMILIES: dict[str, tuple[Any, str, str]] = {
 }
 
 
-def made(family: str) -> Any:
+def make_module(family: str) -> Any:
     config, head, _ = FAMILIES[family]
     with torch.device("meta"):
         return getattr(hf, f"AutoModelFor{head}").from_config(config)
 
 
-@pytest.mark.parametrize("family", FAMILIES)
-def test_every_parameter_of_every_family_has_its_place(family: str) -> None:
-    module = made(family)
-    anatomy = infer_parameter_roles(module)
-    assert set(anatomy.roles) == {name for name, _ in module.named_parameters()}
-    assert describe_roles(anatomy.roles.values()) == FAMILIES[family][2]
+def make_model(family: str) -> Model:
+    module = make_module(family)
+    return Model(family, module, infer_parameter_roles(module).roles)
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_freezing_from_below_leaves_what_is_above(family: str) -> None:
-    module = made(family)
-    model = Model(family, module, infer_parameter_roles(module).roles)
-    whole = sum(p.numel() for p in module.parameters())
-    sides = "encoder " if "encoder" in FAMILIES[family][2] else ""
-    model.freeze(Layers.parse("embeddings", f"{sides}layers 0"))
-    assert 0 < model.layout.size < whole
-    assert not any(p.endswith(("embeddings", "embeddings.norm")) for p in model.layout.roles)
-    assert not any(f"{sides.strip()}.layers.0".lstrip(".") == p.removesuffix(".norm") for p in model.layout.roles)
+def test_every_parameter_has_a_role(family: str) -> None:
+    module = make_module(family)
+    roles = infer_parameter_roles(module).roles
+    assert set(roles) == {name for name, _ in module.named_parameters()}
+    assert describe_roles(roles.values()) == FAMILIES[family][2]
 
 
 @pytest.mark.parametrize("family", FAMILIES)
-def test_lower_layers_grow_one_by_one_up_to_all_but_the_embeddings(family: str) -> None:
-    module = made(family)
-    layout = Model(family, module, infer_parameter_roles(module).roles).layout
-    depth = len({p.removesuffix(".norm") for p in layout.roles if "layers." in p})
-    chosen = [set(layout.select_layers(Layers.parse(f"lower {c}")).names) for c in range(depth + 1)]
-    assert chosen[0] == set()
-    assert all(fewer < more for fewer, more in pairwise(chosen))
-    assert chosen[-1] == set(layout.select_layers(~Layers.parse("embeddings")).names)
-    assert set(layout.select_layers(Layers.parse("lower half")).names) == chosen[depth // 2]
+def test_frozen_layers_are_not_in_the_layout(family: str) -> None:
+    model = make_model(family)
+    num_parameters = sum(parameter.numel() for parameter in model.module.parameters())
+    stack = "encoder" if "encoder" in FAMILIES[family][2] else ""
+    model.freeze(Layers.parse("embeddings", f"{stack} layers 0"))
+    assert 0 < model.layout.size < num_parameters
+    roles = {role.removesuffix(".norm") for role in model.layout.roles}
+    assert not any(role.endswith("embeddings") for role in roles)
+    assert f"{stack}.layers.0".lstrip(".") not in roles
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_lower_layers_grow_one_by_one_up_to_all_except_the_embeddings(family: str) -> None:
+    layout = make_model(family).layout
+
+    def select(layers: Layers) -> set[str]:
+        return set(layout.select_layers(layers).names)
+
+    depth = len({role.removesuffix(".norm") for role in layout.roles if "layers." in role})
+    lower = [select(Layers.parse(f"lower {c}")) for c in range(depth + 1)]
+    assert lower[0] == set()
+    assert all(fewer < more for fewer, more in pairwise(lower))
+    assert lower[-1] == select(~Layers.parse("embeddings"))
+    assert lower[depth // 2] == select(Layers.parse("lower half"))
     with pytest.raises(LayoutError, match=f"more than this model's {depth} layers"):
-        layout.select_layers(Layers.parse(f"lower {depth + 1}"))
+        select(Layers.parse(f"lower {depth + 1}"))
 
 
 @pytest.mark.parametrize("family", ["bert", "llama", "t5", "deberta-v2"])
-def test_norms_are_found_in_every_kind(family: str) -> None:
-    parts = infer_parameter_roles(made(family)).roles
+def test_norms_are_recognized(family: str) -> None:
+    roles = infer_parameter_roles(make_module(family)).roles
     norms = Layers.parse("norms")
-    found = [n for n, p in parts.items() if norms.matches(n, p)]
-    assert found
-    assert all("norm" in n.lower() or "ln" in n.lower() for n in found)
-    assert len(found) + sum(1 for n, p in parts.items() if (~norms).matches(n, p)) == len(parts)
+    selected = [name for name, role in roles.items() if norms.matches(name, role)]
+    others = [name for name, role in roles.items() if (~norms).matches(name, role)]
+    assert selected
+    assert all("norm" in name.lower() or "ln" in name.lower() for name in selected)
+    assert sorted(selected + others) == sorted(roles)
 
 
-def test_bert_tiny_keeps_five_norms_of_256_numbers() -> None:
-    """FedBN on the encoder of BERT-tiny: 5 × 256 scalars stay with the client."""
+def test_fedbn_keeps_5_norms_of_256_numbers_of_bert_tiny() -> None:
     with torch.device("meta"):
         config = hf.BertConfig(hidden_size=128, num_hidden_layers=2, num_attention_heads=2, intermediate_size=512)
         module = hf.AutoModelForSequenceClassification.from_config(config)
-    parts = infer_parameter_roles(module).roles
-    norms = {n: p.numel() for n, p in module.named_parameters() if Layers.parse("norms").matches(n, parts[n])}
-    assert len(norms) == 10
-    assert sum(norms.values()) == 5 * 256
+    norms, roles = Layers.parse("norms"), infer_parameter_roles(module).roles
+    sizes = [parameter.numel() for name, parameter in module.named_parameters() if norms.matches(name, roles[name])]
+    assert len(sizes) == 10
+    assert sum(sizes) == 5 * 256
 
 
 @pytest.mark.parametrize(
-    ("term", "chosen"),
+    ("term", "expected"),
     [
         ("layers 1", ["layers.1", "layers.1.norm"]),
         ("layers 1-2", ["layers.1", "layers.1.norm", "layers.2"]),
@@ -152,14 +160,14 @@ def test_bert_tiny_keeps_five_norms_of_256_numbers() -> None:
         ("name:w[01]", ["embeddings", "layers.0"]),
     ],
 )
-def test_terms_choose_what_they_say(term: str, chosen: list[str]) -> None:
-    parts = ["embeddings", "layers.0", "layers.1", "layers.1.norm", "layers.2", "pooler", "head"]
+def test_a_term_selects_the_roles_it_names(term: str, expected: list[str]) -> None:
+    roles = ["embeddings", "layers.0", "layers.1", "layers.1.norm", "layers.2", "pooler", "head"]
     layers = Layers.parse(term)
-    assert [p for i, p in enumerate(parts) if layers.matches(f"w{i}", p)] == chosen
+    assert [role for i, role in enumerate(roles) if layers.matches(f"w{i}", role)] == expected
 
 
-def test_a_selection_that_matches_nothing_is_an_error() -> None:
-    model = Model("bert", (module := made("bert")), infer_parameter_roles(module).roles)
+def test_a_selection_that_matches_nothing_is_rejected() -> None:
+    model = make_model("bert")
     with pytest.raises(
         LayoutError, match=r"'layers 7' matches nothing in this model; expected layers out of embeddings, layers 0-2"
     ):
@@ -169,6 +177,6 @@ def test_a_selection_that_matches_nothing_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("term", ["layrs 0", "head 3", "", "layers x"])
-def test_a_word_that_is_no_choice_of_layers_is_explained(term: str) -> None:
+def test_an_unknown_term_is_rejected(term: str) -> None:
     with pytest.raises(LayoutError, match="is not a selection of layers; expected one of: all, embeddings"):
         Layers.parse(term)

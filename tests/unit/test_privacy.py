@@ -9,6 +9,7 @@ from typing import Any
 import dp_accounting
 import pytest
 import torch
+from tests.rounds import make_round
 from tests.runs import make_plan
 from tests.sums import TOLERANT, LossyTransport, VectorProgram, make_runtime, run_sum
 
@@ -16,7 +17,6 @@ from motet.algorithms import fedavg
 from motet.codecs.clip import Clip
 from motet.core.errors import ConfigError
 from motet.core.params import Params
-from motet.core.program import Round
 from motet.core.rng import Seed
 from motet.core.script import rewrite_sums
 from motet.core.weighted import Weighted
@@ -206,7 +206,7 @@ def test_a_client_reveals_nothing_outside_the_wrappers(address: str, payload: An
 
 def test_a_server_cannot_skip_the_clipping_in_a_secure_sum(federation: Federation) -> None:
     running = make_running(make_private_plan(federation, 1))
-    first_round = Round(0, 1, tuple(federation.clients), federation.seed, federation.server_context(0))
+    first_round = make_round(federation, rounds=1)
     script = running.plan.algorithm.round(running.state, first_round)
     with pytest.raises(Exception, match=r"fedavg.train is only available inside private"):
         running._play(script)

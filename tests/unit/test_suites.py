@@ -28,7 +28,7 @@ def cell_paths(suite: Suite, **options: Any) -> list[str]:
 def test_later_layers_win_and_the_row_wins_over_the_column(suite: Suite) -> None:
     configs = {(c.row, c.column): c.run.config for c in build_cells(suite, [42]) if c.table == "methods"}
     assert configs["FedOpt", "α=9"].partition.options == {"clients": 3, "alpha": 9.0}
-    assert configs["centralised", "α=9"].partition.type == "uniform"
+    assert configs["centralized", "α=9"].partition.type == "uniform"
     assert {config.rounds for config in configs.values()} == {2}
     assert {c.run.config.rounds for c in build_cells(suite, [42], quick=True)} == {1}
 
@@ -37,7 +37,7 @@ def test_cells_with_the_same_configuration_share_a_run(suite: Suite) -> None:
     cells = build_cells(suite, [42, 43])
     assert len(cells) == 14
     runs = unique_runs(cells)
-    assert len(runs) == 10, "centralised is the same in both columns, and FedOpt at α=1 is in two tables"
+    assert len(runs) == 10, "centralized is the same in both columns, and FedOpt at α=1 is in two tables"
     keys = [run.data_key for run in runs.values()]
     assert all(keys.index(key) + keys.count(key) > i for i, key in enumerate(keys)), "same data, next to each other"
 
@@ -52,7 +52,7 @@ def test_only_selects_tables_rows_columns_and_globs(suite: Suite) -> None:
     assert cell_paths(suite, only=["methods/*/α=9"]) == [
         "methods/FedAvg/α=9",
         "methods/FedOpt/α=9",
-        "methods/centralised/α=9",
+        "methods/centralized/α=9",
     ]
     assert is_selected(("a", "b", "c"), ["b"])
     assert not is_selected(("a", "bb", "c"), ["b", "a/b"])
@@ -95,9 +95,9 @@ def test_a_mistake_in_a_suite_is_reported_with_its_position(change: tuple[str, s
         (
             "FedOtp > FedAvg",
             r"suite two, table methods: claim 'FedOtp > FedAvg' names the row 'FedOtp', .* "
-            r"one of FedAvg, FedOpt, centralised, \*\. Did you mean 'FedOpt'\?",
+            r"one of FedAvg, FedOpt, centralized, \*\. Did you mean 'FedOpt'\?",
         ),
-        ("centralised > FedProx within 2", "names the row 'FedProx'"),
+        ("centralized > FedProx within 2", "names the row 'FedProx'"),
         ("FedOpt/AGV > FedAvg/AVG", r"names the column 'AGV', .* one of α=1, α=9, AVG, \*\. Did you mean 'AVG'\?"),
         ("*/α=9 > */α=7", "names the column 'α=7'"),
         ("FedOpt/α=1 accuracy > FedAvg", "names the column 'α=1 accuracy'"),  # its only metric is called α=1
@@ -128,9 +128,9 @@ def test_a_claim_about_a_column_with_several_metrics_names_the_metric() -> None:
     ],
 )
 def test_a_claim_about_cells_that_were_not_run_is_skipped(request_: BenchmarkRequest, tmp_path: Path) -> None:
-    text = SUITE.replace("only: [methods]", "only: [methods/FedAvg/α=1]").replace("FedOpt >", "centralised/AVG >")
+    text = SUITE.replace("only: [methods]", "only: [methods/FedAvg/α=1]").replace("FedOpt >", "centralized/AVG >")
     table = Benchmark(tmp_path, request_, parse_suite("two", text)).tables()[0]
-    assert [(c.claim, c.compared) for c in table.claims] == [("centralised/AVG > FedAvg", 0), ("*/α=9 > */α=1", 0)]
+    assert [(c.claim, c.compared) for c in table.claims] == [("centralized/AVG > FedAvg", 0), ("*/α=9 > */α=1", 0)]
 
 
 def test_an_invalid_recipe_is_reported_with_its_cell() -> None:

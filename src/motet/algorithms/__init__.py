@@ -1,4 +1,4 @@
-"""One file a paper. An algorithm is a row of this table."""
+"""All algorithms, by their names in recipes. Each paper has its own module."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 from motet.algorithms.adafd import adafd
 from motet.algorithms.atc import atc
-from motet.algorithms.centralized import centralised
+from motet.algorithms.centralized import centralized
 from motet.algorithms.ditto import ditto
 from motet.algorithms.fedavg import fedavg
 from motet.algorithms.fedavg_st import fedavg_st
@@ -21,7 +21,7 @@ from motet.algorithms.spfl import spfl_like
 from motet.core.program import Algorithm
 
 ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
-    "centralised": centralised,
+    "centralized": centralized,
     "isolated": isolated,
     "fedavg": fedavg,
     "fedprox": fedprox,
@@ -47,7 +47,7 @@ __all__ = [
     "ALGORITHMS",
     "adafd",
     "atc",
-    "centralised",
+    "centralized",
     "ditto",
     "dsfl",
     "fedadagrad",

@@ -1,12 +1,15 @@
-"""AdaFD: adaptive federated distillation for multi-domain, non-IID text. Opinions are weighed by how well clients learnt.
+"""AdaFD: adaptive federated distillation for multi-domain, non-IID text. Clients are weighted by their training loss.
 
     wᵏ ∝ 1/(lᵏ + ε)   (RNWC)      wᵏ ∝ exp(−β(lᵏ + ε))   (ENWC)      wᵏ from a language model   (LLMWC)
     server: ‖z̃ − ẑ‖², ẑ = Σ wᵏ zᵏ          clients: KL(softmax z̃ ‖ softmax zᵏ)
 
-lᵏ is the least of this round's epoch losses (means over batches, in training); opinions are of the model after the last epoch.
-The squared error is the mean over classes, as in the authors' code; `squared=sum` is the equation's. Their code makes a new
-optimiser and schedule for every epoch with the horizon of all of them, so that the rate never falls below 2/3 of itself:
-`released_code=true`. Otherwise one optimiser and one schedule go over a local training.
+lᵏ is the smallest epoch loss of this round (mean over training batches). Logits are those of the model after the last
+epoch.
+
+Where we differ: the squared error is the mean over classes, as in the authors' code; `squared=sum` follows the equation.
+The authors' code creates a new optimizer and learning-rate schedule in every epoch, with a horizon of all epochs, so that
+the learning rate never falls below 2/3 of its initial value: `released_code=true`. By default, one optimizer and one
+schedule cover the local training.
 """
 
 from __future__ import annotations
@@ -14,74 +17,79 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from motet.algorithms.distillation import Distillation, Exchanged, Teaching
+from motet.algorithms.distillation import Distillation, Distiller, ExchangeMode
 from motet.algorithms.distillation_weights import (
-    BySize,
-    Equal,
-    Exponential,
-    Importance,
-    LocalImportance,
-    Own,
-    Reciprocal,
+    EqualWeights,
+    ExampleCountWeights,
+    ExponentialWeights,
+    LocalWeightingRule,
+    LocalWeights,
+    ReciprocalWeights,
+    WeightingRule,
 )
-from motet.algorithms.llm_weighting import Chat, Oracle
-from motet.algorithms.secure_distillation import SummedDistillation
+from motet.algorithms.llm_weighting import LLMConfig, LLMWeights
+from motet.algorithms.secure_distillation import SecureDistillation
 from motet.core.errors import ConfigError
 from motet.core.program import Algorithm
 from motet.learning.objectives.distillation_losses import KLDivergence, LogitSquaredError
 from motet.learning.solver import Solver
 
 SOLVER = Solver(epochs=3, lr=2e-5, warmup=0.0)
-Weighting = Literal["enwc", "rnwc", "llmwc", "examples", "equal"]
+LogitWeighting = Literal["enwc", "rnwc", "llmwc", "examples", "equal"]
 
 
 def adafd(
     solver: Solver = SOLVER,
-    weighting: Weighting = "enwc",
+    weighting: LogitWeighting = "enwc",
     beta: float = 5.0,
     epsilon: float = 1e-6,
     temperature: float = 1.0,
     squared: Literal["mean", "sum"] = "mean",
-    distil_epochs: int | None = None,
-    distil_lr: float | None = None,
-    exchange: Exchanged = "gather",
+    distill_epochs: int | None = None,
+    distill_lr: float | None = None,
+    exchange: ExchangeMode = "gather",
     top_classes: int | None = None,
-    llm: Chat = Chat(),
+    llm: LLMConfig = LLMConfig(),
     released_code: bool = False,
 ) -> Algorithm:
-    """Unlike models teach one another by opinions on public texts, weighed by how well each client learnt (AdaFD)."""
-    teaching = Teaching(
-        solver,
-        distilling(solver, distil_epochs, distil_lr),
+    """Different models learn from each other's logits on public texts, weighted by training loss (AdaFD)."""
+    distiller = Distiller(
+        solver=solver,
+        distill_solver=make_distill_solver(solver, distill_epochs, distill_lr),
         server_loss=LogitSquaredError(squared == "sum"),
-        local_loss=KLDivergence(temperature),
-        fresh_epochs=released_code,
+        client_loss=KLDivergence(temperature),
+        restart_every_epoch=released_code,
     )
-    rules: dict[str, LocalImportance] = {
-        "enwc": Exponential(beta, epsilon),
-        "rnwc": Reciprocal(epsilon),
-        "examples": BySize(),
-        "equal": Equal(),
+    rules: dict[str, LocalWeightingRule] = {
+        "enwc": ExponentialWeights(beta, epsilon),
+        "rnwc": ReciprocalWeights(epsilon),
+        "examples": ExampleCountWeights(),
+        "equal": EqualWeights(),
     }
     if exchange == "sum":
-        return summed("adafd", teaching, rules.get(weighting), weighting, top_classes)
-    importance: Importance = Oracle(llm, Own(rules["enwc"])) if weighting == "llmwc" else Own(rules[weighting])
-    return Distillation(teaching, importance, top_classes)
+        return make_secure_distillation("adafd", distiller, rules.get(weighting), weighting, top_classes)
+    rule: WeightingRule = (
+        LLMWeights(llm, fallback=LocalWeights(rules["enwc"]))
+        if weighting == "llmwc"
+        else LocalWeights(rules[weighting])
+    )
+    return Distillation(distiller, rule, top_classes)
 
 
-def distilling(solver: Solver, epochs: int | None, lr: float | None) -> Solver:
-    """Distillation goes as training does, where nothing else is said."""
+def make_distill_solver(solver: Solver, epochs: int | None, lr: float | None) -> Solver:
+    """Return the solver for distillation: the one for training, with the given epochs and learning rate."""
     return replace(solver, epochs=solver.epochs if epochs is None else epochs, lr=solver.lr if lr is None else lr)
 
 
-def summed(
-    name: str, teaching: Teaching, rule: LocalImportance | None, weighting: str, top_classes: int | None
-) -> SummedDistillation:
+def make_secure_distillation(
+    name: str, distiller: Distiller, rule: LocalWeightingRule | None, weighting: str, top_classes: int | None
+) -> SecureDistillation:
+    """Build the algorithm for exchange=sum, or raise an error if its weights or logits cannot be summed."""
     if rule is None:
         raise ConfigError(
-            f"{name}: weighting={weighting} compares what all clients tell, so that none can weigh its opinions itself; "
-            "use exchange=gather, or weighting=enwc or rnwc."
+            f"{name}: weighting={weighting} compares the statistics of all clients, so a client cannot weight its own "
+            "logits; use exchange=gather, or weighting=enwc or rnwc."
         )
     if top_classes is not None:
-        raise ConfigError(f"{name}: opinions cut to the best {top_classes} classes do not add up; use exchange=gather.")
-    return SummedDistillation(teaching, rule, name)
+        raise ConfigError(f"{name}: logits of the top {top_classes} classes cannot be summed; use exchange=gather.")
+    return SecureDistillation(distiller, rule, name)

@@ -1,6 +1,7 @@
-"""One model trained on everybody's data in one place: the upper bound, which federation is there to avoid.
+"""Centralized training, the upper bound: one model trained on the union of all clients' data.
 
-A round is `solver.epochs` passes over the union. Optimiser and schedule span the whole run, as in an ordinary training.
+A round is `solver.epochs` passes over the union. The optimizer and the learning-rate schedule span the whole run, as in
+ordinary training.
 """
 
 from __future__ import annotations
@@ -18,43 +19,42 @@ from motet.learning.solver import Solver
 
 @message
 @dataclass(frozen=True, eq=False)
-class CentralState:
+class CentralizedState:
     params: Params
     optimizer_state: OptimizerState | None
     steps: int
 
 
 @dataclass(frozen=True)
-class Centralised:
+class Centralized:
     solver: Solver
-    name: str = "centralised"
+    name: str = "centralized"
     personal: bool = False
 
-    def init(self, start: InitialModels) -> CentralState:
-        return CentralState(start.server_model, None, 0)
+    def init(self, start: InitialModels) -> CentralizedState:
+        return CentralizedState(params=start.server_model, optimizer_state=None, steps=0)
 
-    def round(self, state: CentralState, rnd: Round) -> Script[CentralState]:
+    def round(self, state: CentralizedState, rnd: Round) -> Script[CentralizedState]:
         server: Context = rnd.server
         union = server.participant.split("union")
-        course = LRHorizon(state.steps, rnd.rounds * self.solver.num_steps(len(union)))
-        fitted = yield from server.fit(
+        result = yield from server.fit(
             state.params,
             self.solver,
             examples=union,
-            lr_horizon=course,
+            lr_horizon=LRHorizon(state.steps, rnd.rounds * self.solver.num_steps(len(union))),
             optimizer_state=state.optimizer_state,
             keep_optimizer_state=True,
         )
-        return CentralState(fitted.params, fitted.optimizer_state, state.steps + fitted.steps)
+        return CentralizedState(result.params, result.optimizer_state, state.steps + result.steps)
 
-    def view(self, state: CentralState, client: ClientId) -> Params:
+    def view(self, state: CentralizedState, client: ClientId) -> Params:
         return state.params
 
-    def assemble(self, ctx: Context, params: Params, own: None) -> Params | None:
-        """Clients may have other architectures than the server; they have no use for its model."""
+    def assemble(self, ctx: Context, params: Params, client_state: None) -> Params | None:
+        """Return None for clients with another architecture, which cannot run the server's model."""
         return params if params.layout == ctx.model.initial_params.layout else None
 
 
-def centralised(solver: Solver = Solver()) -> Centralised:
-    """One model trained on the union of all clients' data; no federation."""
-    return Centralised(solver)
+def centralized(solver: Solver = Solver()) -> Centralized:
+    """Train one model on the union of all clients' data, without federation."""
+    return Centralized(solver)

@@ -1,18 +1,18 @@
-"""Federated distillation: models teach one another by their opinions on public texts; no parameter ever travels.
+"""Federated distillation: models learn from each other's logits on public data. Parameters are never sent.
 
-    1  every client trains on its own texts, then says what it thinks of the public ones:     zᵏ = f(D⁰; θᵏ)
-    2  the server weighs the opinions and pools them:                                          ẑ = Σ wᵏ zᵏ
-    3  its own model learns from the pool, and says what it thinks now:                        z̃ = f(D⁰; θ)
-    4  every client learns from z̃ (or from the pool itself), and goes on from there in the next round
+    1  each client trains on its own data and predicts the public data:             zᵏ = f(D⁰; θᵏ)
+    2  the server weights and pools the logits:                                      ẑ = Σ wᵏ zᵏ
+    3  the server's model learns from the pooled logits and predicts:                z̃ = f(D⁰; θ)
+    4  each client learns from z̃ (or from ẑ), and continues from there in the next round
 
-AdaFD and its baselines differ in the weights, the pool and the two losses: `adafd.py`, `logit_baselines.py`. Architectures and
-tokenizers may all be different: public texts, or their words, are what opinions have in common (`public.py`).
+AdaFD and its baselines differ in the weights, the pooling and the two losses: see `adafd.py` and `logit_baselines.py`.
+Clients may use different architectures and tokenizers, because logits refer to public texts or words (`public_data.py`).
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Generator, Mapping
+from collections.abc import Generator
 from dataclasses import dataclass, replace
 from typing import Any, Literal, NamedTuple
 
@@ -20,22 +20,28 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from motet.algorithms.distillation_weights import Account, Importance, shares, told_apart
-from motet.algorithms.logit_pooling import (
-    SLIGHT,
-    Pool,
-    TopClasses,
-    check_top,
-    entropy,
-    pooled,
-    pooled_words,
-    shortened,
-    whole,
+from motet.algorithms.distillation_weights import (
+    Stats,
+    TrainingStats,
+    WeightingRule,
+    normalize_weights,
+    split_usable,
 )
-from motet.algorithms.public_data import public_of
+from motet.algorithms.logit_pooling import (
+    MIN_SEEN_WEIGHT,
+    Pooling,
+    TopLogits,
+    check_top_classes,
+    mean_entropy,
+    pool_logits,
+    pool_word_logits,
+    restore_logits,
+    truncate_logits,
+)
+from motet.algorithms.public_data import get_public_data
 from motet.core.errors import RunError
 from motet.core.messages import message
-from motet.core.params import Params
+from motet.core.params import Layout, Params
 from motet.core.program import InitialModels, Round
 from motet.core.script import ClientId, Note, Script, gather, to_all, total, work
 from motet.core.weighted import Weighted
@@ -47,255 +53,279 @@ from motet.learning.objectives.distillation_losses import KLDivergence, LogitSqu
 from motet.learning.objectives.supervised import Objective
 from motet.learning.solver import Solver
 
-
-@message
-@dataclass(frozen=True, eq=False)
-class Opinion:
-    """What a client says of the public texts or their words, and of its training."""
-
-    account: Account
-    logits: Params | TopClasses
+ExchangeMode = Literal["gather", "sum"]
+DOMINANT_WEIGHT = 0.9  # one client's share of the weight that is worth a note
 
 
 @message
 @dataclass(frozen=True, eq=False)
-class TaughtState:
-    """The server's own model. The clients' are their memories."""
+class ClientLogits:
+    """A client's logits on the public data, and its training statistics."""
+
+    stats: TrainingStats
+    logits: Params | TopLogits
+
+
+@message
+@dataclass(frozen=True, eq=False)
+class DistillationState:
+    """The server's model. Each client's model is its client state."""
 
     params: Params
 
 
 class DummyMessages(NamedTuple):
-    """All that one client is sent in a round and all that it answers, as long as the true ones and with nothing in them."""
+    """The messages that one client receives and sends in a round, with the right sizes and no content."""
 
     down: list[Any]
     up: list[Any]
 
 
-ALONE = 0.9  # a share of the weights that is worth a word
-HEARD = Weighted(Params.from_scalars(heard=1.0), 1.0)
-
-
 @dataclass(frozen=True)
-class Teaching:
-    """What a method of federated distillation does with opinions, whichever way they are read."""
+class Distiller:
+    """The training steps of federated distillation, independent of how the server reads the logits."""
 
     solver: Solver
-    distil: Solver
-    pool: Pool = Pool()
+    distill_solver: Solver
+    pooling: Pooling = Pooling()
     server_loss: Objective = LogitSquaredError()
-    local_loss: Objective | None = KLDivergence()  # None: clients do not learn from the server
-    from_pool: bool = False  # clients learn from the pool itself, not from what the server's model made of it
-    fresh_epochs: bool = False  # every epoch has a new optimiser and begins the schedule again, as AdaFD's code does
-    shots: int | None = None  # so many rounds, after which nothing more is exchanged
+    client_loss: Objective | None = KLDivergence()  # None: clients do not learn from the server
+    teach_pooled: bool = False  # clients learn from the pooled logits instead of the server model's logits
+    restart_every_epoch: bool = False  # new optimizer and learning-rate schedule in each epoch, as in AdaFD's code
+    max_rounds: int | None = None  # the number of rounds with an exchange; None: all
 
-    def learn(self, ctx: Context, own: Params | None, asks: tuple[str, ...]) -> Work[tuple[Account, Params, Params]]:
-        """Train on one's own texts; opinions on the public ones. A training that fails leaves the model as it was, and
-        scores that are no numbers are nobody's opinion."""
-        params, loss = own or ctx.initial_params, math.nan
+    def train_and_predict(
+        self, ctx: Context, client_state: Params | None, required_stats: tuple[str, ...]
+    ) -> Work[tuple[TrainingStats, Params, Params]]:
+        """Train on the client's own data and predict the public data.
+
+        If training fails or the logits are not finite, the client keeps its previous model and its loss is NaN.
+        """
+        before = client_state or ctx.initial_params
+        params, loss = before, math.nan
         try:
-            params, losses = yield from self._trained(ctx, params, self.solver, purpose="fit")
-            loss = least(losses, math.ceil(len(ctx.participant.split("train")) / self.solver.batch))
+            params, losses = yield from self._train(ctx, before, self.solver, purpose="fit")
+            loss = smallest_epoch_loss(losses, math.ceil(len(ctx.participant.split("train")) / self.solver.batch))
         except RunError:
-            asks = ()
-        opinions = yield from opinions_of(ctx, params)
-        if not opinions.is_finite():
-            opinions, loss, params = (
-                Params(opinions.layout, torch.zeros_like(opinions.flat)),
-                math.nan,
-                own or ctx.initial_params,
-            )
-        f1 = (yield from _f1(ctx, params)) if "f1" in asks and ctx.size else None
-        counts = class_counts(ctx) if "counts" in asks else ()
-        return Account(loss, ctx.size, entropy(_said(opinions)), f1, counts), opinions, params
+            required_stats = ()
+        logits = yield from predict_public(ctx, params)
+        if not logits.is_finite():
+            logits, loss, params = logits.zeros_like(), math.nan, before
+        f1 = (yield from _train_f1(ctx, params)) if "f1" in required_stats and ctx.size else None
+        stats = TrainingStats(
+            loss=loss,
+            num_examples=ctx.size,
+            entropy=mean_entropy(_seen_logits(logits)),
+            f1=f1,
+            class_counts=count_classes(ctx) if "class_counts" in required_stats else (),
+        )
+        return stats, logits, params
 
-    def teach(self, server: Context, params: Params, pool: Params) -> Script[tuple[Params, Params]]:
-        """Distil the pool into the server's model; what clients are to learn from."""
-        lessons = public_of(server).lessons(pool)
-        after, _ = yield from self._trained(server, params, self.distil, self.server_loss, lessons, "distil")
-        if self.from_pool or self.local_loss is None:
-            return after, pool
-        return after, (yield from opinions_of(server, after))
+    def distill_server(self, server: Context, params: Params, pooled: Params) -> Script[tuple[Params, Params]]:
+        """Distill the pooled logits into the server's model. Return the model and the logits for clients to learn from."""
+        examples = get_public_data(server).with_teacher(pooled)
+        after, _ = yield from self._train(server, params, self.distill_solver, self.server_loss, examples, "distil")
+        if self.teach_pooled or self.client_loss is None:
+            return after, pooled
+        return after, (yield from predict_public(server, after))
 
-    def study(self, ctx: Context, advice: Params, own: Params | None) -> Work[tuple[Weighted, Params]]:
-        """Learn from the advice, from where one's own training ended; where that fails, the model stays as it was."""
-        params, heard = own or ctx.initial_params, 1.0
-        lessons = public_of(ctx).lessons(advice)
+    def distill_client(
+        self, ctx: Context, teacher: Params, client_state: Params | None
+    ) -> Work[tuple[Weighted, Params]]:
+        """Learn from the teacher's logits. If training fails, the client keeps its model and reports it."""
+        params, succeeded = client_state or ctx.initial_params, 1.0
+        examples = get_public_data(ctx).with_teacher(teacher)
         try:
-            params, _ = yield from self._trained(ctx, params, self.distil, self.local_loss, lessons, "study")
+            params, _ = yield from self._train(ctx, params, self.distill_solver, self.client_loss, examples, "study")
         except RunError:
-            heard = 0.0
-        return Weighted(Params.from_scalars(heard=heard), 1.0), params
+            succeeded = 0.0
+        return _success_report(succeeded), params
 
-    def dummy_messages(self, server: Context, opinion: Any) -> DummyMessages:
-        """What travels in a round that is not over, given what a client's opinions travel as."""
-        if self.local_loss is None:
-            return DummyMessages([], [opinion])
-        return DummyMessages([public_of(server).blank()], [opinion, HEARD])
+    def dummy_messages(self, server: Context, client_logits: Any) -> DummyMessages:
+        """Return the messages of one round, given the form in which clients send their logits."""
+        if self.client_loss is None:
+            return DummyMessages(down=[], up=[client_logits])
+        return DummyMessages(down=[get_public_data(server).blank_logits()], up=[client_logits, _success_report(1.0)])
 
-    def over(self, rnd: Round) -> bool:
-        return self.shots is not None and rnd.index >= self.shots
+    def is_over(self, rnd: Round) -> bool:
+        return self.max_rounds is not None and rnd.index >= self.max_rounds
 
-    def _trained(
-        self, ctx: Context, params: Params, solver: Solver, loss: Objective | None = None, on: Examples | None = None,
+    def _train(
+        self, ctx: Context, params: Params, solver: Solver, loss: Objective | None = None, examples: Examples | None = None,
         purpose: str = "fit",
     ) -> Generator[Job, Any, tuple[Params, Tensor]]:  # fmt: skip
-        if not self.fresh_epochs or solver.steps is not None:
-            fitted = yield from ctx.fit(params, solver, objective=loss, examples=on, purpose=purpose)
-            return fitted.params, fitted.losses
-        course = LRHorizon(0, solver.num_steps(len(ctx.participant.split("train") if on is None else on)))
-        losses = []
+        if not self.restart_every_epoch or solver.steps is not None:
+            result = yield from ctx.fit(params, solver, objective=loss, examples=examples, purpose=purpose)
+            return result.params, result.losses
+        horizon = LRHorizon(0, solver.num_steps(len(ctx.participant.split("train") if examples is None else examples)))
+        one_epoch, losses = replace(solver, epochs=1), []
         for epoch in range(solver.epochs):
-            one, name = replace(solver, epochs=1), f"{purpose} {epoch}"
-            fitted = yield from ctx.fit(params, one, objective=loss, examples=on, lr_horizon=course, purpose=name)
-            params = fitted.params
-            losses.append(fitted.losses)
+            result = yield from ctx.fit(
+                params,
+                one_epoch,
+                objective=loss,
+                examples=examples,
+                lr_horizon=horizon,
+                purpose=f"{purpose} {epoch}",
+            )
+            params = result.params
+            losses.append(result.losses)
         return params, torch.cat(losses)
 
 
 @dataclass(frozen=True)
 class Distillation:
-    """The server reads each client's opinions, and weighs them by the clients' accounts."""
+    """Federated distillation in which the server reads each client's logits and training statistics."""
 
-    teaching: Teaching
-    importance: Importance
+    distiller: Distiller
+    weighting: WeightingRule
     top_classes: int | None = None
     name: str = "adafd"
     personal: bool = False
 
     def __post_init__(self) -> None:
-        check_top(self.top_classes)
+        check_top_classes(self.top_classes)
 
     @property
     def solver(self) -> Solver:
-        return self.teaching.solver
+        return self.distiller.solver
 
-    def init(self, start: InitialModels) -> TaughtState:
-        self.importance.ready()
-        return TaughtState(start.server_model)
+    def init(self, start: InitialModels) -> DistillationState:
+        self.weighting.check()
+        return DistillationState(start.server_model)
 
-    def round(self, state: TaughtState, rnd: Round) -> Script[TaughtState]:
-        if self.teaching.over(rnd):
+    def round(self, state: DistillationState, rnd: Round) -> Script[DistillationState]:
+        if self.distiller.is_over(rnd):
             return state
-        public_of(rnd.server)  # what cannot work is said before anybody trains
-        opinions: dict[ClientId, Opinion] = yield from gather(self.opine, to_all(rnd.cohort, None))
-        weights = yield from weighed(self.importance, {c: o.account for c, o in opinions.items()}, rnd)
-        said = [checked(client, whole(opinions[client].logits), rnd.server) for client in weights]
-        pool = self._pooled(said, torch.stack(list(weights.values())))
-        params, advice = yield from self.teaching.teach(rnd.server, state.params, pool)
-        if self.teaching.local_loss is not None:
-            heard = yield from total(self.study, to_all(rnd.cohort, advice))
-            yield from said_of(heard, rnd)
-        return TaughtState(params)
+        get_public_data(rnd.server)  # raises before any client trains
+        replies: dict[ClientId, ClientLogits] = yield from gather(self.train_and_predict, to_all(rnd.cohort, None))
+        weights = yield from weigh_clients(self.weighting, {c: reply.stats for c, reply in replies.items()}, rnd)
+        logits = [check_logits(client, restore_logits(replies[client].logits), rnd.server) for client in weights]
+        pooled = self._pool(logits, torch.stack(list(weights.values())))
+        params, teacher = yield from self.distiller.distill_server(rnd.server, state.params, pooled)
+        if self.distiller.client_loss is not None:
+            reports = yield from total(self.distill, to_all(rnd.cohort, teacher))
+            yield from note_failures(reports, rnd)
+        return DistillationState(params)
 
-    def _pooled(self, opinions: list[Params], shares: Tensor) -> Params:
-        if "seen" in opinions[0].tensors():
-            return pooled_words(self.teaching.pool, opinions, shares)
-        return Params.from_tensors(
-            {"logits": pooled(self.teaching.pool, [each["logits"] for each in opinions], shares)}
-        )
+    def _pool(self, logits: list[Params], weights: Tensor) -> Params:
+        if "seen" in logits[0].tensors():
+            return pool_word_logits(self.distiller.pooling, logits, weights)
+        pooled = pool_logits(self.distiller.pooling, [each["logits"] for each in logits], weights)
+        return Params.from_tensors({"logits": pooled})
 
-    @work(reveals="each")
-    def opine(self, ctx: Context, _: None, own: Params | None) -> Work[tuple[Opinion, Params]]:
-        account, opinions, params = yield from self.teaching.learn(ctx, own, self.importance.asks)
-        return Opinion(account, shortened(opinions, self.top_classes)), params
+    @work(reveals="each", name="opine")
+    def train_and_predict(
+        self, ctx: Context, _: None, client_state: Params | None
+    ) -> Work[tuple[ClientLogits, Params]]:
+        required_stats = self.weighting.required_stats
+        stats, logits, params = yield from self.distiller.train_and_predict(ctx, client_state, required_stats)
+        return ClientLogits(stats, truncate_logits(logits, self.top_classes)), params
 
-    @work(reveals="sum")
-    def study(self, ctx: Context, advice: Params, own: Params | None) -> Work[tuple[Weighted, Params]]:
-        return (yield from self.teaching.study(ctx, advice, own))
+    @work(reveals="sum", name="study")
+    def distill(self, ctx: Context, teacher: Params, client_state: Params | None) -> Work[tuple[Weighted, Params]]:
+        return (yield from self.distiller.distill_client(ctx, teacher, client_state))
 
     def dummy_messages(self, server: Context) -> DummyMessages:
-        blank = public_of(server).blank()
-        return self.teaching.dummy_messages(server, Opinion(Account(0.0, 1), shortened(blank, self.top_classes)))
+        logits = truncate_logits(get_public_data(server).blank_logits(), self.top_classes)
+        stats = TrainingStats(loss=0.0, num_examples=1)
+        return self.distiller.dummy_messages(server, ClientLogits(stats, logits))
 
-    def view(self, state: TaughtState, client: ClientId) -> Params | None:
+    def view(self, state: DistillationState, client: ClientId) -> Params | None:
         return None if client else state.params
 
-    def assemble(self, ctx: Context, view: Params | None, own: Params | None) -> Params:
-        return view or own or ctx.initial_params
+    def assemble(self, ctx: Context, view: Params | None, client_state: Params | None) -> Params:
+        return view or client_state or ctx.initial_params
 
 
-Exchanged = Literal["gather", "sum"]
-
-
-def weighed(importance: Importance, accounts: Mapping[ClientId, Account], rnd: Round) -> Script[dict[ClientId, Tensor]]:
-    """The share of each client in the pool; who has nothing to teach is left out, and that is said."""
-    sound, left_out = told_apart(accounts)
+def weigh_clients(rule: WeightingRule, stats: Stats, rnd: Round) -> Script[dict[ClientId, Tensor]]:
+    """Return each usable client's share of the weight, and note which clients are left out."""
+    usable, left_out = split_usable(stats)
     for client in left_out:
-        why = f"its training loss is {accounts[client].loss:g}" if accounts[client].size else "it has no training texts"
-        yield Note(f"round {rnd.index + 1}: {client} is left out of the pool: {why}.")
-    if not sound:
-        raise nothing_to_pool(rnd, len(accounts))
-    weights, remark = importance.weights(sound)
-    if remark.text:
-        yield replace(remark, text=f"round {rnd.index + 1}: {remark.text}")
-    found = dict(zip(sound, shares(weights), strict=True))
-    first = max(found, key=lambda client: float(found[client].mean()))
-    if len(found) > 1 and float(found[first].mean()) > ALONE:
-        yield Note(
-            f"round {rnd.index + 1}: {first} has {float(found[first].mean()):.2f} of the weight, and decides alone."
-        )
-    for client, share in found.items():
-        values = {"weight": float(share.mean()), "loss": sound[client].loss, "entropy": sound[client].entropy}
+        reason = f"its training loss is {stats[client].loss:g}" if stats[client].num_examples else "no training data"
+        yield Note(f"round {rnd.index + 1}: {client} is left out of the pool: {reason}.")
+    if not usable:
+        raise no_usable_client_error(rnd, len(stats))
+    weights, note = rule.weights(usable)
+    if note.text:
+        yield replace(note, text=f"round {rnd.index + 1}: {note.text}")
+    shares = dict(zip(usable, normalize_weights(weights), strict=True))
+    mean_shares = {client: float(share.mean()) for client, share in shares.items()}
+    top = max(mean_shares, key=lambda client: mean_shares[client])
+    if len(shares) > 1 and mean_shares[top] > DOMINANT_WEIGHT:
+        yield Note(f"round {rnd.index + 1}: {top} has {mean_shares[top]:.2f} of the weight and dominates the pool.")
+    for client, share in mean_shares.items():
+        values = {"weight": share, "loss": usable[client].loss, "entropy": usable[client].entropy}
         yield Note(source=client, kind="distillation", values=values)
-    return found
+    return shares
 
 
-def nothing_to_pool(rnd: Round, clients: int) -> RunError:
+def no_usable_client_error(rnd: Round, num_clients: int) -> RunError:
     return RunError(
-        f"round {rnd.index + 1}: none of {clients} clients has a finite training loss, so there is nothing to pool; "
+        f"round {rnd.index + 1}: none of {num_clients} clients has a finite training loss, so there is nothing to pool; "
         "lower solver.lr, or set solver.clip=1.0."
     )
 
 
-def said_of(heard: Weighted, rnd: Round) -> Script[None]:
-    failed = round(heard.weight * (1 - float(heard.value["heard"])))
-    if failed:
+def note_failures(reports: Weighted, rnd: Round) -> Script[None]:
+    """Note how many clients could not learn from the server's logits."""
+    failures = round(reports.weight * (1 - float(reports.value["succeeded"])))
+    if failures:
         yield Note(
-            f"round {rnd.index + 1}: {failed} clients could not learn from the server's opinions; they stay as they were."
+            f"round {rnd.index + 1}: {failures} clients could not learn from the server's logits; "
+            "they keep their previous models."
         )
 
 
-def least(losses: Tensor, batches: int) -> float:
-    """The smallest of the epochs' mean losses; NaN where there was no step."""
+def _success_report(succeeded: float) -> Weighted:
+    return Weighted(Params.from_scalars(succeeded=succeeded), 1.0)
+
+
+def smallest_epoch_loss(losses: Tensor, batches_per_epoch: int) -> float:
+    """Return the smallest mean loss of an epoch, or NaN if there were no steps."""
     if not len(losses):
         return math.nan
-    return min(float(epoch.double().mean()) for epoch in torch.split(losses, max(1, batches)))
+    return min(float(epoch.double().mean()) for epoch in torch.split(losses, max(1, batches_per_epoch)))
 
 
-def opinions_of(ctx: Context, params: Params) -> Work[Params]:
-    public = public_of(ctx)
-    return public.opinions((yield from ctx.infer(params, public.examples, public.readout)))
+def predict_public(ctx: Context, params: Params) -> Work[Params]:
+    """Return a model's logits on the public data."""
+    public = get_public_data(ctx)
+    return public.to_logits((yield from ctx.infer(params, public.examples, public.readout)))
 
 
-def _said(opinions: Params) -> Tensor:
-    """The scores of what was seen at all."""
-    logits = opinions["logits"]
-    return logits[opinions["seen"] > 0] if "seen" in opinions.tensors() else logits
+def _seen_logits(logits: Params) -> Tensor:
+    return logits["logits"][logits["seen"] > 0] if "seen" in logits.tensors() else logits["logits"]
 
 
-def checked(who: ClientId, opinions: Params, server: Context) -> Params:
-    wanted = public_of(server).blank().layout
-    if opinions.layout.names != wanted.names or opinions.layout.shapes != wanted.shapes or not opinions.is_finite():
-        found = ", ".join(f"{n} {list(s)}" for n, s in zip(opinions.layout.names, opinions.layout.shapes, strict=True))
-        asked = ", ".join(f"{n} {list(s)}" for n, s in zip(wanted.names, wanted.shapes, strict=True))
+def check_logits(source: str, logits: Params, server: Context) -> Params:
+    """Return the logits, or raise an error if they are not finite or do not fit the public data."""
+    expected = get_public_data(server).blank_logits().layout
+    if logits.layout.names != expected.names or logits.layout.shapes != expected.shapes or not logits.is_finite():
         raise RunError(
-            f"{who} has opinions {found}; the server expects finite ones, {asked} (public texts or their words, by classes); "
-            "all groups must have the same corpus and labels."
+            f"{source} sent logits with {_describe(logits.layout)}; expected finite numbers with {_describe(expected)} "
+            "(public texts or words x classes). All groups must have the same corpus and labels."
         )
-    if "seen" in wanted.names and not ((opinions["seen"] >= -SLIGHT) & (opinions["seen"] <= 1 + SLIGHT)).all():
-        raise RunError(f"{who} says that it has seen a word less than not at all, or more than once; expected 0 to 1.")
-    return opinions
+    if "seen" in expected.names:
+        seen = logits["seen"]
+        if not ((seen >= -MIN_SEEN_WEIGHT) & (seen <= 1 + MIN_SEEN_WEIGHT)).all():
+            raise RunError(f"{source} sent values of `seen` from {float(seen.min()):g} to {float(seen.max()):g}; "
+                           "expected numbers from 0 to 1.")  # fmt: skip
+    return logits
 
 
-def _f1(ctx: Context, params: Params) -> Work[float]:
+def _describe(layout: Layout) -> str:
+    return ", ".join(f"{name} {list(shape)}" for name, shape in zip(layout.names, layout.shapes, strict=True))
+
+
+def _train_f1(ctx: Context, params: Params) -> Work[float]:
     scores = (yield from ctx.evaluate(params, "train")).scores
     return scores.get("f1_weighted", scores[ctx.participant.task.primary_metric])
 
 
-def class_counts(ctx: Context) -> tuple[int, ...]:
-    """How often each class occurs in the training data: among texts or, where words are tagged, among words."""
-    train, classes = ctx.participant.split("train"), public_of(ctx).classes
-    labels = train.features.columns["labels"]
-    own = labels.pad_rows(train.rows)[0] if isinstance(labels, Ragged) else labels[train.rows]
-    return tuple(np.bincount(own[own != IGNORE_INDEX].astype(np.int64), minlength=classes).tolist())
+def count_classes(ctx: Context) -> tuple[int, ...]:
+    """Count the training examples (in tagging: words) of each class."""
+    train, num_classes = ctx.participant.split("train"), get_public_data(ctx).num_classes
+    column = train.features.columns["labels"]
+    labels = column.pad_rows(train.rows)[0] if isinstance(column, Ragged) else column[train.rows]
+    return tuple(np.bincount(labels[labels != IGNORE_INDEX].astype(np.int64), minlength=num_classes).tolist())

@@ -1,15 +1,15 @@
-"""How much each client's opinion counts, from what it tells of its training (AdaFD, eq. 6 and 7; the baselines' own).
+"""Weights for the clients' logits, computed from their training statistics (AdaFD, eq. 6 and 7, and its baselines).
 
-    RNWC  wᵏ ∝ 1 / (lᵏ + ε)          ENWC  wᵏ ∝ exp(−β (lᵏ + ε))          lᵏ: the least of this round's epoch losses
+    RNWC  wᵏ ∝ 1 / (lᵏ + ε)          ENWC  wᵏ ∝ exp(−β (lᵏ + ε))          lᵏ: the smallest epoch loss of this round
 
-A weight that follows from the client's own account alone is a *local* one: the client can weigh its reply itself, so that the
-server need read nothing but the sum. Rules give logarithms, since weights of ENWC may be smaller than any number.
+A *local* rule depends only on the client's own statistics. The client can then weight its reply itself, and the server
+needs to read only the sum. Local rules return logarithms, because weights of ENWC can underflow.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -23,47 +23,53 @@ from motet.core.script import ClientId, Note
 
 @message
 @dataclass(frozen=True)
-class Account:
-    """What a client tells of its training: numbers, never a text or a logit."""
+class TrainingStats:
+    """Statistics of a client's local training: numbers only, never texts or logits."""
 
     loss: float
-    size: int
-    entropy: float = 0.0  # of its opinions on the public texts, on average
-    f1: float | None = None  # on its own training texts, where it is asked for
-    counts: tuple[int, ...] = ()  # of its training examples by class, where they are asked for
+    num_examples: int
+    entropy: float = 0.0  # mean entropy of its predictions on the public data
+    f1: float | None = None  # on its training data, if the weighting rule needs it
+    class_counts: tuple[int, ...] = ()  # training examples per class, if the weighting rule needs them
 
     @property
-    def sound(self) -> bool:
-        """A client that trained on nothing, or whose loss is no number, has nothing to teach."""
-        return self.size > 0 and math.isfinite(self.loss)
+    def is_usable(self) -> bool:
+        """False if the client has no training examples or its loss is not finite."""
+        return self.num_examples > 0 and math.isfinite(self.loss)
 
 
-class Importance(Protocol):
-    """`weights` are [clients] or, where classes have their own, [clients, classes]; they need not sum to one. The remark is
-    what is worth saying of how they came about."""
-
-    @property
-    def asks(self) -> tuple[str, ...]:
-        """What it needs of an account beyond loss and size: f1, counts."""
-
-    def weights(self, accounts: Mapping[ClientId, Account]) -> tuple[Tensor, Note]: ...
-
-    def ready(self) -> None:
-        """What it needs beyond accounts and lacks is said before anybody trains."""
+Stats = Mapping[ClientId, TrainingStats]
 
 
-class LocalImportance(Protocol):
-    """`largest` is the logarithm of the largest weight there can be; None where weights are just counted (examples), and need
-    not be known beside one another before they are used."""
+class WeightingRule(Protocol):
+    """Computes the weights of the clients' logits on the server."""
 
     @property
-    def largest(self) -> float | None: ...
-    def log_weight(self, account: Account) -> float: ...
+    def required_stats(self) -> tuple[str, ...]:
+        """Fields of TrainingStats needed besides `loss` and `num_examples`: f1, class_counts."""
+
+    def weights(self, stats: Stats) -> tuple[Tensor, Note]:
+        """Return weights of shape [clients] or [clients, classes], not normalized, and a note on how they were found."""
+
+    def check(self) -> None:
+        """Raise a ConfigError, before training starts, if the rule cannot work."""
+
+
+class LocalWeightingRule(Protocol):
+    """Computes a client's weight from its own statistics.
+
+    `max_log_weight` is the logarithm of the largest possible weight. It is None if weights are plain counts; then
+    clients do not need to know their share of the total weight before they send their logits.
+    """
+
+    @property
+    def max_log_weight(self) -> float | None: ...
+    def log_weight(self, stats: TrainingStats) -> float: ...
 
 
 @dataclass(frozen=True)
-class Reciprocal:
-    """RNWC."""
+class ReciprocalWeights:
+    """RNWC: weights inversely proportional to the loss."""
 
     epsilon: float = 1e-6
 
@@ -71,91 +77,91 @@ class Reciprocal:
         _check_epsilon(self.epsilon)
 
     @property
-    def largest(self) -> float:
+    def max_log_weight(self) -> float:
         return -math.log(self.epsilon)
 
-    def log_weight(self, account: Account) -> float:
-        return -math.log(max(account.loss, 0.0) + self.epsilon)
+    def log_weight(self, stats: TrainingStats) -> float:
+        return -math.log(max(stats.loss, 0.0) + self.epsilon)
 
 
 @dataclass(frozen=True)
-class Exponential:
-    """ENWC. Large β: the client of least loss decides alone; β = 0: all count alike."""
+class ExponentialWeights:
+    """ENWC: weights that decay exponentially with the loss. β = 0 gives equal weights; a large β selects one client."""
 
     beta: float = 5.0
     epsilon: float = 1e-6
 
     def __post_init__(self) -> None:
         if not (self.beta >= 0 and math.isfinite(self.beta)):
-            raise ConfigError(f"algorithm.beta is {self.beta}; it is a number of at least 0 (the paper's is 5).")
+            raise ConfigError(f"algorithm.beta is {self.beta}; expected a number >= 0 (5 in the paper).")
         _check_epsilon(self.epsilon)
 
     @property
-    def largest(self) -> float:
+    def max_log_weight(self) -> float:
         return 0.0
 
-    def log_weight(self, account: Account) -> float:
-        return -self.beta * (max(account.loss, 0.0) + self.epsilon)
+    def log_weight(self, stats: TrainingStats) -> float:
+        return -self.beta * (max(stats.loss, 0.0) + self.epsilon)
 
 
 def _check_epsilon(epsilon: float) -> None:
     if not 0 < epsilon < 1:
-        raise ConfigError(f"algorithm.epsilon is {epsilon}; it is a small number above 0, such as 1e-6.")
+        raise ConfigError(f"algorithm.epsilon is {epsilon}; expected a small number above 0, such as 1e-6.")
 
 
 @dataclass(frozen=True)
-class BySize:
-    """By the number of examples (DS-FL, MHAT, FedKD as AdaFD's paper runs them)."""
+class ExampleCountWeights:
+    """Weights by number of training examples (DS-FL, MHAT and FedKD as run in AdaFD's paper)."""
 
-    largest: None = None
+    max_log_weight: None = None
 
-    def log_weight(self, account: Account) -> float:
-        return math.log(account.size)
+    def log_weight(self, stats: TrainingStats) -> float:
+        return math.log(stats.num_examples)
 
 
 @dataclass(frozen=True)
-class Equal:
-    largest: None = None
+class EqualWeights:
+    max_log_weight: None = None
 
-    def log_weight(self, account: Account) -> float:
+    def log_weight(self, stats: TrainingStats) -> float:
         return 0.0
 
 
 @dataclass(frozen=True)
-class Own:
-    """Weights that each client could give itself."""
+class LocalWeights:
+    """Applies a local rule on the server."""
 
-    rule: LocalImportance
-    asks: tuple[str, ...] = ()
+    rule: LocalWeightingRule
+    required_stats: tuple[str, ...] = ()
 
-    def weights(self, accounts: Mapping[ClientId, Account]) -> tuple[Tensor, Note]:
-        found = torch.tensor([self.rule.log_weight(account) for account in accounts.values()], dtype=torch.float64)
-        return (found - found.max()).exp(), Note()
+    def weights(self, stats: Stats) -> tuple[Tensor, Note]:
+        log_weights = torch.tensor([self.rule.log_weight(each) for each in stats.values()], dtype=torch.float64)
+        return (log_weights - log_weights.max()).exp(), Note()
 
-    def ready(self) -> None: ...
+    def check(self) -> None: ...
 
 
 @dataclass(frozen=True)
-class ByClass:
-    """For each class by the client's examples of it (FedKD as its authors have it)."""
+class ClassCountWeights:
+    """Weights per class, by the client's number of examples of the class (FedKD as its authors define it)."""
 
-    asks: tuple[str, ...] = ("counts",)
+    required_stats: tuple[str, ...] = ("class_counts",)
 
-    def weights(self, accounts: Mapping[ClientId, Account]) -> tuple[Tensor, Note]:
-        counts = torch.tensor([account.counts for account in accounts.values()], dtype=torch.float64)
-        nobody = counts.sum(0) == 0
-        return torch.where(nobody, torch.ones_like(counts), counts), Note()
+    def weights(self, stats: Stats) -> tuple[Tensor, Note]:
+        counts = torch.tensor([each.class_counts for each in stats.values()], dtype=torch.float64)
+        is_absent = counts.sum(0) == 0
+        return torch.where(is_absent, torch.ones_like(counts), counts), Note()
 
-    def ready(self) -> None: ...
+    def check(self) -> None: ...
 
 
-def shares(weights: Tensor) -> Tensor:
-    """Summing to one over clients. Weights so small that they all vanish count alike."""
+def normalize_weights(weights: Tensor) -> Tensor:
+    """Scale weights to sum to one over clients. If all of them underflowed to zero, use equal weights."""
     total = weights.sum(0)
     return torch.where(total > 0, weights / total.clamp(min=torch.finfo(weights.dtype).tiny), 1.0 / len(weights))
 
 
-def told_apart(accounts: Mapping[ClientId, Account]) -> tuple[dict[ClientId, Account], Sequence[ClientId]]:
-    """Those whose account is sound, and those who are left out."""
-    sound = {client: account for client, account in accounts.items() if account.sound}
-    return sound, [client for client in accounts if client not in sound]
+def split_usable(stats: Stats) -> tuple[dict[ClientId, TrainingStats], list[ClientId]]:
+    """Return the usable statistics, and the clients that are left out."""
+    usable = {client: each for client, each in stats.items() if each.is_usable}
+    return usable, [client for client in stats if client not in usable]

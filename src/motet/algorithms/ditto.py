@@ -1,16 +1,17 @@
-"""Ditto (Li et al. 2021): FedAvg, and beside it a model of one's own that is held near the common one.
+"""Ditto (Li et al. 2021): FedAvg, plus a personal model per client that is kept close to the global model.
 
     vᵢ ← vᵢ − η(∇Fᵢ(vᵢ) + λ(vᵢ − wᵗ)),    wᵢ ← wᵢ − η∇Fᵢ(wᵢ) from wᵗ,    w ← w + Σ pᵢ(wᵢ − wᵗ) / Σ pᵢ        (Algorithm 1)
 
-Twofold steps come first, as in FederatedScope; the authors interleave them batch by batch, on the same batches. Here too both
-trainings see the same batches, so λ = 0 leaves an isolated model beside FedAvg's, each to the last bit.
+Where we differ: the authors alternate between the two models batch by batch. We train the personal model first, then the
+global one, as FederatedScope does. Both see the same batches, as in the paper. With λ = 0 the personal model is bitwise
+equal to that of isolated training, and the global model to that of FedAvg.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from motet.algorithms.fedavg import AvgState, Weighting, weight_of
+from motet.algorithms.fedavg import FedAvgState, Weighting, reply_weight
 from motet.core.layers import Layers
 from motet.core.messages import message
 from motet.core.params import Params
@@ -25,11 +26,11 @@ from motet.optim import Apply, ServerOptimizer
 
 @message
 @dataclass(frozen=True, eq=False)
-class Twofold:
-    """A client's own model, and what of the common one is this client's alone: the head of its task, where tasks differ."""
+class DittoClientState:
+    """A client's personal model, and the layers of its copy of the global model that are not shared."""
 
-    mine: Params
-    rest: Params
+    personal: Params
+    unshared: Params
 
 
 @dataclass(frozen=True)
@@ -43,32 +44,38 @@ class Ditto:
     personal: bool = True
 
     def __post_init__(self) -> None:
-        replace(self.solver, proximal_mu=self.lam)  # says what cannot be
+        _ = self.personal_solver  # raises if lam is not valid
 
-    def init(self, start: InitialModels) -> AvgState:
+    @property
+    def personal_solver(self) -> Solver:
+        return replace(self.solver, proximal_mu=self.lam)
+
+    def init(self, start: InitialModels) -> FedAvgState:
         params = start.shared.select_layers(self.shared)
-        return AvgState(params, self.server.init(params))
+        return FedAvgState(params, self.server.init(params))
 
-    def round(self, state: AvgState, rnd: Round) -> Script[AvgState]:
+    def round(self, state: FedAvgState, rnd: Round) -> Script[FedAvgState]:
         updates = yield from total(self.train, to_all(rnd.cohort, state.params))
-        return AvgState(*self.server.step(state.params, updates.value, state.optimizer))
+        return FedAvgState(*self.server.step(state.params, updates.value, state.optimizer_state))
 
     @work(reveals="sum")
-    def train(self, ctx: Context, params: Params, own: Twofold | None) -> Work[tuple[Weighted, Twofold]]:
-        held = replace(self.solver, proximal_mu=self.lam)
-        before = ctx.initial_params.updated(own.rest if own else None, params)
-        mine = yield from ctx.fit(self.assemble(ctx, params, own), held, proximal_anchor=before)
-        ours = yield from ctx.fit(before, self.solver)
-        update = (ours.params - before).restrict(params.layout)
-        kept = Twofold(mine.params, ours.params.exclude(params.layout))
-        return Weighted(update, weight_of(self.weighting, ctx, ours)), kept
+    def train(
+        self, ctx: Context, params: Params, client_state: DittoClientState | None
+    ) -> Work[tuple[Weighted, DittoClientState]]:
+        before = ctx.initial_params.updated(client_state.unshared if client_state else None, params)
+        start = self.assemble(ctx, params, client_state)
+        personal = yield from ctx.fit(start, self.personal_solver, proximal_anchor=before)
+        result = yield from ctx.fit(before, self.solver)
+        update = (result.params - before).restrict(params.layout)
+        new_state = DittoClientState(personal=personal.params, unshared=result.params.exclude(params.layout))
+        return Weighted(update, reply_weight(self.weighting, ctx, result)), new_state
 
-    def view(self, state: AvgState, client: ClientId) -> Params:
+    def view(self, state: FedAvgState, client: ClientId) -> Params:
         return state.params
 
-    def assemble(self, ctx: Context, params: Params, own: Twofold | None) -> Params:
-        """One's own model; the common one for a client that has none yet."""
-        return ctx.initial_params.updated(params) if own is None else own.mine
+    def assemble(self, ctx: Context, params: Params, client_state: DittoClientState | None) -> Params:
+        """Return the personal model, or the global one for a client that has not trained yet."""
+        return ctx.initial_params.updated(params) if client_state is None else client_state.personal
 
 
 def ditto(
@@ -78,5 +85,5 @@ def ditto(
     weighting: Weighting = "examples",
     shared: tuple[str, ...] = ("all",),
 ) -> Ditto:
-    """FedAvg, and beside it each client's own model held near the common one (Li et al. 2021)."""
+    """FedAvg, plus a personal model per client that is kept close to the global model (Li et al. 2021)."""
     return Ditto(solver, lam, server, weighting, Layers.parse(*shared))

@@ -1,10 +1,12 @@
-"""FedAvg (McMahan et al. 2017): average what clients learn, weighted by their examples.
+"""FedAvg (McMahan et al. 2017): average the clients' updates, weighted by their number of examples.
 
-    x ← SERVEROPT(x, Σ pᵢ Δᵢ / Σ pᵢ),   Δᵢ = after − before of CLIENTOPT from x                       (FedOpt frame)
+    x ← SERVEROPT(x, Σ pᵢ Δᵢ / Σ pᵢ),   Δᵢ = after − before of CLIENTOPT from x                       (FedOpt framework)
 
-Most methods are this with another field: another solver, server optimiser, or choice of layers that leave the client. What
-does not leave is the client's memory. FedNLP's code weights by mini-batches; the default here is the paper's, by examples.
-Clients send what they changed; `sends="weights"` sends where they arrived, which is another thing once a codec rounds it.
+Many methods are FedAvg with a different solver, server optimizer or selection of shared layers. Layers that are not
+shared are client state. Clients send their updates; `sends="weights"` sends their weights instead, which makes a
+difference if a codec rounds them.
+
+Where we differ: FedNLP's code weights clients by mini-batches. Our default follows the paper and weights by examples.
 """
 
 from __future__ import annotations
@@ -31,9 +33,9 @@ Sends = Literal["updates", "weights"]
 
 @message
 @dataclass(frozen=True, eq=False)
-class AvgState:
+class FedAvgState:
     params: Params
-    optimizer: Any
+    optimizer_state: Any
 
 
 @dataclass(frozen=True)
@@ -43,62 +45,61 @@ class FedAvg:
     shared: Layers = Layers.all()
     weighting: Weighting = "examples"
     sends: Sends = "updates"
-    frozen: Layers = Layers.none()  # what the model must not train; a recipe's model is made so
+    frozen: Layers = Layers.none()  # layers that the model must freeze; models built from a recipe do
     name: str = "fedavg"
 
     @property
     def personal(self) -> bool:
         return self.shared != Layers.all()
 
-    def init(self, start: InitialModels) -> AvgState:
+    def init(self, start: InitialModels) -> FedAvgState:
         layout = start.shared.layout
         if trained := layout.select_layers(self.frozen).names:
             raise ConfigError(
-                f"{self.name} wants {self.frozen} frozen, but this model trains them ({trained[0]}, …); add {self.frozen} to "
-                "the model's freeze, or choose embeddings=global or local."
+                f"{self.name} needs {self.frozen} frozen, but the model trains them (e.g. {trained[0]}); "
+                f"add {self.frozen} to model.freeze, or set algorithm.embeddings to global or local."
             )
         if not layout.names and self.shared != Layers.none():
             raise ConfigError(
-                f"{self.name}: the models of this federation have none of the layers to be averaged ({self.shared}) in common "
-                "(by name and shape); give the groups like models, or use a method that averages none (isolated)."
+                f"{self.name}: the models of this federation have no layers in common (by name and shape), so there is "
+                "nothing to average; give all groups the same model, or use isolated."
             )
-        self.shared.check(layout.names, layout.roles, f"{self.name}, the layers that are shared")
+        self.shared.check(layout.names, layout.roles, f"{self.name}, shared layers")
         params = start.shared.select_layers(self.shared)
-        return AvgState(params, self.server.init(params))
+        return FedAvgState(params, self.server.init(params))
 
-    def round(self, state: AvgState, rnd: Round) -> Script[AvgState]:
-        sent = yield from total(self.train, to_all(rnd.cohort, state.params))
-        update = sent.value if self.sends == "updates" else sent.value - state.params
-        params, optimizer = self.server.step(state.params, update, state.optimizer)
-        return AvgState(params, optimizer)
+    def round(self, state: FedAvgState, rnd: Round) -> Script[FedAvgState]:
+        mean = yield from total(self.train, to_all(rnd.cohort, state.params))
+        update = mean.value if self.sends == "updates" else mean.value - state.params
+        return FedAvgState(*self.server.step(state.params, update, state.optimizer_state))
 
     @work(reveals="sum")
-    def train(self, ctx: Context, params: Params, own: Params | None) -> Work[tuple[Weighted, Params | None]]:
-        before = self.assemble(ctx, params, own)
-        after = yield from ctx.fit(before, self.solver)
-        learnt = after.params.restrict(params.layout)
-        sent = learnt - params if self.sends == "updates" else learnt
-        kept = after.params.exclude(params.layout)  # what is not shared, or is of this client's task alone (its head)
-        return Weighted(sent, weight_of(self.weighting, ctx, after)), kept if kept.layout.names else None
+    def train(self, ctx: Context, params: Params, client_state: Params | None) -> Work[tuple[Weighted, Params | None]]:
+        result = yield from ctx.fit(self.assemble(ctx, params, client_state), self.solver)
+        after = result.params.restrict(params.layout)
+        reply = after - params if self.sends == "updates" else after
+        unshared = result.params.exclude(params.layout)  # also the head, if the clients' tasks differ
+        weight = reply_weight(self.weighting, ctx, result)
+        return Weighted(reply, weight), unshared if unshared.layout.names else None
 
-    def view(self, state: AvgState, client: ClientId) -> Params:
+    def view(self, state: FedAvgState, client: ClientId) -> Params:
         return state.params
 
-    def assemble(self, ctx: Context, params: Params, own: Params | None) -> Params:
-        return ctx.initial_params.updated(own, params)
+    def assemble(self, ctx: Context, params: Params, client_state: Params | None) -> Params:
+        return ctx.initial_params.updated(client_state, params)
 
 
-def weight_of(weighting: Weighting, ctx: Context, fitted: FitResult) -> float:
-    """How much a client's reply counts. A client that trained on nothing counts nothing."""
+def reply_weight(weighting: Weighting, ctx: Context, result: FitResult) -> float:
+    """Return the weight of a client's reply. It is zero for a client without training data."""
     match weighting:
         case "examples":
             return float(ctx.size)
         case "batches":
-            return float(fitted.steps)
+            return float(result.steps)
         case "processed":
-            return float(fitted.examples_processed)
+            return float(result.examples_processed)
         case "uniform":
-            return float(fitted.steps > 0)
+            return float(result.steps > 0)
 
 
 def fedavg(
@@ -108,5 +109,5 @@ def fedavg(
     shared: tuple[str, ...] = ("all",),
     sends: Sends = "updates",
 ) -> FedAvg:
-    """Average what clients learn, weighted by their examples (McMahan et al. 2017)."""
-    return FedAvg(solver, server, Layers.parse(*shared), weighting, sends=sends)
+    """Average the clients' updates, weighted by their number of examples (McMahan et al. 2017)."""
+    return FedAvg(solver, server, shared=Layers.parse(*shared), weighting=weighting, sends=sends)

@@ -1,8 +1,8 @@
-"""FedAvg-ST (a baseline of Assign-Then-Contrast 2023): a FedAvg of its own for clients with the same or similar tasks.
+"""FedAvg-ST (a baseline in Assign-Then-Contrast, 2023): a separate FedAvg for each group of clients with similar tasks.
 
-Who has a similar task is known beforehand. Clients are told by their names: `imdb-0`, `imdb-7` and, in a federation with
-`groups`, `imdb/client-3` are of the family `imdb`; a group is made of families or of single clients. Without groups every
-family is one. One group is FedAvg, to the last bit.
+The groups are known in advance. A client's family is its name without the number: `imdb-0`, `imdb-7` and, in a
+federation with `groups`, `imdb/client-3` belong to the family `imdb`. A group lists families or single clients. Without
+groups, each family is a group. A single group is bitwise equal to FedAvg.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 
-from motet.algorithms.fedavg import AvgState, FedAvg, Weighting
+from motet.algorithms.fedavg import FedAvg, FedAvgState, Weighting
 from motet.core.errors import ConfigError
 from motet.core.layers import Layers
 from motet.core.messages import message
@@ -28,65 +28,73 @@ from motet.optim import Apply, ServerOptimizer
 @message
 @dataclass(frozen=True, eq=False)
 class GroupStates:
-    groups: dict[str, AvgState]
+    groups: dict[str, FedAvgState]
 
 
 @dataclass(frozen=True)
-class Grouped:
-    """Any algorithm of FedAvg's family, run within each group. Both go by one name: their client method is the same."""
+class GroupedFedAvg:
+    """Runs an algorithm of the FedAvg family in each group. Both must have the same name, because clients run `train`."""
 
-    within: FedAvg
+    fedavg: FedAvg
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     name: str = "fedavg_st"
     personal: bool = True
 
     @property
     def solver(self) -> Solver:
-        return self.within.solver
+        return self.fedavg.solver
 
     @property
     def server(self) -> ServerOptimizer:
-        return self.within.server
+        return self.fedavg.server
 
     def init(self, start: InitialModels) -> GroupStates:
-        first: dict[str, ClientId] = {}
+        first_clients: dict[str, ClientId] = {}
         for client in start.clients:
-            first.setdefault(self.group_of(client), client)
-        if idle := [name for name in self.groups if name not in first]:
+            first_clients.setdefault(self.find_group(client), client)
+        if empty := [group for group in self.groups if group not in first_clients]:
             raise ConfigError(
-                f"{self.name}: no client is in group '{idle[0]}'; clients are called {start.clients[0]}, …."
+                f"{self.name}: group '{empty[0]}' has no clients; expected client names such as {start.clients[0]}."
             )
-        return GroupStates({n: self.within.init(replace(start, shared=start.for_client(c))) for n, c in first.items()})
+        return GroupStates(
+            {
+                group: self.fedavg.init(replace(start, shared=start.for_client(client)))
+                for group, client in first_clients.items()
+            }
+        )
 
     def round(self, state: GroupStates, rnd: Round) -> Script[GroupStates]:
-        after = dict(state.groups)
-        for group, before in state.groups.items():
-            members = tuple(c for c in rnd.cohort if self.group_of(c) == group)
-            if members:
-                after[group] = yield from self.within.round(before, replace(rnd, cohort=members))
-        return GroupStates(after)
+        groups = dict(state.groups)
+        for group, group_state in state.groups.items():
+            cohort = tuple(client for client in rnd.cohort if self.find_group(client) == group)
+            if cohort:
+                groups[group] = yield from self.fedavg.round(group_state, replace(rnd, cohort=cohort))
+        return GroupStates(groups)
 
     @work(reveals="sum")
-    def train(self, ctx: Context, params: Params, own: Params | None) -> Work[tuple[Weighted, Params | None]]:
-        return self.within.train(ctx, params, own)
+    def train(self, ctx: Context, params: Params, client_state: Params | None) -> Work[tuple[Weighted, Params | None]]:
+        return self.fedavg.train(ctx, params, client_state)
 
     def view(self, state: GroupStates, client: ClientId) -> Params:
-        """The model of the client's group; for somebody who is in none, that of the first."""
-        group = self.group_of(client) if client else ""
-        return self.within.view(state.groups.get(group, next(iter(state.groups.values()))), client)
+        """Return the model of the client's group, or that of the first group for a new client."""
+        group = self.find_group(client) if client else ""
+        return self.fedavg.view(state.groups.get(group, next(iter(state.groups.values()))), client)
 
-    def assemble(self, ctx: Context, params: Params, own: Params | None) -> Params:
-        return self.within.assemble(ctx, params, own)
+    def assemble(self, ctx: Context, params: Params, client_state: Params | None) -> Params:
+        return self.fedavg.assemble(ctx, params, client_state)
 
-    def group_of(self, client: ClientId) -> str:
+    def find_group(self, client: ClientId) -> str:
         family = re.sub(r"/.*|[-_ .]?\d+$", "", client)
         if not self.groups:
             return family
         for group, names in self.groups.items():
             if client in names or family in names:
                 return group
-        said = "; ".join(f"{g}: {', '.join(n)}" for g, n in self.groups.items())
-        raise ConfigError(f"{self.name}: client '{client}' is in no group ({said}); name it, or its family '{family}'.")
+        known = "; ".join(f"{group}: {', '.join(names)}" for group, names in self.groups.items())
+        raise ConfigError(
+            f"{self.name}: client '{client}' is in none of the groups ({known}); "
+            f"add '{client}' or its family '{family}' to one of them."
+        )
 
 
 def fedavg_st(
@@ -95,7 +103,8 @@ def fedavg_st(
     shared: tuple[str, ...] = ("all",),
     server: ServerOptimizer = Apply(),
     weighting: Weighting = "examples",
-) -> Grouped:
-    """A FedAvg of its own for each group of clients with similar tasks (FedAvg-ST of the ATC study)."""
-    named = {group: (names,) if isinstance(names, str) else tuple(names) for group, names in groups.items()}
-    return Grouped(FedAvg(solver, server, Layers.parse(*shared), weighting, name="fedavg_st"), named)
+) -> GroupedFedAvg:
+    """A separate FedAvg for each group of clients with similar tasks (FedAvg-ST, a baseline of ATC)."""
+    names = {group: (names,) if isinstance(names, str) else tuple(names) for group, names in groups.items()}
+    fedavg = FedAvg(solver, server, shared=Layers.parse(*shared), weighting=weighting, name="fedavg_st")
+    return GroupedFedAvg(fedavg, names)

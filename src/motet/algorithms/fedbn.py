@@ -1,6 +1,7 @@
-"""FedBN (Li et al. 2021): what normalises stays at home. Norms are neither sent nor overwritten; all else is FedAvg.
+"""FedBN (Li et al. 2021): normalization layers are local. They are neither sent nor overwritten; the rest is FedAvg.
 
-Transformers have layer norms where the paper has batch norms; every weight and bias of every norm is private.
+Where we differ: Transformers have layer norms where the paper has batch norms. All weights and biases of all norms are
+local.
 """
 
 from __future__ import annotations
@@ -14,5 +15,5 @@ from motet.optim import Apply, ServerOptimizer
 def fedbn(
     solver: Solver = Solver(optimizer="sgd"), server: ServerOptimizer = Apply(), weighting: Weighting = "examples"
 ) -> FedAvg:
-    """FedAvg whose clients keep their norms to themselves (Li et al. 2021)."""
+    """FedAvg with local normalization layers (Li et al. 2021)."""
     return FedAvg(solver, server, shared=~Layers.parse("norms"), weighting=weighting, name="fedbn")

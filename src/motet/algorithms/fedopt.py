@@ -1,7 +1,9 @@
-"""FedOpt (Reddi et al. 2021): FedAvg with an optimiser on the server.
+"""FedOpt (Reddi et al. 2021): FedAvg with an optimizer on the server.
 
-`fedopt` is FedNLP's: AdamW on clients, SGD with momentum 0.9 and rate 1 on the server. The text of the paper says momentum 0.9
-where its scripts leave it at 0; the default is the text's, and `server.momentum=0` the scripts'.
+`fedopt` follows FedNLP: AdamW on clients, and SGD with momentum 0.9 and learning rate 1 on the server.
+
+Where we differ: FedNLP's paper states momentum 0.9, but its scripts use 0. Our default follows the paper;
+`server.momentum=0` follows the scripts.
 """
 
 from __future__ import annotations
@@ -14,7 +16,7 @@ from motet.optim import Adagrad, Adam, Momentum, ServerOptimizer, Yogi
 def fedopt(
     solver: Solver = Solver(), server: ServerOptimizer = Momentum(), weighting: Weighting = "examples"
 ) -> FedAvg:
-    """AdamW on clients, SGD with momentum on the server (Reddi et al. 2021, as FedNLP runs it)."""
+    """AdamW on clients, SGD with momentum on the server (Reddi et al. 2021, as in FedNLP)."""
     return FedAvg(solver, server, weighting=weighting, name="fedopt")
 
 

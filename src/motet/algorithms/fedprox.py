@@ -1,4 +1,4 @@
-"""FedProx (Li et al. 2020): FedAvg whose clients are held near the model they were sent, by μ/2·‖w − wᵗ‖²."""
+"""FedProx (Li et al. 2020): FedAvg with the proximal term μ/2·‖w − wᵗ‖², which keeps clients close to the global model."""
 
 from __future__ import annotations
 
@@ -17,5 +17,6 @@ def fedprox(
     weighting: Weighting = "examples",
     shared: tuple[str, ...] = ("all",),
 ) -> FedAvg:
-    """FedAvg with clients held near the model they were sent (Li et al. 2020)."""
-    return FedAvg(replace(solver, proximal_mu=mu), server, Layers.parse(*shared), weighting, name="fedprox")
+    """FedAvg with a proximal term that keeps clients close to the global model (Li et al. 2020)."""
+    solver = replace(solver, proximal_mu=mu)
+    return FedAvg(solver, server, shared=Layers.parse(*shared), weighting=weighting, name="fedprox")

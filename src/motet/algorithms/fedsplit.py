@@ -1,12 +1,13 @@
 """FedSplitBERT (Lit et al., "Federated Split BERT for Heterogeneous Text Classification", IJCNN 2022).
 
-The model is split at the critical layer c. Layers 1…c are learnt together, W^g ← Σ nᵢ·Wᵢ^g / Σ nᵢ (or another server rule in
-the same place); layers above c, pooler and classifier stay with each client, Wᵢ^l, for the whole run. c = 0 is isolated
-training, c = all layers FedAvg, then with pooler and classifier; half of them are the paper's 6 of 12. Its 16 bits are a codec
-on weights: `codec: float16` with `sends: weights`.
+The model is split at the critical layer c. Layers 1…c are averaged, W^g ← Σ nᵢ·Wᵢ^g / Σ nᵢ (or by another server
+optimizer). The layers above c, the pooler and the classifier stay on each client, Wᵢ^l, for the whole run. With c = 0
+this is isolated training. With c = all it is FedAvg, and the pooler and the classifier are averaged too. The paper uses 6
+of 12 layers (`half`). Its 16-bit quantization is a codec on the weights: `codec: float16` with `sends: weights`.
 
-The paper does not say what becomes of the embeddings; its bytes leave them out. So they are frozen here unless one asks for
-`local` or `global`. With μ > 0 the pull of FedProx also holds a client's own layers near where it last left them.
+Where we differ: the paper does not say how embeddings are treated, and its byte counts leave them out. So they are frozen
+by default; set `embeddings` to `local` or `global` to train them. With μ > 0, the proximal term of FedProx also keeps a
+client's local layers close to their values at the start of the round.
 """
 
 from __future__ import annotations
@@ -20,21 +21,19 @@ from motet.core.layers import Layers
 from motet.learning.solver import Solver
 from motet.optim import Apply, ServerOptimizer
 
-Critical = int | Literal["half", "all"]
-Embeddings = Literal["frozen", "local", "global"]
+CriticalLayer = int | Literal["half", "all"]
+EmbeddingMode = Literal["frozen", "local", "global"]
 
 
-def split(algorithm: FedAvg, c: Critical, embeddings: Embeddings = "frozen") -> FedAvg:
-    """Any algorithm of FedAvg's family, of which only the lowest c layers leave the client."""
+def split_layers(algorithm: FedAvg, c: CriticalLayer, embeddings: EmbeddingMode = "frozen") -> FedAvg:
+    """Share only the lowest c layers of any algorithm of the FedAvg family."""
     if isinstance(c, int) and c < 0:
-        raise ConfigError(
-            f"fedsplit: c is {c}; it is a number of layers from 0, where nothing is shared, or 'half' or 'all'."
-        )
+        raise ConfigError(f"fedsplit: c is {c}; expected a number of layers >= 0, 'half' or 'all'.")
     frozen = Layers.parse("embeddings") if embeddings == "frozen" else Layers.none()
-    return replace(algorithm, shared=_shared(c, embeddings), frozen=frozen, name="fedsplit")
+    return replace(algorithm, shared=_shared_layers(c, embeddings), frozen=frozen, name="fedsplit")
 
 
-def _shared(c: Critical, embeddings: Embeddings) -> Layers:
+def _shared_layers(c: CriticalLayer, embeddings: EmbeddingMode) -> Layers:
     if c == "all":
         return ~Layers.parse("embeddings") if embeddings == "local" else Layers.all()
     terms = [f"lower {c}"] if c else []
@@ -43,12 +42,13 @@ def _shared(c: Critical, embeddings: Embeddings) -> Layers:
 
 def fedsplit(
     solver: Solver = Solver(),
-    c: Critical = "half",
-    embeddings: Embeddings = "frozen",
+    c: CriticalLayer = "half",
+    embeddings: EmbeddingMode = "frozen",
     mu: float = 0.0,
     server: ServerOptimizer = Apply(),
     weighting: Weighting = "examples",
     sends: Sends = "updates",
 ) -> FedAvg:
-    """Lower layers learnt together, upper ones one's own (FedSplitBERT); mu makes it FedProx, server FedAdam or FedYogi."""
-    return split(FedAvg(replace(solver, proximal_mu=mu), server, weighting=weighting, sends=sends), c, embeddings)
+    """Shared lower layers and local upper layers (FedSplitBERT). Combine with FedProx (mu) or FedAdam (server)."""
+    fedavg = FedAvg(replace(solver, proximal_mu=mu), server, weighting=weighting, sends=sends)
+    return split_layers(fedavg, c, embeddings)

@@ -1,4 +1,4 @@
-"""Every client for itself: the lower bound. It is FedAvg of which no layer leaves the client."""
+"""Isolated training, the lower bound: FedAvg without shared layers."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ from motet.learning.solver import Solver
 
 
 def isolated(solver: Solver = Solver()) -> FedAvg:
-    """Every client trains alone on its own data; nothing is exchanged."""
+    """Every client trains on its own data; nothing is exchanged."""
     return FedAvg(solver, shared=Layers.none(), name="isolated")

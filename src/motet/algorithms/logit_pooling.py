@@ -1,4 +1,4 @@
-"""Opinions: what a model scores the classes of texts, how many are put together, and how they travel."""
+"""Pooling of the clients' logits, and their compact form for sending."""
 
 from __future__ import annotations
 
@@ -13,26 +13,27 @@ from motet.core.errors import ConfigError, RunError
 from motet.core.messages import message
 from motet.core.params import Params
 
-Kind = Literal["logits", "probabilities", "votes"]
+PoolingKind = Literal["logits", "probabilities", "votes"]
 
 
 @dataclass(frozen=True)
-class Pool:
-    """A weighted mean of the clients' logits, probabilities, or votes (1 for the likeliest class), then sharpened by T.
+class Pooling:
+    """A weighted mean of the clients' logits, probabilities or votes (one-hot predictions), optionally sharpened.
 
-    What is done to one client's opinion comes before the sum, what is done to all after it: so a sum is all that is needed.
+    `transform` is applied to each client's logits before the sum, and `finalize` to the mean. The server therefore needs
+    only the sum.
     """
 
-    kind: Kind = "logits"
-    sharpness: float | None = None  # T of entropy-reduction aggregation (DS-FL): softmax(mean / T)
+    kind: PoolingKind = "logits"
+    sharpness: float | None = None  # T in DS-FL's entropy-reduction aggregation: softmax(mean / T)
 
     def __post_init__(self) -> None:
         if self.sharpness is not None and not self.sharpness > 0:
             raise ConfigError(
-                f"algorithm.sharpness is {self.sharpness}; it is a number above 0, small for a sharp pool."
+                f"algorithm.sharpness is {self.sharpness}; expected a number above 0. Smaller values are sharper."
             )
 
-    def before(self, logits: Tensor) -> Tensor:
+    def transform(self, logits: Tensor) -> Tensor:
         match self.kind:
             case "logits":
                 return logits
@@ -41,85 +42,89 @@ class Pool:
             case "votes":
                 return F.one_hot(logits.argmax(-1), logits.shape[-1]).to(logits.dtype)
 
-    def after(self, mean: Tensor) -> Tensor:
-        """As logits again, which softmax makes into the pooled distribution."""
+    def finalize(self, mean: Tensor) -> Tensor:
+        """Return logits whose softmax is the pooled distribution."""
         if self.sharpness is not None:
             return mean / self.sharpness
         return mean if self.kind == "logits" else mean.clamp(min=1e-9).log()
 
 
-SLIGHT = 1e-4  # a word of which less than this share of the weights says anything is one of which nobody does
+MIN_SEEN_WEIGHT = (
+    1e-4  # a word counts as seen by nobody if the clients that see it have less than this share of the weight
+)
 
 
-def pooled(pool: Pool, opinions: list[Tensor], shares: Tensor) -> Tensor:
-    """ẑ = Σ wᵏ zᵏ (AdaFD, eq. 8). `shares` are [clients] or [clients, classes]."""
-    return pool.after(_summed(pool, opinions, list(shares)))
+def pool_logits(pooling: Pooling, logits: list[Tensor], weights: Tensor) -> Tensor:
+    """ẑ = Σ wᵏ zᵏ (AdaFD, eq. 8). `weights` has shape [clients] or [clients, classes] and sums to one over clients."""
+    return pooling.finalize(_weighted_sum(pooling, logits, list(weights)))
 
 
-def pooled_words(pool: Pool, opinions: list[Params], shares: Tensor) -> Params:
-    """The same word by word, over those who see the word: ẑ = Σ wᵏ sᵏ zᵏ / Σ wᵏ sᵏ."""
-    seen = [opinion["seen"].float() for opinion in opinions]
-    each = [share * column.unsqueeze(1) for share, column in zip(shares.float(), seen, strict=True)]
-    total = _summed(pool, [opinion["logits"] for opinion in opinions], each)
-    return of_the_seeing(pool, total, torch.stack([e.expand_as(total) for e in each]).sum(0))
+def pool_word_logits(pooling: Pooling, logits: list[Params], weights: Tensor) -> Params:
+    """Pool each word over the clients that see it: ẑ = Σ wᵏ sᵏ zᵏ / Σ wᵏ sᵏ, where sᵏ is 1 if client k sees the word."""
+    seen = [each["seen"].float() for each in logits]
+    word_weights = [weight * column.unsqueeze(1) for weight, column in zip(weights.float(), seen, strict=True)]
+    total = _weighted_sum(pooling, [each["logits"] for each in logits], word_weights)
+    return divide_by_seen_weight(pooling, total, torch.stack([w.expand_as(total) for w in word_weights]).sum(0))
 
 
-def of_the_seeing(pool: Pool, total: Tensor, weight: Tensor) -> Params:
-    """From Σ wᵏ sᵏ zᵏ and Σ wᵏ sᵏ, which is [words] or [words, classes]; the weights wᵏ sum to one."""
+def divide_by_seen_weight(pooling: Pooling, total: Tensor, weight: Tensor) -> Params:
+    """Pool from the sums Σ wᵏ sᵏ zᵏ and Σ wᵏ sᵏ, where Σ wᵏ = 1. The weight has shape [words] or [words, classes]."""
     weight = weight if weight.dim() == 2 else weight.unsqueeze(1)
-    known = (weight > SLIGHT).all(1)
-    return Params.from_tensors({"logits": pool.after(total / weight.clamp(min=SLIGHT)), "seen": known.float()})
+    is_seen = (weight > MIN_SEEN_WEIGHT).all(1)
+    mean = total / weight.clamp(min=MIN_SEEN_WEIGHT)
+    return Params.from_tensors({"logits": pooling.finalize(mean), "seen": is_seen.float()})
 
 
-def _summed(pool: Pool, opinions: list[Tensor], shares: list[Tensor]) -> Tensor:
-    total = torch.zeros_like(opinions[0])
-    for opinion, share in zip(opinions, shares, strict=True):
-        total += share.to(total.dtype) * pool.before(opinion)
+def _weighted_sum(pooling: Pooling, logits: list[Tensor], weights: list[Tensor]) -> Tensor:
+    total = torch.zeros_like(logits[0])
+    for each, weight in zip(logits, weights, strict=True):
+        total += weight.to(total.dtype) * pooling.transform(each)
     return total
 
 
 @message
 @dataclass(frozen=True, eq=False)
-class TopClasses:
-    """The best k scores of each text and the mean of the others, which every other class is then given."""
+class TopLogits:
+    """The k largest logits of each row, and the mean of the other logits, which stands in for each of them."""
 
-    values: Params  # logits [texts, k + 1]; of words also which of them were seen
-    classes: Tensor  # [texts, k]
-    count: int
-
-
-def shortened(opinions: Params, top: int | None) -> Params | TopClasses:
-    """Opinions as they travel: all scores, or the best `top` of each text."""
-    logits = opinions["logits"]
-    count = logits.shape[1]
-    if top is None or top + 1 >= count:  # with the others' mean it would be no shorter
-        return opinions
-    best = logits.topk(top, -1)
-    rest = (logits.sum(-1, keepdim=True) - best.values.sum(-1, keepdim=True)) / (count - top)
-    small = torch.uint8 if count <= 256 else torch.int32
-    values = {**opinions.tensors(), "logits": torch.cat([best.values, rest], -1)}
-    return TopClasses(Params.from_tensors(values), best.indices.to(small), count)
+    values: Params  # logits [rows, k + 1], the mean last; for words also `seen`
+    classes: Tensor  # [rows, k]
+    num_classes: int
 
 
-def whole(opinion: Params | TopClasses) -> Params:
-    """The scores of all classes again."""
-    if isinstance(opinion, Params):
-        return opinion
-    values, classes = opinion.values["logits"], opinion.classes.long()
-    if classes.numel() and int(classes.max()) >= opinion.count:
-        raise RunError(f"an opinion names class {int(classes.max())} of {opinion.count}; expected numbers below that.")
-    logits = values[:, -1:].repeat(1, opinion.count).scatter(-1, classes, values[:, :-1])
-    return Params.from_tensors({**opinion.values.tensors(), "logits": logits})
+def truncate_logits(logits: Params, top_classes: int | None) -> Params | TopLogits:
+    """Keep the largest `top_classes` logits of each row, or all of them if `top_classes` is None."""
+    scores = logits["logits"]
+    num_classes = scores.shape[1]
+    if top_classes is None or top_classes + 1 >= num_classes:  # together with the mean it would not be shorter
+        return logits
+    top = scores.topk(top_classes, -1)
+    rest = (scores.sum(-1, keepdim=True) - top.values.sum(-1, keepdim=True)) / (num_classes - top_classes)
+    index_dtype = torch.uint8 if num_classes <= 256 else torch.int32
+    values = {**logits.tensors(), "logits": torch.cat([top.values, rest], -1)}
+    return TopLogits(Params.from_tensors(values), top.indices.to(index_dtype), num_classes)
 
 
-def check_top(top: int | None) -> None:
-    if top is not None and top < 1:
-        raise ConfigError(
-            f"algorithm.top_classes is {top}; it is a number of classes of at least 1, or left out for all."
+def restore_logits(logits: Params | TopLogits) -> Params:
+    """Return logits for all classes."""
+    if isinstance(logits, Params):
+        return logits
+    values, classes = logits.values["logits"], logits.classes.long()
+    if classes.numel() and int(classes.max()) >= logits.num_classes:
+        raise RunError(
+            f"a client sent a logit for class {int(classes.max())} of {logits.num_classes}; "
+            "expected class indices below that number."
         )
+    scores = values[:, -1:].repeat(1, logits.num_classes).scatter(-1, classes, values[:, :-1])
+    return Params.from_tensors({**logits.values.tensors(), "logits": scores})
 
 
-def entropy(logits: Tensor) -> float:
-    """Of the opinions on average, in nats; the 1e-10 is the authors'."""
-    chances = logits.double().softmax(-1)
-    return float(-(chances * (chances + 1e-10).log()).sum(-1).mean()) if len(logits) else 0.0
+def check_top_classes(top_classes: int | None) -> None:
+    if top_classes is not None and top_classes < 1:
+        raise ConfigError(f"algorithm.top_classes is {top_classes}; expected at least 1, or null for all classes.")
+
+
+def mean_entropy(logits: Tensor) -> float:
+    """Return the mean entropy in nats. The 1e-10 is taken from the authors' code."""
+    probabilities = logits.double().softmax(-1)
+    return float(-(probabilities * (probabilities + 1e-10).log()).sum(-1).mean()) if len(logits) else 0.0

@@ -1,12 +1,12 @@
-"""PerCFL, Sattler's clustered federated learning (Sattler, Müller & Samek 2020): clients that pull apart go apart.
+"""PerCFL: clustered federated learning (Sattler, Müller & Samek 2020). Clients with conflicting updates are separated.
 
-All begin in one cluster. Within a cluster updates are averaged, unweighted as in the authors' code. A cluster is cut in two
-when it stands still as a whole while somebody in it still wants to move (their equations 12 and 13):
+All clients start in one cluster. Within a cluster, updates are averaged without weights, as in the authors' code. A
+cluster is split in two when its mean update is small while some client's update is large (their equations 12 and 13):
 
-    ‖meanᵢ Δᵢ‖ < ε₁   and   maxᵢ ‖Δᵢ‖ > ε₂,   with more than two members and after the first 20 rounds.
+    ‖meanᵢ Δᵢ‖ < ε₁   and   maxᵢ ‖Δᵢ‖ > ε₂,   with more than two clients and after the first 20 rounds.
 
-The halves are those of complete-linkage clustering on −cos(Δᵢ, Δⱼ). A cluster is cut only in a round in which all its members
-answered, so sampled cohorts postpone it. The authors' ε₁ = 0.4, ε₂ = 1.6 are for their network; scale both to yours.
+The split is a complete-linkage clustering on −cos(Δᵢ, Δⱼ). A cluster is split only in a round in which all its clients
+reply, so client sampling delays splits. The authors' ε₁ = 0.4 and ε₂ = 1.6 suit their network; scale both for yours.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from motet.algorithms.update_similarity import cosines
+from motet.algorithms.update_similarity import cosine_similarities
 from motet.core.layers import Layers
 from motet.core.messages import message
 from motet.core.params import Params
@@ -30,19 +30,19 @@ from motet.learning.solver import Solver
 
 @message
 @dataclass(frozen=True, eq=False)
-class Cluster:
-    members: tuple[str, ...]
+class ClientCluster:
+    clients: tuple[str, ...]
     params: Params
 
 
 @message
 @dataclass(frozen=True, eq=False)
-class Clusters:
-    clusters: tuple[Cluster, ...]
+class PerCFLState:
+    clusters: tuple[ClientCluster, ...]
 
 
 @dataclass(frozen=True)
-class Clustered:
+class PerCFL:
     solver: Solver
     eps1: float
     eps2: float
@@ -51,61 +51,66 @@ class Clustered:
     name: str = "percfl"
     personal: bool = True
 
-    def init(self, start: InitialModels) -> Clusters:
+    def init(self, start: InitialModels) -> PerCFLState:
         layout = start.shared.layout
-        self.shared.check(layout.names, layout.roles, f"{self.name}, the layers that are shared")
-        return Clusters((Cluster(tuple(sorted(start.clients)), start.shared.select_layers(self.shared)),))
+        self.shared.check(layout.names, layout.roles, f"{self.name}, shared layers")
+        return PerCFLState((ClientCluster(tuple(sorted(start.clients)), start.shared.select_layers(self.shared)),))
 
-    def round(self, state: Clusters, rnd: Round) -> Script[Clusters]:
-        updates = yield from gather(self.train, {c: self.view(state, c) for c in rnd.cohort})
-        found: list[Cluster] = []
+    def round(self, state: PerCFLState, rnd: Round) -> Script[PerCFLState]:
+        updates = yield from gather(self.train, {client: self.view(state, client) for client in rnd.cohort})
+        clusters: list[ClientCluster] = []
         for cluster in state.clusters:
-            for half in self.cut(cluster, updates, rnd.index):
-                moved = [updates[c] for c in half if c in updates]
-                found.append(Cluster(half, cluster.params + mean(moved) if moved else cluster.params))
-        return Clusters(tuple(found))
+            for clients in self.split_cluster(cluster, updates, rnd.index):
+                replies = [updates[client] for client in clients if client in updates]
+                params = cluster.params + mean_update(replies) if replies else cluster.params
+                clusters.append(ClientCluster(clients, params))
+        return PerCFLState(tuple(clusters))
 
-    def cut(self, cluster: Cluster, updates: dict[ClientId, Params], index: int) -> list[tuple[ClientId, ...]]:
-        """The cluster's members, together or in two halves."""
-        members = cluster.members
-        if len(members) <= 2 or index < self.after or any(c not in updates for c in members):
-            return [members]
-        moves = [updates[c] for c in members]
-        if mean(moves).norm() >= self.eps1 or max(m.norm() for m in moves) <= self.eps2:
-            return [members]
-        sides = halves(cosines(moves))
-        return [tuple(c for c, s in zip(members, sides, strict=True) if s == side) for side in (0, 1)]
+    def split_cluster(
+        self, cluster: ClientCluster, updates: dict[ClientId, Params], round_index: int
+    ) -> list[tuple[ClientId, ...]]:
+        """Return the clients of the cluster, as one group or as two."""
+        clients = cluster.clients
+        if len(clients) <= 2 or round_index < self.after or any(client not in updates for client in clients):
+            return [clients]
+        replies = [updates[client] for client in clients]
+        if mean_update(replies).norm() >= self.eps1 or max(reply.norm() for reply in replies) <= self.eps2:
+            return [clients]
+        labels = bipartition(cosine_similarities(replies))
+        return [tuple(c for c, label in zip(clients, labels, strict=True) if label == half) for half in (0, 1)]
 
     @work(reveals="each")
-    def train(self, ctx: Context, params: Params, own: Params | None) -> Work[tuple[Params, Params | None]]:
-        before = self.assemble(ctx, params, own)
-        after = yield from ctx.fit(before, self.solver)
-        kept = after.params.exclude(params.layout)
-        return (after.params - before).restrict(params.layout), kept if kept.layout.names else None
+    def train(self, ctx: Context, params: Params, client_state: Params | None) -> Work[tuple[Params, Params | None]]:
+        before = self.assemble(ctx, params, client_state)
+        result = yield from ctx.fit(before, self.solver)
+        unshared = result.params.exclude(params.layout)
+        return (result.params - before).restrict(params.layout), unshared if unshared.layout.names else None
 
-    def view(self, state: Clusters, client: ClientId) -> Params:
-        """The model of the client's cluster; for somebody who is in none, that of the largest."""
-        its = [k for k in state.clusters if client in k.members]
-        return (its[0] if its else max(state.clusters, key=lambda k: len(k.members))).params
+    def view(self, state: PerCFLState, client: ClientId) -> Params:
+        """Return the model of the client's cluster, or that of the largest cluster for a new client."""
+        for cluster in state.clusters:
+            if client in cluster.clients:
+                return cluster.params
+        return max(state.clusters, key=lambda cluster: len(cluster.clients)).params
 
-    def assemble(self, ctx: Context, params: Params, own: Params | None) -> Params:
-        return ctx.initial_params.updated(own, params)
+    def assemble(self, ctx: Context, params: Params, client_state: Params | None) -> Params:
+        return ctx.initial_params.updated(client_state, params)
 
 
-def mean(updates: Sequence[Params]) -> Params:
+def mean_update(updates: Sequence[Params]) -> Params:
     total = RunningSum()
     for update in updates:
         total.add("", Weighted(update, 1.0))
     return total.value().value
 
 
-def halves(similarities: np.ndarray) -> np.ndarray:
-    """0 or 1 a client: two clusters by complete linkage, the first client's called 0."""
+def bipartition(similarities: np.ndarray) -> np.ndarray:
+    """Split clients into two clusters by complete linkage. Return labels 0 and 1; the first client's is 0."""
     from sklearn.cluster import AgglomerativeClustering
 
-    how = AgglomerativeClustering(n_clusters=2, metric="precomputed", linkage="complete")
-    sides: np.ndarray = how.fit_predict(-similarities)
-    return np.where(sides == sides[0], 0, 1)
+    clustering = AgglomerativeClustering(n_clusters=2, metric="precomputed", linkage="complete")
+    labels: np.ndarray = clustering.fit_predict(-similarities)
+    return np.where(labels == labels[0], 0, 1)
 
 
 def percfl(
@@ -114,6 +119,6 @@ def percfl(
     eps2: float = 1.6,
     after: int = 20,
     shared: tuple[str, ...] = ("all",),
-) -> Clustered:
-    """Clients whose updates pull apart are cut into clusters with a model each (PerCFL; Sattler et al. 2020)."""
-    return Clustered(solver, eps1, eps2, after, Layers.parse(*shared))
+) -> PerCFL:
+    """Split clients with conflicting updates into clusters, each with its model (PerCFL; Sattler et al. 2020)."""
+    return PerCFL(solver, eps1, eps2, after, Layers.parse(*shared))

@@ -1,7 +1,7 @@
-"""Programs one after another as one program: one command, one record, one resume.
+"""Several algorithms run one after another as one algorithm, with one record and one checkpoint.
 
-What a phase leaves each client is sent to it once, when the next one begins, and is the model it then begins with
-(`ctx.initial_params`); the server goes on from what it would have sent, and with the first model where it would have sent nothing.
+At the end of a phase each client receives its model, which is its initial model (`ctx.initial_params`) in the next phase.
+The server continues from the mean of the models it sent. Layers that it did not send keep their initial values there.
 """
 
 from __future__ import annotations
@@ -22,27 +22,25 @@ from motet.learning.solver import Solver
 
 @dataclass(frozen=True)
 class Phase:
-    """An algorithm, and its share of the rounds."""
+    """An algorithm and its share of the rounds."""
 
     algorithm: Algorithm
     share: float
 
     def __post_init__(self) -> None:
         if not 0 <= self.share <= 1:
-            raise ConfigError(
-                f"the share of {self.algorithm.name} is {self.share}; it is a share of the rounds, from 0 to 1."
-            )
+            raise ConfigError(f"{self.algorithm.name}: its share of the rounds is {self.share}; expected 0 to 1.")
 
 
 @message
 @dataclass(frozen=True, eq=False)
 class PhaseState:
-    """Which phase it is, what it knows, who takes part, and the model that all began with."""
+    """The current phase, its algorithm's state, all clients, and the model that the first phase started from."""
 
     index: int
     inner: Any
     clients: tuple[ClientId, ...]
-    first: Params
+    initial: Params
 
 
 @message
@@ -53,16 +51,17 @@ class PhaseView:
 
 
 @dataclass(frozen=True)
-class Beginning:
-    """Sends clients what a phase left them. The reply says nothing, so this too can run where only sums are revealed."""
+class PhaseHandover:
+    """Sends each client its model at the end of a phase. The reply is empty, so this also works in secure sums."""
 
     phases: tuple[Phase, ...]
     name: str = INITIAL_MODEL
 
     @work(reveals="sum")
-    def receive(self, ctx: Context, view: PhaseView, before: Params | None) -> tuple[Weighted, Params | None]:
-        left = self.phases[view.index].algorithm
-        return Weighted(Params.from_scalars(received=1), 1.0), left.assemble(ctx, view.inner, ctx.read_state(left.name))
+    def receive(self, ctx: Context, view: PhaseView, client_state: Params | None) -> tuple[Weighted, Params | None]:
+        algorithm = self.phases[view.index].algorithm
+        params = algorithm.assemble(ctx, view.inner, ctx.read_state(algorithm.name))
+        return Weighted(Params.from_scalars(received=1), 1.0), params
 
 
 @dataclass(frozen=True)
@@ -72,65 +71,71 @@ class Phases:
 
     @property
     def subprograms(self) -> tuple[Any, ...]:
-        return (self.beginning, *(p.algorithm for p in self.phases))
+        return (self.handover, *(phase.algorithm for phase in self.phases))
 
     @property
-    def beginning(self) -> Beginning:
-        return Beginning(self.phases)
+    def handover(self) -> PhaseHandover:
+        return PhaseHandover(self.phases)
 
     @property
     def personal(self) -> bool:
-        return any(p.algorithm.personal for p in self.phases)
+        return any(phase.algorithm.personal for phase in self.phases)
 
     @property
     def solver(self) -> Solver:
-        """The last phase's, by which a run's time is judged."""
-        found: Solver = self.phases[-1].algorithm.solver  # type: ignore[attr-defined]
-        return found
+        """The solver of the last phase, which is used to estimate the run time."""
+        solver: Solver = self.phases[-1].algorithm.solver  # type: ignore[attr-defined]
+        return solver
 
     def init(self, start: InitialModels) -> PhaseState:
-        return PhaseState(0, self.phases[0].algorithm.init(start), tuple(start.clients), start.shared)
+        return PhaseState(
+            index=0,
+            inner=self.phases[0].algorithm.init(start),
+            clients=tuple(start.clients),
+            initial=start.shared,
+        )
 
     def round(self, state: PhaseState, rnd: Round) -> Script[PhaseState]:
-        index, began, length = self.phase_at(rnd.index, rnd.rounds)
+        index, first_round, num_rounds = self.find_phase(rnd.index, rnd.rounds)
         while state.index < index:
-            state = yield from self._next(state)
-        algorithm = self.phases[index].algorithm
-        inner = yield from algorithm.round(state.inner, replace(rnd, index=rnd.index - began, rounds=length))
+            state = yield from self._start_next(state)
+        phase_round = replace(rnd, index=rnd.index - first_round, rounds=num_rounds)
+        inner = yield from self.phases[index].algorithm.round(state.inner, phase_round)
         return replace(state, inner=inner)
 
-    def phase_at(self, round: int, rounds: int) -> tuple[int, int, int]:
-        """The phase of a round, the round it began with and how many it has; the last one has what is left."""
-        began = 0
+    def find_phase(self, round_index: int, rounds: int) -> tuple[int, int, int]:
+        """Return the phase of a round, the phase's first round and its number of rounds. The last phase has the rest."""
+        first_round = 0
         for index, phase in enumerate(self.phases[:-1]):
-            length = int(phase.share * rounds + 1e-9)
-            if round < began + length:
-                return index, began, length
-            began += length
-        return len(self.phases) - 1, began, rounds - began
+            num_rounds = int(phase.share * rounds + 1e-9)
+            if round_index < first_round + num_rounds:
+                return index, first_round, num_rounds
+            first_round += num_rounds
+        return len(self.phases) - 1, first_round, rounds - first_round
 
-    def _next(self, state: PhaseState) -> Script[PhaseState]:
-        left = {client: self.view(state, client) for client in state.clients}
-        yield from total(self.beginning.receive, left)
-        own: dict[ClientId, Params] = {client: view.inner for client, view in left.items()}
-        start = InitialModels(state.first.updated(_mean(own)), state.clients, own)
+    def _start_next(self, state: PhaseState) -> Script[PhaseState]:
+        views = {client: self.view(state, client) for client in state.clients}
+        yield from total(self.handover.receive, views)
+        personal: dict[ClientId, Params] = {client: view.inner for client, view in views.items()}
+        start = InitialModels(
+            shared=state.initial.updated(_mean_model(personal)), clients=state.clients, personal=personal
+        )
         return replace(state, index=state.index + 1, inner=self.phases[state.index + 1].algorithm.init(start))
 
     def view(self, state: PhaseState, client: ClientId) -> PhaseView:
         return PhaseView(state.index, self.phases[state.index].algorithm.view(state.inner, client))
 
-    def assemble(self, ctx: Context, view: PhaseView, memory: None) -> Params | None:
+    def assemble(self, ctx: Context, view: PhaseView, client_state: None) -> Params | None:
         algorithm = self.phases[view.index].algorithm
         return algorithm.assemble(ctx, view.inner, ctx.read_state(algorithm.name))
 
 
-def _mean(own: Mapping[ClientId, Params]) -> Params:
-    """Where the next phase wants one model for all: the mean of the personal ones."""
-    different = list({id(p.flat): p for p in own.values()}.values())
-    if len(different) == 1:
-        return different[0]
-    count = len(own)
-    mean = different[0].zeros_like()
-    for client in sorted(own):
-        mean.flat.add_(own[client].flat, alpha=1 / count)
+def _mean_model(personal: Mapping[ClientId, Params]) -> Params:
+    """Return the mean of the clients' models. If all clients share one model, return it without rounding errors."""
+    distinct = list({id(params.flat): params for params in personal.values()}.values())
+    if len(distinct) == 1:
+        return distinct[0]
+    mean = distinct[0].zeros_like()
+    for client in sorted(personal):
+        mean.flat.add_(personal[client].flat, alpha=1 / len(personal))
     return mean

@@ -1,9 +1,9 @@
-"""What opinions are about: public texts, or where words are tagged the words of public texts.
+"""Public data for federated distillation: one row of logits per public text or, in tagging, per word of a public text.
 
-All participants have the same public texts in the same order, each cut into tokens by a tokenizer of its own. Texts are told
-alike by their place. So are words: opinions are [words, classes], all words of the first text, then of the second; what a model
-thinks of a word it says on the word's first sub-token, where the word's tag stands too. A model that reads only the beginning
-of a long text has no opinion of the words it does not see: `seen` is 1 for a word and 0 where nothing is said of it.
+All participants have the same public texts in the same order, and each uses its own tokenizer. So texts and words are
+identified by their index: logits have shape [words, classes], with all words of the first text, then of the second, and
+so on. A model's logits for a word are those of the word's first subtoken, which also carries the word's tag. A model
+that truncates long texts does not see all words: `seen` is 1 for a word that it sees and 0 otherwise.
 """
 
 from __future__ import annotations
@@ -23,113 +23,117 @@ from motet.learning.jobs import Predictions
 from motet.learning.objectives.readouts import FlatTokenLogits, LogitsOnly, Readout
 
 
-class Public(Protocol):
-    """`count` opinions on `examples`, for all participants the same; `readout` is how a model is asked for them."""
+class PublicData(Protocol):
+    """The public examples of one participant. `num_rows` is the number of rows of logits, the same for everyone."""
 
     @property
     def examples(self) -> Examples: ...
     @property
-    def classes(self) -> int: ...
+    def num_classes(self) -> int: ...
     @property
-    def count(self) -> int: ...
+    def num_rows(self) -> int: ...
     @property
     def readout(self) -> Readout: ...
-    def opinions(self, readings: Predictions) -> Params:
-        """`logits` [count, classes] and, where not everything may be seen, `seen` [count]."""
+    def to_logits(self, predictions: Predictions) -> Params:
+        """Return `logits` [num_rows, num_classes] and, in tagging, `seen` [num_rows]."""
 
-    def blank(self) -> Params:
-        """Opinions of the right shape that say nothing."""
+    def blank_logits(self) -> Params:
+        """Return zeros in the shape of `to_logits`."""
 
-    def lessons(self, advice: Params) -> Examples:
-        """The public texts with what a teacher thinks of them."""
+    def with_teacher(self, logits: Params) -> Examples:
+        """Return the public examples with a teacher's logits as extra columns."""
 
 
 @dataclass(frozen=True, eq=False)
-class Texts:
-    """One opinion a text."""
+class PublicTexts:
+    """One row of logits per text."""
 
     examples: Examples
-    classes: int
+    num_classes: int
     readout: LogitsOnly = LogitsOnly()
 
     @property
-    def count(self) -> int:
+    def num_rows(self) -> int:
         return len(self.examples)
 
-    def opinions(self, readings: Predictions) -> Params:
-        return Params.from_tensors({"logits": readings["logits"]}) if self.count else self.blank()
+    def to_logits(self, predictions: Predictions) -> Params:
+        return Params.from_tensors({"logits": predictions["logits"]}) if self.num_rows else self.blank_logits()
 
-    def blank(self) -> Params:
-        return Params.from_tensors({"logits": torch.zeros(self.count, self.classes)})
+    def blank_logits(self) -> Params:
+        return Params.from_tensors({"logits": torch.zeros(self.num_rows, self.num_classes)})
 
-    def lessons(self, advice: Params) -> Examples:
-        return Examples(self.examples.features, self.examples.rows, {"teacher_logits": advice["logits"].float()})
+    def with_teacher(self, logits: Params) -> Examples:
+        return Examples(self.examples.features, self.examples.rows, {"teacher_logits": logits["logits"].float()})
 
 
 @dataclass(frozen=True, eq=False)
-class WordsOfTexts:
-    """One opinion a word, however many words a text has."""
+class PublicWords:
+    """One row of logits per word."""
 
     examples: Examples
-    classes: int
+    num_classes: int
     readout: FlatTokenLogits = FlatTokenLogits()
 
     @cached_property
-    def ends(self) -> np.ndarray:
-        """Where the words of each text end among all of them."""
+    def text_ends(self) -> np.ndarray:
+        """The index after the last word of each text, counting the words of all texts."""
         words = self.examples.features.raw_columns["words"]
         return np.cumsum([len(words[int(row)]) for row in self.examples.rows], dtype=np.int64)
 
     @property
-    def count(self) -> int:
-        return int(self.ends[-1]) if len(self.ends) else 0
+    def num_rows(self) -> int:
+        return int(self.text_ends[-1]) if len(self.text_ends) else 0
 
     @cached_property
-    def places(self) -> tuple[Tensor, Tensor, Tensor]:
-        """Of every word that this model sees: the text, the token in it that the word begins with, and the word's number."""
+    def word_positions(self) -> tuple[Tensor, Tensor, Tensor]:
+        """For each word that this model sees: the index of its text, of its first token in the text, and of the word."""
         column = self.examples.features.metadata["word_ids"]
         if not isinstance(column, Ragged):
-            raise TypeError("the words of tokens are ragged")
-        table, real = column.pad_rows(self.examples.rows)
-        before = np.concatenate([np.full((len(table), 1), -1), table[:, :-1]], axis=1)
-        text, token = np.nonzero(real & (table >= 0) & (table != before))
-        first = np.concatenate([[0], self.ends[:-1]])
-        return torch.from_numpy(text), torch.from_numpy(token), torch.from_numpy(first[text] + table[text, token])
+            raise TypeError("the column 'word_ids' must be ragged")
+        words, is_token = column.pad_rows(self.examples.rows)
+        previous = np.concatenate([np.full((len(words), 1), -1), words[:, :-1]], axis=1)
+        text, token = np.nonzero(is_token & (words >= 0) & (words != previous))
+        text_starts = np.concatenate([[0], self.text_ends[:-1]])
+        return torch.from_numpy(text), torch.from_numpy(token), torch.from_numpy(text_starts[text] + words[text, token])
 
-    def opinions(self, readings: Predictions) -> Params:
-        text, token, word = self.places
-        found = self.blank()
+    def to_logits(self, predictions: Predictions) -> Params:
+        text, token, word = self.word_positions
+        logits = self.blank_logits()
         if len(word):
-            found["logits"][word] = readings["logits"].view(len(self.examples), -1, self.classes)[text, token]
-            found["seen"][word] = 1
-        return found
+            logits["logits"][word] = predictions["logits"].view(len(self.examples), -1, self.num_classes)[text, token]
+            logits["seen"][word] = 1
+        return logits
 
-    def blank(self) -> Params:
-        return Params.from_tensors({"logits": torch.zeros(self.count, self.classes), "seen": torch.zeros(self.count)})
+    def blank_logits(self) -> Params:
+        return Params.from_tensors(
+            {"logits": torch.zeros(self.num_rows, self.num_classes), "seen": torch.zeros(self.num_rows)}
+        )
 
-    def lessons(self, advice: Params) -> Examples:
-        """`taught` marks the tokens on which there is something to learn."""
-        text, token, word = self.places
+    def with_teacher(self, logits: Params) -> Examples:
+        """The mask selects the tokens for which the teacher has logits."""
+        text, token, word = self.word_positions
         width = 1 + (int(token.max()) if len(token) else 0)
-        teacher = torch.zeros(len(self.examples), width, self.classes)
-        taught = torch.zeros(len(self.examples), width)
-        teacher[text, token] = advice["logits"].float()[word]
-        taught[text, token] = (advice["seen"].float()[word] > 0.5).float()
-        return Examples(self.examples.features, self.examples.rows, {"teacher_logits": teacher, "teacher_mask": taught})
+        teacher = torch.zeros(len(self.examples), width, self.num_classes)
+        mask = torch.zeros(len(self.examples), width)
+        teacher[text, token] = logits["logits"].float()[word]
+        mask[text, token] = (logits["seen"].float()[word] > 0.5).float()
+        return Examples(self.examples.features, self.examples.rows, {"teacher_logits": teacher, "teacher_mask": mask})
 
 
-KINDS: dict[str, type[Texts] | type[WordsOfTexts]] = {"classification": Texts, "tagging": WordsOfTexts}
+PUBLIC_DATA: dict[str, type[PublicTexts] | type[PublicWords]] = {"classification": PublicTexts, "tagging": PublicWords}
 
 
-def public_of(ctx: Any) -> Public:
-    site = ctx.participant
-    if "public" not in site.splits:
+def get_public_data(ctx: Any) -> PublicData:
+    """Return a participant's public data, or raise an error if there is none or the task has no class logits."""
+    participant = ctx.participant
+    if "public" not in participant.splits:
         raise ConfigError(
-            "federated distillation needs public texts, and this federation has none; set data.public_share=0.2, or use a "
-            "partition with a public part (multi_domain)."
+            "federated distillation needs public texts, but this federation has none; set data.public_share=0.2, or use "
+            "a partition with public data (multi_domain)."
         )
-    if site.task.name not in KINDS:
+    if participant.task.name not in PUBLIC_DATA:
         raise ConfigError(
-            f"federated distillation is of the scores of classes (tasks {' and '.join(KINDS)}), not of {site.task.name}."
+            f"federated distillation needs class logits, but the task is {participant.task.name}; "
+            f"use a task of type {' or '.join(PUBLIC_DATA)}."
         )
-    return KINDS[site.task.name](site.split("public"), len(site.task.labels))
+    return PUBLIC_DATA[participant.task.name](participant.split("public"), len(participant.task.labels))

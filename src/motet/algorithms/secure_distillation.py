@@ -1,14 +1,21 @@
-"""Federated distillation of which the server reads nothing but sums, so that masks can hide what any client thinks."""
+"""Federated distillation in which the server reads only sums, so that secure aggregation can hide each client's logits."""
 
 from __future__ import annotations
 
 import math
 from dataclasses import dataclass
 
-from motet.algorithms.distillation import DummyMessages, TaughtState, Teaching, checked, nothing_to_pool, said_of
-from motet.algorithms.distillation_weights import LocalImportance
-from motet.algorithms.logit_pooling import of_the_seeing
-from motet.algorithms.public_data import public_of
+from motet.algorithms.distillation import (
+    DistillationState,
+    Distiller,
+    DummyMessages,
+    check_logits,
+    no_usable_client_error,
+    note_failures,
+)
+from motet.algorithms.distillation_weights import LocalWeightingRule
+from motet.algorithms.logit_pooling import divide_by_seen_weight
+from motet.algorithms.public_data import get_public_data
 from motet.core.errors import RunError
 from motet.core.messages import message
 from motet.core.params import Params
@@ -19,129 +26,141 @@ from motet.core.work import Work
 from motet.learning.context import Context
 from motet.learning.solver import Solver
 
-MOST = 2.0**23  # the largest weight that a client tells: half of what a sum of whole numbers holds of one
-WHOLE = 1000.0  # what all opinions count for together, where each client knows its share
+MAX_WEIGHT = 2.0**23  # the largest weight that a client sends: half of the range of one number in a fixed-point sum
+TOTAL_WEIGHT = 1000.0  # the weight of all clients together, once each client knows its share
 
 
 @message
 @dataclass(frozen=True, eq=False)
-class Learnt:
-    """What a client keeps between telling how much its opinions weigh, in which round, and giving them."""
+class PendingLogits:
+    """A client's state after it has sent its weight and before it sends its logits."""
 
     params: Params
-    opinions: Params
+    logits: Params
     weight: float
     round: int
 
 
 @dataclass(frozen=True)
-class SummedDistillation:
-    """Each client weighs its opinions itself, by its own account, and the server reads nothing but sums.
+class SecureDistillation:
+    """Federated distillation in which each client weights its own logits and the server reads only sums.
 
-    Weights that may be of any size (RNWC, ENWC) come first: clients tell them, the server their sum, and everybody's share of
-    it is what its opinions count for. Otherwise opinions that count for e^−20 would be lost in a sum of whole numbers.
+    Weights that span many orders of magnitude (RNWC, ENWC) are summed in an exchange of their own. Each client then
+    weights its logits by its share of that sum. Otherwise logits with a weight of e^−20 would be lost in a fixed-point
+    sum.
     """
 
-    teaching: Teaching
-    importance: LocalImportance
+    distiller: Distiller
+    weighting: LocalWeightingRule
     name: str = "adafd"
     personal: bool = False
 
     @property
     def solver(self) -> Solver:
-        return self.teaching.solver
+        return self.distiller.solver
 
     @property
     def sends_weights_first(self) -> bool:
-        return self.importance.largest is not None
+        return self.weighting.max_log_weight is not None
 
-    def init(self, start: InitialModels) -> TaughtState:
-        return TaughtState(start.server_model)
+    def init(self, start: InitialModels) -> DistillationState:
+        return DistillationState(start.server_model)
 
-    def round(self, state: TaughtState, rnd: Round) -> Script[TaughtState]:
-        if self.teaching.over(rnd):
+    def round(self, state: DistillationState, rnd: Round) -> Script[DistillationState]:
+        if self.distiller.is_over(rnd):
             return state
-        public_of(rnd.server)  # what cannot work is said before anybody trains
-        votes = yield from total(self.opine, to_all(rnd.cohort, None))
+        get_public_data(rnd.server)  # raises before any client trains
+        logits = yield from total(self.train_and_predict, to_all(rnd.cohort, None))
         if self.sends_weights_first:
-            told = yield from _told(votes, rnd)
-            votes = yield from total(self.vote, to_all(rnd.cohort, told))
-        mean = checked("the sum", votes.value, rnd.server)
-        params, advice = yield from self.teaching.teach(rnd.server, state.params, self._pooled(mean))
-        if self.teaching.local_loss is not None:
-            heard = yield from total(self.study, to_all(rnd.cohort, advice))
-            yield from said_of(heard, rnd)
-        return TaughtState(params)
+            weight_sum = yield from _sum_weights(logits, rnd)
+            logits = yield from total(self.send_logits, to_all(rnd.cohort, weight_sum))
+        pooled = self._pool(check_logits("the sum", logits.value, rnd.server))
+        params, teacher = yield from self.distiller.distill_server(rnd.server, state.params, pooled)
+        if self.distiller.client_loss is not None:
+            reports = yield from total(self.distill, to_all(rnd.cohort, teacher))
+            yield from note_failures(reports, rnd)
+        return DistillationState(params)
 
-    @work(reveals="sum")
-    def opine(self, ctx: Context, _: None, own: Params | Learnt | None) -> Work[tuple[Weighted, Params | Learnt]]:
-        """Train, and give one's opinions or, where weights come first, tell how much they are to weigh."""
-        account, opinions, params = yield from self.teaching.learn(ctx, _model(own), ())
-        weight = (
-            math.exp(self.importance.log_weight(account) - (self.importance.largest or 0.0)) if account.sound else 0.0
-        )
+    @work(reveals="sum", name="opine")
+    def train_and_predict(
+        self, ctx: Context, _: None, client_state: Params | PendingLogits | None
+    ) -> Work[tuple[Weighted, Params | PendingLogits]]:
+        """Train, then send the logits or, if weights are sent first, their weight."""
+        stats, logits, params = yield from self.distiller.train_and_predict(ctx, _model(client_state), ())
+        max_log_weight = self.weighting.max_log_weight or 0.0
+        weight = math.exp(self.weighting.log_weight(stats) - max_log_weight) if stats.is_usable else 0.0
         if not self.sends_weights_first:
-            return self._weighted(opinions, weight), params
-        told = Params.from_scalars(weight=MOST * weight, sound=float(account.sound))
-        return Weighted(told, 1.0), Learnt(params, opinions, MOST * weight, ctx.round)
+            return self._weighted(logits, weight), params
+        reply = Params.from_scalars(weight=MAX_WEIGHT * weight, usable=float(stats.is_usable))
+        pending = PendingLogits(params=params, logits=logits, weight=MAX_WEIGHT * weight, round=ctx.round)
+        return Weighted(reply, 1.0), pending
 
-    @work(reveals="sum")
-    def vote(self, ctx: Context, told: float, own: Params | Learnt | None) -> tuple[Weighted, Params]:
-        """One's opinions, by one's share of the weights of all: a plain number, of which clients that sum securely make sure
-        that everybody was told the same."""
-        if not (isinstance(told, float) and 0 < told < math.inf):
-            raise RunError(f"the sum of all weights cannot be {told}; expected a number above 0.")
-        if not isinstance(own, Learnt) or own.round != ctx.round:  # it was not there when weights were told
-            return self._weighted(public_of(ctx).blank(), 0.0), _model(own) or ctx.initial_params
-        return self._weighted(own.opinions, WHOLE * min(1.0, own.weight / told)), own.params
+    @work(reveals="sum", name="vote")
+    def send_logits(
+        self, ctx: Context, weight_sum: float, client_state: Params | PendingLogits | None
+    ) -> tuple[Weighted, Params]:
+        """Send the logits, weighted by the client's share of all weights.
 
-    def _weighted(self, opinions: Params, weight: float) -> Weighted:
-        vote = {**opinions.tensors(), "logits": self.teaching.pool.before(opinions["logits"])}
-        if "seen" in vote:
-            vote["logits"] = vote["logits"] * vote["seen"].unsqueeze(1)
-        return Weighted(Params.from_tensors(vote), weight)
+        `weight_sum` is a plain number, so that clients in a secure sum can check that all of them received the same one.
+        """
+        if not (isinstance(weight_sum, float) and 0 < weight_sum < math.inf):
+            raise RunError(f"the sum of all weights is {weight_sum}; expected a finite number above 0.")
+        if not isinstance(client_state, PendingLogits) or client_state.round != ctx.round:  # it has not sent its weight
+            return self._weighted(get_public_data(ctx).blank_logits(), 0.0), _model(client_state) or ctx.initial_params
+        weight = TOTAL_WEIGHT * min(1.0, client_state.weight / weight_sum)
+        return self._weighted(client_state.logits, weight), client_state.params
 
-    def _pooled(self, mean: Params) -> Params:
+    def _weighted(self, logits: Params, weight: float) -> Weighted:
+        tensors = {**logits.tensors(), "logits": self.distiller.pooling.transform(logits["logits"])}
+        if "seen" in tensors:
+            tensors["logits"] = tensors["logits"] * tensors["seen"].unsqueeze(1)
+        return Weighted(Params.from_tensors(tensors), weight)
+
+    def _pool(self, mean: Params) -> Params:
         if "seen" in mean.tensors():
-            return of_the_seeing(self.teaching.pool, mean["logits"], mean["seen"])
-        return Params.from_tensors({"logits": self.teaching.pool.after(mean["logits"])})
+            return divide_by_seen_weight(self.distiller.pooling, mean["logits"], mean["seen"])
+        return Params.from_tensors({"logits": self.distiller.pooling.finalize(mean["logits"])})
 
-    @work(reveals="sum")
-    def study(self, ctx: Context, advice: Params, own: Params | Learnt | None) -> Work[tuple[Weighted, Params]]:
-        return (yield from self.teaching.study(ctx, advice, _model(own)))
+    @work(reveals="sum", name="study")
+    def distill(
+        self, ctx: Context, teacher: Params, client_state: Params | PendingLogits | None
+    ) -> Work[tuple[Weighted, Params]]:
+        return (yield from self.distiller.distill_client(ctx, teacher, _model(client_state)))
 
     def dummy_messages(self, server: Context) -> DummyMessages:
-        rest = self.teaching.dummy_messages(server, Weighted(public_of(server).blank(), 1.0))
+        logits = Weighted(get_public_data(server).blank_logits(), 1.0)
+        messages = self.distiller.dummy_messages(server, logits)
         if not self.sends_weights_first:
-            return rest
-        return DummyMessages([0.0, *rest.down], [Weighted(Params.from_scalars(weight=0.0, sound=1.0), 1.0), *rest.up])
+            return messages
+        weight = Weighted(Params.from_scalars(weight=0.0, usable=1.0), 1.0)
+        return DummyMessages(down=[0.0, *messages.down], up=[weight, *messages.up])
 
-    def view(self, state: TaughtState, client: ClientId) -> Params | None:
+    def view(self, state: DistillationState, client: ClientId) -> Params | None:
         return None if client else state.params
 
-    def assemble(self, ctx: Context, view: Params | None, own: Params | Learnt | None) -> Params:
-        return view or _model(own) or ctx.initial_params
+    def assemble(self, ctx: Context, view: Params | None, client_state: Params | PendingLogits | None) -> Params:
+        return view or _model(client_state) or ctx.initial_params
 
 
-def _told(mean: Weighted, rnd: Round) -> Script[float]:
-    """The sum of the clients' weights; how many have none is said."""
-    there = round(mean.weight)
-    weight, sound = float(mean.value["weight"]) * mean.weight, round(float(mean.value["sound"]) * mean.weight)
-    if sound < 1:
-        raise nothing_to_pool(rnd, there)
-    if sound < there:
+def _sum_weights(mean: Weighted, rnd: Round) -> Script[float]:
+    """Return the sum of the clients' weights, and note how many clients have none."""
+    num_clients = round(mean.weight)
+    weight, usable = float(mean.value["weight"]) * mean.weight, round(float(mean.value["usable"]) * mean.weight)
+    if usable < 1:
+        raise no_usable_client_error(rnd, num_clients)
+    if usable < num_clients:
         yield Note(
-            f"round {rnd.index + 1}: {there - sound} of {there} clients are left out of the pool: no training texts, or a loss "
-            "that is not finite."
+            f"round {rnd.index + 1}: {num_clients - usable} of {num_clients} clients are left out of the pool: "
+            "no training data, or a loss that is not finite."
         )
     if not weight > 0:
         raise RunError(
-            f"round {rnd.index + 1}: the weights of all {sound} clients are too small to be summed, since their losses are "
-            "large for algorithm.beta; lower it, or use exchange=gather."
+            f"round {rnd.index + 1}: the weights of all {usable} clients are too small to be summed, because their losses "
+            "are large for algorithm.beta; lower algorithm.beta, or use exchange=gather."
         )
     return weight
 
 
-def _model(own: Params | Learnt | None) -> Params | None:
-    """A client that was lost between its two replies has not put its opinions away."""
-    return own.params if isinstance(own, Learnt) else own
+def _model(client_state: Params | PendingLogits | None) -> Params | None:
+    """Return the client's model, also if it was lost between its two replies and still holds its logits."""
+    return client_state.params if isinstance(client_state, PendingLogits) else client_state

@@ -1,10 +1,11 @@
-"""SPFL-like: every client moves along the updates of those that move as it does.
+"""SPFL-like: each client's model moves along the updates of similar clients.
 
     A_ij = max(0, cos(Δᵢ, Δⱼ))^γ,      wᵢ ← wᵢ + Σⱼ A_ij nⱼ Δⱼ / Σₖ A_ik nₖ
 
-The paper that ATC compares with defines relations among clients by the similarity of their gradients; neither text nor code
-of it could be had, so this is a working definition, and results bear the name SPFL-like. A client's model lives in its own
-memory; the server sees updates and sends each client its mixture.
+Where we differ: the paper that ATC compares with relates clients by the similarity of their gradients, but neither its
+text nor its code is available. This is a working definition, so results are labeled SPFL-like.
+
+A client's model is its client state. The server reads the updates and sends each client its mixture of them.
 """
 
 from __future__ import annotations
@@ -13,11 +14,11 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from motet.algorithms.update_similarity import cosines
+from motet.algorithms.update_similarity import cosine_similarities
 from motet.core.layers import Layers
 from motet.core.params import Params, common_params
 from motet.core.program import InitialModels, Round
-from motet.core.script import ClientId, Script, gather, work
+from motet.core.script import ClientId, Script, gather, to_all, work
 from motet.core.weighted import RunningSum, Weighted
 from motet.core.work import Work
 from motet.learning.context import Context
@@ -25,7 +26,7 @@ from motet.learning.solver import Solver
 
 
 @dataclass(frozen=True)
-class SimilarPeers:
+class SPFLLike:
     solver: Solver
     gamma: float
     shared: Layers = Layers.all()
@@ -34,44 +35,45 @@ class SimilarPeers:
 
     def init(self, start: InitialModels) -> None:
         layout = start.shared.layout
-        self.shared.check(layout.names, layout.roles, f"{self.name}, the layers that are shared")
+        self.shared.check(layout.names, layout.roles, f"{self.name}, shared layers")
 
     def round(self, state: None, rnd: Round) -> Script[None]:
-        moves: dict[ClientId, Weighted] = yield from gather(self.train, dict.fromkeys(rnd.cohort))
-        clients = sorted(moves)
-        layout = common_params([moves[c].value for c in clients]).layout  # tasks may differ in their heads
-        moves = {c: Weighted(move.value.restrict(layout), move.weight) for c, move in moves.items()}
-        alike = np.maximum(0, cosines([moves[c].value for c in clients])) ** self.gamma
-        np.fill_diagonal(alike, 1.0)  # a client is like itself, even one that did not move
-        mixtures = {}
-        for client, row in zip(clients, alike, strict=True):
-            total = RunningSum()
-            for peer, share in zip(clients, row, strict=True):
-                total.add(peer, moves[peer].scale_weight(float(share)))
-            if total.weight:
-                mixtures[client] = total.value().value - moves[client].value
-        yield from gather(self.follow, mixtures)
+        replies: dict[ClientId, Weighted] = yield from gather(self.train, to_all(rnd.cohort, None))
+        clients = sorted(replies)
+        layout = common_params([replies[c].value for c in clients]).layout  # heads differ if tasks differ
+        updates = {c: Weighted(reply.value.restrict(layout), reply.weight) for c, reply in replies.items()}
+        similarities = np.maximum(0, cosine_similarities([updates[c].value for c in clients])) ** self.gamma
+        np.fill_diagonal(similarities, 1.0)  # also for a client with a zero update
+        corrections = {}
+        for client, row in zip(clients, similarities, strict=True):
+            mixture = RunningSum()
+            for peer, similarity in zip(clients, row, strict=True):
+                mixture.add(peer, updates[peer].scale_weight(float(similarity)))
+            if mixture.weight:
+                corrections[client] = mixture.value().value - updates[client].value
+        yield from gather(self.apply_correction, corrections)
 
     @work(reveals="each")
-    def train(self, ctx: Context, _: None, own: Params | None) -> Work[tuple[Weighted, Params]]:
-        before = self.assemble(ctx, None, own)
-        after = yield from ctx.fit(before, self.solver)
-        return Weighted((after.params - before).select_layers(self.shared), float(ctx.size)), after.params
+    def train(self, ctx: Context, _: None, client_state: Params | None) -> Work[tuple[Weighted, Params]]:
+        before = self.assemble(ctx, None, client_state)
+        result = yield from ctx.fit(before, self.solver)
+        update = (result.params - before).select_layers(self.shared)
+        return Weighted(update, float(ctx.size)), result.params
 
-    @work(reveals="each")
-    def follow(self, ctx: Context, change: Params, own: Params) -> tuple[None, Params]:
-        """From one's own move to the mixture; a client that is not reached keeps its own."""
-        return None, own.updated(own.restrict(change.layout) + change)
+    @work(reveals="each", name="follow")
+    def apply_correction(self, ctx: Context, correction: Params, client_state: Params) -> tuple[None, Params]:
+        """Replace the client's update by the mixture. A client that cannot be reached keeps its update."""
+        return None, client_state.updated(client_state.restrict(correction.layout) + correction)
 
     def view(self, state: None, client: ClientId) -> None:
         return None
 
-    def assemble(self, ctx: Context, view: None, own: Params | None) -> Params:
-        return ctx.initial_params if own is None else own
+    def assemble(self, ctx: Context, view: None, client_state: Params | None) -> Params:
+        return ctx.initial_params if client_state is None else client_state
 
 
 def spfl_like(
     solver: Solver = Solver(optimizer="sgd"), gamma: float = 1.0, shared: tuple[str, ...] = ("all",)
-) -> SimilarPeers:
-    """Every client moves along the updates of those that move as it does (a working definition of SPFL)."""
-    return SimilarPeers(solver, gamma, Layers.parse(*shared))
+) -> SPFLLike:
+    """Each client's model moves along the updates of similar clients (a working definition of SPFL)."""
+    return SPFLLike(solver, gamma, Layers.parse(*shared))

@@ -1,4 +1,4 @@
-"""Who learns alike? Read off the angle between what clients have learnt."""
+"""Similarity of clients, measured by the cosine between their updates."""
 
 from __future__ import annotations
 
@@ -11,47 +11,48 @@ from motet.core.params import Params
 from motet.core.script import ClientId
 from motet.core.weighted import RunningSum, Weighted
 
-_COLUMNS = 2**20  # of all updates at a time: they are never stacked whole
+_CHUNK = 2**20  # parameters processed at a time, so that updates are never stacked as a whole
 
 
-def cosines(updates: Sequence[Params]) -> np.ndarray:
-    """The cosine between any two updates; an update of zero is like nothing but itself."""
+def cosine_similarities(updates: Sequence[Params]) -> np.ndarray:
+    """Return the cosine of each pair of updates. A zero update has similarity 1 to itself and 0 to the others."""
     gram = torch.zeros(len(updates), len(updates), dtype=torch.float64)
-    for at in range(0, updates[0].layout.size if updates else 0, _COLUMNS):
-        some = torch.stack([u.flat[at : at + _COLUMNS] for u in updates]).double()
-        gram += (some @ some.T).cpu()
+    for start in range(0, updates[0].layout.size if updates else 0, _CHUNK):
+        chunk = torch.stack([update.flat[start : start + _CHUNK] for update in updates]).double()
+        gram += (chunk @ chunk.T).cpu()
     norms = gram.diagonal().sqrt()
-    near = (gram / (norms[:, None] * norms[None]).clamp(min=1e-30)).clamp(-1, 1)
-    near.fill_diagonal_(1.0)
-    found: np.ndarray = near.numpy()
-    return found
+    cosines = (gram / (norms[:, None] * norms[None]).clamp(min=1e-30)).clamp(-1, 1)
+    cosines.fill_diagonal_(1.0)
+    result: np.ndarray = cosines.numpy()
+    return result
 
 
-def clustered(updates: Mapping[ClientId, Params], clusters: int) -> dict[ClientId, int]:
-    """Agglomerative clustering by cosine distance, average linkage. Clusters are numbered by their first client."""
+def cluster_clients(updates: Mapping[ClientId, Params], num_clusters: int) -> dict[ClientId, int]:
+    """Cluster clients by cosine distance with average linkage. Clusters are numbered by their first client."""
     names = sorted(updates)
-    if clusters <= 1 or len(names) <= clusters:
-        return {name: 0 if clusters <= 1 else i for i, name in enumerate(names)}
+    if num_clusters <= 1 or len(names) <= num_clusters:
+        return {name: 0 if num_clusters <= 1 else i for i, name in enumerate(names)}
     from sklearn.cluster import AgglomerativeClustering
 
-    far = 1 - cosines([updates[n] for n in names])
-    labels = AgglomerativeClustering(clusters, metric="precomputed", linkage="average").fit_predict((far + far.T) / 2)
-    order = list(dict.fromkeys(labels.tolist()))
-    return {name: order.index(label) for name, label in zip(names, labels.tolist(), strict=True)}
+    distances = 1 - cosine_similarities([updates[name] for name in names])
+    clustering = AgglomerativeClustering(num_clusters, metric="precomputed", linkage="average")
+    labels = clustering.fit_predict((distances + distances.T) / 2).tolist()
+    order = list(dict.fromkeys(labels))
+    return {name: order.index(label) for name, label in zip(names, labels, strict=True)}
 
 
-def ranked(updates: Mapping[ClientId, Params]) -> dict[ClientId, tuple[ClientId, ...]]:
-    """For each client all clients from the nearest to the farthest; itself first."""
+def rank_by_similarity(updates: Mapping[ClientId, Params]) -> dict[ClientId, tuple[ClientId, ...]]:
+    """For each client, rank all clients from most to least similar. The client itself comes first."""
     names = sorted(updates)
-    near = cosines([updates[n] for n in names])
-    np.fill_diagonal(near, 2.0)
-    order = np.argsort(-near, axis=1, kind="stable")
+    similarities = cosine_similarities([updates[name] for name in names])
+    np.fill_diagonal(similarities, 2.0)
+    order = np.argsort(-similarities, axis=1, kind="stable")
     return {name: tuple(names[j] for j in order[i]) for i, name in enumerate(names)}
 
 
-def mean_of(learnt: Mapping[ClientId, Weighted], who: Iterable[ClientId]) -> Params:
-    """What some clients have learnt on average, weighted by their examples."""
+def weighted_mean(updates: Mapping[ClientId, Weighted], clients: Iterable[ClientId]) -> Params:
+    """Return the weighted mean of some clients' updates."""
     total = RunningSum()
-    for client in sorted(who):
-        total.add(client, learnt[client])
+    for client in sorted(clients):
+        total.add(client, updates[client])
     return total.value().value

@@ -128,7 +128,7 @@ def _estimate_run(config: RunConfig, probe: ProbeResult) -> float:
     """Estimate the seconds for startup, training and evaluation, as if all clients had the same number of examples."""
     algorithm = build_algorithm(config)
     solver: Solver = getattr(algorithm, "solver", Solver())
-    is_central = config.algorithm.type == "centralised"
+    is_central = config.algorithm.type == "centralized"
     clients = 1 if is_central else int(config.partition.options.get("clients", probe.clients))
     cohort_size = min(config.cohort.size or clients, clients)
     steps = config.rounds * cohort_size * solver.num_steps(max(1, probe.train_examples // clients))

@@ -21,20 +21,26 @@ Q = TypeVar("Q")
 T = TypeVar("T")
 
 
-def work(*, reveals: Reveal) -> Callable[[F], F]:
-    """Mark a method that runs on clients. `reveals` says whether the server may read each reply or only their sum."""
+def work(*, reveals: Reveal, name: str | None = None) -> Callable[[F], F]:
+    """Mark a method that runs on clients. `reveals` says whether the server may read each reply or only their sum.
+
+    `name` is the method's name in messages and in seeds, by default its Python name. Pass the old name when you rename a
+    method, so that a run with the same seed gives the same numbers as before.
+    """
 
     def mark(method: F) -> F:
         method.reveals = reveals  # type: ignore[attr-defined]
+        method.wire_name = name or method.__name__  # type: ignore[attr-defined]
         return method
 
     return mark
 
 
-def client_methods(program: object) -> dict[str, Reveal]:
-    """Return the names of a program's client methods, and what each one reveals."""
-    marks = ((name, getattr(getattr(type(program), name, None), "reveals", None)) for name in dir(type(program)))
-    return {name: reveals for name, reveals in marks if reveals is not None}
+def client_methods(program: object) -> dict[str, Callable[..., Any]]:
+    """Return a program's client methods by the name they have in messages. Each has an attribute `reveals`."""
+    names = [name for name in dir(type(program)) if hasattr(getattr(type(program), name, None), "reveals")]
+    methods = [getattr(program, name) for name in names]
+    return {method.wire_name: method for method in methods}
 
 
 def iter_programs(program: Any) -> Iterator[Any]:
@@ -47,9 +53,9 @@ def iter_programs(program: Any) -> Iterator[Any]:
 def all_client_methods(program: object) -> dict[str, Reveal]:
     """Return the addresses of all client methods of a program and its subprograms, and what each one reveals."""
     return {
-        f"{each.name}.{method}": reveals
+        method_address(method): method.reveals  # type: ignore[attr-defined]
         for each in iter_programs(program)
-        for method, reveals in client_methods(each).items()
+        for method in client_methods(each).values()
     }
 
 
@@ -96,7 +102,7 @@ class _Replies:
 
 def method_address(method: Callable[..., Any]) -> str:
     """Return the address under which clients offer a method, e.g. `fedavg.train`."""
-    return f"{method.__self__.name}.{method.__name__}"  # type: ignore[attr-defined]
+    return f"{method.__self__.name}.{getattr(method, 'wire_name', method.__name__)}"  # type: ignore[attr-defined]
 
 
 def gather(method: Callable[..., Any], payloads: Mapping[ClientId, Any]) -> Script[dict[ClientId, Any]]:

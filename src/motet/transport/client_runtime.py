@@ -126,9 +126,9 @@ class ClientRuntime:
         return (yield from self._invoke(client, round, address, payload, callers))
 
     def _find_method(self, address: str) -> Any:
-        name, _, method = address.partition(".")
-        program = self.programs.get(name)
-        if program is None or method not in client_methods(program):
+        program, _, method = address.partition(".")
+        methods = client_methods(self.programs[program]) if program in self.programs else {}
+        if method not in methods:
             available = ", ".join(f"{p.name}.{m}" for p in self.programs.values() for m in client_methods(p))
             raise PrivacyError(f"'{address}' is not offered to the server; this client offers {available}.")
-        return getattr(program, method)
+        return methods[method]

@@ -1,10 +1,13 @@
-"""ATC (Dong et al. 2022, Collaborating Heterogeneous NLP Tasks via Federated Learning): assign, then contrast.
+"""ATC (Dong et al. 2022, "Collaborating Heterogeneous NLP Tasks via Federated Learning"): Assign-Then-Contrast.
 
-Clients that classify, answer and write learn from each other without saying what their task is. Two phases over one backbone
-(`mixed:<encoder>`): `assign.py`, self-supervised lessons with clusters, and `contrast.py`, the clients' own tasks with
-neighbours; `between.py` makes what the second compares them on. The ablations of the paper's tables are switches: `assign: 0`
-leaves the first stage out, `second: fedavg` replaces the other (`neighbours` leaves out only its loss), `lessons: [mlm]` or
-`[dr]` gives one kind of lesson, `clusters: 1` has all clients learn as one.
+Clients with different tasks (classification, question answering, generation) learn from each other without revealing
+their tasks. There are two phases over one backbone (`mixed:<encoder>`). In `assign.py`, clients train on self-supervised
+objectives and are clustered. In `contrast.py`, they train on their own tasks with neighbors as positives;
+`synthetic_states.py` creates the data on which they are compared.
+
+The ablations in the paper's tables are options: `assign: 0` skips the first phase, `second_stage: fedavg` replaces the
+second one and `second_stage: neighbors` drops only its contrastive loss, `objectives: [mlm]` or `[dr]` uses a single
+objective, and `clusters: 1` puts all clients in one cluster.
 """
 
 from __future__ import annotations
@@ -12,10 +15,10 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Literal
 
-from motet.algorithms.atc.assign import TRAINS, Assign, Lesson
+from motet.algorithms.atc.assign import TRAINED_LAYERS, Assign, ObjectiveName
 from motet.algorithms.atc.backbone_state import ENCODER
-from motet.algorithms.atc.contrast import Contrast
-from motet.algorithms.atc.synthetic_states import Between, Weighing
+from motet.algorithms.atc.contrast import Contrast, Pairing
+from motet.algorithms.atc.synthetic_states import StateWeighting, SyntheticStates
 from motet.algorithms.fedavg import FedAvg
 from motet.algorithms.phases import Phase, Phases
 from motet.core.errors import ConfigError
@@ -30,26 +33,35 @@ def atc(
     assign: float = 2 / 3,
     assign_steps: int | None = 50,
     assign_batch: int | None = 64,
-    lessons: tuple[Lesson, ...] = ("mlm", "dr"),
+    objectives: tuple[ObjectiveName, ...] = ("mlm", "dr"),
     clusters: int = 5,
-    second: Literal["contrast", "neighbours", "fedavg"] = "contrast",
-    neighbours: int = 8,
+    second_stage: Literal["contrast", "neighbors", "fedavg"] = "contrast",
+    neighbors: int = 8,
     temperature: float = 1.0,
     instances: int = 512,
     tokens: int = 128,
     half: bool = True,
-    weighting: Weighing = "server",
-    pairing: Literal["drawn", "by_index"] = "drawn",
+    weighting: StateWeighting = "server",
+    pairing: Pairing = "random",
 ) -> Phases:
-    """Clients with different tasks learn from each other: assign lessons, then contrast (Dong et al. 2022)."""
-    if not lessons or any(lesson not in TRAINS for lesson in lessons):
-        raise ConfigError(f"atc.lessons is {list(lessons)}; it is a list of one or both of {', '.join(TRAINS)}.")
+    """Clients with different tasks learn from each other: Assign-Then-Contrast (Dong et al. 2022)."""
+    if not objectives or any(name not in TRAINED_LAYERS for name in objectives):
+        raise ConfigError(
+            f"atc.objectives is {list(objectives)}; expected a list of one or both of {', '.join(TRAINED_LAYERS)}."
+        )
     if clusters < 1:
-        raise ConfigError(f"atc.clusters is {clusters}; it is at least 1, and 1 means that all learn together.")
-    first = replace(solver, steps=assign_steps or solver.steps, batch=assign_batch or solver.batch)
-    between = Between(instances, tokens, half, weighting)
-    stage: Algorithm = Contrast(solver, neighbours, temperature, pairing, second == "contrast", between)
-    if second == "fedavg":
-        stage = FedAvg(solver, shared=ENCODER)
-    phases = (Phase(Assign(first, lessons, clusters), assign), Phase(stage, 1 - assign))
-    return Phases(phases if assign else phases[1:], name="atc")
+        raise ConfigError(f"atc.clusters is {clusters}; expected at least 1, which puts all clients in one cluster.")
+    assign_solver = replace(solver, steps=assign_steps or solver.steps, batch=assign_batch or solver.batch)
+    first = Phase(Assign(assign_solver, objectives, clusters), assign)
+    algorithm: Algorithm = Contrast(
+        solver=solver,
+        neighbors=neighbors,
+        temperature=temperature,
+        pairing=pairing,
+        use_contrast=second_stage == "contrast",
+        synthetic=SyntheticStates(instances, tokens, half, weighting),
+    )
+    if second_stage == "fedavg":
+        algorithm = FedAvg(solver, shared=ENCODER)
+    second = Phase(algorithm, 1 - assign)
+    return Phases((first, second) if assign else (second,), name="atc")

@@ -1,12 +1,15 @@
-"""ATC's first stage: all clients learn from their texts alone, and those that learn alike share what they learn (section 3.2).
+"""ATC's first stage: self-supervised training, with updates averaged in clusters of similar clients (section 3.2).
 
-Each round the server assigns one of two lessons to all: name masked words, which trains the encoder and the head that names
-them, or rewrite garbled texts, which trains encoder and decoder. Only what the lesson trains is sent, either way.
+In each round the server assigns one of two objectives to all clients: masked language modeling (mlm), which trains the
+encoder and the MLM head, or denoising reconstruction (dr), which trains the encoder and the decoder. Only the layers that
+the objective trains are sent, in both directions.
 
-    wₙ ← wₙ + Σ_{i ∈ Cₙ} |Dᵢ|/|D_Cₙ| · Δwᵢ,   Cₙ: n's cluster by the cosine of the updates, anew each round        (eq. 1)
+    wₙ ← wₙ + Σ_{i ∈ Cₙ} |Dᵢ|/|D_Cₙ| · Δwᵢ,   Cₙ: n's cluster by the cosine of the updates, computed each round        (eq. 1)
 
-The authors' code sends everything, zeros included; clusters and models come out the same. Optimiser and schedule span the whole
-stage. Where a lesson does not train a part, neither momentum nor weight decay moves it.
+The optimizer and the learning-rate schedule span the whole stage. In a round in which a layer is not trained, neither
+momentum nor weight decay changes it.
+
+Where we differ: the authors' code sends all layers, including zeros. The clusters and the models are the same.
 """
 
 from __future__ import annotations
@@ -17,8 +20,14 @@ from typing import Literal
 
 import numpy as np
 
-from motet.algorithms.atc.backbone_state import BACKBONE, Own, backbones, moments_kept, moments_taken
-from motet.algorithms.update_similarity import clustered, mean_of
+from motet.algorithms.atc.backbone_state import (
+    BACKBONE,
+    BackboneClientState,
+    load_optimizer_state,
+    merge_optimizer_state,
+    select_backbones,
+)
+from motet.algorithms.update_similarity import cluster_clients, weighted_mean
 from motet.core.layers import Layers
 from motet.core.messages import message
 from motet.core.params import Params
@@ -34,13 +43,13 @@ from motet.learning.objectives.atc_objectives import DenoisingReconstruction, Ma
 from motet.learning.objectives.supervised import Objective
 from motet.learning.solver import Solver
 
-Lesson = Literal["mlm", "dr"]
-TRAINS: dict[Lesson, Layers] = {
+ObjectiveName = Literal["mlm", "dr"]
+TRAINED_LAYERS: dict[ObjectiveName, Layers] = {
     "mlm": Layers.parse("encoder", "encoder head"),
     "dr": Layers.parse("encoder", "decoder"),
 }
-_OBJECTIVES: dict[Lesson, Objective] = {"mlm": MaskedLanguageModeling(), "dr": DenoisingReconstruction()}
-_MAKERS: dict[Lesson, Callable[[Examples, SpecialTokens, np.random.Generator], Examples]] = {
+_OBJECTIVES: dict[ObjectiveName, Objective] = {"mlm": MaskedLanguageModeling(), "dr": DenoisingReconstruction()}
+_CORRUPTIONS: dict[ObjectiveName, Callable[[Examples, SpecialTokens, np.random.Generator], Examples]] = {
     "mlm": mask_tokens,
     "dr": corrupt_texts,
 }
@@ -48,9 +57,9 @@ _MAKERS: dict[Lesson, Callable[[Examples, SpecialTokens, np.random.Generator], E
 
 @message
 @dataclass(frozen=True, eq=False)
-class Assigned:
+class AssignRequest:
     params: Params
-    lesson: Lesson
+    objective: ObjectiveName
     round: int
     rounds: int
 
@@ -64,53 +73,73 @@ class AssignState:
 @dataclass(frozen=True)
 class Assign:
     solver: Solver
-    lessons: tuple[Lesson, ...] = ("mlm", "dr")
+    objectives: tuple[ObjectiveName, ...] = ("mlm", "dr")
     clusters: int = 5
     name: str = "assign"
     personal: bool = True
 
     def init(self, start: InitialModels) -> AssignState:
-        return AssignState(backbones(start, BACKBONE))
+        return AssignState(select_backbones(start, BACKBONE))
 
     def round(self, state: AssignState, rnd: Round) -> Script[AssignState]:
-        lesson = self._drawn(rnd)
-        trains = TRAINS[lesson]
-        asks = {c: Assigned(state.models[c].select_layers(trains), lesson, rnd.index, rnd.rounds) for c in rnd.cohort}
-        replies = yield from gather(self.learn, asks)
-        learnt = {c: reply for c, reply in replies.items() if reply.weight > 0}
-        group = clustered({c: reply.value for c, reply in learnt.items()}, self.clusters)
-        step = {g: mean_of(learnt, [c for c in learnt if group[c] == g]) for g in sorted(set(group.values()))}
-        yield Note(values={"lesson": lesson, "clusters": group})
-        moved = {c: state.models[c].updated(asks[c].params + step[group[c]]) for c in learnt}
-        return AssignState({**state.models, **{c: rnd.offload(model) for c, model in moved.items()}})
+        objective = self._draw_objective(rnd)
+        requests = {
+            client: AssignRequest(
+                params=state.models[client].select_layers(TRAINED_LAYERS[objective]),
+                objective=objective,
+                round=rnd.index,
+                rounds=rnd.rounds,
+            )
+            for client in rnd.cohort
+        }
+        replies = yield from gather(self.learn, requests)
+        updates = {client: reply for client, reply in replies.items() if reply.weight > 0}
+        labels = cluster_clients({client: update.value for client, update in updates.items()}, self.clusters)
+        means = {
+            cluster: weighted_mean(updates, [client for client in updates if labels[client] == cluster])
+            for cluster in sorted(set(labels.values()))
+        }
+        yield Note(values={"lesson": objective, "clusters": labels})
+        models = dict(state.models)
+        for client in updates:
+            params = requests[client].params + means[labels[client]]
+            models[client] = rnd.offload(state.models[client].updated(params))
+        return AssignState(models)
 
-    def _drawn(self, rnd: Round) -> Lesson:
-        """The first round's is the first of the lessons, afterwards any of them."""
-        place = 0 if rnd.index == 0 else int(rnd.seed.derive("lesson").numpy().integers(len(self.lessons)))
-        return self.lessons[place]
+    def _draw_objective(self, rnd: Round) -> ObjectiveName:
+        """Return the first objective in the first round, and a random one afterwards."""
+        index = 0 if rnd.index == 0 else int(rnd.seed.derive("lesson").numpy().integers(len(self.objectives)))
+        return self.objectives[index]
 
     @work(reveals="each")
-    def learn(self, ctx: Context, ask: Assigned, own: Own | None) -> Work[tuple[Weighted, Own | None]]:
-        texts, trains = ctx.participant.split("train"), TRAINS[ask.lesson]
-        before = ctx.initial_params.updated(ask.params)
-        if not len(texts):
-            return Weighted(ask.params.zeros_like(), 0.0), own
-        steps, rng = self.solver.num_steps(len(texts)), ctx.seed.derive("lesson").numpy()
-        rows = np.concatenate(self.solver.draw_batches(len(texts), rng))
-        drawn = Examples(texts.features, texts.rows[rows])
-        exercise = _MAKERS[ask.lesson](drawn, SpecialTokens.from_tokenizer(ctx.model.tokenizer), rng)
-        course = LRHorizon(ask.round * steps, ask.rounds * steps)
-        fitted = yield from ctx.fit(
-            before, replace(self.solver, steps=steps), objective=_OBJECTIVES[ask.lesson], examples=exercise, lr_horizon=course,
-            optimizer_state=moments_taken(own, before), keep_optimizer_state=True,
-        )  # fmt: skip
-        update = (fitted.params - before).select_layers(trains)
-        return Weighted(update, float(ctx.size)), Own(
-            None, moments_kept(own, fitted.optimizer_state, before, trains, BACKBONE)
+    def learn(
+        self, ctx: Context, request: AssignRequest, client_state: BackboneClientState | None
+    ) -> Work[tuple[Weighted, BackboneClientState | None]]:
+        examples, layers = ctx.participant.split("train"), TRAINED_LAYERS[request.objective]
+        if not len(examples):
+            return Weighted(request.params.zeros_like(), 0.0), client_state
+        before = ctx.initial_params.updated(request.params)
+        steps, rng = self.solver.num_steps(len(examples)), ctx.seed.derive("lesson").numpy()
+        rows = np.concatenate(self.solver.draw_batches(len(examples), rng))
+        batches = Examples(examples.features, examples.rows[rows])
+        tokens = SpecialTokens.from_tokenizer(ctx.model.tokenizer)
+        result = yield from ctx.fit(
+            before,
+            replace(self.solver, steps=steps),
+            objective=_OBJECTIVES[request.objective],
+            examples=_CORRUPTIONS[request.objective](batches, tokens, rng),
+            lr_horizon=LRHorizon(request.round * steps, request.rounds * steps),
+            optimizer_state=load_optimizer_state(client_state, before),
+            keep_optimizer_state=True,
         )
+        update = (result.params - before).select_layers(layers)
+        optimizer_state = merge_optimizer_state(
+            client_state, result.optimizer_state, before, trained=layers, stored=BACKBONE
+        )
+        return Weighted(update, float(ctx.size)), BackboneClientState(None, optimizer_state)
 
     def view(self, state: AssignState, client: ClientId) -> Params:
         return state.models[client] if client in state.models else next(iter(state.models.values()))
 
-    def assemble(self, ctx: Context, params: Params, own: Own | None) -> Params:
+    def assemble(self, ctx: Context, params: Params, client_state: BackboneClientState | None) -> Params:
         return ctx.initial_params.updated(params)

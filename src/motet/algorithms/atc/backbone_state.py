@@ -1,7 +1,4 @@
-"""What both stages stand on: the backbone, and what a client keeps from round to round.
-
-That is its private layers, and an optimiser which is not begun anew.
-"""
+"""What both stages of ATC share: the layers of the backbone, and a client's state with its optimizer."""
 
 from __future__ import annotations
 
@@ -17,16 +14,16 @@ from motet.core.program import InitialModels
 from motet.core.script import ClientId
 from motet.learning.jobs import OptimizerState
 
-ENCODER, NAMING, DECODER = Layers.parse("encoder"), Layers.parse("encoder head"), Layers.parse("decoder")
+ENCODER, MLM_HEAD, DECODER = Layers.parse("encoder"), Layers.parse("encoder head"), Layers.parse("decoder")
 BACKBONE = Layers.parse("encoder", "encoder head", "decoder")
 
 
-def backbones(start: InitialModels, layers: Layers) -> dict[ClientId, Params]:
-    """These layers of each client's model; one value for all who have nothing of their own yet."""
-    if any(not start.shared.select_layers(part).layout.names for part in (ENCODER, NAMING, DECODER)):
+def select_backbones(start: InitialModels, layers: Layers) -> dict[ClientId, Params]:
+    """Return these layers of each client's model. Clients without a model of their own share one value."""
+    if any(not start.shared.select_layers(part).layout.names for part in (ENCODER, MLM_HEAD, DECODER)):
         raise ConfigError(
-            "atc: the models have no encoder, decoder and head for masked words in common; give all groups one that has them: "
-            "model.name=mixed:<encoder>, such as mixed:minilm or mixed:tiny."
+            "atc: the models do not share an encoder, a decoder and a head for masked language modeling; give all groups "
+            "a model that has them: model.name=mixed:<encoder>, such as mixed:minilm or mixed:tiny."
         )
     shared = start.shared.select_layers(layers)
     return {c: start.personal[c].select_layers(layers) if c in start.personal else shared for c in start.clients}
@@ -34,35 +31,42 @@ def backbones(start: InitialModels, layers: Layers) -> dict[ClientId, Params]:
 
 @message
 @dataclass(frozen=True, eq=False)
-class Own:
+class BackboneClientState:
+    """A client's local layers, and its optimizer state, which continues from round to round."""
+
     params: Params | None
     optimizer_state: OptimizerState | None
 
 
-def moments_taken(own: Own | None, model: Params) -> OptimizerState | None:
-    """The moments for the whole model; zero where none were kept.
+def load_optimizer_state(client_state: BackboneClientState | None, model: Params) -> OptimizerState | None:
+    """Return the stored optimizer state, filled with zeros for the layers that are not stored.
 
-    They stay where they were kept, which may be the host's memory: all clients of a round ask at once, and twice the size of
-    all their models is much for a device that trains a few at a time.
+    The moments stay on the device where they are stored, possibly the CPU. All clients of a round load them at once, and
+    the moments of all clients may not fit on a GPU that trains only a few clients at a time.
     """
-    if own is None or own.optimizer_state is None:
+    if client_state is None or client_state.optimizer_state is None:
         return None
-    return OptimizerState(
-        own.optimizer_state.steps, tuple(_none_on(m.flat.device, model).updated(m) for m in own.optimizer_state.moments)
-    )
+    stored = client_state.optimizer_state
+    moments = tuple(_zeros_on(moment.flat.device, model).updated(moment) for moment in stored.moments)
+    return OptimizerState(stored.steps, moments)
 
 
-def _none_on(device: torch.device, model: Params) -> Params:
+def _zeros_on(device: torch.device, model: Params) -> Params:
     return Params(model.layout, torch.zeros(model.layout.size, device=device))
 
 
-def moments_kept(
-    own: Own | None, now: OptimizerState | None, model: Params, trained: Layers, kept: Layers
+def merge_optimizer_state(
+    client_state: BackboneClientState | None,
+    result: OptimizerState | None,
+    model: Params,
+    *,
+    trained: Layers,
+    stored: Layers,
 ) -> OptimizerState | None:
-    """The moments of what was trained, and of the rest what they were before; nothing of layers that are not kept."""
-    if now is None:
+    """Return the optimizer state to store: the new moments of the trained layers, and the old moments of the others."""
+    if result is None:
         return None
-    before = moments_taken(own, model)
-    old = before.moments if before is not None else tuple(model.zeros_like() for _ in now.moments)
-    whole = tuple(o.updated(n.select_layers(trained)) for o, n in zip(old, now.moments, strict=True))
-    return OptimizerState(now.steps, tuple(m.select_layers(kept) for m in whole))
+    before = load_optimizer_state(client_state, model)
+    old = before.moments if before is not None else tuple(model.zeros_like() for _ in result.moments)
+    merged = [o.updated(new.select_layers(trained)) for o, new in zip(old, result.moments, strict=True)]
+    return OptimizerState(result.steps, tuple(moment.select_layers(stored) for moment in merged))

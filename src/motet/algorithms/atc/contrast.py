@@ -1,16 +1,19 @@
-"""ATC's second stage: clients learn their own tasks, near those that learn alike and apart from the others (section 3.3).
+"""ATC's second stage: clients train on their own tasks, with a contrastive loss over similar clients (section 3.3).
 
-A round has two exchanges. First every client says what it makes of the synthetic instances; then each trains on
+A round has two exchanges. First, each client computes representations of the synthetic instances. Then it trains with
 
     task loss − log( s⁺ / (s⁺ + s⁻) )                                                                              (eq. 3)
 
-with its neighbours of the round before as positives and all others as negatives, and sends back what its encoder learnt:
+where its neighbors of the previous round are positives and all other clients are negatives. It sends the update of its
+encoder:
 
-    wₙ ← wₙ + Σ_{i ∈ Kₙ} |Dᵢ|/|D_Kₙ| · Δwᵢ,   Kₙ: the K nearest by the cosine of the encoders' updates, n among them  (eq. 4)
+    wₙ ← wₙ + Σ_{i ∈ Kₙ} |Dᵢ|/|D_Kₙ| · Δwᵢ,   Kₙ: the K nearest by the cosine of the encoders' updates, including n   (eq. 4)
 
-Everything but the encoder stays with the client. In the first round nobody has neighbours, so nothing is contrasted; nor is it
-where K leaves no negatives, as the loss would be 0 whatever the model does. The authors' code sends everybody everybody's
-representations; the mean of the positives and the negatives are all that is used, so those are sent.
+All other layers stay on the client. There is no contrastive loss in the first round, when clients have no neighbors yet,
+and if K leaves no negatives, because the loss would then be 0 for any model.
+
+Where we differ: the authors' code sends all representations to all clients. The loss needs only the mean of the positives
+and the negatives, so only those are sent.
 """
 
 from __future__ import annotations
@@ -22,9 +25,16 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from motet.algorithms.atc.backbone_state import ENCODER, NAMING, Own, backbones, moments_kept, moments_taken
-from motet.algorithms.atc.synthetic_states import Between, Synthetic
-from motet.algorithms.update_similarity import mean_of, ranked
+from motet.algorithms.atc.backbone_state import (
+    ENCODER,
+    MLM_HEAD,
+    BackboneClientState,
+    load_optimizer_state,
+    merge_optimizer_state,
+    select_backbones,
+)
+from motet.algorithms.atc.synthetic_states import SyntheticInstances, SyntheticStates
+from motet.algorithms.update_similarity import rank_by_similarity, weighted_mean
 from motet.core.errors import ConfigError, RunError
 from motet.core.layers import Layers
 from motet.core.messages import message
@@ -39,17 +49,21 @@ from motet.learning.jobs import ExtraExamples, LRHorizon
 from motet.learning.objectives.atc_objectives import ContrastiveTask, Representations
 from motet.learning.solver import Solver
 
-NOTED = 100  # nearest of each client that are written down of a round
+Pairing = Literal["random", "by_index"]
+MAX_LOGGED_NEIGHBORS = 100  # per client and round
 
 
 @message
 @dataclass(frozen=True, eq=False)
-class Peers:
-    """A client's encoder, and what others make of the instances: [instances, width] and [instances, others, width]."""
+class ContrastRequest:
+    """A client's encoder, and representations of the synthetic instances.
+
+    `positives` is the neighbors' mean, [instances, width]. `negatives` is [instances, other clients, width].
+    """
 
     encoder: Params
-    near: Tensor | None
-    far: Tensor | None
+    positives: Tensor | None
+    negatives: Tensor | None
     round: int
     rounds: int
 
@@ -59,93 +73,111 @@ class Peers:
 class ContrastState:
     models: dict[ClientId, Params]
     ranking: dict[ClientId, tuple[ClientId, ...]]
-    naming: Params | None  # until the synthetic instances are made
+    mlm_head: Params | None  # None once the synthetic instances have been created
 
 
 @dataclass(frozen=True)
 class Contrast:
     solver: Solver
-    neighbours: int = 8  # the client itself is one of them
+    neighbors: int = 8  # including the client itself
     temperature: float = 1.0
-    pairing: Literal["drawn", "by_index"] = "drawn"
-    contrasting: bool = True  # else neighbours only average, and nothing synthetic is made
-    between: Between = Between()
+    pairing: Pairing = "random"
+    use_contrast: bool = True  # False: neighbors only average their encoders, and there are no synthetic instances
+    synthetic: SyntheticStates = SyntheticStates()
     name: str = "contrast"
     personal: bool = True
 
     def __post_init__(self) -> None:
-        if self.neighbours < 1:
-            raise ConfigError(f"atc.neighbours is {self.neighbours}; a client is its own nearest, so it is at least 1.")
+        if self.neighbors < 1:
+            raise ConfigError(
+                f"atc.neighbors is {self.neighbors}; expected at least 1, because a client is its own nearest neighbor."
+            )
 
     @property
-    def subprograms(self) -> tuple[Between]:
-        return (self.between,)
+    def subprograms(self) -> tuple[SyntheticStates]:
+        return (self.synthetic,)
 
     def init(self, start: InitialModels) -> ContrastState:
-        return ContrastState(backbones(start, ENCODER), {}, start.shared.select_layers(NAMING))
-
-    def round(self, state: ContrastState, rnd: Round) -> Script[ContrastState]:
-        if state.naming is not None and self.contrasting:
-            yield from self.between.share(state.naming, sorted(state.models), rnd)
-        seen: dict[ClientId, Tensor] = {}
-        if state.ranking and self.contrasting:
-            seen = yield from gather(self.represent, to_all(rnd.cohort, None))
-        replies = yield from gather(self.learn, {c: self._peers(c, state, seen, rnd) for c in rnd.cohort})
-        learnt = {c: reply for c, reply in replies.items() if reply.weight > 0}
-        ranking = ranked({c: reply.value for c, reply in learnt.items()})
-        yield Note(values={"neighbours": {c: list(order[:NOTED]) for c, order in ranking.items()}})
-        moved = {c: state.models[c] + mean_of(learnt, order[: self.neighbours]) for c, order in ranking.items()}
-        models = {**state.models, **{c: rnd.offload(model) for c, model in moved.items()}}
-        return ContrastState(models, {**state.ranking, **ranking}, None)
-
-    def _peers(self, client: ClientId, state: ContrastState, seen: Mapping[ClientId, Tensor], rnd: Round) -> Peers:
-        known = [c for c in state.ranking.get(client, ()) if c in seen]
-        around = known[: self.neighbours]
-        near = [seen[c] for c in around if c != client]
-        far = [seen[c] for c in sorted(known) if c not in around]
-        peers = Peers(state.models[client], None, None, rnd.index, rnd.rounds)
-        if not near or not far:
-            return peers
-        return replace(peers, near=torch.stack(near).mean(0), far=torch.stack(far, 1))
-
-    @work(reveals="each")
-    def represent(self, ctx: Context, _: None, own: Own | None) -> Work[tuple[Tensor, None]]:
-        """The encoder has no part in it: synthetic states stand in for what it would say."""
-        params = ctx.initial_params.updated(own.params if own else None)
-        found = yield from ctx.infer(params, self._synthetic(ctx), Representations())
-        return found["representations"], None
-
-    @work(reveals="each")
-    def learn(self, ctx: Context, peers: Peers, own: Own | None) -> Work[tuple[Weighted, Own | None]]:
-        steps = self.solver.num_steps(len(ctx.participant.split("train")))
-        if not steps:
-            return Weighted(peers.encoder.zeros_like(), 0.0), own
-        before = self.assemble(ctx, peers.encoder, own)
-        objective, beside = ctx.participant.task.objective, None
-        if peers.near is not None and peers.far is not None:
-            objective = ContrastiveTask(objective, self.temperature)
-            beside = ExtraExamples(
-                self._synthetic(ctx, positives=peers.near, negatives=peers.far), self.pairing == "by_index"
-            )
-        fitted = yield from ctx.fit(
-            before, self.solver, objective=objective, extra_examples=beside, lr_horizon=LRHorizon(peers.round * steps, peers.rounds * steps),
-            optimizer_state=moments_taken(own, before), keep_optimizer_state=True,
-        )  # fmt: skip
-        optimizer_state = moments_kept(own, fitted.optimizer_state, before, Layers.all(), ~NAMING)
-        return Weighted((fitted.params - before).select_layers(ENCODER), float(ctx.size)), Own(
-            fitted.params.exclude_layers(ENCODER), optimizer_state
+        return ContrastState(
+            models=select_backbones(start, ENCODER), ranking={}, mlm_head=start.shared.select_layers(MLM_HEAD)
         )
 
-    def _synthetic(self, ctx: Context, **columns: Tensor) -> Examples:
-        made: Synthetic | None = ctx.read_state(self.between.name)
-        if made is None:
+    def round(self, state: ContrastState, rnd: Round) -> Script[ContrastState]:
+        if state.mlm_head is not None and self.use_contrast:
+            yield from self.synthetic.create(state.mlm_head, sorted(state.models), rnd)
+        representations: dict[ClientId, Tensor] = {}
+        if state.ranking and self.use_contrast:
+            representations = yield from gather(self.represent, to_all(rnd.cohort, None))
+        requests = {client: self._make_request(client, state, representations, rnd) for client in rnd.cohort}
+        replies = yield from gather(self.learn, requests)
+        updates = {client: reply for client, reply in replies.items() if reply.weight > 0}
+        ranking = rank_by_similarity({client: update.value for client, update in updates.items()})
+        yield Note(values={"neighbours": {c: list(order[:MAX_LOGGED_NEIGHBORS]) for c, order in ranking.items()}})
+        models = dict(state.models)
+        for client, order in ranking.items():
+            models[client] = rnd.offload(state.models[client] + weighted_mean(updates, order[: self.neighbors]))
+        return ContrastState(models=models, ranking={**state.ranking, **ranking}, mlm_head=None)
+
+    def _make_request(
+        self, client: ClientId, state: ContrastState, representations: Mapping[ClientId, Tensor], rnd: Round
+    ) -> ContrastRequest:
+        ranked = [c for c in state.ranking.get(client, ()) if c in representations]
+        neighbors = ranked[: self.neighbors]
+        positives = [representations[c] for c in neighbors if c != client]
+        negatives = [representations[c] for c in sorted(ranked) if c not in neighbors]
+        request = ContrastRequest(
+            encoder=state.models[client], positives=None, negatives=None, round=rnd.index, rounds=rnd.rounds
+        )
+        if not positives or not negatives:
+            return request
+        return replace(request, positives=torch.stack(positives).mean(0), negatives=torch.stack(negatives, 1))
+
+    @work(reveals="each")
+    def represent(self, ctx: Context, _: None, client_state: BackboneClientState | None) -> Work[tuple[Tensor, None]]:
+        """Compute representations of the synthetic instances. The encoder is not used: its output is given."""
+        params = ctx.initial_params.updated(client_state.params if client_state else None)
+        predictions = yield from ctx.infer(params, self._synthetic_examples(ctx), Representations())
+        return predictions["representations"], None
+
+    @work(reveals="each")
+    def learn(
+        self, ctx: Context, request: ContrastRequest, client_state: BackboneClientState | None
+    ) -> Work[tuple[Weighted, BackboneClientState | None]]:
+        steps = self.solver.num_steps(len(ctx.participant.split("train")))
+        if not steps:
+            return Weighted(request.encoder.zeros_like(), 0.0), client_state
+        before = self.assemble(ctx, request.encoder, client_state)
+        objective, synthetic = ctx.participant.task.objective, None
+        if request.positives is not None and request.negatives is not None:
+            objective = ContrastiveTask(objective, self.temperature)
+            examples = self._synthetic_examples(ctx, positives=request.positives, negatives=request.negatives)
+            synthetic = ExtraExamples(examples, by_index=self.pairing == "by_index")
+        result = yield from ctx.fit(
+            before,
+            self.solver,
+            objective=objective,
+            extra_examples=synthetic,
+            lr_horizon=LRHorizon(request.round * steps, request.rounds * steps),
+            optimizer_state=load_optimizer_state(client_state, before),
+            keep_optimizer_state=True,
+        )
+        optimizer_state = merge_optimizer_state(
+            client_state, result.optimizer_state, before, trained=Layers.all(), stored=~MLM_HEAD
+        )
+        update = (result.params - before).select_layers(ENCODER)
+        new_state = BackboneClientState(result.params.exclude_layers(ENCODER), optimizer_state)
+        return Weighted(update, float(ctx.size)), new_state
+
+    def _synthetic_examples(self, ctx: Context, **columns: Tensor) -> Examples:
+        instances: SyntheticInstances | None = ctx.read_state(self.synthetic.name)
+        if instances is None:
             raise RunError(
-                f"{ctx.client} was not there when the synthetic instances were sent, and cannot be compared."
+                f"{ctx.client} did not receive the synthetic instances, so it cannot be compared with other clients."
             )
-        return Examples.from_columns(states=made.states, tokens=made.tokens, **columns)
+        return Examples.from_columns(states=instances.states, tokens=instances.tokens, **columns)
 
     def view(self, state: ContrastState, client: ClientId) -> Params:
         return state.models[client] if client in state.models else next(iter(state.models.values()))
 
-    def assemble(self, ctx: Context, params: Params, own: Own | None) -> Params:
-        return ctx.initial_params.updated(own.params if own else None, params)
+    def assemble(self, ctx: Context, params: Params, client_state: BackboneClientState | None) -> Params:
+        return ctx.initial_params.updated(client_state.params if client_state else None, params)

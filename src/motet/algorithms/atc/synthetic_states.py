@@ -1,13 +1,15 @@
-"""Between ATC's stages: states that are nobody's text, on which all clients can be compared (section 3.3).
+"""Synthetic encoder states, on which ATC compares all clients in its second stage (section 3.3).
 
-Instance k of every client is one of its own inputs, as its encoder sees it. One client, drawn for each k, is primary and counts
-half; the others share the rest (equal weights would blur it all). What comes out, and the words it is nearest to, go to all.
+Instance k is a weighted mean of one input of every client, as seen by the client's encoder. One client, drawn for each
+k, is primary and has half of the weight; the others share the rest, because equal weights would blur all instances. The
+resulting states, and the most likely tokens for them, are sent to all clients.
 
-Plainly exchanged, the states of real inputs are read by the server, and texts can be recovered from such states. With
-`weighting: client` each client applies its weights itself and only the sum is read; see docs/design/0009-atc.md.
+With `weighting: server` the server reads the states of real inputs, from which texts can be recovered. With
+`weighting: client` each client applies its weights itself and the server reads only the sum; see
+docs/design/0009-atc.md.
 
-Where we differ: the authors pad to 384 tokens and take as many instances as the smallest client has examples, up to 20,000;
-here both are parameters, and a client with fewer examples goes round them again.
+Where we differ: the authors pad to 384 tokens and use as many instances as the smallest client has examples, up to
+20,000. Here both numbers are options, and a client with fewer examples repeats them.
 """
 
 from __future__ import annotations
@@ -32,88 +34,94 @@ from motet.learning.context import Context
 from motet.learning.data.features import Examples
 from motet.learning.objectives.atc_objectives import EncoderStates, PredictedTokens
 
-Weighing = Literal["server", "client"]
+StateWeighting = Literal["server", "client"]
 
 
 @message
 @dataclass(frozen=True, eq=False)
-class Synthetic:
-    """[instances, tokens, width], and [instances, tokens]."""
+class SyntheticInstances:
+    """`states` is [instances, tokens, width] and `tokens` is [instances, tokens]."""
 
     states: Tensor
     tokens: Tensor
 
 
 @dataclass(frozen=True)
-class Between:
+class SyntheticStates:
     instances: int = 512
     tokens: int = 128
     half: bool = True
-    weighting: Weighing = "server"
+    weighting: StateWeighting = "server"
     primary: float = 0.5
     name: str = "between"
 
     def __post_init__(self) -> None:
         for name in ("instances", "tokens"):
             if getattr(self, name) < 1:
-                raise ConfigError(f"atc.{name} is {getattr(self, name)}; it must be at least 1.")
+                raise ConfigError(f"atc.{name} is {getattr(self, name)}; expected at least 1.")
 
-    def share(self, naming: Params, clients: Sequence[ClientId], rnd: Round) -> Script[None]:
-        """Leave every client the synthetic instances. `naming` is the mean of the heads that name masked words."""
-        weights = dict(zip(clients, self.weights(len(clients), rnd.seed), strict=True))
+    def create(self, mlm_head: Params, clients: Sequence[ClientId], rnd: Round) -> Script[None]:
+        """Create the synthetic instances and send them to all clients. `mlm_head` is the mean of the clients' heads."""
+        weights = dict(zip(clients, self.draw_weights(len(clients), rnd.seed), strict=True))
         if self.weighting == "client":
-            mixed = yield from total(self.weigh, weights)
-            states = mixed.value["states"] * mixed.weight
+            mean = yield from total(self.send_weighted_states, weights)
+            states = mean.value["states"] * mean.weight
         else:
-            shown = yield from gather(self.show, to_all(clients, None))
-            present = torch.stack([weights[c] for c in sorted(shown)])
-            present = present / present.sum(0)  # whose states did not come leaves no gap
-            states = torch.zeros(())
-            for client, weight in zip(sorted(shown), present, strict=True):
-                states = states + weight[:, None, None] * shown[client].float()
+            replies = yield from gather(self.send_states, to_all(clients, None))
+            states = _weighted_sum(replies, weights)
         server: Context = rnd.server
-        words = yield from server.infer(
-            server.model.initial_params.updated(naming), Examples.from_columns(states=states), PredictedTokens()
-        )
-        made = Synthetic(states.half() if self.half else states, words["tokens"])
-        yield from total(self.keep, to_all(clients, made))
+        params = server.model.initial_params.updated(mlm_head)
+        predictions = yield from server.infer(params, Examples.from_columns(states=states), PredictedTokens())
+        instances = SyntheticInstances(states.half() if self.half else states, predictions["tokens"])
+        yield from total(self.store, to_all(clients, instances))
 
-    def weights(self, clients: int, seed: Seed) -> list[Tensor]:
-        """[instances] for each client: `primary` where it is the one drawn, else an equal share of the rest."""
-        drawn = seed.derive("primary").numpy().integers(clients, size=self.instances)
-        rest = (1 - self.primary) / max(1, clients - 1)
-        table = np.where(drawn[None] == np.arange(clients)[:, None], self.primary if clients > 1 else 1.0, rest)
+    def draw_weights(self, num_clients: int, seed: Seed) -> list[Tensor]:
+        """Return [instances] weights per client: `primary` where the client is primary, else an equal share of the rest."""
+        primary = seed.derive("primary").numpy().integers(num_clients, size=self.instances)
+        is_primary = primary[None] == np.arange(num_clients)[:, None]
+        rest = (1 - self.primary) / max(1, num_clients - 1)
+        table = np.where(is_primary, self.primary if num_clients > 1 else 1.0, rest)
         return list(torch.from_numpy(table.astype(np.float32)))
 
-    @work(reveals="each")
-    def show(self, ctx: Context, _: None, own: Synthetic | None) -> Work[tuple[Tensor, None]]:
+    @work(reveals="each", name="show")
+    def send_states(self, ctx: Context, _: None, client_state: SyntheticInstances | None) -> Work[tuple[Tensor, None]]:
         if self.weighting == "client":
             raise PrivacyError(
-                "between.show: this client gives its states only weighted, for a sum (atc.weighting=client)."
+                "between.show: this client sends its states only weighted, in a sum (atc.weighting=client)."
             )
-        return (yield from self._states(ctx, self.half)), None
+        return (yield from self._encode(ctx, self.half)), None
 
-    @work(reveals="sum")
-    def weigh(self, ctx: Context, weights: Tensor, own: Synthetic | None) -> Work[tuple[Weighted, None]]:
-        states = yield from self._states(ctx, False)
+    @work(reveals="sum", name="weigh")
+    def send_weighted_states(
+        self, ctx: Context, weights: Tensor, client_state: SyntheticInstances | None
+    ) -> Work[tuple[Weighted, None]]:
+        states = yield from self._encode(ctx, half=False)
         return Weighted(Params.from_tensors({"states": weights[:, None, None] * states}), 1.0), None
 
-    @work(reveals="sum")
-    def keep(self, ctx: Context, made: Synthetic, own: Synthetic | None) -> tuple[Weighted, Synthetic]:
-        return Weighted(Params.from_scalars(kept=1), 1.0), made
+    @work(reveals="sum", name="keep")
+    def store(
+        self, ctx: Context, instances: SyntheticInstances, client_state: SyntheticInstances | None
+    ) -> tuple[Weighted, SyntheticInstances]:
+        return Weighted(Params.from_scalars(stored=1), 1.0), instances
 
-    def _states(self, ctx: Context, half: bool) -> Work[Tensor]:
-        """What the model this client begins with sees in its inputs, shuffled once; nothing of a client that has none."""
-        texts = ctx.participant.split("train")
-        if not len(texts):
+    def _encode(self, ctx: Context, half: bool) -> Work[Tensor]:
+        """Encode the client's inputs, in a fixed random order, with its initial model. Without inputs, return zeros."""
+        examples = ctx.participant.split("train")
+        if not len(examples):
             config: Any = ctx.model.module.config
-            return torch.zeros(self.instances, self.tokens, config.encoder.hidden_size).to(
-                torch.float16 if half else torch.float32
-            )
-        order = (
-            Seed(ctx.seed.root, ("instances", ctx.client)).numpy().permutation(len(texts))
-        )  # whoever does the weighing
-        found = yield from ctx.infer(
-            ctx.initial_params, texts.select(np.resize(order, self.instances)), EncoderStates(self.tokens, half)
-        )
-        return found["states"]
+            shape = (self.instances, self.tokens, config.encoder.hidden_size)
+            return torch.zeros(shape, dtype=torch.float16 if half else torch.float32)
+        order = Seed(ctx.seed.root, ("instances", ctx.client)).numpy().permutation(len(examples))
+        repeated = examples.select(np.resize(order, self.instances))
+        predictions = yield from ctx.infer(ctx.initial_params, repeated, EncoderStates(self.tokens, half))
+        return predictions["states"]
+
+
+def _weighted_sum(states: dict[ClientId, Tensor], weights: dict[ClientId, Tensor]) -> Tensor:
+    """Sum the states of the clients that replied, with their weights scaled to sum to one per instance."""
+    clients = sorted(states)
+    present = torch.stack([weights[client] for client in clients])
+    result = torch.zeros(())
+    for client, weight in zip(clients, present / present.sum(0), strict=True):
+        result = result + weight[:, None, None] * states[client].float()
+    return result

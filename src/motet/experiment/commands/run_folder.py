@@ -289,7 +289,7 @@ def draw_figures(finished: FinishedRun) -> None:
     curves = {name: record.curve(primary_metric) for name, record in records.items()}
     draw_curves(curves, primary_metric, told, finished.folder / "curves.png")
     for name, folder in folders.items():
-        found = read_relations(records[name].rows, int(load_config(folder).algorithm.options.get("neighbours", 8)))
+        found = read_relations(records[name].rows, int(load_config(folder).algorithm.options.get("neighbors", 8)))
         if found is not None:
             draw_relations(found, folder)
         draw_weights(records[name].rows, told, folder / "weights.png")

@@ -28,6 +28,11 @@ RENAMED_KEYS: dict[str, str] = {
     "evaluation.choose": "evaluation.best_round_metric",
     "evaluation.reach": "evaluation.target_scores",
     "evaluation.items": "evaluation.save_example_scores",
+    "algorithm.distil_epochs": "algorithm.distill_epochs",
+    "algorithm.distil_lr": "algorithm.distill_lr",
+    "algorithm.lessons": "algorithm.objectives",
+    "algorithm.neighbours": "algorithm.neighbors",
+    "algorithm.second": "algorithm.second_stage",
     "partition.at_least": "partition.min_examples",
     "partition.course": "partition.schedule",
     "partition.every": "partition.rounds_per_phase",
@@ -43,7 +48,11 @@ RENAMED_KEYS: dict[str, str] = {
     "task.no_repeat": "task.no_repeat_ngram_size",
     "transport.record": "transport.cuda_graphs",
 }
-RENAMED_VALUES: dict[str, dict[str, str]] = {}
+RENAMED_VALUES: dict[str, dict[str, str]] = {
+    "algorithm.type": {"centralised": "centralized"},
+    "algorithm.second_stage": {"neighbours": "neighbors"},
+    "algorithm.pairing": {"drawn": "random"},
+}
 NAME_KEYS = ("type", "name")  # `algorithm: fedavg` means algorithm.type, `model: tiny` in a group means model.name
 
 
