@@ -131,7 +131,7 @@ def test_silos_learn_together_from_their_own_files_and_strangers_stay_out(motet:
 
     (tmp_path / "recipe.yaml").write_text(
         "rounds: 40\nmodel: {name: tiny, max_tokens: 16}\nalgorithm: fedavg\nsolver: {lr: 0.1, batch: 8}\n"
-        f"wait_policy: {{absence: 300}}\ndata: {{path: {tmp_path}/public.csv, text: body, label: verdict}}\n"
+        f"wait_policy: {{reconnect_timeout: 300}}\ndata: {{path: {tmp_path}/public.csv, text: body, label: verdict}}\n"
     )
     at = f"127.0.0.1:{port}"
     server = motet("serve", str(tmp_path / "recipe.yaml"), "--bind", at, "--allow", str(allowed), "--out", str(run))

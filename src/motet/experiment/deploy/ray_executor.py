@@ -182,4 +182,4 @@ def connect_ray(options: RayOptions, here: Executor, configs: Sequence[RunConfig
     made = remote.options(max_restarts=options.restarts, max_task_retries=options.restarts, **needs)
     settings = [config.to_dict() for config in configs]
     actors = [made.remote(settings, "cuda" if gpus else "cpu") for _ in range(count)]
-    return RayExecutor(actors, ray.get(actors[0].room.remote()), here, options.restarts)
+    return RayExecutor(actors, ray.get(actors[0].capacity.remote()), here, options.restarts)
