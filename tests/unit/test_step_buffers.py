@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gc
+import weakref
 from dataclasses import replace
 
 import pytest
@@ -86,6 +88,18 @@ def test_scalars_are_stored_per_number_of_clients() -> None:
     assert addresses(buffers.write_scalars("clip_norm", [5.0, 6.0])) == addresses(two) != addresses(three)
     assert two.tolist() == [[5.0], [6.0]]
     assert buffers.generation == 0, "a new number of clients has tensors of its own; nothing moves"
+
+
+def test_buffers_are_freed_without_the_garbage_collector(model: PackedModel) -> None:
+    """A reference cycle would keep their memory allocated until the collector runs."""
+    train(model, (8, 8), replace(SGD, momentum=0.9))
+    buffers = weakref.ref(model.buffers)
+    gc.disable()
+    try:
+        del model.buffers
+        assert buffers() is None
+    finally:
+        gc.enable()
 
 
 @pytest.fixture

@@ -7,7 +7,6 @@ it is reallocated and `generation` increases: graphs of an earlier generation mu
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
 import numpy as np
@@ -129,45 +128,65 @@ class OptimizerKey(NamedTuple):
     size: int
 
 
-@dataclass
+class Generation:
+    """Counts how often a buffer was reallocated."""
+
+    def __init__(self) -> None:
+        self.number = 0
+
+    def advance(self) -> None:
+        self.number += 1
+
+
+class OptimizerCache:
+    """Optimizers with views of the parameters, the gradients and their state. Dropped when one of these moves."""
+
+    def __init__(self, generation: Generation) -> None:
+        self.generation = generation
+        self.optimizers: dict[OptimizerKey, PackedOptimizer] = {}
+
+    def invalidate(self) -> None:
+        self.optimizers.clear()
+        self.generation.advance()
+
+
 class StepBuffers:
     """All persistent tensors of one packed model, and the objects that hold views of them.
 
-    An optimizer holds views of the parameters, their gradients and its state. It is dropped as soon as one of these is
-    reallocated; other buffers do not affect it. A decay mask depends on shapes only and is never dropped.
+    If a buffer moves, CUDA graphs are invalid; only if a vector of the optimizers moves, these are dropped too. A decay
+    mask depends on shapes only and is never dropped. There is no reference cycle, so the tensors of a model that is no
+    longer used are freed at once: collected later, they added 0.7 GB to the peak for a 6x384 model.
     """
 
-    device: torch.device
-    generation: int = 0
-    params: VectorBuffer = field(init=False)
-    grads: VectorBuffer = field(init=False)
-    bf16_params: VectorBuffer = field(init=False)
-    proximal_anchors: VectorBuffer = field(init=False)
-    optimizer_state: dict[str, VectorBuffer] = field(init=False)
-    schedule: ScheduleBuffers = field(init=False)
-    examples: ExampleBuffers = field(init=False)
-    extra_examples: ExampleBuffers = field(init=False)
-    client_scalars: dict[tuple[ClientScalar, int], Tensor] = field(default_factory=dict)
-    decay_masks: dict[tuple[Objective, int], Tensor] = field(default_factory=dict)
-    optimizers: dict[OptimizerKey, PackedOptimizer] = field(default_factory=dict)
+    def __init__(self, device: torch.device) -> None:
+        self.device = device
+        self._generation = Generation()
+        self._optimizer_cache = OptimizerCache(self._generation)
+        moved, optimizers_moved = self._generation.advance, self._optimizer_cache.invalidate
+        self.params = VectorBuffer(device, optimizers_moved)
+        self.grads = VectorBuffer(device, optimizers_moved)
+        self.optimizer_state: dict[str, VectorBuffer] = {  # by torch's names
+            name: VectorBuffer(device, optimizers_moved) for name in ("momentum_buffer", "exp_avg", "exp_avg_sq")
+        }
+        self.bf16_params = VectorBuffer(device, moved, torch.bfloat16)
+        self.proximal_anchors = VectorBuffer(device, moved)
+        self.schedule = ScheduleBuffers(device, moved)
+        self.examples = ExampleBuffers(device, moved)
+        self.extra_examples = ExampleBuffers(device, moved)
+        self.client_scalars: dict[tuple[ClientScalar, int], Tensor] = {}
+        self.decay_masks: dict[tuple[Objective, int], Tensor] = {}
 
-    def __post_init__(self) -> None:
-        self.params = VectorBuffer(self.device, self._drop_optimizers)
-        self.grads = VectorBuffer(self.device, self._drop_optimizers)
-        self.bf16_params = VectorBuffer(self.device, self.invalidate_graphs, torch.bfloat16)
-        self.proximal_anchors = VectorBuffer(self.device, self.invalidate_graphs)
-        names = ("momentum_buffer", "exp_avg", "exp_avg_sq")  # as torch.optim calls them
-        self.optimizer_state = {name: VectorBuffer(self.device, self._drop_optimizers) for name in names}
-        self.schedule = ScheduleBuffers(self.device, self.invalidate_graphs)
-        self.examples = ExampleBuffers(self.device, self.invalidate_graphs)
-        self.extra_examples = ExampleBuffers(self.device, self.invalidate_graphs)
+    @property
+    def generation(self) -> int:
+        """Increases when a buffer moves. A CUDA graph is valid for one generation."""
+        return self._generation.number
+
+    @property
+    def optimizers(self) -> dict[OptimizerKey, PackedOptimizer]:
+        return self._optimizer_cache.optimizers
 
     def invalidate_graphs(self) -> None:
-        self.generation += 1
-
-    def _drop_optimizers(self) -> None:
-        self.optimizers.clear()
-        self.invalidate_graphs()
+        self._generation.advance()
 
     def write_scalars(self, name: ClientScalar, values: Sequence[float]) -> Tensor:
         """Store one number per client as [clients, 1]."""
