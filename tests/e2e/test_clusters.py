@@ -121,24 +121,24 @@ def test_ray_gives_the_same_bits_also_when_an_actor_dies(on_ray: FederatedRun, p
     assert not on_ray.mailbox.failures
 
 
-def test_ray_does_again_what_an_actor_had_begun_when_it_died(
+def test_ray_repeats_the_jobs_of_an_actor_that_died(
     on_ray: FederatedRun, plain: FederatedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import ray
 
     executor: Any = on_ray.executor
-    whole, killed = executor.ready, []
+    wait_completed, killed_jobs = executor.wait_completed, []
 
-    def ready() -> Any:
-        found = whole()
-        if executor.working and not killed:  # in the midst of a round, with a client's job in its hands
-            actor, numbers = next(iter(executor.working.values()))
+    def wait_and_kill() -> Any:
+        completed = wait_completed()
+        if executor.working and not killed_jobs:  # in the middle of a round, while the actor runs a client's job
+            actor, jobs = next(iter(executor.working.values()))
             ray.kill(actor, no_restart=False)
-            killed.extend(numbers)
-        return found
+            killed_jobs.extend(jobs)
+        return completed
 
-    monkeypatch.setattr(executor, "ready", ready)
+    monkeypatch.setattr(executor, "wait_completed", wait_and_kill)
     on_ray.play_rounds()
-    assert killed
+    assert killed_jobs
     assert serialize(on_ray.state) == serialize(plain.state)
     assert not on_ray.mailbox.failures
