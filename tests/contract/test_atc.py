@@ -169,13 +169,13 @@ def test_the_contrastive_loss_trains_only_the_decoder_and_the_contrast_head(back
     (losses - task_losses).sum().backward()
     pack.collect_grads()
     names = [name for name, gradient in pack.tensor_views(pack.grads) if gradient.abs().sum() > 1e-6]
-    assert {".".join(name.split(".")[:2]) for name in names} == {"backbone.decoder", "contrast.1", "contrast.4"}
+    assert {".".join(name.split(".")[:2]) for name in names} == {"backbone.decoder", "contrastive_head.1", "contrastive_head.4"}
 
 
 def test_both_pairings_train_the_contrast_head(backbone_federation: Federation) -> None:
     def contrast_head(pairing: Any, rounds: int) -> Tensor:
         running = run_rounds(backbone_federation, make_contrast(pairing=pairing), rounds)
-        return select(running.memories.get("contrast", backbone_federation.clients[0]).params, "name:contrast.*")
+        return select(running.memories.get("contrast", backbone_federation.clients[0]).params, "name:contrastive_head.*")
 
     untrained, random, by_index = contrast_head("random", 1), contrast_head("random", 2), contrast_head("by_index", 2)
     assert not torch.equal(untrained, random)
@@ -231,10 +231,51 @@ def test_a_client_that_weights_its_states_does_not_send_them_unweighted(backbone
         run_script(script, running.mailbox.run_exchange, running.executor.run)
 
 
+<<<<<<< HEAD
 # ---- options --------------------------------------------------------------------------------------------------------
 
 
 def phase_names(algorithm: Phases) -> list[str]:
+=======
+def test_the_contrastive_term_trains_decoder_and_contrast_head_and_no_more(backbone_federation: Federation) -> None:
+    """The states it starts from are given, so the encoder has no part in it."""
+    pack = PackedModel(backbone_federation.model, backbone_federation.model.module, torch.device("cpu"))
+    pack.load_clients([backbone_federation.model.initial_params])
+    shape = (3, 5, SMALL["hidden_size"])
+    batch = {
+        **backbone_federation.server_context(0).participant.split("global").batch(np.arange(3)),
+        "states": torch.randn(shape), "tokens": torch.full((3, 5), 6), "has_pair": torch.tensor([1.0, 1.0, 0.0]),
+        "positives": torch.randn(3, shape[-1]), "negatives": torch.randn(3, 2, shape[-1]),
+    }  # fmt: skip
+    plain, _ = CrossEntropy().losses(pack, batch)
+    both, worth = ContrastiveTask(CrossEntropy()).losses(pack, batch)
+    assert ((both - plain) > 0).tolist() == [True, True, False]  # the last has no partner
+    assert worth.tolist() == [1, 1, 1]
+    pack.begin_step()
+    (both - plain).sum().backward()
+    pack.collect_grads()
+    moved = {
+        n.partition(".")[0] + "." + n.split(".")[1] for n, g in pack.tensor_views(pack.grads) if g.abs().sum() > 1e-6
+    }
+    assert moved == {"backbone.decoder", "contrastive_head.1", "contrastive_head.4"}
+
+
+def test_pairing_by_number_and_by_lot_both_train(backbone_federation: Federation, rounds: RunRounds) -> None:
+    client, ways = backbone_federation.clients[0], (("drawn", 1), ("drawn", 2), ("by_index", 2))
+    memories = [rounds(backbone_federation, contrast(pairing=way), n).memories for way, n in ways]
+    plain, drawn, paired = (
+        m.get("contrast", client).params.select_layers(Layers.parse("name:contrastive_head.*")).flat for m in memories
+    )
+    assert not torch.equal(plain, drawn)
+    assert not torch.equal(plain, paired)
+    assert not torch.equal(drawn, paired)
+
+
+# ---- switches -------------------------------------------------------------------------------------------------------
+
+
+def names(algorithm: Phases) -> list[str]:
+>>>>>>> edfbfe2 (Rewrite models and its tests in plain English)
     return [phase.algorithm.name for phase in algorithm.phases]
 
 

@@ -195,7 +195,7 @@ def test_parameter_counts_of_the_backbone_with_bert_tiny() -> None:
         "decoder": 4_549_306,
         "encoder head": 3_954_106,
         "pooler": 16_512,
-        "name:contrast.*": 33_024,
+        "name:contrastive_head.*": 33_024,
     }
     assert {term: model.layout.select_layers(Layers.parse(term)).size for term in expected} == expected
 

@@ -83,7 +83,7 @@ def test_baselines_run_on_the_same_data(motet: Call, tmp_path: Path) -> None:
         (["run", *TOY, "algorithm.type=fedprox", "algorithm.mue=1"], "Did you mean 'mu'?"),
         (["run", *TOY, "model.name=./empty"], "no tokenizer could be loaded from './empty'"),
         (["run", *TOY, "model.freeze=[layers 9]"], "'layers 9' matches nothing in this model"),
-        (["run", *TOY, "model.max_tokens=4000"], "has 128 positions; lower it"),
+        (["run", *TOY, "model.max_tokens=4000"], "has 128 positions. Lower it"),
         (["run", *TOY, "data.name=toy-clasification"], "Did you mean 'toy-classification'?"),
         (
             ["run", *TOY, "data.name=null", "data.path=mine.csv", "data.text=body"],
@@ -134,7 +134,7 @@ def test_a_bilstm_prints_how_to_load_it(motet: Call, tmp_path: Path) -> None:
 
     status, out, _ = motet("run", *TOY, "model.name=bilstm", "model.config={}", "--out", "o")
     assert status == 0
-    assert 'motet.models.bilstm.Recurrent.load("o/model")' in out
+    assert 'motet.models.bilstm.BiLSTM.load("o/model")' in out
     status, out, _ = motet("export", "o", "--to", "m")
     assert status == 0
     assert 'Recurrent.load("m")' in out

@@ -90,7 +90,7 @@ def test_an_exported_model_has_no_adapters_and_gives_the_same_logits(
     ("model", "message"),
     [
         (ModelConfig("tiny", 24, lora=-2), r"model\.lora is -2"),
-        (ModelConfig("bilstm", 24, lora=2), "has no layers with products to adapt"),
+        (ModelConfig("bilstm", 24, lora=2), "has no linear layers to adapt"),
     ],
 )
 def test_invalid_ranks_and_models_are_rejected(corpus: Corpus, model: ModelConfig, message: str) -> None:

@@ -1,1 +1,1 @@
-"""One file a family of models; how each is cut into embeddings, layers and heads."""
+"""Model families, loading by name, and the role of each parameter."""

@@ -1,6 +1,6 @@
-"""Low-rank adapters (LoRA, Hu et al. 2021) through peft: the model is shared by all and frozen, only A and B are trained.
+"""Low-rank adapters (LoRA, Hu et al. 2021) with peft: the base model is frozen and shared, only the adapters are trained.
 
-They are put into the module itself, so that every family's anatomy, packing and export go on working on it.
+The adapters are injected into the module itself, so parameter roles, packing and export work as without them.
 """
 
 from __future__ import annotations
@@ -13,44 +13,46 @@ from torch import nn
 from motet.core.errors import ConfigError
 from motet.models.parameter_roles import ParameterRoles
 
-_FRESH = ("head", "pooler")  # what stands on top begins fresh, so it is trained whole
+_NEW_ROLES = ("head", "pooler")  # new layers on top of the base model, which are trained completely
 
 
-def add_adapters(module: nn.Module, anatomy: ParameterRoles, rank: int, alpha: int | None) -> ParameterRoles:
-    """Adapters of this rank at every product of the layers; everything else but the head is frozen."""
+def add_adapters(module: nn.Module, roles: ParameterRoles, rank: int, alpha: int | None) -> ParameterRoles:
+    """Add an adapter to every linear map in the layers, and freeze everything else except the head."""
     try:
         from peft import LoraConfig, inject_adapter_in_model
     except ImportError:
-        raise ConfigError("model.lora needs the package peft; run: pip install 'motet[adapters]'") from None
+        raise ConfigError("model.lora needs the package peft. Run: pip install 'motet[adapters]'") from None
     if rank < 0:
-        raise ConfigError(f"model.lora is {rank}; it is the rank of the adapters, such as 8, or 0 for none.")
+        raise ConfigError(f"model.lora is {rank}; expected the rank of the adapters, such as 8, or 0 for none.")
     targets = [
         name
-        for name, part in module.named_modules()
-        if type(part).__name__ in ("Linear", "Conv1D") and ".layers." in f".{anatomy.roles.get(f'{name}.weight', '')}"
+        for name, layer in module.named_modules()
+        if type(layer).__name__ in ("Linear", "Conv1D") and ".layers." in f".{roles.roles.get(f'{name}.weight', '')}"
     ]
     if not targets:
-        raise ConfigError(f"model.lora is {rank}, but {type(module).__name__} has no layers with products to adapt.")
+        raise ConfigError(
+            f"model.lora is {rank}, but {type(module).__name__} has no linear layers to adapt. Remove model.lora, or use a "
+            "Transformer."
+        )
     config = LoraConfig(r=rank, lora_alpha=alpha or 2 * rank, lora_dropout=0.0, target_modules=targets)
     inject_adapter_in_model(config, module)
-    parts = {name: _part(name, anatomy.roles) for name, _ in module.named_parameters()}
+    new_roles = {name: _find_role(name, roles.roles) for name, _ in module.named_parameters()}
     for name, parameter in module.named_parameters():
-        parameter.requires_grad_("lora_" in name or parts[name].startswith(_FRESH))
-    return ParameterRoles(parts, anatomy.embeddings_path, anatomy.layers_path)
+        parameter.requires_grad_("lora_" in name or new_roles[name].startswith(_NEW_ROLES))
+    return ParameterRoles(new_roles, roles.embeddings_path, roles.layers_path)
 
 
-def _part(name: str, parts: Mapping[str, str]) -> str:
-    """An adapter stands where the layer stands that it is for."""
-    before, mark, _ = name.partition(".lora_")
-    plain = f"{before}.weight" if mark else name.replace(".base_layer.", ".")
-    return parts[plain]
+def _find_role(name: str, roles: Mapping[str, str]) -> str:
+    """Return the role of a parameter; an adapter has the role of the weight that it adapts."""
+    layer, is_adapter, _ = name.partition(".lora_")
+    return roles[f"{layer}.weight" if is_adapter else name.replace(".base_layer.", ".")]
 
 
 def merge_adapters(module: nn.Module) -> nn.Module:
-    """The same model with its adapters added into the weights: a plain one, that anything loads."""
-    for path, part in list(module.named_modules()):
-        if hasattr(part, "base_layer") and hasattr(part, "merge"):
-            layer: Any = part
+    """Add the adapters to the weights and remove them, so that the model loads without peft."""
+    for path, submodule in list(module.named_modules()):
+        if hasattr(submodule, "base_layer") and hasattr(submodule, "merge"):
+            layer: Any = submodule
             layer.merge()
             parent, _, name = path.rpartition(".")
             setattr(module.get_submodule(parent), name, layer.get_base_layer())

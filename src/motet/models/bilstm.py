@@ -1,4 +1,4 @@
-"""FedNLP's second kind of model: LSTMs over word embeddings."""
+"""FedNLP's recurrent baseline: an LSTM over word embeddings."""
 
 from __future__ import annotations
 
@@ -11,54 +11,71 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from motet.models.parameter_roles import ParameterRoles
 
+# Settings in config.json, and the names that they had in version 0.1.
+_SETTINGS = {
+    "task": "task",
+    "vocab_size": "vocabulary",
+    "num_labels": "labels",
+    "pad_token_id": "pad",
+    "embedding_dim": "width",
+    "hidden_size": "hidden",
+}
+
 
 class BiLSTM(nn.Module):
-    """One label a text (read at its true ends), a tag a word, or the next word; the last reads forwards only."""
+    """A bidirectional LSTM for classification, regression and tagging; for language modeling it reads forward only."""
 
     def __init__(
-        self, task: str, vocabulary: int, labels: int, pad: int, width: int = 64, hidden: int = 64, dropout: float = 0.1
+        self,
+        task: str,
+        vocab_size: int,
+        num_labels: int,
+        pad_token_id: int,
+        embedding_dim: int = 64,
+        hidden_size: int = 64,
+        dropout: float = 0.1,
     ) -> None:
         super().__init__()
         self.settings = {
             "task": task,
-            "vocabulary": vocabulary,
-            "labels": labels,
-            "pad": pad,
-            "width": width,
-            "hidden": hidden,
+            "vocab_size": vocab_size,
+            "num_labels": num_labels,
+            "pad_token_id": pad_token_id,
+            "embedding_dim": embedding_dim,
+            "hidden_size": hidden_size,
         }
         self.task = task
-        both = task != "lm"
-        self.embeddings = nn.Embedding(vocabulary, width, padding_idx=pad)
-        self.lstm = nn.LSTM(width, hidden, batch_first=True, bidirectional=both)
+        is_bidirectional = task != "lm"
+        self.embeddings = nn.Embedding(vocab_size, embedding_dim, padding_idx=pad_token_id)
+        self.lstm = nn.LSTM(embedding_dim, hidden_size, batch_first=True, bidirectional=is_bidirectional)
         self.dropout = nn.Dropout(dropout)
-        self.head = nn.Linear(hidden * (1 + both), vocabulary if task == "lm" else labels)
+        self.head = nn.Linear(hidden_size * (1 + is_bidirectional), vocab_size if task == "lm" else num_labels)
 
     @staticmethod
     def load(folder: str | Path) -> BiLSTM:
-        """One that was exported; its tokenizer is in the same folder, and `labels_named` in its config.json."""
+        """Load an exported model. The folder also holds its tokenizer; `labels_named` in config.json are the labels."""
         from safetensors.torch import load_file
 
-        settings = json.loads((Path(folder) / "config.json").read_text("utf-8"))
-        made = BiLSTM(**{name: settings[name] for name in ("task", "vocabulary", "labels", "pad", "width", "hidden")})
-        made.load_state_dict(load_file(str(Path(folder) / "model.safetensors")))
-        return made.eval()
+        config = json.loads((Path(folder) / "config.json").read_text("utf-8"))
+        settings = {name: config[name if name in config else old_name] for name, old_name in _SETTINGS.items()}
+        model = BiLSTM(**settings)
+        model.load_state_dict(load_file(str(Path(folder) / "model.safetensors")))
+        return model.eval()
 
     def get_input_embeddings(self) -> nn.Embedding:
         return self.embeddings
 
     def forward(self, input_ids: Tensor, attention_mask: Tensor, **_: Tensor) -> dict[str, Tensor]:
-        words = self.dropout(self.embeddings(input_ids))
+        embeddings = self.dropout(self.embeddings(input_ids))
         lengths = attention_mask.sum(1).clamp(min=1).cpu()
-        packed = pack_padded_sequence(words, lengths, batch_first=True, enforce_sorted=False)
-        states, (last, _rest) = self.lstm(packed)
+        packed = pack_padded_sequence(embeddings, lengths, batch_first=True, enforce_sorted=False)
+        packed_states, (final_states, _cells) = self.lstm(packed)
         if self.task in ("tagging", "lm"):
-            each, _lengths = pad_packed_sequence(states, batch_first=True, total_length=input_ids.shape[1])
-            return {"logits": self.head(self.dropout(each))}
-        return {
-            "logits": self.head(self.dropout(torch.cat([last[0], last[1]], 1)))
-        }  # after the last real word, each way
+            states, _lengths = pad_packed_sequence(packed_states, batch_first=True, total_length=input_ids.shape[1])
+            return {"logits": self.head(self.dropout(states))}
+        # The final states of both directions, at the last and the first token; padding is not read.
+        return {"logits": self.head(self.dropout(torch.cat([final_states[0], final_states[1]], 1)))}
 
     def parameter_roles(self) -> ParameterRoles:
-        places = {"embeddings": "embeddings", "lstm": "layers.0", "head": "head"}
-        return ParameterRoles({n: places[n.partition(".")[0]] for n, _ in self.named_parameters()}, "", "")
+        roles = {"embeddings": "embeddings", "lstm": "layers.0", "head": "head"}
+        return ParameterRoles({name: roles[name.partition(".")[0]] for name, _ in self.named_parameters()}, "", "")

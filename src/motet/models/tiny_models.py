@@ -1,4 +1,4 @@
-"""Small architectures from random initialisation, one for each kind of head: what toys and tests run on."""
+"""Configurations of tiny models with random weights, for toy corpora and tests."""
 
 from __future__ import annotations
 
@@ -18,18 +18,18 @@ TINY_BART = {
 }  # fmt: skip
 
 
-def tiny_config(task: str, tokenizer: Any, named: Mapping[str, Any], changes: Mapping[str, Any]) -> Any:
-    """A BERT, a GPT-2 for language models, a BART for writing, with the tokenizer's vocabulary and marks."""
+def tiny_config(task: str, tokenizer: Any, labels: Mapping[str, Any], overrides: Mapping[str, Any]) -> Any:
+    """Return a BART configuration for seq2seq, GPT-2 for lm and BERT for other tasks, with the tokenizer's vocabulary.
+
+    `labels` are the label settings of a classifier (`num_labels`, `id2label`, …).
+    """
     import transformers
 
-    marks = {
-        "vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id,
-        "bos_token_id": tokenizer.cls_token_id, "eos_token_id": tokenizer.sep_token_id,
-    }  # fmt: skip
+    vocabulary = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
+    ends = {"bos_token_id": tokenizer.cls_token_id, "eos_token_id": tokenizer.sep_token_id}
     if task == "lm":
-        return transformers.GPT2Config(**{**TINY_GPT2, **marks, **changes})
+        return transformers.GPT2Config(**{**TINY_GPT2, **vocabulary, **ends, **overrides})
     if task == "seq2seq":
-        start = {"decoder_start_token_id": tokenizer.cls_token_id, "forced_eos_token_id": None}
-        return transformers.BartConfig(**{**TINY_BART, **marks, **start, **changes})
-    bert = {"vocab_size": marks["vocab_size"], "pad_token_id": marks["pad_token_id"]}
-    return transformers.BertConfig(**{**TINY_BERT, **bert, **named, **changes})
+        decoder = {"decoder_start_token_id": tokenizer.cls_token_id, "forced_eos_token_id": None}
+        return transformers.BartConfig(**{**TINY_BART, **vocabulary, **ends, **decoder, **overrides})
+    return transformers.BertConfig(**{**TINY_BERT, **vocabulary, **labels, **overrides})

@@ -1,40 +1,49 @@
-"""A word-level tokenizer made from the corpus itself, for models that are trained from nothing."""
+"""A word-level tokenizer trained on the corpus, for models that are trained from scratch."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable
 from typing import Any
 
-SPECIAL = {
+SPECIAL_TOKENS = {
     "pad_token": "[PAD]",
     "unk_token": "[UNK]",
     "cls_token": "[CLS]",
     "sep_token": "[SEP]",
     "mask_token": "[MASK]",
 }
-ENDS = {"bos_token": "[CLS]", "eos_token": "[SEP]"}  # where a model writes: the first and the last mark
+GENERATION_TOKENS = {"bos_token": "[CLS]", "eos_token": "[SEP]"}
 
 
-def build_word_tokenizer(texts: Iterable[str], size: int = 20_000, marked: bool = True) -> Any:
-    """The most frequent words, lower-cased, as a fast Hugging Face tokenizer; `marked` puts [CLS] and [SEP] around a text.
+def build_word_tokenizer(texts: Iterable[str] | str, size: int = 20_000, add_special_tokens: bool = True) -> Any:
+    """Train a fast tokenizer on the most frequent words, in lowercase.
 
-    One string in place of texts is a tokenizer that was made before, as JSON: somebody who has not the texts has the words.
+    `add_special_tokens` puts [CLS] and [SEP] around texts. If `texts` is one string, it is the JSON of a trained tokenizer,
+    as sent to clients that must use the vocabulary of the server.
     """
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
-    from transformers import PreTrainedTokenizerFast
 
     if isinstance(texts, str):
-        made = Tokenizer.from_str(texts)
-        return PreTrainedTokenizerFast(tokenizer_object=made, **SPECIAL, **ENDS)  # type: ignore[no-untyped-call]
-    tokenizer = Tokenizer(models.WordLevel(unk_token=SPECIAL["unk_token"]))
+        return _wrap(Tokenizer.from_str(texts))
+    tokenizer = Tokenizer(models.WordLevel(unk_token=SPECIAL_TOKENS["unk_token"]))
     tokenizer.normalizer = normalizers.Sequence([normalizers.NFKC(), normalizers.Lowercase()])
     tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    special = list(SPECIAL.values())
-    trainer = trainers.WordLevelTrainer(vocab_size=size, special_tokens=special, show_progress=False)
+    trainer = trainers.WordLevelTrainer(
+        vocab_size=size, special_tokens=list(SPECIAL_TOKENS.values()), show_progress=False
+    )
     tokenizer.train_from_iterator(texts, trainer)
-    if marked:
-        marks = [(t, tokenizer.token_to_id(t)) for t in ("[CLS]", "[SEP]")]
+    if add_special_tokens:
         tokenizer.post_processor = processors.TemplateProcessing(
-            single="[CLS] $A [SEP]", pair="[CLS] $A [SEP] $B:1 [SEP]:1", special_tokens=marks
+            single="[CLS] $A [SEP]",
+            pair="[CLS] $A [SEP] $B:1 [SEP]:1",
+            special_tokens=[(token, tokenizer.token_to_id(token)) for token in ("[CLS]", "[SEP]")],
         )
-    return PreTrainedTokenizerFast(tokenizer_object=tokenizer, **SPECIAL, **ENDS)  # type: ignore[no-untyped-call]
+    return _wrap(tokenizer)
+
+
+def _wrap(tokenizer: Any) -> Any:
+    from transformers import PreTrainedTokenizerFast
+
+    return PreTrainedTokenizerFast(  # type: ignore[no-untyped-call]
+        tokenizer_object=tokenizer, **SPECIAL_TOKENS, **GENERATION_TOKENS
+    )

@@ -30,7 +30,7 @@ RECURRENT = "motet-bilstm"
 def loading_code(task: str, folder: Path) -> str:
     """The line of Python that makes use of an exported model. A BiLSTM is none of transformers' architectures."""
     if needs_motet(folder):
-        return f'motet.models.bilstm.Recurrent.load("{folder}")'
+        return f'motet.models.bilstm.BiLSTM.load("{folder}")'
     if task in PIPELINES:
         return f'transformers.pipeline("{PIPELINES[task]}", model="{folder}")'
     return f'transformers.{AUTO_CLASSES[task]}.from_pretrained("{folder}")'

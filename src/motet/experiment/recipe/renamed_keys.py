@@ -33,6 +33,8 @@ RENAMED_KEYS: dict[str, str] = {
     "algorithm.lessons": "algorithm.objectives",
     "algorithm.neighbours": "algorithm.neighbors",
     "algorithm.second": "algorithm.second_stage",
+    "model.config.width": "model.config.embedding_dim",
+    "model.config.hidden": "model.config.hidden_size",
     "partition.at_least": "partition.min_examples",
     "partition.course": "partition.schedule",
     "partition.every": "partition.rounds_per_phase",
