@@ -231,51 +231,10 @@ def test_a_client_that_weights_its_states_does_not_send_them_unweighted(backbone
         run_script(script, running.mailbox.run_exchange, running.executor.run)
 
 
-<<<<<<< HEAD
 # ---- options --------------------------------------------------------------------------------------------------------
 
 
 def phase_names(algorithm: Phases) -> list[str]:
-=======
-def test_the_contrastive_term_trains_decoder_and_contrast_head_and_no_more(backbone_federation: Federation) -> None:
-    """The states it starts from are given, so the encoder has no part in it."""
-    pack = PackedModel(backbone_federation.model, backbone_federation.model.module, torch.device("cpu"))
-    pack.load_clients([backbone_federation.model.initial_params])
-    shape = (3, 5, SMALL["hidden_size"])
-    batch = {
-        **backbone_federation.server_context(0).participant.split("global").batch(np.arange(3)),
-        "states": torch.randn(shape), "tokens": torch.full((3, 5), 6), "has_pair": torch.tensor([1.0, 1.0, 0.0]),
-        "positives": torch.randn(3, shape[-1]), "negatives": torch.randn(3, 2, shape[-1]),
-    }  # fmt: skip
-    plain, _ = CrossEntropy().losses(pack, batch)
-    both, worth = ContrastiveTask(CrossEntropy()).losses(pack, batch)
-    assert ((both - plain) > 0).tolist() == [True, True, False]  # the last has no partner
-    assert worth.tolist() == [1, 1, 1]
-    pack.begin_step()
-    (both - plain).sum().backward()
-    pack.collect_grads()
-    moved = {
-        n.partition(".")[0] + "." + n.split(".")[1] for n, g in pack.tensor_views(pack.grads) if g.abs().sum() > 1e-6
-    }
-    assert moved == {"backbone.decoder", "contrastive_head.1", "contrastive_head.4"}
-
-
-def test_pairing_by_number_and_by_lot_both_train(backbone_federation: Federation, rounds: RunRounds) -> None:
-    client, ways = backbone_federation.clients[0], (("drawn", 1), ("drawn", 2), ("by_index", 2))
-    memories = [rounds(backbone_federation, contrast(pairing=way), n).memories for way, n in ways]
-    plain, drawn, paired = (
-        m.get("contrast", client).params.select_layers(Layers.parse("name:contrastive_head.*")).flat for m in memories
-    )
-    assert not torch.equal(plain, drawn)
-    assert not torch.equal(plain, paired)
-    assert not torch.equal(drawn, paired)
-
-
-# ---- switches -------------------------------------------------------------------------------------------------------
-
-
-def names(algorithm: Phases) -> list[str]:
->>>>>>> edfbfe2 (Rewrite models and its tests in plain English)
     return [phase.algorithm.name for phase in algorithm.phases]
 
 

@@ -137,7 +137,7 @@ def test_a_bilstm_prints_how_to_load_it(motet: Call, tmp_path: Path) -> None:
     assert 'motet.models.bilstm.BiLSTM.load("o/model")' in out
     status, out, _ = motet("export", "o", "--to", "m")
     assert status == 0
-    assert 'Recurrent.load("m")' in out
+    assert 'BiLSTM.load("m")' in out
     exported, written = (BiLSTM.load(tmp_path / place).state_dict() for place in ("m", "o/model"))
     assert all(torch.equal(exported[name], written[name]) for name in written)
 

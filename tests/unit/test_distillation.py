@@ -56,20 +56,9 @@ FLOAT32, FLOAT64 = 4, 8  # bytes
 
 
 @pytest.fixture(scope="module")
-<<<<<<< HEAD
 def heterogeneous() -> Federation:
     """Clients with three architectures and two tokenizers; the server has a fourth model."""
     settings = {
-=======
-def unlike() -> Federation:
-    """Three architectures and two ways of cutting texts into tokens; the server has a fourth model."""
-    groups = [
-        {"clients": 2, "model": {"name": "tiny", "config": SMALL}},
-        {"clients": 1, "model": {"name": "bilstm", "config": {"embedding_dim": 16, "hidden_size": 16}}},
-        {"clients": 1, "model": {"name": "minilm", "from_scratch": True, "config": WIDE}},
-    ]
-    top = {
->>>>>>> edfbfe2 (Rewrite models and its tests in plain English)
         "data": {"name": "toy-classification", "limit": 128, "test_limit": 32, "public_share": 0.25},
         "model": {"name": "tiny", "max_tokens": 24, "config": {**SMALL, "num_hidden_layers": 1}},
         "groups": [
