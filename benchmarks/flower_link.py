@@ -120,7 +120,7 @@ def _running(folder: Path, name: str, command: list[object]) -> Iterator[subproc
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
-    """Kill a process and its descendants, which have sessions of their own and would outlive it."""
+    """Kill a process and its descendants, which are in other sessions and would outlive it."""
     with suppress(psutil.NoSuchProcess):
         for descendant in psutil.Process(process.pid).children(recursive=True):
             with suppress(psutil.NoSuchProcess):

@@ -127,7 +127,7 @@ def main() -> None:
     if "compare" not in args.skip:
         compare(args)
     if "memory" not in args.skip:
-        for cohort in (10, 50, 200):  # in a process of its own each
+        for cohort in (10, 50, 200):  # each in a new process
             options = ["--memory-of", str(cohort), "--workers", str(args.workers)]
             command = [sys.executable, "-m", "benchmarks.overhead", *options]
             peak = int(subprocess.run(command, capture_output=True, text=True, check=True).stdout)

@@ -169,13 +169,19 @@ def test_the_contrastive_loss_trains_only_the_decoder_and_the_contrast_head(back
     (losses - task_losses).sum().backward()
     pack.collect_grads()
     names = [name for name, gradient in pack.tensor_views(pack.grads) if gradient.abs().sum() > 1e-6]
-    assert {".".join(name.split(".")[:2]) for name in names} == {"backbone.decoder", "contrastive_head.1", "contrastive_head.4"}
+    assert {".".join(name.split(".")[:2]) for name in names} == {
+        "backbone.decoder",
+        "contrastive_head.1",
+        "contrastive_head.4",
+    }
 
 
 def test_both_pairings_train_the_contrast_head(backbone_federation: Federation) -> None:
     def contrast_head(pairing: Any, rounds: int) -> Tensor:
         running = run_rounds(backbone_federation, make_contrast(pairing=pairing), rounds)
-        return select(running.memories.get("contrast", backbone_federation.clients[0]).params, "name:contrastive_head.*")
+        return select(
+            running.memories.get("contrast", backbone_federation.clients[0]).params, "name:contrastive_head.*"
+        )
 
     untrained, random, by_index = contrast_head("random", 1), contrast_head("random", 2), contrast_head("by_index", 2)
     assert not torch.equal(untrained, random)

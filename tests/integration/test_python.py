@@ -98,7 +98,7 @@ def test_what_ones_own_trainer_cannot_do_is_said() -> None:
     with pytest.raises(ConfigError, match="data has no clients"):
         motet.custom_federation(Straight(), {}, points(-1, 1), primary_metric="closeness")
     people = motet.custom_federation(Straight(), DATA, points(-1, 1), primary_metric="closeness")
-    with pytest.raises(RunError, match="a custom trainer computes its own loss"):
+    with pytest.raises(RunError, match="a custom trainer computes the loss itself"):
         motet.run(people, motet.fedprox(), rounds=1)
     with pytest.raises(ConfigError, match=r"no split 'union' with a custom trainer.*give one client all data"):
         motet.run(people, motet.centralized(), rounds=1)

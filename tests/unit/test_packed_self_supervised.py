@@ -218,7 +218,7 @@ def test_a_ragged_column_survives_encoding() -> None:
 
 
 def with_roberta(federation: Federation, jobs: list[Fit]) -> list[Fit]:
-    """Use a RoBERTa, whose positions depend on its tokens and whose position table is as short as the corpus allows."""
+    """Use a RoBERTa. Its positions depend on the tokens, and its position table is as short as the corpus allows."""
     config, tokenizer = federation.model.module.config.encoder, federation.model.tokenizer
     max_length = int(jobs[0].examples.features.lengths.max())
     roberta = hf.RobertaConfig(

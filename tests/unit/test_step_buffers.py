@@ -87,7 +87,7 @@ def test_scalars_are_stored_per_number_of_clients() -> None:
     three = buffers.write_scalars("clip_norm", [1.0, 2.0, 3.0])
     assert addresses(buffers.write_scalars("clip_norm", [5.0, 6.0])) == addresses(two) != addresses(three)
     assert two.tolist() == [[5.0], [6.0]]
-    assert buffers.generation == 0, "a new number of clients has tensors of its own; nothing moves"
+    assert buffers.generation == 0, "another number of clients has other tensors; nothing moves"
 
 
 def test_buffers_are_freed_without_the_garbage_collector(model: PackedModel) -> None:

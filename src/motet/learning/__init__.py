@@ -1,1 +1,1 @@
-"""The only place with a training loop: jobs, the executors that run them, and what a client may ask of its executor."""
+"""Training and inference: the jobs that clients submit, the executors that run them, and the context of client methods."""

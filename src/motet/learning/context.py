@@ -20,7 +20,7 @@ from motet.learning.objectives.readouts import Readout
 from motet.learning.objectives.supervised import Objective
 from motet.learning.solver import Solver
 
-INITIAL_MODEL = "beginning"  # client state under this name holds the model that an earlier phase left
+INITIAL_MODEL = "beginning"  # client state under this name is the model from an earlier phase
 
 
 class TrainableTask(Protocol):
@@ -100,7 +100,7 @@ class Context:
 
     @property
     def initial_params(self) -> Params:
-        """The client's first model: the common initial model, updated with what an earlier phase left."""
+        """The client's first model: the common initial model, updated with the model from an earlier phase."""
         return self.model.initial_params.updated(self.read_state(INITIAL_MODEL))
 
     @property

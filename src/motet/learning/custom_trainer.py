@@ -77,7 +77,7 @@ class CustomContext:
     def fit(self, start: Params, solver: Solver, **options: Any) -> Generator[Job, Any, FitResult]:
         if solver.proximal_mu:
             raise ConfigError(
-                "a custom trainer computes its own loss, so fedprox and ditto cannot add their proximal term; "
+                "a custom trainer computes the loss itself, so fedprox and ditto cannot add their proximal term; "
                 "use fedavg or fedopt."
             )
         self.trainer.set_parameters(start.tensors())

@@ -1,4 +1,4 @@
-"""Evaluation as a federated program: each client evaluates the model it would deploy, on its own data."""
+"""Evaluation as a federated program: each client evaluates the model it would deploy on local data."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Tokenized examples and the corruptions that denoising objectives train on."""
+"""Tokenized texts, and the masking and corruption of texts for self-supervised objectives."""

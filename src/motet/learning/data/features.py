@@ -1,4 +1,4 @@
-"""Tokenized texts as flat arrays. Each batch is padded only to its own longest text."""
+"""Tokenized texts as flat arrays. A batch is padded only to its longest text."""
 
 from __future__ import annotations
 
@@ -135,7 +135,7 @@ NO_FEATURES = Features("", {})
 @message
 @dataclass(frozen=True, eq=False)
 class Examples:
-    """Rows of a corpus, for example a client's training set, with optional columns of their own (teacher logits).
+    """Rows of a corpus, for example a client's training set, with optional extra columns (teacher logits).
 
     If `extra_columns` holds `input_ids`, the examples bring all of their inputs and the corpus columns are not read.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 import psutil
 import torch
 
-PACKED_MODEL_FRACTION = 0.65  # of the free GPU memory, for clients that train side by side
+PACKED_MODEL_FRACTION = 0.65  # of the free GPU memory, for packed models
 CLIENT_STATE_FRACTION = 1 / 8  # of it, for client state, and as much again for changes in the current round
 _FRACTIONS: dict[str, float] = {}  # by device type
 

@@ -25,14 +25,14 @@ from motet.learning.packed.packing_mode import PackingChoice, choose_packing_mod
 from motet.learning.training.fit import fit
 from motet.learning.training.inference import concatenate_predictions, infer, infer_packed
 
-_MAX_CLIENTS = 64  # in one packed model, and whose jobs are submitted at once
+_MAX_CLIENTS = 64  # in one packed model; also the number of jobs that are submitted at once
 _MAX_TOKENS, _MIN_TOKENS = 2**17, 2**8  # per batch of inference: at first, and at least if memory is short
 
 
 class PackedExecutor:
-    """Runs compatible jobs side by side, as many as fit in memory; that is measured with the first jobs.
+    """Packs compatible jobs, as many as fit in memory. This number, the width, is measured with the first jobs.
 
-    Results depend on this number in their last bits, and with dropout in its masks. Set `width` to fix it across machines.
+    Results depend on the width in their last bits, and with dropout in its masks. Set `width` to fix it across machines.
     """
 
     capacity = _MAX_CLIENTS
@@ -47,7 +47,7 @@ class PackedExecutor:
         self.models: dict[tuple[str, bool, bool], PackedModel] = {}  # the same, and whether it is packed
         self.prefixes: dict[str, FrozenPrefix | None] = {}
         self.datasets: dict[tuple[str, str, bool], DeviceDataset] = {}  # by model, corpus and `needs_full_model`
-        self.widths: dict[Hashable, int] = {}  # clients side by side, by job key
+        self.widths: dict[Hashable, int] = {}  # packed clients, by job key
         self.max_tokens: dict[Hashable, int] = {}  # per batch of inference, where memory was short
         self.max_texts: dict[Hashable, int] = {}  # the same for jobs that run alone
         self.examples_processed = 0
@@ -58,7 +58,7 @@ class PackedExecutor:
         self.submitted[key] = job
 
     def wait_completed(self) -> Sequence[tuple[Hashable, Any]]:
-        """Run the largest group of compatible jobs, or as many of it as fit side by side."""
+        """Run the largest group of compatible jobs, or as many of it as fit in memory."""
         groups: dict[Hashable, list[Hashable]] = {}
         for key, job in self.submitted.items():
             groups.setdefault(job.key, []).append(key)
@@ -78,7 +78,7 @@ class PackedExecutor:
         return result
 
     def _run_first(self, jobs: list[Any]) -> list[Any]:
-        """Run the first jobs, as many as fit side by side, and return their results."""
+        """Run the first jobs, as many as fit in memory, and return their results."""
         while True:
             try:
                 return self._fit_first(jobs) if isinstance(jobs[0], Fit) else self._infer_first(jobs)
@@ -175,7 +175,7 @@ class PackedExecutor:
     # ---- memory -------------------------------------------------------------------------------------------------
 
     def _measure_width(self, jobs: list[Fit], dataset: DeviceDataset) -> int:
-        """Return how many clients fit side by side, from the memory that two of them need for their longest texts."""
+        """Return how many clients can be packed, from the memory that two of them need for their longest texts."""
         mode = self._packing_choice(jobs[0], dataset).mode
         if mode == "plain" or (mode == "vmap" and jobs[0].needs_full_model):  # vmap supports only whole forward passes
             return 1

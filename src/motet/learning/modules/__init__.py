@@ -1,1 +1,1 @@
-"""A model with its frozen weights, and the frozen prefix whose outputs are cached."""
+"""Models with frozen weights, and frozen prefixes with cached outputs."""

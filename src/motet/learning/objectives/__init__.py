@@ -1,1 +1,1 @@
-"""Losses that models train on, and readouts that inference keeps."""
+"""Training objectives, and readouts: what inference keeps of a forward pass."""

@@ -1,1 +1,1 @@
-"""Many clients as one stacked model: packed layers, device-resident data, CUDA graphs."""
+"""Many clients as one packed model: packed layers, persistent buffers, datasets on the device, CUDA graphs."""

@@ -211,7 +211,10 @@ class PackedLayerNorm(nn.LayerNorm):
 
 
 class PackedScale(nn.Module):
-    """Mixed in before a norm with one parameter that scales the last axis (T5, Llama); its own code sees one row each."""
+    """Mixed in before a norm with one parameter, which scales the last axis (T5, Llama).
+
+    The norm's forward pass runs unchanged, with a weight for each row.
+    """
 
     client_axis: ClientAxis
 

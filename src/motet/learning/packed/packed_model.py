@@ -65,8 +65,8 @@ class PackedModel:
         self._install_leaves(module, names_by_id)
         cast = params_used_only_in_products(self.module) if use_bf16 and packing_mode == "packed_layers" else set()
         self.bf16_names = {name for name, leaf in self.leaves.items() if id(leaf) in cast}
-        self.embedding_rows: Tensor | None = None  # token ids [clients, rows] whose rows are loaded; None: all
-        self.embedding_row_counts: list[int] = []  # per client; the rest of its row is padding
+        self.embedding_rows: Tensor | None = None  # loaded rows, as token ids [clients, rows]; None: all
+        self.embedding_row_counts: list[int] = []  # per client; the rest of `embedding_rows` is padding
         self._set_clients(1)
 
     def _install_leaves(self, original: nn.Module, names_by_id: Mapping[int, str]) -> None:

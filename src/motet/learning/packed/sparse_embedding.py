@@ -18,7 +18,7 @@ MIN_VOCABULARY = 1000  # words; for smaller tables it does not pay to select row
 
 
 class SparseEmbedding(nn.Embedding):
-    """An embedding whose weight may hold selected rows only, with or without a leading client axis.
+    """An embedding with a weight that may hold selected rows only, with or without a leading client axis.
 
     `row_index` [clients, vocabulary] maps token ids to rows of the weight, or is None if the weight holds all rows.
     `index_buffer` is its storage. It is kept while all rows are held, because captured CUDA graphs read it.

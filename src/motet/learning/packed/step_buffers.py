@@ -16,14 +16,14 @@ from torch import Tensor
 from motet.learning.objectives.supervised import Objective
 from motet.learning.packed.packed_optimizer import PackedOptimizer
 
-Reallocated = Callable[[], None]
+OnReallocate = Callable[[], None]
 ClientScalar = Literal["clip_norm", "proximal_mu", "weight_decay"]
 
 
 class VectorBuffer:
     """One vector per client, [clients, size], in one allocation for any such shape that fits."""
 
-    def __init__(self, device: torch.device, on_reallocate: Reallocated, dtype: torch.dtype = torch.float32) -> None:
+    def __init__(self, device: torch.device, on_reallocate: OnReallocate, dtype: torch.dtype = torch.float32) -> None:
         self.device, self.on_reallocate, self.dtype = device, on_reallocate, dtype
         self.storage: Tensor | None = None
 
@@ -35,9 +35,9 @@ class VectorBuffer:
 
 
 class TableBuffer:
-    """A table that is written anew for each job. There is one allocation per shape of a row and dtype."""
+    """A table that each job overwrites. There is one allocation per row shape and dtype."""
 
-    def __init__(self, device: torch.device, on_reallocate: Reallocated) -> None:
+    def __init__(self, device: torch.device, on_reallocate: OnReallocate) -> None:
         self.device, self.on_reallocate = device, on_reallocate
         self.tables: dict[tuple[tuple[int, ...], torch.dtype], Tensor] = {}
 
@@ -58,7 +58,7 @@ class TableBuffer:
 class FlatBuffer:
     """Concatenated tables in one allocation per dtype, whatever the shape of a row. They may be large."""
 
-    def __init__(self, device: torch.device, on_reallocate: Reallocated) -> None:
+    def __init__(self, device: torch.device, on_reallocate: OnReallocate) -> None:
         self.device, self.on_reallocate = device, on_reallocate
         self.storage: dict[torch.dtype, Tensor] = {}
 
@@ -94,7 +94,7 @@ class ColumnBuffers(NamedTuple):
 class ExampleBuffers:
     """The extra columns of the clients' examples, and which examples each step reads."""
 
-    def __init__(self, device: torch.device, on_reallocate: Reallocated) -> None:
+    def __init__(self, device: torch.device, on_reallocate: OnReallocate) -> None:
         self.device, self.on_reallocate = device, on_reallocate
         self.indices = TableBuffer(device, on_reallocate)
         self.columns: dict[str, ColumnBuffers] = {}
@@ -112,7 +112,7 @@ class ExampleBuffers:
 class ScheduleBuffers:
     """The step schedule of a job: tables with one row per step, and the index of the current step."""
 
-    def __init__(self, device: torch.device, on_reallocate: Reallocated) -> None:
+    def __init__(self, device: torch.device, on_reallocate: OnReallocate) -> None:
         self.rows = TableBuffer(device, on_reallocate)
         self.example_weights = TableBuffer(device, on_reallocate)
         self.learning_rates = TableBuffer(device, on_reallocate)

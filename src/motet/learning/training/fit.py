@@ -1,4 +1,4 @@
-"""The training loop: the local training of several clients side by side. One client is the case of a single row."""
+"""The training loop. It trains several clients in one packed model; a single client is the case of one row."""
 
 from __future__ import annotations
 
@@ -115,7 +115,7 @@ class Training:
         self.schedule.record_losses(losses.detach())
 
     def _losses(self, batch: Batch, example_weights: Tensor | None, clients: int) -> Tensor:
-        """Return each client's loss on its own rows, [clients]."""
+        """Return the loss of each client, [clients]."""
         with self._autocast():
             losses, weights = self.objective.losses(self.model, batch)
         losses, weights = losses.view(clients, -1), weights.view(clients, -1)

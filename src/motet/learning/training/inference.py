@@ -1,4 +1,4 @@
-"""Run models over examples: one model at a time, or the models of many clients side by side."""
+"""Run models over examples: one model at a time, or the models of many clients together."""
 
 from __future__ import annotations
 
