@@ -55,14 +55,14 @@ def test_without_feedback_there_is_no_residual(federation: Federation) -> None:
 
 
 def test_a_resumed_run_continues_with_its_residuals(federation: Federation, tmp_path: Path) -> None:
-    def run_rounds(count: int, folder: Path, resume: bool = False) -> FederatedRun:
+    def run_with_folder(count: int, folder: Path, resume: bool = False) -> FederatedRun:
         folder.mkdir(exist_ok=True)
         plan = make_plan(federation, fedavg(SOLVER), count, channel=SPARSE)
         return execute_plan(plan, SerialExecutor(torch.device("cpu")), folder=folder, resume=resume)[1]
 
-    uninterrupted = run_rounds(4, tmp_path / "uninterrupted")
-    run_rounds(2, tmp_path / "resumed")
-    resumed = run_rounds(4, tmp_path / "resumed", resume=True)
+    uninterrupted = run_with_folder(4, tmp_path / "uninterrupted")
+    run_with_folder(2, tmp_path / "resumed")
+    resumed = run_with_folder(4, tmp_path / "resumed", resume=True)
     assert serialize(resumed.state) == serialize(uninterrupted.state)
 
 

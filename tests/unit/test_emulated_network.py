@@ -90,15 +90,15 @@ def test_less_traffic_takes_less_time(federation: Federation) -> None:
 
 
 def test_a_resumed_run_continues_the_clock(federation: Federation, tmp_path: Path) -> None:
-    def run_rounds(count: int, folder: Path, resume: bool = False) -> float:
+    def run_with_folder(count: int, folder: Path, resume: bool = False) -> float:
         folder.mkdir(exist_ok=True)
         plan = make_plan(federation, fedavg(SOLVER), count, network=Network())
         result, _ = execute_plan(plan, SerialExecutor(torch.device("cpu")), folder=folder, resume=resume)
         return result.traffic.network_seconds
 
-    uninterrupted = run_rounds(3, tmp_path / "uninterrupted")
-    run_rounds(1, tmp_path / "resumed")
-    assert run_rounds(3, tmp_path / "resumed", resume=True) == pytest.approx(uninterrupted, rel=1e-12)
+    uninterrupted = run_with_folder(3, tmp_path / "uninterrupted")
+    run_with_folder(1, tmp_path / "resumed")
+    assert run_with_folder(3, tmp_path / "resumed", resume=True) == pytest.approx(uninterrupted, rel=1e-12)
 
 
 def test_clients_take_the_traces_in_turn(tmp_path: Path) -> None:

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
 import torch
+from tests.rounds import run_rounds
 from tests.runs import make_plan
 
 from motet.algorithms import fedavg
@@ -41,11 +40,9 @@ def run_with_faults(
     return running
 
 
-def test_duplicated_and_reordered_replies_change_nothing(
-    federation: Federation, rounds: Callable[..., FederatedRun]
-) -> None:
+def test_duplicated_and_reordered_replies_change_nothing(federation: Federation) -> None:
     faulty = run_with_faults(federation, Faults(duplicates=0.7, shuffled=0.7))
-    plain = rounds(federation, fedavg(SOLVER), 3)
+    plain = run_rounds(federation, fedavg(SOLVER), 3)
     assert serialize(faulty.state) == serialize(plain.state)
     assert faulty.mailbox.traffic == plain.mailbox.traffic
 
