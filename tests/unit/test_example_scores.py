@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 import torch
@@ -10,6 +12,7 @@ from tests.runs import make_plan
 from motet.algorithms import fedavg
 from motet.core.rng import Seed
 from motet.datasets.load_corpus import BUILTIN_CORPORA
+from motet.experiment.build.federation import Federation
 from motet.experiment.build.federation_builder import federate_corpus
 from motet.experiment.loop.example_scores import read_example_scores, write_example_scores
 from motet.experiment.loop.run_loop import execute_plan
@@ -118,7 +121,7 @@ def test_metric_that_statistics_do_not_determine_is_none() -> None:
     assert class_statistics(np.zeros(4, int), np.zeros(4, int), 1000).shape == (4, 0)
 
 
-def test_example_scores_of_clients_are_kept_only_on_request(federation, executor) -> None:  # type: ignore[no-untyped-def]
+def test_example_scores_of_clients_are_kept_only_on_request(federation: Federation, executor: SerialExecutor) -> None:
     result, _ = execute_plan(
         make_plan(federation, fedavg(), 1, evaluation=EvaluationConfig(save_example_scores=True)), executor
     )
@@ -132,7 +135,7 @@ def test_example_scores_of_clients_are_kept_only_on_request(federation, executor
     assert default.items[""][:, 0].mean() == pytest.approx(default.final["accuracy"], abs=1e-6)
 
 
-def test_example_scores_survive_a_round_trip(tmp_path) -> None:  # type: ignore[no-untyped-def]
+def test_example_scores_survive_a_round_trip(tmp_path: Path) -> None:
     rng = np.random.default_rng(0)
     shapes = {"": (3, 7), "client-0": (0, 1), "client-1": (1, 4)}
     scores = {name: rng.random(shape, np.float32) for name, shape in shapes.items()}

@@ -13,8 +13,8 @@ WriteFile = Callable[..., Path]
 
 
 def test_shakespeare_roles_are_clients_regardless_of_case(write_file: WriteFile, tmp_path: Path) -> None:
-    play = "First Citizen:\nBefore we proceed: hear me\nspeak.\n\nAll:\nSpeak, speak.\n\nTITUS:\n\nALL:\nResolved.\n\nExeunt\n"
-    write_file("input.txt", play.replace("\n", "\r\n"))
+    blocks = ["First Citizen:\nBefore we proceed: hear me\nspeak.", "All:\nSpeak, speak.", "TITUS:", "ALL:\nResolved."]
+    write_file("input.txt", "\n\n".join([*blocks, "Exeunt\n"]).replace("\n", "\r\n"))
     corpus = shakespeare(tmp_path)
     pairs = set(zip(corpus.column("client"), corpus.column("text"), strict=True))
     assert pairs == {

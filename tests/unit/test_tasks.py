@@ -209,7 +209,10 @@ def test_every_entity_type_gets_both_tags() -> None:
 
 # ---- question answering ---------------------------------------------------------------------------------------------
 
-CONTEXT = "The violin was made in Cremona by Antonio Stradivari, a luthier, in the year 1715. It is played to this day by many."
+CONTEXT = (
+    "The violin was made in Cremona by Antonio Stradivari, a luthier, in the year 1715. "
+    "It is played to this day by many."
+)
 
 
 def build_row(question: str, *answers: str, context: str = CONTEXT) -> dict[str, Any]:
@@ -347,7 +350,7 @@ def test_pair_template_is_inferred_from_the_tokenizer(wordpieces: Any) -> None:
     assert (template.before, template.between, template.after, template.types) == ([cls], [sep], [sep], (0, 1))
 
 
-# ---- generation --------------------------------------------------------------------------------------------------------
+# ---- generation -----------------------------------------------------------------------------------------------------
 
 
 def test_decoder_input_is_the_shifted_target(wordpieces: Any) -> None:
@@ -419,7 +422,7 @@ def test_generation_metrics_match_the_reference_libraries() -> None:
 
 
 def test_rouge_l_with_beta_favors_recall() -> None:
-    """LCS("the cat sat on the mat", "the cat is on the mat") = 5 of 6 words; a short text has a higher precision than recall."""
+    """The longest common subsequence of the first pair has 5 of 6 words. A short text has a higher precision."""
     assert generation_metrics(GENERATED[:1], REFERENCES[:1])["rougeL_b12"] == pytest.approx(5 / 6)
     precision, recall, b = 1.0, 2 / 6, 1.2**2
     expected = (1 + b) * precision * recall / (recall + b * precision)
@@ -427,7 +430,7 @@ def test_rouge_l_with_beta_favors_recall() -> None:
     assert set(generation_metrics([], [])) == set(generation_metrics(GENERATED, REFERENCES))
 
 
-# ---- language modeling ------------------------------------------------------------------------------------------------
+# ---- language modeling ----------------------------------------------------------------------------------------------
 
 
 def test_texts_are_cut_into_chunks_without_losing_tokens(wordpieces: Any) -> None:

@@ -1,7 +1,6 @@
 """Read and write FedNLP's HDF5 data files.
 
-Every text is a dataset of its own (`X/<i>`, `Y/<i>`); the rest is JSON in `attributes`. Rows are numbered, training rows
-first.
+Every text is one HDF5 dataset (`X/<i>`, `Y/<i>`). Everything else is JSON in `attributes`.
 """
 
 from __future__ import annotations

@@ -16,8 +16,8 @@ SOURCE = "Hugging Face hub"
 def load_from_hub(name: str, column_names: Mapping[str, str | None], task: str | None, test_share: float) -> Corpus:
     """Load a dataset by name, with its configuration after a colon: `glue:mrpc`.
 
-    The test set is the split `test` or `validation`, whichever has labels. Without one, `test_share` of the training rows is
-    held out.
+    The test set is the split `test`, or `validation` if `test` has no labels. If there is neither, a share of the
+    training rows is held out.
     """
     dataset = _load_dataset(name)
     if "train" not in dataset:
@@ -49,8 +49,8 @@ def _load_dataset(name: str) -> Any:
         return datasets.load_dataset(path, configuration or None)
     except Exception as error:  # any exception of the network libraries that datasets uses
         raise ConfigError(
-            f"data.name: '{name}' could not be loaded from the hub ({first_line(error)}). Check the name and the network, "
-            "or give a file with data.path=…"
+            f"data.name: '{name}' could not be loaded from the hub ({first_line(error)}). Check the name and the "
+            "network connection, or give a file with data.path=…"
         ) from None
 
 

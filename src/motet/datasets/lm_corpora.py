@@ -84,8 +84,8 @@ def stackoverflow(folder: Path) -> Corpus:
     files = _find_splits(check_folder("stackoverflow", folder), (".csv", ".jsonl"))
     if not files:
         raise DataError(
-            f"stackoverflow: there is no .csv or .jsonl file in {folder}; expected rows with user_id and text (or tokens). "
-            "Export the .h5 files of TensorFlow Federated to that format."
+            f"stackoverflow: there is no .csv or .jsonl file in {folder}; expected rows with user_id and text or "
+            "tokens. Export the .h5 files of TensorFlow Federated to one of these formats."
         )
     return _build_corpus("stackoverflow", files, lambda path: _read_posts(path, skipped), skipped)
 
@@ -150,7 +150,8 @@ def _read_leaf(path: Path) -> AuthoredTexts:
     users = leaf.get("user_data") if isinstance(leaf, dict) else None
     if not isinstance(users, dict):
         raise DataError(
-            f"{path.name}: there is no 'user_data'; expected LEAF's format, {{users: […], user_data: {{user: {{x: […]}}}}}}."
+            f"{path.name}: there is no 'user_data'; expected LEAF's format, "
+            "{users: […], user_data: {user: {x: […]}}}."
         )
     for user, data in users.items():
         texts = data.get("x") if isinstance(data, dict) else None

@@ -45,8 +45,8 @@ COLUMN_NAMES = (
 class DataConfig:
     """The section `data` of a recipe: which corpus, what its columns are called, and how much of it to use.
 
-    `name` alone: one of Motet's corpora, or a dataset of the hub. `name` and `path`: a published corpus, and the folder that
-    holds its original files. `path` alone: your own data.
+    `name` alone: one of Motet's corpora, or a dataset of the hub. `name` and `path`: a published corpus, and the folder
+    with its original files. `path` alone: your own data.
     """
 
     name: str | None = None
@@ -93,7 +93,8 @@ def load_corpus(config: DataConfig, seed: Seed, task: str | None = None) -> Corp
     """Load the corpus of a recipe and sample `limit` rows. If `task` is None, it is inferred from the columns."""
     if config.name is None and config.path is None:
         raise ConfigError(
-            "data: expected data.name (a corpus by name), data.path (your own file), or both (a published corpus and its files)."
+            "data: expected data.name (a corpus by name), data.path (your own file), or both (a published corpus and "
+            "its files). Set one of them."
         )
     return read_corpus(config, task).sample(config.limit, config.test_limit, seed.derive("data").numpy())
 
@@ -118,8 +119,8 @@ def _load_by_name(name: str, config: DataConfig, task: str | None) -> Corpus:
         raise ConfigError(f"data.name is '{name}', a file. Use data.path for your own files (path=… in Python).")
     if config.path is not None:
         raise ConfigError(
-            f"data.path is '{config.path}', but corpus '{name}' (data.name) is not read from a path. To read your own file, set "
-            "data.name=null."
+            f"data.path is '{config.path}', but corpus '{name}' (data.name) is not read from a path. To read your own "
+            "file, set data.name=null."
         )
     if name in BUILTIN_CORPORA:
         return BUILTIN_CORPORA[name]()

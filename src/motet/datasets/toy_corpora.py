@@ -1,7 +1,7 @@
 """Generated corpora for tests and tutorials: small, learnable and seeded, one for each task.
 
-Each has three domains and twenty clients: authors who write mostly about a few topics. The words are part of the data, so
-changing one changes the results on these corpora.
+Each has three domains and twenty clients: authors who write mostly about a few topics. The words are part of the data:
+changing one of them changes all results on these corpora.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Low-rank adapters (LoRA, Hu et al. 2021) with peft: the base model is frozen and shared, only the adapters are trained.
+"""Low-rank adapters (LoRA, Hu et al. 2021) with peft. The base model is frozen and shared; the adapters are trained.
 
 The adapters are injected into the module itself, so parameter roles, packing and export work as without them.
 """
@@ -31,8 +31,8 @@ def add_adapters(module: nn.Module, roles: ParameterRoles, rank: int, alpha: int
     ]
     if not targets:
         raise ConfigError(
-            f"model.lora is {rank}, but {type(module).__name__} has no linear layers to adapt. Remove model.lora, or use a "
-            "Transformer."
+            f"model.lora is {rank}, but {type(module).__name__} has no linear layers to adapt. Remove model.lora, or "
+            "use a Transformer."
         )
     config = LoraConfig(r=rank, lora_alpha=alpha or 2 * rank, lora_dropout=0.0, target_modules=targets)
     inject_adapter_in_model(config, module)

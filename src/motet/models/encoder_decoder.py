@@ -18,7 +18,8 @@ def load_bert2bert(path: str, tokenizer: Any, config_overrides: Mapping[str, Any
         model = transformers.EncoderDecoderModel.from_encoder_decoder_pretrained(path, path, **overrides)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise ConfigError(
-            f"model.name: '{path}' cannot be used for BERT2BERT ({first_line(error)}). Use an encoder of the BERT family."
+            f"model.name: '{path}' cannot be used for BERT2BERT ({first_line(error)}). "
+            "Use an encoder of the BERT family."
         ) from None
     return set_special_tokens(model, tokenizer)
 

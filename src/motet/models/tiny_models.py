@@ -10,7 +10,8 @@ TINY_BERT = {
     "max_position_embeddings": 128, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
 }  # fmt: skip
 TINY_GPT2 = {
-    "n_embd": 64, "n_layer": 2, "n_head": 2, "n_positions": 128, "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0,
+    "n_embd": 64, "n_layer": 2, "n_head": 2, "n_positions": 128,
+    "resid_pdrop": 0.0, "embd_pdrop": 0.0, "attn_pdrop": 0.0,
 }  # fmt: skip
 TINY_BART = {
     "d_model": 64, "encoder_layers": 2, "decoder_layers": 2, "encoder_attention_heads": 2, "decoder_attention_heads": 2,

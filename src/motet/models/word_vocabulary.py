@@ -18,8 +18,8 @@ GENERATION_TOKENS = {"bos_token": "[CLS]", "eos_token": "[SEP]"}
 def build_word_tokenizer(texts: Iterable[str] | str, size: int = 20_000, add_special_tokens: bool = True) -> Any:
     """Train a fast tokenizer on the most frequent words, in lowercase.
 
-    `add_special_tokens` puts [CLS] and [SEP] around texts. If `texts` is one string, it is the JSON of a trained tokenizer,
-    as sent to clients that must use the vocabulary of the server.
+    `add_special_tokens` puts [CLS] and [SEP] around texts. If `texts` is one string, it is the JSON of a trained
+    tokenizer, as sent to clients that must use the server's vocabulary.
     """
     from tokenizers import Tokenizer, models, normalizers, pre_tokenizers, processors, trainers
 

@@ -13,8 +13,8 @@ from motet.partitions.partition import ClientRows, Partition
 def hold_out_dev(partition: Partition, share: float, seed: Seed) -> Partition:
     """Hold out a random share of all training rows.
 
-    The share is drawn over all clients together, so that clients with few rows contribute, too. Every client keeps at least
-    one row in each phase. A row of several clients is held out from all of them.
+    The rows are drawn from all clients together, so that clients with few rows contribute, too. Every client keeps at
+    least one row in each phase. If several clients have a row, it is held out from all of them.
     """
     train = partition.train
     order = seed.derive("dev").numpy().permutation(len(train.rows))

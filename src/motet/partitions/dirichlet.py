@@ -2,10 +2,11 @@
 
     q ~ Dir(α·p), with p the empirical prior; a client of size s gets about q·s examples of each category
 
-When a category runs out, the client's remaining quota is filled from the other categories, in proportion to what they have
-left ("dynamic reassigning"). So every example is assigned exactly once, and no client is dropped. Quotas are rounded by
-largest remainders. FedNLP's code rounds the categories one after the other, which starves the last ones; this is available
-as `rounding="sequential"` for comparison.
+When a category runs out, the rest of the client's quota is filled from the other categories, in proportion to what they
+have left ("dynamic reassigning"). So every example is assigned exactly once, and no client is dropped.
+
+Quotas are rounded by largest remainders. FedNLP's code rounds one category after the other, which starves the last
+ones. For comparison, this is available as `rounding="sequential"`.
 """
 
 from __future__ import annotations
@@ -57,8 +58,8 @@ def equal_sizes(examples: int, clients: int) -> np.ndarray:
 def sample_mixtures(prior: np.ndarray, alpha: float, clients: int, rng: np.random.Generator) -> np.ndarray:
     """Draw the category distribution of each client, [clients, categories].
 
-    A tiny alpha can underflow to NaN. Such a row is drawn again, and after 100 failures it becomes one category, drawn from
-    the prior.
+    A tiny alpha can underflow to NaN. Such a row is drawn again. After 100 failures, it becomes one category that is
+    drawn from the prior.
     """
     present = np.flatnonzero(prior > 0)
     draws = rng.dirichlet(alpha * prior[present], size=clients)

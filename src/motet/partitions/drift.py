@@ -36,17 +36,8 @@ def drift(
 ) -> Partition:
     """Change each client's labels, or any other trait (by), over the rounds: a new mixture every rounds_per_phase."""
     check_positive("alpha", alpha, ALPHA_HINT)
-    if phases < 2 or rounds_per_phase < 1:
-        raise ConfigError(
-            f"partition.phases is {phases} and partition.rounds_per_phase is {rounds_per_phase}; expected at least 2 phases "
-            "of at least 1 round."
-        )
     check_clients(clients, corpus.num_train)
-    if clients * phases > corpus.num_train:
-        raise ConfigError(
-            f"partition: {clients} clients in {phases} phases need {clients * phases} training examples, but there are "
-            f"{corpus.num_train}. Lower partition.clients or partition.phases."
-        )
+    _check_phases(corpus, clients, phases, rounds_per_phase)
     trait = get_trait(corpus, by, seed)
     partition_seed = seed.derive("drift")
     prior = np.bincount(trait.codes[: corpus.num_train], minlength=len(trait.categories)) / corpus.num_train
@@ -57,16 +48,8 @@ def drift(
         rows = assign_rows(trait.codes[start:stop], q, rng, "largest_remainder")
         return _group_by_client(rows, clients, start)
 
-    recipe = {
-        "type": "drift",
-        "clients": clients,
-        "alpha": alpha,
-        "phases": phases,
-        "rounds_per_phase": rounds_per_phase,
-        "schedule": schedule,
-        **trait.settings,
-        "seed": seed.root,
-    }
+    options = {"clients": clients, "alpha": alpha, "phases": phases, "rounds_per_phase": rounds_per_phase}
+    recipe = {"type": "drift", **options, "schedule": schedule, **trait.settings, "seed": seed.root}
     return Partition(
         train=split(0, corpus.num_train, "train"),
         test=split(corpus.num_train, len(corpus), "test"),
@@ -76,13 +59,26 @@ def drift(
     )
 
 
+def _check_phases(corpus: Corpus, clients: int, phases: int, rounds_per_phase: int) -> None:
+    if phases < 2 or rounds_per_phase < 1:
+        raise ConfigError(
+            f"partition.phases is {phases} and partition.rounds_per_phase is {rounds_per_phase}; expected at least 2 "
+            "phases of at least 1 round."
+        )
+    if clients * phases > corpus.num_train:
+        raise ConfigError(
+            f"partition: {clients} clients in {phases} phases need {clients * phases} training examples, but there are "
+            f"{corpus.num_train}. Lower partition.clients or partition.phases."
+        )
+
+
 def _sample_phase_mixtures(
     prior: np.ndarray, alpha: float, clients: int, phases: int, schedule: DriftSchedule, seed: Seed
 ) -> np.ndarray:
     """Draw a mixture for each phase and client, [phases · clients, categories].
 
-    The phases come first, so that a category that runs out is missing in the last phase of all clients, not in all phases of
-    the last client.
+    Rows are assigned in this order. If a category runs out, it is missing in the last phase of all clients, not in all
+    phases of the last client.
     """
     if schedule == "sudden":
         return sample_mixtures(prior, alpha, clients * phases, seed.derive("mixtures").numpy())

@@ -103,7 +103,8 @@ def _check_train_rows(path: Path, name: str, train: ClientRows, corpus: Corpus |
     if corpus is not None and len(train.rows) and int(train.rows.max()) >= corpus.num_train:
         raise ConfigError(
             f"partition.path: '{name}' of {path.name} trains on row {int(train.rows.max()):,}, which is a test row of "
-            f"{corpus.name} ({corpus.num_train:,} training rows, {len(corpus):,} in total). Use the data file published with it."
+            f"{corpus.name} ({corpus.num_train:,} training rows, {len(corpus):,} in total). Use the data file that was "
+            "published with it."
         )
 
 

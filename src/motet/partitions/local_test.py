@@ -13,7 +13,7 @@ from motet.partitions.partition import ClientRows, Partition
 
 
 def merge_splits(corpus: Corpus) -> Corpus:
-    """Make all rows training rows, to partition them together (Federated Split BERT merges GLUE's train and dev sets)."""
+    """Make all rows training rows, to partition them together, as Federated Split BERT does with GLUE."""
     return dataclasses.replace(corpus, num_train=len(corpus))
 
 

@@ -3,8 +3,8 @@
     q_k ~ Dir(α·1) over the labels, one draw per domain; the domain is subsampled to match q_k, as large as possible
     public: 20% of each client's training rows, stratified by label, concatenated and shuffled; labels are not shared
 
-The global test set is the corpus's own. With `global_alpha` (0.8 in the paper), it is drawn for each domain from the rows
-that no client has, with another label distribution and of the same size as the client's test set.
+By default, the global test set is the test set of the corpus. With `global_alpha` (0.8 in the paper), it is drawn from
+the rows that no client has: for each domain as many rows as its client's test set, with another label distribution.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def multi_domain(
     by: str = "label",
     global_alpha: float | None = None,
 ) -> Partition:
-    """Make each domain a client with labels drawn from a Dirichlet, and hold out public texts without labels (AdaFD)."""
+    """Make each domain a client with labels drawn from a Dirichlet, and hold out unlabeled public texts (AdaFD)."""
     check_positive("alpha", alpha, "1: as in the paper, 100: all labels alike")
     if not 0 <= public < 1:
         raise ConfigError(f"partition.public is {public}; expected a share of the training rows from 0 to below 1.")
@@ -54,18 +54,10 @@ def multi_domain(
     if global_alpha is not None:
         global_test = sampler.sample_global_test(train, test, public_rows, num_labels, global_alpha)
     drawn = {str(d): [round(float(x), 4) for x in row] for d, row in zip(domains, q, strict=True)}
-    recipe = {
-        "type": "multi_domain",
-        "column": column,
-        "alpha": alpha,
-        "public": public,
-        "max_examples": max_examples,
-        **trait.settings,
-        "global_alpha": global_alpha,
-        "labels": [str(name) for name in trait.categories[:num_labels]],
-        "drawn": drawn,
-        "seed": seed.root,
-    }
+    labels = [str(name) for name in trait.categories[:num_labels]]
+    options = {"column": column, "alpha": alpha, "public": public, "max_examples": max_examples, **trait.settings}
+    draws = {"global_alpha": global_alpha, "labels": labels, "drawn": drawn, "seed": seed.root}
+    recipe = {"type": "multi_domain", **options, **draws}
     return Partition(train, test, recipe, NamedClients(domains), public_rows, global_test)
 
 
@@ -108,7 +100,8 @@ class DomainSampler:
             samples.append(sample_matching(rows, self.row_labels, q[k], self.seed.derive("global", k), int(size)))
         if not sum(map(len, samples)):
             raise ConfigError(
-                "partition.global_alpha: all rows belong to clients or are public, so none is left for a global test set."
+                "partition.global_alpha: all rows belong to clients or are public, so there is no global test set. "
+                "Set partition.max_examples to leave some rows."
             )
         return np.sort(np.concatenate(samples))
 

@@ -17,16 +17,16 @@ def natural(corpus: Corpus, seed: Seed, column: str = "client", min_examples: in
     counts = np.bincount(codes[: corpus.num_train], minlength=len(names))
     num_values = int((counts > 0).sum())
     if num_values < 2:
-        raise ConfigError(
-            f"partition.column: '{column}' has one value, '{names[int(counts.argmax())]}'; at least two clients are needed."
-        )
+        value = names[int(counts.argmax())]
+        raise ConfigError(f"partition.column: '{column}' has one value, '{value}'; at least two clients are needed.")
     if min_examples is None:
         _check_singletons(column, counts, corpus.num_train)
     selected = np.flatnonzero(counts >= max(1, min_examples or 1))
     if len(selected) < 2:
         raise ConfigError(
-            f"partition.min_examples is {min_examples}, but the largest client of column '{column}' has {counts.max():,} "
-            f"training examples and the second largest {np.sort(counts)[-2]:,}. Ask for at most that many."
+            f"partition.min_examples is {min_examples}, but the largest client of column '{column}' has "
+            f"{counts.max():,} training examples and the second largest {np.sort(counts)[-2]:,}. "
+            "Ask for at most that many."
         )
     train, test, client_names = split_by_trait(corpus, Trait(names, codes), selected)
     recipe = {"type": "natural", "column": column, "min_examples": min_examples}
@@ -65,7 +65,8 @@ def _check_singletons(column: str, counts: np.ndarray, num_rows: int) -> None:
     num_values, num_singletons = int((counts > 0).sum()), int((counts == 1).sum())
     if num_rows >= 100 and num_singletons > 0.9 * num_values:
         raise ConfigError(
-            f"partition.column: '{column}' has {num_values:,} values in {num_rows:,} training rows, and {num_singletons:,} "
-            "of them occur once: nearly every client would have one example. Set partition.min_examples=2 to keep the "
-            f"{num_values - num_singletons:,} others, set it to 1 to keep all, or name a column that groups rows."
+            f"partition.column: '{column}' has {num_values:,} values in {num_rows:,} training rows, "
+            f"and {num_singletons:,} of them occur once: nearly every client would have one example. "
+            f"Set partition.min_examples=2 to keep the {num_values - num_singletons:,} others, set it to 1 to keep "
+            "all, or name a column that groups rows."
         )

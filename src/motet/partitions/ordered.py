@@ -1,4 +1,4 @@
-"""Sorted partition: sort the examples by a number and cut them into consecutive pieces (Federated Split BERT on STS-B)."""
+"""Sorted partition: sort the examples by a number and cut them into pieces (Federated Split BERT on STS-B)."""
 
 from __future__ import annotations
 

@@ -20,8 +20,8 @@ from motet.partitions.traits import Trait
 class ClientRows:
     """Row numbers sorted by client: client k has rows[offsets[k] : offsets[k + 1]].
 
-    If clients' data change over time, the rows of each client are cut into `phases` pieces, the earliest first. Two arrays
-    hold everything, so a partition of millions of clients stays small.
+    If clients' data change over time, the rows of each client are cut into `phases` pieces, the earliest first.
+    Everything is in two arrays, so a partition of millions of clients stays small.
     """
 
     rows: np.ndarray

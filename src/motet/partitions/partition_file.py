@@ -39,7 +39,8 @@ def from_file(corpus: Corpus, path: str, name: str | None = None, digest: str | 
         check_corpus(corpus_info, corpus, file_path)
     if digest not in (None, partition.digest):
         raise ConfigError(
-            f"partition.digest is {digest}, but '{path}' has {partition.digest}. Use the right file, or remove the digest."
+            f"partition.digest is {digest}, but '{path}' has {partition.digest}. Use the right file, or remove the "
+            "digest from the recipe."
         )
     return partition
 
@@ -98,8 +99,8 @@ def read_partition(path: Path) -> tuple[Partition, dict[str, Any]]:
     with _open_file(path) as file:
         if file.attrs.get("motet_partition") != VERSION:
             raise DataError(
-                f"'{path}' is not a partition file of version {VERSION}; expected a file made by: motet partition make, "
-                "or one of FedNLP's partition files."
+                f"'{path}' is not a partition file of version {VERSION}; expected one of Motet's or FedNLP's partition "
+                "files. Make one with: motet partition make"
             )
         phases = int(file.attrs["phases"])
         train, test = (
@@ -137,9 +138,10 @@ def _open_file(path: Path) -> h5py.File:
 
 def _check_rows(partition: Partition, corpus: Corpus, path: Path) -> None:
     for client_rows in (partition.train, partition.test):
-        if len(client_rows.rows) and int(client_rows.rows.max()) >= len(corpus):
+        last = int(client_rows.rows.max()) if len(client_rows.rows) else -1
+        if last >= len(corpus):
             raise ConfigError(
-                f"partition.path: '{path}' has row {int(client_rows.rows.max()):,}, but {corpus.name} has {len(corpus):,} rows. "
+                f"partition.path: '{path}' has row {last:,}, but {corpus.name} has {len(corpus):,} rows. "
                 "Use the data file that was published with it."
             )
 

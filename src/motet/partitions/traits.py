@@ -40,14 +40,14 @@ class Trait:
         if len(present) < 2:
             raise ConfigError(
                 f"partition: {description} has one value, '{self.categories[present[0]]}', in all {corpus.num_train:,} "
-                f"training rows of {corpus.name}, so clients cannot differ in it. Use uniform or quantity, or another column "
-                "with partition.by=…"
+                f"training rows of {corpus.name}, so clients cannot differ in it. Use uniform or quantity, or another "
+                "column with partition.by=…"
             )
         return self
 
 
 def topic_texts(corpus: Corpus) -> Iterator[str]:
-    """Yield the text that FedNLP uses as the topic of each row: the text, the words, question and answer, or the target."""
+    """Yield the text that FedNLP clusters for each row: the text, the words, question and answer, or the target."""
     columns = corpus.columns
     match corpus.task:
         case "tagging":

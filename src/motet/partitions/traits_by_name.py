@@ -41,7 +41,8 @@ def _column_trait(corpus: Corpus, name: str) -> Trait:
     count = len(np.unique(codes[: corpus.num_train]))
     if count > max(50, corpus.num_train // 4):
         raise ConfigError(
-            f"partition.by: column '{name}' of {corpus.name} has {count:,} distinct values in {corpus.num_train:,} training "
-            "rows, too many to mix. Name a column with fewer, or make each value a client with partition.type=natural."
+            f"partition.by: column '{name}' of {corpus.name} has {count:,} distinct values in {corpus.num_train:,} "
+            "training rows, too many to mix. Name a column with fewer, or make each value a client with "
+            "partition.type=natural."
         )
     return Trait(categories, codes, {"by": name})

@@ -51,8 +51,8 @@ class Classification:
             row, label = unknown
             raise DataError(
                 f"{corpus.name}, row {row}: label '{label}' is not one of the model's {len(ids)} labels "
-                f"({', '.join(self.labels[:10])}).{did_you_mean(str(label), self.labels)} Fix the row, or add the label to "
-                "the training rows."
+                f"({', '.join(self.labels[:10])}).{did_you_mean(str(label), self.labels)} Fix the row, or add training "
+                "rows with this label."
             )
         return np.fromiter((ids[label] for label in column), np.int64, count=len(column))
 

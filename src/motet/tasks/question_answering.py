@@ -62,8 +62,8 @@ class SpanExtraction:
         capacity = max_tokens - template.num_special_tokens - self.max_question_tokens
         if capacity < MIN_CONTEXT_TOKENS:
             raise ConfigError(
-                f"model.max_tokens is {max_tokens}; with task.max_question_tokens={self.max_question_tokens} that leaves "
-                f"{capacity} tokens for the context. Raise the first or lower the second."
+                f"model.max_tokens is {max_tokens}; with task.max_question_tokens={self.max_question_tokens} that "
+                f"leaves {capacity} tokens for the context. Raise the first or lower the second."
             )
         windows = _WindowBuilder(template, max_tokens, self.stride)
         for start in range(0, len(corpus), BATCH_SIZE):
@@ -192,7 +192,7 @@ class _WindowBuilder:
         self.counts.append(count)
 
     def _find_tokens(self, answer: tuple[int, int] | None) -> tuple[int, int]:
-        """Return the first and last token of the answer in the last window, or (0, 0) if it is not completely inside."""
+        """Return the first and last token of the answer in the last window, or (0, 0) if it is not all inside."""
         if answer is None:
             return 0, 0
         starts, ends = np.asarray(self.token_starts[-1]), np.asarray(self.token_ends[-1])
@@ -222,8 +222,8 @@ def infer_pair_template(tokenizer: Any) -> PairTemplate:
     """Tokenize an example to find out how the tokenizer joins a question and a context."""
     if not getattr(tokenizer, "is_fast", False):
         raise DataError(
-            f"question answering needs the position of each token in the text, which {type(tokenizer).__name__} does not "
-            "report. Use a model with a fast tokenizer."
+            f"question answering needs the position of each token in the text, which {type(tokenizer).__name__} does "
+            "not report. Use a model with a fast tokenizer."
         )
     encoding = tokenizer("a", "a")
     sequence_ids, ids = encoding.sequence_ids(0), encoding["input_ids"]
@@ -251,8 +251,8 @@ def _first_answer_span(corpus: Corpus, row: int) -> tuple[int, int] | None:
     text, start = answers[0], int(corpus.column("starts")[row][0])
     if corpus.column("context")[row][start : start + len(text)] != text:
         raise DataError(
-            f"{corpus.name}, row {row}: answer '{text[:40]}' is not at character {start} of its context. Fix the offset, or "
-            "remove the row."
+            f"{corpus.name}, row {row}: answer '{text[:40]}' is not at character {start} of its context. "
+            "Fix the offset, or remove the row."
         )
     return start, start + len(text)
 

@@ -38,8 +38,8 @@ class Seq2Seq:
         start_token = getattr(config, "decoder_start_token_id", None)
         if start_token is None:
             raise ConfigError(
-                f"{model.key}: its configuration has no decoder_start_token_id; the decoder needs a first token. Set it in "
-                "the model's config.json."
+                f"{model.key}: its configuration has no decoder_start_token_id, the first token of the decoder. "
+                "Set it in the model's config.json."
             )
         targets: list[list[int]] = []
         for start in range(0, len(corpus), BATCH_SIZE):

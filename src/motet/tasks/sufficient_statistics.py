@@ -1,13 +1,13 @@
 """Sufficient statistics of each example, for metrics that are not means of per-example scores.
 
-The row of an example holds its score, then its statistics. The means of the statistics over any sample of examples determine
-the metric on that sample, as a bootstrap test needs it.
+The row of an example holds its score, then its statistics. The mean statistics of a sample of examples determine the
+metric on that sample, which a bootstrap test needs.
 
 | task | statistics |
 | --- | --- |
 | classification, tagging, lm | for each class: correct, predicted, true; the class of the metric `f1` comes first |
 | qa | exact match |
-| seq2seq | ROUGE-1, ROUGE-2, METEOR, BLEU's matches and totals of n-grams (n from 1 to 4), length of prediction and reference |
+| seq2seq | ROUGE-1, ROUGE-2, METEOR, BLEU's n-gram matches and totals (n from 1 to 4), both texts' lengths |
 | regression | x, y, x·y, x², y² |
 """
 

@@ -37,8 +37,8 @@ class Tagging:
         tokenizer = model.tokenizer
         if not getattr(tokenizer, "is_fast", False):
             raise DataError(
-                f"tagging needs the word of each token, which {type(tokenizer).__name__} does not report. Use a model with a "
-                "fast tokenizer."
+                f"tagging needs the word of each token, which {type(tokenizer).__name__} does not report. "
+                "Use a model with a fast tokenizer."
             )
         label_ids = {tag: i for i, tag in enumerate(self.labels)}
         ids: list[list[int]] = []
@@ -113,7 +113,8 @@ def _align_labels(corpus: Corpus, row: int, word_ids: Sequence[int | None], labe
         is_first = word is not None and word != previous
         if is_first and tags[word] not in label_ids:
             raise DataError(
-                f"{corpus.name}, row {row}: tag '{tags[word]}' does not occur in the training rows. Fix or remove the row."
+                f"{corpus.name}, row {row}: tag '{tags[word]}' does not occur in the training rows. "
+                "Fix or remove the row."
             )
         labels.append(label_ids[tags[word]] if is_first else IGNORE_INDEX)
         previous = word
