@@ -67,9 +67,7 @@ def simulate(args: argparse.Namespace, workload: Workload, solver: Solver) -> tu
 
     @client.train()
     def train_by_name(message: Any, context: Any) -> Any:
-        from benchmarks.flower import (
-            train_client,
-        )  # imported here, so that an actor's state is not sent with each client
+        from benchmarks.flower import train_client  # by name, so that an actor's state is not sent with it
 
         return train_client(message, context)
 

@@ -208,10 +208,10 @@ class ProcessExecutor:
         block = np.zeros(0, np.uint8)
         if start != _NO_ADDRESS and any(address != _NO_ADDRESS for address in addresses):
             size = self.pool.allocated[start]
-            is_crowded = self.pool.is_half_full
-            block = (
-                self.pool.bytes[start : start + size].copy() if is_crowded else self.pool.view_until_unused(start, size)
-            )
+            if self.pool.is_half_full:
+                block = self.pool.bytes[start : start + size].copy()
+            else:
+                block = self.pool.view_until_unused(start, size)
         if start != _NO_ADDRESS and (block.base is None or not len(block)):  # no view of shared memory
             self.pool.free(start)
         next_address, next_inline = iter(addresses), iter(inline)

@@ -87,9 +87,7 @@ class SerialExecutor:
                 return result
             case Infer():
                 model, read_batch = self._prepare_model(job)
-                with (
-                    single_thread()
-                ):  # as in worker processes, so that the server gets the same bits with and without them
+                with single_thread():  # as in worker processes, so that both give the same bits
                     chunks = [infer(chunk, model, read_batch) for chunk in job.chunks()]
                 return concatenate_predictions(chunks, np.arange(len(job.examples)))
         raise TypeError(f"an executor cannot run {type(job).__name__}; expected Fit or Infer")

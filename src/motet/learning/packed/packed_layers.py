@@ -203,9 +203,8 @@ class PackedLayerNorm(nn.LayerNorm):
         use_bf16 = torch.is_autocast_enabled(device_type) and torch.get_autocast_dtype(device_type) == torch.bfloat16
         y, y_bf16 = kernels.FusedLayerNorm.apply(flat, weight, bias, self.eps, use_bf16)
         merged = self.client_axis.merge(y.view(split.shape))
-        if (
-            y_bf16 is not None and y_bf16.numel() == merged.numel()
-        ):  # a row shared by all clients is cast when it is read
+        # A row that all clients share is cast when it is read.
+        if y_bf16 is not None and y_bf16.numel() == merged.numel():
             self.client_axis.last_cast = CastResult(merged, merged._version, y_bf16)
         return merged
 

@@ -11,9 +11,7 @@ from torch import Tensor, nn
 
 from motet.learning.packed.packed_layers import ClientAxis, embed_per_client
 
-_MISSING = (
-    2**40
-)  # an out-of-range row: a token id that was not announced raises an error instead of reading a wrong row
+_MISSING = 2**40  # out of range, so that an unexpected token id raises an error instead of reading a wrong row
 MIN_VOCABULARY = 1000  # words; for smaller tables it does not pay to select rows
 
 
