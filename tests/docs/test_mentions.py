@@ -16,7 +16,7 @@ import typer
 import yaml
 
 from motet.cli import app
-from motet.experiment.recipe.renamed_keys import RENAMED_KEYS
+from motet.experiment.recipe.renamed_keys import RENAMED_KEYS, RENAMED_VALUES
 from motet.experiment.recipe.run_config import GroupConfig, RunConfig
 from motet.learning.solver import Solver
 from motet.transport.emulated_network import Network
@@ -104,7 +104,9 @@ def test_every_recipe_key_exists(page: Path) -> None:
     prose, blocks = prose_and_code(page)
     foreign = {"num_hidden_layers"}  # a key of transformers
     all_names = foreign.union({f.name for f in dataclasses.fields(RunConfig)}, *option_names().values())
+    old_values = {value for values in RENAMED_VALUES.values() for value in values}
     for code in re.findall(r"`([^`\n]+)`", prose):
+        assert not old_values & set(re.findall(r"[a-z_]+", code)), code
         for path in re.findall(r"(?<![\w./-])([a-z_]+\.[a-z_]+)(?![\w./(-])", code):
             section, _, key = path.partition(".")
             if section in option_names() and key not in ("py", "md", "json", "yaml", "csv", "h5", "png"):
