@@ -1,8 +1,8 @@
-"""Motet from Python, and somebody's own trainer."""
+"""The Python API, and federations with a custom trainer."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,13 @@ import torch
 from torch import Tensor, nn
 
 import motet
+from motet.codecs import Channel, CodecChain, int8, top_k
 from motet.core.errors import ConfigError, RunError
 
+Points = list[tuple[float, float]]
 
-def test_ten_lines_of_python_train_and_export(tmp_path: Path) -> None:
+
+def test_a_global_model_is_trained_and_exported(tmp_path: Path) -> None:
     corpus = motet.load("toy-classification", limit=240, test_limit=60)
     clients = motet.federation(corpus, model="tiny", max_tokens=24, partition="label", clients=4, alpha=5.0)
     result = motet.run(clients, motet.fedopt(motet.Solver(lr=0.003, batch=8, epochs=2)), rounds=6, workers=0)
@@ -24,9 +27,7 @@ def test_ten_lines_of_python_train_and_export(tmp_path: Path) -> None:
     assert (tmp_path / "model" / "model.safetensors").exists()
 
 
-def test_personal_models_are_trained_coded_and_exported_from_python(tmp_path: Path) -> None:
-    from motet.codecs import Channel, CodecChain, int8, top_k
-
+def test_personal_models_are_trained_with_codecs_and_exported(tmp_path: Path) -> None:
     corpus = motet.load("toy-classification", limit=160, test_limit=60)
     clients = motet.federation(
         corpus, model="tiny", max_tokens=24, partition="label", clients=3, alpha=0.5, freeze=["embeddings"]
@@ -38,15 +39,18 @@ def test_personal_models_are_trained_coded_and_exported_from_python(tmp_path: Pa
     assert result.local_test["accuracy"] == pytest.approx(result.clients_final["mean"])
     for client in clients.clients:
         motet.export(clients, result, tmp_path / client, client=client)
-    models = {(tmp_path / c / "model.safetensors").read_bytes() for c in clients.clients}
+    models = {(tmp_path / client / "model.safetensors").read_bytes() for client in clients.clients}
     assert len(models) == 3
 
 
-class Straight:
-    """A line through points, fitted by hand: it has never heard of federated learning."""
+# ---- custom trainers ------------------------------------------------------------------------------------------------
 
-    def __init__(self, rate: float = 0.1) -> None:
-        self.line, self.rate = nn.Linear(1, 1), rate
+
+class LinearRegression:
+    """A trainer that fits a line to points and knows nothing about federated learning."""
+
+    def __init__(self, lr: float = 0.1) -> None:
+        self.line, self.lr = nn.Linear(1, 1), lr
         nn.init.zeros_(self.line.weight)
         nn.init.zeros_(self.line.bias)
 
@@ -56,49 +60,78 @@ class Straight:
     def set_parameters(self, parameters: Mapping[str, Tensor]) -> None:
         self.line.load_state_dict(dict(parameters))
 
-    def train(self, data: list[tuple[float, float]]) -> None:
+    def train(self, data: Points) -> None:
         x, y = torch.tensor(data).T[:, :, None]
         for _ in range(20):
             self.line.zero_grad()
             nn.functional.mse_loss(self.line(x), y).backward()
-            for p in self.line.parameters():
-                p.data -= self.rate * p.grad  # type: ignore[operator]
+            for parameter in self.line.parameters():
+                parameter.data -= self.lr * parameter.grad  # type: ignore[operator]
 
-    def test(self, data: list[tuple[float, float]]) -> dict[str, float]:
+    def test(self, data: Points) -> dict[str, float]:
         x, y = torch.tensor(data).T[:, :, None]
         with torch.no_grad():
             return {"closeness": 1 - float(nn.functional.mse_loss(self.line(x), y))}
 
 
-def points(first: float, last: float) -> list[tuple[float, float]]:
+def make_points(first: float, last: float) -> Points:
     return [(x / 10, 2 * x / 10 - 1) for x in range(int(10 * first), int(10 * last))]
 
 
-DATA: dict[str, Any] = {"left": (points(-1, 0), points(-1, 0)), "right": (points(0, 1), points(0, 1))}
+LEFT, RIGHT, ALL_POINTS = make_points(-1, 0), make_points(0, 1), make_points(-1, 1)
+DATA = {"left": (LEFT, LEFT), "right": (RIGHT, RIGHT)}
 
 
-def test_ones_own_trainer_is_federated_as_it_is() -> None:
-    people = motet.custom_federation(Straight(), DATA, points(-1, 1), primary_metric="closeness")
-    result = motet.run(people, motet.fedavg(), rounds=10)
+def make_clients(trainer: Any = None, data: Any = DATA, primary_metric: str = "closeness") -> Any:
+    trainer = trainer or LinearRegression()
+    return motet.custom_federation(trainer, data, ALL_POINTS, primary_metric=primary_metric)
+
+
+def test_a_custom_trainer_is_federated() -> None:
+    clients = make_clients()
+    result = motet.run(clients, motet.fedavg(), rounds=10)
     assert result.final["closeness"] > 0.98
     assert set(result.clients) == {"left", "right"}
-    alone = motet.run(people, motet.isolated(), rounds=2)
-    assert alone.traffic.payload_up == 0
+    assert motet.run(clients, motet.isolated(), rounds=2).traffic.payload_up == 0
 
 
-def test_a_trainer_that_leaves_nonsense_is_named() -> None:
-    people = motet.custom_federation(Straight(rate=1e30), DATA, points(-1, 1), primary_metric="closeness")
+def test_a_trainer_that_diverges_is_reported_with_the_client() -> None:
     with pytest.raises(RunError, match="left, round 0: the trainer returned parameters that are not finite"):
-        motet.run(people, motet.fedavg(), rounds=2)
+        motet.run(make_clients(LinearRegression(lr=1e30)), motet.fedavg(), rounds=2)
 
 
-def test_what_ones_own_trainer_cannot_do_is_said() -> None:
+def test_invalid_custom_federations_are_rejected() -> None:
     with pytest.raises(ConfigError, match="reports closeness, not the primary metric 'accuracy'"):
-        motet.custom_federation(Straight(), DATA, points(-1, 1), primary_metric="accuracy")
+        make_clients(primary_metric="accuracy")
     with pytest.raises(ConfigError, match="data has no clients"):
-        motet.custom_federation(Straight(), {}, points(-1, 1), primary_metric="closeness")
-    people = motet.custom_federation(Straight(), DATA, points(-1, 1), primary_metric="closeness")
+        make_clients(data={})
+
+
+def test_algorithms_that_a_custom_trainer_cannot_run_are_rejected() -> None:
     with pytest.raises(RunError, match="a custom trainer computes the loss itself"):
-        motet.run(people, motet.fedprox(), rounds=1)
+        motet.run(make_clients(), motet.fedprox(), rounds=1)
     with pytest.raises(ConfigError, match=r"no split 'union' with a custom trainer.*give one client all data"):
-        motet.run(people, motet.centralized(), rounds=1)
+        motet.run(make_clients(), motet.centralized(), rounds=1)
+
+
+# ---- old names ------------------------------------------------------------------------------------------------------
+
+
+@pytest.fixture
+def _fresh_warnings() -> Iterator[None]:
+    motet._warn_renamed.cache_clear()
+    yield
+    motet._warn_renamed.cache_clear()
+
+
+@pytest.mark.usefixtures("_fresh_warnings")
+def test_old_names_work_and_warn_once(recwarn: pytest.WarningsRecorder) -> None:
+    assert motet.centralised().name == "centralized"
+    assert motet.centralised().name == "centralized"
+    clients = motet.own_federation(LinearRegression(), DATA, ALL_POINTS, headline="closeness")
+    assert clients.task.primary_metric == "closeness"
+    messages = [str(warning.message) for warning in recwarn if warning.category is DeprecationWarning]
+    assert [message.partition(";")[0] for message in messages if message.startswith("motet.")] == [
+        "motet.centralised is now motet.centralized",
+        "motet.own_federation is now motet.custom_federation",
+    ]

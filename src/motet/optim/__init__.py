@@ -1,4 +1,4 @@
-"""Server optimisers: what to do with the mean update."""
+"""Server optimizers, which apply the mean update to the global model."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""Adaptive server optimisers of Reddi et al., "Adaptive Federated Optimization" (2021), Algorithm 2.
+"""Adaptive server optimizers of Reddi et al., "Adaptive Federated Optimization" (2021), Algorithm 2.
 
-All three keep m ← β₁·m + (1−β₁)·Δ and step x ← x + η·m/(√v + τ), with v₀ = τ² and no bias correction; they differ in v.
+All three compute m ← β₁·m + (1−β₁)·Δ and x ← x + η·m/(√v + τ), with v₀ = τ² and without bias correction. They differ in v.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from motet.core.params import Params
 
 @message
 @dataclass(frozen=True, eq=False)
-class Moments:
+class ServerMoments:
     first: Params
     second: Params
 
@@ -31,10 +31,10 @@ class Adam:
     beta2: float = 0.99
     tau: float = 1e-3
 
-    def init(self, params: Params) -> Moments:
-        return _start(params, self.tau)
+    def init(self, params: Params) -> ServerMoments:
+        return _init_moments(params, self.tau)
 
-    def step(self, params: Params, update: Params, state: Moments) -> tuple[Params, Moments]:
+    def step(self, params: Params, update: Params, state: ServerMoments) -> tuple[Params, ServerMoments]:
         return _step(self, params, update, state, lambda v, d2: self.beta2 * v + (1 - self.beta2) * d2)
 
 
@@ -47,10 +47,10 @@ class Yogi:
     beta2: float = 0.99
     tau: float = 1e-3
 
-    def init(self, params: Params) -> Moments:
-        return _start(params, self.tau)
+    def init(self, params: Params) -> ServerMoments:
+        return _init_moments(params, self.tau)
 
-    def step(self, params: Params, update: Params, state: Moments) -> tuple[Params, Moments]:
+    def step(self, params: Params, update: Params, state: ServerMoments) -> tuple[Params, ServerMoments]:
         return _step(self, params, update, state, lambda v, d2: v - (1 - self.beta2) * d2 * torch.sign(v - d2))
 
 
@@ -62,26 +62,26 @@ class Adagrad:
     beta1: float = 0.0
     tau: float = 1e-3
 
-    def init(self, params: Params) -> Moments:
-        return _start(params, self.tau)
+    def init(self, params: Params) -> ServerMoments:
+        return _init_moments(params, self.tau)
 
-    def step(self, params: Params, update: Params, state: Moments) -> tuple[Params, Moments]:
+    def step(self, params: Params, update: Params, state: ServerMoments) -> tuple[Params, ServerMoments]:
         return _step(self, params, update, state, lambda v, d2: v + d2)
 
 
-def _start(params: Params, tau: float) -> Moments:
-    return Moments(params.zeros_like(), Params(params.layout, torch.full_like(params.flat, tau**2)))
+def _init_moments(params: Params, tau: float) -> ServerMoments:
+    return ServerMoments(params.zeros_like(), Params(params.layout, torch.full_like(params.flat, tau**2)))
 
 
 def _step(
-    rule: Adam | Yogi | Adagrad,
+    optimizer: Adam | Yogi | Adagrad,
     params: Params,
     update: Params,
-    state: Moments,
-    second: Callable[[Tensor, Tensor], Tensor],
-) -> tuple[Params, Moments]:
+    state: ServerMoments,
+    second_moment: Callable[[Tensor, Tensor], Tensor],
+) -> tuple[Params, ServerMoments]:
     update = update.to_device_of(state.first)
-    m = state.first * rule.beta1 + update * (1 - rule.beta1)
-    v = Params(params.layout, second(state.second.flat, update.flat.square()))
-    moved = Params(params.layout, m.flat / (v.flat.sqrt() + rule.tau))
-    return params + moved * rule.lr, Moments(m, v)
+    m = state.first * optimizer.beta1 + update * (1 - optimizer.beta1)
+    v = Params(params.layout, second_moment(state.second.flat, update.flat.square()))
+    direction = Params(params.layout, m.flat / (v.flat.sqrt() + optimizer.tau))
+    return params + direction * optimizer.lr, ServerMoments(m, v)

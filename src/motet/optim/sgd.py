@@ -1,4 +1,4 @@
-"""Take the mean update as it is, scaled, or with momentum."""
+"""Server optimizers without adaptive learning rates: plain averaging and momentum."""
 
 from __future__ import annotations
 
@@ -9,12 +9,15 @@ from motet.core.params import Params
 
 
 class ServerOptimizer(Protocol):
-    """`update` is after − before, so a step goes along it, not against it."""
+    """Applies an update to the parameters. `update` is after − before, so a step adds it."""
 
     @property
     def lr(self) -> float: ...
-    def init(self, params: Params) -> Any: ...
-    def step(self, params: Params, update: Params, state: Any) -> tuple[Params, Any]: ...
+    def init(self, params: Params) -> Any:
+        """Return the initial optimizer state."""
+
+    def step(self, params: Params, update: Params, state: Any) -> tuple[Params, Any]:
+        """Return the new parameters and the new optimizer state."""
 
 
 @dataclass(frozen=True)
@@ -32,7 +35,7 @@ class Apply:
 
 @dataclass(frozen=True)
 class Momentum:
-    """SGD with momentum on the server: u ← μ·u + Δ (in the first round u = Δ), x ← x + η·u."""
+    """SGD with momentum: u ← μ·u + Δ (u = Δ in the first round), x ← x + η·u."""
 
     lr: float = 1.0
     momentum: float = 0.9
@@ -41,5 +44,5 @@ class Momentum:
         return params.zeros_like()
 
     def step(self, params: Params, update: Params, state: Params) -> tuple[Params, Params]:
-        speed = state * self.momentum + update
-        return params + speed * self.lr, speed
+        velocity = state * self.momentum + update
+        return params + velocity * self.lr, velocity
