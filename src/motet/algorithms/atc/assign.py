@@ -99,7 +99,7 @@ class Assign:
             cluster: weighted_mean(updates, [client for client in updates if labels[client] == cluster])
             for cluster in sorted(set(labels.values()))
         }
-        yield Note(values={"lesson": objective, "clusters": labels})
+        yield Note(values={"objective": objective, "clusters": labels})
         models = dict(state.models)
         for client in updates:
             params = requests[client].params + means[labels[client]]

@@ -112,7 +112,7 @@ class Contrast:
         replies = yield from gather(self.learn, requests)
         updates = {client: reply for client, reply in replies.items() if reply.weight > 0}
         ranking = rank_by_similarity({client: update.value for client, update in updates.items()})
-        yield Note(values={"neighbours": {c: list(order[:MAX_LOGGED_NEIGHBORS]) for c, order in ranking.items()}})
+        yield Note(values={"neighbors": {c: list(order[:MAX_LOGGED_NEIGHBORS]) for c, order in ranking.items()}})
         models = dict(state.models)
         for client, order in ranking.items():
             models[client] = rnd.offload(state.models[client] + weighted_mean(updates, order[: self.neighbors]))
