@@ -4,7 +4,7 @@
 const report = JSON.parse(document.getElementById("data").textContent);
 const LIGHT_PALETTE = ["#2f66c9", "#c9473f", "#1f8a70", "#c77d0a", "#7a55b0", "#4d7a1f", "#b24a8f", "#0e86a8", "#8a5a33", "#5f6b7a"];
 const DARK_PALETTE = ["#7fabff", "#f2857c", "#58c9a8", "#f0b455", "#b99aea", "#a2cf6b", "#eb8fc9", "#5fc9e6", "#cf9f77", "#a7b3c0"];
-const BOUND_ALGORITHMS = new Set(["isolated", "centralized", "centralised"]);
+const BOUND_ALGORITHMS = new Set(["isolated", "centralized"]);
 
 const selection = { setting: "", hiddenMethods: new Set() };
 const methods = [...new Set(report.runs.map((run) => run.method))];
