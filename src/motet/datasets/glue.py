@@ -52,21 +52,21 @@ def glue_sst2(folder: Path) -> Corpus:
 def glue_mrpc(folder: Path) -> Corpus:
     """GLUE MRPC: sentence pairs from news, paraphrases or not. Pair classification. From gluebenchmark.com."""
     labels = {"0": "not_equivalent", "1": "equivalent"}
-    form = GlueFormat("MRPC", text="#1 String", second="#2 String", label="Quality", labels=labels)
-    return _read_glue("glue-mrpc", folder, form)
+    file_format = GlueFormat("MRPC", text="#1 String", second="#2 String", label="Quality", labels=labels)
+    return _read_glue("glue-mrpc", folder, file_format)
 
 
 def glue_stsb(folder: Path) -> Corpus:
     """GLUE STS-B: sentence pairs, similarity from 0 to 5. Regression; domain = genre. From gluebenchmark.com."""
-    form = GlueFormat("STS-B", text="sentence1", second="sentence2", label="score", domain="genre")
-    return _read_glue("glue-stsb", folder, form)
+    file_format = GlueFormat("STS-B", text="sentence1", second="sentence2", label="score", domain="genre")
+    return _read_glue("glue-stsb", folder, file_format)
 
 
 def glue_qqp(folder: Path) -> Corpus:
     """GLUE QQP: question pairs from Quora, duplicates or not. Pair classification. From gluebenchmark.com."""
     labels = {"0": "not_duplicate", "1": "duplicate"}
-    form = GlueFormat("QQP", text="question1", second="question2", label="is_duplicate", labels=labels)
-    return _read_glue("glue-qqp", folder, form)
+    file_format = GlueFormat("QQP", text="question1", second="question2", label="is_duplicate", labels=labels)
+    return _read_glue("glue-qqp", folder, file_format)
 
 
 def glue_mnli(folder: Path) -> Corpus:
@@ -81,74 +81,76 @@ def glue_mnli_mm(folder: Path) -> Corpus:
 
 def glue_qnli(folder: Path) -> Corpus:
     """GLUE QNLI: does a sentence answer the question? Pair classification. From gluebenchmark.com."""
-    form = GlueFormat("QNLI", text="question", second="sentence", label="label", labels=ENTAILMENT)
-    return _read_glue("glue-qnli", folder, form)
+    file_format = GlueFormat("QNLI", text="question", second="sentence", label="label", labels=ENTAILMENT)
+    return _read_glue("glue-qnli", folder, file_format)
 
 
 def glue_rte(folder: Path) -> Corpus:
     """GLUE RTE: does a text entail the hypothesis? Pair classification. From gluebenchmark.com."""
-    form = GlueFormat("RTE", text="sentence1", second="sentence2", label="label", labels=ENTAILMENT)
-    return _read_glue("glue-rte", folder, form)
+    file_format = GlueFormat("RTE", text="sentence1", second="sentence2", label="label", labels=ENTAILMENT)
+    return _read_glue("glue-rte", folder, file_format)
 
 
 def glue_wnli(folder: Path) -> Corpus:
     """GLUE WNLI: what does a pronoun refer to? Pair classification. From gluebenchmark.com."""
     labels = {"0": "not_entailment", "1": "entailment"}
-    form = GlueFormat("WNLI", text="sentence1", second="sentence2", label="label", labels=labels)
-    return _read_glue("glue-wnli", folder, form)
+    file_format = GlueFormat("WNLI", text="sentence1", second="sentence2", label="label", labels=labels)
+    return _read_glue("glue-wnli", folder, file_format)
 
 
 def _read_mnli(name: str, folder: Path, dev: str) -> Corpus:
-    form = GlueFormat(
+    file_format = GlueFormat(
         "MNLI", text="sentence1", second="sentence2", label="gold_label", labels=NLI, domain="genre", dev=dev
     )
-    return _read_glue(name, folder, form)
+    return _read_glue(name, folder, file_format)
 
 
-def _read_glue(name: str, folder: Path, form: GlueFormat) -> Corpus:
-    task_folder = find_file(check_folder(name, folder), form.folder) or folder
-    files = [path for path in (task_folder / "train.tsv", task_folder / f"{form.dev}.tsv") if path.exists()]
+def _read_glue(name: str, folder: Path, file_format: GlueFormat) -> Corpus:
+    task_folder = find_file(check_folder(name, folder), file_format.folder) or folder
+    files = [path for path in (task_folder / "train.tsv", task_folder / f"{file_format.dev}.tsv") if path.exists()]
     if not files:
         raise DataError(
-            f"{name}: there is no '{form.folder}/train.tsv' or '{form.folder}/{form.dev}.tsv' in {folder}; "
-            f"unpack {form.folder}.zip from gluebenchmark.com there."
+            f"{name}: there is no '{file_format.folder}/train.tsv' or '{file_format.folder}/{file_format.dev}.tsv' in {folder}; "
+            f"unpack {file_format.folder}.zip from gluebenchmark.com there."
         )
     skipped: Counter[str] = Counter()
-    splits = [_read_split(name, path, form, skipped) for path in files]
-    task = "classification" if form.labels else "regression"
-    source = describe_source([f"{form.folder}/{path.name}" for path in files], skipped)
+    splits = [_read_split(name, path, file_format, skipped) for path in files]
+    task = "classification" if file_format.labels else "regression"
+    source = describe_source([f"{file_format.folder}/{path.name}" for path in files], skipped)
     return build_corpus(name, task, splits[0], splits[1] if len(splits) > 1 else None, source)
 
 
-def _read_split(name: str, path: Path, form: GlueFormat, skipped: Counter[str]) -> Columns:
-    columns: Columns = {column: [] for column in form.columns}
-    for number, row in _read_rows(name, path, form, skipped):
+def _read_split(name: str, path: Path, file_format: GlueFormat, skipped: Counter[str]) -> Columns:
+    columns: Columns = {column: [] for column in file_format.columns}
+    for number, row in _read_rows(name, path, file_format, skipped):
         if not row["text"] or not row.get("second", "-"):
             skipped["rows with empty text"] += 1
             continue
-        if form.labels and row["label"] not in form.labels:
+        if file_format.labels and row["label"] not in file_format.labels:
             if row["label"] == "-":  # MNLI: the annotators did not agree
                 skipped["rows without a gold label"] += 1
                 continue
             raise DataError(
-                f"{path.name}, line {number}: label '{row['label']}' is not one of {', '.join(form.labels)}. "
+                f"{path.name}, line {number}: label '{row['label']}' is not one of {', '.join(file_format.labels)}. "
                 "Use the original file."
             )
-        target = form.labels[row["label"]] if form.labels else _parse_score(path, number, row["score"])
+        target = file_format.labels[row["label"]] if file_format.labels else _parse_score(path, number, row["score"])
         for column, value in row.items():
             columns[column].append(target if column in ("label", "score") else GENRE_ALIASES.get(value, value))
     return columns
 
 
-def _read_rows(name: str, path: Path, form: GlueFormat, skipped: Counter[str]) -> Iterator[tuple[int, dict[str, str]]]:
+def _read_rows(
+    name: str, path: Path, file_format: GlueFormat, skipped: Counter[str]
+) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield line numbers and rows. CoLA's files have no header, so its columns are numbers."""
-    file_names = list(form.columns.values())
-    if form.text.isdigit():
+    file_names = list(file_format.columns.values())
+    if file_format.text.isdigit():
         rows = _read_indexed_columns(path, [int(file_name) for file_name in file_names], skipped)
     else:
         rows = read_columns(path, file_names, skipped, name, tabs=True)
     for number, values in rows:
-        yield number, dict(zip(form.columns, (value.strip() for value in values), strict=True))
+        yield number, dict(zip(file_format.columns, (value.strip() for value in values), strict=True))
 
 
 def _read_indexed_columns(

@@ -69,7 +69,7 @@ def _read_hdf5(path: Path) -> Corpus:
 
 
 def _label_as_score(task: str, columns: Columns) -> Columns:
-    """For regression, a column `label` counts as `score` if there is no other."""
+    """For regression, rename the column `label` to `score` if there is no column `score`."""
     if task != "regression" or "score" in columns or "label" not in columns:
         return columns
     return {"score" if name == "label" else name: values for name, values in columns.items()}

@@ -155,7 +155,7 @@ def subjqa(folder: Path) -> Corpus:
 
 
 def _read_subjqa(path: Path, skipped: Counter[str]) -> Columns:
-    """Read one question per question and review. The file has a row for each annotator; their answers are merged."""
+    """Read the questions of a file. It has one row per annotator; the answers to a question are merged."""
     questions: dict[str, tuple[str, str]] = {}
     answers: dict[str, list[tuple[str, int]]] = {}
     not_in_context: Counter[str] = Counter()

@@ -41,7 +41,7 @@ class PairTemplate(NamedTuple):
 
 @dataclass(frozen=True)
 class SpanExtraction:
-    """`n_best` limits the start and end positions that are combined; `null_threshold` is as in SQuAD 2.0's code."""
+    """`n_best` starts and ends are combined in each window; `null_threshold` is the one of SQuAD 2.0's script."""
 
     stride: int = 128
     max_question_tokens: int = 64
@@ -110,7 +110,7 @@ class SpanExtraction:
         return [(text, list(answers[example]) or [""]) for example, text in decoded.items()]
 
     def decode(self, predictions: Predictions, examples: Examples) -> dict[int, str]:
-        """Return the best span over the windows of each example, or "" if no answer is more likely."""
+        """Return the best span of each example over its windows, or "" if the score of no answer is higher."""
         starts, ends = predictions["start"].numpy(), predictions["end"].numpy()
         best: dict[int, tuple[float, str]] = {}
         null_scores: dict[int, float] = {}
