@@ -18,29 +18,27 @@ TOYS = [name for name in BUILTIN_CORPORA if name.startswith("toy-")]
 
 
 @pytest.mark.parametrize("name", TOYS)
-def test_features_from_disk_are_those_that_were_made(
-    name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_cached_features_equal_new_features(name: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MOTET_CACHE", str(tmp_path))
     monkeypatch.setattr(cache, "MIN_CACHED_EXAMPLES", 1)
     corpus = BUILTIN_CORPORA[name]()
     task = build_task(ComponentConfig("auto"), corpus)
     model = load_model(ModelConfig("tiny", 80), task.name, task.labels, lambda: vocabulary_texts(corpus), Seed(0))
-    fresh = task.build_features(corpus, model, 80)
+    expected = task.build_features(corpus, model, 80)
     first, second = (cache.load_features(task, corpus, model, 80) for _ in range(2))
     assert len(list((tmp_path / "features").iterdir())) == 1
-    rows = np.arange(min(7, len(fresh)))
-    for made in (first, second):
-        assert all(torch.equal(made.batch(rows)[n], t) for n, t in fresh.batch(rows).items())
-        assert made.metadata.keys() == fresh.metadata.keys()
-        assert np.array_equal(made.example_ids(rows), fresh.example_ids(rows))
+    rows = np.arange(min(7, len(expected)))
+    for features in (first, second):
+        assert all(torch.equal(features.batch(rows)[n], t) for n, t in expected.batch(rows).items())
+        assert features.metadata.keys() == expected.metadata.keys()
+        assert np.array_equal(features.example_ids(rows), expected.example_ids(rows))
     ids = second.columns["input_ids"]
     assert isinstance(ids, Ragged)
     assert isinstance(ids.values, np.memmap)
     assert first.key != cache.load_features(task, corpus, model, 100).key
 
 
-def test_an_empty_variable_keeps_no_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_empty_environment_variable_disables_the_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("MOTET_CACHE", "")
     assert cache.cache_folder() is None
     monkeypatch.delenv("MOTET_CACHE")
