@@ -30,7 +30,7 @@ def deploy_same_models(federation: Federation, first: FederatedRun, second: Fede
     )
 
 
-# ---- FedSplit ---------------------------------------------------------------------------------------------------------
+# ---- FedSplit -------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("embeddings", ["frozen", "local"])
@@ -109,7 +109,7 @@ def test_every_algorithm_of_the_fedavg_family_can_be_split() -> None:
     assert algorithm.personal
 
 
-# ---- FedBN and Ditto --------------------------------------------------------------------------------------------------
+# ---- FedBN and Ditto ------------------------------------------------------------------------------------------------
 
 
 def test_fedbn_keeps_all_norms_local(federation: Federation) -> None:
@@ -136,7 +136,7 @@ def test_a_larger_lambda_keeps_personal_models_closer_to_the_global_one(federati
     assert mean_distance(3.0) < 0.8 * mean_distance(0.0)
 
 
-# ---- FedAvg-ST --------------------------------------------------------------------------------------------------------
+# ---- FedAvg-ST ------------------------------------------------------------------------------------------------------
 
 
 def test_a_single_group_is_fedavg(federation: Federation) -> None:
@@ -167,7 +167,7 @@ def test_the_family_of_a_client_is_part_of_its_name(client: str) -> None:
     assert fedavg_st(SOLVER).find_group(client) == "imdb"
 
 
-# ---- PerCFL -----------------------------------------------------------------------------------------------------------
+# ---- PerCFL ---------------------------------------------------------------------------------------------------------
 
 
 def test_percfl_without_a_split_is_fedavg_with_equal_weights(federation: Federation) -> None:
@@ -199,7 +199,7 @@ def test_a_cluster_is_split_only_if_its_mean_update_is_small_and_one_update_is_l
     assert algorithm.split_cluster(cluster, {k: opposed[k] for k in (a, b, c)}, 3) == unsplit, "a reply is missing"
 
 
-# ---- SPFL-like --------------------------------------------------------------------------------------------------------
+# ---- SPFL-like ------------------------------------------------------------------------------------------------------
 
 
 def test_spfl_with_a_very_large_gamma_is_isolated_training(federation: Federation) -> None:

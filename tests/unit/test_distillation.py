@@ -278,8 +278,8 @@ def test_truncated_and_rounded_logits_cost_fewer_bytes(federation: Federation) -
 @pytest.mark.parametrize(
     ("algorithm", "options"),
     [
-        (adafd, {}), (adafd, {"top_classes": 1}), (adafd, {"exchange": "sum"}), (dsfl, {}), (fedavg_logits, {}), (fedkd, {}),
-        (fedkd, {"exchange": "sum"}),
+        (adafd, {}), (adafd, {"top_classes": 1}), (adafd, {"exchange": "sum"}), (dsfl, {}), (fedavg_logits, {}),
+        (fedkd, {}), (fedkd, {"exchange": "sum"}),
     ],
 )  # fmt: skip
 @pytest.mark.parametrize("codecs", [(), (float16(),), (int8(),)], ids=["plain", "float16", "int8"])

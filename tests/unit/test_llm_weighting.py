@@ -124,8 +124,8 @@ def test_comma_separated_numbers_are_parsed(text: str) -> None:
 @pytest.mark.parametrize(
     "text",
     [
-        "0.5", "0.2, 0.3, 0.5", "-0.5, 1.5", "0, 0", "nan, 1", "inf, 1", "1e999, 1", "The weights are 0.5, 0.5", "0.5; 0.5",
-        "", "0.5, 0.5.", "0.5 0.5", "50%, 50%", "[[0.5, 0.5]]", "0.5, ", '{"weights": [0.5, 0.5]}', "1e308, 1e308",
+        "0.5", "0.2, 0.3, 0.5", "-0.5, 1.5", "0, 0", "nan, 1", "inf, 1", "1e999, 1", "The weights are 0.5, 0.5",
+        "0.5; 0.5", "", "0.5, 0.5.", "0.5 0.5", "50%, 50%", "[[0.5, 0.5]]", "0.5, ", '{"weights": [0.5, 0.5]}', "1e308, 1e308",
     ],
 )  # fmt: skip
 def test_any_other_text_falls_back_to_enwc(start_server: StartServer, text: str) -> None:

@@ -3,13 +3,13 @@
     wᵏ ∝ 1/(lᵏ + ε)   (RNWC)      wᵏ ∝ exp(−β(lᵏ + ε))   (ENWC)      wᵏ from a language model   (LLMWC)
     server: ‖z̃ − ẑ‖², ẑ = Σ wᵏ zᵏ          clients: KL(softmax z̃ ‖ softmax zᵏ)
 
-lᵏ is the smallest epoch loss of this round (mean over training batches). Logits are those of the model after the last
-epoch.
+lᵏ is the smallest epoch loss of this round (mean over training batches). Logits are those of the model after the
+last epoch.
 
-Where we differ: the squared error is the mean over classes, as in the authors' code; `squared=sum` follows the equation.
-The authors' code creates a new optimizer and learning-rate schedule in every epoch, with a horizon of all epochs, so that
-the learning rate never falls below 2/3 of its initial value: `released_code=true`. By default, one optimizer and one
-schedule cover the local training.
+Where we differ: the squared error is the mean over classes, as in the authors' code; `squared=sum` follows the
+equation. One optimizer and one learning-rate schedule cover the local training. The authors' code creates new ones in
+every epoch, with a horizon of all epochs, so the learning rate never falls below 2/3 of its initial value;
+`released_code=true` does the same.
 """
 
 from __future__ import annotations

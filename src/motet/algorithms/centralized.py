@@ -1,7 +1,7 @@
 """Centralized training, the upper bound: one model trained on the union of all clients' data.
 
-A round is `solver.epochs` passes over the union. The optimizer and the learning-rate schedule span the whole run, as in
-ordinary training.
+A round is `solver.epochs` passes over the union. The optimizer and the learning-rate schedule span the whole run, as
+in ordinary training.
 """
 
 from __future__ import annotations

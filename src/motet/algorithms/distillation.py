@@ -5,8 +5,9 @@
     3  the server's model learns from the pooled logits and predicts:                z̃ = f(D⁰; θ)
     4  each client learns from z̃ (or from ẑ), and continues from there in the next round
 
-AdaFD and its baselines differ in the weights, the pooling and the two losses: see `adafd.py` and `logit_baselines.py`.
-Clients may use different architectures and tokenizers, because logits refer to public texts or words (`public_data.py`).
+AdaFD and its baselines differ in the weights, the pooling and the two losses: see `adafd.py` and
+`logit_baselines.py`. Clients may use different architectures and tokenizers, because logits refer to public texts or
+words (`public_data.py`).
 """
 
 from __future__ import annotations
@@ -122,7 +123,7 @@ class Distiller:
         return stats, logits, params
 
     def distill_server(self, server: Context, params: Params, pooled: Params) -> Script[tuple[Params, Params]]:
-        """Distill the pooled logits into the server's model. Return the model and the logits for clients to learn from."""
+        """Distill the pooled logits into the server's model. Return it, and the logits that clients learn from."""
         examples = get_public_data(server).with_teacher(pooled)
         after, _ = yield from self._train(server, params, self.distill_solver, self.server_loss, examples, "distil")
         if self.teach_pooled or self.client_loss is None:
@@ -142,7 +143,7 @@ class Distiller:
         return _success_report(succeeded), params
 
     def dummy_messages(self, server: Context, client_logits: Any) -> DummyMessages:
-        """Return the messages of one round, given the form in which clients send their logits."""
+        """Return the messages of one round. `client_logits` is the message in which a client sends its logits."""
         if self.client_loss is None:
             return DummyMessages(down=[], up=[client_logits])
         return DummyMessages(down=[get_public_data(server).blank_logits()], up=[client_logits, _success_report(1.0)])
@@ -151,9 +152,14 @@ class Distiller:
         return self.max_rounds is not None and rnd.index >= self.max_rounds
 
     def _train(
-        self, ctx: Context, params: Params, solver: Solver, loss: Objective | None = None, examples: Examples | None = None,
+        self,
+        ctx: Context,
+        params: Params,
+        solver: Solver,
+        loss: Objective | None = None,
+        examples: Examples | None = None,
         purpose: str = "fit",
-    ) -> Generator[Job, Any, tuple[Params, Tensor]]:  # fmt: skip
+    ) -> Generator[Job, Any, tuple[Params, Tensor]]:
         if not self.restart_every_epoch or solver.steps is not None:
             result = yield from ctx.fit(params, solver, objective=loss, examples=examples, purpose=purpose)
             return result.params, result.losses
@@ -262,8 +268,8 @@ def weigh_clients(rule: WeightingRule, stats: Stats, rnd: Round) -> Script[dict[
 
 def no_usable_client_error(rnd: Round, num_clients: int) -> RunError:
     return RunError(
-        f"round {rnd.index + 1}: none of {num_clients} clients has a finite training loss, so there is nothing to pool; "
-        "lower solver.lr, or set solver.clip=1.0."
+        f"round {rnd.index + 1}: none of {num_clients} clients has a finite training loss, so there are no logits to "
+        "pool; lower solver.lr, or set solver.clip=1.0."
     )
 
 
@@ -309,8 +315,8 @@ def check_logits(source: str, logits: Params, server: Context) -> Params:
     if "seen" in expected.names:
         seen = logits["seen"]
         if not ((seen >= -MIN_SEEN_WEIGHT) & (seen <= 1 + MIN_SEEN_WEIGHT)).all():
-            raise RunError(f"{source} sent values of `seen` from {float(seen.min()):g} to {float(seen.max()):g}; "
-                           "expected numbers from 0 to 1.")  # fmt: skip
+            seen_range = f"from {float(seen.min()):g} to {float(seen.max()):g}"
+            raise RunError(f"{source} sent values of `seen` {seen_range}; expected numbers from 0 to 1.")
     return logits
 
 

@@ -2,8 +2,8 @@
 
     RNWC  wᵏ ∝ 1 / (lᵏ + ε)          ENWC  wᵏ ∝ exp(−β (lᵏ + ε))          lᵏ: the smallest epoch loss of this round
 
-A *local* rule depends only on the client's own statistics. The client can then weight its reply itself, and the server
-needs to read only the sum. Local rules return logarithms, because weights of ENWC can underflow.
+A *local* rule depends only on the client's own statistics. The client can then weight its reply itself, and the
+server needs to read only the sum. Local rules return logarithms, because weights of ENWC can underflow.
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ class WeightingRule(Protocol):
         """Fields of TrainingStats needed besides `loss` and `num_examples`: f1, class_counts."""
 
     def weights(self, stats: Stats) -> tuple[Tensor, Note]:
-        """Return weights of shape [clients] or [clients, classes], not normalized, and a note on how they were found."""
+        """Return unnormalized weights, [clients] or [clients, classes], and a note on how they were computed."""
 
     def check(self) -> None:
         """Raise a ConfigError, before training starts, if the rule cannot work."""

@@ -6,7 +6,8 @@ Many methods are FedAvg with a different solver, server optimizer or selection o
 shared are client state. Clients send their updates; `sends="weights"` sends their weights instead, which makes a
 difference if a codec rounds them.
 
-Where we differ: FedNLP's code weights clients by mini-batches. Our default follows the paper and weights by examples.
+Where we differ: FedNLP's code weights clients by mini-batches. Our default follows the paper and weights by
+examples.
 """
 
 from __future__ import annotations

@@ -1,8 +1,9 @@
-"""FedAvg-ST (a baseline in Assign-Then-Contrast, 2023): a separate FedAvg for each group of clients with similar tasks.
+"""FedAvg-ST (a baseline in Assign-Then-Contrast, 2023): a separate FedAvg for each group of clients with similar
+tasks.
 
 The groups are known in advance. A client's family is its name without the number: `imdb-0`, `imdb-7` and, in a
-federation with `groups`, `imdb/client-3` belong to the family `imdb`. A group lists families or single clients. Without
-groups, each family is a group. A single group is bitwise equal to FedAvg.
+federation with `groups`, `imdb/client-3` belong to the family `imdb`. A group lists families or single clients.
+Without groups, each family is a group. A single group is bitwise equal to FedAvg.
 """
 
 from __future__ import annotations
@@ -33,7 +34,7 @@ class GroupStates:
 
 @dataclass(frozen=True)
 class GroupedFedAvg:
-    """Runs an algorithm of the FedAvg family in each group. Both must have the same name, because clients run `train`."""
+    """Runs an algorithm of the FedAvg family in each group. Both need the same name, which is part of the address."""
 
     fedavg: FedAvg
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

@@ -1,7 +1,7 @@
 """FedBN (Li et al. 2021): normalization layers are local. They are neither sent nor overwritten; the rest is FedAvg.
 
-Where we differ: Transformers have layer norms where the paper has batch norms. All weights and biases of all norms are
-local.
+Where we differ: Transformers have layer norms where the paper has batch norms. All weights and biases of all norms
+are local.
 """
 
 from __future__ import annotations

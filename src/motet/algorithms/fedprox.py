@@ -1,4 +1,4 @@
-"""FedProx (Li et al. 2020): FedAvg with the proximal term μ/2·‖w − wᵗ‖², which keeps clients close to the global model."""
+"""FedProx (Li et al. 2020): FedAvg with a proximal term that keeps clients close to the global model, μ/2·‖w − wᵗ‖²."""
 
 from __future__ import annotations
 

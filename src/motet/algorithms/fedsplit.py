@@ -1,13 +1,14 @@
 """FedSplitBERT (Lit et al., "Federated Split BERT for Heterogeneous Text Classification", IJCNN 2022).
 
 The model is split at the critical layer c. Layers 1…c are averaged, W^g ← Σ nᵢ·Wᵢ^g / Σ nᵢ (or by another server
-optimizer). The layers above c, the pooler and the classifier stay on each client, Wᵢ^l, for the whole run. With c = 0
-this is isolated training. With c = all it is FedAvg, and the pooler and the classifier are averaged too. The paper uses 6
-of 12 layers (`half`). Its 16-bit quantization is a codec on the weights: `codec: float16` with `sends: weights`.
+optimizer). The layers above c, the pooler and the classifier stay on each client, Wᵢ^l, for the whole run. With c =
+0 this is isolated training. With c = all it is FedAvg, and the pooler and the classifier are averaged too. The paper
+uses 6 of 12 layers (`half`). Its 16-bit quantization is a codec on the weights: `codec: float16` with `sends:
+weights`.
 
-Where we differ: the paper does not say how embeddings are treated, and its byte counts leave them out. So they are frozen
-by default; set `embeddings` to `local` or `global` to train them. With μ > 0, the proximal term of FedProx also keeps a
-client's local layers close to their values at the start of the round.
+Where we differ: the paper does not say how embeddings are treated, and its byte counts leave them out. So they are
+frozen by default; set `embeddings` to `local` or `global` to train them. With μ > 0, the proximal term of FedProx
+also keeps a client's local layers close to their values at the start of the round.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """LLMWC: weights from a language model, requested from any OpenAI-compatible chat endpoint.
 
 The prompt has each client's training loss, F1, mean entropy on the public data and number of examples. Clients are
-numbered, not named, and no text or logit is sent. The reply must contain one non-negative number per client. After any
-other reply and after any failure, ENWC is used and a note says so.
+numbered, not named, and no text or logit is sent. The reply must contain one non-negative number per client. After
+any other reply and after any failure, ENWC is used and a note says so.
 
 The URL and the key are read from OPENAI_BASE_URL and OPENAI_API_KEY, so that no recipe or log contains them.
 """
@@ -31,9 +31,9 @@ from motet.core.script import Note
 DEFAULT_URL = "https://api.openai.com/v1"
 INSTRUCTION = (
     "You weigh the clients of a federated learning round. Each client trained a text classifier on its own data; their "
-    "predictions on shared texts will be averaged with your weights. Give more weight to clients whose predictions are likely "
-    "to be right on all domains. Answer with one non-negative number for each client, in order, separated by commas, and "
-    "nothing else."
+    "predictions on shared texts will be averaged with your weights. Give more weight to clients whose predictions are "
+    "likely to be right on all domains. Answer with one non-negative number for each client, in order, separated by "
+    "commas, and nothing else."
 )
 NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?"
 NUMBER_LIST = re.compile(rf"\s*\[?\s*({NUMBER}(?:\s*,\s*{NUMBER})*)\s*\]?\s*")
@@ -212,8 +212,8 @@ def read_endpoint(model: str) -> tuple[httpx2.URL, str]:
     base, key = os.environ.get("OPENAI_BASE_URL") or DEFAULT_URL, os.environ.get("OPENAI_API_KEY", "").strip()
     if base == DEFAULT_URL and not key:
         raise ConfigError(
-            f"algorithm.llm.model is {model}, but neither OPENAI_API_KEY nor OPENAI_BASE_URL is set; set them where the "
-            "server runs, or use llm.model=offline."
+            f"algorithm.llm.model is {model}, but neither OPENAI_API_KEY nor OPENAI_BASE_URL is set; "
+            "set them where the server runs, or use llm.model=offline."
         )
     if not _is_printable_ascii(key):
         raise ConfigError("OPENAI_API_KEY has characters that no key has (spaces, non-ASCII letters); set it again.")

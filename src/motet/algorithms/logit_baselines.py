@@ -3,16 +3,16 @@
 | | weights | pooling | server loss | clients learn from |
 | --- | --- | --- | --- | --- |
 | FedAvg of logits | 1/K | mean logits | KL | server logits, KL (code: hard CE) |
-| DS-FL (Itahara et al. 2021) | nₖ/n (code: 1/K) | softmax(mean logits / 0.1) | CE (code: hard CE) | pooled logits, same loss |
+| DS-FL (Itahara et al. 2021) | nₖ/n (code: 1/K) | softmax(mean logits / 0.1) | CE (code: hard) | pooled logits, ditto |
 | MHAT (Hu et al. 2021) | nₖ/n | votes | CE | server logits, CE (code: hard CE) |
 | FedKD (Gong et al. 2022) | nₖ/n | mean logits | KL (code: squared error) | nothing; there is one round |
 
 Hard CE is the cross-entropy with the teacher's most likely class. MHAT's loss, Σ wᵏ CE(·, argmax zᵏ), is the
 cross-entropy with each class's weighted share of the votes.
 
-`variant=paper` follows the text of AdaFD's paper and `released_code` its authors' code. `original` follows the authors
-of the method itself: DS-FL pools probabilities, and FedKD weights each class by the clients' number of examples of it.
-Where the text does not specify a loss, we use the soft one.
+`variant=paper` follows the text of AdaFD's paper and `released_code` its authors' code. `original` follows the
+authors of the method itself: DS-FL pools probabilities, and FedKD weights each class by the clients' number of
+examples of it. Where the text does not specify a loss, we use the soft one.
 """
 
 from __future__ import annotations

@@ -20,8 +20,8 @@ PoolingKind = Literal["logits", "probabilities", "votes"]
 class Pooling:
     """A weighted mean of the clients' logits, probabilities or votes (one-hot predictions), optionally sharpened.
 
-    `transform` is applied to each client's logits before the sum, and `finalize` to the mean. The server therefore needs
-    only the sum.
+    `transform` is applied to each client's logits before they are summed, and `finalize` to their mean. So the server
+    needs only the sum.
     """
 
     kind: PoolingKind = "logits"
@@ -43,15 +43,14 @@ class Pooling:
                 return F.one_hot(logits.argmax(-1), logits.shape[-1]).to(logits.dtype)
 
     def finalize(self, mean: Tensor) -> Tensor:
-        """Return logits whose softmax is the pooled distribution."""
+        """Return logits. Their softmax is the pooled distribution."""
         if self.sharpness is not None:
             return mean / self.sharpness
         return mean if self.kind == "logits" else mean.clamp(min=1e-9).log()
 
 
-MIN_SEEN_WEIGHT = (
-    1e-4  # a word counts as seen by nobody if the clients that see it have less than this share of the weight
-)
+# A word counts as not seen if the clients that see it have less than this share of the weight.
+MIN_SEEN_WEIGHT = 1e-4
 
 
 def pool_logits(pooling: Pooling, logits: list[Tensor], weights: Tensor) -> Tensor:
@@ -60,7 +59,7 @@ def pool_logits(pooling: Pooling, logits: list[Tensor], weights: Tensor) -> Tens
 
 
 def pool_word_logits(pooling: Pooling, logits: list[Params], weights: Tensor) -> Params:
-    """Pool each word over the clients that see it: ẑ = Σ wᵏ sᵏ zᵏ / Σ wᵏ sᵏ, where sᵏ is 1 if client k sees the word."""
+    """Pool each word over the clients that see it: ẑ = Σ wᵏ sᵏ zᵏ / Σ wᵏ sᵏ, with sᵏ = 1 if client k sees the word."""
     seen = [each["seen"].float() for each in logits]
     word_weights = [weight * column.unsqueeze(1) for weight, column in zip(weights.float(), seen, strict=True)]
     total = _weighted_sum(pooling, [each["logits"] for each in logits], word_weights)
@@ -125,6 +124,6 @@ def check_top_classes(top_classes: int | None) -> None:
 
 
 def mean_entropy(logits: Tensor) -> float:
-    """Return the mean entropy in nats. The 1e-10 is taken from the authors' code."""
+    """Return the mean entropy in nats. The constant 1e-10 is the one in the authors' code."""
     probabilities = logits.double().softmax(-1)
     return float(-(probabilities * (probabilities + 1e-10).log()).sum(-1).mean()) if len(logits) else 0.0

@@ -1,12 +1,14 @@
 """PerCFL: clustered federated learning (Sattler, Müller & Samek 2020). Clients with conflicting updates are separated.
 
 All clients start in one cluster. Within a cluster, updates are averaged without weights, as in the authors' code. A
-cluster is split in two when its mean update is small while some client's update is large (their equations 12 and 13):
+cluster is split in two when its mean update is small while some client's update is large (their equations 12 and
+13):
 
     ‖meanᵢ Δᵢ‖ < ε₁   and   maxᵢ ‖Δᵢ‖ > ε₂,   with more than two clients and after the first 20 rounds.
 
-The split is a complete-linkage clustering on −cos(Δᵢ, Δⱼ). A cluster is split only in a round in which all its clients
-reply, so client sampling delays splits. The authors' ε₁ = 0.4 and ε₂ = 1.6 suit their network; scale both for yours.
+The split is a complete-linkage clustering on −cos(Δᵢ, Δⱼ). A cluster is split only in a round in which all its
+clients reply, so client sampling delays splits. The authors' ε₁ = 0.4 and ε₂ = 1.6 suit their network; scale both
+for yours.
 """
 
 from __future__ import annotations

@@ -1,7 +1,8 @@
 """Several algorithms run one after another as one algorithm, with one record and one checkpoint.
 
-At the end of a phase each client receives its model, which is its initial model (`ctx.initial_params`) in the next phase.
-The server continues from the mean of the models it sent. Layers that it did not send keep their initial values there.
+At the end of a phase each client receives its model, which is its initial model (`ctx.initial_params`) in the next
+phase. The server continues from the mean of the models it sent. Layers that it did not send keep their initial
+values there.
 """
 
 from __future__ import annotations
@@ -104,7 +105,7 @@ class Phases:
         return replace(state, inner=inner)
 
     def find_phase(self, round_index: int, rounds: int) -> tuple[int, int, int]:
-        """Return the phase of a round, the phase's first round and its number of rounds. The last phase has the rest."""
+        """Return the phase of a round, the phase's first round, and its number of rounds. The last one has the rest."""
         first_round = 0
         for index, phase in enumerate(self.phases[:-1]):
             num_rounds = int(phase.share * rounds + 1e-9)

@@ -1,9 +1,9 @@
 """Public data for federated distillation: one row of logits per public text or, in tagging, per word of a public text.
 
-All participants have the same public texts in the same order, and each uses its own tokenizer. So texts and words are
-identified by their index: logits have shape [words, classes], with all words of the first text, then of the second, and
-so on. A model's logits for a word are those of the word's first subtoken, which also carries the word's tag. A model
-that truncates long texts does not see all words: `seen` is 1 for a word that it sees and 0 otherwise.
+All participants have the same public texts in the same order, and each uses its own tokenizer. So texts and words
+are identified by their index: logits have shape [words, classes], with all words of the first text, then of the
+second, and so on. A model's logits for a word are those of the word's first subtoken, which also carries the word's
+tag. A model that truncates long texts does not see all words: `seen` is 1 for a word that it sees and 0 otherwise.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class PublicWords:
 
     @cached_property
     def word_positions(self) -> tuple[Tensor, Tensor, Tensor]:
-        """For each word that this model sees: the index of its text, of its first token in the text, and of the word."""
+        """For each word that this model sees: the index of its text, of its first token there, and of the word."""
         column = self.examples.features.metadata["word_ids"]
         if not isinstance(column, Ragged):
             raise TypeError("the column 'word_ids' must be ragged")
@@ -128,8 +128,8 @@ def get_public_data(ctx: Any) -> PublicData:
     participant = ctx.participant
     if "public" not in participant.splits:
         raise ConfigError(
-            "federated distillation needs public texts, but this federation has none; set data.public_share=0.2, or use "
-            "a partition with public data (multi_domain)."
+            "federated distillation needs public texts, but this federation has none; "
+            "set data.public_share=0.2, or use a partition with public data (multi_domain)."
         )
     if participant.task.name not in PUBLIC_DATA:
         raise ConfigError(

@@ -1,4 +1,4 @@
-"""Federated distillation in which the server reads only sums, so that secure aggregation can hide each client's logits."""
+"""Federated distillation in which the server reads only sums. Secure aggregation can then hide each client's logits."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ class SecureDistillation:
     ) -> tuple[Weighted, Params]:
         """Send the logits, weighted by the client's share of all weights.
 
-        `weight_sum` is a plain number, so that clients in a secure sum can check that all of them received the same one.
+        `weight_sum` is a plain number, so clients in a secure sum can check that all of them received the same one.
         """
         if not (isinstance(weight_sum, float) and 0 < weight_sum < math.inf):
             raise RunError(f"the sum of all weights is {weight_sum}; expected a finite number above 0.")
@@ -155,8 +155,8 @@ def _sum_weights(mean: Weighted, rnd: Round) -> Script[float]:
         )
     if not weight > 0:
         raise RunError(
-            f"round {rnd.index + 1}: the weights of all {usable} clients are too small to be summed, because their losses "
-            "are large for algorithm.beta; lower algorithm.beta, or use exchange=gather."
+            f"round {rnd.index + 1}: the weights of all {usable} clients are too small to be summed, because their "
+            "losses are large for algorithm.beta; lower algorithm.beta, or use exchange=gather."
         )
     return weight
 

@@ -2,8 +2,8 @@
 
     A_ij = max(0, cos(Δᵢ, Δⱼ))^γ,      wᵢ ← wᵢ + Σⱼ A_ij nⱼ Δⱼ / Σₖ A_ik nₖ
 
-Where we differ: the paper that ATC compares with relates clients by the similarity of their gradients, but neither its
-text nor its code is available. This is a working definition, so results are labeled SPFL-like.
+Where we differ: the paper that ATC compares with relates clients by the similarity of their gradients, but neither
+its text nor its code is available. This is a working definition, so results are labeled SPFL-like.
 
 A client's model is its client state. The server reads the updates and sends each client its mixture of them.
 """

@@ -57,23 +57,23 @@ class InitialModels:
 
 
 class Algorithm(Protocol):
-    """A federated algorithm. tests/contract checks everything that is promised here.
+    """The contract of a federated algorithm. tests/contract checks it for all algorithms.
 
-    `init` returns the server state, and `round` is the script that maps it to the next one. Client methods are marked
-    with `@work`. They take `(ctx, payload, client_state)` and return `(reply, new client state)`; a new state of None
-    leaves the old one in place.
+    `init` returns the server state, and the script `round` returns the next one. Client methods are marked with
+    `@work`. They take `(ctx, payload, client_state)` and return `(reply, new_client_state)`. If the new state is None,
+    the client keeps the old one.
 
-    `view` and `assemble` return the model that a client would deploy: `view` is what the server would send to it, and
+    `view` and `assemble` give the model that a client deploys. `view` returns what the server sends for it, and
     `assemble` combines that with the client's state. The client name "" stands for a new client without state.
     `assemble` returns None if the client cannot run the model. `personal` is True if there is no global model.
 
-    Optional attributes, read where they exist:
-        solver                how clients train; used to estimate the run time.
+    Optional attributes:
+        solver                how clients train. Used to estimate the run time.
         frozen                the layers that the model must freeze.
-        subprograms           the programs this one is made of, with client methods of their own.
+        subprograms           other programs that this one uses. Clients offer their methods too.
         ephemeral             True if client state must never be written to disk.
         dummy_messages        (server context) -> (down, up): one client's messages in a round, to estimate traffic.
-        sends_weights_first   True if clients first send weights that depend on their losses; excludes privacy noise.
+        sends_weights_first   True if clients first send weights that depend on losses; not allowed with privacy noise.
     """
 
     @property

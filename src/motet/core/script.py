@@ -1,6 +1,6 @@
 """Scripts: the server side of a program, written as a generator.
 
-A script yields exchanges with clients, jobs for the server's executor, and notes. Each `yield` returns the answer.
+A script yields exchanges with clients, jobs for the server's executor, and notes. Each `yield` returns the result.
 """
 
 from __future__ import annotations
@@ -24,8 +24,8 @@ T = TypeVar("T")
 def work(*, reveals: Reveal, name: str | None = None) -> Callable[[F], F]:
     """Mark a method that runs on clients. `reveals` says whether the server may read each reply or only their sum.
 
-    `name` is the method's name in messages and in seeds, by default its Python name. Pass the old name when you rename a
-    method, so that a run with the same seed gives the same numbers as before.
+    `name` is the method's name in messages and in seeds, by default its Python name. When you rename a method, pass its
+    old name here, so that a run with the same seed still gives the same numbers.
     """
 
     def mark(method: F) -> F:

@@ -12,8 +12,8 @@ import torch
 def single_thread(blas: bool = False) -> Iterator[None]:
     """Run torch on one thread inside the block; with `blas`, also the BLAS and OpenMP pools of numpy and scikit-learn.
 
-    Sums over several threads differ in their last bits, so results would depend on the number of cores. And threads that
-    wait for each other make small products a hundred times slower on a busy machine.
+    Sums over several threads differ in their last bits, so results would depend on the number of cores. Threads that
+    wait for each other also make small products a hundred times slower on a busy machine.
     """
     if blas:
         from threadpoolctl import threadpool_limits

@@ -1,6 +1,7 @@
 """Adaptive server optimizers of Reddi et al., "Adaptive Federated Optimization" (2021), Algorithm 2.
 
-All three compute m ← β₁·m + (1−β₁)·Δ and x ← x + η·m/(√v + τ), with v₀ = τ² and without bias correction. They differ in v.
+All three compute m ← β₁·m + (1−β₁)·Δ and x ← x + η·m/(√v + τ), with v₀ = τ² and without bias correction. They differ
+in v.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """ATC (Dong et al. 2022, "Collaborating Heterogeneous NLP Tasks via Federated Learning"): Assign-Then-Contrast.
 
 Clients with different tasks (classification, question answering, generation) learn from each other without revealing
-their tasks. There are two phases over one backbone (`mixed:<encoder>`). In `assign.py`, clients train on self-supervised
-objectives and are clustered. In `contrast.py`, they train on their own tasks with neighbors as positives;
-`synthetic_states.py` creates the data on which they are compared.
+their tasks. There are two phases over one backbone (`mixed:<encoder>`). In `assign.py`, clients train on
+self-supervised objectives and are clustered. In `contrast.py`, they train on their own tasks with neighbors as
+positives; `synthetic_states.py` creates the data on which they are compared.
 
-The ablations in the paper's tables are options: `assign: 0` skips the first phase, `second_stage: fedavg` replaces the
-second one and `second_stage: neighbors` drops only its contrastive loss, `objectives: [mlm]` or `[dr]` uses a single
-objective, and `clusters: 1` puts all clients in one cluster.
+The ablations in the paper's tables are options: `assign: 0` skips the first phase, `second_stage: fedavg` replaces
+the second one and `second_stage: neighbors` drops only its contrastive loss, `objectives: [mlm]` or `[dr]` uses a
+single objective, and `clusters: 1` puts all clients in one cluster.
 """
 
 from __future__ import annotations

@@ -1,13 +1,13 @@
 """ATC's first stage: self-supervised training, with updates averaged in clusters of similar clients (section 3.2).
 
-In each round the server assigns one of two objectives to all clients: masked language modeling (mlm), which trains the
-encoder and the MLM head, or denoising reconstruction (dr), which trains the encoder and the decoder. Only the layers that
-the objective trains are sent, in both directions.
+In each round the server assigns one of two objectives to all clients: masked language modeling (mlm), which trains
+the encoder and the MLM head, or denoising reconstruction (dr), which trains the encoder and the decoder. Only the
+layers that the objective trains are sent, in both directions.
 
-    wₙ ← wₙ + Σ_{i ∈ Cₙ} |Dᵢ|/|D_Cₙ| · Δwᵢ,   Cₙ: n's cluster by the cosine of the updates, computed each round        (eq. 1)
+    wₙ ← wₙ + Σ_{i ∈ Cₙ} |Dᵢ|/|D_Cₙ| · Δwᵢ,   Cₙ: n's cluster by the cosine of the updates of this round      (eq. 1)
 
-The optimizer and the learning-rate schedule span the whole stage. In a round in which a layer is not trained, neither
-momentum nor weight decay changes it.
+The optimizer and the learning-rate schedule span the whole stage. In a round in which a layer is not trained,
+neither momentum nor weight decay changes it.
 
 Where we differ: the authors' code sends all layers, including zeros. The clusters and the models are the same.
 """

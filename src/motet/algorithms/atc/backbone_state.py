@@ -22,8 +22,8 @@ def select_backbones(start: InitialModels, layers: Layers) -> dict[ClientId, Par
     """Return these layers of each client's model. Clients without a model of their own share one value."""
     if any(not start.shared.select_layers(part).layout.names for part in (ENCODER, MLM_HEAD, DECODER)):
         raise ConfigError(
-            "atc: the models do not share an encoder, a decoder and a head for masked language modeling; give all groups "
-            "a model that has them: model.name=mixed:<encoder>, such as mixed:minilm or mixed:tiny."
+            "atc: the models do not share an encoder, a decoder and a head for masked language modeling; "
+            "use model.name=mixed:<encoder> in all groups, such as mixed:minilm or mixed:tiny."
         )
     shared = start.shared.select_layers(layers)
     return {c: start.personal[c].select_layers(layers) if c in start.personal else shared for c in start.clients}
@@ -41,8 +41,8 @@ class BackboneClientState:
 def load_optimizer_state(client_state: BackboneClientState | None, model: Params) -> OptimizerState | None:
     """Return the stored optimizer state, filled with zeros for the layers that are not stored.
 
-    The moments stay on the device where they are stored, possibly the CPU. All clients of a round load them at once, and
-    the moments of all clients may not fit on a GPU that trains only a few clients at a time.
+    The moments stay on the device where they are stored. All clients of a round load their moments at once, and these
+    may not fit on a GPU that trains only a few clients at a time.
     """
     if client_state is None or client_state.optimizer_state is None:
         return None

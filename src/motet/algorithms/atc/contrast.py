@@ -1,19 +1,20 @@
 """ATC's second stage: clients train on their own tasks, with a contrastive loss over similar clients (section 3.3).
 
-A round has two exchanges. First, each client computes representations of the synthetic instances. Then it trains with
+A round has two exchanges. First, each client computes representations of the synthetic instances. Then it trains
+with
 
-    task loss − log( s⁺ / (s⁺ + s⁻) )                                                                              (eq. 3)
+    task loss − log( s⁺ / (s⁺ + s⁻) )                                                                       (eq. 3)
 
-where its neighbors of the previous round are positives and all other clients are negatives. It sends the update of its
-encoder:
+where its neighbors of the previous round are positives and all other clients are negatives. It sends the update of
+its encoder:
 
-    wₙ ← wₙ + Σ_{i ∈ Kₙ} |Dᵢ|/|D_Kₙ| · Δwᵢ,   Kₙ: the K nearest by the cosine of the encoders' updates, including n   (eq. 4)
+    wₙ ← wₙ + Σ_{i ∈ Kₙ} |Dᵢ|/|D_Kₙ| · Δwᵢ,   Kₙ: the K clients nearest to n by cosine, n included          (eq. 4)
 
-All other layers stay on the client. There is no contrastive loss in the first round, when clients have no neighbors yet,
-and if K leaves no negatives, because the loss would then be 0 for any model.
+All other layers stay on the client. There is no contrastive loss in the first round, when clients have no neighbors
+yet, and if K leaves no negatives, because the loss would then be 0 for any model.
 
-Where we differ: the authors' code sends all representations to all clients. The loss needs only the mean of the positives
-and the negatives, so only those are sent.
+Where we differ: the authors' code sends all representations to all clients. The loss needs only the mean of the
+positives and the negatives, so only those are sent.
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ class Contrast:
 
     @work(reveals="each")
     def represent(self, ctx: Context, _: None, client_state: BackboneClientState | None) -> Work[tuple[Tensor, None]]:
-        """Compute representations of the synthetic instances. The encoder is not used: its output is given."""
+        """Compute representations of the synthetic instances, which replace the output of the encoder."""
         params = ctx.initial_params.updated(client_state.params if client_state else None)
         predictions = yield from ctx.infer(params, self._synthetic_examples(ctx), Representations())
         return predictions["representations"], None

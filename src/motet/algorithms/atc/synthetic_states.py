@@ -1,8 +1,8 @@
 """Synthetic encoder states, on which ATC compares all clients in its second stage (section 3.3).
 
-Instance k is a weighted mean of one input of every client, as seen by the client's encoder. One client, drawn for each
-k, is primary and has half of the weight; the others share the rest, because equal weights would blur all instances. The
-resulting states, and the most likely tokens for them, are sent to all clients.
+Instance k is a weighted mean of one input of every client, as seen by the client's encoder. One client, drawn for
+each k, is primary and has half of the weight; the others share the rest, because equal weights would blur all
+instances. The resulting states, and the most likely tokens for them, are sent to all clients.
 
 With `weighting: server` the server reads the states of real inputs, from which texts can be recovered. With
 `weighting: client` each client applies its weights itself and the server reads only the sum; see
@@ -76,7 +76,7 @@ class SyntheticStates:
         yield from total(self.store, to_all(clients, instances))
 
     def draw_weights(self, num_clients: int, seed: Seed) -> list[Tensor]:
-        """Return [instances] weights per client: `primary` where the client is primary, else an equal share of the rest."""
+        """Return each client's weights [instances]: `primary` if it is primary, else an equal share of the rest."""
         primary = seed.derive("primary").numpy().integers(num_clients, size=self.instances)
         is_primary = primary[None] == np.arange(num_clients)[:, None]
         rest = (1 - self.primary) / max(1, num_clients - 1)
