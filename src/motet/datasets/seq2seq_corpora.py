@@ -45,7 +45,7 @@ def gigaword(folder: Path) -> Corpus:
 def msqg(folder: Path) -> Corpus:
     """Passages and questions about a marked span. Seq2seq. From github.com/microsoft/glge (MSQG)."""
     data_folder = find_file(check_folder("msqg", folder), "msqg_data/org_data", "org_data") or folder
-    # GLGE does not publish the questions of its test set: then the dev set is used.
+    # GLGE does not publish the questions of its test set, so the dev set is used.
     test = [(f"{split}.src", f"{split}.tgt") for split in ("test", "dev", "valid")]
     hint = "unpack msqg_data of github.com/microsoft/glge there"
     return _read_parallel_corpus("msqg", data_folder, [("train.src", "train.tgt")], test, hint)

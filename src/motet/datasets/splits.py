@@ -122,7 +122,7 @@ def find_subcorpora(folder: Path, suffixes: Sequence[str]) -> dict[str, dict[str
             if not path.is_file() or suffix.lower() not in suffixes or path.name.startswith(IGNORED_PREFIXES):
                 continue
             split, title = _parse_subcorpus(path.relative_to(folder))
-            if split or suffix:  # a file without both may be anything
+            if split or suffix:  # a name with neither tells nothing about the content
                 subcorpora.setdefault(title, {}).setdefault(split, path)
     prefix = 0
     while _share_name(subcorpora, prefix):

@@ -11,7 +11,7 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from motet.models.parameter_roles import ParameterRoles
 
-# Settings in config.json, and the names that they had in version 0.1.
+# The settings in config.json, and their names in folders that were exported by earlier versions.
 _SETTINGS = {
     "task": "task",
     "vocab_size": "vocabulary",

@@ -70,7 +70,7 @@ class LanguageModeling:
 
 
 def group_texts(ids: Ragged, clients: Iterable[np.ndarray], max_tokens: int) -> tuple[Ragged, np.ndarray]:
-    """Concatenate the chunks of each client and cut them again; return the chunks and the first chunk of each client.
+    """Concatenate the chunks of each client and cut them again; return the chunks and where each client's begin.
 
     This avoids batches of mostly padding if texts are short. Texts of different clients are never concatenated.
     """
