@@ -162,7 +162,7 @@ def test_runs_are_reported_compared_and_replayed(folder: Path, uninterrupted: Pa
     status, out, err = run_motet("compare", "one", "two", cwd=folder)
     assert status == 0, err
     assert "algorithm.type" in out
-    assert "over 40 test items" in out
+    assert "over 40 examples" in out
     status, out, err = run_motet("report", "one", "two", "--out", "both.html", cwd=folder)
     assert status == 0, err
     assert "one fedavg" in (folder / "both.html").read_text()

@@ -14,7 +14,7 @@ from tests.benchmarks import SUITE
 from motet.benchmark.benchmark_folder import Benchmark, BenchmarkRequest
 from motet.benchmark.cells import build_cells, unique_runs
 from motet.benchmark.run_store import RunStore
-from motet.benchmark.scheduler import ProgressReporter, run_pending
+from motet.benchmark.scheduler import ProgressReporter, run_benchmark, run_pending
 from motet.benchmark.shared_resources import SharedResources
 from motet.benchmark.suite import parse_suite
 from motet.benchmark.time_estimate import ProbeResult, TimeEstimate, _estimate_run, estimate_time
@@ -144,3 +144,15 @@ def test_each_ended_run_is_reported_once(tmp_path: Path) -> None:
     assert len(lines) == 2
     assert "accuracy 0.500, 20 s; 20 s left" in lines[0], "the third run is expected to take 20 s, as the first did"
     assert "FAILED: no memory" in lines[1]
+
+
+def test_checkpoints_that_a_killed_process_left_are_deleted(tmp_path: Path) -> None:
+    runs = unique_runs(build_cells(parse_suite("two", SUITE), [42], only=["methods/FedAvg/α=1"], device="cpu"))
+    (name,) = runs
+    store = RunStore(tmp_path)
+    (store.run_folder(name) / "checkpoint").mkdir(parents=True)
+    write_json(store.run_folder(name) / "summary.json", SUMMARY)
+    with SharedResources() as resources:
+        callback = BenchmarkLineProgress(Console(quiet=True))
+        run_benchmark(runs, store, resources, TimeEstimate({}, jobs=1), callback)
+    assert not (store.run_folder(name) / "checkpoint").exists()

@@ -74,6 +74,8 @@ def run_benchmark(
     callback: BenchmarkCallback,
 ) -> None:
     """Execute runs until each is done or has failed, here or in a worker."""
+    for name in filter(store.is_done, runs):
+        store.clean_up(name)  # a process that was killed right after a run may have left its checkpoint
     callback.on_benchmark_begin(len(runs), store.count_done(runs))
     reporter = ProgressReporter(runs, store, estimate, callback)
     try:
