@@ -116,7 +116,7 @@ def recipe_keys() -> str:
         *_describe_fields(RunConfig, "", skip=("recipe",)),
     ]
     for name, kind in (("groups", GroupConfig), ("solver", Solver), ("network", Network)):
-        lines += ["", f"## {name}", "", _summary(kind), "", *_describe_fields(kind, f"{name}.", flat=True)]
+        lines += ["", f"## {name}", "", _docstring(kind), "", *_describe_fields(kind, f"{name}.", flat=True)]
     return "\n".join(lines) + "\n"
 
 
@@ -130,7 +130,7 @@ def _describe_fields(kind: type, prefix: str, skip: tuple[str, ...] = (), flat: 
                 rows.append((f"`{key}`", "section", "", f"as in [{field.name}](#{field.name})"))
                 continue
             nested = _describe_fields(type(default), f"{key}.")
-            sections += ["", f"## {key}", "", _summary(type(default)), "", *nested]
+            sections += ["", f"## {key}", "", _docstring(type(default)), "", *nested]
         elif field.name not in skip:
             value = _yaml_value(getattr(default, "type", default))
             meaning = comments.get(field.name, "").replace("None:", "null:") or COMPONENT_LINKS.get(key, "")
@@ -184,9 +184,9 @@ def _end(node: ast.AnnAssign) -> int:
     return node.end_lineno or node.lineno
 
 
-def _summary(kind: Callable[..., Any]) -> str:
-    """Return the first paragraph of a docstring, but not the signature that dataclasses generate."""
-    text = (inspect.getdoc(kind) or "").split("\n\n")[0]
+def _docstring(kind: Callable[..., Any]) -> str:
+    """Return a docstring, but not the signature that dataclasses generate."""
+    text = inspect.getdoc(kind) or ""
     return "" if text.startswith(f"{kind.__name__}(") else text
 
 
@@ -204,7 +204,11 @@ def components() -> str:
     makers = component_tables()
     for table in dict.fromkeys((*TABLES, *makers)):
         entries = makers.get(table, {})
-        texts = list_entries(table) if table in TABLES else {name: _summary(entries[name]) for name in entries}
+        texts = (
+            list_entries(table)
+            if table in TABLES
+            else {name: _docstring(entries[name]).split("\n\n")[0] for name in entries}
+        )
         rows = [(f"`{name}`", text, _options(entries.get(name))) for name, text in texts.items()]
         columns = ("name", "description", "options") if entries else ("name", "description")
         lines += ["", f"## {table.capitalize()}", "", *_table(columns, [row[: len(columns)] for row in rows])]

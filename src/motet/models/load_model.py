@@ -73,7 +73,7 @@ class ModelConfig:
 
     name: str = "minilm"
     max_tokens: int = 128
-    freeze: tuple[str, ...] = ()
+    freeze: tuple[str, ...] = ()  # layers that are not trained, such as [embeddings, layers 0-2]
     from_scratch: bool = False  # random weights instead of the pretrained ones
     lora: int = 0  # rank of LoRA adapters; 0: train the model itself
     lora_alpha: int | None = None  # None: twice the rank

@@ -141,7 +141,7 @@ class RunConfig:
     recipe: str
     seed: int = 42
     rounds: int = 10
-    device: str = "auto"
+    device: str = "auto"  # auto, cpu, cuda or cuda:0
     task: ComponentConfig = ComponentConfig("auto")  # auto: the task formulation of the corpus
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
@@ -159,7 +159,7 @@ class RunConfig:
     network: Network | None = None  # emulated bandwidth and latency, for simulations
     evaluation: EvaluationConfig = EvaluationConfig()
     checkpoint: CheckpointConfig = CheckpointConfig()
-    baselines: Mapping[str, Any] = field(default_factory=dict)
+    baselines: Mapping[str, Any] = field(default_factory=dict)  # more runs: name -> settings that differ
     track: tuple[str, ...] = ()  # experiment trackers: tensorboard, wandb, mlflow
 
     def __post_init__(self) -> None:
