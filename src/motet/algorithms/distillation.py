@@ -55,7 +55,9 @@ from motet.learning.objectives.supervised import Objective
 from motet.learning.solver import Solver
 
 ExchangeMode = Literal["gather", "sum"]
-DOMINANT_WEIGHT = 0.9  # one client's share of the weight that is worth a note
+DOMINANT_WEIGHT = 0.9  # a note is logged if one client has a larger share of the weight
+# The purposes of the two distillations are part of their seeds. Other words would change the results of a run.
+DISTILL_SERVER, DISTILL_CLIENT = "distil", "study"
 
 
 @message
@@ -125,7 +127,9 @@ class Distiller:
     def distill_server(self, server: Context, params: Params, pooled: Params) -> Script[tuple[Params, Params]]:
         """Distill the pooled logits into the server's model. Return it, and the logits that clients learn from."""
         examples = get_public_data(server).with_teacher(pooled)
-        after, _ = yield from self._train(server, params, self.distill_solver, self.server_loss, examples, "distil")
+        after, _ = yield from self._train(
+            server, params, self.distill_solver, self.server_loss, examples, DISTILL_SERVER
+        )
         if self.teach_pooled or self.client_loss is None:
             return after, pooled
         return after, (yield from predict_public(server, after))
@@ -137,7 +141,9 @@ class Distiller:
         params, succeeded = client_state or ctx.initial_params, 1.0
         examples = get_public_data(ctx).with_teacher(teacher)
         try:
-            params, _ = yield from self._train(ctx, params, self.distill_solver, self.client_loss, examples, "study")
+            params, _ = yield from self._train(
+                ctx, params, self.distill_solver, self.client_loss, examples, DISTILL_CLIENT
+            )
         except RunError:
             succeeded = 0.0
         return _success_report(succeeded), params
