@@ -1,0 +1,62 @@
+"""The memory that a process may still use."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import psutil
+import pytest
+import torch
+
+from motet.learning.executors import memory_budget
+from motet.learning.executors.memory_budget import free_memory, limit_device_memory
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda:0")
+
+
+@pytest.fixture(autouse=True)
+def no_limits(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(memory_budget, "_FRACTIONS", {})
+
+
+@pytest.fixture
+def machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    """8000 bytes of memory are available."""
+    monkeypatch.setattr(psutil, "virtual_memory", lambda: SimpleNamespace(available=8000))
+
+
+@pytest.fixture
+def gpu(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 1000 bytes, 300 are free, and this process has reserved 500 and uses 200 of them."""
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (300, 1000))
+    monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 500)
+    monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 200)
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda fraction, index: None)
+
+
+@pytest.mark.usefixtures("machine")
+def test_the_cpu_budget_is_the_available_memory() -> None:
+    assert free_memory(CPU) == 8000
+
+
+@pytest.mark.usefixtures("machine")
+def test_runs_that_share_a_machine_get_a_fraction_each() -> None:
+    limit_device_memory(CPU, 0.25)
+    assert free_memory(CPU) == 2000
+
+
+@pytest.mark.usefixtures("gpu")
+def test_the_gpu_budget_is_the_free_memory_and_what_is_reserved_but_unused() -> None:
+    assert free_memory(GPU) == 300 + (500 - 200)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_limited_process_may_use_only_its_fraction_of_the_gpu() -> None:
+    limit_device_memory(GPU, 0.6)
+    assert free_memory(GPU) == (600 - 500) + (500 - 200)
+
+
+@pytest.mark.usefixtures("gpu")
+def test_a_process_above_its_limit_may_use_only_what_it_has_reserved() -> None:
+    limit_device_memory(GPU, 0.4)
+    assert free_memory(GPU) == 500 - 200
