@@ -38,7 +38,7 @@ INSTRUCTION = (
 NUMBER = r"[+-]?(?:\d+(?:\.\d*)?|\.\d+)(?:[eE][+-]?\d+)?"
 NUMBER_LIST = re.compile(rf"\s*\[?\s*({NUMBER}(?:\s*,\s*{NUMBER})*)\s*\]?\s*")
 MAX_REPLY_BYTES = 2**20
-MAX_PAUSE = 60.0
+MAX_PAUSE = 60.0  # seconds between two attempts
 
 
 @dataclass(frozen=True)
@@ -169,10 +169,9 @@ def _send_once(config: LLMConfig, prompt: str) -> LLMReply:
         json={"model": config.model, "messages": messages, "temperature": 0},
     )
     try:
-        with ThreadPoolExecutor(
-            1
-        ) as thread:  # asyncio.run fails in a thread that has an event loop, e.g. in a notebook
-            body = thread.submit(asyncio.run, _post(request, config.timeout)).result()
+        # asyncio.run needs a thread without an event loop. The main thread of a notebook has one.
+        with ThreadPoolExecutor(max_workers=1) as pool:
+            body = pool.submit(asyncio.run, _post(request, config.timeout)).result()
     except TimeoutError:
         raise TemporaryFailureError(f"no reply within {config.timeout:g} s") from None
     except (httpx2.HTTPError, OSError) as error:  # its message is not shown: it may contain the key
