@@ -27,7 +27,7 @@ from motet.transport.emulated_network import Network
 
 
 def load(name: str | None = None, *, path: str | Path | None = None, seed: int = 42, **options: Any) -> Corpus:
-    """Load a corpus by name or from a file. Options are those of the recipe's `data` section (text, label, limit)."""
+    """Load a corpus by name or from a file. It takes the options of the recipe's `data` section (text, label, limit)."""
     return load_corpus(DataConfig(name=name, path=None if path is None else str(path), **options), Seed(seed))
 
 
@@ -43,7 +43,7 @@ def federation(
     dev_share: float = 0.0,
     **options: Any,
 ) -> Federation:
-    """Divide a corpus among clients. Further options are those of the partition (clients, alpha, beta, column).
+    """Divide a corpus among clients. It also takes the options of the partition (clients, alpha, beta, column).
 
     `public_share` of the training rows become public texts, which distillation needs. `dev_share` of them are held out
     to select the best round (`RunResult.chosen`).

@@ -97,7 +97,7 @@ class DivergingFits(FailingFits):
 
 
 class InfiniteLogits(JobExecutor):
-    """The third inference gives infinite logits. It is that of the third client, because clients run one by one."""
+    """The third inference gives infinite logits. It belongs to the third client, because clients run one by one."""
 
     def replace_result(self, job: Job, result: Any) -> Any:
         inferences = [each for each in self.jobs if isinstance(each, Infer)]

@@ -3,8 +3,8 @@
     wᵏ ∝ 1/(lᵏ + ε)   (RNWC)      wᵏ ∝ exp(−β(lᵏ + ε))   (ENWC)      wᵏ from a language model   (LLMWC)
     server: ‖z̃ − ẑ‖², ẑ = Σ wᵏ zᵏ          clients: KL(softmax z̃ ‖ softmax zᵏ)
 
-lᵏ is the smallest epoch loss of this round (mean over training batches). Logits are those of the model after the
-last epoch.
+lᵏ is the smallest epoch loss of this round (mean over training batches). Clients send the logits of the model after
+the last epoch.
 
 Where we differ: the squared error is the mean over classes, as in the authors' code; `squared=sum` follows the
 equation. One optimizer and one learning-rate schedule cover the local training. The authors' code creates new ones in

@@ -3,8 +3,8 @@
     vᵢ ← vᵢ − η(∇Fᵢ(vᵢ) + λ(vᵢ − wᵗ)),    wᵢ ← wᵢ − η∇Fᵢ(wᵢ) from wᵗ,    w ← w + Σ pᵢ(wᵢ − wᵗ) / Σ pᵢ   (Algorithm 1)
 
 Where we differ: the authors alternate between the two models batch by batch. We train the personal model first, then
-the global one, as FederatedScope does. Both see the same batches, as in the paper. With λ = 0 the personal model is
-bitwise equal to that of isolated training, and the global model to that of FedAvg.
+the global one, as FederatedScope does. Both see the same batches, as in the paper. With λ = 0, the personal
+models are bitwise equal to isolated training, and the global model to FedAvg.
 """
 
 from __future__ import annotations

@@ -1,5 +1,4 @@
-"""FedAvg-ST (a baseline in Assign-Then-Contrast, 2023): a separate FedAvg for each group of clients with similar
-tasks.
+"""FedAvg-ST (a baseline in Assign-Then-Contrast, 2023): a separate FedAvg for each group of similar tasks.
 
 The groups are known in advance. A client's family is its name without the number: `imdb-0`, `imdb-7` and, in a
 federation with `groups`, `imdb/client-3` belong to the family `imdb`. A group lists families or single clients.
@@ -77,7 +76,7 @@ class GroupedFedAvg:
         return self.fedavg.train(ctx, params, client_state)
 
     def view(self, state: GroupStates, client: ClientId) -> Params:
-        """Return the model of the client's group, or that of the first group for a new client."""
+        """Return the model of the client's group. A new client gets the model of the first group."""
         group = self.find_group(client) if client else ""
         return self.fedavg.view(state.groups.get(group, next(iter(state.groups.values()))), client)
 

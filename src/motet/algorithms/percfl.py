@@ -89,7 +89,7 @@ class PerCFL:
         return (result.params - before).restrict(params.layout), unshared if unshared.layout.names else None
 
     def view(self, state: PerCFLState, client: ClientId) -> Params:
-        """Return the model of the client's cluster, or that of the largest cluster for a new client."""
+        """Return the model of the client's cluster. A new client gets the model of the largest cluster."""
         for cluster in state.clusters:
             if client in cluster.clients:
                 return cluster.params

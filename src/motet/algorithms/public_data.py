@@ -1,9 +1,9 @@
 """Public data for federated distillation: one row of logits per public text or, in tagging, per word of a public text.
 
-All participants have the same public texts in the same order, and each uses its own tokenizer. So texts and words
-are identified by their index: logits have shape [words, classes], with all words of the first text, then of the
-second, and so on. A model's logits for a word are those of the word's first subtoken, which also carries the word's
-tag. A model that truncates long texts does not see all words: `seen` is 1 for a word that it sees and 0 otherwise.
+All participants have the same public texts in the same order, but their tokenizers may differ. So texts and words are
+identified by their index. In tagging, logits have shape [words, classes], with all words of the first text first, then
+of the second, and so on. A word gets the logits of its first subtoken, which also carries its tag. A model that
+truncates long texts does not see all words: `seen` is 1 for a word that it sees and 0 otherwise.
 """
 
 from __future__ import annotations
