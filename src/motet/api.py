@@ -27,7 +27,7 @@ from motet.transport.emulated_network import Network
 
 
 def load(name: str | None = None, *, path: str | Path | None = None, seed: int = 42, **options: Any) -> Corpus:
-    """Load a corpus by name or from a file. It takes the options of the recipe's `data` section (text, label, limit)."""
+    """Load a corpus by name or from a file. Options: see the recipe's `data` section (text, label, limit, …)."""
     return load_corpus(DataConfig(name=name, path=None if path is None else str(path), **options), Seed(seed))
 
 
