@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import bz2
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,20 +15,20 @@ from motet.datasets.original_files import (
     parse_csv_line,
     read_columns,
     read_jsonl,
-    read_lines,
-    read_text,
     require_file,
 )
+from motet.datasets.read_log import ReadLog
 from motet.datasets.splits import (
     build_corpus,
     concatenate,
-    describe_source,
     find_subcorpora,
     parse_split_name,
     split_by_group,
 )
+from motet.datasets.text_files import read_lines, read_text
 
 WriteFile = Callable[..., Path]
+LOG = ReadLog(Path())
 all_readers = pytest.mark.parametrize("name", CORPUS_READERS)
 
 
@@ -70,7 +69,7 @@ def test_find_file_searches_subfolders_and_compressed_files(tmp_path: Path) -> N
     (inner / "words.txt.bz2").write_bytes(bz2.compress("größer\n".encode()))
     path = find_file(tmp_path, "words.txt")
     assert path is not None
-    assert read_text(path) == "größer\n"
+    assert read_text(path, LOG) == "größer\n"
 
 
 def test_find_file_ignores_hidden_and_archive_folders(write_file: WriteFile, tmp_path: Path) -> None:
@@ -84,17 +83,17 @@ def test_find_file_ignores_hidden_and_archive_folders(write_file: WriteFile, tmp
 def test_damaged_archive_raises_an_error_that_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "a.txt.gz").write_bytes(b"no gzip at all")
     with pytest.raises(DataError, match=r"a.txt.gz: the file cannot be read .* download it again"):
-        read_text(tmp_path / "a.txt.gz")
+        read_text(tmp_path / "a.txt.gz", LOG)
 
 
 def test_stray_latin1_byte_leaves_the_rest_of_the_file_as_utf8(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_bytes("naïve ".encode() + b"\xa315m")
-    assert read_text(tmp_path / "a.txt") == "naïve £15m"
+    assert read_text(tmp_path / "a.txt", LOG) == "naïve £15m"
 
 
 def test_read_lines_removes_byte_order_mark_and_windows_line_ends(write_file: WriteFile) -> None:
     path = write_file("a.txt", "\ufeffone\r\ntwo\u2028still two\r\n")
-    assert list(read_lines(path)) == [(1, "one"), (2, "two\u2028still two")]
+    assert list(read_lines(path, LOG)) == [(1, "one"), (2, "two\u2028still two")]
 
 
 def test_parse_csv_line_tolerates_unbalanced_quotes() -> None:
@@ -103,38 +102,41 @@ def test_parse_csv_line_tolerates_unbalanced_quotes() -> None:
     assert parse_csv_line("") == []
 
 
-def test_quotes_have_no_meaning_in_a_tsv_file(write_file: WriteFile) -> None:
+def test_quotes_have_no_meaning_in_a_tsv_file(write_file: WriteFile, tmp_path: Path) -> None:
     path = write_file("a.tsv", '\ufeffid\ttext\r\n1\t"open\r\n\r\n2\r\n3\ta\rb\r\n')
-    skipped: Counter[str] = Counter()
-    assert list(read_columns(path, ("text",), skipped, "corpus", tabs=True)) == [(2, ('"open',)), (5, ("a\rb",))]
-    assert skipped == {"rows with missing columns": 1}
+    log = ReadLog(tmp_path)
+    assert list(read_columns(path, ("text",), log, "corpus", tabs=True)) == [(2, ('"open',)), (5, ("a\rb",))]
+    assert log.build_report(0).drop_counts == {"rows with missing columns": 1}
 
 
-def test_rows_with_missing_columns_are_counted(write_file: WriteFile) -> None:
-    skipped: Counter[str] = Counter()
+def test_rows_with_missing_columns_are_counted(write_file: WriteFile, tmp_path: Path) -> None:
+    log = ReadLog(tmp_path)
     path = write_file("a.csv", 'id,text\n1,"one\ntwo"\n2\n\n3,three\n')
-    assert [values for _, values in read_columns(path, ("text", "id"), skipped, "corpus")] == [
+    assert [values for _, values in read_columns(path, ("text", "id"), log, "corpus")] == [
         ("one\ntwo", "1"),
         ("three", "3"),
     ]
-    assert skipped == {"rows with missing columns": 1}
+    assert log.build_report(0).drop_counts == {"rows with missing columns": 1}
 
 
 def test_fields_longer_than_the_csv_default_limit_are_read(write_file: WriteFile) -> None:
     long = "x" * 200_000
-    assert next(read_columns(write_file("a.csv", f"text\n{long}\n"), ("text",), Counter(), "corpus")) == (2, (long,))
+    assert next(read_columns(write_file("a.csv", f"text\n{long}\n"), ("text",), ReadLog(Path()), "corpus")) == (
+        2,
+        (long,),
+    )
 
 
 def test_missing_column_raises_an_error_that_names_the_header(write_file: WriteFile) -> None:
     with pytest.raises(DataError, match=r"a.csv has no column 'text'; its header names id, txt. Did you mean 'txt'\?"):
-        list(read_columns(write_file("a.csv", "id,txt\n1,a\n"), ("text",), Counter(), "corpus"))
+        list(read_columns(write_file("a.csv", "id,txt\n1,a\n"), ("text",), ReadLog(Path()), "corpus"))
 
 
 def test_invalid_json_lines_raise_an_error_with_the_line_number(write_file: WriteFile) -> None:
     with pytest.raises(DataError, match=r"a.jsonl, line 3: invalid JSON"):
-        list(read_jsonl(write_file("a.jsonl", '{"a": 1}\n\n{oops}\n')))
+        list(read_jsonl(write_file("a.jsonl", '{"a": 1}\n\n{oops}\n'), LOG))
     with pytest.raises(DataError, match=r"b.jsonl, line 1: expected a JSON object, found list"):
-        list(read_jsonl(write_file("b.jsonl", "[1]\n")))
+        list(read_jsonl(write_file("b.jsonl", "[1]\n"), LOG))
 
 
 @pytest.mark.parametrize(
@@ -172,36 +174,28 @@ def test_subcorpora_are_found_in_folders_and_file_names(write_file: WriteFile, t
 
 def test_split_by_group_keeps_groups_together_and_is_deterministic() -> None:
     groups = [i // 5 for i in range(100)]
-    corpus = split_by_group("corpus", "lm", {"text": [str(i) for i in range(100)]}, groups)
+    corpus = split_by_group("corpus", "lm", {"text": [str(i) for i in range(100)]}, groups, LOG)
     train, test = [
         {int(text) // 5 for text in part}
         for part in (corpus.column("text")[: corpus.num_train], corpus.column("text")[corpus.num_train :])
     ]
     assert not train & test
     assert len(corpus) - corpus.num_train == 20
-    second = split_by_group("corpus", "lm", {"text": [str(i) for i in range(100)]}, groups)
+    second = split_by_group("corpus", "lm", {"text": [str(i) for i in range(100)]}, groups, LOG)
     assert second.fingerprint == corpus.fingerprint
 
 
 def test_single_group_is_used_for_training() -> None:
-    assert split_by_group("corpus", "lm", {"text": ["a", "b"]}, [1, 1]).num_train == 2
+    assert split_by_group("corpus", "lm", {"text": ["a", "b"]}, [1, 1], LOG).num_train == 2
 
 
 def test_empty_split_raises_an_error() -> None:
     with pytest.raises(DataError, match="corpus: no test rows found in some"):
-        build_corpus("corpus", "lm", {"text": ["a"]}, {"text": []}, "some.txt")
+        build_corpus("corpus", "lm", {"text": ["a"]}, {"text": []}, ReadLog(Path("some.txt")))
     with pytest.raises(DataError, match="corpus: no rows found"):
-        split_by_group("corpus", "lm", {"text": []}, [])
+        split_by_group("corpus", "lm", {"text": []}, [], LOG)
 
 
 def test_concatenate_keeps_shared_columns() -> None:
     assert concatenate([{"a": [1], "b": [2]}, {"a": [3]}, {"a": [], "c": []}]) == {"a": [1, 3]}
     assert concatenate([]) == {}
-
-
-def test_describe_source_counts_skipped_rows() -> None:
-    assert (
-        describe_source([Path("x/a.csv"), "b"], {"neutral tweets": 1200, "broken": 0})
-        == "a.csv, b; skipped: 1,200 neutral tweets"
-    )
-    assert describe_source(["b"]) == "b"

@@ -60,7 +60,7 @@ def test_quotes_have_no_meaning_and_broken_lines_are_counted(task: str, write_fi
         assert corpus.column("text") == [text] * 4
         assert corpus.column("score" if task == "STS-B" else "label") == [value] * 4
         assert (corpus.column("second") == [second] * 4) if second else ("second" not in corpus.columns)
-        assert corpus.source.endswith("skipped: 2 rows with missing columns")
+        assert corpus.report.drop_counts == {"rows with missing columns": 2}
         assert corpus.task == ("regression" if task == "STS-B" else "classification")
 
 
@@ -71,7 +71,7 @@ def test_cola_files_have_no_header(write_file: WriteFile, tmp_path: Path) -> Non
     assert corpus.column("text") == ['The "sailors rode.', "As you eat.", "More."]
     assert corpus.column("label") == ["acceptable", "unacceptable", "unacceptable"]
     assert corpus.column("domain") == ["gj04", "cj99", "cj99"]
-    assert "1 rows with missing columns" in corpus.source
+    assert corpus.report.drop_counts["rows with missing columns"] == 1
 
 
 def test_mnli_is_tested_on_matched_or_mismatched_genres(write_file: WriteFile, tmp_path: Path) -> None:
@@ -82,7 +82,7 @@ def test_mnli_is_tested_on_matched_or_mismatched_genres(write_file: WriteFile, t
     assert CORPUS_READERS["glue-mnli"](tmp_path).column("domain") == ["government", "government"]
     mismatched = CORPUS_READERS["glue-mnli-mm"](tmp_path)
     assert mismatched.column("domain") == ["government", "letters"]
-    assert mismatched.source == "MNLI/train.tsv, MNLI/dev_mismatched.tsv; skipped: 1 rows without a gold label"
+    assert mismatched.report.summary == "MNLI/train.tsv, MNLI/dev_mismatched.tsv; dropped: 1 rows without a gold label"
 
 
 def test_dev_file_alone_is_split(write_file: WriteFile, tmp_path: Path) -> None:

@@ -22,7 +22,7 @@ def test_shakespeare_roles_are_clients_regardless_of_case(write_file: WriteFile,
         ("All", "Speak, speak."),
         ("All", "Resolved."),
     }
-    assert corpus.source == "input.txt; skipped: 1 blocks without a role, 1 roles without a speech"
+    assert corpus.report.drop_counts == {"blocks without a role": 1, "roles without a speech": 1}
     assert (corpus.num_train, len(corpus)) == (2, 3)
 
 
@@ -40,7 +40,7 @@ def test_reddit_joins_the_token_chunks_of_leaf(write_file: WriteFile, tmp_path: 
     assert corpus.column("text") == ["hello there friend", "plain text", "tokens only", "bye"]
     assert corpus.column("client") == ["ann", "bob", "cy", "ann"]
     assert corpus.num_train == 3
-    assert "2 texts that are empty or deleted" in corpus.source
+    assert corpus.report.drop_counts == {"texts that are empty or deleted": 2}
 
 
 @pytest.mark.parametrize(
@@ -62,7 +62,8 @@ def test_reddit_skips_deleted_comments(write_file: WriteFile, tmp_path: Path) ->
         ("ann", "one,\ntwo"),
         ("di", "four"),
     }
-    assert corpus.source == "comments.csv; skipped: 1 rows with missing columns, 2 texts that are empty or deleted"
+    assert corpus.report.drop_counts == {"rows with missing columns": 1, "texts that are empty or deleted": 2}
+    assert corpus.report.num_rows == 5
 
 
 def test_stackoverflow_reads_csv_and_jsonl(write_file: WriteFile, tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def test_wikiner_reports_broken_tokens_and_skips_lines_without_tags(write_file: 
     with pytest.raises(DataError, match=r"aij-wikiner-en-wp3, line 2: 'end\|O' is not word\|part of speech\|tag"):
         wikiner(tmp_path)
     write_file("aij-wikiner-en-wp3", "heading\nThe|DT|O\nend|NN|O\n")
-    assert wikiner(tmp_path).source == "aij-wikiner-en-wp3; skipped: 1 lines without tags"
+    assert wikiner(tmp_path).report.summary == "aij-wikiner-en-wp3; dropped: 1 lines without tags"
 
 
 def test_ploner_subcorpora_are_domains(write_file: WriteFile, tmp_path: Path) -> None:

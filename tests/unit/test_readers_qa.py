@@ -98,8 +98,8 @@ def test_mrqa_subcorpora_are_domains(write_file: WriteFile, tmp_path: Path) -> N
     assert corpus.column("id") == ["s1", "s2", "t1", "s4", "s5", "t2"]
     assert corpus.column("domain") == ["SQuAD", "SQuAD", "TriviaQA-web", "SQuAD", "SQuAD", "TriviaQA-web"]
     assert (corpus.column("context")[0], corpus.column("starts")[0]) == ("a caf  one", [7])
-    assert "1 corpora without training data" in corpus.source
-    assert "1 questions whose answer is not in the context" in corpus.source
+    assert [name for name in corpus.report.ignored_files if name.endswith("(no training file)")]
+    assert corpus.report.drop_counts == {"questions whose answer is not in the context": 1}
     limited = mrqa(tmp_path, train_limit=1, dev_limit=1, ascii_only=False)
     assert limited.column("id") == ["s1", "t1", "s4", "t2"]
     assert limited.column("context")[0] == "a caf\xe9 — one"
@@ -172,7 +172,7 @@ def test_subjqa_merges_the_answers_of_several_annotators(write_file: WriteFile, 
     assert corpus.column("answers") == [["good, very", "Fine"], [], ["very good"]]
     assert corpus.column("starts") == [[7, 25], [], [13]]
     assert corpus.column("domain") == ["grocery"] * 3
-    assert corpus.source == "grocery; skipped: 1 questions whose answer is not in the context"
+    assert corpus.report.drop_counts == {"questions whose answer is not in the context": 1}
 
 
 def test_subjqa_file_without_its_columns_raises_an_error(write_file: WriteFile, tmp_path: Path) -> None:
@@ -188,7 +188,7 @@ def test_policyqa_websites_are_clients(write_file: WriteFile, tmp_path: Path) ->
     write_file("dev.json", articles("a.com", "b.com"))
     write_file("test.json", articles("c.com"))
     corpus = policyqa(tmp_path)
-    assert corpus.source == "dev.json, test.json"
+    assert [file.name for file in corpus.report.files] == ["dev.json", "test.json"]
     assert split_values(corpus, "client") == ({"a.com", "b.com"}, {"c.com"})
     write_file("train.json", articles("d.com"))
     assert split_values(policyqa(tmp_path), "client") == ({"d.com"}, {"c.com"})

@@ -112,7 +112,7 @@ def test_crossner() -> None:
 def test_squad(name: str, size: int, unanswerable: int, titles: int) -> None:
     corpus = read(name, "squad")
     assert is_well_formed(corpus)
-    if "train" in corpus.source:
+    if "train" in corpus.report.summary:
         assert len(corpus) - corpus.num_train == size
         return
     assert len(corpus) == len(set(corpus.column("id"))) == size
@@ -135,7 +135,7 @@ def test_subjqa() -> None:
     assert split_sizes(corpus) == (4_858, 1_689)  # the files have one row per annotator
     assert set(corpus.column("domain")) == {"electronics", "grocery", "restaurants", "tripadvisor"}
     assert not any("ANSWERNOTFOUND" in context for context in corpus.column("context"))
-    assert "skipped: 164 questions" in corpus.source
+    assert corpus.report.drop_counts == {"questions whose answer is not in the context": 164}
     assert is_well_formed(corpus)
 
 
@@ -199,13 +199,13 @@ def test_shakespeare() -> None:
 )
 def test_glue(name: str, folder: str, train: int, test: int) -> None:
     corpus = read(name, f"glue/{folder}")
-    if "train" not in corpus.source:
+    if "train" not in corpus.report.summary:
         assert len(corpus) == test
     else:
         assert split_sizes(corpus) in (
             (train, test),
             (train - (name == "glue-mrpc"), test),
         )  # some copies of MRPC lack a line
-    assert "skipped" not in corpus.source
+    assert not corpus.report.dropped
     assert len(corpus.labels) == 2 if corpus.task == "classification" else 0 <= min(corpus.column("score")) <= 5
     assert is_well_formed(corpus)

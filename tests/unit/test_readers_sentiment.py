@@ -40,7 +40,7 @@ def test_sst2_reads_trees_and_skips_neutral_sentences(write_file: WriteFile, tmp
     corpus = sst2(tmp_path)
     assert corpus.column("text") == ["A good film", "Bad one", "Great -LRB-"]
     assert corpus.column("label") == ["positive", "negative", "positive"]
-    assert corpus.source == "train.txt, test.txt; skipped: 1 neutral sentences"
+    assert corpus.report.drop_counts == {"neutral sentences": 1}
 
 
 def test_sst2_sentence_without_label_raises_an_error_with_its_line(write_file: WriteFile, tmp_path: Path) -> None:
@@ -86,7 +86,7 @@ def test_sentiment140_skips_neutral_tweets(write_file: WriteFile, tmp_path: Path
     assert corpus.column("label") == ["negative", "positive", "positive"]
     assert corpus.column("client") == ["al", "cy", "di"]
     assert corpus.num_train == 2
-    assert "skipped: 2 neutral tweets" in corpus.source
+    assert corpus.report.drop_counts["neutral tweets"] == 2
 
 
 def test_sentiment140_without_test_file_holds_out_a_fifth(write_file: WriteFile, tmp_path: Path) -> None:
@@ -101,7 +101,7 @@ def test_sentiment140_counts_broken_rows_and_reports_unknown_polarities(write_fi
     )
     corpus = sentiment140(tmp_path)
     assert sorted(corpus.column("text")) == ["sad", "unquoted", "x"]
-    assert corpus.source == f"{TWEETS}; skipped: 1 rows with missing columns"
+    assert corpus.report.summary == f"{TWEETS}; dropped: 1 rows with missing columns"
     write_file(TWEETS, tweet(0, "al", "sad") + tweet(7, "al", "unknown"))
     with pytest.raises(DataError, match=r"line 2: polarity '7' is not one of 0, 2, 4"):
         sentiment140(tmp_path)
@@ -120,7 +120,7 @@ def test_amazon_departments_are_domains_and_dev_replaces_a_missing_training_file
     assert corpus.column("label") == ["neutral", "negative", "positive", "positive", "negative"]
     assert corpus.column("domain") == ["baby", "baby", "sport", "baby", "sport"]
     assert corpus.num_train == 3
-    assert corpus.source == "baby, sport; skipped: 1 rows with empty text, 1 rows with missing columns"
+    assert corpus.report.drop_counts == {"rows with empty text": 1, "rows with missing columns": 1}
 
 
 def test_amazon_unknown_label_raises_an_error(write_file: WriteFile, tmp_path: Path) -> None:

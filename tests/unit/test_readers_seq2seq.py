@@ -21,7 +21,7 @@ def test_gigaword_pairs_articles_with_titles(write_file: WriteFile, tmp_path: Pa
     corpus = gigaword(tmp_path)
     assert corpus.column("source") == ["first article .", "third\u2028article .", "valid article"]
     assert corpus.column("target") == ["first", "third", "valid"]
-    assert "skipped: 1 rows with an empty source or target" in corpus.source
+    assert corpus.report.drop_counts == {"rows with an empty source or target": 1}
     write_file("sumdata/Giga/input.txt", "test article\n")
     write_file("sumdata/Giga/task1_ref0.txt", "test\n")
     assert gigaword(tmp_path).column("target")[-1] == "test"
@@ -81,7 +81,7 @@ def test_cnn_dm_highlights_are_the_summary(write_file: WriteFile, tmp_path: Path
         *(("Mail.", f"Done {i}", "dailymail") for i in range(1, 5)),
     }
     assert (corpus.num_train, len(corpus)) == (7, 9)
-    assert corpus.source == "stories; skipped: 1 rows with an empty source or target"
+    assert corpus.report.drop_counts == {"rows with an empty source or target": 1}
 
 
 def test_cnn_dm_url_lists_define_the_splits(write_file: WriteFile, tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ def test_cornell_pairs_each_line_with_its_reply(write_file: WriteFile, tmp_path:
         ("Well, caf\xe9 \u2026", "Not the hacking.", "m0"),
         ("Not the hacking.", "Okay.", "m7"),
     }
-    assert "skipped: 2 rows with an empty source or target, 1 rows with missing columns" in corpus.source
+    assert corpus.report.drop_counts == {"rows with an empty source or target": 2, "rows with missing columns": 1}
 
 
 def test_cornell_keeps_conversations_in_one_split(write_file: WriteFile, tmp_path: Path) -> None:
@@ -164,7 +164,7 @@ def test_aeslc_reads_subject_and_mailbox(write_file: WriteFile, tmp_path: Path) 
     assert corpus.column("source") == ["Greg, attached is it.", "Hi"]
     assert corpus.column("target") == ["Service Agreement", "Meeting"]
     assert corpus.column("client") == ["allen-p", "badeer-r"]
-    assert corpus.source == "enron_subject_line; skipped: 1 rows with an empty source or target"
+    assert corpus.report.drop_counts == {"rows with an empty source or target": 1}
 
 
 def test_bbc_keeps_duplicate_articles_in_one_split(write_file: WriteFile, tmp_path: Path) -> None:
@@ -180,4 +180,4 @@ def test_bbc_keeps_duplicate_articles_in_one_split(write_file: WriteFile, tmp_pa
     assert not set(corpus.column("source")[: corpus.num_train]) & set(corpus.column("source")[corpus.num_train :])
     row = corpus.column("source").index("Title 0 Body costs £0.")
     assert (corpus.column("target")[row], corpus.column("domain")[row]) == ("Body 0.", "tech")
-    assert "1 articles without a summary" in corpus.source
+    assert corpus.report.drop_counts == {"articles without a summary": 1}

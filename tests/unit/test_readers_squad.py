@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -9,6 +8,7 @@ from typing import Any
 import pytest
 
 from motet.core.errors import DataError
+from motet.datasets.read_log import ReadLog
 from motet.datasets.squad_json import find_answer, printable_ascii, read_mrqa, read_squad
 
 WriteFile = Callable[..., Path]
@@ -28,7 +28,7 @@ def question(key: str, *answers: tuple[str, int], **extra: Any) -> dict[str, Any
 
 def test_distinct_answers_are_kept_with_their_start_positions(write_file: WriteFile) -> None:
     columns = read_squad(
-        write_file("a.json", squad_json(question("q", ("May", 13), ("in May", 10), ("May", 13)))), Counter()
+        write_file("a.json", squad_json(question("q", ("May", 13), ("in May", 10), ("May", 13)))), ReadLog(Path())
     )
     assert columns == {
         "id": ["q"],
@@ -48,25 +48,25 @@ def test_annotated_start_position_has_priority_over_the_first_occurrence() -> No
 
 
 def test_question_whose_answer_is_not_in_the_context_is_skipped(write_file: WriteFile) -> None:
-    skipped: Counter[str] = Counter()
+    log = ReadLog(Path())
     columns = read_squad(
         write_file("a.json", squad_json(question("lost", ("snow", 0)), question("half", ("snow", 0), ("June", 0)))),
-        skipped,
+        log,
     )
     assert (columns["id"], columns["answers"], columns["starts"]) == (["half"], [["June"]], [[21]])
-    assert skipped == {"questions whose answer is not in the context": 1}
+    assert log.build_report(0).drop_counts == {"questions whose answer is not in the context": 1}
 
 
 def test_unanswerable_question_has_no_answers(write_file: WriteFile) -> None:
     impossible = question(
         "no", ("May", 13), is_impossible=True, plausible_answers=[{"text": "May", "answer_start": 13}]
     )
-    skipped: Counter[str] = Counter()
+    log = ReadLog(Path())
     columns = read_squad(
-        write_file("a.json", squad_json(impossible, question("none"), question("blank", ("", 0)))), skipped
+        write_file("a.json", squad_json(impossible, question("none"), question("blank", ("", 0)))), log
     )
     assert columns["answers"] == columns["starts"] == [[], [], []]
-    assert not skipped
+    assert not log.build_report(0).dropped
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_unanswerable_question_has_no_answers(write_file: WriteFile) -> None:
 )
 def test_file_in_another_format_raises_an_error(text: str, message: str, write_file: WriteFile) -> None:
     with pytest.raises(DataError) as error:
-        read_squad(write_file("a.json", text), Counter())
+        read_squad(write_file("a.json", text), ReadLog(Path()))
     assert message in str(error.value)
 
 
@@ -104,7 +104,7 @@ def mrqa_question(key: str, *answers: tuple[str, list[list[int]]]) -> dict[str, 
 
 def test_mrqa_header_is_skipped_and_the_first_span_is_used(write_file: WriteFile) -> None:
     record = mrqa_question("q", ("fell", [[32, 35], [5, 8]]), ("fell", [[5, 8]]), ("May", [[0, 2]]))
-    columns = read_mrqa(write_file("a.jsonl.gz", mrqa_lines((CONTEXT, [record]))), Counter())
+    columns = read_mrqa(write_file("a.jsonl.gz", mrqa_lines((CONTEXT, [record]))), ReadLog(Path()))
     assert columns == {
         "id": ["q"],
         "context": [CONTEXT],
@@ -119,22 +119,22 @@ def test_mrqa_limit_is_the_maximum_number_of_questions(write_file: WriteFile) ->
         (CONTEXT, [mrqa_question("1", ("snow", [[0, 3]])), mrqa_question("2", ("May", [[13, 15]]))]),
         (CONTEXT, [mrqa_question("3")]),
     )
-    skipped: Counter[str] = Counter()
-    assert read_mrqa(write_file("a.jsonl", text), skipped, limit=2)["id"] == ["2"]
-    assert sum(skipped.values()) == 1
-    assert read_mrqa(write_file("a.jsonl", text), Counter(), limit=0)["id"] == []
-    assert read_mrqa(write_file("a.jsonl", text), Counter())["id"] == ["2", "3"]
+    log = ReadLog(Path())
+    assert read_mrqa(write_file("a.jsonl", text), log, limit=2)["id"] == ["2"]
+    assert log.build_report(0).num_dropped == 1
+    assert read_mrqa(write_file("a.jsonl", text), ReadLog(Path()), limit=0)["id"] == []
+    assert read_mrqa(write_file("a.jsonl", text), ReadLog(Path()))["id"] == ["2", "3"]
 
 
 def test_ascii_only_removes_characters_and_corrects_start_positions(write_file: WriteFile) -> None:
     context = "Café – ok. Tea\x00 at ten, tea at six."
     questions = [mrqa_question("moved", ("tea", [[24, 26]])), mrqa_question("gone", ("Café", [[0, 3]]))]
     assert context[24:27] == "tea"
-    skipped: Counter[str] = Counter()
-    columns = read_mrqa(write_file("a.jsonl", mrqa_lines((context, questions))), skipped, ascii_only=True)
+    log = ReadLog(Path())
+    columns = read_mrqa(write_file("a.jsonl", mrqa_lines((context, questions))), log, ascii_only=True)
     assert columns["context"] == ["Caf  ok. Tea at ten, tea at six."]
     assert (columns["answers"], columns["starts"]) == ([["tea"]], [[21]])
-    assert skipped == {"questions whose answer is not in the context": 1}
+    assert log.build_report(0).drop_counts == {"questions whose answer is not in the context": 1}
 
 
 def test_printable_ascii_keeps_tabs_and_line_feeds() -> None:
@@ -143,4 +143,4 @@ def test_printable_ascii_keeps_tabs_and_line_feeds() -> None:
 
 def test_broken_mrqa_line_raises_an_error(write_file: WriteFile) -> None:
     with pytest.raises(DataError, match=r"a.jsonl, line 2: there is no list of objects 'qas'"):
-        read_mrqa(write_file("a.jsonl", '{"header": {}}\n{"context": "x"}\n'), Counter())
+        read_mrqa(write_file("a.jsonl", '{"header": {}}\n{"context": "x"}\n'), ReadLog(Path()))

@@ -38,7 +38,7 @@ def test_agnews_keeps_the_description_without_the_title(write_file: WriteFile, t
     corpus = ag_news(tmp_path)
     assert corpus.column("text") == ['He said "no" on Monday to $5', "text", "world"]
     assert corpus.column("label") == ["Business", "Sci/Tech", "World"]
-    assert corpus.source == "train.csv, test.csv; skipped: 1 rows with missing columns"
+    assert corpus.report.drop_counts == {"rows with missing columns": 1}
 
 
 def test_agnews_unbalanced_quote_affects_one_row(write_file: WriteFile, tmp_path: Path) -> None:
@@ -54,7 +54,7 @@ def test_agnews_keeps_titles_if_the_training_texts_include_them(write_file: Writ
     corpus = ag_news(tmp_path)
     assert corpus.column("text") == ["Title one text", "Other", "Title text"]
     assert corpus.column("label") == ["Science", "Monde", "Monde"]
-    assert "with titles, as in the training file" in corpus.source
+    assert corpus.report.notes == ("The texts have titles, as in the training file.",)
 
 
 @pytest.mark.parametrize(

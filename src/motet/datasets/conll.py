@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 from motet.core.errors import DataError
-from motet.datasets.original_files import read_lines
+from motet.datasets.read_log import ReadLog
 from motet.datasets.splits import Columns
+from motet.datasets.text_files import read_lines
 
 END_PREFIXES = {"BIOES": ("E", "S"), "BILOU": ("L", "U")}  # prefix of an entity's last word, and of a one-word entity
 SCHEMES = ("BIO", "IOB1", *END_PREFIXES)
@@ -89,12 +90,12 @@ def find_invalid_tag(tags: Sequence[str]) -> tuple[int, str] | None:
     return None
 
 
-def read_sentences(path: Path, word: int = 0, tag: int = -1) -> list[TaggedSentence]:
+def read_sentences(path: Path, log: ReadLog, word: int = 0, tag: int = -1) -> list[TaggedSentence]:
     """Read sentences with unconverted tags. Columns are separated by tabs, or by spaces if a line has no tab."""
     sentences: list[TaggedSentence] = []
     sentence = TaggedSentence([], [], [])
     min_columns = max(i + 1 if i >= 0 else -i for i in (word, tag, 1))
-    for number, line in read_lines(path):
+    for number, line in read_lines(path, log):
         if not line.strip() or line.startswith("-DOCSTART-"):
             if sentence.words:
                 sentences.append(sentence)
@@ -133,6 +134,6 @@ def to_bio_columns(path: Path, sentences: Iterable[TaggedSentence]) -> Columns:
     return columns
 
 
-def read_conll(path: Path, word: int = 0, tag: int = -1) -> Columns:
+def read_conll(path: Path, log: ReadLog, word: int = 0, tag: int = -1) -> Columns:
     """Read a CoNLL file; `word` and `tag` are the indices of its columns."""
-    return to_bio_columns(path, read_sentences(path, word, tag))
+    return to_bio_columns(path, read_sentences(path, log, word, tag))

@@ -25,6 +25,7 @@ import numpy as np
 from motet.core.errors import DataError, did_you_mean
 from motet.core.rng import Seed
 from motet.datasets.columns import CategoryColumn, column_digest
+from motet.datasets.read_report import ReadReport
 
 TASK_COLUMNS: dict[str, tuple[str, ...]] = {
     "classification": ("text", "label"),
@@ -44,7 +45,7 @@ class Corpus:
     task: str
     columns: Mapping[str, Sequence[Any]]
     num_train: int
-    source: str = ""  # the files or package it was read from
+    report: ReadReport = ReadReport()  # the files that it was read from, and what was dropped
 
     def __post_init__(self) -> None:
         for name in TASK_COLUMNS[self.task]:
@@ -98,7 +99,7 @@ class Corpus:
     def select(self, rows: np.ndarray, num_train: int) -> Corpus:
         """Return a corpus of these rows; the first `num_train` of them are for training."""
         columns = {name: [column[i] for i in rows] for name, column in self.columns.items()}
-        return Corpus(self.name, self.task, columns, num_train, self.source)
+        return Corpus(self.name, self.task, columns, num_train, self.report)
 
     def sample(self, train: int | None, test: int | None, rng: np.random.Generator) -> Corpus:
         """Draw at most `train` training rows and `test` test rows at random; their order stays the same."""
@@ -115,11 +116,15 @@ class Corpus:
 
 
 def join_splits(
-    name: str, task: str, train: Mapping[str, list[Any]], test: Mapping[str, list[Any]], source: str = ""
+    name: str,
+    task: str,
+    train: Mapping[str, list[Any]],
+    test: Mapping[str, list[Any]],
+    report: ReadReport = ReadReport(),
 ) -> Corpus:
     """Build a corpus from separate training and test columns; columns that only one of them has are dropped."""
     num_train = len(next(iter(train.values())))
-    return Corpus(name, task, {key: train[key] + test[key] for key in train if key in test}, num_train, source)
+    return Corpus(name, task, {key: train[key] + test[key] for key in train if key in test}, num_train, report)
 
 
 def split_corpus(
@@ -127,7 +132,7 @@ def split_corpus(
     task: str,
     columns: Mapping[str, Sequence[Any]],
     test_share: float = 0.2,
-    source: str = "",
+    report: ReadReport = ReadReport(),
     seed: Seed = Seed(0),
 ) -> Corpus:
     """Build a corpus with a random share of the rows as test set. The default seed always gives the same split."""
@@ -136,4 +141,4 @@ def split_corpus(
     num_test = max(1, round(test_share * size)) if size > 1 else 0
     rows = np.concatenate([np.sort(order[num_test:]), np.sort(order[:num_test])])
     reordered = {key: [column[i] for i in rows] for key, column in columns.items()}
-    return Corpus(name, task, reordered, size - num_test, source)
+    return Corpus(name, task, reordered, size - num_test, report)

@@ -15,6 +15,7 @@ import numpy as np
 
 from motet.core.errors import DataError
 from motet.datasets.corpus import Corpus
+from motet.datasets.read_log import ReadLog
 
 TASK_TYPES = {
     "classification": "text_classification",
@@ -41,6 +42,9 @@ def is_fednlp_file(path: Path) -> bool:
 
 
 def read_fednlp_file(path: Path) -> Corpus:
+    log = ReadLog(path)
+    log.add_file(path)
+    log.task_reason = "the task_type of the FedNLP file"
     with h5py.File(path, "r") as file:
         attributes = json.loads(_read_text(file["attributes"]))
         tasks = {task_type: task for task, task_type in TASK_TYPES.items()}
@@ -55,7 +59,7 @@ def read_fednlp_file(path: Path) -> Corpus:
             values = attributes.get(attribute)
             if isinstance(values, list) and len(values) == len(next(iter(columns.values()))) and name not in columns:
                 columns[name] = [str(v) for v in values]
-    return Corpus(path.stem, task, columns, len(train), f"FedNLP file {path.name}")
+    return Corpus(path.stem, task, columns, len(train), log.build_report(len(train) + len(test)))
 
 
 def write_fednlp_file(corpus: Corpus, path: Path) -> None:

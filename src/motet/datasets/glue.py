@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
 from motet.core.errors import DataError
 from motet.datasets.corpus import Corpus
-from motet.datasets.original_files import MISSING_COLUMNS, check_folder, find_file, read_columns, read_lines
-from motet.datasets.splits import Columns, build_corpus, describe_source
+from motet.datasets.original_files import MISSING_COLUMNS, check_folder, find_file, read_columns
+from motet.datasets.read_log import ReadLog
+from motet.datasets.splits import Columns, build_corpus
+from motet.datasets.text_files import read_lines
 
 ENTAILMENT = {name: name for name in ("entailment", "not_entailment")}
 NLI = {name: name for name in ("entailment", "neutral", "contradiction")}
@@ -113,22 +114,21 @@ def _read_glue(name: str, folder: Path, file_format: GlueFormat) -> Corpus:
             f"{name}: there is no '{file_format.folder}/train.tsv' or '{file_format.folder}/{file_format.dev}.tsv' in {folder}; "
             f"unpack {file_format.folder}.zip from gluebenchmark.com there."
         )
-    skipped: Counter[str] = Counter()
-    splits = [_read_split(name, path, file_format, skipped) for path in files]
+    log = ReadLog(folder)
+    splits = [_read_split(name, path, file_format, log) for path in files]
     task = "classification" if file_format.labels else "regression"
-    source = describe_source([f"{file_format.folder}/{path.name}" for path in files], skipped)
-    return build_corpus(name, task, splits[0], splits[1] if len(splits) > 1 else None, source)
+    return build_corpus(name, task, splits[0], splits[1] if len(splits) > 1 else None, log)
 
 
-def _read_split(name: str, path: Path, file_format: GlueFormat, skipped: Counter[str]) -> Columns:
+def _read_split(name: str, path: Path, file_format: GlueFormat, log: ReadLog) -> Columns:
     columns: Columns = {column: [] for column in file_format.columns}
-    for number, row in _read_rows(name, path, file_format, skipped):
+    for number, row in _read_rows(name, path, file_format, log):
         if not row["text"] or not row.get("second", "-"):
-            skipped["rows with empty text"] += 1
+            log.drop("rows with empty text", path, number)
             continue
         if file_format.labels and row["label"] not in file_format.labels:
             if row["label"] == "-":  # MNLI: the annotators did not agree
-                skipped["rows without a gold label"] += 1
+                log.drop("rows without a gold label", path, number)
                 continue
             raise DataError(
                 f"{path.name}, line {number}: label '{row['label']}' is not one of {', '.join(file_format.labels)}. "
@@ -140,28 +140,24 @@ def _read_split(name: str, path: Path, file_format: GlueFormat, skipped: Counter
     return columns
 
 
-def _read_rows(
-    name: str, path: Path, file_format: GlueFormat, skipped: Counter[str]
-) -> Iterator[tuple[int, dict[str, str]]]:
+def _read_rows(name: str, path: Path, file_format: GlueFormat, log: ReadLog) -> Iterator[tuple[int, dict[str, str]]]:
     """Yield line numbers and rows. CoLA's files have no header, so its columns are numbers."""
     file_names = list(file_format.columns.values())
     if file_format.text.isdigit():
-        rows = _read_indexed_columns(path, [int(file_name) for file_name in file_names], skipped)
+        rows = _read_indexed_columns(path, [int(file_name) for file_name in file_names], log)
     else:
-        rows = read_columns(path, file_names, skipped, name, tabs=True)
+        rows = read_columns(path, file_names, log, name, tabs=True)
     for number, values in rows:
         yield number, dict(zip(file_format.columns, (value.strip() for value in values), strict=True))
 
 
-def _read_indexed_columns(
-    path: Path, indices: list[int], skipped: Counter[str]
-) -> Iterator[tuple[int, tuple[str, ...]]]:
-    for number, line in read_lines(path):
+def _read_indexed_columns(path: Path, indices: list[int], log: ReadLog) -> Iterator[tuple[int, tuple[str, ...]]]:
+    for number, line in read_lines(path, log):
         row = line.split("\t")
         if len(row) > max(indices):
             yield number, tuple(row[i] for i in indices)
         elif line.strip():
-            skipped[MISSING_COLUMNS] += 1
+            log.drop(MISSING_COLUMNS, path, number)
 
 
 def _parse_score(path: Path, line: int, value: str) -> float:

@@ -1,6 +1,7 @@
 """Motet's corpus files: one HDF5 file per corpus, in columns, so that millions of rows load in seconds.
 
 Each group `columns/<name>` has the attribute `kind` (text, category, list, number) and the arrays of that column.
+`report` is the read report as JSON; files of version 1 have the attribute `source` instead.
 """
 
 from __future__ import annotations
@@ -13,8 +14,10 @@ import h5py
 from motet.core.errors import DataError
 from motet.datasets.columns import CategoryColumn, CompactColumn, ListColumn, TextColumn, compact
 from motet.datasets.corpus import Corpus
+from motet.datasets.read_report import ReadReport
 
-VERSION = 1
+VERSION = 2
+READABLE_VERSIONS = (1, 2)
 _COMPRESSION: dict[str, Any] = {"compression": "lzf", "shuffle": True}
 
 
@@ -22,7 +25,8 @@ def write_store(corpus: Corpus, path: Path) -> None:
     """Write a corpus to one file. The file appears under its name only when it is complete."""
     partial_path = path.with_name(f".{path.name}.part")
     with h5py.File(partial_path, "w") as file:
-        file.attrs.update({"motet_store": VERSION, "name": corpus.name, "task": corpus.task, "source": corpus.source})
+        file.attrs.update({"motet_store": VERSION, "name": corpus.name, "task": corpus.task})
+        file["report"] = corpus.report.to_json()
         file.attrs["train"] = corpus.num_train
         for name, column in corpus.columns.items():
             _write_column(file.create_group(f"columns/{name}"), compact(column))
@@ -37,7 +41,7 @@ def read_store(path: Path) -> Corpus:
             task=str(file.attrs["task"]),
             columns={name: _read_column(group) for name, group in file["columns"].items()},
             num_train=int(file.attrs["train"]),
-            source=str(file.attrs["source"]),
+            report=_read_report(file),
         )
 
 
@@ -57,13 +61,19 @@ def _open_store(path: Path) -> h5py.File:
             f"data.path: '{path}' cannot be read as HDF5 ({error}). Build it again with: motet data build"
         ) from None
     version = file.attrs.get("motet_store")
-    if version != VERSION:
+    if version not in READABLE_VERSIONS:
         file.close()
         raise DataError(
-            f"'{path}' is not a corpus file of version {VERSION} (found {version}). "
+            f"'{path}' is not a corpus file of version {VERSION} or older (found {version}). "
             "Build it again with: motet data build"
         )
     return file
+
+
+def _read_report(file: h5py.File) -> ReadReport:
+    if file.attrs["motet_store"] == 1:
+        return ReadReport(origin=str(file.attrs["source"]))
+    return ReadReport.from_json(file["report"][()].decode())
 
 
 def _write_column(group: h5py.Group, column: CompactColumn) -> None:

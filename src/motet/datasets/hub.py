@@ -9,8 +9,7 @@ from motet.core.errors import ConfigError, DataError, first_line
 from motet.datasets.column_types import cast_columns, infer_task
 from motet.datasets.corpus import Corpus, join_splits, split_corpus
 from motet.datasets.local_files import missing_columns_message
-
-SOURCE = "Hugging Face hub"
+from motet.datasets.read_report import ReadReport
 
 
 def load_from_hub(name: str, column_names: Mapping[str, str | None], task: str | None, test_share: float) -> Corpus:
@@ -20,6 +19,7 @@ def load_from_hub(name: str, column_names: Mapping[str, str | None], task: str |
     training rows is held out.
     """
     dataset = _load_dataset(name)
+    origin = "Hugging Face hub"
     if "train" not in dataset:
         raise DataError(f"{name}: there is no split 'train'; the splits are {', '.join(dataset)}.")
     train = _read_columns(name, dataset["train"], column_names)
@@ -31,9 +31,10 @@ def load_from_hub(name: str, column_names: Mapping[str, str | None], task: str |
         (s for s in ("test", "validation") if s in dataset and _has_labels(dataset[s], column_names)), None
     )
     if test_split is None:
-        return split_corpus(name, task, train, test_share, SOURCE)
+        return split_corpus(name, task, train, test_share, ReadReport(origin=origin, num_rows=len(dataset["train"])))
     test = cast_columns(name, task, _read_columns(name, dataset[test_split], column_names))
-    return join_splits(name, task, train, test, SOURCE)
+    report = ReadReport(origin=origin, num_rows=len(dataset["train"]) + len(dataset[test_split]))
+    return join_splits(name, task, train, test, report)
 
 
 def _load_dataset(name: str) -> Any:

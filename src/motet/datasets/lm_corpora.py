@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -19,24 +18,24 @@ from motet.datasets.original_files import (
     read_columns,
     read_json,
     read_jsonl,
-    read_lines,
-    read_text,
     walk_folders,
 )
+from motet.datasets.read_log import ReadLog
 from motet.datasets.splits import (
     Columns,
     build_corpus,
     concatenate,
-    describe_source,
     parse_split_name,
     strip_compression_suffix,
 )
+from motet.datasets.text_files import read_lines, read_text
 
 ROLE = re.compile(r"([A-Z][^:\n]{0,60}):\s*$")
 DELETED = ("[deleted]", "[removed]")
 SPECIAL_TOKENS = {"<PAD>", "<BOS>", "<EOS>"}  # LEAF pads its chunks of tokens to one length
 
 AuthoredTexts = Iterator[tuple[str, str]]  # author and text
+AuthorReader = Callable[[Path, ReadLog], AuthoredTexts]
 
 
 def shakespeare(folder: Path) -> Corpus:
@@ -46,48 +45,46 @@ def shakespeare(folder: Path) -> Corpus:
         raise DataError(
             f"shakespeare: there is no file 'input.txt' in {folder}; expected blocks of a role, a colon and lines."
         )
-    skipped: Counter[str] = Counter()
+    log = ReadLog(folder)
     columns: Columns = {"text": [], "client": []}
     spellings: dict[str, str] = {}  # some roles are spelled in upper and in lower case
-    for block in re.split(r"\n\s*\n", read_text(path).strip()):
+    for block in re.split(r"\n\s*\n", read_text(path, log).strip()):
         first_line, _, speech = block.strip().partition("\n")
         role = ROLE.match(first_line)
         if role is None or not speech.strip():
-            skipped["blocks without a role" if role is None else "roles without a speech"] += 1
+            reason = "blocks without a role" if role is None else "roles without a speech"
+            log.drop(reason, path, f"'{first_line[:40]}'")
             continue
         columns["text"].append(speech.strip())
         columns["client"].append(spellings.setdefault(role[1].lower(), role[1]))
-    return build_corpus("shakespeare", "lm", columns, None, describe_source([path], skipped))
+    return build_corpus("shakespeare", "lm", columns, None, log)
 
 
 def reddit(folder: Path) -> Corpus:
     """Reddit comments. Language modeling; client = author. From LEAF (JSON), or CSV with author and body."""
-    skipped: Counter[str] = Counter()
+    log = ReadLog(folder)
     files = _find_splits(check_folder("reddit", folder), (".json",))
     if files:
-        return _build_corpus("reddit", files, _read_leaf, skipped)
+        return _build_corpus("reddit", files, _read_leaf, log)
     files = _find_splits(folder, (".csv",))
     if not files:
         raise DataError(
             f"reddit: there is no .json or .csv file in {folder}; expected LEAF's JSON, or CSV with author and body."
         )
 
-    def read(path: Path) -> AuthoredTexts:
-        return _read_csv("reddit", path, ("author", "body"), skipped)
-
-    return _build_corpus("reddit", files, read, skipped)
+    return _build_corpus("reddit", files, _read_comments, log)
 
 
 def stackoverflow(folder: Path) -> Corpus:
     """Stack Overflow posts. Language modeling; client = user. From CSV or JSONL with user_id and text or tokens."""
-    skipped: Counter[str] = Counter()
+    log = ReadLog(folder)
     files = _find_splits(check_folder("stackoverflow", folder), (".csv", ".jsonl"))
     if not files:
         raise DataError(
             f"stackoverflow: there is no .csv or .jsonl file in {folder}; expected rows with user_id and text or "
             "tokens. Export the .h5 files of TensorFlow Federated to one of these formats."
         )
-    return _build_corpus("stackoverflow", files, lambda path: _read_posts(path, skipped), skipped)
+    return _build_corpus("stackoverflow", files, _read_posts, log)
 
 
 def _find_splits(folder: Path, suffixes: tuple[str, ...]) -> dict[str, list[Path]]:
@@ -105,48 +102,51 @@ def _find_splits(folder: Path, suffixes: tuple[str, ...]) -> dict[str, list[Path
     return {split: files for split, files in splits.items() if split != "dev"}
 
 
-def _build_corpus(
-    name: str, files: dict[str, list[Path]], read: Callable[[Path], AuthoredTexts], skipped: Counter[str]
-) -> Corpus:
-    splits = {split: concatenate(_to_columns(read(path), skipped) for path in paths) for split, paths in files.items()}
-    source = describe_source([path for paths in files.values() for path in paths], skipped)
-    return build_corpus(name, "lm", splits["train"], splits.get("test"), source)
+def _build_corpus(name: str, files: dict[str, list[Path]], read: AuthorReader, log: ReadLog) -> Corpus:
+    splits = {
+        split: concatenate(_to_columns(read(path, log), path, log) for path in paths) for split, paths in files.items()
+    }
+    return build_corpus(name, "lm", splits["train"], splits.get("test"), log)
 
 
-def _to_columns(authored_texts: AuthoredTexts, skipped: Counter[str]) -> Columns:
+def _to_columns(authored_texts: AuthoredTexts, path: Path, log: ReadLog) -> Columns:
     """Return the columns `text` and `client`, without empty and deleted texts."""
     columns: Columns = {"text": [], "client": []}
-    for author, text in authored_texts:
+    for number, (author, text) in enumerate(authored_texts, 1):
         if not text.strip() or text.strip() in DELETED or not author.strip() or author in DELETED:
-            skipped["texts that are empty or deleted"] += 1
+            log.drop("texts that are empty or deleted", path, f"text {number}")
             continue
         columns["text"].append(text.strip())
         columns["client"].append(author)
     return columns
 
 
-def _read_csv(corpus: str, path: Path, names: tuple[str, str], skipped: Counter[str]) -> AuthoredTexts:
-    for _, (author, text) in read_columns(path, names, skipped, corpus):
+def _read_comments(path: Path, log: ReadLog) -> AuthoredTexts:
+    return _read_csv("reddit", path, ("author", "body"), log)
+
+
+def _read_csv(corpus: str, path: Path, names: tuple[str, str], log: ReadLog) -> AuthoredTexts:
+    for _, (author, text) in read_columns(path, names, log, corpus):
         yield author, text
 
 
-def _read_posts(path: Path, skipped: Counter[str]) -> AuthoredTexts:
+def _read_posts(path: Path, log: ReadLog) -> AuthoredTexts:
     if strip_compression_suffix(path).suffix == ".csv":
-        header = parse_csv_line(next(read_lines(path), (0, ""))[1])
+        header = parse_csv_line(next(read_lines(path, log), (0, ""))[1])
         column = "tokens" if "tokens" in header and "text" not in header else "text"
-        yield from _read_csv("stackoverflow", path, ("user_id", column), skipped)
+        yield from _read_csv("stackoverflow", path, ("user_id", column), log)
         return
-    for _, row in read_jsonl(path):
+    for number, row in read_jsonl(path, log):
         text = row.get("text", row.get("tokens"))
         if row.get("user_id") is None or text is None:
-            skipped[MISSING_COLUMNS] += 1
+            log.drop(MISSING_COLUMNS, path, number)
         else:
             yield str(row["user_id"]), _join_tokens(text)
 
 
-def _read_leaf(path: Path) -> AuthoredTexts:
+def _read_leaf(path: Path, log: ReadLog) -> AuthoredTexts:
     """Read LEAF's format: for each user a list of texts, each a string, a list of tokens or a list of token chunks."""
-    leaf = read_json(path)
+    leaf = read_json(path, log)
     users = leaf.get("user_data") if isinstance(leaf, dict) else None
     if not isinstance(users, dict):
         raise DataError(

@@ -103,7 +103,7 @@ def read_corpus(config: DataConfig, task: str | None = None) -> Corpus:
     """Load the whole corpus, whatever `limit` is."""
     corpus = _load_by_name(config.name, config, task) if config.name is not None else _load_by_path(config, task)
     if config.resplit:
-        return split_corpus(corpus.name, corpus.task, corpus.columns, config.test_share, corpus.source)
+        return split_corpus(corpus.name, corpus.task, corpus.columns, config.test_share, corpus.report)
     return corpus
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 
@@ -12,9 +11,11 @@ from motet.datasets.conll import read_conll
 from motet.datasets.corpus import TASK_COLUMNS, Corpus, join_splits, split_corpus
 from motet.datasets.fednlp_data_file import is_fednlp_file, read_fednlp_file
 from motet.datasets.hdf5_store import is_store, read_store
-from motet.datasets.splits import Columns, add_column
+from motet.datasets.read_log import ReadLog
+from motet.datasets.splits import Columns, add_column, num_rows
 from motet.datasets.squad_json import read_squad
 from motet.datasets.table_files import TABLE_SUFFIXES, read_header, read_table
+from motet.datasets.text_files import read_lines, read_text
 
 CONLL_SUFFIXES = (".conll", ".bio", ".iob", ".ner")
 LOCAL_SUFFIXES = (*TABLE_SUFFIXES, *CONLL_SUFFIXES, ".json", ".txt", ".h5", ".hdf5")
@@ -37,16 +38,18 @@ def load_local_corpus(
         )
     if path.suffix in (".h5", ".hdf5"):
         return _read_hdf5(path)
-    train_columns = _read_columns(path, column_names, task)
+    log = ReadLog(path)
+    train_columns = _read_columns(path, column_names, task, log)
     task = task or infer_task(train_columns)
     if task is None:
         names = read_header(path) if path.suffix in TABLE_SUFFIXES else train_columns
         raise DataError(missing_columns_message(path.name, names))
     train_columns = cast_columns(path.name, task, _label_as_score(task, train_columns))
     if test is None:
-        return split_corpus(path.name, task, train_columns, test_share, path.name)
-    test_columns = _label_as_score(task, _read_columns(test, column_names, task))
-    return join_splits(path.name, task, train_columns, cast_columns(test.name, task, test_columns), path.name)
+        return split_corpus(path.name, task, train_columns, test_share, log.build_report(num_rows(train_columns)))
+    test_columns = cast_columns(test.name, task, _label_as_score(task, _read_columns(test, column_names, task, log)))
+    report = log.build_report(num_rows(train_columns) + num_rows(test_columns))
+    return join_splits(path.name, task, train_columns, test_columns, report)
 
 
 def missing_columns_message(name: str, columns: Iterable[str]) -> str:
@@ -75,37 +78,37 @@ def _label_as_score(task: str, columns: Columns) -> Columns:
     return {"score" if name == "label" else name: values for name, values in columns.items()}
 
 
-def _read_columns(path: Path, column_names: Mapping[str, str | None], task: str | None) -> Columns:
+def _read_columns(path: Path, column_names: Mapping[str, str | None], task: str | None, log: ReadLog) -> Columns:
     if path.is_dir():
-        return _read_folder(path, column_names, task)
+        return _read_folder(path, column_names, task, log)
     match path.suffix.lower():
         case suffix if suffix in TABLE_SUFFIXES:
+            log.add_file(path)
             return read_table(path, column_names)
         case suffix if suffix in CONLL_SUFFIXES:
-            return read_conll(path)
+            return read_conll(path, log)
         case ".json":
-            return read_squad(path, Counter())
+            return read_squad(path, log)
         case ".txt" if task == "tagging":
-            return read_conll(path)
+            return read_conll(path, log)
         case ".txt":
-            lines = path.read_text("utf-8-sig").splitlines()
-            return {"text": [line for line in lines if line.strip()]}
+            return {"text": [line for _, line in read_lines(path, log) if line.strip()]}
     raise DataError(f"data.path: '{path.name}' has the suffix '{path.suffix}'; Motet reads {SUPPORTED_FORMATS}.")
 
 
-def _read_folder(folder: Path, column_names: Mapping[str, str | None], task: str | None) -> Columns:
+def _read_folder(folder: Path, column_names: Mapping[str, str | None], task: str | None, log: ReadLog) -> Columns:
     """Read one folder per label with one text per file, or one file or folder per client."""
     entries = _list_visible(folder)
     subfolders = [entry for entry in entries if entry.is_dir()]
     if subfolders and column_names.get("client") is None and task in (None, "classification"):
-        columns = _read_label_folders(subfolders)
+        columns = _read_label_folders(subfolders, log)
         if columns["text"]:
             return columns
     parts = []
     for entry in subfolders or entries:
         client = entry.name if entry.is_dir() else entry.stem
         for file in [path for path in _list_visible(entry) if path.is_file()] if entry.is_dir() else [entry]:
-            columns = _read_columns(file, {**column_names, "client": None}, task)
+            columns = _read_columns(file, {**column_names, "client": None}, task, log)
             parts.append(add_column(columns, "client", client))
     if not parts:
         raise DataError(
@@ -119,11 +122,11 @@ def _list_visible(folder: Path) -> list[Path]:
     return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
 
 
-def _read_label_folders(folders: Iterable[Path]) -> Columns:
+def _read_label_folders(folders: Iterable[Path], log: ReadLog) -> Columns:
     columns: Columns = {"text": [], "label": []}
     for folder in folders:
         for file in sorted(folder.iterdir()):
             if file.suffix in (".txt", "") and file.is_file():
-                columns["text"].append(file.read_text("utf-8", errors="replace"))
+                columns["text"].append(read_text(file, log))
                 columns["label"].append(folder.name)
     return columns

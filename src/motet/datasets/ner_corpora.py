@@ -2,23 +2,23 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from pathlib import Path
 
 from motet.core.errors import DataError
 from motet.datasets.conll import TaggedSentence, read_conll, to_bio_columns
 from motet.datasets.corpus import Corpus
-from motet.datasets.original_files import check_folder, list_folder, read_lines, require_file, walk_folders
+from motet.datasets.original_files import check_folder, list_folder, require_file, walk_folders
+from motet.datasets.read_log import ReadLog
 from motet.datasets.splits import (
     Columns,
     add_column,
     build_corpus,
     concatenate,
     cut_splits,
-    describe_source,
     find_subcorpora,
     split_by_group,
 )
+from motet.datasets.text_files import read_lines
 
 NER_SUFFIXES = ("", ".txt", ".conll", ".bio", ".tsv", ".ner", ".train", ".dev", ".test", ".testa", ".testb")
 
@@ -43,7 +43,8 @@ def ontonotes(folder: Path) -> Corpus:
 
 def _read_two_files(name: str, folder: Path, train: tuple[str, ...], test: tuple[str, ...], hint: str) -> Corpus:
     files = [require_file(name, folder, *names, hint=hint) for names in (train, test)]
-    return build_corpus(name, "tagging", read_conll(files[0]), read_conll(files[1]), describe_source(files))
+    log = ReadLog(folder)
+    return build_corpus(name, "tagging", read_conll(files[0], log), read_conll(files[1], log), log)
 
 
 def wikiner(folder: Path) -> Corpus:
@@ -59,20 +60,20 @@ def wikiner(folder: Path) -> Corpus:
         raise DataError(
             f"wikiner: there is no file 'aij-wikiner-en-wp3' in {folder}; put it there, compressed (.bz2) or not."
         )
-    skipped: Counter[str] = Counter()
-    columns = concatenate(to_bio_columns(path, _read_wikiner(path, skipped)) for path in files)
+    log = ReadLog(folder)
+    columns = concatenate(to_bio_columns(path, _read_wikiner(path, log)) for path in files)
     # The versions wp2 and wp3 share sentences: a sentence must not be in both splits.
     groups = [" ".join(words) for words in columns.get("words", ())]
-    return split_by_group("wikiner", "tagging", columns, groups, source=describe_source(files, skipped))
+    return split_by_group("wikiner", "tagging", columns, groups, log)
 
 
-def _read_wikiner(path: Path, skipped: Counter[str]) -> list[TaggedSentence]:
+def _read_wikiner(path: Path, log: ReadLog) -> list[TaggedSentence]:
     """Read one sentence per line, with tokens of the form word|part of speech|tag."""
     sentences = []
-    for number, line in read_lines(path):
+    for number, line in read_lines(path, log):
         tokens = [token.rsplit("|", 2) for token in line.strip().split(" ") if token]
         if tokens and all(len(token) == 1 for token in tokens):
-            skipped["lines without tags"] += 1
+            log.drop("lines without tags", path, number)
         elif tokens:
             for token in tokens:
                 if len(token) != 3 or not token[0]:
@@ -98,6 +99,7 @@ def crossner(folder: Path) -> Corpus:
 
 def _read_subcorpora(name: str, folder: Path, hint: str) -> Corpus:
     """Join several corpora. The test part of each is its test file, its dev file, or a share of the training rows."""
+    log = ReadLog(folder)
     train_parts: list[Columns] = []
     test_parts: list[Columns] = []
     for domain, files in find_subcorpora(check_folder(name, folder), NER_SUFFIXES).items():
@@ -106,13 +108,11 @@ def _read_subcorpora(name: str, folder: Path, hint: str) -> Corpus:
             continue
         test = files.get("test") or files.get("dev")
         if test is not None:
-            splits = read_conll(train), read_conll(test)
+            splits = read_conll(train, log), read_conll(test, log)
         else:
-            source = describe_source([train])
-            splits = cut_splits(build_corpus(f"{name}/{domain}", "tagging", read_conll(train), None, source))
+            splits = cut_splits(build_corpus(f"{name}/{domain}", "tagging", read_conll(train, log), None, log))
         for parts, columns in zip((train_parts, test_parts), splits, strict=True):
             parts.append(add_column(columns, "domain", domain))
     if not train_parts:
         raise DataError(f"{name}: there is no training file in {folder}; {hint}.")
-    source = describe_source([part["domain"][0] for part in train_parts if part["domain"]])
-    return build_corpus(name, "tagging", concatenate(train_parts), concatenate(test_parts), source)
+    return build_corpus(name, "tagging", concatenate(train_parts), concatenate(test_parts), log)

@@ -2,34 +2,21 @@
 
 from __future__ import annotations
 
-import bz2
-import codecs
 import csv
-import gzip
+import io
 import json
-import lzma
-import zlib
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from motet.core.errors import DataError, did_you_mean
+from motet.datasets.read_log import ReadLog
+from motet.datasets.text_files import DECOMPRESSORS, read_blocks, read_lines, read_text
 
-DECOMPRESSORS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 MAX_DEPTH = 3  # an archive unpacked into its own folder, with one subfolder per split
 MISSING_COLUMNS = "rows with missing columns"
 
 
-def _decode_as_latin1(error: UnicodeError) -> tuple[str, int]:
-    """Decode a stray latin-1 byte in a UTF-8 file by itself; the rest of the file stays UTF-8."""
-    if not isinstance(error, UnicodeDecodeError):
-        raise error
-    return error.object[error.start : error.end].decode("latin-1"), error.end
-
-
-codecs.register_error("motet-latin1-bytes", _decode_as_latin1)
 csv.field_size_limit(2**31 - 1)  # news articles are longer than the default limit of 128 KiB
 
 
@@ -79,57 +66,27 @@ def require_file(corpus: str, folder: Path, *names: str, hint: str) -> Path:
     return path
 
 
-@contextmanager
-def open_text(path: Path, encoding: str = "utf-8-sig", newline: str = "\n") -> Iterator[TextIO]:
-    """Open a text file and decompress it if needed."""
-    try:
-        with DECOMPRESSORS.get(path.suffix, open)(
-            path, "rt", encoding=encoding, errors="motet-latin1-bytes", newline=newline
-        ) as file:
-            yield file
-    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise DataError(
-            f"{path.name}: the file cannot be read ({reason}). Check {path}, and download it again if it is damaged."
-        ) from None
-
-
-def read_text(path: Path, encoding: str = "utf-8-sig") -> str:
-    """Read a whole file, with Unix line ends."""
-    with open_text(path, encoding) as file:
-        return file.read().replace("\r\n", "\n").replace("\r", "\n")
-
-
-def read_lines(path: Path, encoding: str = "utf-8-sig") -> Iterator[tuple[int, str]]:
-    """Yield line numbers and lines.
-
-    Only a line feed ends a line: texts may contain other characters that `str.splitlines` treats as line ends.
-    """
-    with open_text(path, encoding) as file:
-        for number, line in enumerate(file, 1):
-            yield number, line.rstrip("\r\n")
-
-
 def parse_csv_line(line: str) -> list[str]:
     """Parse one CSV line on its own, so that an unbalanced quote cannot swallow the next lines."""
     return next(csv.reader([line.replace("\r", " ")]), [])
 
 
-def _read_csv(path: Path) -> Iterator[tuple[int, list[str]]]:
-    with open_text(path, newline="") as file:
-        reader = csv.reader(file)
-        for row in reader:
-            yield reader.line_num, row
+def _read_csv(path: Path, log: ReadLog) -> Iterator[tuple[int, list[str]]]:
+    # Blocks end at a line feed, so splitting them keeps every line whole. csv reads "\r" as a line end, too.
+    lines = (line for block in read_blocks(path, log) for line in io.StringIO(block, newline=""))
+    reader = csv.reader(lines)
+    for row in reader:
+        yield reader.line_num, row
 
 
 def read_columns(
-    path: Path, names: Sequence[str], skipped: Counter[str], corpus: str, tabs: bool = False
+    path: Path, names: Sequence[str], log: ReadLog, corpus: str, tabs: bool = False
 ) -> Iterator[tuple[int, tuple[str, ...]]]:
-    """Yield line numbers and the named columns of a CSV or TSV file with a header; count rows with too few columns.
+    """Yield line numbers and the named columns of a CSV or TSV file with a header; drop rows with too few columns.
 
     In a TSV file (`tabs`), quotes have no special meaning.
     """
-    rows = ((number, line.split("\t")) for number, line in read_lines(path)) if tabs else _read_csv(path)
+    rows = ((number, line.split("\t")) for number, line in read_lines(path, log)) if tabs else _read_csv(path, log)
     header = [name.strip() for name in next(rows, (0, []))[1]]
     for name in names:
         if name not in header:
@@ -142,19 +99,19 @@ def read_columns(
         if len(row) > max(indices):
             yield number, tuple(row[i] for i in indices)
         elif any(row):
-            skipped[MISSING_COLUMNS] += 1
+            log.drop(MISSING_COLUMNS, path, number)
 
 
-def read_json(path: Path) -> Any:
+def read_json(path: Path, log: ReadLog) -> Any:
     try:
-        return json.loads(read_text(path))
+        return json.loads(read_text(path, log))
     except ValueError as error:
         raise DataError(f"{path.name}: invalid JSON ({error}). Use the original file, or download it again.") from None
 
 
-def read_jsonl(path: Path) -> Iterator[tuple[int, dict[str, Any]]]:
+def read_jsonl(path: Path, log: ReadLog) -> Iterator[tuple[int, dict[str, Any]]]:
     """Yield line numbers and objects of a JSON Lines file."""
-    for number, line in read_lines(path):
+    for number, line in read_lines(path, log):
         if not line.strip():
             continue
         try:

@@ -16,15 +16,14 @@ from motet.datasets.original_files import (
     require_file,
     walk_folders,
 )
+from motet.datasets.read_log import ReadLog
 from motet.datasets.splits import (
     Columns,
     add_column,
     build_corpus,
     concatenate,
     cut_splits,
-    describe_source,
     find_subcorpora,
-    num_rows,
     split_by_group,
 )
 from motet.datasets.squad_json import ANSWER_NOT_IN_CONTEXT, QA_COLUMNS, add_question, read_mrqa, read_squad
@@ -53,14 +52,13 @@ def _read_squad_version(name: str, folder: Path, version: str) -> Corpus:
             f"{name}: there is no file 'train-{version}.json' or 'dev-{version}.json' in {folder}; "
             f"download them from rajpurkar.github.io/SQuAD-explorer, or use {other} for the other version."
         )
-    skipped: Counter[str] = Counter()
-    splits = [read_squad(path, skipped) for path in files]
-    source = describe_source(files, skipped)
+    log = ReadLog(folder)
+    splits = [read_squad(path, log) for path in files]
     if len(splits) == 2:
-        return build_corpus(name, "qa", splits[0], splits[1], source)
+        return build_corpus(name, "qa", splits[0], splits[1], log)
     columns = splits[0]
     groups = columns["title"] if len(set(columns["title"])) > 1 else columns["context"]
-    return split_by_group(name, "qa", columns, groups, source=source)
+    return split_by_group(name, "qa", columns, groups, log)
 
 
 def mrqa(
@@ -69,20 +67,21 @@ def mrqa(
     """MRQA 2019: six QA corpora, 10,000 questions of each. QA; domain = corpus. From mrqa.github.io."""
     subcorpora = find_subcorpora(check_folder("mrqa", folder), (".jsonl",))
     has_train_files = any(files.keys() & {"train", None} for files in subcorpora.values())
-    skipped: Counter[str] = Counter()
+    log = ReadLog(folder)
     train_parts, test_parts = [], []
     for domain, files in subcorpora.items():
         train, test = files.get("train") or files.get(None), files.get("dev") or files.get("test")
         if train is None and has_train_files:
-            skipped["corpora without training data"] += 1  # MRQA's out-of-domain sets
+            for path in files.values():  # MRQA's out-of-domain sets
+                log.ignore(path, "no training file")
             continue
         splits = [
-            read_mrqa(path, skipped, limit, ascii_only)
+            read_mrqa(path, log, limit, ascii_only)
             for path, limit in ((train, train_limit), (test, dev_limit))
             if path is not None
         ]
         if len(splits) == 1:
-            corpus = split_by_group(f"mrqa/{domain}", "qa", splits[0], splits[0]["context"], source=domain)
+            corpus = split_by_group(f"mrqa/{domain}", "qa", splits[0], splits[0]["context"], log)
             splits = list(cut_splits(corpus))
         train_parts.append(add_column(splits[0], "domain", domain))
         test_parts.append(add_column(splits[1], "domain", domain))
@@ -91,8 +90,7 @@ def mrqa(
             f"mrqa: there is no .jsonl.gz file in {folder}; "
             "download the files of mrqa.github.io, such as train/SQuAD.jsonl.gz and dev/SQuAD.jsonl.gz."
         )
-    source = describe_source([part["domain"][0] for part in train_parts if num_rows(part)], skipped)
-    return build_corpus("mrqa", "qa", concatenate(train_parts), concatenate(test_parts), source)
+    return build_corpus("mrqa", "qa", concatenate(train_parts), concatenate(test_parts), log)
 
 
 def newsqa(folder: Path) -> Corpus:
@@ -107,17 +105,16 @@ def newsqa(folder: Path) -> Corpus:
             f"newsqa: there is no file 'NewsQA.jsonl.gz' in {folder}; "
             "download train/NewsQA.jsonl.gz and dev/NewsQA.jsonl.gz of MRQA 2019 (mrqa.github.io)."
         )
-    skipped: Counter[str] = Counter()
-    splits = [read_mrqa(path, skipped) for path in paths]
-    source = describe_source(paths, skipped)
+    log = ReadLog(folder)
+    splits = [read_mrqa(path, log) for path in paths]
     if len(splits) == 2:
-        return build_corpus("newsqa", "qa", splits[0], splits[1], source)
-    return split_by_group("newsqa", "qa", splits[0], splits[0]["context"], source=source)
+        return build_corpus("newsqa", "qa", splits[0], splits[1], log)
+    return split_by_group("newsqa", "qa", splits[0], splits[0]["context"], log)
 
 
 def squadshifts(folder: Path) -> Corpus:
     """Questions about Wikipedia, NYT, Reddit and Amazon. QA; domain = source. From modestyachts.github.io."""
-    skipped: Counter[str] = Counter()
+    log = ReadLog(folder)
     parts: list[Columns] = []
     files: list[Path] = []
     for parent in walk_folders(check_folder("squadshifts", folder)):
@@ -125,41 +122,39 @@ def squadshifts(folder: Path) -> Corpus:
             domain = next((d for d in SQUADSHIFTS_DOMAINS if d in path.name.lower()), None)
             if path.suffix == ".json" and domain is not None:
                 files.append(path)
-                parts.append(add_column(read_squad(path, skipped), "domain", domain))
+                parts.append(add_column(read_squad(path, log), "domain", domain))
     if not files:
         raise DataError(
             f"squadshifts: there is no file 'new_wiki_v1.0.json' in {folder}; "
             "put the files of at least one domain there."
         )
     columns = concatenate(parts)
-    source = describe_source(files, skipped)
-    return split_by_group("squadshifts", "qa", columns, columns.get("context", ()), source=source)
+    return split_by_group("squadshifts", "qa", columns, columns.get("context", ()), log)
 
 
 def subjqa(folder: Path) -> Corpus:
     """Subjective questions about reviews. QA; domain = category. From github.com/megagonlabs/SubjQA."""
-    skipped: Counter[str] = Counter()
+    log = ReadLog(folder)
     parts: dict[str, list[Columns]] = {"train": [], "test": []}
     for domain in walk_folders(check_folder("subjqa", folder)):
         if all((domain / f"{split}.csv").exists() for split in parts):
             for split, split_parts in parts.items():
-                columns = _read_subjqa(domain / f"{split}.csv", skipped)
+                columns = _read_subjqa(domain / f"{split}.csv", log)
                 split_parts.append(add_column(columns, "domain", domain.name))
     if not parts["train"]:
         raise DataError(
             f"subjqa: there is no folder with train.csv and test.csv in {folder}; "
             "expected one per domain, such as grocery/train.csv."
         )
-    source = describe_source([part["domain"][0] for part in parts["train"] if num_rows(part)], skipped)
-    return build_corpus("subjqa", "qa", concatenate(parts["train"]), concatenate(parts["test"]), source)
+    return build_corpus("subjqa", "qa", concatenate(parts["train"]), concatenate(parts["test"]), log)
 
 
-def _read_subjqa(path: Path, skipped: Counter[str]) -> Columns:
+def _read_subjqa(path: Path, log: ReadLog) -> Columns:
     """Read the questions of a file. It has one row per annotator; the answers to a question are merged."""
     questions: dict[str, tuple[str, str]] = {}
     answers: dict[str, list[tuple[str, int]]] = {}
     not_in_context: Counter[str] = Counter()
-    for _, (key, question, review, answer, indices) in read_columns(path, SUBJQA_COLUMNS, skipped, "subjqa"):
+    for _, (key, question, review, answer, indices) in read_columns(path, SUBJQA_COLUMNS, log, "subjqa"):
         context = review.rstrip().removesuffix(SUBJQA_NO_ANSWER).rstrip()
         questions.setdefault(key, (question.strip(), context))
         question_answers = answers.setdefault(key, [])
@@ -177,10 +172,10 @@ def _read_subjqa(path: Path, skipped: Counter[str]) -> Columns:
     columns: Columns = {name: [] for name in QA_COLUMNS}
     for key, (question, context) in questions.items():
         if not_in_context[key] and not answers[key]:
-            skipped[ANSWER_NOT_IN_CONTEXT] += 1
+            log.drop(ANSWER_NOT_IN_CONTEXT, path, f"question '{key}'")
         else:
             values = {"id": key, "context": context, "question": question}
-            add_question(columns, values, answers[key], skipped)
+            add_question(columns, values, answers[key], log, path)
     return columns
 
 
@@ -190,9 +185,9 @@ def policyqa(folder: Path) -> Corpus:
     train = find_file(check_folder("policyqa", folder), "train.json")
     train = train or require_file("policyqa", folder, "dev.json", hint=hint)
     test = require_file("policyqa", folder, "test.json", hint=hint)
-    skipped: Counter[str] = Counter()
+    log = ReadLog(folder)
     splits = [
-        {"client" if name == "title" else name: values for name, values in read_squad(path, skipped).items()}
+        {"client" if name == "title" else name: values for name, values in read_squad(path, log).items()}
         for path in (train, test)
     ]
-    return build_corpus("policyqa", "qa", splits[0], splits[1], describe_source([train, test], skipped))
+    return build_corpus("policyqa", "qa", splits[0], splits[1], log)

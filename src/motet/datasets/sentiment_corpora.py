@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 
@@ -16,12 +15,12 @@ from motet.datasets.original_files import (
     list_folder,
     parse_csv_line,
     read_columns,
-    read_lines,
-    read_text,
     require_file,
     walk_folders,
 )
-from motet.datasets.splits import Columns, add_column, build_corpus, concatenate, describe_source
+from motet.datasets.read_log import ReadLog
+from motet.datasets.splits import Columns, add_column, build_corpus, concatenate
+from motet.datasets.text_files import TextEncoding, read_lines, read_text
 
 SST2_LABELS = {"0": "negative", "1": "positive"}
 TREE_LABELS = {"0": "negative", "1": "negative", "2": None, "3": "positive", "4": "positive"}  # None: neutral
@@ -30,7 +29,7 @@ TREE_LEAF = re.compile(r"\([0-4] ([^()]+)\)")
 TWEET_LABELS = {"0": "negative", "2": None, "4": "positive"}
 AMAZON_LABELS = {"0": "neutral", "1": "positive", "2": "negative"}
 
-FileReader = Callable[[Path, Counter[str]], Columns]
+FileReader = Callable[[Path, ReadLog], Columns]
 
 
 def sst2(folder: Path) -> Corpus:
@@ -39,26 +38,25 @@ def sst2(folder: Path) -> Corpus:
     train = require_file("sst2", folder, "train.tsv", "train.txt", hint=hint)
     suffix = ".tsv" if ".tsv" in train.name else ".txt"
     candidates = [find_file(folder, split + suffix) for split in ("test", "dev")]
-    test = next((path for path in candidates if path is not None and not _has_hidden_labels(path)), None)
-    return _build_from_files("sst2", train, test, _read_sentences)
+    log = ReadLog(folder)
+    test = next((path for path in candidates if path is not None and not _has_hidden_labels(path, log)), None)
+    return _build_from_files("sst2", train, test, _read_sentences, log)
 
 
-def _build_from_files(name: str, train: Path, test: Path | None, read: FileReader) -> Corpus:
-    skipped: Counter[str] = Counter()
+def _build_from_files(name: str, train: Path, test: Path | None, read: FileReader, log: ReadLog) -> Corpus:
     files = [path for path in (train, test) if path is not None]
-    splits = [read(path, skipped) for path in files]
-    source = describe_source(files, skipped)
-    return build_corpus(name, "classification", splits[0], splits[1] if test else None, source)
+    splits = [read(path, log) for path in files]
+    return build_corpus(name, "classification", splits[0], splits[1] if test else None, log)
 
 
-def _has_hidden_labels(path: Path) -> bool:
+def _has_hidden_labels(path: Path, log: ReadLog) -> bool:
     """True for GLUE's test file, which has an index instead of a label."""
-    return next(read_lines(path), (0, ""))[1].startswith("index\t")
+    return next(read_lines(path, log), (0, ""))[1].startswith("index\t")
 
 
-def _read_sentences(path: Path, skipped: Counter[str]) -> Columns:
+def _read_sentences(path: Path, log: ReadLog) -> Columns:
     columns: Columns = {"text": [], "label": []}
-    for number, line in read_lines(path):
+    for number, line in read_lines(path, log):
         if not line.strip() or (number == 1 and line.startswith("sentence\t")):
             continue
         tree = TREE_ROOT.match(line)
@@ -73,7 +71,7 @@ def _read_sentences(path: Path, skipped: Counter[str]) -> Columns:
                     "like '(3 (2 Good) (2 film))'. Fix the line or download the file again."
                 )
         if label is None:
-            skipped["neutral sentences"] += 1
+            log.drop("neutral sentences", path, number)
             continue
         columns["text"].append(text.strip())
         columns["label"].append(label)
@@ -85,16 +83,16 @@ def imdb(folder: Path) -> Corpus:
     hint = "unpack aclImdb_v1.tar.gz there"
     train = require_file("imdb", folder, "aclImdb/train", "train", hint=hint)
     test = require_file("imdb", folder, "aclImdb/test", "test", hint=hint)
-    source = describe_source(["aclImdb/train", "aclImdb/test"])
-    return build_corpus("imdb", "classification", _read_reviews(train, hint), _read_reviews(test, hint), source)
+    log = ReadLog(folder)
+    return build_corpus("imdb", "classification", _read_reviews(train, log, hint), _read_reviews(test, log, hint), log)
 
 
-def _read_reviews(folder: Path, hint: str) -> Columns:
+def _read_reviews(folder: Path, log: ReadLog, hint: str) -> Columns:
     columns: Columns = {"text": [], "label": []}
     for subfolder, label in (("neg", "negative"), ("pos", "positive")):
         for path in list_folder(require_file("imdb", folder, subfolder, hint=hint)):
             if path.suffix == ".txt":
-                columns["text"].append(read_text(path).replace("<br />", " ").strip())
+                columns["text"].append(read_text(path, log).replace("<br />", " ").strip())
                 columns["label"].append(label)
     return columns
 
@@ -104,18 +102,17 @@ def sentiment140(folder: Path) -> Corpus:
     name = "training.1600000.processed.noemoticon.csv"
     train = require_file("sentiment140", folder, name, "train.csv", hint="unpack trainingandtestdata.zip there")
     test = find_file(folder, "testdata.manual.2009.06.14.csv", "test.csv")
-    return _build_from_files("sentiment140", train, test, _read_tweets)
+    return _build_from_files("sentiment140", train, test, _read_tweets, ReadLog(folder))
 
 
-def _read_tweets(path: Path, skipped: Counter[str]) -> Columns:
+def _read_tweets(path: Path, log: ReadLog) -> Columns:
     """Read rows of polarity, id, date, query, user and text, without a header."""
     texts, labels, users = [], [], []
-    num_neutral = num_broken = 0
-    for number, line in read_lines(path, "latin-1"):
+    for number, line in read_lines(path, log, TextEncoding("latin-1", "the encoding of this corpus")):
         # Every field is quoted, so splitting at '","' is exact. It is faster than csv and tolerates stray quotes.
         row = line[1:-1].split('","', 5) if line[:1] == line[-1:] == '"' else parse_csv_line(line)
         if len(row) != 6:
-            num_broken += bool(line.strip())
+            log.drop(MISSING_COLUMNS, path, number, count=bool(line.strip()))
             continue
         if row[0] not in TWEET_LABELS:
             raise DataError(
@@ -123,39 +120,37 @@ def _read_tweets(path: Path, skipped: Counter[str]) -> Columns:
             )
         label = TWEET_LABELS[row[0]]
         if label is None:
-            num_neutral += 1
+            log.drop("neutral tweets", path, number)
             continue
         texts.append(row[5].replace('""', '"').strip())
         labels.append(label)
         users.append(row[4])
-    skipped.update({"neutral tweets": num_neutral, MISSING_COLUMNS: num_broken})
     return {"text": texts, "label": labels, "client": users}
 
 
 def amazon(folder: Path) -> Corpus:
     """Product reviews, three classes. Classification; domain = department. From AdaFD: a folder per department."""
-    skipped: Counter[str] = Counter()
+    log = ReadLog(folder)
     train_parts, test_parts = [], []
     for department in walk_folders(check_folder("amazon", folder)):
         train = next((department / name for name in ("train.csv", "dev.csv") if (department / name).exists()), None)
         test = department / "test.csv"
         if train is not None and test.exists():
-            train_parts.append(add_column(_read_amazon(train, skipped), "domain", department.name))
-            test_parts.append(add_column(_read_amazon(test, skipped), "domain", department.name))
+            train_parts.append(add_column(_read_amazon(train, log), "domain", department.name))
+            test_parts.append(add_column(_read_amazon(test, log), "domain", department.name))
     if not train_parts:
         raise DataError(
             f"amazon: there is no folder with test.csv and train.csv or dev.csv in {folder}; "
             "expected one per department, such as automotive/test.csv."
         )
-    source = describe_source([part["domain"][0] for part in train_parts if part["domain"]], skipped)
-    return build_corpus("amazon", "classification", concatenate(train_parts), concatenate(test_parts), source)
+    return build_corpus("amazon", "classification", concatenate(train_parts), concatenate(test_parts), log)
 
 
-def _read_amazon(path: Path, skipped: Counter[str]) -> Columns:
+def _read_amazon(path: Path, log: ReadLog) -> Columns:
     columns: Columns = {"text": [], "label": []}
-    for number, (label, text) in read_columns(path, ("label", "text"), skipped, "amazon"):
+    for number, (label, text) in read_columns(path, ("label", "text"), log, "amazon"):
         if not text.strip():
-            skipped["rows with empty text"] += 1
+            log.drop("rows with empty text", path, number)
             continue
         if label not in AMAZON_LABELS:
             raise DataError(

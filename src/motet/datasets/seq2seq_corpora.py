@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
@@ -18,16 +17,16 @@ from motet.datasets.original_files import (
     list_folder,
     read_columns,
     read_jsonl,
-    read_lines,
-    read_text,
     require_file,
     walk_folders,
 )
-from motet.datasets.splits import Columns, add_column, build_corpus, concatenate, describe_source, split_by_group
+from motet.datasets.read_log import ReadLog
+from motet.datasets.splits import Columns, add_column, build_corpus, concatenate, split_by_group
+from motet.datasets.text_files import TextEncoding, read_lines, read_text
 
 EMPTY_PAIR = "rows with an empty source or target"
 CORNELL_SEPARATOR = "+++$+++"
-CORNELL_ENCODING = "cp1252"  # latin-1 with Windows dashes and quotes
+CORNELL_ENCODING = TextEncoding("cp1252", "the encoding of this corpus")  # latin-1 with Windows dashes and quotes
 CNN_DM_FILES = "expected cnn_stories and dailymail_stories, or train.jsonl or train.csv with article and highlights"
 
 FileNames = Sequence[tuple[str, str]]  # names of a source file and its target file
@@ -64,10 +63,9 @@ def _read_parallel_corpus(name: str, folder: Path, train: FileNames, test: FileN
     if not pairs:
         raise DataError(f"{name}: there is no file '{train[0][0]}' with its '{train[0][1]}' in {folder}; {hint}.")
     pairs += [pair for pair in (_find_pair(folder, names) for names in test) if pair and pair not in pairs][:1]
-    skipped: Counter[str] = Counter()
-    splits = [_read_parallel_files(name, source, target, skipped) for source, target in pairs]
-    description = describe_source([path for pair in pairs for path in pair], skipped)
-    return build_corpus(name, "seq2seq", splits[0], splits[1] if len(splits) > 1 else None, description)
+    log = ReadLog(folder)
+    splits = [_read_parallel_files(name, source, target, log) for source, target in pairs]
+    return build_corpus(name, "seq2seq", splits[0], splits[1] if len(splits) > 1 else None, log)
 
 
 def _find_pair(folder: Path, names: tuple[str, str]) -> tuple[Path, Path] | None:
@@ -76,24 +74,24 @@ def _find_pair(folder: Path, names: tuple[str, str]) -> tuple[Path, Path] | None
     return (source, target) if source and target else None
 
 
-def _read_parallel_files(name: str, source: Path, target: Path, skipped: Counter[str]) -> Columns:
-    sources, targets = ([line for _, line in read_lines(path)] for path in (source, target))
+def _read_parallel_files(name: str, source: Path, target: Path, log: ReadLog) -> Columns:
+    sources, targets = ([line for _, line in read_lines(path, log)] for path in (source, target))
     if len(sources) != len(targets):
         raise DataError(
             f"{name}: {source.name} has {len(sources):,} lines and {target.name} has {len(targets):,}; "
             "expected a target line for each source line. Download both again."
         )
-    return _to_columns(zip(sources, targets, strict=True), skipped)
+    return _to_columns(zip(sources, targets, strict=True), source, log)
 
 
-def _to_columns(pairs: Iterable[tuple[str, str]], skipped: Counter[str]) -> Columns:
+def _to_columns(pairs: Iterable[tuple[str, str]], path: Path, log: ReadLog) -> Columns:
     columns: Columns = {"source": [], "target": []}
-    for source, target in pairs:
+    for number, (source, target) in enumerate(pairs, 1):
         if source.strip() and target.strip():
             columns["source"].append(source.strip())
             columns["target"].append(target.strip())
         else:
-            skipped[EMPTY_PAIR] += 1
+            log.drop(EMPTY_PAIR, path, f"row {number}")
     return columns
 
 
@@ -103,37 +101,35 @@ def _collapse_whitespace(text: str) -> str:
 
 def cnn_dm(folder: Path) -> Corpus:
     """News and highlights. Seq2seq; domain = cnn or dailymail. From Hermann et al., 2015: stories, JSONL or CSV."""
-    skipped: Counter[str] = Counter()
+    log = ReadLog(folder)
     train = _find_table(check_folder("cnn-dm", folder), ("train",))
     if train is not None:
         test = _find_table(folder, ("test", "validation", "valid", "val", "dev"))
         tables = [path for path in (train, test) if path is not None]
-        splits = [_to_columns(_read_articles(path, skipped), skipped) for path in tables]
-        source = describe_source(tables, skipped)
-        return build_corpus("cnn-dm", "seq2seq", splits[0], splits[1] if len(splits) > 1 else None, source)
+        splits = [_to_columns(_read_articles(path, log), path, log) for path in tables]
+        return build_corpus("cnn-dm", "seq2seq", splits[0], splits[1] if len(splits) > 1 else None, log)
     stories = [path for parent in walk_folders(folder) for path in list_folder(parent) if path.suffix == ".story"]
     if not stories:
         raise DataError(f"cnn-dm: there are no .story files in {folder}; {CNN_DM_FILES}.")
     train_urls, test_urls = (find_file(folder, f"all_{split}.txt") for split in ("train", "test"))
     if train_urls is not None and test_urls is not None:
-        splits = [_read_stories(folder, _select_stories(stories, urls), skipped) for urls in (train_urls, test_urls)]
-        source = describe_source(["stories of all_train.txt, all_test.txt"], skipped)
-        return build_corpus("cnn-dm", "seq2seq", splits[0], splits[1], source)
-    columns = _read_stories(folder, stories, skipped)
-    return build_corpus("cnn-dm", "seq2seq", columns, None, describe_source(["stories"], skipped))
+        splits = [_read_stories(folder, _select_stories(stories, urls, log), log) for urls in (train_urls, test_urls)]
+        return build_corpus("cnn-dm", "seq2seq", splits[0], splits[1], log)
+    columns = _read_stories(folder, stories, log)
+    return build_corpus("cnn-dm", "seq2seq", columns, None, log)
 
 
 def _find_table(folder: Path, splits: tuple[str, ...]) -> Path | None:
     return find_file(folder, *(f"{split}{suffix}" for split in splits for suffix in (".jsonl", ".csv")))
 
 
-def _read_articles(path: Path, skipped: Counter[str]) -> Iterator[tuple[str, str]]:
+def _read_articles(path: Path, log: ReadLog) -> Iterator[tuple[str, str]]:
     """Yield each article on one line, and its highlights on one line each."""
     if ".csv" in path.name:
-        for _, (article, highlights) in read_columns(path, ("article", "highlights"), skipped, "cnn-dm"):
+        for _, (article, highlights) in read_columns(path, ("article", "highlights"), log, "cnn-dm"):
             yield _collapse_whitespace(article), highlights
         return
-    for number, row in read_jsonl(path):
+    for number, row in read_jsonl(path, log):
         text, summary = row.get("article"), row.get("highlights")
         if not isinstance(text, str) or not isinstance(summary, str | list):
             raise DataError(
@@ -142,19 +138,20 @@ def _read_articles(path: Path, skipped: Counter[str]) -> Iterator[tuple[str, str
         yield _collapse_whitespace(text), summary if isinstance(summary, str) else "\n".join(map(str, summary))
 
 
-def _select_stories(stories: list[Path], url_list: Path) -> list[Path]:
+def _select_stories(stories: list[Path], url_list: Path, log: ReadLog) -> list[Path]:
     """Return the stories of a list of URLs. The name of a story is the SHA-1 of its URL."""
-    names = {hashlib.sha1(line.strip().encode(), usedforsecurity=False).hexdigest() for _, line in read_lines(url_list)}
+    urls = (line.strip().encode() for _, line in read_lines(url_list, log))
+    names = {hashlib.sha1(url, usedforsecurity=False).hexdigest() for url in urls}
     return [path for path in stories if path.stem in names]
 
 
-def _read_stories(folder: Path, stories: list[Path], skipped: Counter[str]) -> Columns:
+def _read_stories(folder: Path, stories: list[Path], log: ReadLog) -> Columns:
     columns: Columns = {"source": [], "target": [], "domain": []}
     for path in stories:
-        article, *highlights = re.split(r"^@highlight\s*$", read_text(path), flags=re.MULTILINE)
+        article, *highlights = re.split(r"^@highlight\s*$", read_text(path, log), flags=re.MULTILINE)
         target = "\n".join(_collapse_whitespace(highlight) for highlight in highlights if highlight.strip())
         if not article.strip() or not target:
-            skipped[EMPTY_PAIR] += 1
+            log.drop(EMPTY_PAIR, path)
             continue
         columns["source"].append(_collapse_whitespace(article))
         columns["target"].append(target)
@@ -168,56 +165,54 @@ def cornell(folder: Path) -> Corpus:
     hint = "unpack cornell_movie_dialogs_corpus.zip there"
     lines = require_file("cornell", folder, "movie_lines.txt", hint=hint)
     conversations = require_file("cornell", folder, "movie_conversations.txt", hint=hint)
-    skipped: Counter[str] = Counter()
-    texts = {fields[0]: fields[4] for _, fields in _read_cornell(lines, 5, skipped)}
+    log = ReadLog(folder)
+    texts = {fields[0]: fields[4] for _, fields in _read_cornell(lines, 5, log)}
     columns: Columns = {"source": [], "target": [], "client": []}
     groups = []
-    for number, fields in _read_cornell(conversations, 4, skipped):
+    for number, fields in _read_cornell(conversations, 4, log):
         for line, reply in pairwise(re.findall(r"L\d+", fields[3])):
             if not texts.get(line) or not texts.get(reply):
-                skipped[EMPTY_PAIR] += 1
+                log.drop(EMPTY_PAIR, lines, f"{line} and {reply}")
                 continue
             columns["source"].append(texts[line])
             columns["target"].append(texts[reply])
             columns["client"].append(fields[2])
             groups.append(number)
     # A reply is the source of the next pair: a conversation must stay in one split.
-    return split_by_group(
-        "cornell", "seq2seq", columns, groups, source=describe_source([lines, conversations], skipped)
-    )
+    return split_by_group("cornell", "seq2seq", columns, groups, log)
 
 
-def _read_cornell(path: Path, num_fields: int, skipped: Counter[str]) -> Iterator[tuple[int, list[str]]]:
+def _read_cornell(path: Path, num_fields: int, log: ReadLog) -> Iterator[tuple[int, list[str]]]:
     """Yield line numbers and fields. The last of five fields is a text, which may contain the separator."""
     max_splits = num_fields - 1 if num_fields == 5 else -1
-    for number, line in read_lines(path, CORNELL_ENCODING):
+    for number, line in read_lines(path, log, CORNELL_ENCODING):
         fields = [field.strip() for field in line.split(CORNELL_SEPARATOR, max_splits)]
         if len(fields) == num_fields:
             yield number, fields
         else:
-            skipped[MISSING_COLUMNS] += bool(line.strip())
+            log.drop(MISSING_COLUMNS, path, number, count=bool(line.strip()))
 
 
 def aeslc(folder: Path) -> Corpus:
     """Enron e-mails and their subjects. Seq2seq; client = mailbox. From github.com/ryanzhumich/AESLC."""
     hint = "put the folder enron_subject_line of github.com/ryanzhumich/AESLC there"
-    skipped: Counter[str] = Counter()
+    log = ReadLog(folder)
     folders = [
         require_file("aeslc", folder, f"enron_subject_line/{split}", split, hint=hint) for split in ("train", "test")
     ]
-    splits = [_read_emails(split_folder, skipped) for split_folder in folders]
-    return build_corpus("aeslc", "seq2seq", splits[0], splits[1], describe_source(["enron_subject_line"], skipped))
+    splits = [_read_emails(split_folder, log) for split_folder in folders]
+    return build_corpus("aeslc", "seq2seq", splits[0], splits[1], log)
 
 
-def _read_emails(folder: Path, skipped: Counter[str]) -> Columns:
+def _read_emails(folder: Path, log: ReadLog) -> Columns:
     """Read a body, `@subject` and the subject from each file. The annotators' subjects (`@ann0`, …) are not used."""
     columns: Columns = {"source": [], "target": [], "client": []}
     for path in list_folder(folder):
         if path.suffix != ".subject":
             continue
-        body, *subjects = re.split(r"^@(?:subject|ann\d+)\s*$", read_text(path), flags=re.MULTILINE)
+        body, *subjects = re.split(r"^@(?:subject|ann\d+)\s*$", read_text(path, log), flags=re.MULTILINE)
         if not subjects or not body.strip() or not subjects[0].strip():
-            skipped[EMPTY_PAIR] += 1
+            log.drop(EMPTY_PAIR, path)
             continue
         columns["source"].append(_collapse_whitespace(body))
         columns["target"].append(_collapse_whitespace(subjects[0]))
@@ -230,16 +225,21 @@ def bbc(folder: Path) -> Corpus:
     hint = "unpack the BBC News Summary archive there"
     articles = require_file("bbc", folder, "News Articles", hint=hint)
     summaries = require_file("bbc", articles.parent, "Summaries", hint=hint)
-    skipped: Counter[str] = Counter()
+    log = ReadLog(folder)
     parts = []
     for topic in (entry for entry in list_folder(articles) if entry.is_dir()):
         files = [path for path in list_folder(topic) if path.suffix == ".txt"]
         pairs = [(path, summaries / topic.name / path.name) for path in files]
-        pairs = [(article, summary) for article, summary in pairs if summary.exists()]
-        skipped["articles without a summary"] += len(files) - len(pairs)
-        texts = ((_collapse_whitespace(read_text(a)), _collapse_whitespace(read_text(s))) for a, s in pairs)
-        parts.append(add_column(_to_columns(texts, skipped), "domain", topic.name))
+        for article, summary in pairs:
+            if not summary.exists():
+                log.drop("articles without a summary", article)
+        texts = (
+            (_collapse_whitespace(read_text(article, log)), _collapse_whitespace(read_text(summary, log)))
+            for article, summary in pairs
+            if summary.exists()
+        )
+        parts.append(add_column(_to_columns(texts, topic, log), "domain", topic.name))
     columns = concatenate(parts)
     # Some articles occur twice: they must not be in both splits.
     groups = columns.get("source", ())
-    return split_by_group("bbc", "seq2seq", columns, groups, source=describe_source([articles, summaries], skipped))
+    return split_by_group("bbc", "seq2seq", columns, groups, log)

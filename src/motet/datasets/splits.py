@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +13,9 @@ import numpy as np
 from motet.core.errors import DataError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus, join_splits, split_corpus
-from motet.datasets.original_files import DECOMPRESSORS, list_folder, walk_folders
+from motet.datasets.original_files import list_folder, walk_folders
+from motet.datasets.read_log import ReadLog
+from motet.datasets.text_files import DECOMPRESSORS
 
 Columns = dict[str, list[Any]]
 
@@ -45,21 +47,16 @@ def add_column(columns: Columns, name: str, value: str) -> Columns:
     return {**columns, name: [value] * num_rows(columns)}
 
 
-def describe_source(files: Iterable[Path | str], skipped: Mapping[str, int] | None = None) -> str:
-    """Name the files that a corpus was read from, and count what was skipped."""
-    names = ", ".join(dict.fromkeys(file if isinstance(file, str) else file.name for file in files))
-    counts = ", ".join(f"{count:,} {reason}" for reason, count in sorted((skipped or {}).items()) if count)
-    return f"{names}; skipped: {counts}" if counts else names
-
-
-def build_corpus(name: str, task: str, train: Columns, test: Columns | None, source: str) -> Corpus:
+def build_corpus(name: str, task: str, train: Columns, test: Columns | None, log: ReadLog) -> Corpus:
     """Build a corpus from a training and a test part; without a test part, hold out a random share of the rows."""
     for part, columns in (("training", train), ("test", test)):
         if columns is not None and not num_rows(columns):
-            raise DataError(f"{name}: no {part} rows found in {source}. Give the folder that holds the original files.")
+            raise DataError(
+                f"{name}: no {part} rows found in {log.file_names}. Give the folder that holds the original files."
+            )
     if test is None:
-        return split_corpus(name, task, train, source=source)
-    return join_splits(name, task, train, test, source)
+        return split_corpus(name, task, train, report=log.build_report(num_rows(train)))
+    return join_splits(name, task, train, test, log.build_report(num_rows(train) + num_rows(test)))
 
 
 def split_by_group(
@@ -67,13 +64,13 @@ def split_by_group(
     task: str,
     columns: Columns,
     groups: Sequence[Hashable],
+    log: ReadLog,
     test_share: float = 0.2,
-    source: str = "",
     seed: Seed = Seed(0),
 ) -> Corpus:
     """Like `split_corpus`, but keep the rows of a group together, so that no test text was seen in training."""
     if not num_rows(columns):
-        raise DataError(f"{name}: no rows found in {source}. Give the folder that holds the original files.")
+        raise DataError(f"{name}: no rows found in {log.file_names}. Give the folder that holds the original files.")
     sizes = Counter(groups)
     names = list(sizes)
     test_groups: set[Hashable] = set()
@@ -86,7 +83,7 @@ def split_by_group(
     is_test = np.fromiter((group in test_groups for group in groups), bool, len(groups))
     order = np.concatenate([np.flatnonzero(~is_test), np.flatnonzero(is_test)])
     reordered = {key: [column[i] for i in order] for key, column in columns.items()}
-    return Corpus(name, task, reordered, int((~is_test).sum()), source)
+    return Corpus(name, task, reordered, int((~is_test).sum()), log.build_report(len(order)))
 
 
 def cut_splits(corpus: Corpus) -> tuple[Columns, Columns]:

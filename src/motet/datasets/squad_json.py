@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import string
-from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
 from motet.core.errors import DataError
 from motet.datasets.original_files import read_json, read_jsonl
+from motet.datasets.read_log import ReadLog
 from motet.datasets.splits import Columns
 
 QA_COLUMNS = ("id", "context", "question", "answers", "starts")
@@ -38,21 +38,21 @@ def find_answers(context: str, answers: Iterable[tuple[str, int]]) -> tuple[list
 
 
 def add_question(
-    columns: Columns, values: Mapping[str, Any], answers: list[tuple[str, int]], skipped: Counter[str]
+    columns: Columns, values: Mapping[str, Any], answers: list[tuple[str, int]], log: ReadLog, path: Path
 ) -> None:
-    """Append a question, or count it as skipped if it has answers and none of them is in the context."""
+    """Append a question, or drop it if it has answers and none of them is in the context."""
     texts, starts = find_answers(values["context"], answers)
     if answers and not texts:
-        skipped[ANSWER_NOT_IN_CONTEXT] += 1
+        log.drop(ANSWER_NOT_IN_CONTEXT, path, f"question '{values['id']}'")
         return
     for name, value in {**values, "answers": texts, "starts": starts}.items():
         columns.setdefault(name, []).append(value)
 
 
-def read_squad(path: Path, skipped: Counter[str]) -> Columns:
+def read_squad(path: Path, log: ReadLog) -> Columns:
     """Read a SQuAD file. Unanswerable questions have no answers; `title` is the article."""
     columns: Columns = {name: [] for name in (*QA_COLUMNS, "title")}
-    for number, article in enumerate(_get_list(path, read_json(path), "data", "the file"), 1):
+    for number, article in enumerate(_get_list(path, read_json(path, log), "data", "the file"), 1):
         place = f"article {number}"
         for paragraph in _get_list(path, article, "paragraphs", place):
             context = _get_text(path, paragraph, "context", place)
@@ -64,7 +64,7 @@ def read_squad(path: Path, skipped: Counter[str]) -> Columns:
                     "question": _get_text(path, question, "question", question_place).strip(),
                     "title": str(article.get("title", "")),
                 }
-                add_question(columns, values, _squad_answers(path, question, question_place), skipped)
+                add_question(columns, values, _squad_answers(path, question, question_place), log, path)
     return columns
 
 
@@ -79,11 +79,11 @@ def _squad_answers(path: Path, question: Mapping[str, Any], place: str) -> list[
     return [(text, start) for text, start in answers if text]
 
 
-def read_mrqa(path: Path, skipped: Counter[str], limit: int | None = None, ascii_only: bool = False) -> Columns:
+def read_mrqa(path: Path, log: ReadLog, limit: int | None = None, ascii_only: bool = False) -> Columns:
     """Read the first `limit` questions of an MRQA file, whose first line is a header."""
     columns: Columns = {name: [] for name in QA_COLUMNS}
     count = 0
-    for number, record in read_jsonl(path):
+    for number, record in read_jsonl(path, log):
         if "header" in record and "context" not in record:
             continue
         place = f"line {number}"
@@ -99,7 +99,7 @@ def read_mrqa(path: Path, skipped: Counter[str], limit: int | None = None, ascii
                 "question": _get_text(path, question, "question", place).strip(),
             }
             spans = _get_list(path, question, "detected_answers", place)
-            add_question(columns, values, list(_mrqa_answers(path, spans, place, original, context)), skipped)
+            add_question(columns, values, list(_mrqa_answers(path, spans, place, original, context)), log, path)
     return columns
 
 

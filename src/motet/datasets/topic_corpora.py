@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import re
-from collections import Counter
 from pathlib import Path
 
 from motet.core.errors import DataError
@@ -14,12 +13,13 @@ from motet.datasets.original_files import (
     find_file,
     list_folder,
     parse_csv_line,
-    read_lines,
-    read_text,
     require_file,
 )
-from motet.datasets.splits import Columns, build_corpus, describe_source
+from motet.datasets.read_log import ReadLog
+from motet.datasets.splits import Columns, build_corpus
+from motet.datasets.text_files import TextEncoding, read_lines, read_text
 
+LATIN1 = TextEncoding("latin-1", "the encoding of this corpus")
 AG_LABELS = ("World", "Sports", "Business", "Sci/Tech")
 
 
@@ -27,17 +27,16 @@ def twenty_news(folder: Path) -> Corpus:
     """Newsgroup posts with headers, 20 topics. Classification. From qwone.com/~jason/20Newsgroups (bydate)."""
     hint = "unpack 20news-bydate.tar.gz there"
     train, test = (require_file("20news", folder, f"20news-bydate-{split}", hint=hint) for split in ("train", "test"))
-    return build_corpus(
-        "20news", "classification", _read_posts(train), _read_posts(test), describe_source([train, test])
-    )
+    log = ReadLog(folder)
+    return build_corpus("20news", "classification", _read_posts(train, log), _read_posts(test, log), log)
 
 
-def _read_posts(folder: Path) -> Columns:
+def _read_posts(folder: Path, log: ReadLog) -> Columns:
     columns: Columns = {"text": [], "label": []}
     for group in list_folder(folder):
         for post in list_folder(group) if group.is_dir() else ():
             if post.is_file() and not post.name.startswith("."):
-                columns["text"].append(read_text(post, "latin-1").replace("\n", " ").strip())
+                columns["text"].append(read_text(post, log, LATIN1).replace("\n", " ").strip())
                 columns["label"].append(group.name)
     return columns
 
@@ -48,19 +47,19 @@ def ag_news(folder: Path) -> Corpus:
     train = require_file("agnews", folder, "train.csv", "train_5k.csv", hint=hint)
     test = require_file("agnews", folder, "test.csv", hint=hint)
     classes = find_file(check_folder("agnews", folder), "classes.txt")
-    labels = [line.strip() for _, line in read_lines(classes) if line.strip()] if classes else list(AG_LABELS)
-    skipped: Counter[str] = Counter()
+    log = ReadLog(folder)
+    labels = [line.strip() for _, line in read_lines(classes, log) if line.strip()] if classes else list(AG_LABELS)
     # A training file with two columns has title and description in one: then the test rows get their titles, too.
-    with_titles = _count_columns(train) == 2
-    splits = [_read_news(path, labels, with_titles, skipped) for path in (train, test)]
-    notes = ["with titles, as in the training file"] if with_titles else []
-    source = describe_source([train, test, *notes], skipped)
-    return build_corpus("agnews", "classification", splits[0], splits[1], source)
+    with_titles = _count_columns(train, log) == 2
+    splits = [_read_news(path, labels, with_titles, log) for path in (train, test)]
+    if with_titles:
+        log.note("The texts have titles, as in the training file.")
+    return build_corpus("agnews", "classification", splits[0], splits[1], log)
 
 
-def _count_columns(path: Path) -> int:
+def _count_columns(path: Path, log: ReadLog) -> int:
     """Return the number of columns in the first nonempty line."""
-    return next((len(parse_csv_line(line)) for _, line in read_lines(path) if line.strip()), 0)
+    return next((len(parse_csv_line(line)) for _, line in read_lines(path, log) if line.strip()), 0)
 
 
 def remove_backslashes(text: str) -> str:
@@ -68,17 +67,17 @@ def remove_backslashes(text: str) -> str:
     return re.sub(r"(?<=\S)\\+(?=\S)", " ", text).replace("\\", "").strip()
 
 
-def _read_news(path: Path, labels: list[str], with_titles: bool, skipped: Counter[str]) -> Columns:
+def _read_news(path: Path, labels: list[str], with_titles: bool, log: ReadLog) -> Columns:
     """Read rows of label (from 1), title and description, or rows of text and label (from 0)."""
     columns: Columns = {"text": [], "label": []}
-    num_columns = _count_columns(path)
+    num_columns = _count_columns(path, log)
     label_names = {str(i): label for i, label in enumerate(labels, 0 if num_columns == 2 else 1)}
-    for number, line in read_lines(path):
+    for number, line in read_lines(path, log):
         row = parse_csv_line(line)
         if number == 1 and row and not (row[0].isdigit() or row[-1].isdigit()):
             continue  # some copies have a header
         if len(row) < num_columns:
-            skipped[MISSING_COLUMNS] += bool(row)
+            log.drop(MISSING_COLUMNS, path, number, count=bool(row))
             continue
         label = row[1 if num_columns == 2 else 0].strip()
         if label not in label_names:

@@ -46,7 +46,7 @@ def build_store(name: str, source: Path | None, to: Path, layout: str, overrides
 def describe_corpus(path: Path) -> str:
     """Describe a corpus: its task, rows and columns, and a few examples."""
     corpus = load_corpus(DataConfig(path=str(path)), Seed(0))
-    lines = [f"{corpus.name} ({corpus.source})", f"task     {corpus.task}", f"rows     {_count_rows(corpus)}"]
+    lines = [f"{corpus.name} ({corpus.report.summary})", f"task     {corpus.task}", f"rows     {_count_rows(corpus)}"]
     lines += [f"{name:8} {_describe_column(corpus, name)}" for name in corpus.columns]
     lines.append("")
     for row in range(min(MAX_EXAMPLES, len(corpus))):
