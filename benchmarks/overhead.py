@@ -22,9 +22,6 @@ import torch
 from benchmarks.bare import Bare
 from benchmarks.workload import Workload
 from motet.algorithms import fedavg
-from motet.core.program import Round
-from motet.core.script import run_script
-from motet.core.work import Executor
 from motet.experiment.build.run_components import RunComponents
 from motet.experiment.build.run_plan import RunPlan
 from motet.experiment.loop.peak_memory import PeakMemory
@@ -32,7 +29,6 @@ from motet.experiment.loop.run_loop import FederatedRun
 from motet.learning.executors.process_executor import ProcessExecutor
 from motet.learning.executors.serial_executor import PrefixCache
 from motet.learning.solver import Solver
-from motet.report.progress import SilentProgress
 
 SOLVER = Solver(optimizer="sgd", lr=0.1, batch=16)
 
@@ -45,23 +41,14 @@ class Motet:
         self.prefix_cache.prepare(model, features)
         self.executor = ProcessExecutor(workers, {model.key: model}, {features.key: features}, self.prefix_cache)
         plan = RunPlan(federation=self.federation, components=RunComponents(algorithm=fedavg(solver)), rounds=10**6)
-        self.run = FederatedRun(plan, self.executor, None, SilentProgress())
+        self.run = FederatedRun(plan, self.executor)
 
-    def round(self, index: int, cohort: list[int]) -> None:
-        play_round(self.run, self.executor, index, cohort)
+    def round(self, _: int, cohort: list[int]) -> None:
+        self.run.engine.run_round([self.federation.clients[i] for i in cohort])
 
     def close(self) -> None:
         self.executor.close()
         self.prefix_cache.close()
-
-
-def play_round(run: FederatedRun, executor: Executor, index: int, cohort: list[int]) -> None:
-    """Play a round of the run's algorithm, without evaluation and checkpoint."""
-    federation = run.plan.federation
-    names = tuple(federation.clients[i] for i in cohort)
-    round_ = Round(index, 10**6, names, federation.seed, federation.server_context(index))
-    run.mailbox.round = index
-    run.state = run_script(run.plan.algorithm.round(run.state, round_), run.mailbox.run_exchange, executor.run)
 
 
 def compare(args: argparse.Namespace) -> None:

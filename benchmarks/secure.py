@@ -27,7 +27,6 @@ from typing import Any
 import torch
 
 from motet.core.params import Params
-from motet.core.program import Round
 from motet.core.rng import Seed
 from motet.core.script import ClientId, Script, rewrite_sums, run_script, to_all, total, work
 from motet.core.weighted import Weighted
@@ -187,7 +186,6 @@ def measure_training(
     from motet.algorithms import fedavg
     from motet.experiment.loop.run_loop import FederatedRun
     from motet.learning.executors.process_executor import ProcessExecutor, default_worker_count
-    from motet.report.progress import SilentProgress
 
     federation = Workload(model, clients=clients, examples=examples).federation()
     features = {federation.features.key: federation.features}
@@ -202,18 +200,14 @@ def measure_training(
                 rounds=10**6,
             ),
             executor,
-            None,
-            SilentProgress(),
         )
         for protocol in protocols
     }
     size, rows = federation.model.layout.size, list[dict[str, Any]]()
     for index in range(rounds):
         for name, run in runs.items():
-            round_ = Round(index, 10**6, tuple(federation.clients), federation.seed, federation.server_context(index))
-            run.mailbox.round = index
             start = time.perf_counter()
-            run.state = run._play(run.plan.algorithm.round(run.state, round_))
+            run.engine.run_round()
             seconds = time.perf_counter() - start
             rows.append({"protocol": name, "round": index, "size": size, "clients": clients, "seconds": seconds})
             if out:

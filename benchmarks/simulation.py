@@ -27,7 +27,7 @@ import numpy as np
 import torch
 
 from benchmarks.bare import Bare, train
-from benchmarks.overhead import Motet, play_round
+from benchmarks.overhead import Motet
 from benchmarks.peers import pfl_processes, pfl_round
 from benchmarks.workload import Workload
 from motet.algorithms import fedavg
@@ -36,7 +36,6 @@ from motet.experiment.build.run_plan import RunPlan
 from motet.experiment.loop.run_loop import FederatedRun
 from motet.learning.executors.packed_executor import PackedExecutor
 from motet.learning.solver import Solver
-from motet.report.progress import SilentProgress
 
 PlayRound = Callable[[int, list[int]], None]  # (round index, cohort)
 
@@ -48,8 +47,8 @@ def packed(
     federation.model.to_device(device)
     executor = PackedExecutor(device, width)
     plan = RunPlan(federation=federation, components=RunComponents(algorithm=fedavg(solver)), rounds=10**6)
-    run = FederatedRun(plan, executor, None, SilentProgress())
-    return lambda index, cohort: play_round(run, executor, index, cohort)
+    run = FederatedRun(plan, executor)
+    return lambda _, cohort: run.engine.run_round([federation.clients[i] for i in cohort])
 
 
 def bare(workload: Workload, solver: Solver, device: torch.device, freeze: int) -> PlayRound:

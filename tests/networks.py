@@ -19,7 +19,6 @@ from motet.core.program import Algorithm
 from motet.experiment.build.federation import Federation
 from motet.experiment.loop.run_loop import FederatedRun
 from motet.learning.executors.serial_executor import SerialExecutor
-from motet.report.progress import SilentProgress
 from motet.transport.admission import PROTOCOL_VERSION, Admission, JoinAccepted, JoinRequest
 from motet.transport.client_connection import ClientConnection, ClientSetup, ServerLink
 from motet.transport.client_runtime import ClientRuntime
@@ -28,8 +27,7 @@ from motet.transport.framing import MessageAssembler, OutgoingMessage
 from motet.transport.journal import Journal
 from motet.transport.receive_queue import ReceiveQueue
 from motet.transport.wait_policy import WaitPolicy
-from tests.rounds import make_round
-from tests.runs import make_plan
+from tests.runs import make_plan, run_rounds
 
 MOSQUITTO = shutil.which("mosquitto") or shutil.which("mosquitto", path="/usr/sbin")
 CHUNK_BYTES = 1000
@@ -188,12 +186,12 @@ def run_remote_rounds(
     **options: Any,
 ) -> FederatedRun:
     """Run rounds with remote clients, as `run_rounds` runs them in process."""
-    plan = make_plan(federation, algorithm, rounds, wait_policy=wait_policy, **options)
-    executor = SerialExecutor(torch.device("cpu"))
-    running = FederatedRun(plan, executor, None, SilentProgress(), lambda runtime: connections, apart=True)
-    for index in range(rounds):
-        current_round = make_round(federation, index, rounds)
-        running.mailbox.round = index
-        running.state = running._play(running._noisy(algorithm.round(running.state, current_round), current_round.seed))
-        running.done = index + 1
-    return running
+    return run_rounds(
+        federation,
+        algorithm,
+        rounds,
+        connect=lambda runtime: connections,
+        is_remote=True,
+        wait_policy=wait_policy,
+        **options,
+    )

@@ -222,7 +222,7 @@ def component_tables() -> dict[str, Mapping[str, Callable[..., Any]]]:
     from motet.experiment.build.executor_builder import InProcessOptions
     from motet.experiment.deploy.mpi_launch import MpiOptions
     from motet.experiment.deploy.ray_executor import RayOptions
-    from motet.experiment.deploy.server import NetworkOptions
+    from motet.experiment.deploy.network_options import NetworkOptions
     from motet.optim import SERVER_OPTIMIZERS
     from motet.partitions import PARTITIONS
     from motet.privacy import PRIVACY

@@ -18,11 +18,12 @@ from motet.experiment.build.federation_builder import federate_corpus
 from motet.experiment.build.run_components import RunComponents
 from motet.experiment.build.run_plan import AnyFederation, RunPlan
 from motet.experiment.commands.model_export import save_model
-from motet.experiment.loop.run_loop import RunResult, execute_plan
+from motet.experiment.loop.run_loop import execute_plan
+from motet.experiment.loop.run_result import RunResult
 from motet.experiment.recipe.run_config import CohortConfig, ComponentConfig, EvaluationConfig
 from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
 from motet.models.load_model import ModelConfig
-from motet.report.progress import RunCallback, SilentProgress
+from motet.report.progress import RunCallback
 from motet.transport.emulated_network import Network
 
 
@@ -46,7 +47,7 @@ def federation(
     """Divide a corpus among clients. It also takes the options of the partition (clients, alpha, beta, column).
 
     `public_share` of the training rows become public texts, which distillation needs. `dev_share` of them are held out
-    to select the best round (`RunResult.chosen`).
+    to select the best round (`RunResult.best_dev_round`).
     """
     return federate_corpus(
         ModelConfig(model, max_tokens, tuple(freeze)),
@@ -89,7 +90,7 @@ def run(
     if isinstance(federation, Federation):
         executor = create_executor(resolve_device(device), InProcessOptions(workers), [federation], scratch)
     try:
-        return execute_plan(plan, executor, callback=callback or SilentProgress())[0]
+        return execute_plan(plan, executor, callback=callback)
     finally:
         executor.close()
         scratch.close()
@@ -98,4 +99,4 @@ def run(
 def export(federation: Federation, result: RunResult, path: str | Path, *, client: str | None = None) -> None:
     """Save the global model, or one client's model, as a directory that transformers can load."""
     group = federation.server if client is None else federation.group_for(client)
-    save_model(group, result.params if client is None else result.own(client), Path(path))
+    save_model(group, result.params if client is None else result.model_for(client), Path(path))

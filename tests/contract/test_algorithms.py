@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from tests.entries import SOLVER, make_algorithm
-from tests.rounds import make_round, run_round, run_rounds, start_run
+from tests.runs import advance, make_round, run_round, run_rounds, start_run
 
 from motet.algorithms import ALGORITHMS, fedavg, fedopt, fedprox, isolated
 from motet.algorithms.fedavg import FedAvg
@@ -23,8 +23,6 @@ from motet.experiment.loop.run_loop import FederatedRun
 from motet.learning.solver import Solver
 from motet.optim import Apply
 from motet.transport.client_runtime import ClientRuntime
-from motet.transport.client_state import ClientStates
-from motet.transport.mailbox import Mailbox
 from motet.transport.requests import Reply, Request
 from motet.wire import deserialize, serialize
 
@@ -74,29 +72,26 @@ class SerializingTransport:
 @every_algorithm
 def test_messages_can_be_serialized(name: str, federation: Federation) -> None:
     expected = run_rounds(federation, make_algorithm(name))
-    running = start_run(federation, make_algorithm(name))
-    mailbox = Mailbox(SerializingTransport(running.host))
-    for index in range(2):
-        running.state = run_round(running, index, mailbox=mailbox)
-    assert serialize(running.state) == serialize(expected.state)
-    assert mailbox.traffic == expected.mailbox.traffic
+    run = run_rounds(federation, make_algorithm(name), connect=SerializingTransport)
+    assert serialize(run.state) == serialize(expected.state)
+    assert run.engine.progress.traffic == expected.engine.progress.traffic
 
 
 @every_algorithm
 def test_a_run_continues_from_a_stored_state(name: str, federation: Federation) -> None:
     expected = run_rounds(federation, make_algorithm(name), 3)
     running = start_run(federation, make_algorithm(name), rounds=3)
-    for index in range(3):
-        running.state = deserialize(serialize(running.state))
-        running.state = run_round(running, index)
+    for _ in range(3):
+        running.engine.restore(deserialize(serialize(running.engine.progress)))
+        running.engine.run_round()
     assert serialize(running.state) == serialize(expected.state)
 
 
 @every_algorithm
 def test_clients_without_state_can_be_evaluated(name: str, federation: Federation) -> None:
     running = run_rounds(federation, make_algorithm(name), 1)
-    running.memories = running.host.memories = ClientStates()
-    reports = running.look_at_clients()
+    running.storage.client_states.restore({})
+    reports = running.evaluator.evaluate_clients().scores
     assert set(reports) == set(federation.clients)
     assert all(0 <= scores["accuracy"] <= 1 for scores in reports.values())
 
@@ -121,8 +116,8 @@ def test_the_training_loss_decreases(name: str, federation: Federation) -> None:
 
 def mean_training_loss(running: FederatedRun) -> float:
     """Return the mean loss of the clients' deployed models on their own training data."""
-    script = running.judge.evaluate_each(running.state, tuple(running.plan.federation.clients), "train")
-    reports = run_script(script, running.survey.run_exchange, running.executor.run)
+    script = running.evaluator.program.evaluate_each(running.state, tuple(running.plan.federation.clients), "train")
+    reports = run_script(script, running.engine.evaluation_mailbox.run_exchange, running.engine.executor.run)
     return sum(scores["loss"] for scores in reports.values()) / len(reports)
 
 
@@ -157,9 +152,9 @@ def test_sums_can_be_rewritten(name: str, federation: Federation) -> None:
     expected = run_rounds(federation, algorithm, 1)
     running = start_run(federation, algorithm, rounds=1)
     wrapped = WrappedSum()
-    running.host.programs[wrapped.name] = wrapped
+    running.engine.runtime.programs[wrapped.name] = wrapped
     script = rewrite_sums(wrapped, algorithm.round(running.state, make_round(federation, rounds=1)))
-    state = run_script(script, running.mailbox.run_exchange, running.executor.run)
+    state = run_script(script, running.engine.mailbox.run_exchange, running.engine.executor.run)
     assert serialize(state) == serialize(expected.state)
 
 
@@ -195,9 +190,12 @@ def test_fedopt_without_momentum_is_fedavg(federation: Federation) -> None:
 def test_fedavg_without_shared_layers_is_isolated(federation: Federation) -> None:
     expected, running = (run_rounds(federation, a) for a in (isolated(SOLVER), FedAvg(SOLVER, shared=Layers.none())))
     for client in federation.clients:
-        state, other = expected.memories.get("isolated", client), running.memories.get("fedavg", client)
+        state, other = (
+            expected.storage.client_states.get("isolated", client),
+            running.storage.client_states.get("fedavg", client),
+        )
         assert torch.equal(state.flat, other.flat)
-    assert expected.mailbox.traffic.payload_up == expected.mailbox.traffic.payload_down == 0
+    assert expected.engine.mailbox.traffic.payload_up == expected.engine.mailbox.traffic.payload_down == 0
 
 
 def test_isolated_clients_do_not_influence_each_other(federation: Federation) -> None:
@@ -205,8 +203,11 @@ def test_isolated_clients_do_not_influence_each_other(federation: Federation) ->
     client = federation.clients[1]
     alone = start_run(federation, isolated(SOLVER))
     for index in range(2):
-        alone.state = run_round(alone, index, cohort=[client])
-    assert torch.equal(alone.memories.get("isolated", client).flat, together.memories.get("isolated", client).flat)
+        advance(alone, index, cohort=[client])
+    assert torch.equal(
+        alone.storage.client_states.get("isolated", client).flat,
+        together.storage.client_states.get("isolated", client).flat,
+    )
 
 
 @pytest.mark.parametrize("weighting", ["examples", "batches", "processed", "uniform"])
@@ -214,7 +215,7 @@ def test_replies_are_weighted_as_configured(weighting: Any, federation: Federati
     sizes = dict(zip(federation.clients, federation.partition.train.sizes.tolist(), strict=True))
     running = start_run(federation, fedavg(replace(SOLVER, epochs=2), weighting=weighting), rounds=1)
     requests = [Request(i, client, 0, "fedavg.train", running.state.params) for i, client in enumerate(sizes)]
-    weights = {reply.client: reply.value.weight for reply in running.host.answer_requests(iter(requests))}
+    weights = {reply.client: reply.value.weight for reply in running.engine.runtime.answer_requests(iter(requests))}
     expected = {
         "examples": sizes,
         "batches": {client: 2 * -(-size // 8) for client, size in sizes.items()},

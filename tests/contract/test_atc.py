@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.rounds import run_round, run_rounds, start_run
+from tests.runs import advance, run_rounds, start_run
 from tests.sizes import SMALL
 from torch import Tensor
 
@@ -67,7 +67,7 @@ def test_only_the_layers_that_an_objective_trains_are_sent_and_updated(
     objective: Any, trained: str, untouched: str, backbone_federation: Federation
 ) -> None:
     running = run_rounds(backbone_federation, Assign(replace(SOLVER, weight_decay=0.1), (objective,), 2), 2)
-    clients, traffic = len(backbone_federation.clients), running.mailbox.traffic
+    clients, traffic = len(backbone_federation.clients), running.engine.mailbox.traffic
     expected = 2 * clients * 4 * count_parameters(backbone_federation, "encoder", trained)
     assert traffic.payload_up == traffic.payload_down == expected
     initial = backbone_federation.model.initial_params
@@ -82,8 +82,10 @@ def test_momentum_does_not_change_layers_that_are_not_trained(backbone_federatio
     running = run_rounds(backbone_federation, algorithm, 1)
     seed = next(s for s in range(9) if algorithm._draw_objective(round_without_clients(1, s)) == "mlm")
     rnd = replace(round_without_clients(1, seed), cohort=tuple(backbone_federation.clients))
-    running.mailbox.round = 1
-    after = run_script(algorithm.round(running.state, rnd), running.mailbox.run_exchange, running.executor.run)
+    running.engine.mailbox.round = 1
+    after = run_script(
+        algorithm.round(running.state, rnd), running.engine.mailbox.run_exchange, running.engine.executor.run
+    )
     for client, model in after.models.items():
         before = running.state.models[client]
         assert torch.equal(select(model, "decoder"), select(before, "decoder"))
@@ -110,7 +112,7 @@ def test_optimizer_state_stays_on_its_device_until_it_is_needed() -> None:
 
 
 def test_only_encoders_and_representations_are_sent(backbone_federation: Federation) -> None:
-    first, both = (run_rounds(backbone_federation, make_contrast(), rounds).mailbox.traffic for rounds in (1, 2))
+    first, both = (run_rounds(backbone_federation, make_contrast(), rounds).engine.mailbox.traffic for rounds in (1, 2))
     clients, encoder = len(backbone_federation.clients), 4 * count_parameters(backbone_federation, "encoder")
     representations = 4 * INSTANCES * WIDTH
     assert both.payload_up - first.payload_up == clients * (encoder + representations)
@@ -180,7 +182,8 @@ def test_both_pairings_train_the_contrast_head(backbone_federation: Federation) 
     def contrast_head(pairing: Any, rounds: int) -> Tensor:
         running = run_rounds(backbone_federation, make_contrast(pairing=pairing), rounds)
         return select(
-            running.memories.get("contrast", backbone_federation.clients[0]).params, "name:contrastive_head.*"
+            running.storage.client_states.get("contrast", backbone_federation.clients[0]).params,
+            "name:contrastive_head.*",
         )
 
     untrained, random, by_index = contrast_head("random", 1), contrast_head("random", 2), contrast_head("by_index", 2)
@@ -192,7 +195,7 @@ def test_both_pairings_train_the_contrast_head(backbone_federation: Federation) 
 def test_without_contrast_only_encoders_are_sent(backbone_federation: Federation) -> None:
     running = run_rounds(backbone_federation, make_contrast(use_contrast=False), 2)
     encoders = 2 * len(backbone_federation.clients) * 4 * count_parameters(backbone_federation, "encoder")
-    assert running.mailbox.traffic.payload_up == running.mailbox.traffic.payload_down == encoders
+    assert running.engine.mailbox.traffic.payload_up == running.engine.mailbox.traffic.payload_down == encoders
     assert running.state.ranking
 
 
@@ -203,7 +206,7 @@ def test_clients_can_apply_the_weights_themselves(backbone_federation: Federatio
     def make_instances(weighting: Any) -> Any:
         synthetic = SyntheticStates(INSTANCES, TOKENS, half=False, weighting=weighting)
         running = run_rounds(backbone_federation, make_contrast(synthetic=synthetic), 1)
-        return running.memories.get("between", backbone_federation.clients[0])
+        return running.storage.client_states.get("between", backbone_federation.clients[0])
 
     by_server, by_client = make_instances("server"), make_instances("client")
     assert torch.allclose(by_server.states, by_client.states, atol=1e-5)
@@ -224,8 +227,8 @@ def test_weights_are_normalized_over_the_clients_that_reply(backbone_federation:
 def test_clients_outside_the_first_cohort_receive_the_synthetic_instances(backbone_federation: Federation) -> None:
     running = start_run(backbone_federation, make_contrast())
     clients = tuple(backbone_federation.clients)
-    running.state = run_round(running, cohort=clients[:2])
-    assert all(running.memories.get("between", client) is not None for client in clients)
+    advance(running, cohort=clients[:2])
+    assert all(running.storage.client_states.get("between", client) is not None for client in clients)
     assert set(running.state.ranking) == set(clients[:2])
 
 
@@ -234,7 +237,7 @@ def test_a_client_that_weights_its_states_does_not_send_them_unweighted(backbone
     running = start_run(backbone_federation, make_contrast(synthetic=synthetic))
     script = gather(synthetic.send_states, {backbone_federation.clients[0]: None})
     with pytest.raises(RunError, match="only weighted, in a sum"):
-        run_script(script, running.mailbox.run_exchange, running.executor.run)
+        run_script(script, running.engine.mailbox.run_exchange, running.engine.executor.run)
 
 
 # ---- options --------------------------------------------------------------------------------------------------------
@@ -304,10 +307,10 @@ def mixed_tasks() -> Federation:
 def test_clients_with_different_tasks_learn_together(mixed_tasks: Federation) -> None:
     algorithm = atc(SOLVER, assign=0.5, assign_steps=2, assign_batch=8, clusters=2, neighbors=2, instances=6, tokens=8)
     running = run_rounds(mixed_tasks, algorithm, 4)
-    reports = running.look_at_clients()
+    reports = running.evaluator.evaluate_clients().scores
     assert set(reports) == set(mixed_tasks.clients)
     assert {mixed_tasks.group_for(c).task.primary_metric for c in reports} == {"accuracy", "f1", "rougeL"}
-    states = [running.memories.get("contrast", client) for client in mixed_tasks.clients]
+    states = [running.storage.client_states.get("contrast", client) for client in mixed_tasks.clients]
     head_sizes = sorted(len(select(state.params, "name:head.*")) for state in states)
     # seq2seq has no head, question answering has two outputs, and classification has four classes
     assert head_sizes == [0, 2 * (WIDTH + 1), 4 * (WIDTH + 1), 4 * (WIDTH + 1)]
@@ -316,7 +319,7 @@ def test_clients_with_different_tasks_learn_together(mixed_tasks: Federation) ->
 def test_fedavg_over_the_encoder_runs_with_different_tasks(mixed_tasks: Federation) -> None:
     running = run_rounds(mixed_tasks, FedAvg(SOLVER, shared=Layers.parse("encoder")), 2)
     assert running.state.params.layout == mixed_tasks.model.layout.select_layers(Layers.parse("encoder"))
-    assert len(running.look_at_clients()) == 4
+    assert len(running.evaluator.evaluate_clients().scores) == 4
 
 
 # ---- offloading of personal models ----------------------------------------------------------------------------------

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 from tests.entries import DISTILLATION, make_algorithm
-from tests.rounds import advance, start_run
+from tests.runs import advance, start_run
 
 from motet.algorithms import ALGORITHMS
 from motet.core.program import Algorithm
@@ -44,11 +44,13 @@ def assert_packing_changes_nothing(federation: Federation, algorithm: Algorithm)
     packed = run_two_rounds(federation, algorithm, PackedExecutor(CPU, width=8, use_bf16=False))
     initial = federation.initial_models().shared
     for client in federation.clients:
-        params = serial.model_params(client)
+        params = serial.model_for(client)
         scale = (params - initial).norm() if params.layout == initial.layout else params.norm()
-        assert (params - packed.model_params(client)).norm() <= 1e-4 * scale
+        assert (params - packed.model_for(client)).norm() <= 1e-4 * scale
     first = federation.clients[0]
-    assert serial.look_at_clients()[first] == pytest.approx(packed.look_at_clients()[first], abs=1e-3)
+    assert serial.evaluator.evaluate_clients().scores[first] == pytest.approx(
+        packed.evaluator.evaluate_clients().scores[first], abs=1e-3
+    )
 
 
 def load_toy_corpus(name: str) -> Any:

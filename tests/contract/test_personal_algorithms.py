@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.rounds import run_rounds
+from tests.runs import run_rounds
 
 from motet.algorithms import ditto, fedavg, fedavg_st, fedbn, fedprox, fedsplit, isolated, percfl, spfl_like
 from motet.algorithms.fedavg import FedAvg
@@ -26,7 +26,7 @@ SOLVER = Solver(optimizer="adamw", lr=0.01, batch=8)
 def deploy_same_models(federation: Federation, first: FederatedRun, second: FederatedRun) -> bool:
     """True if every client deploys bitwise equal models in both runs."""
     return all(
-        torch.equal(first.model_params(client).flat, second.model_params(client).flat) for client in federation.clients
+        torch.equal(first.model_for(client).flat, second.model_for(client).flat) for client in federation.clients
     )
 
 
@@ -40,7 +40,7 @@ def test_fedsplit_with_no_shared_layer_is_isolated(
     clients = frozen_federation if embeddings == "frozen" else federation
     running = run_rounds(clients, fedsplit(SOLVER, c=0, embeddings=embeddings))
     assert deploy_same_models(clients, running, run_rounds(clients, isolated(SOLVER)))
-    assert running.mailbox.traffic.payload_up == running.mailbox.traffic.payload_down == 0
+    assert running.engine.mailbox.traffic.payload_up == running.engine.mailbox.traffic.payload_down == 0
 
 
 SERVER_OPTIMIZERS = {"fedavg": Apply(), "fedadam": Adam(), "fedyogi": Yogi()}
@@ -72,16 +72,16 @@ def test_fedsplit_shares_the_lower_layers_and_keeps_the_others_local(federation:
     layout = federation.model.layout
     shared = {name for name, role in zip(layout.names, layout.roles, strict=True) if role.startswith("layers.0")}
     local_weights = [name for name in layout.names if name.endswith("weight") and name not in shared]
-    first, second = (running.model_params(client) for client in list(federation.clients)[:2])
+    first, second = (running.model_for(client) for client in list(federation.clients)[:2])
     assert all(torch.equal(first[name], second[name]) for name in shared)
     assert not any(torch.equal(first[name], second[name]) for name in local_weights)
     assert set(running.state.params.layout.names) == shared
-    client_state = running.memories.get("fedsplit", federation.clients[0])
+    client_state = running.storage.client_states.get("fedsplit", federation.clients[0])
     assert set(client_state.layout.names) == set(layout.names) - shared
 
 
 def test_only_shared_layers_are_sent(federation: Federation) -> None:
-    traffic = run_rounds(federation, fedsplit(SOLVER, c=1, embeddings="local"), 1).mailbox.traffic
+    traffic = run_rounds(federation, fedsplit(SOLVER, c=1, embeddings="local"), 1).engine.mailbox.traffic
     size = federation.model.layout.select_layers(Layers.parse("layers 0")).size
     assert traffic.payload_up == traffic.payload_down == len(federation.clients) * size * 4
 
@@ -114,7 +114,7 @@ def test_every_algorithm_of_the_fedavg_family_can_be_split() -> None:
 
 def test_fedbn_keeps_all_norms_local(federation: Federation) -> None:
     running = run_rounds(federation, fedbn(SOLVER))
-    local = running.memories.get("fedbn", federation.clients[0]).layout.names
+    local = running.storage.client_states.get("fedbn", federation.clients[0]).layout.names
     assert all("LayerNorm" in name for name in local)
     assert not any("LayerNorm" in name for name in running.state.params.layout.names)
     assert len(local) == 2 * 5, "weight and bias of one norm in the embeddings and two in each layer"
@@ -131,7 +131,7 @@ def test_a_larger_lambda_keeps_personal_models_closer_to_the_global_one(federati
 
     def mean_distance(lam: float) -> float:
         running = run_rounds(federation, ditto(sgd, lam=lam), 3)
-        return sum((running.model_params(c) - running.state.params).norm() for c in federation.clients)
+        return sum((running.model_for(c) - running.state.params).norm() for c in federation.clients)
 
     assert mean_distance(3.0) < 0.8 * mean_distance(0.0)
 
@@ -150,7 +150,7 @@ def test_groups_do_not_influence_each_other(federation: Federation) -> None:
     for client in clients:
         others = tuple(other for other in clients if other != client)
         running = run_rounds(federation, fedavg_st(SOLVER, groups={"one": (client,), "rest": others}))
-        assert torch.equal(alone.model_params(client).flat, running.model_params(client).flat)
+        assert torch.equal(alone.model_for(client).flat, running.model_for(client).flat)
 
 
 def test_every_client_needs_a_group_and_every_group_a_client(federation: Federation) -> None:
@@ -206,6 +206,6 @@ def test_spfl_with_a_very_large_gamma_is_isolated_training(federation: Federatio
     alone = run_rounds(federation, isolated(SOLVER))
     sharp = run_rounds(federation, spfl_like(SOLVER, gamma=1e9))
     for client in federation.clients:
-        difference = sharp.model_params(client) - alone.model_params(client)
-        assert difference.norm() < 1e-5 * alone.model_params(client).norm()
+        difference = sharp.model_for(client) - alone.model_for(client)
+        assert difference.norm() < 1e-5 * alone.model_for(client).norm()
     assert not deploy_same_models(federation, run_rounds(federation, spfl_like(SOLVER, gamma=1.0)), alone)

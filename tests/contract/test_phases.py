@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from tests.rounds import run_rounds
-from tests.runs import make_plan
+from tests.runs import make_plan, run_rounds
 
 from motet.algorithms import atc, fedavg, isolated
 from motet.algorithms.fedavg import FedAvg
@@ -18,11 +17,11 @@ from motet.core.layers import Layers
 from motet.core.program import Algorithm
 from motet.experiment.build.federation import Federation
 from motet.experiment.build.run_plan import RunPlan
-from motet.experiment.loop.run_loop import RunResult, execute_plan
+from motet.experiment.loop.run_loop import execute_plan
+from motet.experiment.loop.run_result import RunResult
 from motet.experiment.recipe.run_config import CheckpointConfig
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
-from motet.report.progress import SilentProgress
 from motet.wire import serialize
 
 SOLVER = Solver(lr=0.01, batch=8)
@@ -53,8 +52,10 @@ def test_fedavg_in_two_phases_is_fedavg(federation: Federation) -> None:
 def test_local_layers_of_one_phase_are_initial_layers_of_the_next(federation: Federation) -> None:
     first, second = (FedAvg(SOLVER, shared=~Layers.parse("head"), name=name) for name in ("first", "second"))
     client = federation.clients[0]
-    local = run_rounds(federation, first, 1).memories.get("first", client)
-    initial = run_rounds(federation, make_phases((first, 0.5), (second, 0.5)), 2).memories.get("beginning", client)
+    local = run_rounds(federation, first, 1).storage.client_states.get("first", client)
+    initial = run_rounds(federation, make_phases((first, 0.5), (second, 0.5)), 2).storage.client_states.get(
+        "beginning", client
+    )
     assert torch.equal(initial.restrict(local.layout).flat, local.flat)
     assert not torch.equal(federation.model.initial_params.restrict(local.layout).flat, local.flat)
 
@@ -104,7 +105,7 @@ def plan(backbone_federation: Federation) -> RunPlan:
 @pytest.fixture(scope="module")
 def uninterrupted(plan: RunPlan, tmp_path_factory: pytest.TempPathFactory) -> RunResult:
     folder = tmp_path_factory.mktemp("uninterrupted")
-    return execute_plan(plan, SerialExecutor(torch.device("cpu")), folder=folder)[0]
+    return execute_plan(plan, SerialExecutor(torch.device("cpu")), folder=folder)
 
 
 # The jobs fall in: Assign, its evaluation, the encoding of inputs, the evaluation of Contrast, and Contrast.
@@ -114,11 +115,11 @@ def test_a_run_interrupted_in_any_phase_resumes_with_the_same_result(
 ) -> None:
     with pytest.raises(KeyboardInterrupt):
         execute_plan(plan, FailingExecutor(jobs), folder=tmp_path)
-    resumed, _ = execute_plan(plan, SerialExecutor(torch.device("cpu")), folder=tmp_path, resume=True)
+    resumed = execute_plan(plan, SerialExecutor(torch.device("cpu")), folder=tmp_path, resume=True)
     assert serialize(resumed.state) == serialize(uninterrupted.state)
-    assert resumed.clients == uninterrupted.clients
+    assert resumed.client_scores == uninterrupted.client_scores
     records = [
-        [{key: row[key] for key in ("round", "who", "name", "value")} for row in result.record.rows]
+        [{key: row[key] for key in ("round", "who", "name", "value")} for row in result.metrics.rows]
         for result in (uninterrupted, resumed)
     ]
     assert records[0] == records[1]
@@ -126,7 +127,7 @@ def test_a_run_interrupted_in_any_phase_resumes_with_the_same_result(
 
 def test_after_a_run_the_deployed_model_has_the_clients_local_layers(backbone_federation: Federation) -> None:
     plan = make_plan(backbone_federation, make_atc(), 2)
-    _, running = execute_plan(plan, SerialExecutor(torch.device("cpu")), callback=SilentProgress())
+    result = execute_plan(plan, SerialExecutor(torch.device("cpu")))
     client = backbone_federation.clients[0]
-    local = running.memories.get("contrast", client).params
-    assert torch.equal(running.model_params(client).restrict(local.layout).flat, local.flat)
+    local = result.client_states.get("contrast", client).params
+    assert torch.equal(result.model_for(client).restrict(local.layout).flat, local.flat)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import pytest
 import torch
-from tests.rounds import run_round, start_run
+from tests.runs import run_round, start_run
 from tests.sizes import SMALL
 
 from motet.core.messages import message
@@ -94,11 +94,11 @@ def test_models_of_different_shapes_learn_from_individual_messages(two_depths: F
     running = start_run(two_depths, PseudoLabeling(Solver(lr=0.02, batch=8, epochs=2)))
     ranks = run_round(running)
     assert sorted(ranks.values()) == [0, 1, 2, 3]
-    states = [running.memories.get("pseudo_labeling", client) for client in two_depths.clients]
+    states = [running.storage.client_states.get("pseudo_labeling", client) for client in two_depths.clients]
     assert len({state.layout.size for state in states}) == 2
     texts = two_depths.server_participant.split("global")
     int64_labels = 8 * len(texts)
-    assert running.mailbox.traffic.payload_down == len(states) * int64_labels, "no parameters are sent"
+    assert running.engine.mailbox.traffic.payload_down == len(states) * int64_labels, "no parameters are sent"
 
 
 def test_the_second_exchange_of_a_round_continues_from_the_first(two_depths: Federation) -> None:
@@ -107,9 +107,9 @@ def test_the_second_exchange_of_a_round_continues_from_the_first(two_depths: Fed
     states: list[torch.Tensor] = []
 
     def copy_state(received: int, expected: int) -> None:
-        states.append(running.memories.get("pseudo_labeling", client).flat.clone())
+        states.append(running.storage.client_states.get("pseudo_labeling", client).flat.clone())
 
-    running.mailbox.on_reply = copy_state
+    running.engine.mailbox.on_reply = copy_state
     run_round(running, cohort=[client])
     after_predict, after_learn = states
     assert not torch.equal(after_predict, after_learn)

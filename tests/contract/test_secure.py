@@ -26,7 +26,6 @@ from motet.experiment.recipe.run_config import ComponentConfig, EvaluationConfig
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
 from motet.privacy import central, distributed
-from motet.report.progress import SilentProgress
 from motet.secure import SECURE, light_secagg, secagg
 from motet.wire import serialize
 
@@ -36,15 +35,13 @@ PARTIAL_MODEL = FedAvg(SOLVER, shared=Layers.parse("layers", "head"))
 
 
 def run_rounds(federation: Federation, algorithm: Algorithm, rounds: int = 1, **plan: Any) -> FederatedRun:
-    running = FederatedRun(
-        make_plan(federation, algorithm, rounds, **plan), SerialExecutor(torch.device("cpu")), None, SilentProgress()
-    )
-    running.play_rounds()
+    running = FederatedRun(make_plan(federation, algorithm, rounds, **plan), SerialExecutor(torch.device("cpu")))
+    running.run_rounds()
     return running
 
 
 def train(federation: Federation, algorithm: Algorithm, **plan: Any) -> Params:
-    return run_rounds(federation, algorithm, **plan).model_params()
+    return run_rounds(federation, algorithm, **plan).model_for()
 
 
 def make_algorithm(name: str, federation: Federation) -> Algorithm:
@@ -96,7 +93,10 @@ def test_an_algorithm_learns_the_same_with_distributed_and_central_noise_or_is_r
 def test_only_the_shared_layers_are_summed(federation: Federation) -> None:
     plain, hidden = (run_rounds(federation, PARTIAL_MODEL, 2, secure=secure) for secure in (None, secagg()))
     for client in federation.clients:
-        plain_state, hidden_state = plain.memories.get("fedavg", client), hidden.memories.get("fedavg", client)
+        plain_state, hidden_state = (
+            plain.storage.client_states.get("fedavg", client),
+            hidden.storage.client_states.get("fedavg", client),
+        )
         torch.testing.assert_close(plain_state.flat, hidden_state.flat, rtol=0, atol=1e-5)
         assert plain_state.layout.size == federation.model.layout.size - hidden.state.params.layout.size
     torch.testing.assert_close(plain.state.params.flat, hidden.state.params.flat, rtol=0, atol=1e-5)
@@ -105,11 +105,11 @@ def test_only_the_shared_layers_are_summed(federation: Federation) -> None:
 @pytest.mark.parametrize("protocol", PROTOCOLS)
 def test_evaluation_in_a_secure_sum_gives_the_mean_over_clients(protocol: str, federation: Federation) -> None:
     running = run_rounds(federation, fedavg(SOLVER), secure=SECURE[protocol]())
-    assert running.look_at_clients() == {}
-    mean = running.look_at_mean("test")
-    running.host.required_wrappers = {}
-    script = running.judge.evaluate_each(running.state, running.judged(), "test")
-    by_client = run_script(script, running.survey.run_exchange, running.executor.run)
+    assert running.evaluator.evaluate_clients().scores == {}
+    mean = running.evaluator.evaluate_mean("test")
+    running.engine.runtime.required_wrappers = {}
+    script = running.evaluator.program.evaluate_each(running.state, running.evaluator.clients, "test")
+    by_client = run_script(script, running.engine.evaluation_mailbox.run_exchange, running.engine.executor.run)
     assert set(mean) == set(federation.task.metric_names)
     for name, value in mean.items():
         assert value == pytest.approx(sum(scores[name] for scores in by_client.values()) / len(by_client), abs=1e-6)
@@ -144,12 +144,12 @@ def test_a_resumed_run_gives_the_same_bits_although_its_masks_are_new(
 
     for name in ("uninterrupted", "resumed"):
         (tmp_path / name).mkdir()
-    uninterrupted, _ = execute_plan(make_secure_plan(), make_executor(), folder=tmp_path / "uninterrupted")
+    uninterrupted = execute_plan(make_secure_plan(), make_executor(), folder=tmp_path / "uninterrupted")
     with pytest.raises(KeyboardInterrupt):
         execute_plan(make_secure_plan(), make_executor(), folder=tmp_path / "resumed", callback=InterruptAfter(2))
-    resumed, _ = execute_plan(make_secure_plan(), make_executor(), folder=tmp_path / "resumed", resume=True)
+    resumed = execute_plan(make_secure_plan(), make_executor(), folder=tmp_path / "resumed", resume=True)
     assert serialize(resumed.state) == serialize(uninterrupted.state)
-    assert (resumed.final, resumed.clients_final) == (uninterrupted.final, uninterrupted.clients_final)
+    assert (resumed.final, resumed.client_spread) == (uninterrupted.final, uninterrupted.client_spread)
     assert resumed.traffic == uninterrupted.traffic
 
 
@@ -157,7 +157,7 @@ def test_a_resumed_run_gives_the_same_bits_although_its_masks_are_new(
 def test_no_secret_is_written_to_disk(protocol: str, federation: Federation, tmp_path: Path) -> None:
     plan = make_plan(federation, PARTIAL_MODEL, 1, secure=SECURE[protocol]())
     execute_plan(plan, SerialExecutor(torch.device("cpu")), folder=tmp_path)
-    files = [path.name for path in (tmp_path / "checkpoint" / "memories").iterdir()]
+    files = [path.name for path in (tmp_path / "checkpoint" / "client_states").iterdir()]
     assert len(files) == 4  # each client's local layers
     assert not [name for name in files if "secure" in name]
 

@@ -19,13 +19,12 @@ from motet.experiment.build.component_builders import build_algorithm
 from motet.experiment.build.executor_builder import InProcessOptions, create_executor, resolve_device
 from motet.experiment.build.federation_builder import build_federations
 from motet.experiment.build.run_plan import RunPlan
-from motet.experiment.commands.run_folder import run_recipe
-from motet.experiment.deploy.mpi_launch import MpiOptions, device_for
+from motet.experiment.commands.recipe_runner import run_recipe
+from motet.experiment.deploy.mpi_launch import MpiOptions, choose_device
 from motet.experiment.loop.run_loop import FederatedRun
 from motet.experiment.recipe.recipe_files import load_recipe
 from motet.experiment.recipe.run_config import RunConfig
 from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
-from motet.report.progress import SilentProgress
 from motet.wire import serialize
 
 SETTINGS = ["rounds=2", "data.limit=200", "data.test_limit=40", "partition.clients=4", "device=cpu"]
@@ -51,7 +50,7 @@ def test_mpi_gives_the_same_weights_and_memories_stay_with_the_ranks(tmp_path: P
     there, mine = tmp_path / "there", [*SETTINGS, "baselines.alone.algorithm=isolated"]
     over_mpi(there, *mine)
     assert same_bits(there, tmp_path / "here", *mine)
-    kept = [*(there / "baselines" / "alone" / "checkpoint" / "silos").glob("rank-*/*/*@isolated@client-*")]
+    kept = [*(there / "baselines" / "alone" / "checkpoint" / "clients").glob("rank-*/*/*@isolated@client-*")]
     assert {path.parts[-3] for path in kept} == {"rank-1", "rank-2"}
     assert {path.name.rpartition("@")[2] for path in kept} == {f"client-{k}" for k in range(4)}
 
@@ -68,13 +67,13 @@ def test_a_device_map_places_processes_as_fednlp_does(tmp_path: Path) -> None:
     path = tmp_path / "gpus.yaml"
     path.write_text("five:\n  host-a: [2, 1]\n  host-b: [0, 2]\nother:\n  host-a: [1]\n")
     options = MpiOptions(str(path), "five")
-    placed = [device_for(rank, 5, options, "cpu") for rank in range(5)]
+    placed = [choose_device(rank, 5, options, "cpu") for rank in range(5)]
     assert placed == ["cuda:0", "cuda:0", "cuda:1", "cuda:1", "cuda:1"]
-    assert device_for(3, 4, MpiOptions(), "cpu") == "cpu"
-    with pytest.raises(ConfigError, match="the map places 5 processes, and there are 3"):
-        device_for(0, 3, options, "cpu")
-    with pytest.raises(ConfigError, match="is no device map"):
-        device_for(0, 3, MpiOptions(str(path), "sixth"), "cpu")
+    assert choose_device(3, 4, MpiOptions(), "cpu") == "cpu"
+    with pytest.raises(ConfigError, match="the map has 5 processes; expected 3"):
+        choose_device(0, 3, options, "cpu")
+    with pytest.raises(ConfigError, match="is not a device map"):
+        choose_device(0, 3, MpiOptions(str(path), "sixth"), "cpu")
 
 
 @pytest.fixture(scope="module")
@@ -99,26 +98,26 @@ def actors(planned: tuple[RunConfig, RunPlan]) -> Iterator[Any]:
 @pytest.fixture(scope="module")
 def plain(planned: tuple[RunConfig, RunPlan]) -> FederatedRun:
     """The same run in one process."""
-    running = FederatedRun(planned[1], SerialExecutor(torch.device("cpu")), None, SilentProgress())
-    running.play_rounds()
+    running = FederatedRun(planned[1], SerialExecutor(torch.device("cpu")))
+    running.run_rounds()
     return running
 
 
 @pytest.fixture
 def on_ray(planned: tuple[RunConfig, RunPlan], actors: Any) -> FederatedRun:
-    return FederatedRun(planned[1], actors, None, SilentProgress())
+    return FederatedRun(planned[1], actors)
 
 
 def test_ray_gives_the_same_bits_also_when_an_actor_dies(on_ray: FederatedRun, plain: FederatedRun) -> None:
     import ray
 
-    executor: Any = on_ray.executor
+    executor: Any = on_ray.engine.executor
     before = executor.examples_processed
     ray.kill(executor.actors[0], no_restart=False)
-    on_ray.play_rounds()
+    on_ray.run_rounds()
     assert serialize(on_ray.state) == serialize(plain.state)
-    assert executor.examples_processed - before == plain.executor.examples_processed
-    assert not on_ray.mailbox.failures
+    assert executor.examples_processed - before == plain.engine.executor.examples_processed
+    assert not on_ray.engine.mailbox.failures
 
 
 def test_ray_repeats_the_jobs_of_an_actor_that_died(
@@ -126,19 +125,19 @@ def test_ray_repeats_the_jobs_of_an_actor_that_died(
 ) -> None:
     import ray
 
-    executor: Any = on_ray.executor
+    executor: Any = on_ray.engine.executor
     wait_completed, killed_jobs = executor.wait_completed, []
 
     def wait_and_kill() -> Any:
         completed = wait_completed()
-        if executor.working and not killed_jobs:  # in the middle of a round, while the actor runs a client's job
-            actor, jobs = next(iter(executor.working.values()))
+        if executor.running and not killed_jobs:  # in the middle of a round, while the actor runs a client's job
+            actor, jobs = next(iter(executor.running.values()))
             ray.kill(actor, no_restart=False)
             killed_jobs.extend(jobs)
         return completed
 
     monkeypatch.setattr(executor, "wait_completed", wait_and_kill)
-    on_ray.play_rounds()
+    on_ray.run_rounds()
     assert killed_jobs
     assert serialize(on_ray.state) == serialize(plain.state)
-    assert not on_ray.mailbox.failures
+    assert not on_ray.engine.mailbox.failures

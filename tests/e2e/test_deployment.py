@@ -15,7 +15,7 @@ import yaml
 from safetensors.torch import load_file
 from tests.networks import find_free_port
 
-from motet.experiment.commands.run_folder import run_recipe
+from motet.experiment.commands.recipe_runner import run_recipe
 from motet.experiment.recipe.recipe_files import load_recipe
 from motet.report.run_status import read_status
 

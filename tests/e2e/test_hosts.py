@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load_file
 
-from motet.experiment.commands.run_folder import run_recipe
+from motet.experiment.commands.recipe_runner import run_recipe
 from motet.experiment.recipe.recipe_files import load_recipe
 
 SETTINGS = [

@@ -1,4 +1,4 @@
-"""Kill a run at any moment; it goes on and ends as if nothing had happened."""
+"""A run that is killed at any moment resumes and ends as if it had not been interrupted."""
 
 from __future__ import annotations
 
@@ -39,16 +39,22 @@ def wait_for_rounds(folder: Path, rounds: int, process: subprocess.Popen[str]) -
             return
         assert process.poll() is None, process.communicate()
         time.sleep(0.02)
-    raise AssertionError(f"round {rounds} never came")
+    raise AssertionError(f"round {rounds} did not finish in time")
 
 
-def left_behind(folder: Path) -> tuple[bytes, list[bytes], list[object]]:
-    """The server's state, the clients' memories, the result: all that must not depend on an interruption."""
-    found = deserialize(bytearray((folder / "checkpoint" / "state").read_bytes()))
-    assert isinstance(found, Checkpoint)
-    memories = [(folder / "checkpoint" / "memories" / name).read_bytes() for _, name in sorted(found.memories.items())]
+def read_checkpoint(folder: Path) -> Checkpoint:
+    checkpoint = deserialize(bytearray((folder / "checkpoint" / "state").read_bytes()))
+    assert isinstance(checkpoint, Checkpoint)
+    return checkpoint
+
+
+def read_results(folder: Path) -> tuple[bytes, list[bytes], list[object]]:
+    """Read the server's state, the client states and the scores, which must not depend on an interruption."""
+    checkpoint = read_checkpoint(folder)
+    states = folder / "checkpoint" / "client_states"
+    client_states = [(states / name).read_bytes() for _, name in sorted(checkpoint.client_states.items())]
     summary = json.loads((folder / "summary.json").read_text())
-    return serialize((found.state, found.traffic)), memories, [summary["final"], summary["dev_best"]]
+    return serialize(checkpoint.progress), client_states, [summary["final"], summary["dev_best"]]
 
 
 @pytest.fixture(scope="module")
@@ -59,12 +65,12 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def rounds_seen(folder: Path) -> list[int]:
+def evaluated_rounds(folder: Path) -> list[int]:
     rows = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     return [r["round"] for r in rows if (r["name"], r["who"], r["split"]) == ("accuracy", "server", "global")]
 
 
-def test_a_killed_run_goes_on_to_the_same_end(whole: Path, tmp_path: Path) -> None:
+def test_a_killed_run_resumes_to_the_same_result(whole: Path, tmp_path: Path) -> None:
     cut = tmp_path / "cut"
     process = motet(*RUN, "--out", str(cut))
     wait_for_rounds(cut, 3, process)
@@ -73,11 +79,11 @@ def test_a_killed_run_goes_on_to_the_same_end(whole: Path, tmp_path: Path) -> No
     process.communicate()
     assert not (cut / "summary.json").exists()
     assert finished("resume", str(cut))[0] == 0
-    assert left_behind(cut) == left_behind(whole)
-    assert rounds_seen(cut) == list(range(1, ROUNDS + 1))  # no round is missing, none is there twice
+    assert read_results(cut) == read_results(whole)
+    assert evaluated_rounds(cut) == list(range(1, ROUNDS + 1))  # none is missing, none is there twice
 
 
-def test_a_run_whose_clients_remember_goes_on_to_the_same_end(tmp_path: Path) -> None:
+def test_a_killed_run_with_client_states_resumes_to_the_same_result(tmp_path: Path) -> None:
     alone = [*RUN, "algorithm.type=isolated", "evaluation.clients=2"]
     whole, cut = tmp_path / "whole", tmp_path / "cut"
     assert finished(*alone, "--out", str(whole))[0] == 0
@@ -87,11 +93,11 @@ def test_a_run_whose_clients_remember_goes_on_to_the_same_end(tmp_path: Path) ->
     process.kill()
     process.communicate()
     assert finished("resume", str(cut))[0] == 0
-    assert left_behind(cut) == left_behind(whole)
-    assert left_behind(cut)[1], "clients that train alone remember their models"
+    assert read_results(cut) == read_results(whole)
+    assert read_results(cut)[1], "isolated clients keep their models as state"
 
 
-def test_ctrl_c_ends_with_130_says_how_to_go_on_and_loses_nothing(whole: Path, tmp_path: Path) -> None:
+def test_ctrl_c_exits_with_130_prints_how_to_resume_and_loses_nothing(whole: Path, tmp_path: Path) -> None:
     folder = tmp_path / "o"
     process = motet(*RUN, "checkpoint.seconds=1000", "--out", str(folder))
     wait_for_rounds(folder, 2, process)
@@ -101,8 +107,6 @@ def test_ctrl_c_ends_with_130_says_how_to_go_on_and_loses_nothing(whole: Path, t
     assert process.returncode == 130
     assert f"motet resume {folder}" in err
     assert "Traceback" not in err
-    found = deserialize(bytearray((folder / "checkpoint" / "state").read_bytes()))
-    assert isinstance(found, Checkpoint)
-    assert 2 <= found.rounds < ROUNDS
+    assert 2 <= read_checkpoint(folder).progress.rounds < ROUNDS
     assert finished("resume", str(folder))[0] == 0
-    assert left_behind(folder) == left_behind(whole)
+    assert read_results(folder) == read_results(whole)

@@ -53,7 +53,7 @@ def test_a_folder_with_other_files_is_not_overwritten(motet: Call, tmp_path: Pat
     (tmp_path / "there" / "thesis.txt").write_text("years of work")
     status, _, err = motet("run", *TOY, "--out", "there")
     assert status == 2
-    assert "'there' is not an empty folder; name a new one" in err
+    assert "'there' is not empty; choose a new folder" in err
     assert "motet resume" not in err, "the folder has no run to resume"
     assert [p.name for p in (tmp_path / "there").iterdir()] == ["thesis.txt"]
 
@@ -110,8 +110,8 @@ def test_baselines_run_on_the_same_data(motet: Call, tmp_path: Path) -> None:
         (["run", *TOY, "transport.type=pigeon"], "transport.type: there is no 'pigeon'"),
         (["run", *TOY, "secure.type=secret"], "secure.type: there is no 'secret'"),
         (["list", "animals"], "there is no 'animals'; there is algorithms"),
-        (["resume", "empty"], "is no run: there is no config.yaml in it"),
-        (["export", "empty", "--to", "x"], "is no run"),
+        (["resume", "empty"], "is not a run: it has no config.yaml"),
+        (["export", "empty", "--to", "x"], "is not a run"),
         (["sing"], "No such command 'sing'"),
     ],
 )
@@ -148,7 +148,7 @@ def test_an_export_overwrites_nothing(motet: Call, tmp_path: Path) -> None:
     (tmp_path / "m" / "thesis.txt").write_text("years of work")
     status, _, err = motet("export", "o", "--to", "m")
     assert status == 2
-    assert "'m' is not an empty folder" in err
+    assert "'m' is not empty" in err
     status, _, err = motet("run", *TOY, "--out", "o")
     assert status == 2
     assert "motet resume o" in err
@@ -193,7 +193,7 @@ def test_the_model_loads_as_a_transformers_pipeline(motet: Call, tmp_path: Path)
 def test_personal_models_are_exported_per_client(motet: Call, tmp_path: Path) -> None:
     assert motet("run", *TOY, "algorithm.type=isolated", "--out", "o")[0] == 0
     status, _, err = motet("export", "o", "--to", "x")
-    assert (status, "say whose: --client client-0" in err) == (2, True)
+    assert (status, "such as --client client-0" in err) == (2, True)
     for client in ("client-0", "client-3"):
         assert motet("export", "o", "--to", client, "--client", client)[0] == 0
     models = [(tmp_path / c / "model.safetensors").read_bytes() for c in ("client-0", "client-3")]
@@ -258,7 +258,9 @@ def test_parameters_that_an_algorithm_freezes_are_in_the_config(motet: Call, tmp
     split = ["algorithm.type=fedsplit", "algorithm.c=1"]
     assert motet("run", *TOY, *split, "rounds=1", "--out", "o")[0] == 0
     assert "- embeddings" in (tmp_path / "o" / "config.yaml").read_text()
-    trained = [re.search(r"([\d,]+) of ([\d,]+) parameters trained", motet("check", *TOY, *s)[1]) for s in (split, [])]
+    trained = [
+        re.search(r"([\d,]+) of ([\d,]+) parameters are trained", motet("check", *TOY, *s)[1]) for s in (split, [])
+    ]
     assert trained[1] is not None and trained[1][1] == trained[1][2]
     assert trained[0] is not None and trained[0][1] != trained[0][2] == trained[1][2]
 
@@ -266,7 +268,7 @@ def test_parameters_that_an_algorithm_freezes_are_in_the_config(motet: Call, tmp
 def test_check_prints_the_cost_of_a_run(motet: Call) -> None:
     status, out, _ = motet("check", *TOY)
     assert status == 0
-    for word in ("tokens", "first loss", "bytes a round", "memory", "time", "All checks passed"):
+    for word in ("tokens", "first loss", "bytes per round", "memory", "time", "All checks passed"):
         assert word in out
 
 

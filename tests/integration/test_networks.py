@@ -21,12 +21,11 @@ from tests.networks import (
     run_remote_rounds,
     wait_for_clients,
 )
-from tests.rounds import make_round, run_rounds
+from tests.runs import run_rounds, start_run
 
 from motet.algorithms import fedavg, isolated
 from motet.core.errors import ConfigError, RunError
 from motet.core.params import Params
-from motet.core.script import run_script
 from motet.core.weighted import Weighted
 from motet.experiment.build.federation import Federation
 from motet.experiment.loop.run_loop import FederatedRun
@@ -112,7 +111,7 @@ def read_state(setup: ClientSetup, client: str) -> torch.Tensor:
 def assert_same_states(setups: dict[str, ClientSetup], in_process: FederatedRun) -> None:
     """Check that remote clients have the same states as those of a run in this process."""
     for client, setup in setups.items():
-        assert torch.equal(read_state(setup, client), in_process.memories.get("isolated", client).flat)
+        assert torch.equal(read_state(setup, client), in_process.storage.client_states.get("isolated", client).flat)
 
 
 def test_rounds_over_a_network_give_the_same_bits(listen: Listen, federation: Federation) -> None:
@@ -125,8 +124,8 @@ def test_rounds_over_a_network_give_the_same_bits(listen: Listen, federation: Fe
     wait_for_clients(connections, len(clients))
     remote, in_process = run_remote_rounds(connections, federation, algorithm), run_rounds(federation, algorithm)
     assert serialize(remote.state) == serialize(in_process.state)
-    assert remote.mailbox.traffic == in_process.mailbox.traffic
-    assert remote.look_at_clients() == in_process.look_at_clients()
+    assert remote.engine.mailbox.traffic == in_process.engine.mailbox.traffic
+    assert remote.evaluator.evaluate_clients().scores == in_process.evaluator.evaluate_clients().scores
     connections.close("all is done", run_finished=True)
     threads.join()
     assert threads.results == ["all is done"] * 2
@@ -160,7 +159,7 @@ def test_states_stay_with_the_clients(listen: Listen, federation: Federation, tm
         threads.start(connect, (client,), setup)
     wait_for_clients(connections, len(setups))
     remote = run_remote_rounds(connections, federation, algorithm)
-    assert all(remote.memories.get("isolated", client) is None for client in setups)
+    assert all(remote.storage.client_states.get("isolated", client) is None for client in setups)
     assert_same_states(setups, run_rounds(federation, algorithm))
     connections.close(run_finished=True)
     threads.join()
@@ -207,12 +206,9 @@ def test_a_round_continues_after_a_link_breaks(message_counts: tuple[int, ...], 
 
 
 def continue_rounds(running: FederatedRun, first: int, last: int) -> None:
-    federation = running.plan.federation
-    for index in range(first, last):
-        current_round = make_round(federation, index, last)
-        running.mailbox.round = index
-        script = running.plan.algorithm.round(running.state, current_round)
-        running.state = run_script(script, running.ask, running.executor.run)
+    assert running.rounds == first
+    for _ in range(first, last):
+        running.engine.run_round()
 
 
 def test_a_restarted_client_continues_with_its_state(federation: Federation, tmp_path: Path) -> None:
@@ -239,13 +235,16 @@ def test_a_restarted_server_gets_the_same_answers_again(federation: Federation, 
     servers = [Connections(make_admission(*clients, session="one"))]
     threads = ClientThreads()
     threads.start(lambda: MemoryLink(servers[-1]), clients, setup)
-    running = run_remote_rounds(servers[0], federation, algorithm, 2)
-    requests_in_first_round = running.mailbox.traffic.requests // 2  # as a checkpoint would have it
+    first = start_run(federation, algorithm, 3, connect=lambda runtime: servers[0], is_remote=True)
+    first.engine.run_round()
+    checkpoint = first.engine.progress
+    first.engine.run_round()
     servers.append(Connections(make_admission(*clients, session="two")))
     servers[0].close()
     wait_for_clients(servers[1], len(clients))
-    running.mailbox.transport, running.mailbox.traffic.requests = servers[1], requests_in_first_round
-    continue_rounds(running, 1, 3)
+    second = start_run(federation, algorithm, 3, connect=lambda runtime: servers[1], is_remote=True)
+    second.engine.restore(checkpoint)
+    continue_rounds(second, 1, 3)
     assert_same_states(dict.fromkeys(clients, setup), run_rounds(federation, algorithm, 3))
     servers[1].close(run_finished=True)
     threads.join()
@@ -262,7 +261,7 @@ def test_a_client_that_stays_disconnected_has_failed(on_error: Any, federation: 
     error = f"{absent} has been disconnected for 0.2 s"
     if on_error == "drop":
         running = run_remote_rounds(connections, federation, algorithm, 1, wait_policy)
-        assert running.mailbox.failures == [(0, absent, error)]
+        assert running.engine.mailbox.failures == [(0, absent, error)]
     else:
         with pytest.raises(RunError, match=error):
             run_remote_rounds(connections, federation, algorithm, 1, wait_policy)

@@ -22,7 +22,7 @@ def test_a_global_model_is_trained_and_exported(tmp_path: Path) -> None:
     clients = motet.federation(corpus, model="tiny", max_tokens=24, partition="label", clients=4, alpha=5.0)
     result = motet.run(clients, motet.fedopt(motet.Solver(lr=0.003, batch=8, epochs=2)), rounds=6, workers=0)
     assert result.best["accuracy"] > 0.6
-    assert len(result.record.curve("accuracy")) == 6
+    assert len(result.metrics.curve("accuracy")) == 6
     motet.export(clients, result, tmp_path / "model")
     assert (tmp_path / "model" / "model.safetensors").exists()
 
@@ -36,7 +36,7 @@ def test_personal_models_are_trained_with_codecs_and_exported(tmp_path: Path) ->
     channel = Channel(up=CodecChain((top_k(0.2), int8())))
     result = motet.run(clients, algorithm, rounds=2, workers=0, channel=channel)
     assert result.traffic.payload_up < 0.3 * result.traffic.payload_down
-    assert result.local_test["accuracy"] == pytest.approx(result.clients_final["mean"])
+    assert result.local_test["accuracy"] == pytest.approx(result.client_spread["mean"])
     for client in clients.clients:
         motet.export(clients, result, tmp_path / client, client=client)
     models = {(tmp_path / client / "model.safetensors").read_bytes() for client in clients.clients}
@@ -91,7 +91,7 @@ def test_a_custom_trainer_is_federated() -> None:
     clients = make_clients()
     result = motet.run(clients, motet.fedavg(), rounds=10)
     assert result.final["closeness"] > 0.98
-    assert set(result.clients) == {"left", "right"}
+    assert set(result.client_scores) == {"left", "right"}
     assert motet.run(clients, motet.isolated(), rounds=2).traffic.payload_up == 0
 
 

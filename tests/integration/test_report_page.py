@@ -10,8 +10,8 @@ from typing import Any
 
 import pytest
 
+from motet.experiment.commands.recipe_runner import run_recipe
 from motet.experiment.commands.report_data import collect_run_reports
-from motet.experiment.commands.run_folder import run_recipe
 from motet.experiment.recipe.recipe_files import load_recipe
 from motet.report.web import write_report
 

@@ -28,7 +28,6 @@ from motet.learning.jobs import Fit
 from motet.learning.solver import Solver
 from motet.learning.training.batch_order import batches_for_job, bucket_batches
 from motet.models.load_model import ModelConfig
-from motet.report.progress import SilentProgress
 
 CPU = torch.device("cpu")
 SOLVER = Solver(optimizer="sgd", lr=0.05, batch=4, epochs=2, bucket=4)
@@ -136,9 +135,9 @@ class RecordingExecutor(SerialExecutor):
 
 def run_two_rounds(federation: Federation, executor: Any, algorithm: Any) -> list[Params]:
     """Return the global model and every client's model."""
-    run = FederatedRun(make_plan(federation, algorithm, 2), executor, None, SilentProgress())
-    run.play_rounds()
-    return [run.model_params(), *(run.model_params(client) for client in federation.clients)]
+    run = FederatedRun(make_plan(federation, algorithm, 2), executor)
+    run.run_rounds()
+    return [run.model_for(), *(run.model_for(client) for client in federation.clients)]
 
 
 @pytest.mark.parametrize("algorithm", [fedavg(SOLVER), ditto(SOLVER)], ids=["fedavg", "ditto"])

@@ -104,7 +104,7 @@ def test_a_metric_that_a_run_will_not_have_is_reported_before_the_first_run(
 def test_a_crash_in_one_run_does_not_stop_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     executors: list[tuple[str, Any]] = []
 
-    def crash_in_fedopt(config: RunConfig, folder: Path, federation: Any, executor: Any, **_: Any) -> Any:
+    def crash_in_fedopt(plan: Any, config: RunConfig, federation: Any, folder: Path, executor: Any, **_: Any) -> Any:
         executors.append((config.algorithm.type, executor))
         if config.algorithm.type == "fedopt":
             raise RuntimeError("two devices")

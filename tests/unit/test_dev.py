@@ -18,9 +18,11 @@ from motet.core.rng import Seed
 from motet.datasets.toy_corpora import toy_classification
 from motet.experiment.build.federation import Federation
 from motet.experiment.build.federation_builder import build_federation, federate_corpus
-from motet.experiment.commands.run_folder import load_config, run_recipe
+from motet.experiment.commands.recipe_runner import run_recipe
+from motet.experiment.commands.run_folder import load_config
 from motet.experiment.loop.example_scores import BEST_DEV_SCORES, read_example_scores
 from motet.experiment.loop.metrics_log import MetricsLog, read_metrics
+from motet.experiment.loop.run_evaluator import RunEvaluator, SplitResult
 from motet.experiment.loop.run_loop import FederatedRun
 from motet.experiment.loop.scores import find_best_dev_round, find_best_round
 from motet.experiment.recipe.run_config import ComponentConfig, RunConfig
@@ -207,15 +209,15 @@ def test_broken_off_while_looking_it_goes_on_to_the_same_rows(
         groups=[{"clients": 1}, {"clients": 2}],
     )
     whole = run_recipe(asked, tmp_path / "whole").summary
-    look = FederatedRun.look
+    evaluate_split = RunEvaluator.evaluate_split
 
-    def broken(self: FederatedRun, split: str = "global") -> dict[str, float]:
-        if self.done == 2 and split == when:
+    def interrupted(self: RunEvaluator, split: str, per_example: bool = False) -> SplitResult:
+        if self.engine.progress.rounds == 2 and split == when:
             raise KeyboardInterrupt
-        return look(self, split)
+        return evaluate_split(self, split, per_example)
 
     with monkeypatch.context() as patch:
-        patch.setattr(FederatedRun, "look", broken)
+        patch.setattr(RunEvaluator, "evaluate_split", interrupted)
         with pytest.raises(KeyboardInterrupt):
             run_recipe(asked, tmp_path / "cut")
     ended = resumed(tmp_path / "cut")
@@ -229,15 +231,15 @@ def test_remarks_of_a_broken_round_are_not_written_twice(tmp_path: Path, monkeyp
     """AdaFD notes its weights in the middle of a round; a round that breaks off after that is played, and noted, again."""
     asked = config(algorithm="adafd", data={"public_share": 0.2})
     run_recipe(asked, tmp_path / "whole")
-    note = FederatedRun._note
+    log_note = FederatedRun._log_note
 
-    def broken(self: FederatedRun, remark: Any) -> None:
-        note(self, remark)
-        if self.done == 1:
+    def interrupted(self: FederatedRun, note: Any) -> None:
+        log_note(self, note)
+        if self.rounds == 1:
             raise KeyboardInterrupt
 
     with monkeypatch.context() as patch:
-        patch.setattr(FederatedRun, "_note", broken)
+        patch.setattr(FederatedRun, "_log_note", interrupted)
         with pytest.raises(KeyboardInterrupt):
             run_recipe(asked, tmp_path / "cut")
     resumed(tmp_path / "cut")
@@ -260,8 +262,8 @@ def test_from_python() -> None:
     corpus = toy_classification(train=60, test=20, authors=2)
     over: Federation = motet.federation(corpus, model="tiny", max_tokens=24, clients=2, dev_share=0.2)
     result = motet.run(over, ALGORITHMS["fedavg"](), rounds=2, device="cpu", workers=0)
-    assert result.chosen is not None
-    assert result.chosen.round in (1, 2)
+    assert result.best_dev_round is not None
+    assert result.best_dev_round.round in (1, 2)
     assert torch.is_tensor(result.params.flat)
 
 

@@ -9,8 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.rounds import advance, make_round, start_run
-from tests.runs import make_plan
+from tests.runs import advance, make_plan, make_round, start_run
 from tests.sizes import NO_DROPOUT, SMALL
 
 from motet.algorithms import adafd, dsfl, fedavg_logits, fedkd, mhat
@@ -38,7 +37,6 @@ from motet.experiment.recipe.run_config import ComponentConfig, EvaluationConfig
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
 from motet.models.load_model import ModelConfig
-from motet.report.progress import SilentProgress
 from motet.report.weight_plots import draw_weights
 from motet.secure import SECURE
 from motet.wire import deserialize, serialize
@@ -98,14 +96,14 @@ def test_all_participants_have_the_same_public_texts_with_their_own_tokenizer(he
 
 def test_only_logits_are_sent_between_different_models(heterogeneous: Federation) -> None:
     running = advance(start_run(heterogeneous, adafd(SOLVER)))
-    models = [running.memories.get("adafd", client) for client in heterogeneous.clients]
+    models = [running.storage.client_states.get("adafd", client) for client in heterogeneous.clients]
     assert len({model.layout.size for model in models}) == 3
     rows, classes, clients = 32, 4, 4
-    traffic = running.mailbox.traffic
+    traffic = running.engine.mailbox.traffic
     assert traffic.payload_up == clients * (rows * classes * FLOAT32 + FLOAT64), "logits, and a report of success"
     assert traffic.payload_down == clients * rows * classes * FLOAT32
-    assert not running.personal
-    assert running.look()["accuracy"] >= 0
+    assert not running.plan.has_personal_models
+    assert running.evaluator.evaluate_split("global").scores["accuracy"] >= 0
     assert running.state.params.layout == heterogeneous.server.model.layout
 
 
@@ -115,7 +113,7 @@ def test_traffic_does_not_depend_on_the_size_of_the_models(corpus: Corpus) -> No
         model = ModelConfig("tiny", 24, config={**SMALL, "hidden_size": width})
         partition = ComponentConfig("uniform", {"clients": 2})
         federation = federate_corpus(model, corpus, partition, Seed(3), public_share=0.2)
-        traffic = advance(start_run(federation, adafd(SOLVER))).mailbox.traffic
+        traffic = advance(start_run(federation, adafd(SOLVER))).engine.mailbox.traffic
         payloads.append((traffic.payload_up, traffic.payload_down))
         sizes.append(federation.model.layout.size)
     assert payloads[0] == payloads[1]
@@ -127,9 +125,9 @@ def test_distillation_brings_clients_closer_to_the_server(federation: Federation
         running = advance(start_run(federation, adafd(SOLVER, distill_lr=distill_lr)))
         public = federation.server_participant.split("public")
         probabilities = []
-        for params in (running.model_params(), running.model_params(federation.clients[0])):
+        for params in (running.model_for(), running.model_for(federation.clients[0])):
             script = federation.server_context(1).infer(params, public)
-            predictions = run_script(script, running.mailbox.run_exchange, running.executor.run)
+            predictions = run_script(script, running.engine.mailbox.run_exchange, running.engine.executor.run)
             probabilities.append(predictions["logits"].softmax(-1))
         return float((probabilities[0] - probabilities[1]).abs().mean())
 
@@ -138,11 +136,11 @@ def test_distillation_brings_clients_closer_to_the_server(federation: Federation
 
 def test_the_global_model_is_evaluated_on_every_clients_test_data(heterogeneous: Federation, tmp_path: Path) -> None:
     plan = make_plan(heterogeneous, adafd(SOLVER), 2, evaluation=EvaluationConfig(by_client=True))
-    running = FederatedRun(plan, SerialExecutor(torch.device("cpu")), tmp_path, SilentProgress())
-    running.play_rounds()
+    running = FederatedRun(plan, SerialExecutor(torch.device("cpu")), folder=tmp_path)
+    running.run_rounds()
     accuracies = {
         row["who"]: row["value"]
-        for row in running.record.rows
+        for row in running.storage.metrics.rows
         if (row["split"], row["name"], row["round"]) == ("common", "accuracy", 2)
     }
     clients = list(heterogeneous.clients)
@@ -197,7 +195,7 @@ def test_secure_sums_pool_the_same_logits(
     secure = SECURE[protocol](range=16.0)
     running = start_run(federation, algorithm, secure=secure)
     script = rewrite_sums(secure, algorithm.round(running.state, make_round(federation)))
-    run_script(script, running.mailbox.run_exchange, running.executor.run)
+    run_script(script, running.engine.mailbox.run_exchange, running.engine.executor.run)
     plain, masked = pooled_logits
     assert torch.allclose(plain.flat, masked.flat, atol=1e-4)
     assert plain.norm() > 0.1
@@ -265,10 +263,10 @@ def test_truncated_logits_keep_the_top_classes_and_the_sum() -> None:
 
 def test_truncated_and_rounded_logits_cost_fewer_bytes(federation: Federation) -> None:
     rows, classes, clients, success_report = 16, 4, 4, FLOAT64
-    top = advance(start_run(federation, adafd(SOLVER, top_classes=1))).mailbox.traffic
+    top = advance(start_run(federation, adafd(SOLVER, top_classes=1))).engine.mailbox.traffic
     assert top.payload_up == clients * (rows * (2 * FLOAT32 + 1) + success_report)
     half = CodecChain((float16(),))
-    rounded = advance(start_run(federation, adafd(SOLVER), channel=Channel(up=half, down=half))).mailbox.traffic
+    rounded = advance(start_run(federation, adafd(SOLVER), channel=Channel(up=half, down=half))).engine.mailbox.traffic
     assert rounded.payload_up == clients * (rows * classes * 2 + success_report)
     assert rounded.payload_down == clients * rows * classes * 2
     with pytest.raises(ConfigError, match="top_classes is 0"):
@@ -287,7 +285,7 @@ def test_the_traffic_estimate_is_exact(algorithm: Any, options: Any, codecs: Any
     channel = Channel(up=CodecChain(codecs), down=CodecChain(codecs))
     running = start_run(federation, algorithm(SOLVER, **options), channel=channel)
     estimate = estimate_client_bytes(running.plan)
-    traffic = advance(running).mailbox.traffic
+    traffic = advance(running).engine.mailbox.traffic
     clients = len(federation.clients)
     assert (clients * estimate.up, clients * estimate.down) == (traffic.payload_up, traffic.payload_down)
     assert estimate.up > 0
@@ -298,7 +296,7 @@ def test_a_dry_run_estimates_the_traffic() -> None:
     config = make_config("adafd")
     facts = dry_run(config, build_federation(config)).facts
     # 2 clients × 10 texts × 4 classes × 4 bytes, and 8 bytes per client for its report of success
-    assert facts["bytes a round"] == "0.3 kB down, 0.3 kB up"
+    assert facts["bytes per round"] == "0.3 kB down, 0.3 kB up"
 
 
 # ---- weights and notes -----------------------------------------------------------------------------------------------
@@ -320,8 +318,10 @@ def test_a_note_says_if_one_client_dominates_the_pool(federation: Federation) ->
 def test_a_larger_beta_spreads_the_logged_weights(federation: Federation) -> None:
     def spread(beta: float) -> float:
         running = start_run(federation, adafd(SOLVER, beta=beta))
-        running.play_rounds()
-        rows = [row for row in running.record.rows if (row["split"], row["name"]) == ("distillation", "weight")]
+        running.run_rounds()
+        rows = [
+            row for row in running.storage.metrics.rows if (row["split"], row["name"]) == ("distillation", "weight")
+        ]
         assert len(rows) == 2 * 4
         first_round = [row["value"] for row in rows[:4]]
         return max(first_round) - min(first_round)
@@ -331,8 +331,8 @@ def test_a_larger_beta_spreads_the_logged_weights(federation: Federation) -> Non
 
 def test_the_weights_of_a_run_can_be_plotted(federation: Federation, tmp_path: Path) -> None:
     running = start_run(federation, adafd(SOLVER))
-    running.play_rounds()
-    assert draw_weights(running.record.rows, "weights", tmp_path / "weights.png")
+    running.run_rounds()
+    assert draw_weights(running.storage.metrics.rows, "weights", tmp_path / "weights.png")
     assert (tmp_path / "weights.png").stat().st_size > 10_000
     assert not draw_weights([], "nothing", tmp_path / "none.png")
 
@@ -387,11 +387,11 @@ def test_the_smallest_mean_loss_of_an_epoch_is_used() -> None:
 
 def test_fedkd_exchanges_logits_in_the_first_round_only(federation: Federation) -> None:
     running = advance(start_run(federation, fedkd(SOLVER)))
-    state, payload_up = serialize(running.state), running.mailbox.traffic.payload_up
+    state, payload_up = serialize(running.state), running.engine.mailbox.traffic.payload_up
     advance(running, 1)
     assert serialize(running.state) == state
-    assert running.mailbox.traffic.payload_up == payload_up
-    assert running.mailbox.traffic.payload_down == 0
+    assert running.engine.mailbox.traffic.payload_up == payload_up
+    assert running.engine.mailbox.traffic.payload_down == 0
 
 
 @pytest.mark.parametrize("name", ["adafd", "adafd-heterogeneous", "toy-adafd"])

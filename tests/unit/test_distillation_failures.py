@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.rounds import advance, run_round, start_run
+from tests.runs import advance, run_round, start_run
 from tests.sizes import SMALL
 
 from motet.algorithms import adafd, fedkd
@@ -137,7 +137,7 @@ def test_a_client_with_a_failed_training_is_left_out_with_a_note(federation: Fed
     weights = logged_weights(notes)
     assert set(weights) == {*federation.clients} - {client}
     assert sum(weights.values()) == pytest.approx(1)
-    assert running.memories.get("adafd", client).is_finite(), "it learns from the other clients"
+    assert running.storage.client_states.get("adafd", client).is_finite(), "it learns from the other clients"
 
 
 @both_exchanges
@@ -150,7 +150,7 @@ def test_a_client_whose_training_diverges_is_left_out(exchange: Any, federation:
     assert_equal_to_run_without(client, running, federation, algorithm)
     note = f"round 1: {client} is left out of the pool: its training loss is nan."
     assert note_texts(notes) == [note if exchange == "gather" else SUMMARY_OF_LEFT_OUT]
-    assert running.memories.get("adafd", client).is_finite()
+    assert running.storage.client_states.get("adafd", client).is_finite()
 
 
 @both_exchanges
@@ -170,7 +170,7 @@ def test_clients_that_cannot_learn_from_the_server_keep_their_models(federation:
     executor = FailingFits(federation.server_participant.split("public").rows)
     running = advance(start_run(federation, adafd(SOLVER), executor=executor), notes=notes)
     assert any("4 clients could not learn" in text for text in note_texts(notes))
-    assert all(running.memories.get("adafd", client).is_finite() for client in federation.clients)
+    assert all(running.storage.client_states.get("adafd", client).is_finite() for client in federation.clients)
 
 
 def test_statistics_with_a_loss_that_is_not_finite_are_not_usable() -> None:
@@ -194,7 +194,7 @@ def test_a_client_without_training_data_is_left_out_but_learns(exchange: Any, fe
     notes: list[Note] = []
     without_data = remove_training_data(federation, 2)
     running = advance(start_run(without_data, adafd(SOLVER, exchange=exchange)), notes=notes)
-    params = running.memories.get("adafd", without_data.clients[2])
+    params = running.storage.client_states.get("adafd", without_data.clients[2])
     assert not torch.equal(params.flat, without_data.model.initial_params.flat)
     note = "round 1: client-2 is left out of the pool: no training data."
     assert note_texts(notes) == [note if exchange == "gather" else SUMMARY_OF_LEFT_OUT]
@@ -225,7 +225,7 @@ class LossyTransport:
 
 
 def lossy_mailbox(running: FederatedRun, address: str, client: str) -> Mailbox:
-    return Mailbox(LossyTransport(running.transport, address, client), WaitPolicy(quorum=0.5, timeout=1.0))
+    return Mailbox(LossyTransport(running.engine.transport, address, client), WaitPolicy(quorum=0.5, timeout=1.0))
 
 
 def test_a_client_that_misses_the_second_exchange_keeps_its_trained_model(federation: Federation) -> None:
@@ -235,10 +235,12 @@ def test_a_client_that_misses_the_second_exchange_keeps_its_trained_model(federa
     advance(running, mailbox=mailbox)
     assert mailbox.failures == [(0, client, "did not reply")]
     trained_only = advance(start_run(federation, fedkd(SOLVER)))  # FedKD has no second exchange
-    expected = trained_only.memories.get("fedkd", client)
-    assert torch.equal(running.memories.get("adafd", client).flat, expected.flat)
+    expected = trained_only.storage.client_states.get("fedkd", client)
+    assert torch.equal(running.storage.client_states.get("adafd", client).flat, expected.flat)
     advance(running, 1)
-    assert not torch.equal(running.memories.get("adafd", client).flat, expected.flat), "it takes part again"
+    assert not torch.equal(running.storage.client_states.get("adafd", client).flat, expected.flat), (
+        "it takes part again"
+    )
 
 
 @both_exchanges
@@ -268,7 +270,7 @@ def test_public_texts_may_be_empty() -> None:
     running = advance(start_run(federation, adafd(SOLVER)))
     assert running.state.params.is_finite()
     assert not torch.equal(running.state.params.flat, federation.model.initial_params.flat)
-    assert running.mailbox.traffic.payload_up == 2 * (2 * 2 * 4 + 8)
+    assert running.engine.mailbox.traffic.payload_up == 2 * (2 * 2 * 4 + 8)
 
 
 def test_a_federation_without_public_texts_is_rejected(corpus: Corpus) -> None:

@@ -30,7 +30,6 @@ from motet.learning.solver import Solver
 from motet.privacy import central, distributed
 from motet.privacy.accountant import PrivacyAccountant
 from motet.privacy.renyi import skellam_divergence
-from motet.report.progress import SilentProgress
 from motet.secure import SECURE, light_secagg, secagg, secagg_plus
 from motet.secure.prime_field import FIELD
 from motet.secure.protocol import SecureSum
@@ -245,21 +244,21 @@ def make_noisy_plan(federation: Federation, rounds: int, **options: Any) -> RunP
 
 
 def make_running(plan: RunPlan) -> FederatedRun:
-    return FederatedRun(plan, SerialExecutor(torch.device("cpu")), None, SilentProgress())
+    return FederatedRun(plan, SerialExecutor(torch.device("cpu")))
 
 
 def test_a_run_records_epsilon_and_stops_before_it_exceeds_its_budget(federation: Federation) -> None:
     two_rounds = epsilon_after(2, distributed(1.0, 2.0))
     plan = make_noisy_plan(federation, 9, budget=two_rounds * 1.001)
-    result, running = execute_plan(plan, SerialExecutor(torch.device("cpu")))
-    assert running.done == 2
-    assert [value for _, value in result.record.curve("epsilon", split="privacy")][-1] == pytest.approx(two_rounds)
+    result = execute_plan(plan, SerialExecutor(torch.device("cpu")))
+    assert result.rounds == 2
+    assert [value for _, value in result.metrics.curve("epsilon", split="privacy")][-1] == pytest.approx(two_rounds)
 
 
 def test_scores_have_no_noise(federation: Federation) -> None:
     noisy = make_running(make_noisy_plan(federation, 1))
     plain = make_running(make_plan(federation, fedavg(SOLVER), 1, secure=secagg()))
-    assert noisy.look_at_mean("test") == pytest.approx(plain.look_at_mean("test"), abs=1e-6)
+    assert noisy.evaluator.evaluate_mean("test") == pytest.approx(plain.evaluator.evaluate_mean("test"), abs=1e-6)
 
 
 OPTIONS = {"type": "distributed", "clip": 1.0, "noise": 1.0}

@@ -6,8 +6,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from tests.rounds import run_rounds
-from tests.runs import make_plan
+from tests.runs import make_plan, run_rounds
 
 from motet.algorithms import fedavg, fedsplit, spfl_like
 from motet.core.errors import ConfigError
@@ -81,8 +80,8 @@ def test_the_clock_does_not_change_the_result_of_a_run(federation: Federation) -
 def test_less_traffic_takes_less_time(federation: Federation) -> None:
     def measure_seconds(algorithm: object) -> float:
         running = run_rounds(federation, algorithm, 2, network=Network(down=(1.0,), up=(0.1, 0.5)))
-        assert running.emulated is not None
-        return running.emulated.seconds
+        assert running.engine.network is not None
+        return running.engine.network.seconds
 
     whole_model = measure_seconds(fedavg(SOLVER))
     assert 0 < measure_seconds(fedsplit(SOLVER, c=1, embeddings="local")) < 0.8 * whole_model
@@ -93,7 +92,7 @@ def test_a_resumed_run_continues_the_clock(federation: Federation, tmp_path: Pat
     def run_with_folder(count: int, folder: Path, resume: bool = False) -> float:
         folder.mkdir(exist_ok=True)
         plan = make_plan(federation, fedavg(SOLVER), count, network=Network())
-        result, _ = execute_plan(plan, SerialExecutor(torch.device("cpu")), folder=folder, resume=resume)
+        result = execute_plan(plan, SerialExecutor(torch.device("cpu")), folder=folder, resume=resume)
         return result.traffic.network_seconds
 
     uninterrupted = run_with_folder(3, tmp_path / "uninterrupted")

@@ -122,17 +122,17 @@ def test_metric_that_statistics_do_not_determine_is_none() -> None:
 
 
 def test_example_scores_of_clients_are_kept_only_on_request(federation: Federation, executor: SerialExecutor) -> None:
-    result, _ = execute_plan(
+    result = execute_plan(
         make_plan(federation, fedavg(), 1, evaluation=EvaluationConfig(save_example_scores=True)), executor
     )
-    assert {len(rows) for client, rows in result.items.items() if client} == set(
+    assert {len(rows) for client, rows in result.example_scores.items() if client} == set(
         federation.partition.test.sizes.tolist()
     )
-    mean = np.mean([rows[:, 0].mean() for client, rows in result.items.items() if client])
-    assert mean == pytest.approx(result.clients_final["mean"], abs=1e-6)
-    default, _ = execute_plan(make_plan(federation, fedavg(), 1), executor)
-    assert set(default.items) == {""}
-    assert default.items[""][:, 0].mean() == pytest.approx(default.final["accuracy"], abs=1e-6)
+    mean = np.mean([rows[:, 0].mean() for client, rows in result.example_scores.items() if client])
+    assert mean == pytest.approx(result.client_spread["mean"], abs=1e-6)
+    default = execute_plan(make_plan(federation, fedavg(), 1), executor)
+    assert set(default.example_scores) == {""}
+    assert default.example_scores[""][:, 0].mean() == pytest.approx(default.final["accuracy"], abs=1e-6)
 
 
 def test_example_scores_survive_a_round_trip(tmp_path: Path) -> None:

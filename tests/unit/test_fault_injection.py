@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
-from tests.rounds import run_rounds
-from tests.runs import make_plan
+from tests.runs import make_plan, run_rounds
 
 from motet.algorithms import fedavg
 from motet.core.errors import ConfigError
@@ -14,7 +13,6 @@ from motet.experiment.build.federation import Federation
 from motet.experiment.loop.run_loop import FederatedRun
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
-from motet.report.progress import SilentProgress
 from motet.transport.fault_injection import Faults, FaultyTransport
 from motet.transport.in_process import InProcessTransport
 from motet.transport.reply_timer import TimedTransport
@@ -32,11 +30,9 @@ def run_with_faults(
     running = FederatedRun(
         plan,
         SerialExecutor(torch.device("cpu")),
-        None,
-        SilentProgress(),
-        lambda runtime: FaultyTransport(InProcessTransport(runtime), faults, Seed(seed)),
+        connect=lambda runtime: FaultyTransport(InProcessTransport(runtime), faults, Seed(seed)),
     )
-    running.play_rounds()
+    running.run_rounds()
     return running
 
 
@@ -44,16 +40,16 @@ def test_duplicated_and_reordered_replies_change_nothing(federation: Federation)
     faulty = run_with_faults(federation, Faults(duplicates=0.7, shuffled=0.7))
     plain = run_rounds(federation, fedavg(SOLVER), 3)
     assert serialize(faulty.state) == serialize(plain.state)
-    assert faulty.mailbox.traffic == plain.mailbox.traffic
+    assert faulty.engine.mailbox.traffic == plain.engine.mailbox.traffic
 
 
 def test_the_seed_decides_which_messages_are_lost(federation: Federation) -> None:
     wait_policy = WaitPolicy(quorum=0.25)
     first, second = (run_with_faults(federation, Faults(loss=0.2), wait_policy) for _ in range(2))
-    assert first.mailbox.failures == second.mailbox.failures != []
+    assert first.engine.mailbox.failures == second.engine.mailbox.failures != []
     assert serialize(first.state) == serialize(second.state)
     other = run_with_faults(federation, Faults(loss=0.2), wait_policy, seed=3)
-    assert other.mailbox.failures != first.mailbox.failures
+    assert other.engine.mailbox.failures != first.engine.mailbox.failures
 
 
 def test_invalid_faults_are_rejected() -> None:

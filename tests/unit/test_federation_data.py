@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.rounds import run_rounds
+from tests.runs import run_rounds
 from tests.sizes import SMALL
 
 from motet.algorithms import fedavg

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
-from tests.rounds import run_rounds
+from tests.runs import run_rounds
 from tests.sizes import SMALL
 
 from motet.algorithms import centralized, fedavg, isolated
@@ -20,12 +19,12 @@ from motet.experiment.build.federation import Federation, MultiTaskMetrics
 from motet.experiment.build.federation_builder import build_federation
 from motet.experiment.build.run_plan import build_plan
 from motet.experiment.commands.dry_run import dry_run
-from motet.experiment.commands.run_folder import export_models, run_recipe
+from motet.experiment.commands.model_export import export_models
+from motet.experiment.commands.recipe_runner import run_recipe
 from motet.experiment.loop.run_loop import FederatedRun
 from motet.experiment.recipe.run_config import EvaluationConfig, RunConfig
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.solver import Solver
-from motet.report.progress import SilentProgress
 from motet.wire import serialize
 
 SOLVER = Solver(lr=0.01, batch=8)
@@ -161,12 +160,12 @@ def test_the_encoder_is_averaged_and_each_task_keeps_its_head(mixed: Federation)
     assert names
     assert all(n.startswith("bert.") and "pooler" not in n for n in names)
     for client in mixed.clients:
-        own = running.memories.get("fedavg", client)
+        own = running.storage.client_states.get("fedavg", client)
         assert any("classifier" in n for n in own.layout.names)
         assert not set(own.layout.names) & set(names)
-        deployed = running.model_params(client)
+        deployed = running.model_for(client)
         assert torch.equal(deployed.restrict(names_of(deployed, names)).flat, running.state.params.flat)
-    assert running.personal
+    assert running.plan.has_personal_models
 
 
 def names_of(params: Params, names: tuple[str, ...]) -> Any:
@@ -175,10 +174,10 @@ def names_of(params: Params, names: tuple[str, ...]) -> Any:
 
 def test_several_tasks_are_judged_by_the_mean_of_their_headlines(mixed: Federation) -> None:
     running = run_rounds(mixed, fedavg(SOLVER), 1)
-    scores = running.look()
+    result = running.evaluator.evaluate_split("global")
     assert isinstance(mixed.task, MultiTaskMetrics)
-    groups = running.groups
-    assert scores == {"score": (groups["toy-classification"]["accuracy"] + groups["toy-tagging"]["f1"]) / 2}
+    groups = result.groups
+    assert result.scores == {"score": (groups["toy-classification"]["accuracy"] + groups["toy-tagging"]["f1"]) / 2}
 
 
 def test_models_with_nothing_in_common_cannot_be_averaged() -> None:
@@ -191,16 +190,16 @@ def test_models_with_nothing_in_common_cannot_be_averaged() -> None:
 
 def test_unlike_models_train_alone_and_the_server_s_centrally(unlike: Federation) -> None:
     alone = run_rounds(unlike, isolated(SOLVER), 1)
-    sizes = {c: alone.memories.get("isolated", c).layout.size for c in unlike.clients}
+    sizes = {c: alone.storage.client_states.get("isolated", c).layout.size for c in unlike.clients}
     assert len(set(sizes.values())) == 3
-    assert alone.look()["accuracy"] >= 0
+    assert alone.evaluator.evaluate_split("global").scores["accuracy"] >= 0
     whole = run_rounds(unlike, centralized(SOLVER), 1, evaluation=EvaluationConfig(save_example_scores=True))
     assert whole.state.params.layout == unlike.server.model.layout
-    assert not whole.personal
-    assert list(whole.look_at_clients()) == ["client-2"]  # the one that has the server's architecture
-    scores, items = whole.look_at_clients_and_items()
-    assert list(scores) == ["client-2"]
-    assert {client for client, each in items.items() if len(each)} == {"client-2"}
+    assert not whole.plan.has_personal_models
+    assert list(whole.evaluator.evaluate_clients().scores) == ["client-2"]  # the one that has the server's architecture
+    results = whole.evaluator.evaluate_clients(per_example=True)
+    assert list(results.scores) == ["client-2"]
+    assert set(results.example_scores) == {"client-2"}
 
 
 def test_a_central_model_is_not_exported_for_a_client_of_another_architecture(tmp_path: Path) -> None:
@@ -209,7 +208,7 @@ def test_a_central_model_is_not_exported_for_a_client_of_another_architecture(tm
     made = config(groups, data=data, partition={"type": "uniform", "clients": 2}, algorithm="centralized", rounds=1)
     run_recipe(made, tmp_path / "run")
     assert export_models(tmp_path / "run", tmp_path / "own", "client-1") == [tmp_path / "own"]
-    with pytest.raises(ConfigError, match="another architecture than client-0's; ask for no client's"):
+    with pytest.raises(ConfigError, match="differs in architecture from that of client-0; leave the client out"):
         export_models(tmp_path / "run", tmp_path / "others", "client-0")
 
 
@@ -220,9 +219,9 @@ def test_no_union_is_there_for_several_corpora(mixed: Federation) -> None:
 
 def test_a_rehearsal_tells_of_every_group(tasks: RunConfig, mixed: Federation) -> None:
     facts = dry_run(tasks, mixed).facts
-    assert "judged by f1" in facts["toy-tagging: task"]
+    assert "primary metric f1" in facts["toy-tagging: task"]
     assert "layers 0-1" in facts["in common"]
-    assert facts["clients"].startswith("3, 3 a round")
+    assert facts["clients"].startswith("3, 3 per round")
 
 
 def test_a_mixed_run_leaves_a_summary_of_each_group_and_every_client_s_model(tasks: RunConfig, tmp_path: Path) -> None:
@@ -233,7 +232,7 @@ def test_a_mixed_run_leaves_a_summary_of_each_group_and_every_client_s_model(tas
     assert said["final"]["score"] == pytest.approx(sum(g["final"]["score"] for g in said["groups"]) / 2)
     assert said["groups"][1]["clients_final"]["mean"] == said["groups"][1]["clients_final"]["worst_decile"]
     assert not (finished.folder / "model").exists()
-    with pytest.raises(ConfigError, match="say whose: --client toy-classification/client-0"):
+    with pytest.raises(ConfigError, match="such as --client toy-classification/client-0"):
         export_models(finished.folder, tmp_path / "none", None)
     export_models(finished.folder, tmp_path / "tagger", "toy-tagging/client-0")
     assert "BertForTokenClassification" in (tmp_path / "tagger" / "config.json").read_text()
@@ -244,22 +243,17 @@ def test_a_mixed_run_goes_on_as_if_it_had_not_stopped(tasks: RunConfig, tmp_path
     executor = SerialExecutor(torch.device("cpu"))
     (tmp_path / "whole").mkdir()
     (tmp_path / "parts").mkdir()
-    whole = FederatedRun(
-        build_plan(tasks, federation, build_components(tasks)), executor, tmp_path / "whole", SilentProgress()
-    )
-    whole.play_rounds()
-    first = FederatedRun(
-        build_plan(tasks, federation, build_components(tasks)), executor, tmp_path / "parts", SilentProgress()
-    )
-    first.plan = replace(first.plan, rounds=1)
-    first.play_rounds()
-    second = FederatedRun(
-        build_plan(tasks, federation, build_components(tasks)), executor, tmp_path / "parts", SilentProgress()
-    )
+    plan = build_plan(tasks, federation, build_components(tasks))
+    whole = FederatedRun(plan, executor, folder=tmp_path / "whole")
+    whole.run_rounds()
+    first = FederatedRun(plan, executor, folder=tmp_path / "parts")
+    first.run_rounds(until=1)
+    first.save()
+    second = FederatedRun(plan, executor, folder=tmp_path / "parts")
     assert second.resume()
-    assert second.done == 1
-    second.play_rounds()
+    assert second.rounds == 1
+    second.run_rounds()
     assert serialize(second.state) == serialize(whole.state)
     for client in federation.clients:
-        own, other = (r.memories.get("fedavg", client) for r in (second, whole))
+        own, other = (r.storage.client_states.get("fedavg", client) for r in (second, whole))
         assert serialize(own) == serialize(other)

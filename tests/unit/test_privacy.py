@@ -9,8 +9,7 @@ from typing import Any
 import dp_accounting
 import pytest
 import torch
-from tests.rounds import make_round
-from tests.runs import make_plan
+from tests.runs import make_plan, make_round
 from tests.sums import TOLERANT, LossyTransport, VectorProgram, make_runtime, run_sum
 
 from motet.algorithms import fedavg
@@ -30,7 +29,6 @@ from motet.learning.solver import Solver
 from motet.privacy import central, local
 from motet.privacy.accountant import PrivacyAccountant
 from motet.privacy.dp_sum import ClipRequest, PrivateSum
-from motet.report.progress import SilentProgress
 from motet.secure import secagg
 from motet.transport.mailbox import Mailbox
 from motet.transport.requests import Request
@@ -156,16 +154,15 @@ def make_executor() -> SerialExecutor:
 
 
 def make_running(plan: RunPlan) -> FederatedRun:
-    return FederatedRun(plan, make_executor(), None, SilentProgress())
+    return FederatedRun(plan, make_executor())
 
 
 def test_a_run_stops_before_it_exceeds_its_budget(federation: Federation) -> None:
     two_rounds = epsilon_after(2, central(1.0, 2.0))
-    result, running = execute_plan(make_private_plan(federation, 9, budget=two_rounds * 1.001), make_executor())
-    assert running.done == 2
-    assert running.ledger is not None
-    assert running.ledger.epsilon() == pytest.approx(two_rounds)
-    assert [number for number, _ in result.record.curve("epsilon", split="privacy")] == [1, 2]
+    result = execute_plan(make_private_plan(federation, 9, budget=two_rounds * 1.001), make_executor())
+    assert result.rounds == 2
+    assert result.epsilon == pytest.approx(two_rounds)
+    assert [number for number, _ in result.metrics.curve("epsilon", split="privacy")] == [1, 2]
     assert result.final["accuracy"] >= 0
 
 
@@ -177,16 +174,11 @@ def test_a_budget_below_the_first_round_is_rejected(federation: Federation) -> N
 def test_a_resumed_run_continues_the_accounting(federation: Federation, tmp_path: Path) -> None:
     for name in ("uninterrupted", "resumed"):
         (tmp_path / name).mkdir()
-    uninterrupted, _ = execute_plan(
-        make_private_plan(federation, 3), make_executor(), folder=tmp_path / "uninterrupted"
-    )
+    uninterrupted = execute_plan(make_private_plan(federation, 3), make_executor(), folder=tmp_path / "uninterrupted")
     execute_plan(make_private_plan(federation, 2), make_executor(), folder=tmp_path / "resumed")
-    resumed, running = execute_plan(
-        make_private_plan(federation, 3), make_executor(), folder=tmp_path / "resumed", resume=True
-    )
+    resumed = execute_plan(make_private_plan(federation, 3), make_executor(), folder=tmp_path / "resumed", resume=True)
     assert serialize(resumed.state) == serialize(uninterrupted.state)
-    assert running.ledger is not None
-    assert running.ledger.epsilon() == pytest.approx(epsilon_after(3, central(1.0, 2.0)))
+    assert resumed.epsilon == pytest.approx(epsilon_after(3, central(1.0, 2.0)))
 
 
 @pytest.mark.parametrize(
@@ -200,7 +192,7 @@ def test_a_resumed_run_continues_the_accounting(federation: Federation, tmp_path
 def test_a_client_reveals_nothing_outside_the_wrappers(address: str, payload: Any, federation: Federation) -> None:
     running = make_running(make_private_plan(federation, 1))
     request = Request(1, federation.clients[0], 0, address, payload)
-    reply = next(running.host.answer_requests(iter([request])))
+    reply = next(running.engine.runtime.answer_requests(iter([request])))
     assert "only available inside" in str(reply.error)
 
 
@@ -209,7 +201,7 @@ def test_a_server_cannot_skip_the_clipping_in_a_secure_sum(federation: Federatio
     first_round = make_round(federation, rounds=1)
     script = running.plan.algorithm.round(running.state, first_round)
     with pytest.raises(Exception, match=r"fedavg.train is only available inside private"):
-        running._play(script)
+        running.engine.run_evaluation(script)  # with masks, and without noise
 
 
 @pytest.mark.parametrize(
@@ -229,6 +221,6 @@ def test_invalid_options_are_rejected(options: dict[str, Any], message: str) -> 
 
 def test_seeded_cohorts_count_as_secret(federation: Federation) -> None:
     plan = make_plan(federation, fedavg(SOLVER), 1, cohort=CohortConfig(3, "seeded"), privacy=central(1.0, 2.0))
-    accountant = make_running(plan).ledger
+    accountant = make_running(plan).engine.accountant
     assert accountant is not None
     assert (accountant.has_secret_cohorts, accountant.cohort_size, accountant.client_count) == (True, 3, 4)

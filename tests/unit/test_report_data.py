@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
+from motet.experiment.commands.recipe_runner import run_recipe
 from motet.experiment.commands.report_data import read_run_report
-from motet.experiment.commands.run_folder import run_recipe
 from motet.experiment.recipe.recipe_files import load_recipe
 
 

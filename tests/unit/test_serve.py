@@ -1,4 +1,4 @@
-"""A served run says before it begins what cannot work with silos, and reads what it wrote down when it was younger."""
+"""Served runs: settings that cannot work with remote data, records of earlier versions, and models of groups."""
 
 from __future__ import annotations
 
@@ -8,14 +8,12 @@ from pathlib import Path
 import pytest
 
 from motet.core.errors import ConfigError
-from motet.experiment.deploy.remote_client import (
-    JoinOptions,
-    build_client_federation,
-    model_fingerprint,
-    parse_client_data,
-)
-from motet.experiment.deploy.serve_join import serve
-from motet.experiment.deploy.server import DeploymentRecord, NetworkOptions, open_listener
+from motet.experiment.commands.serve_run import serve_run
+from motet.experiment.deploy.acceptance import model_fingerprint
+from motet.experiment.deploy.client_listener import open_listener
+from motet.experiment.deploy.deployment_record import DeploymentRecord
+from motet.experiment.deploy.network_options import NetworkOptions
+from motet.experiment.deploy.remote_client import JoinOptions, build_client_federation, parse_client_data
 from motet.experiment.recipe.run_config import RunConfig
 
 TOY = {
@@ -24,37 +22,50 @@ TOY = {
 }
 
 
-@pytest.mark.parametrize("who", [{"clients": 3}, {"allow": "allowed.yaml"}])
-def test_silos_have_no_development_set_and_none_is_asked_of_them(who: dict[str, object], tmp_path: Path) -> None:
-    given = {**TOY, "data": {**TOY["data"], "dev_share": 0.1}, "transport": {"type": "grpc", **who}}
+@pytest.mark.parametrize("clients", [{"clients": 3}, {"allow": "allowed.yaml"}])
+def test_a_development_set_is_rejected_if_clients_bring_their_data(clients: dict[str, object], tmp_path: Path) -> None:
+    settings = {**TOY, "data": {**TOY["data"], "dev_share": 0.1}, "transport": {"type": "grpc", **clients}}
     with pytest.raises(ConfigError, match=r"data.dev_share is 0.1.*leave it out"):
-        serve(RunConfig.from_settings("r", given), tmp_path / "run", resume=False, told=print)
+        serve_run(RunConfig.from_settings("r", settings), tmp_path / "run", resume=False, log=print)
     assert not (tmp_path / "run").exists()
 
 
-def test_a_run_that_was_served_before_there_were_groups_can_be_served_again(tmp_path: Path) -> None:
+def test_a_number_of_clients_and_a_list_of_clients_exclude_each_other() -> None:
+    with pytest.raises(ConfigError, match="both define the clients"):
+        NetworkOptions(clients=3, allow="allowed.yaml")
+
+
+def test_a_record_from_before_there_were_groups_can_be_read(tmp_path: Path) -> None:
     (tmp_path / "deployment.json").write_text(json.dumps({"run": "0123abcd", "clients": ["north"]}))
-    book = DeploymentRecord.open(tmp_path)
-    assert (book.run, book.clients, book.groups) == ("0123abcd", ["north"], {})
+    record = DeploymentRecord.open(tmp_path)
+    assert (record.run, record.clients, record.groups) == ("0123abcd", ["north"], {})
 
 
-def test_silos_of_one_group_must_have_the_model_of_the_group(tmp_path: Path) -> None:
-    """The server's own may be another."""
-    given = {
+def test_a_record_keeps_the_clients_that_joined(tmp_path: Path) -> None:
+    record = DeploymentRecord.open(tmp_path)
+    record.add_client("south", "letters")
+    record.add_client("north", "")
+    again = DeploymentRecord.open(tmp_path)
+    assert (again.run, again.clients, again.groups) == (record.run, ["north", "south"], {"south": "letters"})
+
+
+def test_a_client_with_its_own_data_must_have_the_model_of_its_group(tmp_path: Path) -> None:
+    """The server's model may be another."""
+    settings = {
         **TOY,
         "groups": [{"name": "letters", "model": {"name": "bilstm"}}],
         "transport": {"type": "grpc", "clients": 1},
     }
-    config = RunConfig.from_settings("r", given)
-    office = open_listener(config, tmp_path, NetworkOptions(clients=1))
+    config = RunConfig.from_settings("r", settings)
+    listener = open_listener(config, tmp_path, NetworkOptions(clients=1))
     try:
-        door = office.links.admission
-        labels = office.here.groups[0].task.labels
+        admission = listener.connections.admission
+        labels = listener.local.groups[0].task.labels
         rows = [f"word {k},{labels[k % len(labels)]}" for k in range(20)]
         (tmp_path / "own.csv").write_text("\n".join(["text,label", *rows]))
-        own = JoinOptions(("north",), parse_client_data(tmp_path / "own.csv", []), None, tmp_path)
-        assert door.expected_fingerprint("north") == model_fingerprint(
-            build_client_federation(config, door.acceptance, own).model
-        )
+        data = parse_client_data(tmp_path / "own.csv", [])
+        options = JoinOptions(names=("north",), data=data, config=None, state_folder=tmp_path)
+        federation = build_client_federation(config, admission.acceptance, options)
+        assert admission.expected_fingerprint("north") == model_fingerprint(federation.model)
     finally:
-        office.links.close()
+        listener.connections.close()

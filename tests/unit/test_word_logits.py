@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from tests.rounds import run_rounds
+from tests.runs import run_rounds
 from tests.sizes import NO_DROPOUT, SMALL
 
 from motet.algorithms import adafd, dsfl, fedavg_logits, fedkd, mhat
@@ -225,6 +225,6 @@ def test_taggers_with_different_tokenizers_learn_from_each_other(
     logits = NUM_WORDS * (len(taggers.server.task.labels) + 1) * 4
     success_report = 8
     teaches = algorithm is not fedkd
-    assert gathered.mailbox.traffic.payload_up == 4 * (logits + teaches * success_report)
-    assert gathered.mailbox.traffic.payload_down == 4 * teaches * logits
-    assert set(gathered.look()) >= {"f1", "accuracy"}
+    assert gathered.engine.mailbox.traffic.payload_up == 4 * (logits + teaches * success_report)
+    assert gathered.engine.mailbox.traffic.payload_down == 4 * teaches * logits
+    assert set(gathered.evaluator.evaluate_split("global").scores) >= {"f1", "accuracy"}

@@ -21,7 +21,7 @@ from motet.benchmark.shared_resources import SharedResources
 from motet.benchmark.time_estimate import TimeEstimate
 from motet.core.errors import MotetError
 from motet.experiment.build.executor_builder import resolve_device
-from motet.experiment.commands.run_folder import run_experiment
+from motet.experiment.commands.recipe_runner import prepare_plan, run_experiment
 from motet.learning.executors.memory_budget import limit_device_memory
 from motet.learning.executors.process_executor import default_worker_count
 from motet.report.benchmark_progress import BenchmarkCallback
@@ -162,7 +162,16 @@ def _execute(run: BenchmarkRun, store: RunStore, resources: SharedResources, cal
     write_atomically(folder / "config.yaml", config.encode())
     try:
         federation, executor = resources.federation(run), resources.executor(run)
-        run_experiment(run.config, folder, federation, executor, resume=True, callback=callback, keep_model=False)
+        run_experiment(
+            prepare_plan(run.config, federation),
+            run.config,
+            federation,
+            folder,
+            executor,
+            resume=True,
+            callback=callback,
+            save_model=False,
+        )
         store.clean_up(run.name)
         return
     except MotetError as error:

@@ -18,7 +18,7 @@ from motet.experiment.build.component_builders import build_algorithm
 from motet.experiment.build.executor_builder import resolve_device
 from motet.experiment.build.federation import Federation
 from motet.experiment.commands.dry_run import time_steps
-from motet.experiment.commands.run_folder import prepare_plan
+from motet.experiment.commands.recipe_runner import prepare_plan
 from motet.experiment.loop.peak_memory import PeakMemory
 from motet.experiment.recipe.run_config import RunConfig
 from motet.learning.executors.memory_budget import free_memory

@@ -11,7 +11,7 @@ import typer
 from motet.cli.app import DEPLOYMENT, Device, OutFolder, Recipe, Resume, Settings, app, handle_errors
 
 if TYPE_CHECKING:
-    from motet.experiment.deploy.server import NetworkOptions
+    from motet.experiment.deploy.network_options import NetworkOptions
 
 Key = Annotated[Path | None, typer.Option(help="Private key of this side (PEM).")]
 Cert = Annotated[Path | None, typer.Option(help="Certificate of this side (PEM).")]
@@ -41,7 +41,7 @@ def serve(
 
     from motet.cli.runs import print_results
     from motet.experiment.commands.run_folder import load_config, new_folder
-    from motet.experiment.deploy.serve_join import serve as serve_run
+    from motet.experiment.commands.serve_run import serve_run
     from motet.experiment.recipe.recipe_files import load_recipe
     from motet.report.progress import create_progress
 
@@ -52,7 +52,7 @@ def serve(
     if resume:
         config = replace(load_config(folder), transport=config.transport)
     try:
-        finished = serve_run(config, folder, resume=resume, told=typer.echo, callback=create_progress(Console()))
+        finished = serve_run(config, folder, resume=resume, log=typer.echo, callback=create_progress(Console()))
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"the same command with --resume --out {folder}") from None
     print_results(finished)
@@ -103,9 +103,8 @@ def join(
     quiet: Quiet = False,
 ) -> None:
     """Join a run as a client. The data stays on this machine."""
+    from motet.experiment.deploy.join_run import join_run, make_connector, parse_names
     from motet.experiment.deploy.remote_client import JoinOptions, parse_client_data
-    from motet.experiment.deploy.serve_join import join as join_run
-    from motet.experiment.deploy.serve_join import make_dialer, parse_names
     from motet.experiment.recipe.recipe_files import load_recipe
 
     names = parse_names(name or [])
@@ -113,14 +112,14 @@ def join(
         names=names,
         data=parse_client_data(data, settings or []) if data else None,
         config=None if recipe is None else load_recipe(recipe, settings or []),
-        memory=state_dir / names[0],
+        state_folder=state_dir / names[0],
         device=device,
-        only_sums=secure_only,
+        sums_only=secure_only,
         group=group,
     )
     options = _network_options(key=key, cert=cert, ca=ca, user=user, channel=channel)
     log = _ignore if quiet else typer.echo
-    log(join_run(client, make_dialer(transport, server, options), _read_token(token), connect_timeout, log))
+    log(join_run(client, make_connector(transport, server, options), _read_token(token), connect_timeout, log))
 
 
 @app.command(rich_help_panel=DEPLOYMENT)
@@ -132,7 +131,7 @@ def allow(
     """Create tokens for clients. Each token is printed once; the file stores only hashes."""
     import yaml
 
-    from motet.experiment.deploy.server import load_allowed
+    from motet.experiment.deploy.deployment_record import load_allowed
     from motet.transport.admission import generate_token, hash_token
 
     allowed = load_allowed(str(file)) if file.exists() else {}
@@ -157,7 +156,7 @@ def show_status(
 
 
 def _network_options(**flags: Path | str | None) -> NetworkOptions:
-    from motet.experiment.deploy.server import NetworkOptions
+    from motet.experiment.deploy.network_options import NetworkOptions
     from motet.experiment.recipe.config_parsing import instantiate
 
     return instantiate(NetworkOptions, {name: str(v) for name, v in flags.items() if v is not None}, "join")

@@ -14,7 +14,7 @@ import typer
 from motet.cli.app import TRAINING, OutFolder, Recipe, Resume, RunFolder, Settings, app, handle_errors
 
 if TYPE_CHECKING:
-    from motet.experiment.commands.run_folder import FinishedRun
+    from motet.experiment.commands.recipe_runner import FinishedRun
 
 
 @app.command(rich_help_panel=TRAINING)
@@ -105,8 +105,7 @@ def export(
 ) -> None:
     """Export the trained model, or the clients' personal models, as Hugging Face model folders."""
     from motet.core.errors import ConfigError
-    from motet.experiment.commands.model_export import loading_code, needs_motet
-    from motet.experiment.commands.run_folder import export_models
+    from motet.experiment.commands.model_export import export_models, loading_code, needs_motet
 
     if all_clients and client is not None:
         raise ConfigError(
@@ -133,12 +132,14 @@ def _load_recipe(name: str, overrides: list[str]) -> Any:
 def _train(config: Any, folder: Path, resume: bool) -> None:
     from rich.console import Console
 
-    from motet.experiment.commands.run_folder import run_recipe
-    from motet.experiment.deploy.mpi_launch import run_worker_rank
+    from motet.experiment.commands.recipe_runner import run_recipe
     from motet.report.progress import create_progress
 
-    if run_worker_rank(config):  # an MPI worker; only rank 0 prints
-        return
+    if config.transport.type == "mpi":
+        from motet.experiment.deploy.mpi_launch import run_worker_rank
+
+        if run_worker_rank(config):  # only rank 0 prints
+            return
     try:
         finished = run_recipe(config, folder, resume=resume, callback=create_progress(Console()))
     except KeyboardInterrupt:
@@ -151,7 +152,7 @@ def print_results(finished: FinishedRun) -> None:
     from rich.console import Console
 
     from motet.experiment.commands.model_export import loading_code
-    from motet.experiment.commands.run_folder import draw_figures
+    from motet.experiment.commands.run_figures import draw_figures
     from motet.report.console_tables import build_results_table
 
     draw_figures(finished)

@@ -83,6 +83,23 @@ class Mailbox:
             late_replies=self.late_replies,
         )
 
+    def start_round(self, round: int) -> None:
+        """Send the requests that follow as part of a round."""
+        self.round = round
+
+    def finish_round(self, network_seconds: float) -> Traffic:
+        """Set the time on an emulated network, and return a copy of the traffic so far."""
+        self.traffic.network_seconds = network_seconds
+        return replace(self.traffic)
+
+    def continue_from(self, traffic: Traffic) -> None:
+        """Continue to count traffic and requests from an earlier point of the run."""
+        self.traffic = replace(traffic)
+
+    def mark_checkpointed(self, request_id: int) -> None:
+        """Tell clients with the next requests that a checkpoint covers the requests up to this one."""
+        self.last_checkpointed = request_id
+
     def run_exchange(self, exchange: Exchange) -> Any:
         """Send an exchange's requests, wait for the replies, and return the collected value."""
         state = _ExchangeState(exchange, math.ceil(self.wait_policy.quorum * len(exchange.payloads) - 1e-9))

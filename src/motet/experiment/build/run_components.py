@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from motet.codecs.chain import Channel
 from motet.core.program import Algorithm
 from motet.core.rng import Seed
-from motet.core.script import Script, iter_programs, rewrite_sums
+from motet.core.script import ClientId, Script, iter_programs, rewrite_sums
 from motet.learning.evaluation import Evaluator
 
 if TYPE_CHECKING:
@@ -50,10 +50,12 @@ class RunComponents:
         programs = {program.name: secure | privacy for program in iter_programs(self.algorithm)}
         return {**programs, "evaluate": secure, "private": secure}
 
-    def wrap_round(self, script: Script[T], seed: Seed, spend: Callable[..., None]) -> Script[T]:
-        """Add noise to the sums of an algorithm's round, and mask them. `spend` counts the privacy that each sum costs."""
+    def wrap_round(
+        self, script: Script[T], seed: Seed, record_sum: Callable[[Collection[ClientId]], None]
+    ) -> Script[T]:
+        """Add noise to the sums of an algorithm's round, and mask them. `record_sum` counts each sum."""
         if self.privacy is not None:
-            script = rewrite_sums(self.privacy.make_summation(seed, spend), script)
+            script = rewrite_sums(self.privacy.make_summation(seed, record_sum), script)
         return self.wrap_evaluation(script)
 
     def wrap_evaluation(self, script: Script[T]) -> Script[T]:

@@ -7,6 +7,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any, Protocol
 
 from motet.core.errors import ConfigError, did_you_mean
+from motet.core.params import Params
 from motet.core.program import Algorithm, ClientList, InitialModels
 from motet.core.rng import Seed
 from motet.core.script import ClientId
@@ -101,6 +102,13 @@ class RunPlan:
     def best_round_metric(self) -> str:
         """The metric that picks the best round on the development set."""
         return self.evaluation.best_round_metric or self.federation.task.primary_metric
+
+    @cached_property
+    def has_personal_models(self) -> bool:
+        """True if there is no global model: the algorithm has none, or the average lacks layers of the server's model."""
+        view = self.algorithm.view(self.initial_state, "")
+        server_layout = self.federation.server_context(0).model.initial_params.layout
+        return self.algorithm.personal or (isinstance(view, Params) and view.layout != server_layout)
 
     @cached_property
     def initial_state(self) -> Any:

@@ -1,4 +1,4 @@
-"""Where a run's clients are: in this process, in others on this machine, in a cluster."""
+"""Launch the simulated clients of a run: in this process, in others on this machine, or on a cluster."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from motet.core.errors import ConfigError, RunError
 from motet.core.work import Executor
 from motet.experiment.build.executor_builder import InProcessOptions, create_executor, resolve_device
 from motet.experiment.build.federation import Federation
-from motet.experiment.deploy.mpi_launch import connect_ranks
-from motet.experiment.deploy.server import ClientListener, NetworkOptions, open_listener
-from motet.experiment.loop.run_loop import ConnectTransport
+from motet.experiment.deploy.client_listener import ClientListener, open_listener
+from motet.experiment.deploy.network_options import NetworkOptions
+from motet.experiment.loop.round_engine import ConnectClients
 from motet.experiment.recipe.config_parsing import instantiate, look_up
 from motet.experiment.recipe.run_config import RunConfig
 from motet.learning.executors.serial_executor import PrefixCache
@@ -29,6 +29,14 @@ TRANSPORTS = {
     "mpi": "simulated clients, spread over the processes of a cluster: mpirun -n 5 motet run … --transport mpi",
     "ray": "simulated clients in this process; their jobs run on Ray actors, one per GPU or core (transport.address=…)",
 }
+EXIT_TIMEOUT = 30  # seconds that client processes have to exit after the run
+
+
+class LaunchedClients(NamedTuple):
+    """How to connect to the clients of a run. Remote ones keep their own state."""
+
+    connect: ConnectClients = InProcessTransport
+    is_remote: bool = False
 
 
 def build_executor(configs: Sequence[RunConfig], federations: Sequence[Federation], cache: PrefixCache) -> Executor:
@@ -48,81 +56,77 @@ def build_executor(configs: Sequence[RunConfig], federations: Sequence[Federatio
     return connect_ray(instantiate(RayOptions, config.transport.options, "transport"), local, configs)
 
 
-class ClientTransport(NamedTuple):
-    """How clients are reached, and whether they keep their own memories."""
-
-    connect: ConnectTransport = InProcessTransport
-    apart: bool = False
-
-
 @contextmanager
-def launch_clients(config: RunConfig, federation: Federation, place: Path) -> Iterator[ClientTransport]:
-    """The clients of a simulation, for as long as a run needs them. `place` holds the run's config.yaml."""
+def launch_clients(config: RunConfig, federation: Federation, folder: Path) -> Iterator[LaunchedClients]:
+    """Launch the clients of a simulation for the time of a run. `folder` holds the run's config.yaml."""
     match config.transport.type:
         case "grpc" | "mqtt":
-            with _processes(config, federation, place) as office:
-                yield ClientTransport(lambda host: office.links, apart=True)
+            with _launch_processes(config, federation, folder) as listener:
+                yield LaunchedClients(lambda runtime: listener.connections, is_remote=True)
         case "mpi":
-            with connect_ranks(config, federation, place) as transport:
-                yield ClientTransport(lambda host: transport, apart=True)
+            from motet.experiment.deploy.mpi_launch import connect_ranks
+
+            with connect_ranks(config, federation, folder) as transport:
+                yield LaunchedClients(lambda runtime: transport, is_remote=True)
         case "in_process":
             faults = instantiate(InProcessOptions, config.transport.options, "transport").faults
-            seed = federation.seed
-            yield (
-                ClientTransport(lambda host: FaultyTransport(InProcessTransport(host), faults, seed))
-                if faults.is_enabled
-                else ClientTransport()
-            )
+            if faults.is_enabled:
+                yield LaunchedClients(
+                    lambda runtime: FaultyTransport(InProcessTransport(runtime), faults, federation.seed)
+                )
+            else:
+                yield LaunchedClients()
         case _:
-            yield ClientTransport()
+            yield LaunchedClients()
 
 
 @contextmanager
-def _processes(config: RunConfig, federation: Federation, place: Path) -> Iterator[ClientListener]:
-    """A network of this machine's own: as many processes as `transport.processes`, each playing its share of the clients."""
+def _launch_processes(config: RunConfig, federation: Federation, folder: Path) -> Iterator[ClientListener]:
+    """Start `transport.processes` processes on this machine, each of which simulates a share of the clients."""
     options = instantiate(NetworkOptions, config.transport.options, "transport")
-    if options.clients is not None or options.allow is not None:
-        raise ConfigError("transport.clients and transport.allow are for silos with their own data; use: motet serve")
-    office = open_listener(config, place, options, federation)
-    names = [*office.here.clients]
-    shares = [names[k :: options.processes] for k in range(min(options.processes, len(names)))]
-    children = [subprocess.Popen(_command(config, options, office.address, place, share)) for share in shares]
+    if options.clients_bring_data:
+        raise ConfigError(
+            "transport.clients and transport.allow are for clients with their own data; remove them, or use: motet serve"
+        )
+    listener = open_listener(config, folder, options, federation)
+    clients = list(federation.clients)
+    shares = [clients[k :: options.processes] for k in range(min(options.processes, len(clients)))]
+    processes = [subprocess.Popen(_join_command(config, options, listener.address, folder, s)) for s in shares]
     try:
-        office.links.wait_for_clients(len(names), lambda here: _alive(children))
-        yield office
-        office.links.close("the run is over", run_finished=True)
-        for child in children:
-            child.wait(timeout=30)
+        listener.connections.wait_for_clients(len(clients), lambda connected: _require_alive(processes))
+        yield listener
+        listener.connections.close("the run is over", run_finished=True)
+        for process in processes:
+            process.wait(timeout=EXIT_TIMEOUT)
     finally:
-        for child in children:
-            child.kill()
-            child.wait()
+        for process in processes:
+            process.kill()
+            process.wait()
 
 
-def _command(config: RunConfig, options: NetworkOptions, address: str, place: Path, names: list[str]) -> list[str]:
-    named = [word for name in names for word in ("--name", name)]
-    where = ["--server", address, "--transport", config.transport.type, "--device", config.device]
+def _join_command(
+    config: RunConfig, options: NetworkOptions, address: str, folder: Path, clients: Sequence[str]
+) -> list[str]:
+    """Return the command line of a process that simulates some of the clients."""
+    flags = {
+        "--recipe": str(folder / "config.yaml"),
+        "--server": address,
+        "--transport": config.transport.type,
+        "--device": config.device,
+        "--state-dir": str(folder / "checkpoint" / "clients"),
+    }
     if config.transport.type == "mqtt":
-        where += ["--channel", options.channel, *(["--user", options.user] if options.user else [])]
-        where += ["--ca", options.ca] if options.ca else []
-    memory = ["--state-dir", str(place / "checkpoint" / "silos")]
-    return [
-        sys.executable,
-        "-m",
-        "motet",
-        "join",
-        "--recipe",
-        str(place / "config.yaml"),
-        "--quiet",
-        *where,
-        *memory,
-        *named,
-    ]
+        flags["--channel"] = options.channel
+        flags |= {"--user": options.user} if options.user else {}
+        flags |= {"--ca": options.ca} if options.ca else {}
+    names = [word for client in clients for word in ("--name", client)]
+    words = [word for flag in flags.items() for word in flag]
+    return [sys.executable, "-m", "motet", "join", "--quiet", *words, *names]
 
 
-def _alive(children: list[subprocess.Popen[bytes]]) -> None:
-    dead = next((c for c in children if c.poll() is not None), None)
-    if dead is not None:
+def _require_alive(processes: Sequence[subprocess.Popen[bytes]]) -> None:
+    failed = next((process for process in processes if process.poll() is not None), None)
+    if failed is not None:
         raise RunError(
-            f"a client's process ended with status {dead.returncode} before the run began; see what it said above."
+            f"a client process exited with status {failed.returncode} before the run started; see its error above."
         )

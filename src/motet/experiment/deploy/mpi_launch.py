@@ -13,8 +13,9 @@ import yaml
 
 from motet.core.errors import ConfigError, MotetError, RunError
 from motet.experiment.build.federation import Federation
-from motet.experiment.deploy.remote_client import ClientBuilder, JoinOptions, build_acceptance, model_fingerprint
-from motet.experiment.deploy.server import DeploymentRecord
+from motet.experiment.deploy.acceptance import build_acceptance, model_fingerprint
+from motet.experiment.deploy.deployment_record import DeploymentRecord
+from motet.experiment.deploy.remote_client import ClientBuilder, JoinOptions
 from motet.experiment.recipe.config_parsing import instantiate
 from motet.experiment.recipe.run_config import RunConfig
 from motet.transport.admission import ClientReady, JoinAccepted, Rejection, RunFinished
@@ -28,104 +29,104 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class MpiOptions:
-    """`devices` is a device map: which process has which GPU."""
+    """Options of `transport.type=mpi`."""
 
-    devices: str | None = None
-    devices_key: str | None = None  # which entry of the map; None: its first
+    devices: str | None = None  # file with a device map: which process has which GPU
+    devices_key: str | None = None  # entry of the map; None: the first
 
 
 def run_worker_rank(config: RunConfig) -> bool:
-    """In a rank other than 0: do a worker's part of the run, to its end. Elsewhere there is nothing to do."""
-    if config.transport.type != "mpi":
-        return False
+    """In a rank other than 0, answer requests until rank 0 exits, and return True. In rank 0, return False at once."""
     from motet.transport.mpi import MpiEndpoint
 
-    port = MpiEndpoint()
-    if port.size < 2:
+    endpoint = MpiEndpoint()
+    if endpoint.size < 2:
         raise ConfigError("transport.type=mpi needs at least two processes: mpirun -n 5 motet run … --transport mpi")
-    if port.rank == 0:
-        atexit.register(_dismiss, port)  # however this process ends, the others hear of it
+    if endpoint.rank == 0:
+        atexit.register(_dismiss_workers, endpoint)  # however this process ends, the workers must exit too
         return False
-    _work(port, instantiate(MpiOptions, config.transport.options, "transport"))
+    _answer_requests(endpoint, instantiate(MpiOptions, config.transport.options, "transport"))
     return True
 
 
 @contextmanager
-def connect_ranks(config: RunConfig, federation: Federation, place: Path) -> Iterator[Transport]:
-    """The cluster's workers, ready for this run."""
+def connect_ranks(config: RunConfig, federation: Federation, folder: Path) -> Iterator[Transport]:
+    """Prepare the workers for a run, and yield a transport to their clients."""
     from motet.transport.mpi import MpiEndpoint, MpiTransport
 
-    port = MpiEndpoint()
-    book = DeploymentRecord.open(place)
-    book.add()
-    welcome = build_acceptance(config, federation, book.run, "")
-    workers = range(1, port.size)
+    endpoint = MpiEndpoint()
+    record = DeploymentRecord.open(folder)
+    record.add_clients()
+    acceptance = build_acceptance(config, federation, record.run, session="")
+    workers = range(1, endpoint.size)
     for rank in workers:
-        port.send(rank, OutgoingMessage.from_value((welcome, str(place / "checkpoint" / "silos" / f"rank-{rank}"))))
-    wanted = model_fingerprint(federation.model)
+        state_folder = folder / "checkpoint" / "clients" / f"rank-{rank}"
+        endpoint.send(rank, OutgoingMessage.from_value((acceptance, str(state_folder))))
+    fingerprint = model_fingerprint(federation.model)
     for _ in workers:
-        sender, found = port.receive(None) or (0, None)
-        if isinstance(found, Rejection):
-            raise RunError(f"rank {sender}: {found.reason}")
-        if not isinstance(found, ClientReady) or found.fingerprint != wanted:
-            raise RunError(
-                f"rank {sender} has another model than rank 0; use the same files and versions on all nodes."
-            )
-    places = {client: 1 + index % len(workers) for index, client in enumerate(federation.clients)}
-    yield MpiTransport(port, places.__getitem__)
+        rank, answer = endpoint.receive(None) or (0, None)
+        if isinstance(answer, Rejection):
+            raise RunError(f"rank {rank}: {answer.reason}")
+        if not isinstance(answer, ClientReady) or answer.fingerprint != fingerprint:
+            raise RunError(f"rank {rank} has another model than rank 0; use the same files and versions on all nodes.")
+    ranks = {client: 1 + index % len(workers) for index, client in enumerate(federation.clients)}
+    yield MpiTransport(endpoint, ranks.__getitem__)
 
 
-def _dismiss(port: MpiEndpoint) -> None:
-    for rank in range(1, port.size):
-        port.send(rank, OutgoingMessage.from_value(RunFinished("the run is over")))
-    port.flush()
+def _dismiss_workers(endpoint: MpiEndpoint) -> None:
+    for rank in range(1, endpoint.size):
+        endpoint.send(rank, OutgoingMessage.from_value(RunFinished("the run is over")))
+    endpoint.flush()
 
 
-def _work(port: MpiEndpoint, options: MpiOptions) -> None:
-    """Build this rank's side whenever a run begins, answer until the last is over."""
-    side: ClientSetup | None = None
+def _answer_requests(endpoint: MpiEndpoint, options: MpiOptions) -> None:
+    """Build this rank's clients whenever a run starts, and answer requests until the last run is over."""
+    setup: ClientSetup | None = None
     builder: ClientBuilder | None = None
     while True:
-        found = port.receive(None)
-        waiting: list[Request] = []
-        while found is not None:
-            match found[1]:
+        received = endpoint.receive(None)
+        requests: list[Request] = []
+        while received is not None:  # requests that have arrived are answered together
+            match received[1]:
                 case RunFinished():
-                    port.flush()
+                    endpoint.flush()
                     return
-                case (JoinAccepted() as welcome, str() as memory):
+                case (JoinAccepted() as acceptance, str() as state_folder):
                     if builder is not None:
                         builder.close()
-                    builder, side = _built(port, welcome, Path(memory), options)
+                    builder, setup = _build_clients(endpoint, acceptance, Path(state_folder), options)
                 case Request() as request:
-                    waiting.append(request)
-            found = port.receive(0.0)
-        if side is not None and waiting:
-            for request in waiting:
-                side.journal.begin_request(request)
-            for reply in side.runtime.answer_requests(iter(waiting)):
-                port.send(0, OutgoingMessage.from_value(reply))
+                    requests.append(request)
+            received = endpoint.receive(0.0)
+        if setup is not None and requests:
+            for request in requests:
+                setup.journal.begin_request(request)
+            for reply in setup.runtime.answer_requests(iter(requests)):
+                endpoint.send(0, OutgoingMessage.from_value(reply))
 
 
-def _built(
-    port: MpiEndpoint, welcome: JoinAccepted, memory: Path, options: MpiOptions
+def _build_clients(
+    endpoint: MpiEndpoint, acceptance: JoinAccepted, state_folder: Path, options: MpiOptions
 ) -> tuple[ClientBuilder | None, ClientSetup | None]:
+    """Build this rank's clients and tell rank 0 that they are ready, or why they are not."""
     try:
-        config = RunConfig.from_settings("cluster", welcome.config)
-        device = device_for(port.rank, port.size, options, config.device)
-        builder = ClientBuilder(JoinOptions((), None, config, memory, device))
-        side = builder(welcome)
+        config = RunConfig.from_settings("cluster", acceptance.config)
+        device = choose_device(endpoint.rank, endpoint.size, options, config.device)
+        builder = ClientBuilder(
+            JoinOptions(names=(), data=None, config=config, state_folder=state_folder, device=device)
+        )
+        setup = builder(acceptance)
     except MotetError as error:
-        port.send(0, OutgoingMessage.from_value(Rejection(str(error))))
+        endpoint.send(0, OutgoingMessage.from_value(Rejection(str(error))))
         return None, None
-    port.send(0, OutgoingMessage.from_value(ClientReady(side.fingerprint)))
-    return builder, side
+    endpoint.send(0, OutgoingMessage.from_value(ClientReady(setup.fingerprint)))
+    return builder, setup
 
 
-def device_for(rank: int, size: int, options: MpiOptions, given: str) -> str:
-    """This rank's device by the map, which is FedNLP's: for each host, how many processes each of its GPUs has."""
+def choose_device(rank: int, size: int, options: MpiOptions, default: str) -> str:
+    """Return the device of a rank, from a device map in FedNLP's format: for each host, the processes on each GPU."""
     if options.devices is None:
-        return given
+        return default
     try:
         maps = yaml.safe_load(Path(options.devices).read_text("utf-8"))
         hosts = maps[options.devices_key] if options.devices_key else next(iter(maps.values()))
@@ -134,9 +135,9 @@ def device_for(rank: int, size: int, options: MpiOptions, given: str) -> str:
         ]
     except (OSError, yaml.YAMLError, KeyError, TypeError, ValueError, AttributeError, StopIteration) as error:
         raise ConfigError(
-            f"transport.devices: '{options.devices}' is no device map ({type(error).__name__}: {error}); "
+            f"transport.devices: '{options.devices}' is not a device map ({type(error).__name__}: {error}); "
             "expected name: {host: [processes on GPU 0, on GPU 1, …]}."
         ) from None
     if len(devices) != size:
-        raise ConfigError(f"transport.devices: the map places {len(devices)} processes, and there are {size}.")
+        raise ConfigError(f"transport.devices: the map has {len(devices)} processes; expected {size}, as MPI has.")
     return devices[rank]

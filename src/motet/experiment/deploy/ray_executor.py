@@ -1,8 +1,8 @@
-"""Jobs on Ray's actors: a executor whose workers are on as many machines as the cluster has.
+"""An executor that runs jobs on Ray actors, on as many machines as the cluster has.
 
-Clients, their memories and the mailbox stay here, so a run repeats to the bit and resumes as any simulation does; what
-travels are jobs, which are pure: one whose actor died is done again by another and gives the same answer. Ray moves objects
-with a serialiser of its own between processes of one owner; what we hand to it are bytes and arrays, framed as on any wire.
+Clients, their states and the mailbox stay in this process, so a run is reproducible to the bit and resumes as any
+simulation does. Jobs have no side effects: if an actor dies, another one runs its jobs again with the same result. Ray moves
+objects with its own serializer; we give it only bytes and arrays, in the format of our messages.
 """
 
 from __future__ import annotations
@@ -34,23 +34,28 @@ try:
 except ImportError:  # pragma: no cover
     raise ConfigError("transport.type=ray needs ray; run: pip install 'motet[ray]'") from None
 
-Order = tuple[int, bytes, list[Any]]  # the job's number, its head, its tensors in Ray's store
-Answer = tuple[int, str, bytes, list[np.ndarray]]  # the number, what it is, its head, its tensors
+SOURCE = Path(__file__).parents[3]  # the folder that holds the package
+JobMessage = tuple[int, bytes, list[Any]]  # job ID, header, tensors as references to Ray's object store
+ResultMessage = tuple[
+    int, str, bytes, list[np.ndarray]
+]  # job ID, "result" or an error's class, header or text, tensors
 
 
 @dataclass(frozen=True)
 class RayOptions:
-    address: str | None = None  # a cluster's; None: this machine
-    actors: int | None = None  # None: one a GPU or, without any, one a core
+    """Options of `transport.type=ray`."""
+
+    address: str | None = None  # of a cluster; None: start Ray on this machine
+    actors: int | None = None  # None: one per GPU or, without GPUs, one per core
     restarts: int = 3  # of an actor that dies
 
     def __post_init__(self) -> None:
         if self.actors is not None and self.actors < 1:
-            raise ConfigError(f"transport.actors is {self.actors}; at least 1 is needed.")
+            raise ConfigError(f"transport.actors is {self.actors}; expected at least 1.")
 
 
 class RayActor:
-    """A device, and a executor on it. It builds models and texts itself, from the runs' configurations."""
+    """An executor on one device. It builds models and features itself, from the configurations of the runs."""
 
     def __init__(self, configs: list[dict[str, Any]], device: str) -> None:
         from motet.experiment.build.executor_builder import InProcessOptions, create_executor, resolve_device
@@ -59,127 +64,139 @@ class RayActor:
         torch.set_num_threads(1)
         runs = {str(i): RunConfig.from_settings("actor", config) for i, config in enumerate(configs)}
         federations = list(build_federations(runs).values())
-        self.executor = create_executor(resolve_device(device), InProcessOptions(0), federations, PrefixCache())
-        self.known: dict[str, Model | Features] = {}
-        for federation in federations:
-            self.known |= {federation.model.key: federation.model, federation.features.key: federation.features}
+        options = InProcessOptions(workers=0)
+        self.executor = create_executor(resolve_device(device), options, federations, PrefixCache())
+        self.shared_values: dict[str, Model | Features] = {}  # jobs refer to these by key
+        for model, features in (pair for federation in federations for pair in federation.models_with_features):
+            self.shared_values |= {model.key: model, features.key: features}
 
     def capacity(self) -> int:
         return self.executor.capacity
 
-    def work(self, orders: list[Order]) -> list[Answer]:
-        """Several jobs at once, so that the executor may run them as one."""
-        for number, head, tensors in orders:
-            self.executor.submit(number, _opened(head, ray.get(tensors), self.known.__getitem__))
-        done: list[Answer] = []
-        while len(done) < len(orders):
-            done += [_told(number, answer) for number, answer in self.executor.wait_completed()]
-        return done
+    def run_jobs(self, messages: list[JobMessage]) -> list[ResultMessage]:
+        """Run several jobs, which the executor may pack together."""
+        for job_id, header, tensors in messages:
+            job = _deserialize(header, ray.get(tensors), self.shared_values.__getitem__)
+            self.executor.submit(job_id, job)
+        results: list[ResultMessage] = []
+        while len(results) < len(messages):
+            results += [_serialize_result(job_id, result) for job_id, result in self.executor.wait_completed()]
+        return results
 
 
-def _opened(head: bytes, tensors: list[np.ndarray], resolve: Callable[[str], Any] | None = None) -> Any:
-    """A job or an answer from its head and the tensors that came beside it."""
-    spots = iter(tensors)
+def _deserialize(header: bytes, tensors: list[np.ndarray], resolve: Callable[[str], Any] | None = None) -> Any:
+    """Return a job or a result from its header and its tensors."""
+    remaining = iter(tensors)
 
-    def tensor(dtype: torch.dtype, shape: tuple[int, ...], _: int) -> Tensor:
-        return tensor_from_bytes(next(spots).data, dtype, shape)
+    def next_tensor(dtype: torch.dtype, shape: tuple[int, ...], _: int) -> Tensor:
+        return tensor_from_bytes(next(remaining).data, dtype, shape)
 
-    return decode_header(read_header(memoryview(head))[0], tensor, resolve)
+    return decode_header(read_header(memoryview(header))[0], next_tensor, resolve)
 
 
-def _told(number: Any, answer: Any) -> Answer:
-    if isinstance(answer, JobFailure):
-        return number, type(answer.error).__name__, str(answer.error).encode(), []
-    head, tensors = encode_header(answer)
-    return number, "answer", head, [np.frombuffer(buffer_bytes(t), np.uint8) for t in tensors]
+def _serialize_result(job_id: Any, result: Any) -> ResultMessage:
+    if isinstance(result, JobFailure):
+        return job_id, type(result.error).__name__, str(result.error).encode(), []
+    header, tensors = encode_header(result)
+    return job_id, "result", header, [np.frombuffer(buffer_bytes(tensor), np.uint8) for tensor in tensors]
 
 
 class RayExecutor:
-    """Gives jobs to whichever actor is free. `here` does the server's own jobs."""
+    """Sends jobs to actors that are idle. `local` runs the server's own jobs."""
 
-    def __init__(self, actors: list[Any], capacity: int, here: Executor, restarts: int) -> None:
-        self.actors, self.here, self.share, self.restarts = actors, here, capacity, restarts
-        self.capacity = 2 * capacity * len(actors)
-        self.waiting: deque[tuple[int, Job]] = deque()
-        self.keys: dict[int, Hashable] = {}
-        self.working: dict[Any, tuple[Any, list[int]]] = {}  # by Ray's promise: the actor, the jobs' numbers
+    def __init__(self, actors: list[Any], actor_capacity: int, local: Executor, restarts: int) -> None:
+        self.actors, self.local, self.actor_capacity, self.restarts = actors, local, actor_capacity, restarts
+        self.capacity = 2 * actor_capacity * len(actors)
+        self.queue: deque[tuple[int, Job]] = deque()
+        self.keys: dict[int, Hashable] = {}  # job ID -> key of the caller
+        self.running: dict[Any, tuple[Any, list[int]]] = {}  # Ray's object reference -> actor, job IDs
         self.idle = list(actors)
-        self.stored: dict[int, tuple[Buffer, Any]] = {}  # tensors in Ray's store, while jobs that hold them wait or run
-        self.jobs = self.shared_out = 0
+        self.stored: dict[int, tuple[Buffer, Any]] = {}  # tensors of queued and running jobs in Ray's object store
+        self.submitted = self.remote_examples = 0
 
     @property
     def examples_processed(self) -> int:
-        return self.shared_out + self.here.examples_processed
+        return self.remote_examples + self.local.examples_processed
 
     def submit(self, key: Hashable, job: Job) -> None:
-        self.jobs += 1
-        self.keys[self.jobs] = key
-        self.waiting.append((self.jobs, job))
+        self.submitted += 1
+        self.keys[self.submitted] = key
+        self.queue.append((self.submitted, job))
 
     def wait_completed(self) -> Sequence[tuple[Hashable, Any]]:
-        while self.waiting and self.idle:
-            each = max(1, min(self.share, -(-len(self.waiting) // len(self.idle))))
-            self._send(self.idle.pop(0), [self.waiting.popleft() for _ in range(min(each, len(self.waiting)))])
-        promise = ray.wait(list(self.working))[0][0]
-        actor, numbers = self.working.pop(promise)
+        while self.queue and self.idle:
+            share = -(-len(self.queue) // len(self.idle))
+            count = min(max(1, min(self.actor_capacity, share)), len(self.queue))
+            self._send(self.idle.pop(0), [self.queue.popleft() for _ in range(count)])
+        reference = ray.wait(list(self.running))[0][0]
+        actor, job_ids = self.running.pop(reference)
         self.idle.append(actor)
         try:
-            answers = [(number, self._read(kind, head, tensors)) for number, kind, head, tensors in ray.get(promise)]
+            results = [(job_id, self._read(kind, header, t)) for job_id, kind, header, t in ray.get(reference)]
         except ray.exceptions.RayActorError as error:
-            lost = RunError(f"an actor died {1 + self.restarts} times over the same work: {first_line(error)}")
-            answers = [(number, JobFailure(lost)) for number in numbers]
-        if not self.working and not self.waiting:
+            failure = RunError(f"an actor died {1 + self.restarts} times on the same jobs: {first_line(error)}")
+            results = [(job_id, JobFailure(failure)) for job_id in job_ids]
+        if not self.running and not self.queue:
             self.stored.clear()
-        return [(self.keys.pop(number), answer) for number, answer in answers]
+        return [(self.keys.pop(job_id), result) for job_id, result in results]
 
     def run(self, job: Job) -> Any:
-        return self.here.run(job)
+        return self.local.run(job)
 
     def close(self) -> None:
         for actor in self.actors:
             ray.kill(actor)
-        self.here.close()
+        self.local.close()
         ray.shutdown()
 
     def _send(self, actor: Any, jobs: list[tuple[int, Job]]) -> None:
-        orders: list[Order] = []
-        for number, job in jobs:
-            head, tensors = encode_header(job, lambda v: v.key if isinstance(v, Model | Features) else None)
-            orders.append((number, head, [self._put(t) for t in tensors]))
-        self.working[actor.work.remote(orders)] = (actor, [number for number, _ in jobs])
+        messages: list[JobMessage] = []
+        for job_id, job in jobs:
+            header, tensors = encode_header(job, lambda v: v.key if isinstance(v, Model | Features) else None)
+            messages.append((job_id, header, [self._store(tensor) for tensor in tensors]))
+        self.running[actor.run_jobs.remote(messages)] = (actor, [job_id for job_id, _ in jobs])
 
-    def _put(self, tensor: Buffer) -> Any:
-        """What many jobs share (the global model) goes to Ray's store once."""
+    def _store(self, tensor: Buffer) -> Any:
+        """Put a tensor into Ray's object store; once, even if many jobs have it, as they have the global model."""
         if id(tensor) not in self.stored:
             self.stored[id(tensor)] = (tensor, ray.put(np.frombuffer(buffer_bytes(tensor), np.uint8)))
         return self.stored[id(tensor)][1]
 
-    def _read(self, kind: str, head: bytes, tensors: list[np.ndarray]) -> Any:
-        if kind != "answer":
-            return JobFailure(getattr(errors, kind)(head.decode()))
-        answer = _opened(head, tensors)
-        self.shared_out += answer.examples_processed if isinstance(answer, FitResult) else 0
-        return answer
+    def _read(self, kind: str, header: bytes, tensors: list[np.ndarray]) -> Any:
+        if kind != "result":
+            return JobFailure(getattr(errors, kind)(header.decode()))
+        result = _deserialize(header, tensors)
+        self.remote_examples += result.examples_processed if isinstance(result, FitResult) else 0
+        return result
 
 
-def connect_ray(options: RayOptions, here: Executor, configs: Sequence[RunConfig]) -> RayExecutor:
-    """Join the cluster, or make one of this machine, and put a executor on each of its devices."""
-    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
-    source = str(
-        Path(__file__).parents[2]
-    )  # on this machine actors run this very source; a cluster has Motet installed
-    local = {"env_vars": {"PYTHONPATH": source}} if options.address is None else None
-    try:
-        ray.init(options.address, runtime_env=local, include_dashboard=False if options.address is None else None,
-                 log_to_driver=False, logging_level=logging.ERROR, ignore_reinit_error=True)  # fmt: skip
-    except (ConnectionError, RuntimeError, ValueError) as error:
-        raise RunError(f"Ray cannot be reached at {options.address or 'this machine'}: {first_line(error)}") from None
-    has: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
-    gpus, cores = int(has.get("GPU", 0)), int(has.get("CPU", 1))
+def connect_ray(options: RayOptions, local: Executor, configs: Sequence[RunConfig]) -> RayExecutor:
+    """Connect to a Ray cluster, or start Ray on this machine, and create an actor for each device."""
+    _start_ray(options)
+    resources: dict[str, float] = ray.cluster_resources()  # type: ignore[no-untyped-call]
+    gpus, cores = int(resources.get("GPU", 0)), int(resources.get("CPU", 1))
     count = options.actors or gpus or cores
     needs = {"num_gpus": min(1.0, gpus / count)} if gpus else {"num_cpus": min(1.0, cores / count)}
-    remote: Any = ray.remote(RayActor)
-    made = remote.options(max_restarts=options.restarts, max_task_retries=options.restarts, **needs)
+    remote_class: Any = ray.remote(RayActor)
+    actor_class = remote_class.options(max_restarts=options.restarts, max_task_retries=options.restarts, **needs)
     settings = [config.to_dict() for config in configs]
-    actors = [made.remote(settings, "cuda" if gpus else "cpu") for _ in range(count)]
-    return RayExecutor(actors, ray.get(actors[0].capacity.remote()), here, options.restarts)
+    actors = [actor_class.remote(settings, "cuda" if gpus else "cpu") for _ in range(count)]
+    return RayExecutor(actors, ray.get(actors[0].capacity.remote()), local, options.restarts)
+
+
+def _start_ray(options: RayOptions) -> None:
+    os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
+    is_local = options.address is None
+    try:
+        ray.init(
+            options.address,
+            runtime_env={"env_vars": {"PYTHONPATH": str(SOURCE)}}
+            if is_local
+            else None,  # a cluster has Motet installed
+            include_dashboard=False if is_local else None,
+            log_to_driver=False,
+            logging_level=logging.ERROR,
+            ignore_reinit_error=True,
+        )
+    except (ConnectionError, RuntimeError, ValueError) as error:
+        raise RunError(f"Ray cannot be reached at {options.address or 'this machine'}: {first_line(error)}") from None

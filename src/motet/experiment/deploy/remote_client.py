@@ -1,14 +1,11 @@
-"""A client's side of a deployment: its own data, the server's task and model, and nothing offered that is not marked."""
+"""The client's side of a deployment: its data, and the task, model and programs of the server's run."""
 
 from __future__ import annotations
 
-import dataclasses
-import hashlib
 import re
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, get_type_hints
 
 import numpy as np
 
@@ -20,182 +17,155 @@ from motet.experiment.build.client_lists import ClientRange
 from motet.experiment.build.component_builders import build_components, resolve_defaults
 from motet.experiment.build.executor_builder import InProcessOptions, create_executor, resolve_device
 from motet.experiment.build.feature_cache import load_features
-from motet.experiment.build.federation import ClientGroup, Federation
+from motet.experiment.build.federation import Federation
 from motet.experiment.build.federation_builder import build_federation
 from motet.experiment.build.group_builder import build_group
-from motet.experiment.recipe.config_parsing import instantiate, look_up
+from motet.experiment.build.run_components import RunComponents
+from motet.experiment.deploy.acceptance import deserialize_task, model_fingerprint
+from motet.experiment.recipe.config_parsing import instantiate
 from motet.experiment.recipe.recipe_files import parse_overrides
 from motet.experiment.recipe.run_config import GroupConfig, RunConfig
 from motet.learning.executors.serial_executor import PrefixCache
-from motet.learning.modules.model import Model
 from motet.models.load_model import load_model
 from motet.partitions.partition import ClientRows, NamedClients, Partition
-from motet.tasks import TASKS, Task
 from motet.transport.admission import JoinAccepted
 from motet.transport.client_connection import ClientSetup
 from motet.transport.client_runtime import ClientRuntime
 from motet.transport.journal import Journal
 
-FROM_WORDS = ("tiny", "bilstm")  # models whose vocabulary is the corpus's own; the server's words are sent along
-
-
-def build_acceptance(config: RunConfig, federation: Federation, run: str, session: str) -> JoinAccepted:
-    """What the server tells a client. The config's `data`, which say where the server's own texts are, travel with the rest:
-    the digest is of all of it. A client with its own data opens nothing that they name."""
-    said = {
-        name: value for name, value in config.to_dict().items() if name not in ("transport", "checkpoint", "baselines")
-    }
-    pairs = zip(config.client_groups, federation.groups, strict=True)
-    return JoinAccepted(
-        run, session, config.digest, said, {group.name: _told(choice, group) for choice, group in pairs}
-    )
-
-
-def _told(choice: GroupConfig, group: ClientGroup) -> dict[str, Any]:
-    task: Any = group.task
-    words = group.model.tokenizer.backend_tokenizer.to_str() if choice.model.name in FROM_WORDS else ""
-    return {"task": {f.name: getattr(task, f.name) for f in dataclasses.fields(task)}, "words": words}
-
-
-def model_fingerprint(model: Model) -> str:
-    """Of all weights and the tokenizer: two sides with the same one hold the same model."""
-    digest = hashlib.blake2b(digest_size=16)
-    for name, tensor in model.module.state_dict().items():
-        digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes() if tensor.numel() else b"")
-    digest.update(repr(sorted(model.tokenizer.get_vocab().items())).encode())
-    return digest.hexdigest()
+RUN_NAME = re.compile(r"[0-9a-f]{8,64}")  # it becomes the name of a folder
+MAX_LISTED_CLIENTS = 3
 
 
 @dataclass(frozen=True)
 class JoinOptions:
-    """What a client brings: its names, and either its own data or the recipe whose clients it plays (no names: any).
-    `group` is the one of the recipe's groups that its own data are for."""
+    """How a process joins a run: as one client with its own data, or as clients of a recipe."""
 
     names: tuple[ClientId, ...]
     data: DataConfig | None
-    config: RunConfig | None
-    memory: Path
+    config: RunConfig | None  # of the recipe that the process simulates clients of
+    state_folder: Path
     device: str = "auto"
-    only_sums: bool = False
-    group: str = ""
+    sums_only: bool = False  # reply only inside secure sums
+    group: str = ""  # of the recipe's groups, the one that the data is for
 
 
 class ClientBuilder:
-    """Builds a client's side from a welcome: once, for links break more often than runs change."""
+    """Builds a client from the server's acceptance; once for each run, however often the connection breaks."""
 
-    def __init__(self, own: JoinOptions, told: Callable[[str], None] = lambda text: None) -> None:
-        self.own, self.told = own, told
-        self.scratch = PrefixCache()
-        self.built: tuple[str, ClientSetup] | None = None
+    def __init__(self, options: JoinOptions, log: Callable[[str], None] = lambda text: None) -> None:
+        self.options, self.log = options, log
+        self._cache = PrefixCache()
+        self._key: tuple[str, str] | None = None
+        self._setup: ClientSetup | None = None
 
-    def __call__(self, welcome: JoinAccepted) -> ClientSetup:
-        key = f"{welcome.run} {welcome.digest}"
-        if self.built is None or self.built[0] != key:
-            self.built = (key, self._side(welcome))
-        return self.built[1]
+    def __call__(self, acceptance: JoinAccepted) -> ClientSetup:
+        key = (acceptance.run, acceptance.digest)
+        if self._setup is None or self._key != key:
+            self._key, self._setup = key, self._build(acceptance)
+        return self._setup
 
     def close(self) -> None:
-        if self.built is not None:
-            self.built[1].runtime.executor.close()
-        self.scratch.close()
+        if self._setup is not None:
+            self._setup.runtime.executor.close()
+        self._cache.close()
 
-    def _side(self, welcome: JoinAccepted) -> ClientSetup:
-        own = self.own
-        if not re.fullmatch(r"[0-9a-f]{8,64}", welcome.run):
+    def _build(self, acceptance: JoinAccepted) -> ClientSetup:
+        options = self.options
+        if not RUN_NAME.fullmatch(acceptance.run):
             raise ConfigError(
-                "the server's name for the run is not made of digits a client would use in a file's name."
+                f"the server calls the run {acceptance.run[:80]!r}; expected 8 to 64 hexadecimal digits. "
+                "Use the same version of Motet on both sides."
             )
-        config = own.config if own.config is not None else RunConfig.from_settings("server", welcome.config)
-        components = build_components(config)
-        config = resolve_defaults(config, components.algorithm)
-        if config.digest != welcome.digest:
-            raise ConfigError(
-                f"what the server says of the run has digest {config.digest}, not {welcome.digest} as it claims; "
-                "use the same version of Motet on both sides."
-            )
-        federation = build_federation(config) if own.data is None else build_client_federation(config, welcome, own)
-        journal = Journal(own.memory / welcome.run)
-        executor = create_executor(resolve_device(own.device), InProcessOptions(0), [federation], self.scratch)
-        told = ", ".join(
-            f"{address} ({reveals})"
-            for program in components.client_programs
-            for address, reveals in all_client_methods(program).items()
+        config, components = _resolve_config(options, acceptance)
+        if options.data is None:
+            federation = build_federation(config)
+        else:
+            federation = build_client_federation(config, acceptance, options)
+        self._log_offer(federation, components)
+        device = resolve_device(options.device)
+        journal = Journal(options.state_folder / acceptance.run)
+        runtime = ClientRuntime(
+            components.client_programs,
+            federation.context,
+            create_executor(device, InProcessOptions(workers=0), [federation], self._cache),
+            journal,
+            components.channel,
+            sums_only=options.sums_only,
+            required_wrappers=components.required_wrappers,
+            hide_errors=True,
         )
-        for name in own.names[:3]:
-            self.told(f"{name} has {federation.participant(name).size} examples")
-        self.told(f"offered to the server: {told}")
-        options: dict[str, Any] = {
-            "sums_only": own.only_sums,
-            "required_wrappers": components.required_wrappers,
-            "hide_errors": True,
-        }
-        host = ClientRuntime(
-            components.client_programs, federation.context, executor, journal, components.channel, **options
-        )
-        return ClientSetup(host, journal, model_fingerprint(federation.model))
+        return ClientSetup(runtime, journal, model_fingerprint(federation.model))
+
+    def _log_offer(self, federation: Federation, components: RunComponents) -> None:
+        for name in self.options.names[:MAX_LISTED_CLIENTS]:
+            self.log(f"{name} has {federation.participant(name).size} examples")
+        methods = [item for program in components.client_programs for item in all_client_methods(program).items()]
+        self.log(f"offered to the server: {', '.join(f'{address} ({reveals})' for address, reveals in methods)}")
 
 
-def parse_client_data(path: Path, settings: Iterable[str]) -> DataConfig:
-    """A client's own file; of its settings only those of the data are its to give, the others are the server's."""
-    given = parse_overrides(settings)
-    if odd := [name for name in given if name != "data"]:
+def _resolve_config(options: JoinOptions, acceptance: JoinAccepted) -> tuple[RunConfig, RunComponents]:
+    """Return the run's configuration and components, and check that they are the server's."""
+    config = options.config or RunConfig.from_settings("server", acceptance.config)
+    components = build_components(config)
+    config = resolve_defaults(config, components.algorithm)
+    if config.digest != acceptance.digest:
         raise ConfigError(
-            f"join: '{odd[0]}' is the server's to say; with --data you may give data.text=…, data.label=… alone."
+            f"the configuration has digest {config.digest}, but the server's is {acceptance.digest}; "
+            "use the same version of Motet on both sides."
         )
-    return instantiate(DataConfig, {**given.get("data", {}), "path": str(path)}, "data")
+    return config, components
 
 
-def build_client_federation(config: RunConfig, welcome: JoinAccepted, own: JoinOptions) -> Federation:
-    """One client, with its own texts. Labels, tokenizer and model are those of its group at the server."""
-    if own.data is None:
+def parse_client_data(path: Path, overrides: Iterable[str]) -> DataConfig:
+    """Return the data of a client. Its overrides may set only `data`; all other settings are the server's."""
+    settings = parse_overrides(overrides)
+    if others := [name for name in settings if name != "data"]:
+        raise ConfigError(
+            f"join: '{others[0]}' is set by the server; with --data, set only data.…, such as data.text=body. Remove it."
+        )
+    return instantiate(DataConfig, {**settings.get("data", {}), "path": str(path)}, "data")
+
+
+def build_client_federation(config: RunConfig, acceptance: JoinAccepted, options: JoinOptions) -> Federation:
+    """Build a federation of one client with its own texts, and with the labels, tokenizer and model of its group."""
+    if options.data is None:
         raise ConfigError("join: give --data with your own texts.")
-    name, choice = find_group(config, welcome, own.group)
-    task, words = deserialize_task(welcome.groups[name]), str(welcome.groups[name].get("words", ""))
-    seed = Seed(config.seed)
-    corpus = load_corpus(own.data, seed, task.name)
-    model = load_model(choice.model, task.name, task.labels, lambda: words, seed)
-    features = load_features(task, corpus, model, choice.model.max_tokens)
-    train = ClientRows.from_sizes(np.arange(corpus.num_train), np.array([corpus.num_train]))
-    test = ClientRows.from_sizes(np.arange(corpus.num_train, len(corpus)), np.array([len(corpus) - corpus.num_train]))
-    partition = Partition(train, test, {"type": "silo"}, NamedClients(np.array([own.names[0]])))
+    name, group_config = find_group(config, acceptance, options.group)
+    task, words = deserialize_task(acceptance.groups[name]), str(acceptance.groups[name].get("words", ""))
+    seed, max_tokens = Seed(config.seed), group_config.model.max_tokens
+    corpus = load_corpus(options.data, seed, task.name)
+    model = load_model(group_config.model, task.name, task.labels, lambda: words, seed)
+    train, test = np.arange(corpus.num_train), np.arange(corpus.num_train, len(corpus))
+    partition = Partition(
+        ClientRows.from_sizes(train, np.array([len(train)])),
+        ClientRows.from_sizes(test, np.array([len(test)])),
+        {"type": "silo"},
+        NamedClients(np.array([options.names[0]])),
+    )
     group = build_group(
         name=name,
         task=task,
         model=model,
         corpus=corpus,
-        features=features,
+        features=load_features(task, corpus, model, max_tokens),
         partition=partition,
-        max_tokens=choice.model.max_tokens,
+        max_tokens=max_tokens,
         clients=ClientRange(names=partition.clients, start=0, stop=1),
     )
-    return Federation((group,), group, seed)
+    return Federation(groups=(group,), server=group, seed=seed)
 
 
-def find_group(config: RunConfig, welcome: JoinAccepted, wanted: str) -> tuple[str, GroupConfig]:
-    """The group a client belongs to, by its name; where all are alike, there is one and nobody need name it."""
-    if len(welcome.groups) != len(config.client_groups):
+def find_group(config: RunConfig, acceptance: JoinAccepted, name: str) -> tuple[str, GroupConfig]:
+    """Return the name and configuration of a client's group. If there is only one, the name may be empty."""
+    if len(acceptance.groups) != len(config.client_groups):
         raise ConfigError(
-            f"the server speaks of {len(welcome.groups)} groups and its recipe has {len(config.client_groups)}."
+            f"the server sent {len(acceptance.groups)} groups, but its recipe has {len(config.client_groups)}; "
+            "use the same version of Motet on both sides."
         )
-    known = dict(zip(welcome.groups, config.client_groups, strict=True))
-    if len(known) == 1 and not wanted:
-        return next(iter(known.items()))
-    if wanted not in known:
-        raise ConfigError(f"--group is '{wanted}'; the server's groups are {', '.join(known)}.")
-    return wanted, known[wanted]
-
-
-def deserialize_task(told: Mapping[str, Any]) -> Task:
-    """A task is a value: its fields travel."""
-    fields = told.get("task")
-    if not isinstance(fields, dict):
-        raise ConfigError("the server says nothing of the task; use the same version of Motet on both sides.")
-    kind = get_type_hints(look_up(TASKS, fields.get("name"), "the server's task"))["return"]
-    try:
-        task: Task = kind(**fields)
-    except TypeError as error:
-        raise ConfigError(
-            f"the server's task cannot be read ({error}); use the same version of Motet on both sides."
-        ) from None
-    return task
+    groups = dict(zip(acceptance.groups, config.client_groups, strict=True))
+    if len(groups) == 1 and not name:
+        return next(iter(groups.items()))
+    if name not in groups:
+        raise ConfigError(f"--group is '{name}'; expected one of the server's groups: {', '.join(groups)}.")
+    return name, groups[name]

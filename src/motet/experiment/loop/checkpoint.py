@@ -1,4 +1,4 @@
-"""What a run must remember to go on as if nothing had happened."""
+"""The checkpoint of a run, from which it continues as if it had not been interrupted."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from motet.core.errors import RunError, WireError
 from motet.core.messages import message
 from motet.core.script import ClientId
-from motet.transport.client_state import ClientStates, StateKey
+from motet.transport.client_state import StateKey
 from motet.transport.mailbox import Traffic
 from motet.transport.spill_store import write_pieces_atomically
 from motet.wire import iter_serialized
@@ -18,42 +18,52 @@ from motet.wire.value_files import load_value
 
 @message
 @dataclass(frozen=True, eq=False)
-class Checkpoint:
-    """After so many rounds. Generators need no state: every one is made from seed, purpose, round and client."""
+class RunProgress:
+    """A run after its last complete round.
+
+    Random generators are not part of it: each is created from the seed, its purpose, the round and the client.
+    """
 
     rounds: int
-    state: Any
-    memories: dict[StateKey, str]
+    state: Any  # of the algorithm
     traffic: Traffic
-    rows: int  # bytes of metrics.jsonl that belong to it
+    noisy_sums: int  # sums under differential privacy
+    sums_by_client: dict[ClientId, int]
+
+
+@message
+@dataclass(frozen=True, eq=False)
+class Checkpoint:
+    """A run's progress and the files that belong to it."""
+
+    progress: RunProgress
+    client_states: dict[StateKey, str]  # file names
+    metrics_bytes: int  # of metrics.jsonl; what follows is newer than the checkpoint
     seconds: float
-    processed: int
     digest: str
-    sums: int  # made under noise, and by each client
-    spent: dict[ClientId, int]
 
 
-def save_checkpoint(folder: Path, checkpoint: Checkpoint, memories: ClientStates) -> None:
+def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
     folder.mkdir(parents=True, exist_ok=True)
     write_pieces_atomically(folder / "state", iter_serialized(checkpoint))
-    memories.delete_unused_files()  # only now: until the new state stands, the old one needs its files
 
 
 def load_checkpoint(folder: Path, digest: str) -> Checkpoint | None:
+    """Load a checkpoint; None if there is none. `digest` is that of the run's configuration."""
     path = folder / "state"
     if not path.exists():
         return None
     try:
-        found = load_value(path)
+        checkpoint = load_value(path)
     except WireError as error:
-        raise RunError(f"{path} cannot be read: {error} Remove the folder to begin the run again.") from None
-    if not isinstance(found, Checkpoint):
+        raise RunError(f"{path} cannot be read: {error} Remove the run's folder to start again.") from None
+    if not isinstance(checkpoint, Checkpoint):
         raise RunError(
-            f"{path} holds a {type(found).__name__}, not a checkpoint; remove the folder to begin the run again."
+            f"{path} holds a {type(checkpoint).__name__}; expected a checkpoint. Remove the run's folder to start again."
         )
-    if found.digest != digest:
+    if checkpoint.digest != digest:
         raise RunError(
-            f"{path} belongs to a run with other settings (digest {found.digest}, this is {digest}); "
-            "resume with the settings it began with, or choose another --out."
+            f"{path} belongs to a run with other settings (digest {checkpoint.digest}, expected {digest}); "
+            "resume with the settings that the run started with, or choose another --out."
         )
-    return found
+    return checkpoint

@@ -1,4 +1,4 @@
-"""Answers of the round under way, kept so that a server that dies asks again only what was not answered."""
+"""The results of exchanges in the current round, so that a restarted server repeats only the last one."""
 
 from __future__ import annotations
 
@@ -16,39 +16,42 @@ from motet.wire.value_files import load_value
 
 
 class ExchangeLog:
-    """An answer is written down when the script goes on to another exchange; the last of a round is in its checkpoint.
+    """Runs exchanges, and writes the result of each when the next one starts. The last of a round is in its checkpoint.
 
-    Only for clients who keep their own memories: a simulation's are settled with the round, and a round is played whole.
+    Only for remote clients, which keep their state themselves. In a simulation client states change with the round, and an
+    interrupted round is run again from its start.
     """
 
     def __init__(self, folder: Path, mailbox: Mailbox) -> None:
         self.folder, self.mailbox = folder, mailbox
         self.round = self.number = -1
-        self.unwritten: Callable[[], None] = lambda: None
+        self._write_pending: Callable[[], None] = lambda: None
 
     def run_exchange(self, exchange: Exchange) -> Any:
-        self.unwritten()
+        """Return the logged result of an exchange, or run it."""
+        self._write_pending()
         if self.mailbox.round != self.round:
             self.round, self.number = self.mailbox.round, 0
-            self._forget()
+            self._delete_other_rounds()
         self.number += 1
         path = self.folder / f"{self.round}-{self.number}"
-        found = _read(path, exchange.address)
-        if found is not None:
-            answer, self.mailbox.traffic = found
-            self.unwritten = lambda: None
-            return answer
-        answer = self.mailbox.run_exchange(exchange)
+        logged = _read(path, exchange.address)
+        if logged is not None:
+            result, traffic = logged
+            self.mailbox.continue_from(traffic)
+            self._write_pending = lambda: None
+            return result
+        result = self.mailbox.run_exchange(exchange)
         traffic = replace(self.mailbox.traffic)
-        self.unwritten = lambda: self._write(path, (exchange.address, answer, traffic))
-        return answer
+        self._write_pending = lambda: self._write(path, (exchange.address, result, traffic))
+        return result
 
     def _write(self, path: Path, entry: Any) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
         write_pieces_atomically(path, iter_serialized(entry))
 
-    def _forget(self) -> None:
-        """Answers of other rounds are in the checkpoint, or belong to a future that did not happen."""
+    def _delete_other_rounds(self) -> None:
+        """Delete earlier rounds, which are in the checkpoint, and later ones, which the run was reset to before."""
         if self.folder.exists():
             for path in self.folder.iterdir():
                 if not path.name.startswith(f"{self.round}-"):
@@ -56,10 +59,11 @@ class ExchangeLog:
 
 
 def _read(path: Path, address: str) -> tuple[Any, Traffic] | None:
+    """Read the result of an exchange and the traffic after it; None if the file is missing, damaged or of another method."""
     if not path.exists():
         return None
     try:
-        asked, answer, traffic = load_value(path)
+        logged_address, result, traffic = load_value(path)
     except WireError:
         return None
-    return (answer, traffic) if asked == address and isinstance(traffic, Traffic) else None
+    return (result, traffic) if logged_address == address and isinstance(traffic, Traffic) else None

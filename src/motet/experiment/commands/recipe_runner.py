@@ -1,0 +1,120 @@
+"""`motet run` and `motet resume`: run a recipe and its baselines in a folder."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from motet.core.work import Executor
+from motet.experiment.build.component_builders import build_components, resolve_defaults
+from motet.experiment.build.federation import Federation
+from motet.experiment.build.federation_builder import build_federations
+from motet.experiment.build.run_components import RunComponents
+from motet.experiment.build.run_plan import RunPlan, build_plan
+from motet.experiment.build.traffic_estimate import estimate_client_bytes
+from motet.experiment.commands.run_folder import (
+    baseline_folder,
+    create_run_folder,
+    load_config,
+    load_summary,
+    require_empty,
+)
+from motet.experiment.commands.run_summary import write_results
+from motet.experiment.deploy.client_launcher import build_executor, launch_clients
+from motet.experiment.loop.peak_memory import PeakMemory
+from motet.experiment.loop.run_loop import execute_plan
+from motet.experiment.loop.tracking import find_trackers, track_run
+from motet.experiment.recipe.recipe_files import baseline_config
+from motet.experiment.recipe.run_config import RunConfig
+from motet.learning.executors.serial_executor import PrefixCache
+from motet.report.progress import RunCallback, SilentProgress
+
+
+@dataclass(frozen=True)
+class FinishedRun:
+    """The folder of a run, its summary, and the summaries of its baselines."""
+
+    folder: Path
+    summary: dict[str, Any]
+    baselines: dict[str, dict[str, Any]]
+
+
+def run_recipe(
+    config: RunConfig, folder: Path, *, resume: bool = False, callback: RunCallback | None = None
+) -> FinishedRun:
+    """Run a recipe and its baselines; with `resume`, those that are not finished.
+
+    A rejected configuration leaves no folder behind: everything is built and checked before the first round.
+    """
+    configs = _collect_configs(config, folder, resume)
+    components = {name: build_components(each) for name, each in configs.items()}
+    for each in configs.values():
+        find_trackers(each)
+    if not resume:
+        require_empty(folder)
+        configs = {name: resolve_defaults(each, components[name].algorithm) for name, each in configs.items()}
+    federations = build_federations(configs)
+    unique_federations = list({id(federation): federation for federation in federations.values()}.values())
+    cache = PrefixCache()
+    try:
+        executor = build_executor(list(configs.values()), unique_federations, cache)
+        try:
+            plans = {n: prepare_plan(each, federations[n], components[n]) for n, each in configs.items()}
+            if not resume:
+                create_run_folder(folder, configs)
+            summaries = {}
+            for name, each in configs.items():
+                path, plan = baseline_folder(folder, name), plans.pop(name)
+                summaries[name] = load_summary(path) or run_experiment(
+                    plan, each, federations[name], path, executor, resume=resume, callback=callback
+                )
+        finally:
+            executor.close()
+    finally:
+        cache.close()
+    return FinishedRun(folder=folder, summary=summaries.pop(""), baselines=summaries)
+
+
+def _collect_configs(config: RunConfig, folder: Path, resume: bool) -> dict[str, RunConfig]:
+    """Return the configurations of the run, under "", and of its baselines; when resuming, those in the folder."""
+    if resume:
+        return {"": config, **{name: load_config(baseline_folder(folder, name)) for name in config.baselines}}
+    return {"": config, **{name: baseline_config(config, name) for name in config.baselines}}
+
+
+def prepare_plan(config: RunConfig, federation: Federation, components: RunComponents | None = None) -> RunPlan:
+    """Build a plan, and check that its algorithm can start with these models and texts."""
+    plan = build_plan(config, federation, components or build_components(config))
+    estimate_client_bytes(plan)  # raises an error if, for example, public texts are missing
+    plan.initial_state  # noqa: B018 - raises an error if the models do not fit the algorithm
+    return plan
+
+
+def run_experiment(
+    plan: RunPlan,
+    config: RunConfig,
+    federation: Federation,
+    folder: Path,
+    executor: Executor,
+    *,
+    resume: bool = False,
+    callback: RunCallback | None = None,
+    save_model: bool = True,
+) -> dict[str, Any]:
+    """Run one plan and write its results to a folder. Return the summary. The executor may be shared with other runs."""
+    with (
+        PeakMemory() as memory,
+        track_run(config, folder, callback or SilentProgress()) as tracking_callback,
+        launch_clients(config, federation, folder) as clients,
+    ):
+        result = execute_plan(
+            plan,
+            executor,
+            folder=folder,
+            resume=resume,
+            callback=tracking_callback,
+            connect=clients.connect,
+            is_remote=clients.is_remote,
+        )
+    return write_results(folder, config, federation, plan, result, peak_memory=memory.peak, save_model=save_model)

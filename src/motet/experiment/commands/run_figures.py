@@ -1,0 +1,33 @@
+"""Draw the figures of a finished run: learning curves, relations between clients, and weights."""
+
+from __future__ import annotations
+
+from motet.experiment.commands.recipe_runner import FinishedRun
+from motet.experiment.commands.run_folder import baseline_folder, load_config
+from motet.experiment.loop.metrics_log import read_metrics
+from motet.report.cluster_plots import draw_relations, read_relations
+from motet.report.curves import draw_curves, draw_traffic_curves
+from motet.report.weight_plots import draw_weights
+
+
+def draw_figures(finished: FinishedRun) -> None:
+    """Draw curves.png (against rounds) and traffic.png (against megabytes) of the run and its baselines, and for each of
+    them what its algorithm noted: relations between clients, weights of clients."""
+    summary = finished.summary
+    metric = summary["headline"]
+    folders = {summary["algorithm"]: finished.folder}
+    folders |= {name: baseline_folder(finished.folder, name) for name in finished.baselines}
+    logs = {name: read_metrics(folder) for name, folder in folders.items()}
+    title = f"{summary['dataset']}, {summary['model']}, {summary['clients']} clients"
+    draw_curves({name: log.curve(metric) for name, log in logs.items()}, metric, title, finished.folder / "curves.png")
+    for name, folder in folders.items():
+        neighbors = int(load_config(folder).algorithm.options.get("neighbors", 8))
+        relations = read_relations(logs[name].rows, neighbors)
+        if relations is not None:
+            draw_relations(relations, folder)
+        draw_weights(logs[name].rows, title, folder / "weights.png")
+    has_local_curves = all(len(log.traffic_curve(metric, "test", "clients")) > 1 for log in logs.values())
+    split, who = ("test", "clients") if has_local_curves else ("global", "server")
+    curves = {name: log.traffic_curve(metric, split, who) for name, log in logs.items()}
+    label = f"{metric}, mean over clients' test sets" if has_local_curves else f"{metric} on the global test set"
+    draw_traffic_curves(curves, label, title, finished.folder / "traffic.png")

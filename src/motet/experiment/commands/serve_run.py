@@ -1,0 +1,121 @@
+"""`motet serve`: run a recipe with clients that join over the network."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+from motet.experiment.build.component_builders import build_components, resolve_defaults
+from motet.experiment.build.executor_builder import InProcessOptions, create_executor, resolve_device
+from motet.experiment.build.run_components import RunComponents
+from motet.experiment.build.run_plan import build_plan
+from motet.experiment.commands.recipe_runner import FinishedRun
+from motet.experiment.commands.run_folder import create_run_folder, require_empty
+from motet.experiment.commands.run_summary import write_results
+from motet.experiment.deploy.client_listener import ClientListener, open_listener
+from motet.experiment.deploy.network_options import NetworkOptions
+from motet.experiment.deploy.remote_federation import check_remote_data
+from motet.experiment.loop.peak_memory import PeakMemory
+from motet.experiment.loop.run_loop import execute_plan
+from motet.experiment.recipe.config_parsing import instantiate
+from motet.experiment.recipe.run_config import CheckpointConfig, RunConfig
+from motet.learning.executors.serial_executor import PrefixCache
+from motet.report.progress import RunCallback, SilentProgress
+from motet.report.run_status import RunStatus
+from motet.report.status_server import start_status_server
+from motet.transport.connections import Connections
+from motet.transport.reply_timer import TimedTransport
+
+Log = Callable[[str], None]
+
+
+def serve_run(
+    config: RunConfig, folder: Path, *, resume: bool, log: Log, callback: RunCallback | None = None
+) -> FinishedRun:
+    """Run a recipe with clients that join over the network. Its baselines, which need a simulation, are left out."""
+    components = build_components(config)
+    if not resume:
+        config = resolve_defaults(replace(config, baselines={}), components.algorithm)
+    options = instantiate(NetworkOptions, config.transport.options, "transport")
+    check_remote_data(config, options)
+    if not resume:
+        require_empty(folder)
+        create_run_folder(folder, {"": config})
+    listener = open_listener(config, folder, options)
+    log(
+        f"listening on {listener.address}; clients join with: "
+        f"motet join --server {listener.address} --name NAME --data FILE"
+    )
+    try:
+        summary = _run(config, folder, components, listener, options, resume=resume, log=log, callback=callback)
+        listener.connections.close("the run is over", run_finished=True)
+    except BaseException:
+        listener.connections.close()
+        raise
+    return FinishedRun(folder=folder, summary=summary, baselines={})
+
+
+def _run(
+    config: RunConfig,
+    folder: Path,
+    components: RunComponents,
+    listener: ClientListener,
+    options: NetworkOptions,
+    *,
+    resume: bool,
+    log: Log,
+    callback: RunCallback | None,
+) -> dict[str, Any]:
+    """Wait for clients, run, and write the results. Return the summary."""
+    connections = listener.connections
+    transport = TimedTransport(connections)
+    status = RunStatus(
+        callback or SilentProgress(), lambda: connection_status(connections, transport), folder / "status.json"
+    )
+    stop_status_server = _start_status_server(options, status, log)
+    cache = PrefixCache()
+    device = resolve_device(config.device)
+    executor = create_executor(device, InProcessOptions(workers=0), [listener.local], cache)
+    try:
+        listener.wait_for_quorum(config.wait_policy.quorum, log)
+        every_round = replace(config, checkpoint=CheckpointConfig(seconds=0.0))
+        plan = build_plan(every_round, listener.federation(), components)
+        with PeakMemory() as memory:
+            result = execute_plan(
+                plan,
+                executor,
+                folder=folder,
+                resume=resume,
+                callback=status,
+                connect=lambda runtime: transport,
+                is_remote=True,
+            )
+        changes: dict[str, Any] = {"partition": {"type": "silos"}} if listener.clients_bring_data else {}
+        changes["refused"] = dict(connections.rejected + result.rejected_replies)
+        return write_results(folder, config, listener.local, plan, result, peak_memory=memory.peak, **changes)
+    finally:
+        stop_status_server()
+        executor.close()
+        cache.close()
+
+
+def connection_status(connections: Connections, transport: TimedTransport) -> dict[str, Any]:
+    """Return who is connected, who is missing, how long requests have been waiting, and rejected messages by client."""
+    return {
+        "connected": connections.connected_clients(),
+        "away": connections.disconnected_clients(),
+        "waited_for": {client: round(seconds, 1) for client, seconds in transport.pending_seconds().items()},
+        "refused": dict(connections.rejected),
+    }
+
+
+def _start_status_server(options: NetworkOptions, status: RunStatus, log: Log) -> Callable[[], None]:
+    """Start the status page if one is wanted, and return a function that stops it."""
+    if options.status is None:
+        return lambda: None
+    address, stop = start_status_server(options.status, status.snapshot, os.environ.get("MOTET_STATUS_TOKEN", ""))
+    log(f"status: {address}")
+    return stop

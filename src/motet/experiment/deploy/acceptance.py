@@ -1,0 +1,67 @@
+"""What the server sends to a client that joins: the run's configuration, and the task and vocabulary of each group."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Mapping
+from typing import Any, get_type_hints
+
+from motet.core.errors import ConfigError
+from motet.experiment.build.federation import ClientGroup, Federation
+from motet.experiment.recipe.config_parsing import look_up
+from motet.experiment.recipe.run_config import GroupConfig, RunConfig
+from motet.learning.modules.model import Model
+from motet.tasks import TASKS, Task
+from motet.transport.admission import JoinAccepted
+
+VOCABULARY_MODELS = ("tiny", "bilstm")  # models that build their vocabulary from the server's corpus
+SERVER_SECTIONS = ("transport", "checkpoint", "baselines")
+
+
+def build_acceptance(config: RunConfig, federation: Federation, run: str, session: str) -> JoinAccepted:
+    """Build the message that a client gets when it joins.
+
+    It includes the `data` section, which names the server's corpus, because the digest covers it. A client that brings
+    its own data does not open any file that is named there.
+    """
+    pairs = zip(config.client_groups, federation.groups, strict=True)
+    return JoinAccepted(
+        run=run,
+        session=session,
+        digest=config.digest,
+        config={name: value for name, value in config.to_dict().items() if name not in SERVER_SECTIONS},
+        groups={group.name: _serialize_group(group_config, group) for group_config, group in pairs},
+    )
+
+
+def _serialize_group(group_config: GroupConfig, group: ClientGroup) -> dict[str, Any]:
+    task: Any = group.task
+    has_own_vocabulary = group_config.model.name in VOCABULARY_MODELS
+    words = group.model.tokenizer.backend_tokenizer.to_str() if has_own_vocabulary else ""
+    return {"task": {f.name: getattr(task, f.name) for f in dataclasses.fields(task)}, "words": words}
+
+
+def deserialize_task(group: Mapping[str, Any]) -> Task:
+    """Build a group's task from its fields."""
+    fields = group.get("task")
+    if not isinstance(fields, dict):
+        raise ConfigError("the server sent no task; use the same version of Motet on both sides.")
+    kind = get_type_hints(look_up(TASKS, fields.get("name"), "the server's task"))["return"]
+    try:
+        task: Task = kind(**fields)
+    except TypeError as error:
+        raise ConfigError(
+            f"the server's task cannot be read ({error}); use the same version of Motet on both sides."
+        ) from None
+    return task
+
+
+def model_fingerprint(model: Model) -> str:
+    """Hash all weights and the vocabulary: equal fingerprints mean equal models."""
+    digest = hashlib.blake2b(digest_size=16)
+    for name, tensor in model.module.state_dict().items():
+        digest.update(name.encode())
+        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes() if tensor.numel() else b"")
+    digest.update(repr(sorted(model.tokenizer.get_vocab().items())).encode())
+    return digest.hexdigest()

@@ -1,0 +1,143 @@
+"""Listen for the clients of a run over gRPC or MQTT."""
+
+from __future__ import annotations
+
+import math
+import secrets
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from motet.core.errors import ConfigError
+from motet.core.script import ClientId
+from motet.experiment.build.federation import Federation
+from motet.experiment.deploy.acceptance import build_acceptance, model_fingerprint
+from motet.experiment.deploy.deployment_record import DeploymentRecord, load_allowed
+from motet.experiment.deploy.network_options import NetworkOptions
+from motet.experiment.deploy.remote_federation import RemoteFederation, build_server_federation
+from motet.experiment.recipe.run_config import RunConfig
+from motet.transport.admission import Admission
+from motet.transport.connections import Connections
+
+GIB = 2**30
+LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
+MAX_LISTED_CLIENTS = 10
+
+
+@dataclass
+class ClientListener:
+    """The connections of a run, and what the server knows of its clients."""
+
+    connections: Connections
+    address: str
+    record: DeploymentRecord
+    local: Federation  # on this machine
+    expected_clients: int
+    clients_bring_data: bool
+
+    def federation(self) -> Federation | RemoteFederation:
+        """Return the federation of all clients that have joined."""
+        if not self.clients_bring_data:
+            return self.local
+        return RemoteFederation(local=self.local, clients=tuple(self.record.clients), groups=self.record.groups)
+
+    def wait_for_quorum(self, quorum: float, log: Callable[[str], None]) -> None:
+        """Wait until enough clients are connected for a round.
+
+        The first time, clients that are known only by their number must all have joined.
+        """
+        is_first_time = self.clients_bring_data and len(self.record.clients) < self.expected_clients
+        needed = self.expected_clients if is_first_time else math.ceil(quorum * self.expected_clients)
+
+        def report(connected: Sequence[ClientId]) -> None:
+            names = ", ".join(connected[:MAX_LISTED_CLIENTS])
+            log(f"waiting for clients: {len(connected)} of {needed} are connected{': ' if names else ''}{names}")
+
+        self.connections.wait_for_clients(needed, report)
+
+
+def open_listener(
+    config: RunConfig, folder: Path, options: NetworkOptions, local: Federation | None = None
+) -> ClientListener:
+    """Listen for clients as the recipe says. `local` is the federation on this machine, if it is built already."""
+    local = local or build_server_federation(config, options)
+    record = DeploymentRecord.open(folder)
+    admission = _build_admission(config, options, local, record)
+    expected_clients = options.clients or len(admission.expected)
+    connections = Connections(admission, config.wait_policy.reconnect_timeout, int(options.limit * GIB))
+    try:
+        address = _listen(config.transport.type, connections, options)
+    except BaseException:
+        connections.close()
+        raise
+    return ClientListener(
+        connections=connections,
+        address=address,
+        record=record,
+        local=local,
+        expected_clients=expected_clients,
+        clients_bring_data=options.clients_bring_data,
+    )
+
+
+def _build_admission(
+    config: RunConfig, options: NetworkOptions, local: Federation, record: DeploymentRecord
+) -> Admission:
+    token_hashes = load_allowed(options.allow) if options.allow else {}
+    fingerprints: dict[str, str] = {}
+    if options.clients_bring_data:
+        names = list(token_hashes) or record.clients
+        record.add_clients(*names)
+        fingerprints = {group.name: model_fingerprint(group.model) for group in local.groups}
+    else:
+        names = list(local.clients)
+        record.add_clients()
+    # Clients with their own data have the model of their group; clients that simulate the recipe's have the server's too.
+    is_one_group = len(fingerprints) == 1
+    fingerprint = fingerprints.popitem()[1] if is_one_group else model_fingerprint(local.model)
+    return Admission(
+        acceptance=build_acceptance(config, local, record.run, secrets.token_hex(8)),
+        fingerprint=fingerprint,
+        expected=tuple(names),
+        capacity=options.clients or 0,
+        token_hashes=token_hashes,
+        on_new_client=record.add_client,
+        group_fingerprints=fingerprints,
+        client_groups=dict(record.groups),
+    )
+
+
+def _listen(network: str, connections: Connections, options: NetworkOptions) -> str:
+    """Start to listen, and return the address at which clients reach the server."""
+    if network == "grpc":
+        from motet.transport.grpc import serve_grpc
+
+        tls_files = options.tls_files()
+        if options.bind.rpartition(":")[0] not in LOOPBACK and tls_files is None:
+            raise ConfigError(
+                f"transport.bind is {options.bind}, which others can reach; give TLS files (--key, --cert), "
+                "or bind to 127.0.0.1."
+            )
+        return serve_grpc(connections, options.bind, tls_files)
+    if network == "mqtt":
+        return _listen_at_broker(connections, options)
+    raise ConfigError(f"transport.type is {network}; expected grpc or mqtt, over which clients can join.")
+
+
+def _listen_at_broker(connections: Connections, options: NetworkOptions) -> str:
+    from motet.transport.mqtt import serve_mqtt
+
+    if options.broker is not None:
+        return serve_mqtt(connections, options.broker_config(options.broker))
+    from motet.transport.local_broker import LocalBroker
+
+    broker = LocalBroker(options.bind)
+    serve_mqtt(connections, options.broker_config(broker.address))
+    stop_listening = connections.stop_listening
+
+    def stop() -> None:
+        stop_listening()
+        broker.stop()
+
+    connections.stop_listening = stop
+    return broker.address

@@ -1,0 +1,59 @@
+"""`motet join`: take part in a run that a server runs elsewhere."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from motet.core.errors import ConfigError
+from motet.core.script import ClientId
+from motet.experiment.build.component_builders import resolve_defaults
+from motet.experiment.deploy.network_options import NetworkOptions
+from motet.experiment.deploy.remote_client import ClientBuilder, JoinOptions
+from motet.transport.admission import PROTOCOL_VERSION, JoinRequest
+from motet.transport.client_connection import ClientConnection, ServerLink
+
+ConnectServer = Callable[[], ServerLink]
+
+
+def join_run(
+    options: JoinOptions, connect: ConnectServer, token: str, give_up_after: float, log: Callable[[str], None]
+) -> str:
+    """Answer the server's requests until the run is over. Return how it ended."""
+    if options.data is None and options.config is None:
+        raise ConfigError("join: give --data with your own texts, or --recipe to simulate clients of a recipe.")
+    if options.data is not None and len(options.names) != 1:
+        raise ConfigError(f"join: --name was given {len(options.names)} times; with --data, give it once.")
+    request = JoinRequest(
+        protocol=PROTOCOL_VERSION,
+        clients=options.names,
+        digest=resolve_defaults(options.config).digest if options.config is not None else "",
+        token=token,
+        group=options.group,
+    )
+    builder = ClientBuilder(options, log)
+    try:
+        return ClientConnection(connect, request, builder, give_up_after, log).run()
+    finally:
+        builder.close()
+
+
+def make_connector(network: str, server: str, options: NetworkOptions) -> ConnectServer:
+    """Return a function that connects to the server."""
+    if network == "grpc":
+        from motet.transport.grpc import GrpcServerLink
+
+        tls_files = options.tls_files()
+        return lambda: GrpcServerLink(server, tls_files)
+    if network == "mqtt":
+        from motet.transport.mqtt import MqttServerLink
+
+        broker = options.broker_config(server)
+        return lambda: MqttServerLink(broker)
+    raise ConfigError(f"--transport is '{network}'; expected grpc or mqtt.")
+
+
+def parse_names(names: Sequence[ClientId]) -> tuple[ClientId, ...]:
+    """Return the client names of the command line, sorted and without duplicates."""
+    if not names:
+        raise ConfigError("join: --name is missing; give this client's name, as the server knows it: --name NAME")
+    return tuple(sorted(set(names)))

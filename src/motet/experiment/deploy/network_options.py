@@ -1,0 +1,62 @@
+"""Options of `transport.type=grpc` and `mqtt`."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from motet.core.errors import ConfigError
+
+if TYPE_CHECKING:
+    from motet.transport.grpc import TlsFiles
+    from motet.transport.mqtt import BrokerConfig
+
+
+@dataclass(frozen=True)
+class NetworkOptions:
+    """Where the server listens, who may join, and how connections are secured."""
+
+    bind: str = "127.0.0.1:0"
+    clients: int | None = None  # number of clients that bring their own data; None: the clients of the recipe
+    allow: str | None = None  # file with the clients' names and hashes of their tokens
+    key: str | None = None  # private key (PEM)
+    cert: str | None = None  # certificate (PEM)
+    ca: str | None = None  # certificate that must have signed the other side's (PEM)
+    limit: float = 64.0  # largest message, in GiB
+    processes: int = 2  # for `motet run`: processes on this machine that simulate the clients
+    status: str | None = None  # host:port of the status page
+    broker: str | None = None  # MQTT: host:port of the broker; None: a built-in broker at `bind`
+    channel: str = "motet"  # MQTT: prefix of the run's topics
+    qos: int = 1  # MQTT
+    chunk: int = 512  # MQTT: largest packet in KiB, below the broker's limit
+    user: str | None = None  # MQTT: the password is read from MOTET_MQTT_PASSWORD
+
+    def __post_init__(self) -> None:
+        if self.clients is not None and self.clients < 1:
+            raise ConfigError(f"transport.clients is {self.clients}; expected at least 1.")
+        if self.clients is not None and self.allow is not None:
+            raise ConfigError("transport.clients and transport.allow both define the clients; give one of them.")
+        if self.processes < 1:
+            raise ConfigError(f"transport.processes is {self.processes}; expected at least 1.")
+
+    @property
+    def clients_bring_data(self) -> bool:
+        """True if clients join with their own data; False if they simulate the recipe's clients."""
+        return self.clients is not None or self.allow is not None
+
+    def tls_files(self) -> TlsFiles | None:
+        """Return the TLS files of this side; None if there are none."""
+        from motet.transport.grpc import TlsFiles
+
+        files = [Path(file) if file else None for file in (self.key, self.cert, self.ca)]
+        return TlsFiles(*files) if any(files) else None
+
+    def broker_config(self, address: str) -> BrokerConfig:
+        """Return how to reach the MQTT broker at an address."""
+        from motet.transport.mqtt import BrokerConfig
+
+        password = os.environ.get("MOTET_MQTT_PASSWORD")
+        ca = Path(self.ca) if self.ca else None
+        return BrokerConfig(address, self.channel, self.qos, self.chunk * 1024, self.user, password, ca)

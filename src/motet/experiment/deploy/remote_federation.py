@@ -1,0 +1,66 @@
+"""The server's view of clients that bring their own data: names and groups. Their data stays with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+from motet.core.errors import ConfigError, RunError
+from motet.core.program import ClientList, InitialModels
+from motet.core.rng import Seed
+from motet.core.script import ClientId
+from motet.experiment.build.federation import ClientGroup, Federation, MultiTaskMetrics
+from motet.experiment.build.federation_builder import build_federation
+from motet.experiment.deploy.network_options import NetworkOptions
+from motet.experiment.recipe.run_config import ComponentConfig, RunConfig
+from motet.tasks import Task
+
+
+@dataclass(frozen=True, eq=False)
+class RemoteFederation:
+    """Clients with their own data. `local` has the server's texts: labels, vocabulary and the global test set."""
+
+    local: Federation
+    clients: ClientList
+    groups: Mapping[ClientId, str]
+
+    @property
+    def seed(self) -> Seed:
+        return self.local.seed
+
+    @property
+    def task(self) -> Task | MultiTaskMetrics:
+        return self.local.task
+
+    def group_for(self, client: ClientId) -> ClientGroup:
+        name = self.groups.get(client, "")
+        return next((group for group in self.local.groups if group.name == name), self.local.groups[0])
+
+    def initial_models(self) -> InitialModels:
+        return replace(self.local.initial_models(), clients=self.clients)
+
+    def server_context(self, round: int) -> Any:
+        return self.local.server_context(round)
+
+    def context(self, client: ClientId, *_: Any) -> Any:
+        raise RunError(f"the data of {client} is not on this machine; run this on the machine of {client}.")
+
+
+def build_server_federation(config: RunConfig, options: NetworkOptions) -> Federation:
+    """Build the federation on the server. If clients bring their own data, the server's texts are not divided."""
+    if not options.clients_bring_data:
+        return build_federation(config)
+    undivided = ComponentConfig("uniform", {"clients": 1})
+    groups = tuple(replace(group, clients=1, partition=undivided) for group in config.groups)
+    return build_federation(replace(config, partition=undivided, groups=groups))
+
+
+def check_remote_data(config: RunConfig, options: NetworkOptions) -> None:
+    """Reject settings that need the data of all clients in one place."""
+    share = max(group.data.dev_share for group in config.client_groups)
+    if options.clients_bring_data and share:
+        raise ConfigError(
+            f"data.dev_share is {share:g}, but a development set needs rows of all clients, and these clients keep their "
+            "data; leave it out."
+        )

@@ -1,0 +1,38 @@
+"""The model that a client would deploy, put together from the server's state and the client's own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from motet.core.errors import ConfigError
+from motet.core.params import Params
+from motet.core.script import ClientId
+from motet.experiment.build.run_plan import RunPlan
+from motet.experiment.loop.checkpoint import RunProgress
+from motet.transport.client_state import ClientStates
+
+
+def assemble_model(
+    plan: RunPlan, progress: RunProgress, client_states: ClientStates, client: ClientId | None = None
+) -> Params:
+    """Return the model of a client; without one, the model for a client without local state."""
+    algorithm, federation = plan.algorithm, plan.federation
+    if client is None:
+        server = federation.server_context(progress.rounds)
+        params = algorithm.assemble(server, algorithm.view(progress.state, ""), None)
+    else:
+        context = federation.context(
+            client, progress.rounds, "", _reject_call, lambda program: client_states.get(program, client)
+        )
+        view = algorithm.view(progress.state, client)
+        params = algorithm.assemble(context, view, context.read_state(algorithm.name))
+    if params is None:
+        raise ConfigError(
+            f"{algorithm.name} trains only the server's model, which differs in architecture from that of {client}; "
+            "leave the client out."
+        )
+    return params
+
+
+def _reject_call(address: str, _: Any) -> Any:
+    raise RuntimeError(f"{address} was called outside a round")

@@ -1,0 +1,159 @@
+"""Run an algorithm's rounds: sample a cohort, run the script with noise and masks, count traffic and privacy."""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+from motet.core.errors import RunError
+from motet.core.params import Params
+from motet.core.program import Round
+from motet.core.script import ClientId, Exchange, Note, Script, run_script
+from motet.core.work import Executor
+from motet.experiment.build.run_plan import RunPlan, build_accountant
+from motet.experiment.loop.checkpoint import RunProgress
+from motet.experiment.loop.client_sampling import sample_cohort
+from motet.experiment.loop.exchange_log import ExchangeLog
+from motet.transport.client_runtime import ClientRuntime
+from motet.transport.client_state import ClientStates
+from motet.transport.emulated_network import EmulatedTransport
+from motet.transport.in_process import InProcessTransport
+from motet.transport.mailbox import Mailbox, Traffic
+from motet.transport.requests import Transport
+
+T = TypeVar("T")
+
+ConnectClients = Callable[[ClientRuntime], Transport]  # the runtime runs simulated clients; remote ones ignore it
+
+
+@dataclass(frozen=True)
+class EngineHooks:
+    """What an engine calls while it runs."""
+
+    on_client_done: Callable[[int, int], None] = lambda answered, expected: None
+    on_note: Callable[[Note], None] = lambda note: None
+    offload: Callable[[Params], Params] = lambda params: params  # moves large parameters of the server out of the way
+
+
+class RoundEngine:
+    """Runs rounds, and holds the run's progress after the last complete one."""
+
+    def __init__(
+        self,
+        plan: RunPlan,
+        executor: Executor,
+        client_states: ClientStates,
+        *,
+        connect: ConnectClients = InProcessTransport,
+        is_remote: bool = False,
+        exchange_folder: Path | None = None,
+        hooks: EngineHooks = EngineHooks(),
+    ) -> None:
+        components = plan.components
+        self.plan, self.executor, self.client_states, self.hooks = plan, executor, client_states, hooks
+        self.runtime = ClientRuntime(
+            components.client_programs,
+            plan.federation.context,
+            executor,
+            client_states,
+            components.channel,
+            required_wrappers=components.required_wrappers,
+        )
+        self.accountant = build_accountant(plan, is_remote)
+        self.transport = connect(self.runtime)
+        self.network = (
+            EmulatedTransport(self.transport, plan.network, plan.federation.clients) if plan.network else None
+        )
+        self.mailbox = Mailbox(
+            self.network or self.transport, plan.wait_policy, components.channel, on_reply=hooks.on_client_done
+        )
+        self.evaluation_mailbox = self.mailbox.create_sibling()  # evaluation does not count as the algorithm's traffic
+        self.exchange_log = ExchangeLog(exchange_folder, self.mailbox) if exchange_folder is not None else None
+        self.training_seconds, self.trained_examples = 0.0, 0
+        self.progress = self._progress_after(0, plan.initial_state, Traffic())
+
+    @property
+    def examples_per_second(self) -> float:
+        return self.trained_examples / self.training_seconds if self.training_seconds else 0.0
+
+    @property
+    def is_finished(self) -> bool:
+        """True if no round follows."""
+        return self.progress.rounds == self.plan.rounds or self.is_over_budget
+
+    @property
+    def is_over_budget(self) -> bool:
+        """True if another round would spend more privacy than the budget allows."""
+        budget = None if self.accountant is None else self.accountant.mechanism.budget
+        if self.accountant is None or budget is None:
+            return False
+        return self.accountant.epsilon(self.sample_next_cohort()) > budget
+
+    def sample_next_cohort(self) -> tuple[ClientId, ...]:
+        federation = self.plan.federation
+        return sample_cohort(self.plan.cohort, federation.clients, self.progress.rounds, federation.seed)
+
+    def run_round(self, cohort: Sequence[ClientId] | None = None) -> None:
+        """Run the next round, with the given cohort or a sampled one."""
+        start, examples_before = time.monotonic(), self.executor.examples_processed
+        plan, index = self.plan, self.progress.rounds
+        rnd = Round(
+            index=index,
+            rounds=plan.rounds,
+            cohort=self.sample_next_cohort() if cohort is None else tuple(cohort),
+            seed=plan.federation.seed.derive("round", index),
+            server=plan.federation.server_context(index),
+            offload=self.hooks.offload,
+        )
+        self.mailbox.start_round(index)
+        script = plan.algorithm.round(self.progress.state, rnd)
+        record_sum = self.accountant.record_sum if self.accountant else _ignore
+        run_exchange = self.mailbox.run_exchange if self.exchange_log is None else self.exchange_log.run_exchange
+        state = self._run_script(plan.components.wrap_round(script, rnd.seed, record_sum), self.mailbox, run_exchange)
+        self.client_states.commit_round()
+        traffic = self.mailbox.finish_round(self.network.seconds if self.network else 0.0)
+        self.progress = self._progress_after(index + 1, state, traffic)
+        self.training_seconds += time.monotonic() - start
+        self.trained_examples += self.executor.examples_processed - examples_before
+
+    def run_evaluation(self, script: Script[T]) -> T:
+        """Run a script of the evaluation, outside the rounds and their traffic."""
+        mailbox = self.evaluation_mailbox
+        mailbox.start_round(self.progress.rounds)
+        return self._run_script(self.plan.components.wrap_evaluation(script), mailbox, mailbox.run_exchange)
+
+    def restore(self, progress: RunProgress) -> None:
+        """Continue after the progress of a checkpoint."""
+        self.progress = progress
+        self.mailbox.continue_from(progress.traffic)
+        self.mailbox.mark_checkpointed(progress.traffic.requests)
+        if self.network:
+            self.network.set_clock(progress.traffic.network_seconds)
+        if self.accountant:
+            self.accountant.sum_count = progress.noisy_sums
+            self.accountant.sums_by_client = Counter(progress.sums_by_client)
+
+    def _progress_after(self, rounds: int, state: Any, traffic: Traffic) -> RunProgress:
+        return RunProgress(
+            rounds=rounds,
+            state=state,
+            traffic=traffic,
+            noisy_sums=self.accountant.sum_count if self.accountant else 0,
+            sums_by_client=dict(self.accountant.sums_by_client) if self.accountant else {},
+        )
+
+    def _run_script(self, script: Script[T], mailbox: Mailbox, run_exchange: Callable[[Exchange], Any]) -> T:
+        try:
+            return run_script(script, run_exchange, self.executor.run, self.hooks.on_note)
+        except RunError as error:  # a script that stops because clients failed does not know why they did
+            failure = next((f for f in mailbox.failures if f.round == mailbox.round), None)
+            reason = "" if failure is None else f" First failure: {failure.client}: {failure.reason}"
+            raise error if reason in str(error) else RunError(f"{error}{reason}") from None
+
+
+def _ignore(clients: Collection[ClientId]) -> None:
+    """Count nothing: without noise, a sum spends no privacy."""

@@ -1,0 +1,52 @@
+"""The result of a run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from motet.core.params import Params
+from motet.core.script import ClientId
+from motet.experiment.loop.metrics_log import MetricsLog, mean_metrics
+from motet.experiment.loop.scores import BestDevRound
+from motet.transport.client_state import ClientStates
+from motet.transport.mailbox import ClientFailure, Traffic
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class RunResult:
+    """How a run ended.
+
+    `final` and `best` are metrics on the global test set, after the last round and after the best one there.
+    """
+
+    rounds: int
+    state: Any  # of the algorithm
+    params: Params  # the model for a client without local state
+    model_for: Callable[[ClientId], Params]  # the model that a client would deploy
+    has_personal_models: bool  # there is no global model
+    client_states: ClientStates
+    metrics: MetricsLog
+    final: dict[str, float]
+    best: dict[str, float]
+    best_dev_round: BestDevRound | None  # None: there is no development set
+    group_scores: dict[str, dict[str, float]]  # with personal models: means of each group
+    client_scores: dict[ClientId, dict[str, float]]  # of each client's own model on its own test set
+    client_spread: dict[str, float]  # of the primary metric over clients
+    evaluated_clients: int
+    example_scores: dict[ClientId, np.ndarray]  # "" is the global test set
+    epsilon: float | None  # privacy spent
+    traffic: Traffic
+    failures: list[ClientFailure]
+    rejected_replies: Counter[ClientId]
+    seconds: float
+    examples_per_second: float
+
+    @property
+    def local_test(self) -> dict[str, float]:
+        """The local test of LG-FedAvg: the unweighted mean over clients of `client_scores`."""
+        return mean_metrics(self.client_scores.values())
