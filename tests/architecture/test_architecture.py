@@ -47,6 +47,14 @@ LEARNING_MAY_IMPORT: dict[str, set[str]] = {
     "evaluation": {"context"},
     "custom_trainer": {"solver", "jobs", "context"},
 }
+# The same for the sub-packages of experiment.
+EXPERIMENT_MAY_IMPORT: dict[str, set[str]] = {
+    "recipe": set(),
+    "build": {"recipe"},
+    "loop": {"recipe", "build"},
+    "deploy": {"recipe", "build", "loop"},
+    "commands": {"recipe", "build", "loop", "deploy"},
+}
 LONGEST_FILE, LONGEST_FUNCTION = 400, 40
 # BaseHTTPRequestHandler: the only way to answer HTTP in the standard library.
 PARENTS = {"Protocol", "Exception", "Module", "NamedTuple", "Function", "BaseHTTPRequestHandler"}
@@ -97,12 +105,25 @@ def test_imports_within_learning_go_from_executors_down_to_data(path: Path) -> N
     assert imports(path, "motet.learning.") - {name} <= LEARNING_MAY_IMPORT[name]
 
 
-@pytest.mark.parametrize("path", [p for p in FILES if package(p) == "experiment"], ids=lambda p: p.name)
+EXPERIMENT_FILES = [p for p in FILES if package(p) == "experiment"]
+
+
+@pytest.mark.parametrize("path", EXPERIMENT_FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_imports_within_experiment_go_from_commands_down_to_recipe(path: Path) -> None:
+    name = package(path, SOURCE / "experiment")
+    assert imports(path, "motet.experiment.") - {name} <= EXPERIMENT_MAY_IMPORT.get(name, set())
+
+
+@pytest.mark.parametrize("path", EXPERIMENT_FILES, ids=lambda p: p.name)
 def test_experiment_does_not_import_what_builds_on_it(path: Path) -> None:
     assert not imports(path) & {"benchmark", "cli", "api"}
 
 
-@pytest.mark.parametrize("allowed", [MAY_IMPORT, LEARNING_MAY_IMPORT], ids=["packages", "learning"])
+@pytest.mark.parametrize(
+    "allowed",
+    [MAY_IMPORT, LEARNING_MAY_IMPORT, EXPERIMENT_MAY_IMPORT],
+    ids=["packages", "learning", "experiment"],
+)
 def test_allowed_imports_have_no_cycle(allowed: dict[str, set[str]]) -> None:
     assert_acyclic(allowed)
 

@@ -28,6 +28,7 @@ from motet.report.run_status import RunStatus
 from motet.report.status_server import start_status_server
 from motet.transport.connections import Connections
 from motet.transport.reply_timer import TimedTransport
+from motet.transport.requests import Transport
 
 Log = Callable[[str], None]
 
@@ -49,12 +50,21 @@ def serve_run(
         f"listening on {listener.address}; clients join with: "
         f"motet join --server {listener.address} --name NAME --data FILE"
     )
+    connections = listener.connections
+    transport = TimedTransport(connections)
+    status = RunStatus(
+        callback or SilentProgress(), lambda: connection_status(connections, transport), folder / "status.json"
+    )
+    stop_status_server = _start_status_server(options, status, log)
     try:
-        summary = _run(config, folder, components, listener, options, resume=resume, log=log, callback=callback)
-        listener.connections.close("the run is over", run_finished=True)
+        listener.wait_for_quorum(config.wait_policy.quorum, log)
+        summary = _run(config, folder, components, listener, transport, resume=resume, callback=status)
+        connections.close("the run is over", run_finished=True)
     except BaseException:
-        listener.connections.close()
+        connections.close()
         raise
+    finally:
+        stop_status_server()
     return FinishedRun(folder=folder, summary=summary, baselines={})
 
 
@@ -63,24 +73,16 @@ def _run(
     folder: Path,
     components: RunComponents,
     listener: ClientListener,
-    options: NetworkOptions,
+    transport: Transport,
     *,
     resume: bool,
-    log: Log,
-    callback: RunCallback | None,
+    callback: RunCallback,
 ) -> dict[str, Any]:
-    """Wait for clients, run, and write the results. Return the summary."""
-    connections = listener.connections
-    transport = TimedTransport(connections)
-    status = RunStatus(
-        callback or SilentProgress(), lambda: connection_status(connections, transport), folder / "status.json"
-    )
-    stop_status_server = _start_status_server(options, status, log)
+    """Run with the clients that have joined, and write the results. Return the summary."""
     cache = PrefixCache()
     device = resolve_device(config.device)
     executor = create_executor(device, InProcessOptions(workers=0), [listener.local], cache)
     try:
-        listener.wait_for_quorum(config.wait_policy.quorum, log)
         every_round = replace(config, checkpoint=CheckpointConfig(seconds=0.0))
         plan = build_plan(every_round, listener.federation(), components)
         with PeakMemory() as memory:
@@ -89,17 +91,16 @@ def _run(
                 executor,
                 folder=folder,
                 resume=resume,
-                callback=status,
+                callback=callback,
                 connect=lambda runtime: transport,
                 is_remote=True,
             )
-        changes: dict[str, Any] = {"partition": {"type": "silos"}} if listener.clients_bring_data else {}
-        changes["refused"] = dict(connections.rejected + result.rejected_replies)
-        return write_results(folder, config, listener.local, plan, result, peak_memory=memory.peak, **changes)
     finally:
-        stop_status_server()
         executor.close()
         cache.close()
+    changes: dict[str, Any] = {"partition": {"type": "silos"}} if listener.clients_bring_data else {}
+    changes["refused"] = dict(listener.connections.rejected + result.rejected_replies)
+    return write_results(folder, config, listener.local, plan, result, peak_memory=memory.peak, **changes)
 
 
 def connection_status(connections: Connections, transport: TimedTransport) -> dict[str, Any]:
