@@ -6,6 +6,8 @@ import ast
 import re
 import subprocess
 import sys
+from collections import defaultdict
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -59,6 +61,7 @@ LONGEST_FILE, LONGEST_FUNCTION = 400, 40
 # BaseHTTPRequestHandler: the only way to answer HTTP in the standard library.
 PARENTS = {"Protocol", "Exception", "Module", "NamedTuple", "Function", "BaseHTTPRequestHandler"}
 TORCH_LAYERS = {"Embedding", "Linear", "LayerNorm"}  # packed layers are subclasses with another forward pass
+MEANINGLESS_NAMES = {"found", "said", "told", "made"}  # name the thing instead: matches, message, config
 VAGUE_NAMES = re.compile(r"(Manager|Handler|Helper|Util|Base[A-Z]|Wrapper|Factory|Processor)")
 
 
@@ -155,6 +158,47 @@ def test_classes_have_no_parents_and_meaningful_names(path: Path) -> None:
             )
             assert not VAGUE_NAMES.search(node.name), node.name
     assert path.stem not in ("utils", "helpers", "common", "misc")
+
+
+def duplicates(places: dict[str, list[Path]]) -> dict[str, list[str]]:
+    """Return the names that occur in more than one place."""
+    return {name: [str(p.relative_to(SOURCE)) for p in paths] for name, paths in places.items() if len(paths) > 1}
+
+
+def test_no_two_modules_share_a_name() -> None:
+    """Modules of cli may be named after the commands that they define."""
+    modules: dict[str, list[Path]] = defaultdict(list)
+    for path in FILES:
+        if package(path) != "cli" and path.stem not in ("__init__", "__main__"):
+            modules[path.stem].append(path)
+    assert duplicates(modules) == {}
+
+
+def test_no_two_public_classes_share_a_name() -> None:
+    classes: dict[str, list[Path]] = defaultdict(list)
+    for path in FILES:
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.ClassDef) and not node.name.startswith("_"):
+                classes[node.name].append(path)
+    assert duplicates(classes) == {}
+
+
+def assigned_names(tree: ast.AST) -> Iterator[str]:
+    """Yield the names of all variables, attributes, parameters, functions and classes that a module defines."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
+            yield node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
+            yield node.attr
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, ast.FunctionDef | ast.ClassDef):
+            yield node.name
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_names_say_what_a_thing_is(path: Path) -> None:
+    assert not MEANINGLESS_NAMES & set(assigned_names(ast.parse(path.read_text())))
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
