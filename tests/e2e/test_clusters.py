@@ -1,4 +1,4 @@
-"""A simulation over MPI's processes and on Ray's actors ends in the bits of one process, also when an actor dies."""
+"""Simulations over MPI processes and on Ray actors give the same bits as one process, even if an actor dies."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from typing import Any
 import pytest
 import torch
 from safetensors.torch import load_file
-from tests.runs import make_plan
 
 from motet.core.errors import ConfigError
-from motet.experiment.build.component_builders import build_algorithm
+from motet.experiment.build.component_builders import build_components
 from motet.experiment.build.executor_builder import InProcessOptions, create_executor, resolve_device
-from motet.experiment.build.federation_builder import build_federations
-from motet.experiment.build.run_plan import RunPlan
+from motet.experiment.build.federation_builder import build_federation
+from motet.experiment.build.run_plan import RunPlan, build_plan
 from motet.experiment.commands.recipe_runner import run_recipe
 from motet.experiment.deploy.mpi_launch import MpiOptions, choose_device
 from motet.experiment.loop.run_loop import FederatedRun
@@ -30,45 +29,46 @@ from motet.wire import serialize
 SETTINGS = ["rounds=2", "data.limit=200", "data.test_limit=40", "partition.clients=4", "device=cpu"]
 
 
-def over_mpi(there: Path, *settings: str) -> None:
+def run_with_mpi(folder: Path, *settings: str) -> None:
     mpirun = Path(sys.executable).parent / "mpirun"
     if not mpirun.exists():
-        pytest.skip("no MPI is installed (pip install 'motet[mpi]')")
-    words = ["run", "toy-classification", *settings, "--transport", "mpi", "--out", str(there)]
-    command = [str(mpirun), "-n", "3", sys.executable, "-m", "motet", *words]
-    ran = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    assert ran.returncode == 0, ran.stderr
+        pytest.skip("MPI is not installed (pip install 'motet[mpi]')")
+    arguments = ["run", "toy-classification", *settings, "--transport", "mpi", "--out", str(folder)]
+    command = [str(mpirun), "-n", "3", sys.executable, "-m", "motet", *arguments]
+    process = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
+    assert process.returncode == 0, process.stderr
 
 
-def same_bits(there: Path, here: Path, *settings: str) -> bool:
-    run_recipe(load_recipe("toy-classification", [*settings, "transport.workers=0"]), here)
-    one, other = (load_file(folder / "model" / "model.safetensors") for folder in (there, here))
-    return all(one[name].equal(other[name]) for name in other)
+def assert_same_model_in_one_process(folder: Path, local: Path, *settings: str) -> None:
+    run_recipe(load_recipe("toy-classification", [*settings, "transport.workers=0"]), local)
+    model, expected = (load_file(path / "model" / "model.safetensors") for path in (folder, local))
+    assert all(model[name].equal(expected[name]) for name in expected)
 
 
-def test_mpi_gives_the_same_weights_and_memories_stay_with_the_ranks(tmp_path: Path) -> None:
-    there, mine = tmp_path / "there", [*SETTINGS, "baselines.alone.algorithm=isolated"]
-    over_mpi(there, *mine)
-    assert same_bits(there, tmp_path / "here", *mine)
-    kept = [*(there / "baselines" / "alone" / "checkpoint" / "clients").glob("rank-*/*/*@isolated@client-*")]
-    assert {path.parts[-3] for path in kept} == {"rank-1", "rank-2"}
-    assert {path.name.rpartition("@")[2] for path in kept} == {f"client-{k}" for k in range(4)}
+def test_mpi_gives_the_same_weights_and_client_states_stay_with_the_ranks(tmp_path: Path) -> None:
+    folder, settings = tmp_path / "mpi", [*SETTINGS, "baselines.alone.algorithm=isolated"]
+    run_with_mpi(folder, *settings)
+    assert_same_model_in_one_process(folder, tmp_path / "local", *settings)
+    states = folder / "baselines" / "alone" / "checkpoint" / "clients"
+    files = list(states.glob("rank-*/*/*@isolated@client-*"))
+    assert {path.parts[-3] for path in files} == {"rank-1", "rank-2"}
+    assert {path.name.rpartition("@")[2] for path in files} == {f"client-{k}" for k in range(4)}
 
 
-def test_secure_sums_under_noise_open_to_the_same_bits_over_mpi(tmp_path: Path) -> None:
-    """Masks are new in each run and leave no trace; the noise is the same because it is seeded."""
+def test_secure_sums_with_noise_give_the_same_bits_over_mpi(tmp_path: Path) -> None:
+    """Masks differ in each run and do not change the model; the noise is seeded."""
     noise = ["privacy.type=distributed", "privacy.clip=1.0", "privacy.noise=0.1", "privacy.seeded=true"]
-    mine = [*SETTINGS, "rounds=1", "secure.type=secagg", *noise]
-    over_mpi(tmp_path / "there", *mine)
-    assert same_bits(tmp_path / "there", tmp_path / "here", *mine)
+    settings = [*SETTINGS, "rounds=1", "secure.type=secagg", *noise]
+    run_with_mpi(tmp_path / "mpi", *settings)
+    assert_same_model_in_one_process(tmp_path / "mpi", tmp_path / "local", *settings)
 
 
-def test_a_device_map_places_processes_as_fednlp_does(tmp_path: Path) -> None:
+def test_a_device_map_in_the_format_of_fednlp_assigns_gpus_to_ranks(tmp_path: Path) -> None:
     path = tmp_path / "gpus.yaml"
     path.write_text("five:\n  host-a: [2, 1]\n  host-b: [0, 2]\nother:\n  host-a: [1]\n")
     options = MpiOptions(str(path), "five")
-    placed = [choose_device(rank, 5, options, "cpu") for rank in range(5)]
-    assert placed == ["cuda:0", "cuda:0", "cuda:1", "cuda:1", "cuda:1"]
+    devices = [choose_device(rank, 5, options, "cpu") for rank in range(5)]
+    assert devices == ["cuda:0", "cuda:0", "cuda:1", "cuda:1", "cuda:1"]
     assert choose_device(3, 4, MpiOptions(), "cpu") == "cpu"
     with pytest.raises(ConfigError, match="the map has 5 processes; expected 3"):
         choose_device(0, 3, options, "cpu")
@@ -77,55 +77,59 @@ def test_a_device_map_places_processes_as_fednlp_does(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def planned() -> tuple[RunConfig, RunPlan]:
-    config = load_recipe("toy-classification", SETTINGS)
-    return config, make_plan(build_federations({"": config})[""], build_algorithm(config), 2)
+def config() -> RunConfig:
+    return load_recipe("toy-classification", SETTINGS)
 
 
 @pytest.fixture(scope="module")
-def actors(planned: tuple[RunConfig, RunPlan]) -> Iterator[Any]:
-    """A executor of two."""
+def plan(config: RunConfig) -> RunPlan:
+    return build_plan(config, build_federation(config), build_components(config))
+
+
+@pytest.fixture(scope="module")
+def ray_executor(config: RunConfig, plan: RunPlan) -> Iterator[Any]:
+    """An executor with two actors."""
     from motet.experiment.deploy.ray_executor import RayOptions, connect_ray
 
-    os.environ["RAY_TMPDIR"] = "/tmp"  # its sockets' names may not be long
-    config, plan = planned
-    here = create_executor(resolve_device("cpu"), InProcessOptions(0), [plan.federation], PrefixCache())
-    executor = connect_ray(RayOptions(actors=2), here, [config])
+    os.environ["RAY_TMPDIR"] = "/tmp"  # names of sockets must be short
+    federation: Any = plan.federation
+    local = create_executor(resolve_device("cpu"), InProcessOptions(workers=0), [federation], PrefixCache())
+    executor = connect_ray(RayOptions(actors=2), local, [config])
     yield executor
     executor.close()
 
 
 @pytest.fixture(scope="module")
-def plain(planned: tuple[RunConfig, RunPlan]) -> FederatedRun:
+def local_run(plan: RunPlan) -> FederatedRun:
     """The same run in one process."""
-    running = FederatedRun(planned[1], SerialExecutor(torch.device("cpu")))
-    running.run_rounds()
-    return running
+    run = FederatedRun(plan, SerialExecutor(torch.device("cpu")))
+    run.run_rounds()
+    return run
 
 
 @pytest.fixture
-def on_ray(planned: tuple[RunConfig, RunPlan], actors: Any) -> FederatedRun:
-    return FederatedRun(planned[1], actors)
+def ray_run(plan: RunPlan, ray_executor: Any) -> FederatedRun:
+    return FederatedRun(plan, ray_executor)
 
 
-def test_ray_gives_the_same_bits_also_when_an_actor_dies(on_ray: FederatedRun, plain: FederatedRun) -> None:
+def test_ray_gives_the_same_bits_after_an_actor_died(ray_run: FederatedRun, local_run: FederatedRun) -> None:
     import ray
 
-    executor: Any = on_ray.engine.executor
-    before = executor.examples_processed
+    executor: Any = ray_run.engine.executor
+    examples_before = executor.examples_processed
     ray.kill(executor.actors[0], no_restart=False)
-    on_ray.run_rounds()
-    assert serialize(on_ray.state) == serialize(plain.state)
-    assert executor.examples_processed - before == plain.engine.executor.examples_processed
-    assert not on_ray.engine.mailbox.failures
+    ray_run.run_rounds()
+    assert serialize(ray_run.state) == serialize(local_run.state)
+    assert executor.examples_processed - examples_before == local_run.engine.executor.examples_processed
+    assert not ray_run.engine.mailbox.failures
 
 
 def test_ray_repeats_the_jobs_of_an_actor_that_died(
-    on_ray: FederatedRun, plain: FederatedRun, monkeypatch: pytest.MonkeyPatch
+    ray_run: FederatedRun, local_run: FederatedRun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     import ray
 
-    executor: Any = on_ray.engine.executor
+    executor: Any = ray_run.engine.executor
     wait_completed, killed_jobs = executor.wait_completed, []
 
     def wait_and_kill() -> Any:
@@ -137,7 +141,7 @@ def test_ray_repeats_the_jobs_of_an_actor_that_died(
         return completed
 
     monkeypatch.setattr(executor, "wait_completed", wait_and_kill)
-    on_ray.run_rounds()
+    ray_run.run_rounds()
     assert killed_jobs
-    assert serialize(on_ray.state) == serialize(plain.state)
-    assert not on_ray.engine.mailbox.failures
+    assert serialize(ray_run.state) == serialize(local_run.state)
+    assert not ray_run.engine.mailbox.failures

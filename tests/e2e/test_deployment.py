@@ -1,4 +1,4 @@
-"""Server and clients in processes of their own: killed and started again, with their own files, and no strangers."""
+"""Server and clients in separate processes: restarts, clients with their own files, access control and groups."""
 
 from __future__ import annotations
 
@@ -29,80 +29,86 @@ SETTINGS = [
 
 
 class Processes:
-    """Everything a test starts, and ends when the test does."""
+    """Starts `motet` processes, which end with the test."""
 
     def __init__(self) -> None:
-        self.started: list[subprocess.Popen[str]] = []
+        self.processes: list[subprocess.Popen[str]] = []
 
-    def __call__(self, *words: str, token: str = "") -> subprocess.Popen[str]:
-        command = [sys.executable, "-m", "motet", *words]
+    def __call__(self, *arguments: str, token: str = "") -> subprocess.Popen[str]:
+        command = [sys.executable, "-m", "motet", *arguments]
         environment = {**os.environ, "MOTET_TOKEN": token}
-        self.started.append(
-            subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
+        process = subprocess.Popen(
+            command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment
         )
-        return self.started[-1]
+        self.processes.append(process)
+        return process
 
 
 @pytest.fixture
 def motet() -> Iterator[Processes]:
     processes = Processes()
     yield processes
-    for process in processes.started:
+    for process in processes.processes:
         process.kill()
         process.wait()
 
 
-def until(true: Callable[[], bool], *processes: subprocess.Popen[str]) -> None:
-    limit = time.monotonic() + 180
-    while not true():
+def wait_until(condition: Callable[[], bool], *processes: subprocess.Popen[str]) -> None:
+    """Wait for a condition, and fail if one of the processes fails meanwhile."""
+    deadline = time.monotonic() + 180
+    while not condition():
         for process in processes:
             assert process.poll() in (None, 0), process.communicate()[0]
-        assert time.monotonic() < limit, "it never came"
+        assert time.monotonic() < deadline, "the condition did not become true in time"
         time.sleep(0.02)
 
 
-def rounds(folder: Path) -> int:
+def wait_for_success(*processes: subprocess.Popen[str]) -> list[str]:
+    """Wait for processes to exit with status 0, and return their output."""
+    outputs = []
+    for process in processes:
+        outputs.append(process.communicate(timeout=240)[0])
+        assert process.returncode == 0, outputs[-1]
+    return outputs
+
+
+def count_rounds(folder: Path) -> int:
+    """Return the last round in a run's metrics."""
     path = folder / "metrics.jsonl"
     rows = [json.loads(line) for line in path.read_text().splitlines() if line.endswith("}")] if path.exists() else []
     return max((row["round"] for row in rows), default=0)
 
 
-def killed(process: subprocess.Popen[str]) -> None:
+def kill(process: subprocess.Popen[str]) -> None:
     process.kill()
     process.communicate()
 
 
-def test_a_run_whose_server_was_killed_ends_as_if_it_had_not_been(motet: Processes, tmp_path: Path) -> None:
+def assert_same_model(first: Path, second: Path) -> None:
+    first_model, second_model = (load_file(folder / "model" / "model.safetensors") for folder in (first, second))
+    assert all(first_model[name].equal(second_model[name]) for name in second_model)
+
+
+def test_a_killed_server_resumes_the_run_with_the_same_result(motet: Processes, tmp_path: Path) -> None:
     run, port = tmp_path / "run", find_free_port()
     serve = ["serve", "toy-classification", *SETTINGS, "--bind", f"127.0.0.1:{port}", "--out", str(run)]
-    join = [
-        "join",
-        "--server",
-        f"127.0.0.1:{port}",
-        "--recipe",
-        "toy-classification",
-        *SETTINGS,
-        "--state-dir",
-        str(tmp_path),
-    ]
-    server, clients = motet(*serve), motet(*join, *(word for k in range(4) for word in ("--name", f"client-{k}")))
-    until(lambda: rounds(run) >= 1, server, clients)
-    killed(server)
-    assert rounds(run) < 5
-    server = motet(*serve, "--resume")
-    for process in (server, clients):
-        said, _ = process.communicate(timeout=180)
-        assert process.returncode == 0, said
-    run_recipe(load_recipe("toy-classification", [*SETTINGS, "transport.workers=0", "device=cpu"]), tmp_path / "whole")
-    there, here = (load_file(folder / "model" / "model.safetensors") for folder in (run, tmp_path / "whole"))
-    assert all(there[name].equal(here[name]) for name in here)
-    one, other = (json.loads((folder / "summary.json").read_text()) for folder in (run, tmp_path / "whole"))
-    assert one["bytes"] == other["bytes"]
-    assert one["final"] == other["final"]
+    names = [argument for k in range(4) for argument in ("--name", f"client-{k}")]
+    join = ["join", "--server", f"127.0.0.1:{port}", "--recipe", "toy-classification", *SETTINGS, *names]
+    server, clients = motet(*serve), motet(*join, "--state-dir", str(tmp_path))
+    wait_until(lambda: count_rounds(run) >= 1, server, clients)
+    kill(server)
+    assert count_rounds(run) < 5
+    wait_for_success(motet(*serve, "--resume"), clients)
+    local = tmp_path / "local"
+    run_recipe(load_recipe("toy-classification", [*SETTINGS, "transport.workers=0", "device=cpu"]), local)
+    assert_same_model(run, local)
+    summary, expected = (json.loads((folder / "summary.json").read_text()) for folder in (run, local))
+    assert summary["bytes"] == expected["bytes"]
+    assert summary["final"] == expected["final"]
 
 
-def test_secure_sums_over_a_network_open_to_the_same_bits(motet: Processes, tmp_path: Path) -> None:
-    """Keys and masks are new in each run, and leave no trace in its model."""
+def test_a_secure_run_over_a_network_gives_the_same_bits(motet: Processes, tmp_path: Path) -> None:
+    """Keys and masks differ in each run, and do not change the model."""
     settings = [
         "rounds=1",
         "data.limit=80",
@@ -111,21 +117,18 @@ def test_secure_sums_over_a_network_open_to_the_same_bits(motet: Processes, tmp_
         "secure.type=secagg",
         "device=cpu",
     ]
-    far = motet("run", "toy-secure", *settings, "--transport", "grpc", "--out", str(tmp_path / "far"))
-    said, _ = far.communicate(timeout=240)
-    assert far.returncode == 0, said
-    run_recipe(load_recipe("toy-secure", [*settings, "transport.workers=0"]), tmp_path / "near")
-    there, here = (load_file(tmp_path / where / "model" / "model.safetensors") for where in ("far", "near"))
-    assert all(there[name].equal(here[name]) for name in here)
+    wait_for_success(motet("run", "toy-secure", *settings, "--transport", "grpc", "--out", str(tmp_path / "remote")))
+    run_recipe(load_recipe("toy-secure", [*settings, "transport.workers=0"]), tmp_path / "local")
+    assert_same_model(tmp_path / "remote", tmp_path / "local")
 
 
-def test_silos_learn_together_from_their_own_files_and_strangers_stay_out(motet: Processes, tmp_path: Path) -> None:
+def test_clients_train_on_their_own_files_and_a_wrong_token_is_rejected(motet: Processes, tmp_path: Path) -> None:
     run, port, allowed = tmp_path / "run", find_free_port(), tmp_path / "allowed.yaml"
     for name, words in {"public": "plain", "north": "northsecret", "south": "southsecret"}.items():
         rows = [f"{words} {k} {'good fine' if k % 2 else 'bad poor'},{'yes' if k % 2 else 'no'}" for k in range(24)]
         (tmp_path / f"{name}.csv").write_text("\n".join(["body,verdict", *rows]))
-    said, _ = motet("allow", str(allowed), "north", "south").communicate(timeout=60)
-    tokens = dict(line.split(": ") for line in said.splitlines())
+    output, _ = motet("allow", str(allowed), "north", "south").communicate(timeout=60)
+    tokens = dict(line.split(": ") for line in output.splitlines())
     assert set(yaml.safe_load(allowed.read_text())) == {"north", "south"}
     assert tokens["north"] not in allowed.read_text()
 
@@ -133,47 +136,37 @@ def test_silos_learn_together_from_their_own_files_and_strangers_stay_out(motet:
         "rounds: 40\nmodel: {name: tiny, max_tokens: 16}\nalgorithm: fedavg\nsolver: {lr: 0.1, batch: 8}\n"
         f"wait_policy: {{reconnect_timeout: 300}}\ndata: {{path: {tmp_path}/public.csv, text: body, label: verdict}}\n"
     )
-    at = f"127.0.0.1:{port}"
-    server = motet("serve", str(tmp_path / "recipe.yaml"), "--bind", at, "--allow", str(allowed), "--out", str(run))
+    address = f"127.0.0.1:{port}"
+    recipe = str(tmp_path / "recipe.yaml")
+    server = motet("serve", recipe, "--bind", address, "--allow", str(allowed), "--out", str(run))
 
-    def joined(name: str, token: str) -> subprocess.Popen[str]:
-        own = [
-            "--data",
-            str(tmp_path / f"{name}.csv"),
-            "data.text=body",
-            "data.label=verdict",
-            "--state-dir",
-            str(tmp_path / "m"),
-        ]
-        return motet("join", "--server", at, "--name", name, *own, token=token)
+    def join(name: str, token: str) -> subprocess.Popen[str]:
+        data = ["--data", str(tmp_path / f"{name}.csv"), "data.text=body", "data.label=verdict"]
+        state = ["--state-dir", str(tmp_path / "states")]
+        return motet("join", "--server", address, "--name", name, *data, *state, token=token)
 
-    stranger, north, south = (joined(*who) for who in (("south", tokens["north"]), *tokens.items()))
-    until(lambda: rounds(run) >= 1, server, north, south)
-    killed(south)  # it is waited for, as wait_policy.reconnect_timeout says, and comes back
-    assert rounds(run) < 40
-    said, _ = stranger.communicate(timeout=180)
-    assert stranger.returncode == 2
-    assert "'south' with this token is not on the server's list" in said
-    south = joined("south", tokens["south"])
-    for process in (server, north, south):
-        said, _ = process.communicate(timeout=180)
-        assert process.returncode == 0, said
-        assert not any(token in said for token in tokens.values())
+    intruder, north, south = (join(*client) for client in (("south", tokens["north"]), *tokens.items()))
+    wait_until(lambda: count_rounds(run) >= 1, server, north, south)
+    kill(south)  # the server waits for it, up to wait_policy.reconnect_timeout
+    assert count_rounds(run) < 40
+    output, _ = intruder.communicate(timeout=180)
+    assert intruder.returncode == 2
+    assert "'south' with this token is not on the server's list" in output
+    for output in wait_for_success(server, north, join("south", tokens["south"])):
+        assert not any(token in output for token in tokens.values())
     summary = json.loads((run / "summary.json").read_text())
     assert summary["clients"] == 2
     assert read_status(str(run))["state"] == "finished"
     assert summary["lost"] == []
     assert sum(summary["refused"].values()) == 1
     assert 0 <= summary["final"]["accuracy"] <= 1
-    kept = b"".join(path.read_bytes() for path in run.rglob("*") if path.is_file())
-    assert b"northsecret" not in kept and b"southsecret" not in kept  # the texts stayed where they are
+    files = b"".join(path.read_bytes() for path in run.rglob("*") if path.is_file())
+    assert b"northsecret" not in files and b"southsecret" not in files, "texts must stay with their clients"
 
 
-def test_silos_with_their_own_files_add_up_in_secret_under_noise_they_make_together(
-    motet: Processes, tmp_path: Path
-) -> None:
-    """A silo knows of no other before a sum begins; how many there are, and how much noise that is, it hears there."""
-    run, at = tmp_path / "run", f"127.0.0.1:{find_free_port()}"
+def test_clients_with_their_own_files_use_secure_sums_with_distributed_noise(motet: Processes, tmp_path: Path) -> None:
+    """A client learns only in a sum how many clients there are, and so how much noise it must add."""
+    run, address = tmp_path / "run", f"127.0.0.1:{find_free_port()}"
     rows = [f"letter {k} {'good fine' if k % 2 else 'bad poor'},{'yes' if k % 2 else 'no'}" for k in range(24)]
     (tmp_path / "letters.csv").write_text("\n".join(["body,verdict", *rows]))
     recipe = {
@@ -186,27 +179,19 @@ def test_silos_with_their_own_files_add_up_in_secret_under_noise_they_make_toget
         "privacy": {"type": "distributed", "clip": 1.0, "noise": 1.0},
     }
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
-    server = motet("serve", str(tmp_path / "recipe.yaml"), "transport.clients=3", "--bind", at, "--out", str(run))
-    own = [
-        "--data",
-        str(tmp_path / "letters.csv"),
-        "data.text=body",
-        "data.label=verdict",
-        "--state-dir",
-        str(tmp_path / "m"),
-    ]
-    silos = [motet("join", "--server", at, "--name", name, *own) for name in ("hill", "lake", "wood")]
-    for process in (*silos, server):
-        said, _ = process.communicate(timeout=240)
-        assert process.returncode == 0, said
+    server = motet("serve", str(tmp_path / "recipe.yaml"), "transport.clients=3", "--bind", address, "--out", str(run))
+    options = ["--data", str(tmp_path / "letters.csv"), "data.text=body", "data.label=verdict"]
+    options += ["--state-dir", str(tmp_path / "states")]
+    clients = [motet("join", "--server", address, "--name", name, *options) for name in ("hill", "lake", "wood")]
+    wait_for_success(*clients, server)
     summary = json.loads((run / "summary.json").read_text())
     assert (summary["clients"], summary["lost"]) == (3, [])
-    assert rounds(run) == 2
+    assert count_rounds(run) == 2
 
 
-def test_silos_with_different_tasks_learn_what_they_have_in_common(motet: Processes, tmp_path: Path) -> None:
-    """One classifies letters, the other tags words in reports: they share the encoder, and each has its own head."""
-    run, at = tmp_path / "run", f"127.0.0.1:{find_free_port()}"
+def test_clients_with_different_tasks_train_the_layers_that_they_share(motet: Processes, tmp_path: Path) -> None:
+    """One group classifies letters, the other tags words in reports. They share the encoder; each has its own head."""
+    run, address = tmp_path / "run", f"127.0.0.1:{find_free_port()}"
     letters = [f"letter {k} {'good fine' if k % 2 else 'bad poor'},{'yes' if k % 2 else 'no'}" for k in range(24)]
     reports = "\n\n".join(f"Anna B-PER\nsaw O\nward{k % 3} O" for k in range(24)) + "\n"
     for name in ("public", "north"):
@@ -217,33 +202,30 @@ def test_silos_with_different_tasks_learn_what_they_have_in_common(motet: Proces
         "model": {"name": "tiny", "max_tokens": 16},
         "algorithm": "fedavg",
         "solver": {"lr": 0.05, "batch": 8},
-        "evaluation": {"choose": "score"},  # of all groups together, which no single one knows
+        "evaluation": {"best_round_metric": "score"},  # the metric of all groups together
         "groups": [
             {"name": "letters", "data": {"path": f"{tmp_path}/public.csv", "text": "body", "label": "verdict"}},
             {"name": "reports", "data": {"path": f"{tmp_path}/public.conll"}},
         ],
     }
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
-    server = motet("serve", str(tmp_path / "recipe.yaml"), "transport.clients=3", "--bind", at, "--out", str(run))
+    server = motet("serve", str(tmp_path / "recipe.yaml"), "transport.clients=3", "--bind", address, "--out", str(run))
 
-    def joined(name: str, group: list[str], *data: str) -> subprocess.Popen[str]:
-        return motet(
-            "join", "--server", at, "--name", name, *group, "--state-dir", str(tmp_path / "m"), "--data", *data
-        )
+    def join(name: str, group: list[str], *data: str) -> subprocess.Popen[str]:
+        state = ["--state-dir", str(tmp_path / "states")]
+        return motet("join", "--server", address, "--name", name, *group, *state, "--data", *data)
 
     columns = ("data.text=body", "data.label=verdict")
-    lost = joined("lost", [], str(tmp_path / "north.csv"), *columns)
-    silos = [
-        joined("hill", ["--group", "letters"], str(tmp_path / "north.csv"), *columns),
-        joined("lake", ["--group", "reports"], str(tmp_path / "north.conll")),
+    without_group = join("lost", [], str(tmp_path / "north.csv"), *columns)
+    clients = [
+        join("hill", ["--group", "letters"], str(tmp_path / "north.csv"), *columns),
+        join("lake", ["--group", "reports"], str(tmp_path / "north.conll")),
     ]
-    said, _ = lost.communicate(timeout=180)
-    assert lost.returncode == 2
-    assert "choose one: --group letters or --group reports" in said
-    silos.append(joined("wood", ["--group", "reports"], str(tmp_path / "north.conll")))  # only now can the run begin
-    for process in (server, *silos):
-        said, _ = process.communicate(timeout=240)
-        assert process.returncode == 0, said
+    output, _ = without_group.communicate(timeout=180)
+    assert without_group.returncode == 2
+    assert "choose one: --group letters or --group reports" in output
+    clients.append(join("wood", ["--group", "reports"], str(tmp_path / "north.conll")))  # the run starts with the third
+    wait_for_success(server, *clients)
     summary = json.loads((run / "summary.json").read_text())
     assert [(g["name"], g["task"], g["clients"]) for g in summary["groups"]] == [
         ("letters", "classification", 1),

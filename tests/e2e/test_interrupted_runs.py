@@ -19,21 +19,30 @@ RUN = ["run", "toy-classification", f"rounds={ROUNDS}", "data.limit=300", "data.
 RUN += ["data.dev_share=0.1", "evaluation.best_round_metric=loss"]
 
 
-def motet(*words: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "motet", *words]
-    hears = lambda: signal.signal(signal.SIGINT, signal.SIG_DFL)  # noqa: E731 - a background job is born deaf to Ctrl-C
-    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, preexec_fn=hears)  # noqa: PLW1509
+def start_motet(*arguments: str) -> subprocess.Popen[str]:
+    def handle_ctrl_c() -> None:  # a process that a shell starts in the background ignores it
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+
+    command = [sys.executable, "-m", "motet", *arguments]
+    return subprocess.Popen(
+        command,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=handle_ctrl_c,  # noqa: PLW1509
+    )
 
 
-def finished(*words: str) -> tuple[int, str]:
-    process = motet(*words)
-    _, err = process.communicate(timeout=300)
-    return process.returncode, err
+def run_motet(*arguments: str) -> tuple[int, str]:
+    """Run a command to its end, and return its exit status and errors."""
+    process = start_motet(*arguments)
+    _, errors = process.communicate(timeout=300)
+    return process.returncode, errors
 
 
 def wait_for_rounds(folder: Path, rounds: int, process: subprocess.Popen[str]) -> None:
-    until = time.monotonic() + 120
-    while time.monotonic() < until:
+    deadline = time.monotonic() + 120
+    while time.monotonic() < deadline:
         path = folder / "metrics.jsonl"
         if path.exists() and f'"round": {rounds},' in path.read_text():
             return
@@ -58,10 +67,10 @@ def read_results(folder: Path) -> tuple[bytes, list[bytes], list[object]]:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run that was never interrupted."""
-    folder = tmp_path_factory.mktemp("whole") / "run"
-    assert finished(*RUN, "--out", str(folder)) == (0, "")
+    folder = tmp_path_factory.mktemp("uninterrupted") / "run"
+    assert run_motet(*RUN, "--out", str(folder)) == (0, "")
     return folder
 
 
@@ -70,43 +79,43 @@ def evaluated_rounds(folder: Path) -> list[int]:
     return [r["round"] for r in rows if (r["name"], r["who"], r["split"]) == ("accuracy", "server", "global")]
 
 
-def test_a_killed_run_resumes_to_the_same_result(whole: Path, tmp_path: Path) -> None:
-    cut = tmp_path / "cut"
-    process = motet(*RUN, "--out", str(cut))
-    wait_for_rounds(cut, 3, process)
+def test_a_killed_run_resumes_to_the_same_result(uninterrupted: Path, tmp_path: Path) -> None:
+    interrupted = tmp_path / "interrupted"
+    process = start_motet(*RUN, "--out", str(interrupted))
+    wait_for_rounds(interrupted, 3, process)
     time.sleep(0.05)  # into the next round
     process.kill()
     process.communicate()
-    assert not (cut / "summary.json").exists()
-    assert finished("resume", str(cut))[0] == 0
-    assert read_results(cut) == read_results(whole)
-    assert evaluated_rounds(cut) == list(range(1, ROUNDS + 1))  # none is missing, none is there twice
+    assert not (interrupted / "summary.json").exists()
+    assert run_motet("resume", str(interrupted))[0] == 0
+    assert read_results(interrupted) == read_results(uninterrupted)
+    assert evaluated_rounds(interrupted) == list(range(1, ROUNDS + 1))  # none is missing, none is there twice
 
 
 def test_a_killed_run_with_client_states_resumes_to_the_same_result(tmp_path: Path) -> None:
-    alone = [*RUN, "algorithm.type=isolated", "evaluation.clients=2"]
-    whole, cut = tmp_path / "whole", tmp_path / "cut"
-    assert finished(*alone, "--out", str(whole))[0] == 0
-    process = motet(*alone, "--out", str(cut))
-    wait_for_rounds(cut, 2, process)
+    settings = [*RUN, "algorithm.type=isolated", "evaluation.clients=2"]
+    uninterrupted, interrupted = tmp_path / "uninterrupted", tmp_path / "interrupted"
+    assert run_motet(*settings, "--out", str(uninterrupted))[0] == 0
+    process = start_motet(*settings, "--out", str(interrupted))
+    wait_for_rounds(interrupted, 2, process)
     time.sleep(0.1)
     process.kill()
     process.communicate()
-    assert finished("resume", str(cut))[0] == 0
-    assert read_results(cut) == read_results(whole)
-    assert read_results(cut)[1], "isolated clients keep their models as state"
+    assert run_motet("resume", str(interrupted))[0] == 0
+    assert read_results(interrupted) == read_results(uninterrupted)
+    assert read_results(interrupted)[1], "isolated clients keep their models as state"
 
 
-def test_ctrl_c_exits_with_130_prints_how_to_resume_and_loses_nothing(whole: Path, tmp_path: Path) -> None:
+def test_ctrl_c_exits_with_130_prints_how_to_resume_and_loses_nothing(uninterrupted: Path, tmp_path: Path) -> None:
     folder = tmp_path / "o"
-    process = motet(*RUN, "checkpoint.seconds=1000", "--out", str(folder))
+    process = start_motet(*RUN, "checkpoint.seconds=1000", "--out", str(folder))
     wait_for_rounds(folder, 2, process)
     time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    _, err = process.communicate(timeout=60)
+    _, errors = process.communicate(timeout=60)
     assert process.returncode == 130
-    assert f"motet resume {folder}" in err
-    assert "Traceback" not in err
+    assert f"motet resume {folder}" in errors
+    assert "Traceback" not in errors
     assert 2 <= read_checkpoint(folder).progress.rounds < ROUNDS
-    assert finished("resume", str(folder))[0] == 0
-    assert read_results(folder) == read_results(whole)
+    assert run_motet("resume", str(folder))[0] == 0
+    assert read_results(folder) == read_results(uninterrupted)

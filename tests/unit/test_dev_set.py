@@ -61,7 +61,9 @@ def test_dev_set_is_a_share_of_the_training_rows_and_leaves_no_client_empty() ->
     assert len(partition.dev) == 20
     assert sorted([*partition.train.rows, *partition.dev]) == list(range(100))
     assert (partition.train.sizes > 0).tolist() == [True, True, False, True, True]
-    assert partition.train.rows.tolist() == sorted(partition.train.rows.tolist())  # the clients' rows are still in order
+    assert partition.train.rows.tolist() == sorted(
+        partition.train.rows.tolist()
+    )  # the clients' rows are still in order
     assert partition.digest not in (
         hold_out_dev(build_partition([40, 1, 0, 3, 56]), 0.2, Seed(2)).digest,
         build_partition([40, 1, 0, 3, 56]).digest,
