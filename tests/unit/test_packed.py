@@ -305,7 +305,7 @@ def test_generation_gets_as_many_texts_per_batch_as_fit() -> None:
 def test_a_device_too_small_for_one_text_is_an_error_that_names_the_options() -> None:
     model, examples = BERT.model(), Examples(random_features(BERT, 9), np.arange(9))
     job = Infer(model, model.initial_params, examples, LimitedReadout(capacity=0))
-    with pytest.raises(RunError, match=r"does not hold one text.*task\.beams"):
+    with pytest.raises(RunError, match=r"does not hold one text.*task\.num_beams"):
         PackedExecutor(CPU, use_bf16=False).run(job)
 
 
