@@ -221,8 +221,8 @@ def component_tables() -> dict[str, Mapping[str, Callable[..., Any]]]:
     from motet.codecs import CODECS
     from motet.experiment.build.executor_builder import InProcessOptions
     from motet.experiment.deploy.mpi_launch import MpiOptions
-    from motet.experiment.deploy.ray_executor import RayOptions
     from motet.experiment.deploy.network_options import NetworkOptions
+    from motet.experiment.deploy.ray_executor import RayOptions
     from motet.optim import SERVER_OPTIMIZERS
     from motet.partitions import PARTITIONS
     from motet.privacy import PRIVACY
