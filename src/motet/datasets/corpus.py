@@ -35,6 +35,7 @@ TASK_COLUMNS: dict[str, tuple[str, ...]] = {
     "seq2seq": ("source", "target"),
     "lm": ("text",),
 }
+OWN_DATA_SPLIT = ""  # the split key of all own files, so that the split does not depend on a file's name or format
 
 
 @dataclass(frozen=True, eq=False)
@@ -134,10 +135,14 @@ def split_corpus(
     test_share: float = 0.2,
     report: ReadReport = ReadReport(),
     seed: Seed = Seed(0),
+    split_key: str | None = None,
 ) -> Corpus:
-    """Build a corpus with a random share of the rows as test set. The default seed always gives the same split."""
+    """Build a corpus with a random share of the rows as test set. The default seed always gives the same split.
+
+    The split depends on `split_key`; None: on the name of the corpus.
+    """
     size = len(next(iter(columns.values()), ()))
-    order = seed.derive("split", name).numpy().permutation(size)
+    order = seed.derive("split", name if split_key is None else split_key).numpy().permutation(size)
     num_test = max(1, round(test_share * size)) if size > 1 else 0
     rows = np.concatenate([np.sort(order[num_test:]), np.sort(order[:num_test])])
     reordered = {key: [column[i] for i in rows] for key, column in columns.items()}

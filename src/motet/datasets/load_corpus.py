@@ -9,7 +9,7 @@ from pathlib import Path
 
 from motet.core.errors import ConfigError, did_you_mean
 from motet.core.rng import Seed
-from motet.datasets.corpus import Corpus, split_corpus
+from motet.datasets.corpus import OWN_DATA_SPLIT, Corpus, split_corpus
 from motet.datasets.corpus_readers import CORPUS_READERS
 from motet.datasets.hub import load_from_hub
 from motet.datasets.local_files import LOCAL_SUFFIXES, load_local_corpus
@@ -103,7 +103,15 @@ def read_corpus(config: DataConfig, task: str | None = None) -> Corpus:
     """Load the whole corpus, whatever `limit` is."""
     corpus = _load_by_name(config.name, config, task) if config.name is not None else _load_by_path(config, task)
     if config.resplit:
-        return split_corpus(corpus.name, corpus.task, corpus.columns, config.test_share, corpus.report)
+        has_known_name = config.name is not None or corpus.name in (*BUILTIN_CORPORA, *CORPUS_READERS)
+        return split_corpus(
+            corpus.name,
+            corpus.task,
+            corpus.columns,
+            config.test_share,
+            corpus.report,
+            split_key=None if has_known_name else OWN_DATA_SPLIT,
+        )
     return corpus
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from motet.core.errors import DataError
 from motet.datasets.column_types import cast_columns, infer_task
 from motet.datasets.conll import read_conll
-from motet.datasets.corpus import TASK_COLUMNS, Corpus, join_splits, split_corpus
+from motet.datasets.corpus import OWN_DATA_SPLIT, TASK_COLUMNS, Corpus, join_splits, split_corpus
 from motet.datasets.fednlp_data_file import is_fednlp_file, read_fednlp_file
 from motet.datasets.hdf5_store import is_store, read_store
 from motet.datasets.read_log import ReadLog
@@ -46,7 +46,8 @@ def load_local_corpus(
         raise DataError(missing_columns_message(path.name, names))
     train_columns = cast_columns(path.name, task, _label_as_score(task, train_columns))
     if test is None:
-        return split_corpus(path.name, task, train_columns, test_share, log.build_report(num_rows(train_columns)))
+        report = log.build_report(num_rows(train_columns))
+        return split_corpus(path.name, task, train_columns, test_share, report, split_key=OWN_DATA_SPLIT)
     test_columns = cast_columns(test.name, task, _label_as_score(task, _read_columns(test, column_names, task, log)))
     report = log.build_report(num_rows(train_columns) + num_rows(test_columns))
     return join_splits(path.name, task, train_columns, test_columns, report)

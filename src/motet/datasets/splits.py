@@ -67,6 +67,7 @@ def split_by_group(
     log: ReadLog,
     test_share: float = 0.2,
     seed: Seed = Seed(0),
+    split_key: str | None = None,
 ) -> Corpus:
     """Like `split_corpus`, but keep the rows of a group together, so that no test text was seen in training."""
     if not num_rows(columns):
@@ -75,7 +76,8 @@ def split_by_group(
     names = list(sizes)
     test_groups: set[Hashable] = set()
     missing = test_share * num_rows(columns)
-    for i in seed.derive("split", name).numpy().permutation(len(names))[1:]:
+    key = name if split_key is None else split_key
+    for i in seed.derive("split", key).numpy().permutation(len(names))[1:]:
         if missing <= 0:
             break
         test_groups.add(names[i])
