@@ -31,13 +31,16 @@ from motet.partitions.partition import ClientRows, Partition
 from motet.partitions.public_split import hold_out_public
 from motet.transport.mailbox import Traffic
 
+SMALL_MODEL = {"hidden_size": 16, "num_hidden_layers": 1, "intermediate_size": 24}
 SETTINGS: dict[str, Any] = {
-    "rounds": 3, "device": "cpu", "transport": {"workers": 0},
+    "rounds": 3,
+    "device": "cpu",
+    "transport": {"workers": 0},
     "data": {"name": "toy-classification", "limit": 60, "test_limit": 24, "dev_share": 0.2},
-    "model": {"name": "tiny", "max_tokens": 24, "config": {"hidden_size": 16, "num_hidden_layers": 1, "intermediate_size": 24}},
+    "model": {"name": "tiny", "max_tokens": 24, "config": SMALL_MODEL},
     "partition": {"type": "uniform", "clients": 3},
     "solver": {"lr": 0.02, "batch": 8, "epochs": 1},
-}  # fmt: skip
+}
 
 
 def make_config(**changes: Any) -> RunConfig:

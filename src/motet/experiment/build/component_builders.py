@@ -1,4 +1,4 @@
-"""Build the algorithm, codecs, secure sum and noise of a run. Settings that cannot work are rejected before data is loaded."""
+"""Build the algorithm, codecs, secure sum and noise of a run. They are checked before any data is loaded."""
 
 from __future__ import annotations
 
@@ -70,16 +70,16 @@ def _build_server_optimizer(config: RunConfig, parameter: inspect.Parameter) -> 
     return instantiate(kind, {**options, **overrides}, "server")
 
 
-def resolve_defaults(config: RunConfig, algorithm: Algorithm | None = None) -> RunConfig:
-    """Return the configuration with the algorithm's defaults written out. `algorithm` is the one built from it, if any."""
-    algorithm_: Any = algorithm or build_algorithm(config)
-    solver = {**dataclasses.asdict(algorithm_.solver), "lr": algorithm_.solver.learning_rate}
+def resolve_defaults(config: RunConfig, algorithm: Any = None) -> RunConfig:
+    """Return the configuration with the algorithm's defaults written out. Pass `algorithm` if it is built already."""
+    algorithm = algorithm or build_algorithm(config)
+    solver = {**dataclasses.asdict(algorithm.solver), "lr": algorithm.solver.learning_rate}
     del solver["proximal_mu"]  # set by the algorithm, not by the recipe
     server: dict[str, Any] = {}
     if "server" in list_parameters(ALGORITHMS[config.algorithm.type]):
-        name = next(n for n, kind in SERVER_OPTIMIZERS.items() if isinstance(algorithm_.server, kind))
-        server = {"type": name, **dataclasses.asdict(algorithm_.server)}
-    frozen = [t for t in getattr(algorithm_, "frozen", Layers.none()).terms if t not in config.model.freeze]
+        name = next(n for n, kind in SERVER_OPTIMIZERS.items() if isinstance(algorithm.server, kind))
+        server = {"type": name, **dataclasses.asdict(algorithm.server)}
+    frozen = [t for t in getattr(algorithm, "frozen", Layers.none()).terms if t not in config.model.freeze]
     model = dataclasses.replace(config.model, freeze=(*config.model.freeze, *frozen))
     return dataclasses.replace(config, solver=solver, server=server, model=model)
 
@@ -95,7 +95,8 @@ def build_channel(config: RunConfig) -> Channel:
         )
     if up.updates_only_codecs and config.algorithm.options.get("sends") == "weights":
         raise ConfigError(
-            f"codec: {up.updates_only_codecs[0]} cannot encode weights, and algorithm.sends is weights; set algorithm.sends=updates."
+            f"codec: {up.updates_only_codecs[0]} cannot encode weights, and algorithm.sends is weights; "
+            "set algorithm.sends=updates."
         )
     return Channel(up, down, Seed(config.seed).derive("codec"))
 
@@ -115,7 +116,7 @@ def build_secure(config: RunConfig, algorithm: Algorithm, channel: Channel) -> S
     _require_sums(algorithm, f"secure.type={config.secure.type} reveals only sums", "secure.type=none")
     if not_additive := [codec.name for codec in channel.up.codecs if not codec.is_additive]:
         raise PrivacyError(
-            f"codec {not_additive[0]} is not additive, so masks would not cancel under secure.type={config.secure.type}; "
+            f"codec {not_additive[0]} is not additive, so masks would not cancel (secure.type={config.secure.type}); "
             "leave it out (masked numbers always take 32 bits), or set secure.type=none."
         )
     minimum = secure.policy.min_clients
@@ -135,8 +136,8 @@ def build_privacy(config: RunConfig, algorithm: Algorithm) -> PrivateSum | None:
     _require_sums(algorithm, f"privacy.type={config.privacy.type} adds noise to sums", "privacy.type=none")
     if getattr(algorithm, "sends_weights_first", False):
         raise PrivacyError(
-            f"{algorithm.name} weights clients by their losses, and privacy.type={config.privacy.type} needs equal weights; "
-            "set algorithm.weighting=equal, or privacy.type=none."
+            f"{algorithm.name} weights clients by their losses, and privacy.type={config.privacy.type} needs equal "
+            "weights; set algorithm.weighting=equal, or privacy.type=none."
         )
     privacy.require_secure_sum(config.secure.type != "none", "secure.type is none")
     return privacy

@@ -56,7 +56,7 @@ def _tokenizer_digest(model: Model) -> str:
 
 
 def _write(folder: Path, features: Features) -> None:
-    """Write to a temporary folder and rename it: two processes may write at once, and a crash leaves nothing half done."""
+    """Write to a temporary folder and rename it, so that two processes or a crash cannot leave half a result."""
     folder.parent.mkdir(parents=True, exist_ok=True)
     temporary = Path(tempfile.mkdtemp(dir=folder.parent, prefix=".part-"))
     try:

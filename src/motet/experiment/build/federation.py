@@ -28,9 +28,9 @@ from motet.tasks.task import Task
 class ClientGroup:
     """Clients with the same task and model, each with its share of one corpus.
 
-    `partition` divides the examples of the corpus; `train` and `test` divide the rows of `features`, of which one example
-    may have several. The other fields are rows of `features` too: `global_test_rows` of the global test set,
-    `public_rows` of the texts that all clients may read, `dev_rows` of the development set.
+    `partition` divides the examples of the corpus, and `train` and `test` the rows of `features`: a long example may
+    have several rows. `global_test_rows`, `public_rows` (of texts that all clients may read) and `dev_rows` (of the
+    development set) are rows of `features` too.
     """
 
     name: str
@@ -48,7 +48,7 @@ class ClientGroup:
 
     @cached_property
     def shared_splits(self) -> dict[str, Examples]:
-        """The splits that all simulated participants can read: the global test set, and public texts and dev set if any."""
+        """The splits that all participants of a simulation can read: global test set, public texts, dev set."""
         optional = {"public": self.public_rows, "dev": self.dev_rows}
         splits = {name: Examples(self.features, rows) for name, rows in optional.items() if rows is not None}
         return {"global": Examples(self.features, self.global_test_rows), **splits}
@@ -96,7 +96,7 @@ class MultiTaskMetrics:
 
 @dataclass(frozen=True, eq=False)
 class Federation:
-    """Groups of clients, and the server, which has the corpus of the first group and the model of the recipe's top level.
+    """Groups of clients, and a server with the first group's corpus and the model of the recipe's top level.
 
     In a simulation the server has the global test set and, if there is one corpus, all training data for comparison.
     """
@@ -169,8 +169,8 @@ class Federation:
         return Participant(task=pooled.task, model=pooled.model, splits=self.server.shared_splits, size=0)
 
     def initial_models(self) -> InitialModels:
-        fresh = [self.model.initial_params, *(group.model.initial_params for group in self.groups)]
-        return InitialModels(shared=common_params(fresh), clients=self.clients, server=self.model.initial_params)
+        models = [self.model.initial_params, *(group.model.initial_params for group in self.groups)]
+        return InitialModels(shared=common_params(models), clients=self.clients, server=self.model.initial_params)
 
     def context(
         self,
@@ -180,8 +180,10 @@ class Federation:
         invoke: Callable[[str, Any], Work[Any]] | None = None,
         read_state: Callable[[str], Any] = lambda program: None,
     ) -> Context:
-        """Return the context of a client method. Its seed depends on the method's name, not on the program's: with mu=0,
-        FedProx trains exactly as FedAvg does."""
+        """Return the context of a client method.
+
+        Its seed depends on the method's name, not on the program's: with mu=0, FedProx trains exactly as FedAvg does.
+        """
         method = address.partition(".")[2]
         return Context(
             client=client,

@@ -29,14 +29,8 @@ from motet.partitions.public_split import hold_out_public
 from motet.tasks import TASKS, Task
 
 CorpusLoader = Callable[[DataConfig, Seed, str | None], Corpus]
-FEDERATION_KEYS = (
-    "seed",
-    "data",
-    "model",
-    "partition",
-    "task",
-    "groups",
-)  # runs that agree in these share a federation
+# Runs that agree in these settings share a federation.
+FEDERATION_KEYS = ("seed", "data", "model", "partition", "task", "groups")
 TEXT_COLUMNS = ("text", "second", "words", "context", "question", "source", "target")
 
 
@@ -204,8 +198,8 @@ def _count_clients(same: Sequence[GroupConfig], population: Population) -> list[
     if (rest and not open_ended) or rest < open_ended or open_ended > 1:
         raise ConfigError(
             f"groups: {population.corpus.name} is divided over {available} clients ({same[0].partition.type}), and its "
-            f"groups ask for {', '.join('the rest' if n is None else str(n) for n in requested)}; let their 'clients' sum "
-            f"to {available}, or leave it out in one of them."
+            f"groups ask for {', '.join('the rest' if n is None else str(n) for n in requested)}; "
+            f"let their 'clients' sum to {available}, or leave it out in one of them."
         )
     return [rest if n is None else n for n in requested]
 

@@ -37,7 +37,7 @@ def build_group(
     max_tokens: int,
     clients: ClientRange,
 ) -> ClientGroup:
-    """Build a group. Texts of a language model are group_texts into full sequences, client by client."""
+    """Build a group. Texts for language modeling are grouped into full sequences, client by client."""
     splits = _split_rows(corpus, features, partition)
     if isinstance(task, LanguageModeling) and task.group_texts:
         features, splits = _regroup(features, splits, partition.digest, max_tokens)
@@ -84,13 +84,13 @@ def _regroup(features: Features, splits: RowSplits, digest: str, max_tokens: int
     sequences, offsets = group_texts(ids, [rows for s in shares for rows in s.phase_pieces()], max_tokens)
     labels = Ragged(sequences.values, sequences.offsets, -100)
     rows = np.arange(offsets[-1])
-    # offsets[i] is where piece i begins; the pieces of train, test, public and dev follow each other
-    test, public_start, dev_start = np.cumsum([len(s.offsets) - 1 for s in shares[:3]])
+    # offsets[i] is the first row of piece i; the pieces of train, test, public and dev follow each other.
+    test_start, public_start, dev_start = np.cumsum([len(s.offsets) - 1 for s in shares[:3]])
     columns = {"input_ids": sequences, "labels": labels}
     return Features(f"{features.key}-{digest}", columns, raw_columns=features.raw_columns), RowSplits(
-        train=ClientRows(rows, offsets[: test + 1], splits.train.phases),
-        test=ClientRows(rows, offsets[test : public_start + 1], splits.test.phases),
-        global_test=rows[offsets[test] : offsets[public_start]],
+        train=ClientRows(rows, offsets[: test_start + 1], splits.train.phases),
+        test=ClientRows(rows, offsets[test_start : public_start + 1], splits.test.phases),
+        global_test=rows[offsets[test_start] : offsets[public_start]],
         public=None if splits.public is None else rows[offsets[public_start] : offsets[dev_start]],
         dev=None if splits.dev is None else rows[offsets[dev_start] :],
     )

@@ -53,11 +53,11 @@ class RunComponents:
     def wrap_round(
         self, script: Script[T], seed: Seed, record_sum: Callable[[Collection[ClientId]], None]
     ) -> Script[T]:
-        """Add noise to the sums of an algorithm's round, and mask them. `record_sum` counts each sum."""
+        """Add noise to the sums of a round, and mask them. `record_sum` counts each sum for the privacy accountant."""
         if self.privacy is not None:
             script = rewrite_sums(self.privacy.make_summation(seed, record_sum), script)
-        return self.wrap_evaluation(script)
+        return self.mask_sums(script)
 
-    def wrap_evaluation(self, script: Script[T]) -> Script[T]:
-        """Mask the sums of a script."""
+    def mask_sums(self, script: Script[T]) -> Script[T]:
+        """Replace the sums of a script by secure sums, if the run has them."""
         return script if self.secure is None else rewrite_sums(self.secure, script)

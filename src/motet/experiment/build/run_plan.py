@@ -40,8 +40,7 @@ class AnyGroup(Protocol):
 
 
 class AnyFederation(Protocol):
-    """A simulated `Federation`, remote clients (`RemoteFederation`), or clients with a custom trainer
-    (`CustomFederation`)."""
+    """Simulated clients (`Federation`), remote ones (`RemoteFederation`), or ones with a custom trainer."""
 
     @property
     def clients(self) -> ClientList: ...
@@ -84,7 +83,8 @@ class RunPlan:
         clients = len(self.federation.clients)
         if clients < secure.policy.min_clients:
             raise ConfigError(
-                f"there are {clients} clients, but a secure sum needs at least {secure.policy.min_clients} (secure.minimum)."
+                f"there are {clients} clients, but a secure sum needs at least {secure.policy.min_clients} "
+                "(secure.minimum)."
             )
         secure.check_noise(self.cohort_size)
 
@@ -105,7 +105,7 @@ class RunPlan:
 
     @cached_property
     def has_personal_models(self) -> bool:
-        """True if there is no global model: the algorithm has none, or the average lacks layers of the server's model."""
+        """True if there is no global model: the algorithm has none, or does not average all of its layers."""
         view = self.algorithm.view(self.initial_state, "")
         server_layout = self.federation.server_context(0).model.initial_params.layout
         return self.algorithm.personal or (isinstance(view, Params) and view.layout != server_layout)
@@ -132,7 +132,7 @@ def build_plan(config: RunConfig, federation: AnyFederation, components: RunComp
     )
 
 
-def build_accountant(plan: RunPlan, remote: bool = False) -> PrivacyAccountant | None:
+def build_accountant(plan: RunPlan, is_remote: bool = False) -> PrivacyAccountant | None:
     """Build the privacy accountant; None without noise.
 
     Remote clients are sent the run's seed, so cohorts that are sampled from it are not secret from them.
@@ -142,8 +142,12 @@ def build_accountant(plan: RunPlan, remote: bool = False) -> PrivacyAccountant |
         return None
     from motet.privacy.accountant import PrivacyAccountant
 
-    secret = plan.cohort.sampler == "seeded" and not remote
-    accountant = PrivacyAccountant(privacy, len(plan.federation.clients), plan.cohort_size, secret)
+    accountant = PrivacyAccountant(
+        mechanism=privacy,
+        client_count=len(plan.federation.clients),
+        cohort_size=plan.cohort_size,
+        has_secret_cohorts=plan.cohort.sampler == "seeded" and not is_remote,
+    )
     cost = accountant.epsilon(("any client",))
     if privacy.budget is not None and cost > privacy.budget:
         raise ConfigError(

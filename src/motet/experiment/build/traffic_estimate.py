@@ -2,9 +2,9 @@
 
 Clients exchange layers of a model or, in distillation, logits; such algorithms describe their messages themselves.
 
-The table differs from what is sent. It counts one direction, though its caption says both. It leaves out embeddings. For
-FedAdam it adds two copies of the layers, for an optimizer state that never leaves the server. We report its numbers next to
-the true ones so that they can be compared with the paper.
+The table differs from what is sent. It counts one direction, though its caption says both. It leaves out embeddings.
+For FedAdam it adds two copies of the layers, for an optimizer state that never leaves the server. We report its numbers
+next to the true ones so that they can be compared with the paper.
 """
 
 from __future__ import annotations

@@ -85,7 +85,8 @@ def _test_significance(folders: Sequence[Path], summaries: Sequence[dict[str, An
     conclusion = "significant" if test.p < SIGNIFICANCE_LEVEL else "not significant"
     return (
         f"Second run minus first, {metrics[0]} on the same examples: {test.difference:+.4f} "
-        f"(95% interval {test.low:+.4f} to {test.high:+.4f}), p = {test.p:.4f} over {len(first):,} examples: {conclusion}."
+        f"(95% interval {test.low:+.4f} to {test.high:+.4f}), p = {test.p:.4f} over {len(first):,} examples: "
+        f"{conclusion}."
     )
 
 

@@ -51,13 +51,14 @@ def dry_run(config: RunConfig, federation: Federation) -> DryRunReport:
     solver: Solver = plan.algorithm.solver  # type: ignore[attr-defined]
     timings, peak_memory = _time_groups(config, federation, solver)
     pairs = list(zip(federation.groups, config.client_groups, strict=True))
+    seconds = _estimate_seconds(config, plan, federation, timings)
     facts = {
         **_describe_groups(config, federation),
         "clients": _describe_clients(plan, federation),
         "first loss": ", ".join(f"{timing.first_loss:.3f}" for timing in timings),
         "bytes per round": _describe_traffic(plan),
         "memory": f"about {_estimate_memory(config, plan, federation, peak_memory) / 1e9:.1f} GB",
-        "time": f"about {_estimate_seconds(config, plan, federation, timings):.0f} s of training for {config.rounds} rounds",
+        "time": f"about {seconds:.0f} s of training for {config.rounds} rounds",
     }
     warnings = [warning for group, group_config in pairs for warning in _collect_warnings(group, group_config)]
     return DryRunReport(facts=facts, warnings=warnings)
@@ -181,6 +182,7 @@ def _collect_warnings(group: ClientGroup, group_config: GroupConfig) -> list[str
         counts = np.bincount(group.task.label_ids(group.corpus)[: group.corpus.num_train])
         if counts.max() > 10 * max(1, counts.min()):
             warnings.append(
-                f"labels are imbalanced: the rarest has {counts.min()} training examples, the most frequent {counts.max()}."
+                f"labels are imbalanced: the rarest has {counts.min()} training examples, "
+                f"the most frequent {counts.max()}."
             )
     return warnings

@@ -120,9 +120,9 @@ def _draw_label_figures(partition: Partition, trait: Trait, folder: Path) -> lis
         f"{plots.MAX_DISTANCE:.3f} for no label in common.{note}"
     )
     about_labels = (
-        f"One row for each client, in the same order, and one column for each label{kind}; darker is more. On average, a "
-        f"client's labels are as varied as {effective_labels:.1f} of the {len(names)} in equal shares, and its most "
-        f"frequent label has {sample.ratios.max(1).mean():.0%} of its examples.{note}"
+        f"One row for each client, in the same order, and one column for each label{kind}; darker is more. "
+        f"On average, a client's labels are as varied as {effective_labels:.1f} of the {len(names)} in equal shares, "
+        f"and its most frequent label has {sample.ratios.max(1).mean():.0%} of its examples.{note}"
     )
     return [
         PageFigure("Distances between clients", folder / "distances.png", about_distances),
@@ -140,8 +140,8 @@ def _draw_trait(partition: Partition, trait: Trait, folder: Path) -> PageFigure:
     plots.draw_figure(folder / "kinds.png", plot, SHARE_LABEL, height=5.2)
     by = trait.settings["by"]
     about = (
-        f"The partition divides by {by}: one row for each client, one column for each of the {len(names)} kinds; darker is "
-        f"more. On average, the most frequent kind has {sample.ratios.max(1).mean():.0%} of a client's examples."
+        f"The partition divides by {by}: one row for each client, one column for each of the {len(names)} kinds; "
+        f"darker is more. On average, {sample.ratios.max(1).mean():.0%} of a client's examples are of one kind."
     )
     return PageFigure(f"Clients by {by}", folder / "kinds.png", about)
 
@@ -161,8 +161,8 @@ def _draw_phases(partition: Partition, trait: Trait, folder: Path) -> PageFigure
     )
     plots.draw_figure(folder / "phases.png", plot, SHARE_LABEL, height=5.2)
     about = (
-        f"How {len(clients)} of {len(partition):,} clients change: one row for each phase of {partition.rounds_per_phase} "
-        "rounds, the earliest first, and one column for each label; darker is more."
+        f"How {len(clients)} of {len(partition):,} clients change: one row for each phase of "
+        f"{partition.rounds_per_phase} rounds, the earliest first, and one column for each label; darker is more."
     )
     return PageFigure("Clients over time", folder / "phases.png", about)
 

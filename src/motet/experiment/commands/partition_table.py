@@ -14,8 +14,8 @@ MAX_CLIENTS, MAX_LABELS = 500, 60
 def client_label_table(federation: Federation) -> dict[str, Any]:
     """Return the sizes of the clients' training and test sets, and how often each client has each label.
 
-    The labels are those of the corpus, or its domains or sources. They are left out if groups have different corpora, or if
-    there are too many to draw.
+    The labels are those of the corpus, or its domains or sources. They are left out if groups have different corpora,
+    or if there are too many to draw.
     """
     indices = [(group, i) for group in federation.groups for i in range(group.clients.start, group.clients.stop)]
     listed = indices[:MAX_CLIENTS]

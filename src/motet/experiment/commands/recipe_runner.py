@@ -102,7 +102,7 @@ def run_experiment(
     callback: RunCallback | None = None,
     save_model: bool = True,
 ) -> dict[str, Any]:
-    """Run one plan and write its results to a folder. Return the summary. The executor may be shared with other runs."""
+    """Run one plan, write its results to a folder, and return the summary. Runs may share an executor."""
     with (
         PeakMemory() as memory,
         track_run(config, folder, callback or SilentProgress()) as tracking_callback,

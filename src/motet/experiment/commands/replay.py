@@ -1,4 +1,4 @@
-"""`motet replay`: run one client's part of one round again, and show its training. Rounds are reproducible from the seed."""
+"""`motet replay`: run one client's part of one round again, which the seed makes possible, and show its training."""
 
 from __future__ import annotations
 
@@ -96,7 +96,8 @@ def replay_client(folder: Path, round: int, client: ClientId) -> Iterator[str]:
     plan = build_plan(config, federation, build_components(config))
     with tempfile.TemporaryDirectory(prefix="motet-replay-") as scratch:
         run = _start_run(plan, folder, round, Path(scratch), resolve_device(config.device))
-        yield f"{config.recipe}: {config.algorithm.type}, round {round}, {client}; replayed from round {run.rounds + 1}."
+        first = run.rounds + 1
+        yield f"{config.recipe}: {config.algorithm.type}, round {round}, {client}; replayed from round {first}."
         run.run_rounds(until=round - 1)
         federation.traces.clear()
         run.run_rounds(until=round)
@@ -104,7 +105,7 @@ def replay_client(folder: Path, round: int, client: ClientId) -> Iterator[str]:
 
 
 def _start_run(plan: RunPlan, folder: Path, round: int, scratch: Path, device: torch.device) -> FederatedRun:
-    """Start from the checkpoint if it is older than the round, else from the beginning. The run's folder is not changed."""
+    """Start from the checkpoint if it is older than the round, else from the beginning. The folder is not changed."""
     plan = replace(
         plan,
         evaluation=replace(plan.evaluation, every=plan.rounds + 1),

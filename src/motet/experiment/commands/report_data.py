@@ -23,7 +23,7 @@ RunReport = dict[str, Any]
 
 
 def collect_run_reports(folders: Sequence[Path]) -> list[RunReport]:
-    """Read runs and their baselines, in order, each with a method name of its own."""
+    """Read runs and their baselines, in order, each with a unique method name."""
     reports: list[RunReport] = []
     for run in folders:
         baselines = sorted(path for path in (run / "baselines").glob("*") if (path / "config.yaml").exists())
@@ -84,7 +84,7 @@ def diff_settings(first: Mapping[str, str], second: Mapping[str, str]) -> Iterat
 
 
 def _client_scores(rows: Sequence[Row], metric: str) -> dict[str, float]:
-    """Return the metric of each client's own model on its own test set."""
+    """Return the metric of each client's model on its test set."""
     return {r["who"]: r["value"] for r in rows if r["split"] == "test" and r["name"] == metric and is_client_row(r)}
 
 
@@ -106,7 +106,10 @@ def _thin_out(points: list[list[float]]) -> list[list[float]]:
 
 
 def _collect_notes(rows: Sequence[Row]) -> dict[str, dict[str, Any]]:
-    """Return an algorithm's notes: name -> round -> value, or for notes on single clients name -> round -> client -> value."""
+    """Return an algorithm's notes: name -> round -> value.
+
+    The values of notes on single clients are dictionaries: client -> value.
+    """
     notes: dict[str, dict[str, Any]] = defaultdict(dict)
     for row in rows:
         if row["split"] == "note":

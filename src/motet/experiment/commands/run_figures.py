@@ -11,8 +11,10 @@ from motet.report.weight_plots import draw_weights
 
 
 def draw_figures(finished: FinishedRun) -> None:
-    """Draw curves.png (against rounds) and traffic.png (against megabytes) of the run and its baselines, and for each of
-    them what its algorithm noted: relations between clients, weights of clients."""
+    """Draw the curves of the run and its baselines: curves.png over rounds, traffic.png over megabytes.
+
+    For each of them, also draw the relations between clients and the weights that its algorithm noted.
+    """
     summary = finished.summary
     metric = summary["headline"]
     folders = {summary["algorithm"]: finished.folder}

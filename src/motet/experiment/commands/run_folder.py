@@ -1,4 +1,4 @@
-"""The folder of a run: config.yaml, metrics.jsonl, summary.json, a checkpoint, a model, and a folder for each baseline."""
+"""The folder of a run: its configuration, metrics, summary, checkpoint and model, and a folder for each baseline."""
 
 from __future__ import annotations
 
@@ -48,7 +48,8 @@ def load_config(folder: Path) -> RunConfig:
     path = folder / "config.yaml"
     if not path.exists():
         raise ConfigError(
-            f"'{folder}' is not a run: it has no config.yaml. Runs are in runs/<recipe>-<number>, unless --out was given."
+            f"'{folder}' is not a run: it has no config.yaml. "
+            "Runs are in runs/<recipe>-<number>, or in the folder that was given as --out."
         )
     settings = yaml.safe_load(path.read_text("utf-8"))
     return RunConfig.from_settings(str(settings.pop("recipe", folder.name)), settings)

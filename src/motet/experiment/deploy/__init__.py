@@ -1,1 +1,1 @@
-"""Runs whose clients are in other processes or on other machines."""
+"""Runs with clients in other processes or on other machines."""

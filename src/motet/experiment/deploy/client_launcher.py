@@ -25,7 +25,7 @@ from motet.transport.in_process import InProcessTransport
 TRANSPORTS = {
     "in_process": "simulated clients in this process; their jobs run in worker processes or on the GPU",
     "grpc": "remote clients with their own data (motet serve, motet join); with motet run, processes on this machine",
-    "mqtt": "like grpc over a broker (transport.broker=host:port), for clients that come and go; default: a built-in broker",
+    "mqtt": "like grpc over a broker (transport.broker=host:port; default: built in), for clients that come and go",
     "mpi": "simulated clients, spread over the processes of a cluster: mpirun -n 5 motet run … --transport mpi",
     "ray": "simulated clients in this process; their jobs run on Ray actors, one per GPU or core (transport.address=…)",
 }
@@ -82,11 +82,12 @@ def launch_clients(config: RunConfig, federation: Federation, folder: Path) -> I
 
 @contextmanager
 def _launch_processes(config: RunConfig, federation: Federation, folder: Path) -> Iterator[ClientListener]:
-    """Start `transport.processes` processes on this machine, each of which simulates a share of the clients."""
+    """Start `transport.processes` processes on this machine. Each simulates a share of the clients."""
     options = instantiate(NetworkOptions, config.transport.options, "transport")
     if options.clients_bring_data:
         raise ConfigError(
-            "transport.clients and transport.allow are for clients with their own data; remove them, or use: motet serve"
+            "transport.clients and transport.allow are for clients with their own data; "
+            "remove them, or use: motet serve"
         )
     listener = open_listener(config, folder, options, federation)
     clients = list(federation.clients)

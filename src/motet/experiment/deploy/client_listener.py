@@ -92,7 +92,7 @@ def _build_admission(
     else:
         names = list(local.clients)
         record.add_clients()
-    # Clients with their own data have the model of their group; clients that simulate the recipe's have the server's too.
+    # A client with its own data has the model of its group. A simulated client of the recipe has the server's too.
     is_one_group = len(fingerprints) == 1
     fingerprint = fingerprints.popitem()[1] if is_one_group else model_fingerprint(local.model)
     return Admission(

@@ -18,7 +18,7 @@ TOKEN_HASH_LENGTH = 64
 
 @dataclass
 class DeploymentRecord:
-    """deployment.json: the run's identifier and the clients that have joined. It is written before a client is admitted."""
+    """deployment.json: the run's identifier and its clients. A client is recorded before it is admitted."""
 
     path: Path
     run: str

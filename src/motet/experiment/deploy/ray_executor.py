@@ -1,8 +1,8 @@
 """An executor that runs jobs on Ray actors, on as many machines as the cluster has.
 
 Clients, their states and the mailbox stay in this process, so a run is reproducible to the bit and resumes as any
-simulation does. Jobs have no side effects: if an actor dies, another one runs its jobs again with the same result. Ray moves
-objects with its own serializer; we give it only bytes and arrays, in the format of our messages.
+simulation does. Jobs have no side effects: if an actor dies, another one runs its jobs again with the same result. Ray
+has a serializer; we give it only bytes and arrays, in the format of our messages.
 """
 
 from __future__ import annotations

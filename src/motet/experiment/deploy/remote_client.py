@@ -122,7 +122,8 @@ def parse_client_data(path: Path, overrides: Iterable[str]) -> DataConfig:
     settings = parse_overrides(overrides)
     if others := [name for name in settings if name != "data"]:
         raise ConfigError(
-            f"join: '{others[0]}' is set by the server; with --data, set only data.…, such as data.text=body. Remove it."
+            f"join: '{others[0]}' is set by the server; with --data, expected only data.…, such as data.text=body. "
+            "Remove it."
         )
     return instantiate(DataConfig, {**settings.get("data", {}), "path": str(path)}, "data")
 

@@ -61,6 +61,6 @@ def check_remote_data(config: RunConfig, options: NetworkOptions) -> None:
     share = max(group.data.dev_share for group in config.client_groups)
     if options.clients_bring_data and share:
         raise ConfigError(
-            f"data.dev_share is {share:g}, but a development set needs rows of all clients, and these clients keep their "
-            "data; leave it out."
+            f"data.dev_share is {share:g}, but a development set needs rows of all clients, and these clients keep "
+            "their data; leave it out."
         )

@@ -49,7 +49,7 @@ def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
 
 
 def load_checkpoint(folder: Path, digest: str) -> Checkpoint | None:
-    """Load a checkpoint; None if there is none. `digest` is that of the run's configuration."""
+    """Load a checkpoint; None if there is none. `digest` is the digest of the run's configuration."""
     path = folder / "state"
     if not path.exists():
         return None
@@ -59,7 +59,8 @@ def load_checkpoint(folder: Path, digest: str) -> Checkpoint | None:
         raise RunError(f"{path} cannot be read: {error} Remove the run's folder to start again.") from None
     if not isinstance(checkpoint, Checkpoint):
         raise RunError(
-            f"{path} holds a {type(checkpoint).__name__}; expected a checkpoint. Remove the run's folder to start again."
+            f"{path} holds a {type(checkpoint).__name__}; expected a checkpoint. "
+            "Remove the run's folder to start again."
         )
     if checkpoint.digest != digest:
         raise RunError(

@@ -28,7 +28,7 @@ def assemble_model(
         params = algorithm.assemble(context, view, context.read_state(algorithm.name))
     if params is None:
         raise ConfigError(
-            f"{algorithm.name} trains only the server's model, which differs in architecture from that of {client}; "
+            f"{algorithm.name} trains only the server's model, and {client} has a model of another architecture; "
             "leave the client out."
         )
     return params

@@ -1,7 +1,8 @@
 """Per-example scores of a run, in compressed files: for significance tests between runs.
 
-Each file has `scores`, one per test example; `tallies`, the sufficient statistics of metrics that are not means of scores;
-and for each owner its number of examples (`sizes`) and of statistics (`widths`). The owner "" is the global test set.
+Each file has `scores`, one per test example; `tallies`, the sufficient statistics of metrics that are not means of
+scores; and for each owner the number of examples (`sizes`) and of statistics (`widths`). The owner "" is the global
+test set.
 """
 
 from __future__ import annotations

@@ -18,8 +18,8 @@ from motet.wire.value_files import load_value
 class ExchangeLog:
     """Runs exchanges, and writes the result of each when the next one starts. The last of a round is in its checkpoint.
 
-    Only for remote clients, which keep their state themselves. In a simulation client states change with the round, and an
-    interrupted round is run again from its start.
+    Only for remote clients, which keep their state themselves. In a simulation client states change with the round, and
+    an interrupted round is run again from its start.
     """
 
     def __init__(self, folder: Path, mailbox: Mailbox) -> None:
@@ -59,7 +59,7 @@ class ExchangeLog:
 
 
 def _read(path: Path, address: str) -> tuple[Any, Traffic] | None:
-    """Read the result of an exchange and the traffic after it; None if the file is missing, damaged or of another method."""
+    """Read a result and the traffic after it; None if the file is missing, damaged or of another method."""
     if not path.exists():
         return None
     try:

@@ -94,7 +94,7 @@ def _round_to_milliseconds(seconds: float) -> float:
 def cost_to_reach(log: MetricsLog, primary_metric: str, targets: Sequence[float]) -> dict[str, dict[str, Row | None]]:
     """Return what it cost to reach each target on the global test set ("global") and on the clients' own ("local").
 
-    The cost is that of the first evaluation with at least this value; None if there is none. Bytes count from the start.
+    The cost is counted from the start of the run to the first evaluation that reached the target, if there is one.
     """
     costs: dict[str, dict[str, Row | None]] = {}
     for key, split, who in (("global", "global", "server"), ("local", "test", "clients")):

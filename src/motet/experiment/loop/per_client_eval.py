@@ -12,7 +12,7 @@ from motet.learning.data.features import Examples
 def evaluate_per_client(
     federation: Federation, params: Params, round: int, per_example: bool
 ) -> Work[dict[str, EvaluationResult]]:
-    """Evaluate the server's model on the test set of each client with the server's corpus, and under "" on all together.
+    """Evaluate the server's model on the test set of each client with the server's corpus, and on all under "".
 
     The model predicts all test sets in one pass. Clients without test rows are left out.
     """

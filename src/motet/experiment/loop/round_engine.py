@@ -27,7 +27,9 @@ from motet.transport.requests import Transport
 
 T = TypeVar("T")
 
-ConnectClients = Callable[[ClientRuntime], Transport]  # the runtime runs simulated clients; remote ones ignore it
+ConnectClients = Callable[
+    [ClientRuntime], Transport
+]  # from the runtime of simulated clients; remote clients have their own
 
 
 @dataclass(frozen=True)
@@ -36,7 +38,9 @@ class EngineHooks:
 
     on_client_done: Callable[[int, int], None] = lambda answered, expected: None
     on_note: Callable[[Note], None] = lambda note: None
-    offload: Callable[[Params], Params] = lambda params: params  # moves large parameters of the server out of the way
+    offload: Callable[[Params], Params] = lambda params: (
+        params
+    )  # moves large parameters of the server to host memory or disk
 
 
 class RoundEngine:
@@ -98,7 +102,7 @@ class RoundEngine:
         return sample_cohort(self.plan.cohort, federation.clients, self.progress.rounds, federation.seed)
 
     def run_round(self, cohort: Sequence[ClientId] | None = None) -> None:
-        """Run the next round, with the given cohort or a sampled one."""
+        """Run the next round with a cohort; without one, sample it."""
         start, examples_before = time.monotonic(), self.executor.examples_processed
         plan, index = self.plan, self.progress.rounds
         rnd = Round(
@@ -124,7 +128,7 @@ class RoundEngine:
         """Run a script of the evaluation, outside the rounds and their traffic."""
         mailbox = self.evaluation_mailbox
         mailbox.start_round(self.progress.rounds)
-        return self._run_script(self.plan.components.wrap_evaluation(script), mailbox, mailbox.run_exchange)
+        return self._run_script(self.plan.components.mask_sums(script), mailbox, mailbox.run_exchange)
 
     def restore(self, progress: RunProgress) -> None:
         """Continue after the progress of a checkpoint."""

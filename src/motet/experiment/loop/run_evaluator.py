@@ -19,7 +19,7 @@ from motet.learning.evaluation import EvaluationReport, Evaluator
 
 @dataclass(frozen=True, eq=False)
 class SplitResult:
-    """The metrics of a run on one split. `groups` has the means of each group, if every client has its own model."""
+    """The metrics of a run on one split. With personal models, `groups` has the means of each group."""
 
     scores: dict[str, float] = field(default_factory=dict)
     groups: dict[str, dict[str, float]] = field(default_factory=dict)
@@ -28,7 +28,7 @@ class SplitResult:
 
 @dataclass(frozen=True, eq=False)
 class ClientResults:
-    """The metrics of each client's own model on its own test set. `mean` is all that is known under a secure sum."""
+    """The metrics of each client's model on its test set. Under a secure sum only their mean is known."""
 
     scores: dict[ClientId, dict[str, float]] = field(default_factory=dict)
     example_scores: dict[ClientId, np.ndarray] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class RunEvaluator:
     def evaluate_split(self, split: str, per_example: bool = False) -> SplitResult:
         """Evaluate the global model on the split "global" or "dev".
 
-        If every client has its own model, evaluate those, and return the mean over groups of the means in each group.
+        With personal models, evaluate those instead, and return the mean over groups of the means in each group.
         """
         if not self.plan.has_personal_models:
             server = self.plan.federation.server_context(self.engine.progress.rounds)
@@ -70,7 +70,7 @@ class RunEvaluator:
         return self.engine.run_evaluation(evaluate_per_client(federation, params, progress.rounds, per_example))
 
     def evaluate_clients(self, per_example: bool = False) -> ClientResults:
-        """Evaluate each client's own model on its own test set; under a secure sum, only the mean over clients."""
+        """Evaluate each client's model on its test set. Under a secure sum, return only the mean over clients."""
         if self.plan.components.secure:
             return ClientResults(mean=self.evaluate_mean("test"))
         if not per_example:

@@ -108,7 +108,9 @@ class FederatedRun:
                 self.save()
 
     def save(self) -> None:
-        """Save the last complete round."""
+        """Save the last complete round, if the run has a folder."""
+        if self.storage.folder is None:
+            return
         progress = self.engine.progress
         self.storage.save(progress)
         self.engine.mailbox.mark_checkpointed(progress.traffic.requests)
@@ -151,7 +153,7 @@ class FederatedRun:
         self.storage.mark_metrics_complete()
 
     def _evaluate_split(self, split: str) -> SplitResult:
-        """Evaluate a split, and log what its metrics are made of, unless that is in the log already."""
+        """Evaluate a split, and log the metrics of groups and domains unless the log has them already."""
         is_logged = self.storage.metrics.has_global_scores(self.rounds)
         per_example = split == "global" and (self.engine.is_finished or self._is_best_dev_round)
         result = self.evaluator.evaluate_split(split, per_example)

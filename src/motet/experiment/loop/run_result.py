@@ -35,7 +35,7 @@ class RunResult:
     best: dict[str, float]
     best_dev_round: BestDevRound | None  # None: there is no development set
     group_scores: dict[str, dict[str, float]]  # with personal models: means of each group
-    client_scores: dict[ClientId, dict[str, float]]  # of each client's own model on its own test set
+    client_scores: dict[ClientId, dict[str, float]]  # of each client's model on its test set
     client_spread: dict[str, float]  # of the primary metric over clients
     evaluated_clients: int
     example_scores: dict[ClientId, np.ndarray]  # "" is the global test set

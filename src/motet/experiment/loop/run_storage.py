@@ -88,8 +88,8 @@ class RunStorage:
 def state_budget(memory: float | None, executor: Executor) -> StateBudget:
     """Return the budget of client states; `memory` is `checkpoint.memory` in GiB.
 
-    On a GPU, client states may use a fraction of its free memory, on a CPU 1/16 of it and at least 1 GiB. States that are
-    serialized may use 1/8 of free host memory, and so may the personal models of the server.
+    On a GPU, client states may use a fraction of its free memory, on a CPU 1/16 of it and at least 1 GiB. Serialized
+    states may use 1/8 of free host memory, and so may the personal models of the server.
     """
     if memory is not None:
         return StateBudget(device=int(memory * 2**30), host=0)

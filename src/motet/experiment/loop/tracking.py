@@ -26,7 +26,7 @@ TRACKERS: dict[str, OpenTracker] = {
 
 @dataclass(frozen=True)
 class TrackingCallback:
-    """Passes all events to `callback`, and the scores of each round to trackers too. A tracker that fails is dropped."""
+    """Passes all events to `callback`, and the scores of each round to trackers. A tracker that fails is dropped."""
 
     callback: RunCallback
     trackers: dict[str, Tracker]

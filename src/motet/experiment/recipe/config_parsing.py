@@ -64,7 +64,7 @@ def look_up(table: Mapping[str, T], name: Any, path: str) -> T:
 
 
 def convert_value(value: Any, kind: Any, path: str) -> Any:
-    """Convert a value to its declared type. YAML reads 5e-5 as text and 1 as an integer; both may be meant as a float."""
+    """Convert a value to its declared type. YAML reads 5e-5 as text and 1 as an integer; both may mean a float."""
     origin, arguments = get_origin(kind), get_args(kind)
     if kind is Any or getattr(kind, "_is_protocol", False):
         return value

@@ -1,4 +1,4 @@
-"""Groups: clients with a different task, model or corpus. Sections that a group leaves out come from the recipe's top level."""
+"""Groups of clients. Sections that a group leaves out come from the top level of the recipe."""
 
 from __future__ import annotations
 

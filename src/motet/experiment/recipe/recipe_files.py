@@ -104,13 +104,15 @@ def _read_recipe(name: str) -> tuple[str, str]:
     if path.suffix in (".yaml", ".yml"):
         if not path.exists():
             raise ConfigError(
-                f"there is no recipe file '{name}'; give the path of a YAML file, or one of {', '.join(list_recipes())}."
+                f"there is no recipe file '{name}'; "
+                f"give the path of a YAML file, or one of {', '.join(list_recipes())}."
             )
         return path.stem, path.read_text("utf-8")
     known = list_recipes()
     if name not in known:
         raise ConfigError(
-            f"there is no recipe '{name}'; there is {', '.join(known)}, or give a .yaml file.{did_you_mean(name, known)}"
+            f"there is no recipe '{name}'; there is {', '.join(known)}, or give a .yaml file."
+            f"{did_you_mean(name, known)}"
         )
     return name, resources.files("motet.recipes").joinpath(f"{name}.yaml").read_text("utf-8")
 

@@ -46,9 +46,9 @@ class ComponentConfig:
 
 @dataclass(frozen=True)
 class GroupConfig:
-    """Clients with the same task, model and corpus. Groups with the same data and partition share the partition's clients."""
+    """Clients with the same task, model and corpus. Groups with the same data and partition divide its clients."""
 
-    name: str | None = None  # None: the corpus or the model, whichever differs between groups
+    name: str | None = None  # None: the name of the corpus or, if all groups have the same, of the model
     clients: int | None = None  # None: all clients of the partition that no other group has
     task: ComponentConfig = ComponentConfig("auto")
     model: ModelConfig = ModelConfig()
@@ -110,10 +110,8 @@ class EvaluationConfig:
     clients: int | None = None  # limit on the clients that evaluate their own models; None: all
     by_client: bool = False  # also evaluate the global model on each client's test set
     local: bool = False  # evaluate the clients' own test sets every time, not only at the end
-    best_round_metric: str | None = (
-        None  # picks the best round on the dev set (data.dev_share); None: the primary metric
-    )
-    target_scores: tuple[float, ...] = ()  # the summary has the cost of reaching each of these primary-metric values
+    best_round_metric: str | None = None  # picks the best round on the dev set; None: the primary metric
+    target_scores: tuple[float, ...] = ()  # values of the primary metric; the summary has the cost of reaching each
     save_example_scores: bool = False  # also keep per-example scores of the clients' test sets, for significance tests
 
     def __post_init__(self) -> None:
@@ -187,7 +185,7 @@ class RunConfig:
 
     @property
     def digest(self) -> str:
-        """A hash of the settings that must agree between server and clients, and between a run and its resumption."""
+        """A hash of the settings that must agree between server and clients, and between a run and its resumed part."""
         settings = {name: value for name, value in self.to_dict().items() if name not in NOT_IN_DIGEST}
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
