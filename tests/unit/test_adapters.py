@@ -21,6 +21,7 @@ from motet.learning.executors.packed_executor import PackedExecutor
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.jobs import Fit
 from motet.learning.solver import Solver
+from motet.models.adapters import AdapterConfig
 from motet.models.load_model import ModelConfig
 
 CPU = torch.device("cpu")
@@ -28,7 +29,7 @@ CPU = torch.device("cpu")
 
 @pytest.fixture
 def lora_federation(corpus: Corpus) -> Federation:
-    model = ModelConfig("tiny", 24, lora=4, config=SMALL)
+    model = ModelConfig("tiny", 24, adapter=AdapterConfig(rank=4), config=SMALL)
     return federate_corpus(model, corpus, ComponentConfig("uniform", {"clients": 3}), Seed(7))
 
 
@@ -50,7 +51,7 @@ def test_only_adapters_and_the_head_are_trained(lora_federation: Federation) -> 
 
 
 def test_the_initial_adapters_follow_from_the_seed(lora_federation: Federation, corpus: Corpus) -> None:
-    model = ModelConfig("tiny", 24, lora=4, config=SMALL)
+    model = ModelConfig("tiny", 24, adapter=AdapterConfig(rank=4), config=SMALL)
     again = federate_corpus(model, corpus, ComponentConfig("uniform", {"clients": 3}), Seed(7))
     assert torch.equal(again.model.initial_params.flat, lora_federation.model.initial_params.flat)
 
@@ -89,8 +90,11 @@ def test_an_exported_model_has_no_adapters_and_gives_the_same_logits(
 @pytest.mark.parametrize(
     ("model", "message"),
     [
-        (ModelConfig("tiny", 24, lora=-2), r"model\.lora is -2"),
-        (ModelConfig("bilstm", 24, lora=2), "has no linear layers to adapt"),
+        (
+            ModelConfig("tiny", 24, adapter=AdapterConfig(rank=200), config=SMALL),
+            r"model\.adapter\.rank is 200, but the smallest",
+        ),
+        (ModelConfig("bilstm", 24, adapter=AdapterConfig(rank=2)), "has no linear layers to adapt"),
     ],
 )
 def test_invalid_ranks_and_models_are_rejected(corpus: Corpus, model: ModelConfig, message: str) -> None:

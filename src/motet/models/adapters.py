@@ -1,55 +1,111 @@
-"""Low-rank adapters (LoRA, Hu et al. 2021) with peft. The base model is frozen and shared; the adapters are trained.
+"""Adapters (LoRA, DoRA) through peft: the pretrained model is frozen and stored once; only the adapters are trained.
 
-The adapters are injected into the module itself, so parameter roles, packing and export work as without them.
+Adapters are injected into the module itself, so that parameter roles, packing and export work as for any other model.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
 
 from torch import nn
 
 from motet.core.errors import ConfigError
 from motet.models.parameter_roles import ParameterRoles
 
-_NEW_ROLES = ("head", "pooler")  # new layers on top of the base model, which are trained completely
+_NEW_ROLES = ("head", "pooler")  # trained in full by tasks that put a new head on the model
 
 
-def add_adapters(module: nn.Module, roles: ParameterRoles, rank: int, alpha: int | None) -> ParameterRoles:
-    """Add an adapter to every linear map in the layers, and freeze everything else except the head."""
+@dataclass(frozen=True)
+class AdapterConfig:
+    """The `adapter` section of a recipe's `model`."""
+
+    type: Literal["lora", "dora"] = "lora"
+    rank: int = 8
+    alpha: int | None = None  # the update is scaled by alpha / rank; None: twice the rank
+    dropout: float = 0.0
+    targets: tuple[str, ...] = ()  # names of linear layers, such as q_proj; empty: all linear layers of the blocks
+
+    def __post_init__(self) -> None:
+        if self.rank < 1:
+            raise ConfigError(
+                f"model.adapter.rank is {self.rank}; expected at least 1. Write e.g. model.adapter.rank=8."
+            )
+        if not 0 <= self.dropout < 1:
+            raise ConfigError(f"model.adapter.dropout is {self.dropout}; expected a number from 0 to below 1.")
+        if self.alpha is not None and self.alpha <= 0:
+            raise ConfigError(f"model.adapter.alpha is {self.alpha}; expected a positive number.")
+
+
+def add_adapters(
+    module: nn.Module, roles: ParameterRoles, config: AdapterConfig, *, train_head: bool = True
+) -> ParameterRoles:
+    """Inject adapters and freeze everything else, except for a new head if `train_head` is set. Return the new roles."""
     try:
-        from peft import LoraConfig, inject_adapter_in_model
+        from peft import inject_adapter_in_model
     except ImportError:
-        raise ConfigError("model.lora needs the package peft. Run: pip install 'motet[adapters]'") from None
-    if rank < 0:
-        raise ConfigError(f"model.lora is {rank}; expected the rank of the adapters, such as 8, or 0 for none.")
-    targets = [
-        name
-        for name, layer in module.named_modules()
-        if type(layer).__name__ in ("Linear", "Conv1D") and ".layers." in f".{roles.roles.get(f'{name}.weight', '')}"
-    ]
-    if not targets:
-        raise ConfigError(
-            f"model.lora is {rank}, but {type(module).__name__} has no linear layers to adapt. Remove model.lora, or "
-            "use a Transformer."
-        )
-    config = LoraConfig(r=rank, lora_alpha=alpha or 2 * rank, lora_dropout=0.0, target_modules=targets)
-    inject_adapter_in_model(config, module)
-    new_roles = {name: _find_role(name, roles.roles) for name, _ in module.named_parameters()}
+        raise ConfigError("model.adapter needs the package peft; run: pip install 'motet[adapters]'") from None
+    targets = _find_targets(module, roles, config)
+    inject_adapter_in_model(peft_config(config, targets), module)
+    new_roles = {name: _adapted_role(name, roles.roles) for name, _ in module.named_parameters()}
     for name, parameter in module.named_parameters():
-        parameter.requires_grad_("lora_" in name or new_roles[name].startswith(_NEW_ROLES))
+        is_new = train_head and new_roles[name].startswith(_NEW_ROLES)
+        parameter.requires_grad_("lora_" in name or is_new)
     return ParameterRoles(new_roles, roles.embeddings_path, roles.layers_path)
 
 
-def _find_role(name: str, roles: Mapping[str, str]) -> str:
-    """Return the role of a parameter; an adapter has the role of the weight that it adapts."""
-    layer, is_adapter, _ = name.partition(".lora_")
-    return roles[f"{layer}.weight" if is_adapter else name.replace(".base_layer.", ".")]
+def peft_config(config: AdapterConfig, targets: list[str] | tuple[str, ...]) -> Any:
+    """Return the peft configuration of an adapter."""
+    from peft import LoraConfig
+
+    return LoraConfig(
+        r=config.rank,
+        lora_alpha=2 * config.rank if config.alpha is None else config.alpha,
+        lora_dropout=config.dropout,
+        use_dora=config.type == "dora",
+        target_modules=list(targets),
+    )
+
+
+def _find_targets(module: nn.Module, roles: ParameterRoles, config: AdapterConfig) -> list[str]:
+    """Return the paths of the linear layers to adapt."""
+    linear = {
+        name: submodule
+        for name, submodule in module.named_modules()
+        if type(submodule).__name__ in ("Linear", "Conv1D")
+        and ".layers." in f".{roles.roles.get(f'{name}.weight', '')}"
+    }
+    if not linear:
+        raise ConfigError(
+            f"model.adapter: {type(module).__name__} has no linear layers to adapt; expected a transformer. Remove "
+            "model.adapter, or choose another model."
+        )
+    known = sorted({name.rpartition(".")[2] for name in linear})
+    for target in config.targets:
+        if target not in known:
+            raise ConfigError(
+                f"model.adapter.targets: there is no linear layer '{target}'; there is {', '.join(known)}."
+            )
+    targets = [name for name in linear if not config.targets or name.rpartition(".")[2] in config.targets]
+    smallest = min(min(linear[name].weight.shape) for name in targets)
+    if config.rank > smallest:
+        raise ConfigError(
+            f"model.adapter.rank is {config.rank}, but the smallest adapted layer has {smallest} inputs or outputs; "
+            "choose a smaller rank."
+        )
+    return targets
+
+
+def _adapted_role(name: str, roles: Mapping[str, str]) -> str:
+    """An adapter has the role of the layer it adapts."""
+    layer, adapter, _ = name.partition(".lora_")
+    return f"{roles[f'{layer}.weight']}.adapter" if adapter else roles[name.replace(".base_layer.", ".")]
 
 
 def merge_adapters(module: nn.Module) -> nn.Module:
-    """Add the adapters to the weights and remove them, so that the model loads without peft."""
+    """Merge adapters into the weights of a module, in place, so that it can be loaded without peft."""
     for path, submodule in list(module.named_modules()):
         if hasattr(submodule, "base_layer") and hasattr(submodule, "merge"):
             layer: Any = submodule
@@ -57,3 +113,21 @@ def merge_adapters(module: nn.Module) -> nn.Module:
             parent, _, name = path.rpartition(".")
             setattr(module.get_submodule(parent), name, layer.get_base_layer())
     return module
+
+
+def save_adapter(module: nn.Module, config: AdapterConfig, base: str, folder: Path) -> None:
+    """Write a peft adapter directory (adapter_model.safetensors, adapter_config.json)."""
+    from peft import PeftType, get_peft_model_state_dict
+    from safetensors.torch import save_file
+
+    targets = [path for path, submodule in module.named_modules() if hasattr(submodule, "base_layer")]
+    settings = peft_config(config, targets)
+    settings.base_model_name_or_path, settings.inference_mode = base, True
+    settings.task_type = "CAUSAL_LM"
+    module.peft_config = {"default": settings}  # type: ignore[assignment]
+    assert settings.peft_type == PeftType.LORA
+    state = get_peft_model_state_dict(module, adapter_name="default")
+    folder.mkdir(parents=True, exist_ok=True)
+    tensors = {f"base_model.model.{name}": tensor.contiguous() for name, tensor in state.items()}
+    save_file(tensors, str(folder / "adapter_model.safetensors"), metadata={"format": "pt"})
+    settings.save_pretrained(folder)

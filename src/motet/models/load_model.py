@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 from torch import nn
@@ -19,11 +19,12 @@ from motet.core.errors import ConfigError, did_you_mean, first_line
 from motet.core.layers import Layers
 from motet.core.rng import Seed, seeded_torch
 from motet.learning.modules.model import Model
-from motet.models.adapters import add_adapters
+from motet.models.adapters import AdapterConfig, add_adapters
 from motet.models.bilstm import BiLSTM
 from motet.models.encoder_decoder import init_encoder_decoder, load_bert2bert
 from motet.models.multitask import MultiTaskModel
 from motet.models.parameter_roles import infer_parameter_roles
+from motet.models.quantization import quantize_adapted_layers
 from motet.models.tiny_models import tiny_config
 from motet.models.word_vocabulary import build_word_tokenizer
 
@@ -34,7 +35,9 @@ AUTO_CLASSES = {
     "qa": "AutoModelForQuestionAnswering",
     "seq2seq": "AutoModelForSeq2SeqLM",
     "lm": "AutoModelForCausalLM",
+    "instruct": "AutoModelForCausalLM",
 }
+TASKS_WITH_NEW_HEAD = ("classification", "regression", "tagging", "qa")  # others use the pretrained output layer
 BERT2BERT_PREFIX, MULTITASK_PREFIX = "bert2bert:", "mixed:"
 TextSource = Callable[[], Iterable[str]]  # called only for models that build their vocabulary from the corpus
 
@@ -75,9 +78,17 @@ class ModelConfig:
     max_tokens: int = 128
     freeze: tuple[str, ...] = ()  # layers that are not trained, such as [embeddings, layers 0-2]
     from_scratch: bool = False  # random weights instead of the pretrained ones
-    lora: int = 0  # rank of LoRA adapters; 0: train the model itself
-    lora_alpha: int | None = None  # None: twice the rank
+    adapter: AdapterConfig | None = None  # train adapters instead of the model itself
+    dtype: Literal["float32", "bfloat16"] = "float32"  # of the frozen weights; what is trained stays in float32
+    quantize: Literal["none", "int8", "nf4"] = "none"  # of the linear layers under adapters
     config: Mapping[str, Any] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        if self.quantize != "none" and self.adapter is None:
+            raise ConfigError(
+                f"model.quantize is {self.quantize}, but the model itself is trained; quantized weights cannot be trained. "
+                "Add an adapter, e.g. model.adapter.rank=8."
+            )
 
 
 def load_model(config: ModelConfig, task: str, labels: Sequence[str], texts: TextSource, seed: Seed) -> Model:
@@ -91,13 +102,13 @@ def load_model(config: ModelConfig, task: str, labels: Sequence[str], texts: Tex
         module_config.pad_token_id = tokenizer.pad_token_id
     _check_max_tokens(config, module_config)
     roles = module.parameter_roles() if isinstance(module, BiLSTM | MultiTaskModel) else infer_parameter_roles(module)
-    if config.lora:
+    if config.adapter is not None:
         with seeded_torch(seed.derive("adapters", config.name).to_int(), torch.device("cpu")):
-            roles = add_adapters(module, roles, config.lora, config.lora_alpha)
+            roles = add_adapters(module, roles, config.adapter, train_head=task in TASKS_WITH_NEW_HEAD)
     identity = repr((config, task, tuple(labels), seed.root, len(tokenizer)))
     model = Model(
         key=f"{config.name}-{hashlib.sha256(identity.encode()).hexdigest()[:16]}",
-        module=module.float(),
+        module=module,
         roles=roles.roles,
         tokenizer=tokenizer,
         embeddings_path=roles.embeddings_path,
@@ -105,7 +116,23 @@ def load_model(config: ModelConfig, task: str, labels: Sequence[str], texts: Tex
     )
     if config.freeze:
         model.freeze(Layers.parse(*config.freeze))
+    _cast_weights(config, module)
     return model
+
+
+def _cast_weights(config: ModelConfig, module: nn.Module) -> None:
+    """Cast trained weights to float32 and frozen ones to `model.dtype`, or quantize them."""
+    frozen = [p for p in module.parameters() if not p.requires_grad]
+    if config.dtype != "float32" and not frozen:
+        raise ConfigError(
+            f"model.dtype is {config.dtype}, but no weight is frozen, and trained weights stay in float32. Add an adapter "
+            "(model.adapter.rank=8), freeze layers (model.freeze=[embeddings]), or remove model.dtype."
+        )
+    frozen_dtype = getattr(torch, config.dtype)
+    for parameter in module.parameters():
+        parameter.data = parameter.data.to(torch.float32 if parameter.requires_grad else frozen_dtype)
+    if config.quantize != "none":
+        quantize_adapted_layers(module, config.quantize)
 
 
 def _build_module(config: ModelConfig, task: str, labels: Sequence[str], texts: TextSource) -> tuple[nn.Module, Any]:
@@ -116,7 +143,7 @@ def _build_module(config: ModelConfig, task: str, labels: Sequence[str], texts: 
         return _build_bilstm(config, task, labels, texts)
     auto_class, label_settings = getattr(transformers, AUTO_CLASSES[task]), _label_settings(task, labels)
     if config.name == "tiny":
-        tokenizer = build_word_tokenizer(texts(), add_special_tokens=task != "lm")
+        tokenizer = build_word_tokenizer(texts(), add_special_tokens=task not in ("lm", "instruct"))
         return auto_class.from_config(tiny_config(task, tokenizer, label_settings, config.config)), tokenizer
     if config.name.startswith(MULTITASK_PREFIX):
         name = config.name.removeprefix(MULTITASK_PREFIX)
@@ -132,7 +159,8 @@ def _build_module(config: ModelConfig, task: str, labels: Sequence[str], texts: 
     if config.from_scratch:
         module_config = _from_pretrained(transformers.AutoConfig, path, "configuration", **settings)
         return auto_class.from_config(module_config), tokenizer
-    return _from_pretrained(auto_class, path, "model", dtype=torch.float32, **settings), tokenizer
+    dtype = getattr(torch, config.dtype)
+    return _from_pretrained(auto_class, path, "model", dtype=dtype, **settings), tokenizer
 
 
 def _build_encoder_decoder(config: ModelConfig, texts: TextSource) -> tuple[Any, Any]:
@@ -160,7 +188,7 @@ def _build_bilstm(config: ModelConfig, task: str, labels: Sequence[str], texts: 
             f"model.config: bilstm has no option '{unknown[0]}'; the options are {', '.join(options)}."
             f"{did_you_mean(unknown[0], options)}"
         )
-    tokenizer = build_word_tokenizer(texts(), add_special_tokens=task != "lm")
+    tokenizer = build_word_tokenizer(texts(), add_special_tokens=task not in ("lm", "instruct"))
     module = BiLSTM(
         task=task,
         vocab_size=len(tokenizer),

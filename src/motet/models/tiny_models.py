@@ -20,7 +20,7 @@ TINY_BART = {
 
 
 def tiny_config(task: str, tokenizer: Any, labels: Mapping[str, Any], overrides: Mapping[str, Any]) -> Any:
-    """Return a BART configuration for seq2seq, GPT-2 for lm and BERT for other tasks, with the tokenizer's vocabulary.
+    """Return a BART configuration for seq2seq, GPT-2 for lm and instruct, BERT for other tasks, with the tokenizer's vocabulary.
 
     `labels` are the label settings of a classifier (`num_labels`, `id2label`, …).
     """
@@ -28,7 +28,7 @@ def tiny_config(task: str, tokenizer: Any, labels: Mapping[str, Any], overrides:
 
     vocabulary = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
     ends = {"bos_token_id": tokenizer.cls_token_id, "eos_token_id": tokenizer.sep_token_id}
-    if task == "lm":
+    if task in ("lm", "instruct"):
         return transformers.GPT2Config(**{**TINY_GPT2, **vocabulary, **ends, **overrides})
     if task == "seq2seq":
         decoder = {"decoder_start_token_id": tokenizer.cls_token_id, "forced_eos_token_id": None}

@@ -1,7 +1,9 @@
 """Old names of recipe keys and values. They work for one more release, with a note that shows the new name.
 
-To rename a key, add its full path to `RENAMED_KEYS`. A key stays in its section; a section may be renamed too:
+To rename a key, add its full path to `RENAMED_KEYS`. A key stays in its section or moves to a subsection; a section may
+be renamed too:
 
+    "model.lora": "model.adapter.rank",
     "patience": "wait_policy",
     "patience.worth": "wait_policy.staleness_exponent",
 
@@ -33,6 +35,8 @@ RENAMED_KEYS: dict[str, str] = {
     "algorithm.lessons": "algorithm.objectives",
     "algorithm.neighbours": "algorithm.neighbors",
     "algorithm.second": "algorithm.second_stage",
+    "model.lora": "model.adapter.rank",
+    "model.lora_alpha": "model.adapter.alpha",
     "model.config.width": "model.config.embedding_dim",
     "model.config.hidden": "model.config.hidden_size",
     "partition.at_least": "partition.min_examples",
@@ -83,9 +87,24 @@ def _update_section(section: Mapping[str, Any], path: str) -> dict[str, Any]:
                     f"recipe keys '{_join(path, key)}' and '{_join(path, name)}' are two names for the same setting; "
                     f"expected one. Remove '{_join(path, key)}', the old name."
                 )
+            if "." in name and not value:
+                continue  # configurations of older runs state that there is none: lora: 0
             print_rename_once(f"recipe key '{_join(path, key)}' is now '{_join(path, name)}'")
-        updated[name] = _update_value(value, _join(path, str(name)))
+        _set_nested(updated, str(name), _update_value(value, _join(path, str(name))))
     return updated
+
+
+def _set_nested(section: dict[str, Any], name: str, value: Any) -> None:
+    """Set `section[name]`, or `section[a][b]` for the name "a.b"."""
+    key, _, rest = name.partition(".")
+    if not rest:
+        section[key] = value
+        return
+    subsection = section.get(key) or {}
+    if not isinstance(subsection, Mapping):
+        subsection = {"type": subsection}
+    section[key] = dict(subsection)
+    _set_nested(section[key], rest, value)
 
 
 def _update_value(value: Any, path: str) -> Any:
@@ -104,9 +123,13 @@ def _update_value(value: Any, path: str) -> Any:
 
 
 def _new_names(section: str) -> dict[Any, str]:
-    """Old key -> new key, for the keys of one section, given by its new path."""
-    pairs = [(old.rpartition("."), new.rpartition(".")) for old, new in RENAMED_KEYS.items()]
-    return {old: new for (_, _, old), (parent, _, new) in pairs if parent == section}
+    """Old key -> new key, for the keys of one section, given by its new path. A new key may be in a subsection."""
+    names = {}
+    for old, new in RENAMED_KEYS.items():
+        parent, _, key = old.rpartition(".")
+        if RENAMED_KEYS.get(parent, parent) == section:
+            names[key] = new.removeprefix(f"{section}.") if section else new
+    return names
 
 
 def _join(path: str, key: str) -> str:

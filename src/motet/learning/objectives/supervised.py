@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -26,6 +26,12 @@ class Forward(Protocol):
     def __call__(self, batch: Batch) -> Mapping[str, Tensor]: ...
     def call_method(self, name: str, *inputs: Tensor) -> Tensor:
         """Call a method of the module instead of its forward pass. Inputs and output are [clients * rows, ...]."""
+
+    def apply(self, function: Callable[..., Tensor], *inputs: Tensor, masked: bool = True) -> Tensor:
+        """Call `function(module, *inputs)` instead of the forward pass. Inputs and output are [clients * rows, ...].
+
+        `masked` is False if the function passes no attention mask to the module; that allows faster attention.
+        """
 
 
 class Objective(Protocol):

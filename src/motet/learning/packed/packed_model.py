@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, nullcontext
 from typing import Any, Literal
 
@@ -15,7 +15,9 @@ from motet.core.params import Params
 from motet.learning.modules.model import Model, copy_sharing_parameters, select_model_inputs
 from motet.learning.objectives.supervised import Batch
 from motet.learning.packed.attention_workarounds import masked_attention
+from motet.learning.packed.fused_blocks import fused_rotary, install_fused_blocks
 from motet.learning.packed.packed_layers import ClientAxis, install_packed_layers, params_used_only_in_products
+from motet.learning.packed.packed_lora import install_packed_lora
 from motet.learning.packed.sparse_embedding import install_sparse_embedding
 from motet.learning.packed.step_buffers import StepBuffers
 
@@ -58,6 +60,9 @@ class PackedModel:
         if packing_mode != "plain" and config is not None:
             config.use_cache = False  # caches are for generation; they cost memory and do not work with vmap
         self.module.to(device)
+        self.uses_fused_blocks = device.type == "cuda" and packing_mode != "vmap"
+        if self.uses_fused_blocks:
+            install_fused_blocks(self.module)
         self.leaves = {name: nn.Parameter(torch.empty(0, device=device)) for name in model.layout.names}
         can_be_sparse = self.is_full_model and packing_mode != "vmap"
         self.embedding = install_sparse_embedding(self.module, self.client_axis, names_by_id) if can_be_sparse else None
@@ -73,6 +78,7 @@ class PackedModel:
         if self.packing_mode == "packed_layers":
             stacked = {key: self.leaves[name] for key, name in names_by_id.items()}
             install_packed_layers(self.module, self.client_axis, stacked)
+            install_packed_lora(self.module, self.client_axis)
         elif self.packing_mode == "plain":
             for submodule, source in zip(self.module.modules(), original.modules(), strict=True):
                 for name, parameter in list(source._parameters.items()):
@@ -269,17 +275,25 @@ class PackedModel:
 
     def call_method(self, name: str, *inputs: Tensor) -> Tensor:
         """Call a method of the module instead of its forward pass. All inputs have as many rows as the first."""
+        return self.apply(lambda module, *args: torch.as_tensor(getattr(module, name)(*args)), *inputs)
+
+    def apply(self, function: Callable[..., Tensor], *inputs: Tensor, masked: bool = True) -> Tensor:
+        """Call `function(module, *inputs)` instead of the forward pass. All inputs have as many rows as the first."""
         if self.packing_mode == "vmap":
-            raise RuntimeError(f"{name}: vmap supports only whole forward passes")
-        with self._packed_rows(inputs[0]):
-            return torch.as_tensor(getattr(self.module, name)(*inputs))
+            raise RuntimeError("vmap supports only whole forward passes")
+        with self._packed_rows(inputs[0], masked):
+            return function(self.module, *inputs)
 
     @contextmanager
-    def _packed_rows(self, first_input: Tensor) -> Iterator[None]:
+    def _packed_rows(self, first_input: Tensor, masked: bool = True) -> Iterator[None]:
         """Tell the packed layers how many rows each client has in this forward pass."""
         self.client_axis.rows = len(first_input) // self.client_axis.clients
+        is_plain = self.device.type == "cpu" and self.packing_mode == "plain"
         try:
-            with nullcontext() if self.device.type == "cpu" and self.packing_mode == "plain" else masked_attention():
+            with (
+                fused_rotary(self.module) if self.uses_fused_blocks else nullcontext(),
+                masked_attention() if masked and not is_plain else nullcontext(),
+            ):
                 yield
         finally:
             self.client_axis.last_cast = None  # it would keep the autograd graph of this pass alive

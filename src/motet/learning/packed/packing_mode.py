@@ -19,8 +19,9 @@ from motet.learning.modules.model import Model
 from motet.learning.packed.packed_layers import NotPackable
 from motet.learning.packed.packed_model import PackedModel, PackingMode
 
-# Relative difference of outputs and gradients in float32. A wrong axis causes a far larger one, rounding a far smaller one.
-TOLERANCE = 1e-3
+# Relative difference of outputs and gradients, by the precision of the frozen weights. A wrong axis causes a far larger
+# difference, rounding a far smaller one.
+TOLERANCE = {torch.float32: 1e-3, torch.bfloat16: 5e-2}
 _CLIENTS = 3
 
 
@@ -43,7 +44,7 @@ def choose_packing_mode(
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore")  # about slow operations; a probe may be slow
                 difference = _max_difference(model, module, clients, probe, device, mode)
-            if difference < TOLERANCE:
+            if difference < _tolerance(module):
                 return PackingChoice(mode, "; ".join(rejections))
             rejections.append(f"{mode}: differs by {difference:.1e}")
         except (
@@ -57,6 +58,10 @@ def choose_packing_mode(
         ) as error:
             rejections.append(f"{mode}: {first_line(error)}")
     return PackingChoice("plain", "; ".join(rejections))
+
+
+def _tolerance(module: nn.Module) -> float:
+    return max(TOLERANCE.get(p.dtype, TOLERANCE[torch.bfloat16]) for p in module.parameters())
 
 
 def choose_probe_rows(features: Features) -> np.ndarray:

@@ -1,0 +1,110 @@
+"""Training and inference on completions: a causal model reads a prompt and its completion, and only the completion counts.
+
+A batch has `input_ids` (prompt and completion, padded on the right), `labels` (the completion alone) and
+`completion_start` (the position of its first token). Logits are computed for the completion's positions only: with a large
+vocabulary, those of the prompt would cost as much as several layers. Nothing is masked: with causal attention, no real
+token sees the padding behind it.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from motet.core.messages import message
+from motet.learning.data.features import IGNORE_INDEX
+from motet.learning.objectives.supervised import Batch, Forward, token_losses
+
+# Settings with which the logits are not simply the output layer of the last hidden states (Gemma, Granite, Cohere, …).
+_LOGIT_TRANSFORMS = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier")
+
+
+@message
+@dataclass(frozen=True)
+class CompletionCrossEntropy:
+    """Cross-entropy of the completion's tokens; an example's weight is their number."""
+
+    needs_full_model = True
+
+    def losses(self, forward: Forward, batch: Batch) -> tuple[Tensor, Tensor]:
+        per_token = token_losses(completion_logits(forward, batch).float(), batch["labels"])
+        count = (batch["labels"] != IGNORE_INDEX).sum(1)
+        return per_token.sum(1) / count.clamp(min=1), count.float()
+
+
+@message
+@dataclass(frozen=True)
+class CompletionLoss:
+    """The loss summed over each completion, and the number of its tokens."""
+
+    def read(self, forward: Forward, batch: Batch) -> dict[str, Tensor]:
+        per_token = token_losses(completion_logits(forward, batch).float(), batch["labels"])
+        return {"loss": per_token.sum(1), "count": (batch["labels"] != IGNORE_INDEX).sum(1)}
+
+
+@message
+@dataclass(frozen=True)
+class GeneratedCompletions:
+    """Token ids of greedily generated completions, and the loss of the true ones."""
+
+    max_new_tokens: int = 64
+
+    def read(self, forward: Forward, batch: Batch) -> dict[str, Tensor]:
+        generate = _GreedyDecoding(self.max_new_tokens)
+        tokens = forward.apply(generate, batch["input_ids"], batch["completion_start"])
+        return {"predictions": tokens, **CompletionLoss().read(forward, batch)}
+
+
+def completion_logits(forward: Forward, batch: Batch) -> Tensor:
+    """Return the logits that predict each token of `labels`, [rows, tokens, vocabulary]."""
+    labels, ids = batch["labels"], batch["input_ids"]
+    offsets = torch.arange(labels.shape[1], device=ids.device)
+    positions = (batch["completion_start"].unsqueeze(1) - 1 + offsets).clamp(max=ids.shape[1] - 1)
+    return forward.apply(_logits_at, ids, positions, masked=False)
+
+
+def _logits_at(module: Any, ids: Tensor, positions: Tensor) -> Tensor:
+    """Run a causal model and return its logits at `positions`, [rows, tokens]."""
+    config = module.config
+    if any(getattr(config, name, None) not in (None, 1, 1.0) for name in _LOGIT_TRANSFORMS):
+        logits: Tensor = module(input_ids=ids, use_cache=False)["logits"]
+        return _gather(logits, positions)
+    hidden = module.base_model(input_ids=ids, use_cache=False)[0]
+    output: Tensor = module.get_output_embeddings()(_gather(hidden, positions))
+    return output
+
+
+def _gather(states: Tensor, positions: Tensor) -> Tensor:
+    return states.gather(1, positions.unsqueeze(-1).expand(-1, -1, states.shape[-1]))
+
+
+@dataclass(frozen=True)
+class _GreedyDecoding:
+    max_new_tokens: int
+
+    def __call__(self, module: Any, ids: Tensor, starts: Tensor) -> Tensor:
+        """Generate completions; return [rows, max_new_tokens], padded with IGNORE_INDEX after the end token."""
+        prompts, mask = _left_padded_prompts(ids, starts, int(module.config.pad_token_id))
+        generated = module.generate(
+            input_ids=prompts,
+            attention_mask=mask,
+            max_new_tokens=self.max_new_tokens,
+            do_sample=False,
+            num_beams=1,
+            use_cache=True,
+        )[:, prompts.shape[1] :]
+        tokens = ids.new_full((len(ids), self.max_new_tokens), IGNORE_INDEX)
+        tokens[:, : generated.shape[1]] = generated
+        return tokens
+
+
+def _left_padded_prompts(ids: Tensor, starts: Tensor, pad: int) -> tuple[Tensor, Tensor]:
+    """Return the prompts, padded on the left for generation, and their attention mask."""
+    width = int(starts.max())
+    columns = torch.arange(width, device=ids.device) - (width - starts.unsqueeze(1))
+    mask = columns >= 0
+    prompts = ids.gather(1, columns.clamp(min=0))
+    return torch.where(mask, prompts, pad), mask.long()

@@ -1,0 +1,159 @@
+"""Training on completions: only their tokens have a loss, padding changes nothing, and adapters can be packed."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+import torch
+import transformers
+
+from motet.learning.data.features import IGNORE_INDEX, Examples, Features, Ragged
+from motet.learning.executors.packed_executor import PackedExecutor
+from motet.learning.executors.serial_executor import SerialExecutor
+from motet.learning.jobs import Fit, Infer
+from motet.learning.modules.model import Model
+from motet.learning.objectives.completion import CompletionCrossEntropy, GeneratedCompletions, completion_logits
+from motet.learning.packed.packed_model import PackedModel
+from motet.learning.solver import Solver
+from motet.models.adapters import AdapterConfig, add_adapters
+from motet.models.parameter_roles import infer_parameter_roles
+
+CPU = torch.device("cpu")
+VOCABULARY, PAD, END = 50, 0, 1
+FAMILIES = {
+    "gpt2": transformers.GPT2Config(n_embd=32, n_layer=2, n_head=2, n_positions=64, resid_pdrop=0, embd_pdrop=0, attn_pdrop=0),
+    "llama": transformers.LlamaConfig(
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        max_position_embeddings=64,
+    ),
+    "gemma2": transformers.Gemma2Config(  # caps its logits, so the output layer alone would be wrong
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=8,
+        max_position_embeddings=64,
+    ),
+}  # fmt: skip
+
+
+def make_model(family: str, dtype: torch.dtype = torch.float32) -> Model:
+    config = FAMILIES[family]
+    config.update({"vocab_size": VOCABULARY, "pad_token_id": PAD, "eos_token_id": END, "bos_token_id": 2})
+    torch.manual_seed(0)
+    module = transformers.AutoModelForCausalLM.from_config(config)
+    roles = add_adapters(module, infer_parameter_roles(module), AdapterConfig(rank=4), train_head=False)
+    for parameter in module.parameters():
+        parameter.data = parameter.data.to(torch.float32 if parameter.requires_grad else dtype)
+    return Model(family, module, roles.roles, None, roles.embeddings_path, roles.layers_path)
+
+
+def make_features(count: int = 12) -> Features:
+    rng = np.random.default_rng(0)
+    prompts = [rng.integers(3, VOCABULARY, rng.integers(2, 9)).tolist() for _ in range(count)]
+    completions = [[*rng.integers(3, VOCABULARY, rng.integers(1, 5)).tolist(), END] for _ in range(count)]
+    columns = {
+        "input_ids": Ragged.from_lists([p + c for p, c in zip(prompts, completions, strict=True)], PAD),
+        "labels": Ragged.from_lists(completions, IGNORE_INDEX),
+        "completion_start": np.array([len(p) for p in prompts], np.int64),
+    }
+    return Features("completions", columns)
+
+
+def trained(model: Model, seed: int = 0) -> torch.Tensor:
+    """Return adapters as they could be after training: B is no longer zero."""
+    noise = torch.randn(model.layout.size, generator=torch.Generator().manual_seed(seed))
+    return model.initial_params.flat + 0.1 * noise
+
+
+@pytest.mark.parametrize("family", FAMILIES)
+def test_the_loss_is_that_of_transformers_with_masked_prompts(family: str) -> None:
+    model, features = make_model(family), make_features()
+    packed = PackedModel(model, model.module, CPU)
+    params = type(model.initial_params)(model.layout, trained(model))
+    packed.load_clients([params])
+    packed.module.eval()
+    rows = np.arange(len(features))
+    batch = features.batch(rows)
+    losses, weights = CompletionCrossEntropy().losses(packed, batch)
+    labels = torch.full_like(batch["input_ids"], IGNORE_INDEX)
+    for row, start in enumerate(batch["completion_start"].tolist()):
+        length = int(weights[row])
+        labels[row, start : start + length] = batch["input_ids"][row, start : start + length]
+    reference = model.with_params(params)(
+        input_ids=batch["input_ids"], attention_mask=batch["attention_mask"], labels=labels
+    )["loss"]
+    assert torch.isclose((losses * weights).sum() / weights.sum(), reference, rtol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_padding_does_not_change_the_logits(family: str) -> None:
+    model, features = make_model(family), make_features()
+    packed = PackedModel(model, model.module, CPU)
+    packed.load_clients([model.initial_params])
+    packed.module.eval()
+    together = completion_logits(packed, features.batch(np.arange(5)))
+    for row in range(5):
+        alone = completion_logits(packed, features.batch(np.array([row])))[0]
+        assert torch.allclose(together[row, : len(alone)], alone, atol=1e-5)
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_packed_adapters_train_like_one_client_after_another(family: str) -> None:
+    model, features = make_model(family), make_features()
+    solver = Solver(optimizer="sgd", lr=0.5, batch=3, epochs=2)
+    jobs = [
+        Fit(
+            model,
+            model.initial_params,
+            Examples(features, np.arange(4 * i, 4 * i + 4)),
+            CompletionCrossEntropy(),
+            solver,
+            i,
+        )
+        for i in range(3)
+    ]
+    executor = PackedExecutor(CPU, width=4, use_bf16=False)
+    for i, job in enumerate(jobs):
+        executor.submit(i, job)
+    results = dict(executor.wait_completed())
+    (choice,) = executor.packing_choices.values()
+    assert choice.mode == "packed_layers", choice.rejections
+    for i, job in enumerate(jobs):
+        expected = SerialExecutor(CPU).run(job).params.flat
+        update = (expected - job.start.flat).norm()
+        assert update > 0
+        assert (results[i].params.flat - expected).norm() / update < 1e-4
+
+
+def test_a_frozen_base_in_bfloat16_trains_adapters_in_float32() -> None:
+    model, features = make_model("llama", torch.bfloat16), make_features()
+    job = Fit(
+        model, model.initial_params, Examples(features, np.arange(6)), CompletionCrossEntropy(),
+        Solver(optimizer="adamw", lr=1e-2, batch=3, epochs=4), 0,
+    )  # fmt: skip
+    result = SerialExecutor(CPU).run(job)
+    assert result.params.flat.dtype == torch.float32
+    assert result.losses[-2:].mean() < result.losses[:2].mean()
+    executor = PackedExecutor(CPU, width=2, use_bf16=False)
+    for i in range(2):
+        executor.submit(i, job)
+    executor.wait_completed()
+    (choice,) = executor.packing_choices.values()
+    assert choice.mode == "packed_layers", choice.rejections
+
+
+@pytest.mark.parametrize("family", ["gpt2", "llama"])
+def test_generated_completions_equal_those_of_transformers(family: str) -> None:
+    model, features = make_model(family), make_features()
+    params = [type(model.initial_params)(model.layout, trained(model, seed)) for seed in (1, 2)]
+    readout = GeneratedCompletions(max_new_tokens=6)
+    executor = PackedExecutor(CPU, width=2, use_bf16=False)
+    for i, each in enumerate(params):
+        executor.submit(i, Infer(model, each, Examples(features, np.arange(5)), readout))
+    results = dict(executor.wait_completed())
+    while len(results) < 2:
+        results |= dict(executor.wait_completed())
+    for i, each in enumerate(params):
+        module = model.with_params(each)
+        for row in range(5):
+            prompt = features.batch(np.array([row]))
+            start = int(prompt["completion_start"][0])
+            expected = module.generate(prompt["input_ids"][:, :start], max_new_tokens=6, do_sample=False)[0, start:]
+            assert results[i]["predictions"][row, : len(expected)].tolist() == expected.tolist()
