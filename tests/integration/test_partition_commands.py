@@ -1,4 +1,4 @@
-"""motet partition, as a person uses it."""
+"""The commands `motet partition make`, `show` and `figure`."""
 
 from __future__ import annotations
 
@@ -12,100 +12,81 @@ import pytest
 Call = Callable[..., tuple[int, str, str]]
 
 
-class Page(HTMLParser):
+class PageParser(HTMLParser):
+    """Collects the images of a page, and tags that would load other files."""
+
     def __init__(self) -> None:
         super().__init__()
         self.images: list[dict[str, str | None]] = []
         self.links: list[str] = []
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        found = dict(attrs)
         if tag == "img":
-            self.images.append(found)
+            self.images.append(dict(attrs))
         if tag in ("link", "script"):
             self.links.append(tag)
 
 
-def test_a_partition_is_made_looked_at_and_used(motet: Call, tmp_path: Path) -> None:
+def test_a_partition_file_is_written_shown_and_used_by_a_run(motet: Call, tmp_path: Path) -> None:
     status, out, _ = motet(
         "partition", "make", "toy-classification", "--clients", "5", "--alpha", "0.5", "--to", "p.h5"
     )
     assert status == 0
     assert "p.h5: 5 clients with 120 to 120 of 600 training rows of toy-classification; digest " in out
-    status, shown, _ = motet("partition", "show", "p.h5", "--to", "seen")
+    status, table, _ = motet("partition", "show", "p.h5", "--to", "report")
     assert status == 0
-    assert "mean Jensen–Shannon distance" in shown
-    assert {p.name for p in (tmp_path / "seen").iterdir()} == {
+    assert "mean Jensen–Shannon distance" in table
+    assert {p.name for p in (tmp_path / "report").iterdir()} == {
         "distances.png", "labels.png", "sizes.png", "texts.png", "index.html",
     }  # fmt: skip
-    page = Page()
-    page.feed((tmp_path / "seen" / "index.html").read_text("utf-8"))
+    page = PageParser()
+    page.feed((tmp_path / "report" / "index.html").read_text("utf-8"))
     assert len(page.images) == 4
-    assert not page.links, "the page needs nothing beside it"
+    assert not page.links, "the page must not load other files"
     for image in page.images:
         assert (image["src"] or "").startswith("data:image/png;base64,iVBOR")
         assert len(image["alt"] or "") > 40
-    used = (
-        "run",
-        "toy-classification",
-        "rounds=1",
-        "partition.type=file",
-        "partition.path=p.h5",
-        "transport.workers=0",
-    )
-    assert motet(*used)[0] == 0
+    partition = ("partition.type=file", "partition.path=p.h5")
+    assert motet("run", "toy-classification", "rounds=1", *partition, "transport.workers=0")[0] == 0
     summary = json.loads((tmp_path / "runs" / "toy-classification-1" / "summary.json").read_text())
     assert f"digest {summary['partition']['digest']}" in out
     assert summary["partition"]["measures"]["js_distance"] > 0.3
-    as_recipe = ("check", "toy-classification", "partition.type=label", "partition.clients=5", "partition.alpha=0.5")
-    assert "js distance" in motet(*as_recipe)[1]
+    settings = ("partition.type=label", "partition.clients=5", "partition.alpha=0.5")
+    assert "js distance" in motet("check", "toy-classification", *settings)[1]
 
 
-def test_a_drift_by_length_is_shown_in_time_and_by_length(motet: Call, tmp_path: Path) -> None:
-    words = ("partition", "make", "toy-classification", "partition.by=length", "--strategy", "drift", "--clients", "4")
-    assert motet(*words, "--to", "d.h5", "data.limit=200")[0] == 0
-    assert motet("partition", "show", "d.h5", "--to", "seen")[0] == 0
-    page = (tmp_path / "seen" / "index.html").read_text("utf-8")
-    for name, says in (
-        ("kinds.png", "The partition divides by length"),
-        ("phases.png", "How 4 of 4 clients change"),
-    ):
-        assert (tmp_path / "seen" / name).exists()
-        assert says in page
+def test_a_drift_by_length_is_shown_over_time_and_by_length(motet: Call, tmp_path: Path) -> None:
+    options = ("--strategy", "drift", "--clients", "4", "--to", "d.h5")
+    assert motet("partition", "make", "toy-classification", "partition.by=length", "data.limit=200", *options)[0] == 0
+    assert motet("partition", "show", "d.h5", "--to", "report")[0] == 0
+    page = (tmp_path / "report" / "index.html").read_text("utf-8")
+    captions = {"kinds.png": "The partition divides by length", "phases.png": "How 4 of 4 clients change"}
+    for name, caption in captions.items():
+        assert (tmp_path / "report" / name).exists()
+        assert caption in page
 
 
-def test_a_file_of_fednlps_is_written_and_shown(motet: Call) -> None:
-    words = (
-        "partition",
-        "make",
-        "toy-lm",
-        "--strategy",
-        "natural",
-        "--layout",
-        "fednlp",
-        "--to",
-        "f.h5",
-        "data.limit=60",
-    )
-    status, out, _ = motet(*words)
+def test_a_file_in_the_layout_of_fednlp_is_written_and_shown(motet: Call) -> None:
+    options = ("--strategy", "natural", "--layout", "fednlp", "--to", "f.h5")
+    status, out, _ = motet("partition", "make", "toy-lm", "data.limit=60", *options)
     assert status == 0
     assert "natural_clients=" in out
-    status, _, said = motet("partition", "show", "f.h5")
+    status, _, err = motet("partition", "show", "f.h5")
     assert status == 2
-    assert "add --corpus" in said
-    assert motet("partition", "show", "f.h5", "data.limit=60", "--corpus", "toy-lm", "--to", "seen")[0] == 0
+    assert "add --corpus" in err
+    assert motet("partition", "show", "f.h5", "data.limit=60", "--corpus", "toy-lm", "--to", "report")[0] == 0
 
 
-@pytest.mark.parametrize("which", ["distances", "labels", "quantities", "domains"])
-def test_the_papers_figures_are_one_command_each(motet: Call, tmp_path: Path, which: str) -> None:
-    status, out, _ = motet("partition", "figure", which, "toy-classification", "--clients", "12", "--to", "f.png")
+@pytest.mark.parametrize("name", ["distances", "labels", "quantities", "domains"])
+def test_each_figure_of_the_papers_is_one_command(motet: Call, tmp_path: Path, name: str) -> None:
+    status, out, _ = motet("partition", "figure", name, "toy-classification", "--clients", "12", "--to", "f.png")
     assert status == 0
     assert out.startswith("f.png: ")
     assert (tmp_path / "f.png").read_bytes().startswith(b"\x89PNG")
 
 
 @pytest.mark.parametrize(
-    ("words", "says"),
+    ("arguments", "message"),
     [
         (("make", "toy-classification", "--strategy", "labels"), "there is no 'labels'; there is uniform, label"),
         (("make", "toy-classification", "--alpha", "0"), "partition.alpha is 0.0; it must be above 0"),
@@ -120,8 +101,8 @@ def test_the_papers_figures_are_one_command_each(motet: Call, tmp_path: Path, wh
         (("figure", "distance", "toy-classification"), "Did you mean 'distances'?"),
     ],
 )
-def test_mistakes_end_in_a_sentence(motet: Call, words: tuple[str, ...], says: str) -> None:
-    status, out, said = motet("partition", *words)
+def test_mistakes_are_reported_without_a_traceback(motet: Call, arguments: tuple[str, ...], message: str) -> None:
+    status, out, err = motet("partition", *arguments)
     assert (status, out) == (2, "")
-    assert says in said
-    assert "Traceback" not in said
+    assert message in err
+    assert "Traceback" not in err

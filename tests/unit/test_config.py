@@ -1,3 +1,5 @@
+"""Recipes and the configuration of a run: defaults, overrides, errors, baselines and cohorts."""
+
 from __future__ import annotations
 
 from pathlib import Path
@@ -47,12 +49,8 @@ def test_an_algorithm_keeps_its_defaults_unless_they_are_overridden() -> None:
 
 
 def test_another_client_optimizer_brings_its_default_learning_rate() -> None:
-    assert (
-        build_algorithm(
-            RunConfig.from_settings("t", {"algorithm": "fedavg", "solver": {"optimizer": "adamw"}})
-        ).solver.learning_rate
-        == 5e-5
-    )  # type: ignore[attr-defined]
+    config = RunConfig.from_settings("t", {"algorithm": "fedavg", "solver": {"optimizer": "adamw"}})
+    assert build_algorithm(config).solver.learning_rate == 5e-5  # type: ignore[attr-defined]
 
 
 def test_a_server_option_changes_only_that_option() -> None:
@@ -132,35 +130,33 @@ def test_a_recipe_that_cannot_be_read_is_explained(settings: list[str], expected
 
 
 def test_a_recipe_file_is_read_and_a_broken_one_explained(tmp_path: Path) -> None:
-    good = tmp_path / "mine.yaml"
-    good.write_text("rounds: 3\ndata: {name: toy-classification}\nmodel: {name: tiny}\n")
-    assert (load_recipe(str(good)).recipe, load_recipe(str(good)).rounds) == ("mine", 3)
-    for text, expected in (("rounds: [", "is not valid YAML"), ("- 1", "expected sections"), ("", "")):
-        good.write_text(text)
-        if expected:
-            with pytest.raises(ConfigError, match=expected):
-                load_recipe(str(good))
+    path = tmp_path / "mine.yaml"
+    path.write_text("rounds: 3\ndata: {name: toy-classification}\nmodel: {name: tiny}\n")
+    config = load_recipe(str(path))
+    assert (config.recipe, config.rounds) == ("mine", 3)
+    for text, expected in (("rounds: [", "is not valid YAML"), ("- 1", "expected sections")):
+        path.write_text(text)
+        with pytest.raises(ConfigError, match=expected):
+            load_recipe(str(path))
     with pytest.raises(ConfigError, match="there is no recipe file"):
         load_recipe(str(tmp_path / "other.yaml"))
 
 
 def test_a_resolved_configuration_survives_a_round_trip_through_yaml() -> None:
     config = resolve_defaults(load_recipe("toy-classification", ["algorithm.type=fedprox", "algorithm.mu=0.3"]))
-    given = yaml.safe_load(yaml.safe_dump(config.to_dict()))
-    again = RunConfig.from_settings(given.pop("recipe"), given)
-    assert again == config
-    assert resolve_defaults(again).digest == config.digest
+    settings = yaml.safe_load(yaml.safe_dump(config.to_dict()))
+    loaded = RunConfig.from_settings(settings.pop("recipe"), settings)
+    assert loaded == config
+    assert resolve_defaults(loaded).digest == config.digest
     assert config.solver["lr"] == 0.002
     assert config.server == {"type": "apply", "lr": 1.0}
 
 
 def test_the_digest_depends_on_the_training_and_not_on_the_machine() -> None:
-    base = load_recipe("toy-classification")
-    assert (
-        load_recipe("toy-classification", ["device=cpu", "transport.workers=1", "evaluation.every=2"]).digest
-        == base.digest
-    )
-    assert load_recipe("toy-classification", ["seed=1"]).digest != base.digest
+    digest = load_recipe("toy-classification").digest
+    elsewhere = load_recipe("toy-classification", ["device=cpu", "transport.workers=1", "evaluation.every=2"])
+    assert elsewhere.digest == digest
+    assert load_recipe("toy-classification", ["seed=1"]).digest != digest
 
 
 def test_a_baseline_has_the_same_data_and_the_solver_of_its_algorithm() -> None:
@@ -185,20 +181,25 @@ def test_empty_baselines_remove_all_baselines(nothing: str) -> None:
 
 
 def test_cohorts_are_the_same_for_every_algorithm_and_change_with_the_round() -> None:
-    names = NumberedClients(100)
-    choice = CohortConfig(10)
-    first = sample_cohort(choice, names, 0, Seed(1))
-    assert len(set(first)) == 10
-    assert list(first) == sorted(first)
-    assert first == sample_cohort(choice, names, 0, Seed(2))
-    assert first != sample_cohort(choice, names, 1, Seed(1))
-    seeded = CohortConfig(10, "seeded")
-    assert sample_cohort(seeded, names, 0, Seed(1)) != sample_cohort(seeded, names, 0, Seed(2))
-    assert (
-        sample_cohort(CohortConfig(500), names, 3, Seed(1))
-        == sample_cohort(CohortConfig(), names, 9, Seed(1))
-        == tuple(names)
-    )
+    clients = NumberedClients(100)
+    config = CohortConfig(10)
+    cohort = sample_cohort(config, clients, 0, Seed(1))
+    assert len(set(cohort)) == 10
+    assert list(cohort) == sorted(cohort)
+    assert cohort == sample_cohort(config, clients, 0, Seed(2))
+    assert cohort != sample_cohort(config, clients, 1, Seed(1))
+
+
+def test_seeded_cohorts_depend_on_the_seed_of_the_run() -> None:
+    config = CohortConfig(10, "seeded")
+    first, second = (sample_cohort(config, NumberedClients(100), 0, Seed(seed)) for seed in (1, 2))
+    assert first != second
+
+
+@pytest.mark.parametrize("size", [None, 500])
+def test_a_cohort_of_all_clients_keeps_their_order(size: int | None) -> None:
+    clients = NumberedClients(100)
+    assert sample_cohort(CohortConfig(size), clients, 3, Seed(1)) == tuple(clients)
 
 
 def test_an_unknown_device_is_rejected() -> None:

@@ -1,3 +1,5 @@
+"""Tokenized texts in the cache equal newly tokenized ones."""
+
 from __future__ import annotations
 
 from pathlib import Path

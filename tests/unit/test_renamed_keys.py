@@ -1,3 +1,5 @@
+"""Old names of recipe keys and values still work, and print the new name once."""
+
 from __future__ import annotations
 
 from collections.abc import Iterator
