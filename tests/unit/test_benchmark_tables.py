@@ -83,6 +83,17 @@ def test_results_are_written_as_markdown_latex_and_json(finished: Benchmark) -> 
     assert render_latex(tables[0], "x").splitlines()[3] == r"  \label{tab:x}"
 
 
+def test_a_table_says_how_its_metrics_were_computed(finished: Benchmark) -> None:
+    details = {"accuracy": "one tokenizer", "f1_macro": "one tokenizer", "bleu": "another"}
+    for cell in finished.cells:
+        if summary := finished.store.summary(cell.run.name):
+            path = finished.store.run_folder(cell.run.name) / "summary.json"
+            write_json(path, {**summary, "groups": [{"metric_details": details}]})
+    table = finished.tables()[0]
+    assert table.to_dict()["metric_details"] == "accuracy: one tokenizer"
+    assert "\n\nMetrics: accuracy: one tokenizer.\n" in render_markdown(table)
+
+
 def test_a_document_is_filled_and_filled_again(finished: Benchmark, tmp_path: Path) -> None:
     document = tmp_path / "papers.md"
     document.write_text("Before.\n\n<!-- motet bench two methods -->\nstale\n<!-- end -->\n\nAfter.\n")

@@ -73,7 +73,9 @@ def test_repeated_examples_add_no_evidence() -> None:
 
 def test_a_custom_statistic_agrees_with_the_mean() -> None:
     first, second = RNG.normal(0.3, 1, 400), RNG.normal(0, 1, 400)
-    custom = paired_bootstrap(first[:, None], second[:, None], samples=4000, statistic=lambda means: means[..., 0])
+    custom = paired_bootstrap(
+        first[:, None], second[:, None], samples=4000, statistic=lambda means, count: means[..., 0]
+    )
     mean = paired_bootstrap(first, second, samples=4000)
     assert custom.difference == pytest.approx(mean.difference)
     assert (custom.low, custom.high) == pytest.approx((mean.low, mean.high), abs=0.03)

@@ -45,11 +45,14 @@ def render_markdown(table: ResultTable) -> str:
         cells = " | ".join(_markdown_cell(table.entries[row][c]) for c in table.columns)
         lines.append(f"| {_escape_markdown(name)} | {cells} |")
     parts = [f"### {table.title}", "\n".join(lines)]
-    if table.note:
-        parts.append(table.note)
+    parts += [text for text in (table.note, _metrics_sentence(table)) if text]
     if claims := claim_lines(table):
         parts.append("\n".join(f"- {line}" for line in claims))
     return "\n\n".join(parts) + "\n"
+
+
+def _metrics_sentence(table: ResultTable) -> str:
+    return f"Metrics: {table.metric_details}." if table.metric_details else ""
 
 
 def claim_lines(table: ResultTable) -> list[str]:

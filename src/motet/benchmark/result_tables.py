@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from typing import Any, NamedTuple
 
@@ -13,7 +13,8 @@ from motet.benchmark.cells import Cell
 from motet.benchmark.claims import ClaimResult, check_claims
 from motet.benchmark.run_store import RunStore
 from motet.benchmark.suite import Suite, TableSpec
-from motet.benchmark.table_metrics import ExampleScores, TableMetric
+from motet.benchmark.table_metrics import PRIMARY_METRIC, ExampleScores, TableMetric
+from motet.experiment.commands.run_summary import describe_metrics
 from motet.report.significance import Statistic, paired_bootstrap
 
 SIGNIFICANCE_LEVEL = 0.05
@@ -66,6 +67,7 @@ class ResultTable:
     lower_is_better: tuple[str, ...]  # columns in which the lowest number is the best
     entries: Mapping[str, Mapping[str, TableEntry]]
     claims: tuple[ClaimResult, ...] = field(default=())
+    metric_details: str = ""  # how the metrics were computed: tokenizer, stemmer, script
     over_rounds: bool = False  # all columns show the same metric, after different rounds
 
     def is_untested(self, column: str) -> bool:
@@ -127,9 +129,17 @@ def _build_table(suite: Suite, name: str, cells: Sequence[Cell], store: RunStore
         columns=headings,
         lower_is_better=lower_is_better,
         entries=entries,
+        metric_details=_describe_metrics(cells, metrics.values(), store),
         claims=tuple(check_claims(spec.claims, methods, headings, entries, lower_is_better)),
         over_rounds=is_over_rounds and len({(m.metric_over_rounds, m.clients) for m in metrics.values()}) == 1,
     )
+
+
+def _describe_metrics(cells: Sequence[Cell], metrics: Iterable[TableMetric], store: RunStore) -> str:
+    """Return how the metrics of a table were computed, as the first finished run says."""
+    summary = next((s for cell in cells if (s := store.summary(cell.run.name))), {})
+    names = {metric.spec.metric for metric in metrics if metric.spec.metric}
+    return describe_metrics(summary, {summary.get("headline", "") if n == PRIMARY_METRIC else n for n in names})
 
 
 def _row_entries(
@@ -273,4 +283,4 @@ def _test_difference(best: EntrySamples, other: EntrySamples, is_per_client: boo
 
 def _mean_over_seeds(statistic: Statistic, seeds: int) -> Statistic:
     """Return a statistic over the columns of all seeds, side by side: the mean of the statistic over the seeds."""
-    return lambda means: np.mean([statistic(part) for part in np.split(means, seeds, axis=-1)], axis=0)
+    return lambda means, count: np.mean([statistic(part, count) for part in np.split(means, seeds, axis=-1)], axis=0)

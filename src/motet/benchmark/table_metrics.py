@@ -91,7 +91,7 @@ def _update_word(word: str) -> str:
 class ExampleScores(NamedTuple):
     """Per-example values behind a number: one row per test example, and the index of the client that owns it.
 
-    `statistic` computes the number from the mean row; None means that the number is the mean.
+    `statistic` computes the number from the mean row and the number of rows; None means that the number is the mean.
     """
 
     rows: np.ndarray
@@ -196,8 +196,8 @@ class TableMetric:
         )
 
         def select(columns: slice, statistic: StatisticsMetric | None) -> ExampleScores | None:
-            means = [by_owner[owner][:, columns].mean(0, dtype=np.float64) for owner in owners]
-            number = float(np.mean([statistic(mean) if statistic else mean[0] for mean in means]))
+            means = [(by_owner[owner][:, columns].mean(0, dtype=np.float64), len(by_owner[owner])) for owner in owners]
+            number = float(np.mean([statistic(mean, count) if statistic else mean[0] for mean, count in means]))
             if abs(self.scale * number - value) > TOLERANCE:
                 return None
             rows = np.concatenate([by_owner[owner][:, columns] for owner in owners])

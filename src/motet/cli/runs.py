@@ -153,6 +153,7 @@ def print_results(finished: FinishedRun) -> None:
 
     from motet.experiment.commands.model_export import loading_code
     from motet.experiment.commands.run_figures import draw_figures
+    from motet.experiment.commands.run_summary import describe_metrics
     from motet.report.console_tables import build_results_table
 
     draw_figures(finished)
@@ -161,7 +162,10 @@ def print_results(finished: FinishedRun) -> None:
     title = f"{summary['recipe']}: {summary['dataset']}, {summary['model']}, {summary['clients']} clients"
     console = Console(width=None if sys.stdout.isatty() else 120)
     console.print(build_results_table(rows, title))
+    details = describe_metrics(summary, {summary["headline"], *(g["headline"] for g in summary["groups"])})
     plain: Any = {"highlight": False, "markup": False, "soft_wrap": True}
+    if details:
+        console.print(f"{details}.", **plain)
     console.print(f"Results: {folder}/  curves: {folder / 'curves.png'}", **plain)
     if summary["network_seconds"] is not None:
         console.print(f"Transfer time on the emulated network: {summary['network_seconds']:,.1f} s", **plain)

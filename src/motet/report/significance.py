@@ -15,7 +15,7 @@ from motet.core.errors import ConfigError
 
 CHUNK_SIZE = 4_000_000  # picks that are resampled at once
 MAX_DISTINCT_ROWS = 64  # up to this many distinct rows, counts are drawn instead of rows
-Statistic = Callable[[np.ndarray], np.ndarray]  # maps column means (in the last axis) to a number
+Statistic = Callable[[np.ndarray, int], np.ndarray]  # maps column means (last axis) and the sample size to a number
 
 
 @dataclass(frozen=True)
@@ -41,7 +41,7 @@ def paired_bootstrap(
     """Compare two methods by their scores on the same examples, row by row.
 
     `strata`: the group (client) of each example. Examples are resampled within groups, and every group counts the same.
-    `statistic`: computes a method's number, such as F1, from the column means, for rows with several columns.
+    `statistic`: computes a method's number, such as F1, from the column means and the number of rows.
     `repeats`: how often an example may occur among the rows; repeated examples count as if they all agreed.
 
     The variance of resamples of n examples is too small by (n − 1)/n, which matters for small clients; this is
@@ -55,8 +55,8 @@ def paired_bootstrap(
     difference: Statistic = _first_column if statistic is None else _difference_of(statistic, a.shape[1])
     observed, resampled = 0.0, np.zeros(samples)
     for group, share in _split_groups(np.zeros(len(a), np.int64) if strata is None else np.asarray(strata)):
-        group_difference = difference(rows[group].mean(0))
-        deviation = difference(_resample_means(rows[group], samples, rng)) - group_difference
+        group_difference = difference(rows[group].mean(0), len(group))
+        deviation = difference(_resample_means(rows[group], samples, rng), len(group)) - group_difference
         correction = math.sqrt(repeats * len(group) / max(1, len(group) - 1))
         observed += share * float(group_difference)
         resampled += share * (group_difference + correction * deviation)
@@ -67,13 +67,13 @@ def paired_bootstrap(
     return Comparison(difference=observed, low=float(low), high=float(high), p=p)
 
 
-def _first_column(means: np.ndarray) -> np.ndarray:
+def _first_column(means: np.ndarray, _: int) -> np.ndarray:
     column: np.ndarray = means[..., 0]
     return column
 
 
 def _difference_of(statistic: Statistic, width: int) -> Statistic:
-    return lambda means: statistic(means[..., :width]) - statistic(means[..., width:])
+    return lambda means, count: statistic(means[..., :width], count) - statistic(means[..., width:], count)
 
 
 def _split_groups(strata: np.ndarray) -> list[tuple[np.ndarray, float]]:

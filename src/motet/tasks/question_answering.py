@@ -19,7 +19,7 @@ from motet.learning.jobs import Predictions
 from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import SpanLogits
 from motet.learning.objectives.supervised import SpanCrossEntropy
-from motet.tasks.squad_metrics import exact_match, token_f1
+from motet.tasks.squad_metrics import exact_match, scored_answers, token_f1
 from motet.tasks.sufficient_statistics import with_statistics
 from motet.tasks.tokenization import BATCH_SIZE, offsets_from_sizes
 
@@ -56,6 +56,12 @@ class SpanExtraction:
     objective: SpanCrossEntropy = SpanCrossEntropy()
     readout: SpanLogits = SpanLogits()
 
+    @property
+    def metric_details(self) -> dict[str, str]:
+        script = f"script of SQuAD {'2.0' if self.has_unanswerable else '1.1'}"
+        pairs = f"{script}; mean over question-answer pairs, as in FedNLP"
+        return {"f1": script, "em": script, "f1_pairs": pairs, "em_pairs": pairs}
+
     def build_features(self, corpus: Corpus, model: Model, max_tokens: int) -> Features:
         tokenizer = model.tokenizer
         template = infer_pair_template(tokenizer)
@@ -86,8 +92,7 @@ class SpanExtraction:
         best: dict[str, list[float]] = {"f1": [], "em": []}
         pairs: dict[str, list[float]] = {"f1": [], "em": []}
         for prediction, answers in self._answer_pairs(predictions, examples):
-            for name, metric in (("f1", token_f1), ("em", exact_match)):
-                scores = [metric(prediction, answer) for answer in answers]
+            for name, scores in self._score_answers(prediction, answers).items():
                 best[name].append(max(scores))
                 pairs[name] += scores
         means = {name: float(np.mean(v)) if v else 0.0 for name, v in best.items()}
@@ -96,18 +101,25 @@ class SpanExtraction:
 
     def score_examples(self, predictions: Predictions, examples: Examples) -> np.ndarray:
         """Return the F1 of each question (best over the answers); then its exact match."""
-        pairs = self._answer_pairs(predictions, examples)
-        f1, em = (
-            [max(metric(prediction, answer) for answer in answers) for prediction, answers in pairs]
-            for metric in (token_f1, exact_match)
-        )
-        return with_statistics(np.array(f1), np.array(em))
+        scores = [self._score_answers(*pair) for pair in self._answer_pairs(predictions, examples)]
+        f1, em = (np.array([max(row[name]) for row in scores]) for name in ("f1", "em"))
+        return with_statistics(f1, em)
+
+    def _score_answers(self, prediction: str, answers: Sequence[str]) -> dict[str, list[float]]:
+        """Return F1 and exact match with each answer."""
+        return {
+            "f1": [token_f1(prediction, answer, has_unanswerable=self.has_unanswerable) for answer in answers],
+            "em": [exact_match(prediction, answer) for answer in answers],
+        }
 
     def _answer_pairs(self, predictions: Predictions, examples: Examples) -> list[tuple[str, list[str]]]:
         """Return the predicted answer and the true answers of each question; [""] if it is unanswerable."""
         answers = examples.features.raw_columns["answers"]
         decoded = self.decode(predictions, examples)
-        return [(text, list(answers[example]) or [""]) for example, text in decoded.items()]
+        return [
+            (text, scored_answers(answers[example], has_unanswerable=self.has_unanswerable))
+            for example, text in decoded.items()
+        ]
 
     def decode(self, predictions: Predictions, examples: Examples) -> dict[int, str]:
         """Return the best span of each example over its windows, or "" if the score of no answer is higher."""

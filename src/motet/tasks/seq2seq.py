@@ -13,7 +13,7 @@ from motet.learning.jobs import Predictions
 from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import GeneratedTokens
 from motet.learning.objectives.supervised import TokenCrossEntropy
-from motet.tasks.text_metrics import generation_metrics, score_generated_texts
+from motet.tasks.text_metrics import TextMetrics, choose_bleu_tokenizer
 from motet.tasks.tokenization import BATCH_SIZE, tokenize
 
 
@@ -24,14 +24,19 @@ class Seq2Seq:
     max_target_tokens: int = 64
     label_smoothing: float = 0.0
     readout: GeneratedTokens = GeneratedTokens()
+    text_metrics: TextMetrics = TextMetrics()
     labels: tuple[str, ...] = ()
     name: str = "seq2seq"
     primary_metric: str = "rougeL"
-    metric_names: tuple[str, ...] = ("rougeL", "rouge1", "rouge2", "rougeL_b12", "bleu", "meteor", "loss")
+    metric_names: tuple[str, ...] = ("rougeL", "rouge1", "rouge2", "rougeLsum", "rougeL_b12", "bleu", "meteor", "loss")
 
     @property
     def objective(self) -> TokenCrossEntropy:
         return TokenCrossEntropy(smoothing=self.label_smoothing)
+
+    @property
+    def metric_details(self) -> dict[str, str]:
+        return self.text_metrics.describe()
 
     def build_features(self, corpus: Corpus, model: Model, max_tokens: int) -> Features:
         tokenizer, config = model.tokenizer, model.module.config
@@ -54,13 +59,13 @@ class Seq2Seq:
         return Features(corpus.fingerprint, columns, raw_columns=corpus.columns, tokenizer=tokenizer)
 
     def compute_metrics(self, predictions: Predictions, examples: Examples) -> dict[str, float]:
-        metrics = generation_metrics(*_decode(predictions, examples))
+        metrics = self.text_metrics.compute(*_decode(predictions, examples))
         count = int(predictions["count"].sum())
         return {**metrics, "loss": float(predictions["loss"].double().sum()) / max(1, count)}
 
     def score_examples(self, predictions: Predictions, examples: Examples) -> np.ndarray:
         """Return ROUGE-L of each text; then the statistics of the other metrics."""
-        return score_generated_texts(*_decode(predictions, examples))
+        return self.text_metrics.score_texts(*_decode(predictions, examples))
 
 
 def _decode(predictions: Predictions, examples: Examples) -> tuple[list[str], list[str]]:
@@ -80,14 +85,15 @@ def seq2seq(
     length_penalty: float = 2.0,
     min_target_tokens: int = 0,
     no_repeat_ngram_size: int = 0,
+    stemming: bool = True,
 ) -> Seq2Seq:
-    """Generate a target text from a source text. Metrics: ROUGE-1/2/L, BLEU-4, METEOR."""
+    """Generate a target text from a source text. Metrics: ROUGE-1/2/L/Lsum, BLEU-4, METEOR."""
     if not 0 <= label_smoothing < 1:
         raise ConfigError(f"task.label_smoothing is {label_smoothing}; expected a number from 0 to below 1.")
     for name, value in (("max_target_tokens", max_target_tokens), ("num_beams", num_beams)):
         if value < 1:
             raise ConfigError(f"task.{name} is {value}; it must be at least 1.")
-    corpus.column("target")
+    text_metrics = TextMetrics(stemming=stemming, bleu_tokenizer=choose_bleu_tokenizer(corpus.column("target")))
     readout = GeneratedTokens(
         num_beams=num_beams,
         max_new_tokens=max_target_tokens,
@@ -95,4 +101,4 @@ def seq2seq(
         length_penalty=length_penalty,
         no_repeat_ngram_size=no_repeat_ngram_size,
     )
-    return Seq2Seq(max_target_tokens, label_smoothing, readout)
+    return Seq2Seq(max_target_tokens, label_smoothing, readout, text_metrics)

@@ -1,13 +1,13 @@
 """Sufficient statistics of each example, for metrics that are not means of per-example scores.
 
-The row of an example holds its score, then its statistics. The mean statistics of a sample of examples determine the
-metric on that sample, which a bootstrap test needs.
+The row of an example holds its score, then its statistics. The mean statistics of a sample of examples, and the number
+of examples, determine the metric on that sample, which a bootstrap test needs.
 
 | task | statistics |
 | --- | --- |
 | classification, tagging, lm | for each class: correct, predicted, true; the class of the metric `f1` comes first |
 | qa | exact match |
-| seq2seq | ROUGE-1, ROUGE-2, METEOR, BLEU's n-gram matches and totals (n from 1 to 4), both texts' lengths |
+| seq2seq | ROUGE-1, ROUGE-2, METEOR, BLEU's matches and totals (4 each), both lengths, ROUGE-Lsum, ROUGE-L with β = 1.2 |
 | regression | x, y, x·y, x², y² |
 """
 
@@ -18,7 +18,8 @@ from collections.abc import Callable
 import numpy as np
 
 MAX_CLASSES = 64  # with more classes, the statistics of an example would be too large
-StatisticsMetric = Callable[[np.ndarray], np.ndarray]  # from the means of the statistics (last axis) to a metric
+# From the means of the statistics (last axis) and the number of examples to a metric.
+StatisticsMetric = Callable[[np.ndarray, int], np.ndarray]
 
 
 def with_statistics(scores: np.ndarray, *statistics: np.ndarray) -> np.ndarray:
@@ -43,7 +44,8 @@ def regression_statistics(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 def metric_from_statistics(metric: str, width: int) -> StatisticsMetric | None:
     """Return the function from the means of `width` statistics to a metric, or None if they do not determine it."""
     if width and width % 3 == 0 and metric in _CLASS_METRICS:
-        return lambda means: _CLASS_METRICS[metric](*np.moveaxis(means.reshape(*means.shape[:-1], 3, -1), -2, 0))
+        compute = _CLASS_METRICS[metric]
+        return lambda means, _: compute(*np.moveaxis(means.reshape(*means.shape[:-1], 3, -1), -2, 0))
     return _METRICS_BY_WIDTH.get(width, {}).get(metric)
 
 
@@ -83,26 +85,38 @@ _CLASS_METRICS: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndar
 }
 
 
-def _bleu(means: np.ndarray) -> np.ndarray:
-    matches, totals, length, reference_length = means[..., 3:7], means[..., 7:11], means[..., 11], means[..., 12]
-    precision = np.exp(np.log(np.maximum(_divide(matches, totals), 1e-300)).mean(-1))
-    brevity = np.exp(np.minimum(0.0, 1 - _divide(reference_length, np.maximum(length, 1e-300))))
-    bleu: np.ndarray = precision * brevity
+def _bleu(means: np.ndarray, count: int) -> np.ndarray:
+    """Return corpus BLEU with sacrebleu's exponential smoothing: precisions of zero become 1/2, 1/4, … of a match."""
+    matches, totals, lengths = np.split(np.rint(count * means[..., 3:13]), [4, 8], axis=-1)
+    is_zero = matches == 0
+    smoothed = np.where(is_zero, 0.5 ** np.cumsum(is_zero, axis=-1), matches)
+    precisions = _divide(smoothed, totals)
+    has_score = (precisions > 0).all(-1) & ~is_zero.all(-1)
+    mean_precision = np.exp(np.log(np.where(has_score[..., None], precisions, 1.0)).mean(-1))
+    length, reference_length = lengths[..., 0], lengths[..., 1]
+    brevity = np.exp(np.minimum(0.0, 1 - _divide(reference_length, length)))
+    bleu: np.ndarray = np.where(has_score, mean_precision * brevity, 0.0)
     return bleu
 
 
-def _pearson(means: np.ndarray) -> np.ndarray:
+def _pearson(means: np.ndarray, _: int) -> np.ndarray:
     x, y, xy, xx, yy = np.moveaxis(means, -1, 0)
     return _divide(xy - x * y, np.sqrt(np.maximum((xx - x**2) * (yy - y**2), 0.0)))
 
 
+def _column(index: int) -> StatisticsMetric:
+    return lambda means, _: means[..., index]
+
+
+_EARLIER_TEXT_METRICS: dict[str, StatisticsMetric] = {
+    "rouge1": _column(0),
+    "rouge2": _column(1),
+    "meteor": _column(2),
+    "bleu": _bleu,
+}
 _METRICS_BY_WIDTH: dict[int, dict[str, StatisticsMetric]] = {
-    1: {"em": lambda means: means[..., 0]},
+    1: {"em": _column(0)},
     5: {"pearson": _pearson},
-    13: {
-        "rouge1": lambda means: means[..., 0],
-        "rouge2": lambda means: means[..., 1],
-        "meteor": lambda means: means[..., 2],
-        "bleu": _bleu,
-    },
+    13: _EARLIER_TEXT_METRICS,  # runs of earlier versions
+    15: {**_EARLIER_TEXT_METRICS, "rougeLsum": _column(13), "rougeL_b12": _column(14)},
 }

@@ -2,42 +2,89 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from typing import Any
 
 import numpy as np
 
+from motet.core.messages import message
+from motet.tasks.rouge_tokenizer import RougeTokenizer, has_unspaced_words, split_sentences
+
 BETA = 1.2  # of FedNLP's ROUGE-L: recall counts more than precision
+ROUGE_TYPES = ("rougeL", "rouge1", "rouge2", "rougeLsum")
+SAMPLE_SIZE = 200  # references that decide the tokenizer of BLEU
+_ROUGE_WORDS = "Unicode words, single letters in scripts without spaces"
 
 
-def generation_metrics(generated: Sequence[str], references: Sequence[str]) -> dict[str, float]:
-    """Return mean ROUGE-1/2/L F1, mean ROUGE-L with β = 1.2, corpus BLEU-4 and mean METEOR, all from 0 to 1."""
-    if not generated:
-        return {"rougeL": 0.0, "rouge1": 0.0, "rouge2": 0.0, "rougeL_b12": 0.0, "bleu": 0.0, "meteor": 0.0}
-    from rouge_score.rouge_scorer import RougeScorer
-    from sacrebleu.metrics.bleu import BLEU
+@message
+@dataclass(frozen=True)
+class TextMetrics:
+    """ROUGE-1/2/L/Lsum F1, ROUGE-L with β = 1.2, corpus BLEU-4 and METEOR, all from 0 to 1.
 
-    scorer = RougeScorer(["rouge1", "rouge2", "rougeL"])
-    pairs = list(zip(generated, references, strict=True))
-    rouge = [scorer.score(reference, text) for text, reference in pairs]
-    means = {name: float(np.mean([r[name].fmeasure for r in rouge])) for name in ("rougeL", "rouge1", "rouge2")}
-    weighted = [_f_beta(r["rougeL"].precision, r["rougeL"].recall) for r in rouge]
-    bleu = BLEU(effective_order=False).corpus_score(list(generated), [list(references)]).score / 100
-    meteor = float(np.mean([_meteor(text, reference) for text, reference in pairs]))
-    return {**means, "rougeL_b12": float(np.mean(weighted)), "bleu": float(bleu), "meteor": meteor}
+    `stemming` is for ROUGE, as in ROUGE-1.5.5 with option -m. ROUGE-L with β = 1.2 is FedNLP's, without stemming.
+    """
+
+    stemming: bool = True
+    bleu_tokenizer: str = "13a"
+
+    def compute(self, generated: Sequence[str], references: Sequence[str]) -> dict[str, float]:
+        """Return the metrics of texts: corpus BLEU, and the means of all others."""
+        if not generated:
+            return dict.fromkeys((*ROUGE_TYPES, "rougeL_b12", "bleu", "meteor"), 0.0)
+        rouge = self._rouge_rows(generated, references).mean(0)
+        bleu = self._bleu().corpus_score(list(generated), [list(references)]).score / 100
+        meteor = np.mean([_meteor(*pair) for pair in zip(generated, references, strict=True)])
+        names = (*ROUGE_TYPES, "rougeL_b12")
+        return {**dict(zip(names, rouge.tolist(), strict=True)), "bleu": float(bleu), "meteor": float(meteor)}
+
+    def score_texts(self, generated: Sequence[str], references: Sequence[str]) -> np.ndarray:
+        """Return ROUGE-L of each text, then the statistics of the other metrics (see `sufficient_statistics`)."""
+        bleu, rows = self._bleu(effective_order=True), []
+        rouge = self._rouge_rows(generated, references)
+        pairs = zip(generated, references, strict=True)
+        for (text, reference), (r_l, r_1, r_2, r_lsum, r_b12) in zip(pairs, rouge, strict=True):
+            ngrams = bleu.sentence_score(text, [reference])
+            counts = (*ngrams.counts, *ngrams.totals, ngrams.sys_len, ngrams.ref_len)
+            rows.append([r_l, r_1, r_2, _meteor(text, reference), *counts, r_lsum, r_b12])
+        return np.array(rows, np.float32).reshape(len(rows), -1)
+
+    def describe(self) -> dict[str, str]:
+        """Return how each metric is computed: its tokenizer, its stemmer, its smoothing."""
+        stemmer = "Porter stemmer" if self.stemming else "no stemmer"
+        rouge = dict.fromkeys(ROUGE_TYPES, f"rouge-score; {_ROUGE_WORDS}; {stemmer}")
+        return {
+            **rouge,
+            "rougeLsum": f"{rouge['rougeLsum']}; sentences are lines, or end at punctuation",
+            "rougeL_b12": f"rouge-score; {_ROUGE_WORDS}; no stemmer; β = {BETA}",
+            "bleu": f"sacrebleu; tokenizer {self.bleu_tokenizer}, exponential smoothing, case-sensitive",
+            "meteor": "NLTK; words between spaces; exact words and stems, no synonyms",
+        }
+
+    def _bleu(self, effective_order: bool = False) -> Any:
+        from sacrebleu.metrics.bleu import BLEU
+
+        return BLEU(tokenize=self.bleu_tokenizer, effective_order=effective_order)
+
+    def _rouge_rows(self, generated: Sequence[str], references: Sequence[str]) -> np.ndarray:
+        """Return one row per text: F1 of ROUGE_TYPES, then ROUGE-L with β = 1.2."""
+        from rouge_score.rouge_scorer import RougeScorer
+
+        scorer = RougeScorer(list(ROUGE_TYPES), tokenizer=RougeTokenizer(self.stemming))
+        unstemmed = RougeScorer(["rougeL"], tokenizer=RougeTokenizer(stemming=False)) if self.stemming else scorer
+        rows = np.zeros((len(generated), len(ROUGE_TYPES) + 1))
+        for i, (text, reference) in enumerate(zip(generated, references, strict=True)):
+            lines = ["\n".join(split_sentences(t)) for t in (reference, text)]
+            scores = scorer.score(*lines)
+            lcs = unstemmed.score(*lines)["rougeL"]
+            rows[i] = [*(scores[name].fmeasure for name in ROUGE_TYPES), _f_beta(lcs.precision, lcs.recall)]
+        return rows
 
 
-def score_generated_texts(generated: Sequence[str], references: Sequence[str]) -> np.ndarray:
-    """Return ROUGE-L of each text, then the statistics of the other metrics (see `sufficient_statistics`)."""
-    from rouge_score.rouge_scorer import RougeScorer
-    from sacrebleu.metrics.bleu import BLEU
-
-    scorer, bleu = RougeScorer(["rougeL", "rouge1", "rouge2"]), BLEU(effective_order=True)
-    rows = []
-    for text, reference in zip(generated, references, strict=True):
-        rouge = [score.fmeasure for score in scorer.score(reference, text).values()]
-        ngrams = bleu.sentence_score(text, [reference])
-        rows.append([*rouge, _meteor(text, reference), *ngrams.counts, *ngrams.totals, ngrams.sys_len, ngrams.ref_len])
-    return np.array(rows, np.float32).reshape(len(rows), -1)
+def choose_bleu_tokenizer(references: Iterable[str]) -> str:
+    """Return sacrebleu's tokenizer for these texts: 13a, or char for scripts without spaces between words."""
+    return "char" if has_unspaced_words("".join(islice(references, SAMPLE_SIZE))) else "13a"
 
 
 def _f_beta(precision: float, recall: float) -> float:

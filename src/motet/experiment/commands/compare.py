@@ -96,7 +96,7 @@ def _find_statistics_metric(metric: str, scores: Sequence[np.ndarray]) -> Statis
     if len(widths) != 1:
         return None
     compute = metric_from_statistics(metric, widths.pop())
-    means = [rows.mean(0, dtype=np.float64) for rows in scores]
-    if compute is None or all(np.isclose(compute(mean[1:]), mean[0], atol=1e-6) for mean in means):
+    means = [(rows.mean(0, dtype=np.float64), len(rows)) for rows in scores]
+    if compute is None or all(np.isclose(compute(mean[1:], count), mean[0], atol=1e-6) for mean, count in means):
         return None
     return compute

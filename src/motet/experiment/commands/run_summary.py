@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Mapping
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -105,9 +106,20 @@ def _summarize_group(group_config: GroupConfig, group: ClientGroup, plan: RunPla
         "dataset": group.corpus.name,
         "clients": len(clients),
         "headline": primary_metric,
+        "metric_details": dict(getattr(group.task, "metric_details", {})),  # a user's own task may have none
         "final": result.group_scores.get(group.name, {}),
         "clients_final": score_spread(scores),
     }
+
+
+def describe_metrics(summary: Mapping[str, Any], names: Collection[str]) -> str:
+    """Return how these metrics were computed: tokenizer, stemmer, script. Empty if there is nothing to say."""
+    names_by_detail: dict[str, dict[str, None]] = {}
+    for group in summary.get("groups", ()):
+        for name, detail in group.get("metric_details", {}).items():
+            if name in names:
+                names_by_detail.setdefault(detail, {})[name] = None
+    return ". ".join(f"{', '.join(metrics)}: {detail}" for detail, metrics in names_by_detail.items())
 
 
 def _collect_costs(config: RunConfig, federation: Federation, plan: RunPlan, result: RunResult) -> dict[str, Any]:

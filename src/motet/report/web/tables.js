@@ -67,7 +67,8 @@ function showResultTables() {
     const rowClass = (row) => (row[0].isBound ? "bound" : "");
     section.append(createElement("h3", {}, table.title));
     section.append(scrollable(sortableTable(["method", ...table.columns], rows, { rowClass })));
-    if (table.note) section.append(createElement("p", { class: "note" }, table.note));
+    const metrics = table.metric_details ? `Metrics: ${table.metric_details}.` : "";
+    for (const note of [table.note, metrics].filter(Boolean)) section.append(createElement("p", { class: "note" }, note));
     const claims = table.claims.filter((claim) => claim.compared);
     if (claims.length) section.append(createElement("ul", { class: "claims" }, ...claims.map(claimItem)));
   }
