@@ -104,7 +104,6 @@ def recipe_keys() -> str:
     """Return the reference of all recipe keys with their defaults and the comments beside them in the code."""
     from motet.experiment.recipe.run_config import GroupConfig, RunConfig
     from motet.learning.solver import Solver
-    from motet.transport.emulated_network import Network
 
     lines = [
         "# Recipe keys",
@@ -115,7 +114,7 @@ def recipe_keys() -> str:
         "",
         *_describe_fields(RunConfig, "", skip=("recipe",)),
     ]
-    for name, kind in (("groups", GroupConfig), ("solver", Solver), ("network", Network)):
+    for name, kind in (("groups", GroupConfig), ("solver", Solver)):
         lines += ["", f"## {name}", "", _docstring(kind), "", *_describe_fields(kind, f"{name}.", flat=True)]
     return "\n".join(lines) + "\n"
 
@@ -135,6 +134,9 @@ def _describe_fields(kind: type, prefix: str, skip: tuple[str, ...] = (), flat: 
             value = _yaml_value(getattr(default, "type", default))
             meaning = comments.get(field.name, "").replace("None:", "null:") or COMPONENT_LINKS.get(key, "")
             rows.append((f"`{key}`", _type_name(hints[field.name]), f"`{value}`", meaning))
+            optional = [a for a in get_args(hints[field.name]) if default is None and dataclasses.is_dataclass(a)]
+            for section in optional:
+                sections += ["", f"## {key}", "", _docstring(section), "", *_describe_fields(section, f"{key}.")]
     return (_table(("key", "type", "default", "meaning"), rows) if rows else []) + sections
 
 
