@@ -60,9 +60,12 @@ class LineProgress:
     def on_client_done(self, answered: int, expected: int) -> None: ...
 
     def on_round_end(self, round: int, scores: Mapping[str, float], primary_metric: str, traffic: Traffic) -> None:
-        seconds_left = (time.monotonic() - self.start_time) / (round - self.first) * (self.rounds - round)
-        text = format_scores(scores, primary_metric, traffic)
-        self.on_note(f"{self.name}  round {round}/{self.rounds}  {text}  {seconds_left:.0f} s left")
+        text = f"{self.name}  round {round}/{self.rounds}  {format_scores(scores, primary_metric, traffic)}"
+        rounds_run = round - self.first  # 0: a resumed run evaluates a round that an earlier process has run
+        if rounds_run:
+            seconds_left = (time.monotonic() - self.start_time) / rounds_run * (self.rounds - round)
+            text += f"  {seconds_left:.0f} s left"
+        self.on_note(text)
 
     def on_note(self, text: str) -> None:
         self.console.print(text, highlight=False, markup=False, soft_wrap=True)
