@@ -7,7 +7,7 @@ from itertools import islice
 
 import numpy as np
 
-from motet.secure.coded_masking import encode_shares, recover_pieces
+from motet.secure.light_secagg_masking import encode_shares, recover_pieces
 from motet.secure.prime_field import PrimeField
 
 FIELD = PrimeField(97)

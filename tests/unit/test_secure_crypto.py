@@ -14,7 +14,6 @@ from cryptography.hazmat.primitives.ciphers.aead import AESGCM
 from motet.core.errors import ConfigError, PrivacyError, RunError
 from motet.core.rng import Seed
 from motet.secure import crypto, masks
-from motet.secure.coded_masking import CodedMasking
 from motet.secure.crypto import (
     AgreementKey,
     SigningKey,
@@ -25,6 +24,7 @@ from motet.secure.crypto import (
     verify_signature,
 )
 from motet.secure.identities import Identities
+from motet.secure.light_secagg_masking import LightSecAggMasking
 from motet.secure.masks import BLOCK_BYTES, FieldMask, add_field_mask, add_mask, subtract_mask
 from motet.secure.prime_field import FIELD, PrimeField
 
@@ -186,7 +186,7 @@ def test_different_keys_give_different_field_masks() -> None:
 def test_shares_of_different_lengths_are_rejected(lengths: tuple[int, int]) -> None:
     shares = {client: bytes(length) for client, length in zip("ab", lengths, strict=True)}
     with pytest.raises(RunError, match="differ in size"):
-        CodedMasking(0.5, 0.7).make_answer(shares, lambda client: [memoryview(shares[client])], tuple(shares))
+        LightSecAggMasking(0.5, 0.7).make_answer(shares, lambda client: [memoryview(shares[client])], tuple(shares))
 
 
 # ---- Identities -----------------------------------------------------------------------------------------------------

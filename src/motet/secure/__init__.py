@@ -70,26 +70,26 @@ def none() -> None:
 def secagg(threshold: float = 2 / 3) -> Any:
     """Masks that every two clients agree on cancel in the sum (Bonawitz et al. 2017)."""
     from motet.secure.mask_graph import CompleteGraph
-    from motet.secure.pairwise_masking import PairwiseMasking
+    from motet.secure.secagg_masking import SecAggMasking
 
-    return PairwiseMasking(threshold, CompleteGraph())
+    return SecAggMasking(threshold, CompleteGraph())
 
 
 @_secure_sum
 def secagg_plus(threshold: float = 0.5, neighbors: int | None = None, dropouts: float = 0.3) -> Any:
     """Like secagg, but each client shares masks only with its neighbors on a ring; for large cohorts (Bell et al. 2020)."""
     from motet.secure.mask_graph import RingGraph
-    from motet.secure.pairwise_masking import PairwiseMasking
+    from motet.secure.secagg_masking import SecAggMasking
 
-    return PairwiseMasking(threshold, RingGraph(neighbors, dropouts, threshold))
+    return SecAggMasking(threshold, RingGraph(neighbors, dropouts, threshold))
 
 
 @_secure_sum
 def light_secagg(privacy: float = 0.5, threshold: float = 0.7) -> Any:
     """Coded masks; their sum is recovered in one step, however many clients are lost (So et al. 2022)."""
-    from motet.secure.coded_masking import CodedMasking
+    from motet.secure.light_secagg_masking import LightSecAggMasking
 
-    return CodedMasking(colluder_share=privacy, threshold=threshold)
+    return LightSecAggMasking(colluder_share=privacy, threshold=threshold)
 
 
 SECURE: dict[str, Callable[..., Any]] = {

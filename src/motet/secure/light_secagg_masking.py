@@ -28,7 +28,7 @@ _DIFFERENT_LENGTHS = "the shares have different lengths, so the clients' vectors
 
 
 @dataclass(frozen=True)
-class CodedMasking:
+class LightSecAggMasking:
     """`colluder_share` of the clients may collude with the server (T); the share `threshold` must finish (U)."""
 
     colluder_share: float

@@ -28,7 +28,7 @@ RevealedShares = dict[ClientId, bytes]  # owner of the secret -> this holder's s
 
 
 @dataclass(frozen=True)
-class PairwiseMasking:
+class SecAggMasking:
     threshold: float
     graph: CompleteGraph | RingGraph
     modulus: int = 2**32
