@@ -22,6 +22,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -106,7 +107,7 @@ class AdapterWorkload:
             columns = []
             for name in ("prompt", "completion"):
                 values, offsets = file[f"{name}_values"], file[f"{name}_offsets"]
-                columns.append([values[a:b].tolist() for a, b in zip(offsets[:-1], offsets[1:], strict=True)])
+                columns.append([values[a:b].tolist() for a, b in pairwise(offsets)])
         order = np.random.default_rng(0).permutation(len(columns[0]))[:count]
         return [columns[0][i] for i in order], [columns[1][i] for i in order]
 
@@ -204,7 +205,9 @@ class PeftLoop:
         for rows in batches:
             batch = {name: t.to(self.device) for name, t in self.features.batch(rows).items()}
             labels = torch.full_like(batch["input_ids"], IGNORE_INDEX)
-            columns = batch["completion_start"].unsqueeze(1) + torch.arange(batch["labels"].shape[1], device=self.device)
+            columns = batch["completion_start"].unsqueeze(1) + torch.arange(
+                batch["labels"].shape[1], device=self.device
+            )
             columns = columns.clamp(max=labels.shape[1] - 1)
             keep = batch["labels"] != IGNORE_INDEX
             labels[torch.nonzero(keep)[:, 0], columns[keep]] = batch["labels"][keep]

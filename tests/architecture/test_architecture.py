@@ -1,4 +1,7 @@
-"""Rules for the source tree: who may import whom, how large things may be, what is never done. See docs/architecture.md."""
+"""Rules for the source tree: who may import whom, how large things may be, what is never done.
+
+See docs/architecture.md.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,8 @@ ROOT = Path(__file__).parents[2]
 SOURCE = ROOT / "src" / "motet"
 FILES = sorted(SOURCE.rglob("*.py"))
 
-# A package may import itself and these. experiment may import all of them, benchmark also experiment, cli and api everything.
+# A package may import itself and these. experiment may import all of them, benchmark also experiment, cli and api
+# everything.
 MAY_IMPORT: dict[str, set[str]] = {
     "core": set(),
     "wire": {"core"},

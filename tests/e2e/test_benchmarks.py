@@ -181,10 +181,10 @@ def test_runs_are_reported_compared_and_replayed(folder: Path, uninterrupted: Pa
     [
         (["bench", "fednpl"], "Did you mean 'fednlp'"),
         (["bench", "fednlp", "--only", "nothing"], "no cell matches nothing"),
-        (["report", "nowhere"], "is no run"),
-        (["compare", "nowhere", "nowhere"], "is no run"),
-        (["replay", "one", "--round", "9", "--client", "client-1"], "the run has rounds 1 to 3"),
-        (["replay", "one", "--round", "1", "--client", "zoe"], "'zoe' took no part in round 1"),
+        (["report", "nowhere"], "is not a run"),
+        (["compare", "nowhere", "nowhere"], "is not a run"),
+        (["replay", "one", "--round", "9", "--client", "client-1"], "--round is 9; expected 1 to 3"),
+        (["replay", "one", "--round", "1", "--client", "zoe"], "'zoe' was not in round 1"),
         (["run", "toy-classification", "track=[tensorbord]", "--out", "t"], "Did you mean 'tensorboard'"),
     ],
 )

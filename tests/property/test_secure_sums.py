@@ -136,7 +136,8 @@ def test_a_client_with_a_late_upload_is_not_in_the_sum_and_stays_masked(name: st
     assert [stage for stage, reply in replies if reply.client == late] == ["advertise", "share"]
 
 
-# ---- What the server sees -----------------------------------------------------------------------------------------------
+# ---- What the server sees
+# -----------------------------------------------------------------------------------------------
 
 
 def collect_uploads(secure: SecureSum, vectors: Mapping[ClientId, Weighted]) -> dict[ClientId, np.ndarray]:
@@ -192,7 +193,8 @@ def test_a_masked_vector_does_not_show_its_weight() -> None:
             assert reply.value.words.dtype == torch.int32
 
 
-# ---- Accuracy -----------------------------------------------------------------------------------------------------------
+# ---- Accuracy
+# -----------------------------------------------------------------------------------------------------------
 
 
 @with_every_protocol

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from motet.core.params import Params
+from motet.experiment.loop import run_storage
 from motet.learning.executors.memory_budget import PACKED_MODEL_FRACTION
 from motet.transport.client_state import ClientStates
 from motet.transport.spill_store import write_atomically
@@ -111,13 +112,12 @@ def test_an_interrupted_write_leaves_the_old_file(tmp_path: Path) -> None:
 
 
 def test_client_states_and_packed_models_leave_some_device_memory_free(monkeypatch: pytest.MonkeyPatch) -> None:
-    from motet.experiment.loop import run_loop
-
     free = {"cuda": 32 * 2**30, "cpu": 64 * 2**30}
-    monkeypatch.setattr(run_loop, "free_memory", lambda device: free[device.type])
+    monkeypatch.setattr(run_storage, "free_memory", lambda device: free[device.type])
     executor = SimpleNamespace(device=torch.device("cuda"))
-    device_budget, host_budget = run_loop._at_hand(None, executor)  # type: ignore[arg-type]
-    with_changes_of_a_round = 2 * device_budget
+    budget = run_storage.state_budget(None, executor)  # type: ignore[arg-type]
+    with_changes_of_a_round = 2 * budget.device
     assert with_changes_of_a_round + PACKED_MODEL_FRACTION * free["cuda"] <= 0.95 * free["cuda"]
-    assert (device_budget, host_budget) == (4 * 2**30, 8 * 2**30)
-    assert run_loop._at_hand(0.5, executor) == (2**29, 0)  # type: ignore[arg-type]
+    assert (budget.device, budget.host) == (4 * 2**30, 8 * 2**30)
+    limited = run_storage.state_budget(0.5, executor)  # type: ignore[arg-type]
+    assert (limited.device, limited.host) == (2**29, 0)

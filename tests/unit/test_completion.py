@@ -27,8 +27,8 @@ FAMILIES = {
         max_position_embeddings=64,
     ),
     "gemma2": transformers.Gemma2Config(  # caps its logits, so the output layer alone would be wrong
-        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2, head_dim=8,
-        max_position_embeddings=64,
+        hidden_size=32, intermediate_size=48, num_hidden_layers=2, num_attention_heads=4, num_key_value_heads=2,
+        head_dim=8, max_position_embeddings=64,
     ),
 }  # fmt: skip
 

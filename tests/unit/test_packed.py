@@ -362,7 +362,10 @@ def jobs_on(features: Features, model: Any, sizes: tuple[int, ...], solver: Solv
 
 
 def test_a_finished_client_that_stays_reads_a_text_that_fits_the_batch() -> None:
-    """With CUDA graphs, finished clients stay for a while. Here the others' texts end before a finished client's answer."""
+    """With CUDA graphs, finished clients stay for a while.
+
+    Here the others' texts end before a finished client's answer.
+    """
     case = CASES["Bert QuestionAnswering"]
     rng, long_clients = np.random.default_rng(0), 16
     lengths = [6] * 12 + [19] * long_clients

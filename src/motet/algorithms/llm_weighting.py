@@ -18,15 +18,17 @@ import time
 from collections.abc import Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import httpx2
 import torch
 from torch import Tensor
 
 from motet.algorithms.distillation_weights import Stats, TrainingStats, WeightingRule
 from motet.core.errors import ConfigError
 from motet.core.script import Note
+
+if TYPE_CHECKING:
+    import httpx2  # loaded on first use: few runs ask a language model
 
 DEFAULT_URL = "https://api.openai.com/v1"
 INSTRUCTION = (
@@ -160,6 +162,8 @@ def send_prompt(config: LLMConfig, prompt: str) -> LLMReply:
 
 
 def _send_once(config: LLMConfig, prompt: str) -> LLMReply:
+    import httpx2
+
     url, key = read_endpoint(config.model)
     messages = [{"role": "system", "content": INSTRUCTION}, {"role": "user", "content": prompt}]
     request = httpx2.Request(
@@ -185,6 +189,8 @@ async def _post(request: httpx2.Request, timeout: float) -> bytes:
     The timeouts of httpx2 apply to single reads, so a server that sends one byte at a time would never exceed them.
     Redirects are not followed, because they could carry the key to another host.
     """
+    import httpx2
+
     async with asyncio.timeout(timeout) as deadline:
         async with httpx2.AsyncClient(timeout=None, trust_env=False, follow_redirects=False) as client:
             response = await client.send(request, stream=True)
@@ -208,6 +214,8 @@ def _check_status(status: int) -> None:
 
 def read_endpoint(model: str) -> tuple[httpx2.URL, str]:
     """Return the URL and the key from the environment. No error message contains the key."""
+    import httpx2
+
     base, key = os.environ.get("OPENAI_BASE_URL") or DEFAULT_URL, os.environ.get("OPENAI_API_KEY", "").strip()
     if base == DEFAULT_URL and not key:
         raise ConfigError(

@@ -1,9 +1,9 @@
 """Fixed-point encoding: numbers as integers modulo m, so that masks can be added and the sum of n clients cannot wrap.
 
 For n clients, a word is at most `base` in size: the largest power of two with n·base ≤ (m−1)/2. The sum of n words then
-never passes half the modulus, and its sign is known. A float32 number x is one word, ⌊x·base/max_abs + u⌋ with u uniform in
-[0, 1). This rounding is unbiased, and off by less than one step, max_abs/base. A float64 number (a count, a weight) is two
-words, high·base + low, so that counts add up exactly. A sum of n terms is off by less than n steps.
+never passes half the modulus, and its sign is known. A float32 number x is one word, ⌊x·base/max_abs + u⌋ with u
+uniform in [0, 1). This rounding is unbiased, and off by less than one step, max_abs/base. A float64 number (a count, a
+weight) is two words, high·base + low, so that counts add up exactly. A sum of n terms is off by less than n steps.
 """
 
 from __future__ import annotations
@@ -60,7 +60,10 @@ class FixedPoint:
     def encode(
         self, numbers: torch.Tensor, factor: float, clients: int, modulus: int, rng: np.random.Generator
     ) -> np.ndarray:
-        """Encode factor·numbers as uint32 words; `factor` is at most 1. Float64 numbers become all high words, then all low."""
+        """Encode factor·numbers as uint32 words; `factor` is at most 1.
+
+        Float64 numbers become all high words, then all low.
+        """
         self._check_range(numbers)
         flat = numbers.detach().cpu().numpy()
         if numbers.dtype == torch.float64:

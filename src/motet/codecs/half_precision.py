@@ -1,4 +1,7 @@
-"""16 bits per number, half the traffic. FedSplitBERT casts weights to float16 and back in the same way, without a scale."""
+"""16 bits per number, half the traffic.
+
+FedSplitBERT casts weights to float16 and back in the same way, without a scale.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,10 @@ from motet.core.rng import Seed
 
 @dataclass(frozen=True)
 class HalfPrecision:
-    """A cast to another dtype. `relative_error` bounds the rounding error, `absolute_error` that of numbers near zero."""
+    """A cast to another dtype.
+
+    `relative_error` bounds the rounding error, `absolute_error` that of numbers near zero.
+    """
 
     name: str
     dtype: torch.dtype

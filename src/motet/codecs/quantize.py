@@ -82,7 +82,10 @@ def int4(rounding: Rounding = "stochastic") -> Quantizer:
 
 
 def _pack_pairs(integers: Tensor) -> Tensor:
-    """Pack two numbers from −7…7 into a byte, as 1…15, the first in the low half. An odd last number is paired with 0."""
+    """Pack two numbers from −7…7 into a byte, as 1…15, the first in the low half.
+
+    An odd last number is paired with 0.
+    """
     shifted = (integers + 8).to(torch.uint8)
     pairs = torch.nn.functional.pad(shifted, (0, len(shifted) % 2)).view(-1, 2)
     return pairs[:, 0] | (pairs[:, 1] << 4)

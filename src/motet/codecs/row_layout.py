@@ -1,4 +1,7 @@
-"""How a flat vector is divided into rows, each with its own scale. Both sides derive it from the layout; it is never sent."""
+"""How a flat vector is divided into rows, each with its own scale.
+
+Both sides derive it from the layout; it is never sent.
+"""
 
 from __future__ import annotations
 

@@ -1,13 +1,13 @@
 """Skellam noise inside the integers of a secure sum: each client adds a share, only the sum has all (Agarwal et al. 2021).
 
-A reply is scaled so that a vector as long as the clip is `resolution` integers long. It is rounded without bias, and rounded
-again if that makes it longer than `resolution`. Then every number gets Skellam noise, the difference of two Poisson numbers.
-A sum of Skellam numbers is Skellam: h clients that each add a variance of (z·resolution)²/h together give exactly the noise
-of the mechanism, and more clients give more. So h is the smallest number of clients in a sum, minus those who might tell
-the server their share of the noise.
+A reply is scaled so that a vector as long as the clip is `resolution` integers long. It is rounded without bias, and
+rounded again if that makes it longer than `resolution`. Then every number gets Skellam noise, the difference of two
+Poisson numbers. A sum of Skellam numbers is Skellam: h clients that each add a variance of (z·resolution)²/h together
+give exactly the noise of the mechanism, and more clients give more. So h is the smallest number of clients in a sum,
+minus those who might tell the server their share of the noise.
 
-A sum of n clients must not pass half the modulus. The replies need n·resolution. Noise of variance V needs √(2·s·V) + s/3,
-which it exceeds with a probability below 2·e^(−s) per number (Bernstein; s = 50 gives 4·10⁻²²).
+A sum of n clients must not pass half the modulus. The replies need n·resolution. Noise of variance V needs √(2·s·V) +
+s/3, which it exceeds with a probability below 2·e^(−s) per number (Bernstein; s = 50 gives 4·10⁻²²).
 """
 
 from __future__ import annotations
@@ -89,7 +89,10 @@ class SkellamNoise:
         return torch.from_numpy(center_residues(words, modulus) * step)
 
     def _round(self, numbers: torch.Tensor, resolution: int, rng: np.random.Generator) -> np.ndarray:
-        """Return integers with an L2 norm of at most `resolution`, for any input. The privacy guarantee rests on this."""
+        """Return integers with an L2 norm of at most `resolution`, for any input.
+
+        The privacy guarantee rests on this.
+        """
         flat = numbers.detach().cpu().numpy()
         norm = float(torch.linalg.vector_norm(numbers, dtype=torch.float64))
         if not math.isfinite(norm):

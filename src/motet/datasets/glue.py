@@ -111,7 +111,8 @@ def _read_glue(name: str, folder: Path, file_format: GlueFormat) -> Corpus:
     files = [path for path in (task_folder / "train.tsv", task_folder / f"{file_format.dev}.tsv") if path.exists()]
     if not files:
         raise DataError(
-            f"{name}: there is no '{file_format.folder}/train.tsv' or '{file_format.folder}/{file_format.dev}.tsv' in {folder}; "
+            f"{name}: there is no '{file_format.folder}/train.tsv' or "
+            f"'{file_format.folder}/{file_format.dev}.tsv' in {folder}; "
             f"unpack {file_format.folder}.zip from gluebenchmark.com there."
         )
     log = ReadLog(folder)

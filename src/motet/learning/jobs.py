@@ -67,8 +67,8 @@ class ExtraExamples:
 class Fit:
     """Train from `start` on `examples`.
 
-    All randomness (order, dropout) follows from `seed`. `shuffle_seed` is shared by the clients of a round, so that their
-    batches of long texts coincide (`training.batch_order`).
+    All randomness (order, dropout) follows from `seed`. `shuffle_seed` is shared by the clients of a round, so that
+    their batches of long texts coincide (`training.batch_order`).
     """
 
     model: Model

@@ -61,8 +61,9 @@ class Solver:
     def learning_rate_at(self, step: int, steps: int) -> float:
         """Return the rate of a step: linear warmup over ceil(warmup * steps) steps, then linear decay.
 
-        The scheduler of transformers gives the first step rate 0, which would waste a step in every round. Here the first
-        step has 1/ceil(...) of the rate and the last step a small one, so that every step of a short training counts.
+        The scheduler of transformers gives the first step rate 0, which would waste a step in every round. Here the
+        first step has 1/ceil(...) of the rate and the last step a small one, so that every step of a short training
+        counts.
         """
         if self.schedule == "constant":
             return self.learning_rate

@@ -42,7 +42,10 @@ class AdapterConfig:
 def add_adapters(
     module: nn.Module, roles: ParameterRoles, config: AdapterConfig, *, train_head: bool = True
 ) -> ParameterRoles:
-    """Inject adapters and freeze everything else, except for a new head if `train_head` is set. Return the new roles."""
+    """Inject adapters and freeze everything else, except for a new head if `train_head` is set.
+
+    Return the new roles.
+    """
     try:
         from peft import inject_adapter_in_model
     except ImportError:

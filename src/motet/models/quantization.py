@@ -11,7 +11,10 @@ from motet.core.errors import ConfigError
 
 
 def quantize_adapted_layers(module: nn.Module, kind: Literal["int8", "nf4"]) -> None:
-    """Replace the frozen layer under each adapter by a quantized one, in place. It is quantized when it moves to a GPU."""
+    """Replace the frozen layer under each adapter by a quantized one, in place.
+
+    It is quantized when it moves to a GPU.
+    """
     try:
         import bitsandbytes as bnb
     except ImportError:

@@ -20,7 +20,7 @@ TINY_BART = {
 
 
 def tiny_config(task: str, tokenizer: Any, labels: Mapping[str, Any], overrides: Mapping[str, Any]) -> Any:
-    """Return a BART configuration for seq2seq, GPT-2 for lm and instruct, BERT for other tasks, with the tokenizer's vocabulary.
+    """Return a BART configuration for seq2seq, GPT-2 for lm and instruct, BERT for other tasks.
 
     `labels` are the label settings of a classifier (`num_labels`, `id2label`, …).
     """

@@ -4,13 +4,13 @@ It protects a client's whole contribution. How sums are counted, and which datas
 
 - `central`, predictable cohorts (all clients, or cohort.sampler=round): the Gaussian mechanism, as often as the most
   frequent client took part. Adding or removing a client changes a sum by at most the clip.
-- `central`, secret cohorts (cohort.sampler=seeded): sampling without replacement, in every round. Replacing a client changes
-  a sum by at most twice the clip.
-- `local`: each client's own noise, as often as the most frequent client took part. Any reply may replace any other, and they
-  differ by at most twice the clip.
-- `distributed`: the divergence of Skellam noise (`renyi`), as often as the most frequent client took part. This noise also
-  protects against the server. The server samples the cohorts and sees who replies, so no cohort is secret from it. A removed
-  client is one that contributes zero and still adds its share of the noise.
+- `central`, secret cohorts (cohort.sampler=seeded): sampling without replacement, in every round. Replacing a client
+  changes a sum by at most twice the clip.
+- `local`: each client's own noise, as often as the most frequent client took part. Any reply may replace any other, and
+  they differ by at most twice the clip.
+- `distributed`: the divergence of Skellam noise (`renyi`), as often as the most frequent client took part. This noise
+  also protects against the server. The server samples the cohorts and sees who replies, so no cohort is secret from
+  it. A removed client is one that contributes zero and still adds its share of the noise.
 """
 
 from __future__ import annotations

@@ -2,9 +2,10 @@
 
     Σ clip(xᵢ, C) + N(0, (z·C)²·I), divided by the number of replies                 (McMahan et al. 2018; Abadi et al. 2016)
 
-Every client has the same weight. A weight would reveal how much data a client has, and would let one client count for many.
-With `central` the server adds the noise and must be trusted to do so. With `local` every client adds it to its own reply and
-trusts nobody. With `distributed` every client adds a share of it to the integers of a secure sum (`codecs.skellam`).
+Every client has the same weight. A weight would reveal how much data a client has, and would let one client count for
+many. With `central` the server adds the noise and must be trusted to do so. With `local` every client adds it to its
+own reply and trusts nobody. With `distributed` every client adds a share of it to the integers of a secure sum
+(`codecs.skellam`).
 """
 
 from __future__ import annotations
@@ -68,7 +69,10 @@ class PrivateSum:
             )
 
     def require_secure_sum(self, has_secure_sum: bool, problem: str = "there is none") -> None:
-        """Raise an error if the noise needs a secure sum and there is none. `problem` describes the setting at fault."""
+        """Raise an error if the noise needs a secure sum and there is none.
+
+        `problem` describes the setting at fault.
+        """
         if self.secure_sum_noise and not has_secure_sum:
             raise ConfigError(
                 f"privacy.type={self.trust_model} adds noise to the integers of a secure sum, and {problem}; set "

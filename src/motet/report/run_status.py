@@ -97,7 +97,8 @@ def read_status(source: str, token: str = "") -> dict[str, Any]:
     path = Path(source) / "status.json"
     if not path.exists():
         raise ConfigError(
-            f"'{source}' has no status.json. Pass the folder of a run started with motet serve, or the URL of its status page."
+            f"'{source}' has no status.json. "
+            "Pass the folder of a run started with motet serve, or the URL of its status page."
         )
     status: dict[str, Any] = json.loads(path.read_text("utf-8"))
     return status

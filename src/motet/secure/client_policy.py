@@ -22,7 +22,7 @@ class ClientPolicy:
     def check_participants(
         self, participants: SumParticipants, session: ClientSession, known_identities: Mapping[ClientId, bytes] | None
     ) -> None:
-        """Check that there are enough clients, that their keys differ, that this client's keys are right, and all identities."""
+        """Check the number of clients, that their keys differ, this client's own keys, and all identities."""
         public_keys = participants.public_keys
         if len(public_keys) < self.min_clients:
             raise PrivacyError(
@@ -50,7 +50,8 @@ class ClientPolicy:
         """Check that shares come only from clients that this client holds shares for, and from enough of them."""
         if strangers := set(owners) - set(holders):
             raise PrivacyError(
-                f"received shares from {', '.join(sorted(strangers)[:3])}, for whom this client holds none; they are rejected."
+                f"received shares from {', '.join(sorted(strangers)[:3])}, for whom this client holds none; "
+                "they are rejected."
             )
         if len(owners) < threshold:
             raise PrivacyError(

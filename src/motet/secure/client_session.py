@@ -38,8 +38,8 @@ class SumSecrets(NamedTuple):
 class SealedShare(NamedTuple):
     """A share that this client holds, still encrypted.
 
-    LightSecAgg's shares are as long as the vector. In a simulation the ciphertext is the object that the server forwarded,
-    so the shares of all clients are in memory once.
+    LightSecAgg's shares are as long as the vector. In a simulation the ciphertext is the object that the server
+    forwarded, so the shares of all clients are in memory once.
     """
 
     ciphertext: Ciphertext

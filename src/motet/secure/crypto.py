@@ -92,8 +92,8 @@ def is_ciphertext(value: object) -> bool:
 def decrypt_blocks(key: bytes, ciphertext: Ciphertext, associated_data: bytes, sender: str) -> Iterator[memoryview]:
     """Decrypt block by block, always into the same memory.
 
-    The ciphertext is authenticated only after the last block; a forged one raises an error then. Until then nothing that
-    was computed from the blocks may leave the client.
+    The ciphertext is authenticated only after the last block; a forged one raises an error then. Until then nothing
+    that was computed from the blocks may leave the client.
     """
     try:
         if not is_ciphertext(ciphertext):

@@ -1,8 +1,8 @@
 """Client identities: signing keys from files, or new ones for every sum.
 
-With a folder, every client's machine has `<client>.pub`, the public key of each client, and only its own `<client>.key`. A
-server that invents clients, or sits between two of them, is then detected. Without a folder, clients know each other only
-by what the server tells them.
+With a folder, every client's machine has `<client>.pub`, the public key of each client, and only its own
+`<client>.key`. A server that invents clients, or sits between two of them, is then detected. Without a folder, clients
+know each other only by what the server tells them.
 """
 
 from __future__ import annotations

@@ -1,8 +1,8 @@
 """LightSecAgg (So et al. 2022): the server recovers the sum of the masks in one step, however many clients were lost.
 
-Client i splits its mask z_i into U − T pieces and adds T random pieces. Client j gets the value at j of the polynomial through
-all U pieces (at n+1 … n+U). Each of U survivors adds up the shares of the clients in the sum. Interpolating these totals at
-n+1 … n+U−T gives Σ z_i. Any T shares reveal nothing about a mask.
+Client i splits its mask z_i into U − T pieces and adds T random pieces. Client j gets the value at j of the polynomial
+through all U pieces (at n+1 … n+U). Each of U survivors adds up the shares of the clients in the sum. Interpolating
+these totals at n+1 … n+U−T gives Σ z_i. Any T shares reveal nothing about a mask.
 """
 
 from __future__ import annotations

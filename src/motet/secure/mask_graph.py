@@ -1,7 +1,7 @@
 """Which clients share masks: all with all, or each with its neighbors on a ring (Bell et al. 2020).
 
-Nobody can choose the order of the ring. It follows from the keys of all clients, so a server cannot place a client among
-colluding ones. Every client knows the whole graph, and can check that the survivors are connected.
+Nobody can choose the order of the ring. It follows from the keys of all clients, so a server cannot place a client
+among colluding ones. Every client knows the whole graph, and can check that the survivors are connected.
 """
 
 from __future__ import annotations

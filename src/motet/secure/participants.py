@@ -41,7 +41,10 @@ class SumParticipants:
 
     @cached_property
     def digest(self) -> str:
-        """A hash of the participants, their keys and the topic. Clients that got different ones have different digests."""
+        """A hash of the participants, their keys and the topic.
+
+        Clients that got different ones have different digests.
+        """
         keys = []
         for client in self.clients:
             public = self.public_keys[client]

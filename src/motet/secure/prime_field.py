@@ -1,8 +1,8 @@
 """Vectorized arithmetic in a prime field.
 
-An element is a uint32 below the prime. Matrix products use float64 BLAS: one factor is split into limbs (two of 16 bits for
-up to 32 terms, three of 11 bits for up to 682, four of 8 bits for up to 2048). Every partial sum then stays below 2⁵³ and is
-exact, in whatever order it is computed.
+An element is a uint32 below the prime. Matrix products use float64 BLAS: one factor is split into limbs (two of 16 bits
+for up to 32 terms, three of 11 bits for up to 682, four of 8 bits for up to 2048). Every partial sum then stays below
+2⁵³ and is exact, in whatever order it is computed.
 """
 
 from __future__ import annotations
@@ -18,7 +18,8 @@ from motet.core.threads import single_thread
 EXACT_LIMIT = 2**53  # integers up to here are exact in a float64
 MAX_TERMS = 2**11
 BLOCK = 2**16  # elements at a time, so that temporaries stay small
-# Columns of a product at a time. They fit into the cache. Rows a power of two apart would compete for the same cache lines.
+# Columns of a product at a time. They fit into the cache. Rows a power of two apart would compete for the same cache
+# lines.
 BLOCK_COLUMNS = 4000
 
 Elements = np.ndarray  # of uint32

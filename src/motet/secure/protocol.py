@@ -8,9 +8,9 @@
     confirm     its signature of that list             → all signatures
     reveal      what opens the sum over these clients
 
-The work itself, a method of the algorithm, runs inside `upload`, or inside `share` if the size of the vector must be known.
-The server sees keys, encrypted shares, masked words, signatures, and what opens the sum. Clients check everything they
-receive.
+The work itself, a method of the algorithm, runs inside `upload`, or inside `share` if the size of the vector must be
+known. The server sees keys, encrypted shares, masked words, signatures, and what opens the sum. Clients check
+everything they receive.
 """
 
 from __future__ import annotations

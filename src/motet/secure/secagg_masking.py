@@ -2,9 +2,9 @@
 
     y_u = x_u + PRG(b_u) + Σ_{v<u} PRG(s_uv) − Σ_{v>u} PRG(s_uv)   mod 2³²                       (Bonawitz et al., section 4)
 
-The seed b_u and the key behind all s_uv are shared among u's share holders. For a client in the sum they reveal shares of the
-seed, for a lost client shares of the key. They never reveal both, or the client's upload could be read. SecAgg+ is the same
-on a sparse graph of neighbors.
+The seed b_u and the key behind all s_uv are shared among u's share holders. For a client in the sum they reveal shares
+of the seed, for a lost client shares of the key. They never reveal both, or the client's upload could be read. SecAgg+
+is the same on a sparse graph of neighbors.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """Shamir's secret sharing: any `threshold` shares recover a secret, fewer reveal nothing about it.
 
-A secret of 32 bytes is nine field elements of 29 bits, each shared by its own polynomial. All secrets of a client are shared
-by one matrix product. The share holder at position k has the values of the polynomials at k + 1.
+A secret of 32 bytes is nine field elements of 29 bits, each shared by its own polynomial. All secrets of a client are
+shared by one matrix product. The share holder at position k has the values of the polynomials at k + 1.
 """
 
 from __future__ import annotations
@@ -43,7 +43,10 @@ def _to_limbs(secret: bytes) -> Elements:
 
 
 def _to_bytes(limbs: Elements) -> bytes:
-    """Join limbs. Shares of different secrets give limbs of up to 31 bits; the result is then wrong, but still 32 bytes."""
+    """Join limbs.
+
+    Shares of different secrets give limbs of up to 31 bits; the result is then wrong, but still 32 bytes.
+    """
     number = sum(int(limb) << (LIMB_BITS * k) for k, limb in enumerate(limbs))
     secret: bytes = (number % 2 ** (8 * SECRET_BYTES)).to_bytes(SECRET_BYTES, "little")
     return secret

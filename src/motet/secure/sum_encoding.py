@@ -25,8 +25,8 @@ WEIGHT_WORDS = 2  # a vector ends with the two words of its weight
 class SumEncoding:
     """Encodes a reply's numbers times its weight, and then the weight.
 
-    Float32 numbers are scaled by weight / `largest_weight`. `noise` is added inside the integers of some methods' replies,
-    by their address.
+    Float32 numbers are scaled by weight / `largest_weight`. `noise` is added inside the integers of some methods'
+    replies, by their address.
     """
 
     fixed_point: FixedPoint = FixedPoint()

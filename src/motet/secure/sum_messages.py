@@ -56,8 +56,8 @@ class MaskedTotal:
 def make_topic(address: str, payload: Any) -> str:
     """Return what a sum is about: the work and, if its payload is a plain number, that number.
 
-    The topic is part of the key derivation, so all clients must have the same. Without the number in it, a server could send
-    all clients but one a number that makes their replies count for nothing.
+    The topic is part of the key derivation, so all clients must have the same. Without the number in it, a server could
+    send all clients but one a number that makes their replies count for nothing.
     """
     return f"{address}?{payload.hex()}" if isinstance(payload, float) else address
 

@@ -39,8 +39,8 @@ class JoinRequest:
 class JoinAccepted:
     """The values from which a client builds its programs, data and model.
 
-    `run` stays the same when a server resumes the run. `session` changes, and within a session a request ID is never used
-    twice. `groups` holds the fields of each group's task, and its words if the vocabulary was built from texts.
+    `run` stays the same when a server resumes the run. `session` changes, and within a session a request ID is never
+    used twice. `groups` holds the fields of each group's task, and its words if the vocabulary was built from texts.
     """
 
     run: str
@@ -87,10 +87,10 @@ class Admission:
     `expected` are the clients' names. With `capacity`, clients of any name may join until there are that many.
     `token_hashes` are by client.
 
-    All clients must have a model with the same `fingerprint`. In a run with several groups, where clients bring their own
-    data, `group_fingerprints` has one for each group, and `client_groups` has each client's group. A group in
-    `claimed_groups` is not confirmed yet. A client with a wrong --group notices this when it reads its data, and may then
-    correct it.
+    All clients must have a model with the same `fingerprint`. In a run with several groups, where clients bring their
+    own data, `group_fingerprints` has one for each group, and `client_groups` has each client's group. A group in
+    `claimed_groups` is not confirmed yet. A client with a wrong --group notices this when it reads its data, and may
+    then correct it.
     """
 
     acceptance: JoinAccepted
@@ -105,7 +105,10 @@ class Admission:
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)  # one thread per connecting client
 
     def rejection_reason(self, request: JoinRequest, certified_name: str | None = None) -> str | None:
-        """Return why this client is rejected, or None if it is admitted. `certified_name` is from its TLS certificate."""
+        """Return why this client is rejected, or None if it is admitted.
+
+        `certified_name` is from its TLS certificate.
+        """
         if request.protocol != PROTOCOL_VERSION:
             return (
                 f"the server uses protocol {PROTOCOL_VERSION}, you use {request.protocol}; "

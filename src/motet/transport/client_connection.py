@@ -119,7 +119,10 @@ class ClientConnection:
             self._send_reply(reply.client)
 
     def _send_reply(self, client: ClientId) -> None:
-        """Send a reply if its request came over the current link. If the link is broken, the server will repeat the request."""
+        """Send a reply if its request came over the current link.
+
+        If the link is broken, the server will repeat the request.
+        """
         key, reply = self.last_replies[client]
         with self.lock:
             link = self.link if key in self.received else None

@@ -29,9 +29,9 @@ class StateStore(Protocol):
 class ClientRuntime:
     """Runs the methods of one client, or in a simulation of many, together on one executor.
 
-    `required_wrappers` lists, for each program, the programs that a request must go through to reach it. With `sums_only`
-    a method that reveals sums cannot be called directly. With `hide_errors` an unexpected exception becomes an error
-    reply without its message; in a simulation it propagates, so that bugs are visible.
+    `required_wrappers` lists, for each program, the programs that a request must go through to reach it. With
+    `sums_only` a method that reveals sums cannot be called directly. With `hide_errors` an unexpected exception becomes
+    an error reply without its message; in a simulation it propagates, so that bugs are visible.
     """
 
     def __init__(
@@ -120,7 +120,10 @@ class ClientRuntime:
     def _invoke_nested(
         self, client: ClientId, round: int, callers: frozenset[str], address: str, payload: Any
     ) -> Work[Any]:
-        """Run a method inside another one. It must reveal a sum; else a server could nest the stages of a secure sum."""
+        """Run a method inside another one.
+
+        It must reveal a sum; else a server could nest the stages of a secure sum.
+        """
         if self._find_method(address).reveals != "sum":
             raise PrivacyError(f"{address} does not reveal a sum; only methods that do can run inside another method.")
         return (yield from self._invoke(client, round, address, payload, callers))

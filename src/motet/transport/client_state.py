@@ -113,7 +113,10 @@ class ClientStates:
 
 
 class EphemeralStates:
-    """The states of programs with `ephemeral = True`, such as the secrets of a secure sum. They are never written to disk."""
+    """The states of programs with `ephemeral = True`, such as the secrets of a secure sum.
+
+    They are never written to disk.
+    """
 
     def __init__(self) -> None:
         self.values: dict[StateKey, Any] = {}

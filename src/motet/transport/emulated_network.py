@@ -64,8 +64,9 @@ class LinkProfile:
 class Network:
     """Megabits per second each way, seconds of latency, and seconds that a client works on a request.
 
-    Each option is one value for all clients, or several values that the clients take in turn. `traces` are CSV files with
-    the columns seconds, down, up: rates that change over time, repeated periodically. They replace `down` and `up`.
+    Each option is one value for all clients, or several values that the clients take in turn. `traces` are CSV files
+    with the columns seconds, down, up: rates that change over time, repeated periodically. They replace `down` and
+    `up`.
     """
 
     down: tuple[float, ...] = (100.0,)

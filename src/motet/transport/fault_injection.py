@@ -34,7 +34,10 @@ class Faults:
 
 
 class FaultyTransport:
-    """Wraps a transport. The fate of a message depends only on the seed and its ID, so a run can be repeated and resumed."""
+    """Wraps a transport.
+
+    The fate of a message depends only on the seed and its ID, so a run can be repeated and resumed.
+    """
 
     def __init__(self, transport: Transport, faults: Faults, seed: Seed) -> None:
         self.transport, self.faults, self.seed = transport, faults, seed.derive("faults")

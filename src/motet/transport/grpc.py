@@ -1,4 +1,7 @@
-"""The gRPC transport. Each client opens one bidirectional stream, so clients need no open port. Messages are chunked."""
+"""The gRPC transport.
+
+Each client opens one bidirectional stream, so clients need no open port. Messages are chunked.
+"""
 
 from __future__ import annotations
 
@@ -41,7 +44,10 @@ _SERVER_OPTIONS = [("grpc.http2.min_recv_ping_interval_without_data_ms", 5_000),
 
 @dataclass(frozen=True)
 class TlsFiles:
-    """PEM files. A server needs a key and a certificate. With `authority` the peer's certificate must be signed by it."""
+    """PEM files.
+
+    A server needs a key and a certificate. With `authority` the peer's certificate must be signed by it.
+    """
 
     key: Path | None = None
     certificate: Path | None = None
@@ -57,7 +63,8 @@ def _read_pem(path: Path | None) -> bytes | None:
         raise ConfigError(f"'{path}' cannot be read ({error.strerror}); expected a PEM file.") from None
 
 
-# ---- Server -----------------------------------------------------------------------------------------------------------
+# ---- Server
+# -----------------------------------------------------------------------------------------------------------
 
 
 class _GrpcClientLink:
@@ -150,7 +157,8 @@ def _server_credentials(tls: TlsFiles) -> Any:
     return grpc.ssl_server_credentials(pair, _read_pem(tls.authority), require_client_auth=tls.authority is not None)
 
 
-# ---- Client -----------------------------------------------------------------------------------------------------------
+# ---- Client
+# -----------------------------------------------------------------------------------------------------------
 
 
 class GrpcServerLink:

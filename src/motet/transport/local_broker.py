@@ -1,4 +1,7 @@
-"""A small MQTT broker in this process, for trying MQTT without installing one. Use mosquitto or similar in production."""
+"""A small MQTT broker in this process, for trying MQTT without installing one.
+
+Use mosquitto or similar in production.
+"""
 
 from __future__ import annotations
 

@@ -55,8 +55,8 @@ class ClientFailure(NamedTuple):
 class Mailbox:
     """Sends requests and collects replies.
 
-    Replies are collected in the order of the clients' names, not in the order of arrival, so that a sum is reproducible to
-    the bit.
+    Replies are collected in the order of the clients' names, not in the order of arrival, so that a sum is reproducible
+    to the bit.
     """
 
     transport: Transport
@@ -73,7 +73,10 @@ class Mailbox:
     late_replies: list[Reply] = field(default_factory=list)  # received while a sibling was waiting
 
     def create_sibling(self) -> Mailbox:
-        """Return a second mailbox on the same transport, with its own traffic. It passes late replies on to this one."""
+        """Return a second mailbox on the same transport, with its own traffic.
+
+        It passes late replies on to this one.
+        """
         return Mailbox(
             self.transport,
             replace(self.wait_policy, staleness_exponent=None),

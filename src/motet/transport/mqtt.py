@@ -4,7 +4,8 @@
     <channel>/up/<link>    chunks from a client; an empty payload, also as the client's last will, ends the link
     <channel>/down/<link>  chunks to a client; an empty payload ends the link
 
-A link is one connection of one client, under a random name. The broker must control who may read and write which topics.
+A link is one connection of one client, under a random name. The broker must control who may read and write which
+topics.
 """
 
 from __future__ import annotations
@@ -44,7 +45,10 @@ _LINK_NAME = re.compile(r"[0-9a-f]{32}")
 
 @dataclass(frozen=True)
 class BrokerConfig:
-    """How to reach the broker. `authority` is a PEM file for the broker's certificate; with it the connection uses TLS."""
+    """How to reach the broker.
+
+    `authority` is a PEM file for the broker's certificate; with it the connection uses TLS.
+    """
 
     address: str
     channel: str = "motet"
@@ -108,7 +112,10 @@ class _FlowControl:
         self.messages_sent += 1
 
     def handle_packet(self, payload: bytes) -> bool:
-        """Process a received packet. Return True for a chunk, which is acknowledged, and False for an acknowledgement."""
+        """Process a received packet.
+
+        Return True for a chunk, which is acknowledged, and False for an acknowledgement.
+        """
         if len(payload) == _ACK.size and payload[:1] == b"+":
             with self.changed:
                 self.chunks_acknowledged = max(self.chunks_acknowledged, _ACK.unpack(payload)[1])
@@ -130,7 +137,8 @@ class _FlowControl:
         return self.chunks_sent - self.chunks_acknowledged < WINDOW
 
 
-# ---- Server -----------------------------------------------------------------------------------------------------------
+# ---- Server
+# -----------------------------------------------------------------------------------------------------------
 
 
 class _MqttClientLink:
@@ -258,7 +266,8 @@ def serve_mqtt(connections: Connections, broker: BrokerConfig) -> str:
     return broker.address
 
 
-# ---- Client -----------------------------------------------------------------------------------------------------------
+# ---- Client
+# -----------------------------------------------------------------------------------------------------------
 
 
 class MqttServerLink:

@@ -15,7 +15,10 @@ Piece = bytes | bytearray | memoryview
 
 
 class SpillStore:
-    """Entries never change; each `put` creates a new one. Files stay until `delete_except`: a checkpoint may need them."""
+    """Entries never change; each `put` creates a new one.
+
+    Files stay until `delete_except`: a checkpoint may need them.
+    """
 
     def __init__(self, folder: Path, memory_budget: int = 0) -> None:
         self.folder, self.memory_budget = folder, memory_budget

@@ -14,9 +14,9 @@ class WaitPolicy:
 
     For over-selection, combine a larger cohort with a smaller quorum and `eager`.
 
-    `staleness_exponent` makes rounds asynchronous, as in FedBuff (Nguyen et al. 2022). A late client gets no new request
-    until it has replied. Its reply is added to the round in which it arrives, with its weight multiplied by
-    (1 + rounds late)^(-staleness_exponent).
+    `staleness_exponent` makes rounds asynchronous, as in FedBuff (Nguyen et al. 2022). A late client gets no new
+    request until it has replied. Its reply is added to the round in which it arrives, with its weight multiplied by (1
+    + rounds late)^(-staleness_exponent).
     """
 
     quorum: float = 1.0  # share of the cohort that must reply, or the exchange fails

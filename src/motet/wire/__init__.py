@@ -1,4 +1,7 @@
-"""Convert values to bytes and back. A message is a version, a JSON header and raw tensors; nothing is ever unpickled."""
+"""Convert values to bytes and back.
+
+A message is a version, a JSON header and raw tensors; nothing is ever unpickled.
+"""
 
 from motet.wire.format import (
     MessageSize,

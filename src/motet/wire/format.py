@@ -1,7 +1,7 @@
 """The wire format of messages and stored files: a prefix (magic, version, flags, header length), a JSON header, raw tensors.
 
-The header mirrors the value. JSON objects with a "!" key stand for what JSON lacks: tensors and bytes (their data follows
-the header, in order), tuples, maps, floats that are not finite, and messages by class name (`core.messages`).
+The header mirrors the value. JSON objects with a "!" key stand for what JSON lacks: tensors and bytes (their data
+follows the header, in order), tuples, maps, floats that are not finite, and messages by class name (`core.messages`).
 """
 
 from __future__ import annotations
@@ -50,7 +50,8 @@ class MessageSize(NamedTuple):
     wire: int
 
 
-# ---- Serialize --------------------------------------------------------------------------------------------------------
+# ---- Serialize
+# --------------------------------------------------------------------------------------------------------
 
 
 def serialize(value: object) -> bytes:
@@ -138,7 +139,8 @@ def _encode_buffer(value: Tensor | np.ndarray | bytes, buffers: list[Buffer]) ->
     return f'{{"!":"{kind}","dtype":"{dtype}","shape":[{shape}]}}'
 
 
-# ---- Deserialize ------------------------------------------------------------------------------------------------------
+# ---- Deserialize
+# ------------------------------------------------------------------------------------------------------
 
 
 def deserialize(data: bytes | bytearray | memoryview, header_limit: int = HEADER_LIMIT) -> Any:

@@ -19,7 +19,10 @@ IGNORE_INDEX = -100  # a label that losses and metrics skip, as in torch.nn.func
 @message
 @dataclass(frozen=True, eq=False)
 class Ragged:
-    """Rows of different lengths in one array. Row i is `values[offsets[i] : offsets[i + 1]]`; `pad` fills short rows."""
+    """Rows of different lengths in one array.
+
+    Row i is `values[offsets[i] : offsets[i + 1]]`; `pad` fills short rows.
+    """
 
     values: np.ndarray
     offsets: np.ndarray

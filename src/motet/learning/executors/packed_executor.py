@@ -32,7 +32,8 @@ _MAX_TOKENS, _MIN_TOKENS = 2**17, 2**8  # per batch of inference: at first, and 
 class PackedExecutor:
     """Packs compatible jobs, as many as fit in memory. This number, the width, is measured with the first jobs.
 
-    Results depend on the width in their last bits, and with dropout in its masks. Set `width` to fix it across machines.
+    Results depend on the width in their last bits, and with dropout in its masks. Set `width` to fix it across
+    machines.
     """
 
     capacity = _MAX_CLIENTS
@@ -221,7 +222,10 @@ class PackedExecutor:
         self._release_memory()
 
     def _release_memory(self) -> None:
-        """Drop models and graphs. The layers of a packed model refer to each other, so only the collector frees them."""
+        """Drop models and graphs.
+
+        The layers of a packed model refer to each other, so only the collector frees them.
+        """
         self.models.clear()
         if self.graphs is not None:
             self.graphs.clear()

@@ -1,7 +1,7 @@
 """An executor for CPUs: one worker process per core with one thread each. Results do not depend on the number of workers.
 
-Workers are forked once, with the first job, so they already hold every model and corpus. Jobs and results are encoded like
-messages (no pickle); their tensors are in shared memory.
+Workers are forked once, with the first job, so they already hold every model and corpus. Jobs and results are encoded
+like messages (no pickle); their tensors are in shared memory.
 """
 
 from __future__ import annotations
@@ -165,7 +165,10 @@ class ProcessExecutor:
         self.commands.send_bytes(_COMMAND.pack(self.num_jobs, body_address, len(body)))
 
     def _share(self, tensor: Buffer) -> int | None:
-        """Return the tensor's address in shared memory. A tensor that many jobs use (the global model) is stored once."""
+        """Return the tensor's address in shared memory.
+
+        A tensor that many jobs use (the global model) is stored once.
+        """
         if id(tensor) in self.shared_tensors:
             shared = self.shared_tensors[id(tensor)]
             self.shared_tensors[id(tensor)] = shared._replace(users=shared.users + 1)

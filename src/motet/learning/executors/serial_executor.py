@@ -102,7 +102,7 @@ class SerialExecutor:
         if key not in self.models:
             if states is None:
                 self.models[key] = PackedModel(model, model.module, self.device)
-            else:  # the upper part shares parameters with the model that was cut, which may be another object than this one
+            else:  # the upper part shares parameters with the model that was cut, maybe another object than this
                 self.models[key] = PackedModel(states.prefix.model, states.prefix.upper, self.device)
         return self.models[key], states.batch if states else Examples.batch
 

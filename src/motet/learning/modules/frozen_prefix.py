@@ -1,7 +1,7 @@
 """The frozen prefix of a model. If embeddings and lower layers are frozen, their output for a text never changes.
 
-It is computed once per text, stored in a memory-mapped file that all workers share, and only the upper layers are run in
-training.
+It is computed once per text, stored in a memory-mapped file that all workers share, and only the upper layers are run
+in training.
 """
 
 from __future__ import annotations

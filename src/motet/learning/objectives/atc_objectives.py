@@ -149,9 +149,9 @@ def _labeled_token_losses(
 ) -> tuple[Tensor, Tensor]:
     """Return the mean loss over the labeled tokens of each row, and their number.
 
-    `token_positions` maps each label to its token in `states`. `label_positions` [clients, labels] holds the positions of
-    labels in a client's flattened label matrix, and -1 after the last one: all labels of a client are in one row, so that
-    there is little padding.
+    `token_positions` maps each label to its token in `states`. `label_positions` [clients, labels] holds the positions
+    of labels in a client's flattened label matrix, and -1 after the last one: all labels of a client are in one row, so
+    that there is little padding.
     """
     positions, labels = batch["label_positions"], batch["labels"]
     clients, is_label, at = len(positions), positions >= 0, positions.clamp(min=0)

@@ -1,9 +1,9 @@
 """Training and inference on completions: a causal model reads a prompt and its completion, and only the completion counts.
 
 A batch has `input_ids` (prompt and completion, padded on the right), `labels` (the completion alone) and
-`completion_start` (the position of its first token). Logits are computed for the completion's positions only: with a large
-vocabulary, those of the prompt would cost as much as several layers. Nothing is masked: with causal attention, no real
-token sees the padding behind it.
+`completion_start` (the position of its first token). Logits are computed for the completion's positions only: with a
+large vocabulary, those of the prompt would cost as much as several layers. Nothing is masked: with causal attention, no
+real token sees the padding behind it.
 """
 
 from __future__ import annotations

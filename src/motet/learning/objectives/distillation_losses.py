@@ -1,7 +1,7 @@
 """Distillation objectives: the distance between a model's logits and a teacher's. No labels are needed.
 
-The batch column `teacher_logits` holds logits per text, or per token; for a distribution p, log p works too. For tokens,
-only those marked by `teacher_mask` count, and an example's weight is their number.
+The batch column `teacher_logits` holds logits per text, or per token; for a distribution p, log p works too. For
+tokens, only those marked by `teacher_mask` count, and an example's weight is their number.
 """
 
 from __future__ import annotations
@@ -65,7 +65,10 @@ class TeacherCrossEntropy:
 
 
 def _aligned_logits(forward: Forward, batch: Batch) -> tuple[Tensor, Tensor]:
-    """Return the model's and the teacher's logits. Token logits are cut to the shorter of the two; the rest is padding."""
+    """Return the model's and the teacher's logits.
+
+    Token logits are cut to the shorter of the two; the rest is padding.
+    """
     logits, teacher = forward(batch)["logits"].float(), batch["teacher_logits"]
     if teacher.dim() == 2:
         return logits, teacher

@@ -1,11 +1,12 @@
 """Two workarounds for attention with a mask.
 
 transformers checks in every forward pass whether anything is masked, to decide whether to build a mask. On a GPU that
-check waits for the device. Inside `masked_attention` the library believes it is being traced and always builds the mask.
+check waits for the device. Inside `masked_attention` the library believes it is being traced and always builds the
+mask.
 
-torch prefers cuDNN's attention on an H100 or H200. Its backward pass returns NaN with a mask if texts are 64 tokens wide
-(or 192, 320, …) and a row's scores are all low (pytorch issue 196678). Two of some 200 runs on GLUE ended in NaN because
-of it. The other kernels are not known to fail, so cuDNN's is turned off.
+torch prefers cuDNN's attention on an H100 or H200. Its backward pass returns NaN with a mask if texts are 64 tokens
+wide (or 192, 320, …) and a row's scores are all low (pytorch issue 196678). Two of some 200 runs on GLUE ended in NaN
+because of it. The other kernels are not known to fail, so cuDNN's is turned off.
 """
 
 from __future__ import annotations

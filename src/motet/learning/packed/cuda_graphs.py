@@ -1,4 +1,4 @@
-"""Training steps captured as CUDA graphs and replayed: for a small model, launching kernels takes longer than running them."""
+"""Training steps captured as CUDA graphs: for a small model, launching kernels takes longer than running them."""
 
 from __future__ import annotations
 
@@ -27,8 +27,8 @@ class CudaGraphs:
     def run(self, key: Hashable, kind: Hashable, step: Callable[[], None]) -> None:
         """Run a step, from its graph if there is one.
 
-        `key` identifies shapes and addresses. `kind` identifies the operations: if capturing fails for a kind, it is not
-        tried again.
+        `key` identifies shapes and addresses. `kind` identifies the operations: if capturing fails for a kind, it is
+        not tried again.
         """
         if key in self.graphs:
             self.graphs[key].replay()

@@ -60,7 +60,10 @@ class ClientAxis:
         return y.expand(-1, self.rows, *y.shape[2:]).flatten(0, 1)
 
     def cast(self, x: Tensor, split: Tensor, dtype: torch.dtype) -> Tensor:
-        """Cast `split`, which is `x` in another shape. Consecutive layers often read the same input: it is cast once."""
+        """Cast `split`, which is `x` in another shape.
+
+        Consecutive layers often read the same input: it is cast once.
+        """
         if x.dtype == dtype or x.is_inference():  # inference tensors have no version counter
             return split.to(dtype)
         if self.last_cast is not None:

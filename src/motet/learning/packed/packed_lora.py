@@ -1,7 +1,7 @@
 """Packed LoRA layers: one product with the frozen weight for all clients, and a low-rank update for each client.
 
-peft computes `base(x) + scaling * B(A(x))` as separate layers. Here it is one autograd function: x is saved once, and the
-low-rank terms are added in place to the outputs of the large products. The frozen weight gets no gradient.
+peft computes `base(x) + scaling * B(A(x))` as separate layers. Here it is one autograd function: x is saved once, and
+the low-rank terms are added in place to the outputs of the large products. The frozen weight gets no gradient.
 """
 
 from __future__ import annotations

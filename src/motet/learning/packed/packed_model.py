@@ -1,4 +1,7 @@
-"""A model prepared to train one client or many. Each client's parameters, and gradients, are one vector with views into it."""
+"""A model prepared to train one client or many.
+
+Each client's parameters, and gradients, are one vector with views into it.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,8 @@ from motet.learning.packed.packed_lora import install_packed_lora
 from motet.learning.packed.sparse_embedding import install_sparse_embedding
 from motet.learning.packed.step_buffers import StepBuffers
 
-# plain: one client, the model unchanged. packed_layers: leaf layers become batched kernels. vmap: the whole forward pass is
-# vectorized, for models with parameters outside of leaf layers.
+# plain: one client, the model unchanged. packed_layers: leaf layers become batched kernels. vmap: the whole forward
+# pass is vectorized, for models with parameters outside of leaf layers.
 PackingMode = Literal["plain", "packed_layers", "vmap"]
 _ALIGNMENT = 64  # elements; matrix products on rows that start elsewhere use kernels of half the speed
 _EMBEDDING_ROWS_STEP = 512  # the number of embedding rows is rounded up to a multiple, so that shapes recur
@@ -34,8 +37,9 @@ class PackedModel:
     Clipping, proximal terms and optimizers work on whole vectors, whatever tensors the model has, and clients that have
     finished leave by slicing.
 
-    The word embeddings come last in the vector. A client that trains on few words changes only their rows: SGD, and Adam
-    with a fresh state, do nothing to the others. So only those rows are loaded; the table is most of a small model.
+    The word embeddings come last in the vector. A client that trains on few words changes only their rows: SGD, and
+    Adam with a fresh state, do nothing to the others. So only those rows are loaded; the table is most of a small
+    model.
     """
 
     def __init__(

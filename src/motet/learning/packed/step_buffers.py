@@ -1,7 +1,7 @@
 """The device tensors of a packed model that persist from step to step and from job to job.
 
-Captured CUDA graphs read and write these tensors by address, so a buffer is reused while its contents fit. If it must grow,
-it is reallocated and `generation` increases: graphs of an earlier generation must not be replayed.
+Captured CUDA graphs read and write these tensors by address, so a buffer is reused while its contents fit. If it must
+grow, it is reallocated and `generation` increases: graphs of an earlier generation must not be replayed.
 """
 
 from __future__ import annotations
@@ -65,8 +65,8 @@ class FlatBuffer:
     def write(self, tables: Sequence[Tensor]) -> Tensor:
         """Copy the tables one after another.
 
-        The result covers the whole buffer and has more rows than the tables: a captured graph checks indices against the
-        length that it was captured with.
+        The result covers the whole buffer and has more rows than the tables: a captured graph checks indices against
+        the length that it was captured with.
         """
         row_shape, dtype = tables[0].shape[1:], tables[0].dtype
         row_size = max(1, int(np.prod(row_shape)))

@@ -100,8 +100,8 @@ def _broadcast_rows(y, bias, rows, width, tile_rows: tl.constexpr, tile_columns:
 class FusedLayerNorm(torch.autograd.Function):
     """Layer normalization with weight and bias per client: x is [clients, rows, width].
 
-    With `write_bf16` it also returns the result in bfloat16, for the matrix products that read it; the backward pass adds
-    the gradients of both outputs.
+    With `write_bf16` it also returns the result in bfloat16, for the matrix products that read it; the backward pass
+    adds the gradients of both outputs.
     """
 
     @staticmethod

@@ -3,8 +3,9 @@
     shuffle the examples, split them into windows of several batches, sort each window by length, split it into batches,
     shuffle the batches
 
-Packed clients are padded to the longest text in any of their batches, so their batches of long texts should coincide. Every step has a random number that all clients of a round share. In each epoch, the step with the k-th smallest
-number gets the batch with the k-th shortest texts. For each client by itself, that is a uniformly random order of batches.
+Packed clients are padded to the longest text in any of their batches, so their batches of long texts should coincide.
+Every step has a random number that all clients of a round share. In each epoch, the step with the k-th smallest number
+gets the batch with the k-th shortest texts. For each client by itself, that is a uniformly random order of batches.
 """
 
 from __future__ import annotations

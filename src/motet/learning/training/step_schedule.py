@@ -1,7 +1,7 @@
 """The schedule of a job's steps: which examples each step reads, how much they count, and the learning rate.
 
-It is computed before the first step. On a CPU, the host makes one client's batches as they are needed. On a GPU, the corpus
-is on the device and a step selects its examples there by index; the host only advances the step counter.
+It is computed before the first step. On a CPU, the host makes one client's batches as they are needed. On a GPU, the
+corpus is on the device and a step selects its examples there by index; the host only advances the step counter.
 """
 
 from __future__ import annotations
@@ -97,7 +97,10 @@ class HostSchedule:
 
 
 class DeviceSchedule:
-    """Many clients on a device. Its tables are in the packed model's buffers, where captured steps find the next job's."""
+    """Many clients on a device.
+
+    Its tables are in the packed model's buffers, where captured steps find the next job's.
+    """
 
     def __init__(
         self,
@@ -107,7 +110,10 @@ class DeviceSchedule:
         dataset: DeviceDataset,
         leave_in_groups_of: int = 1,
     ) -> None:
-        """Finished clients leave in groups of this size. Until then they read their shortest text at learning rate 0."""
+        """Finished clients leave in groups of this size.
+
+        Until then they read their shortest text at learning rate 0.
+        """
         self.model, self.dataset = model, dataset
         self.reads_dataset = not jobs[0].examples.has_own_input_ids
         self.steps = [len(client) for client in batches]

@@ -1,4 +1,7 @@
-"""MLflow tracker. Logs to the server in $MLFLOW_TRACKING_URI, or to ./mlflow.db, which needs the full mlflow package."""
+"""MLflow tracker.
+
+Logs to the server in $MLFLOW_TRACKING_URI, or to ./mlflow.db, which needs the full mlflow package.
+"""
 
 from __future__ import annotations
 
