@@ -11,15 +11,16 @@ from pathlib import Path
 _STYLE = """
 :root { color-scheme: light dark; --text: #22303c; --muted: #5b6b7a; --border: #d9e0e6; --background: #ffffff; }
 @media (prefers-color-scheme: dark) { :root { --text: #e6edf3; --muted: #9fb0bf; --border: #35424e; --background: #12181e; } }
-body { font: 16px/1.5 system-ui, sans-serif; color: var(--text); background: var(--background); max-width: 62rem; margin: 2rem auto;
-  padding: 0 1rem; }
+body { font: 16px/1.5 system-ui, sans-serif; color: var(--text); background: var(--background); max-width: 62rem;
+  margin: 2rem auto; padding: 0 1rem; }
 h1 { font-size: 1.5rem; margin-bottom: 0; } h2 { font-size: 1.1rem; margin: 0 0 .3rem; }
 p, figcaption { color: var(--muted); margin: .2rem 0 1rem; }
 table { border-collapse: collapse; margin: 1rem 0; } td, th { padding: .25rem .9rem .25rem 0; text-align: left;
   border-bottom: 1px solid var(--border); font-variant-numeric: tabular-nums; }
 .numbers td:not(:first-child), .numbers th:not(:first-child) { text-align: right; }
 .figures { display: grid; grid-template-columns: repeat(auto-fit, minmax(26rem, 1fr)); gap: 1.5rem; }
-figure { margin: 0; } img { width: 100%; height: auto; background: #fff; border: 1px solid var(--border); border-radius: 6px; }
+figure { margin: 0; }
+img { width: 100%; height: auto; background: #fff; border: 1px solid var(--border); border-radius: 6px; }
 code { font-size: .9em; overflow-wrap: anywhere; }
 @media (max-width: 30rem) { .figures { grid-template-columns: 1fr; } }
 """
