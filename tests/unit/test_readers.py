@@ -80,6 +80,29 @@ def test_find_file_ignores_hidden_and_archive_folders(write_file: WriteFile, tmp
         require_file("x", tmp_path, "train.csv", "dev.csv", hint="put it there")
 
 
+@pytest.mark.parametrize(
+    ("name", "train", "test", "text"),
+    [
+        ("agnews", "train.csv", "test.csv", "1,a,b\n"),
+        ("policyqa", "train.json", "test.json", '{"data": []}'),
+        ("imdb", "train/neg/1.txt", "test/neg/1.txt", "bad"),
+        ("cornell", "movie_lines.txt", "movie_conversations.txt", ""),
+        ("20news", "20news-bydate-train/sci.med/1", "20news-bydate-test/sci.med/1", "text"),
+    ],
+)
+def test_training_and_test_files_must_be_in_one_folder(
+    name: str, train: str, test: str, text: str, write_file: WriteFile, tmp_path: Path
+) -> None:
+    write_file(f"a/{train}", text)
+    write_file(f"b/{test}", text)
+    with pytest.raises(DataError, match=rf"{name}: there is no (file|folder) .*beside a/"):
+        CORPUS_READERS[name](tmp_path)
+    write_file(f"a/{test}", text)
+    write_file(f"b/{train}", text)
+    with pytest.raises(DataError, match=rf"{name}: the files are in several folders \(a, b\)"):
+        CORPUS_READERS[name](tmp_path)
+
+
 def test_damaged_archive_raises_an_error_that_says_what_to_do(tmp_path: Path) -> None:
     (tmp_path / "a.txt.gz").write_bytes(b"no gzip at all")
     with pytest.raises(DataError, match=r"a.txt.gz: the file cannot be read .* download it again"):

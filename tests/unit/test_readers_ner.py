@@ -75,12 +75,31 @@ def test_wikiner_reports_broken_tokens_and_skips_lines_without_tags(write_file: 
     assert wikiner(tmp_path).report.summary == "aij-wikiner-en-wp3; dropped: 1 lines without tags"
 
 
+def test_ploner_trains_on_train_and_dev_and_ignores_the_file_that_holds_all_splits(
+    write_file: WriteFile, tmp_path: Path
+) -> None:
+    splits = {"train": "Ann I-PER\n\n" * 3, "dev": "Bob I-PER\n\n", "test": "Cy I-PER\n\n" * 2}
+    for corpus in ("conll03", "wnut16"):
+        for split, text in {**splits, "all": "".join(splits.values())}.items():
+            write_file(f"PLONER/{corpus}_{split}.txt", text)
+            write_file(f"folders/{corpus}/{corpus}_{split}.txt", text)
+    for folder in ("PLONER", "folders"):
+        corpus = ploner(tmp_path / folder)
+        assert set(corpus.column("domain")) == {"conll03", "wnut16"}
+        assert (corpus.num_train, len(corpus)) == (8, 12)
+        assert {word for words in corpus.column("words")[corpus.num_train :] for word in words} == {"Cy"}
+        assert [name.rpartition("/")[2] for name in corpus.report.ignored_files] == [
+            "conll03_all.txt (all splits in one file)",
+            "wnut16_all.txt (all splits in one file)",
+        ]
+
+
 def test_ploner_subcorpora_are_domains(write_file: WriteFile, tmp_path: Path) -> None:
     write_file("PLONER/conll03/train.txt", "Ann NNP I-PER\nran VBD O\n")
     write_file("PLONER/conll03/test.txt", "Bob NNP I-PER\n")
     write_file("PLONER/wnut16/wnut16.train.conll", "Oslo\tS-LOC\n")
     write_file("PLONER/wnut16/wnut16.dev.conll", "Rome\tS-LOC\n")
-    write_file("PLONER/bn.txt", "".join(f"w{i} B-ORG\n\n" for i in range(5)))
+    write_file("PLONER/bn_all.txt", "".join(f"w{i} B-ORG\n\n" for i in range(5)))
     corpus = ploner(tmp_path)
     assert corpus.column("domain") == ["bn"] * 4 + ["conll03", "wnut16", "bn", "conll03", "wnut16"]
     assert corpus.column("tags")[4:6] == [["B-PER", "O"], ["B-LOC"]]
@@ -88,12 +107,56 @@ def test_ploner_subcorpora_are_domains(write_file: WriteFile, tmp_path: Path) ->
 
 
 def test_crossner_fields_are_domains_and_dev_files_are_not_used(write_file: WriteFile, tmp_path: Path) -> None:
-    for domain in ("ai", "music"):
+    for domain, entity_type in (("ai", "field"), ("music", "band")):
         for split in ("train", "dev", "test"):
-            write_file(f"{domain}/{split}.txt", f"{split}\tB-{domain}\n\n")
+            write_file(f"{domain}/{split}.txt", f"{split}\tB-{entity_type}\n\n")
     write_file("README.md", "# CrossNER")
     write_file("LICENSE", "MIT License")
     corpus = crossner(tmp_path)
     assert corpus.column("words") == [["train"], ["train"], ["test"], ["test"]]
     assert corpus.column("domain") == ["ai", "music"] * 2
-    assert corpus.column("tags")[0] == ["B-ai"]
+    assert corpus.column("tags")[0] == ["B-field"]
+    assert corpus.report.ignored_files == ("ai/dev.txt (not used)", "music/dev.txt (not used)")
+
+
+def write_conll2003(write_file: WriteFile) -> None:
+    """CoNLL-2003 as people keep it: one folder for each layer of annotation."""
+    for split in ("train", "test"):
+        write_file(f"data/chunking/{split}.txt", "EU NNP B-NP\nrejects VBZ B-VP\n")
+        write_file(f"data/ner/{split}.txt", "EU NNP B-NP B-ORG\nrejects VBZ B-VP O\n")
+
+
+def test_conll2003_takes_the_folder_with_its_entity_types(write_file: WriteFile, tmp_path: Path) -> None:
+    write_conll2003(write_file)
+    corpus = conll2003(tmp_path)
+    assert corpus.column("tags") == [["B-ORG", "O"]] * 2
+    assert [file.name for file in corpus.report.files] == ["data/ner/train.txt", "data/ner/test.txt"]
+    assert corpus.report.ignored_files == ("data/chunking (entity types NP, VP)",)
+
+
+def test_file_with_other_entity_types_is_not_read_under_the_name_of_a_corpus(
+    write_file: WriteFile, tmp_path: Path
+) -> None:
+    write_file("train.txt", "EU NNP B-NP B-ORG\nrejects VBZ B-VP O\nBrexit NN B-NP B-MISC\n")
+    write_file("test.txt", "Japan NNP B-NP B-LOC\n")
+    with pytest.raises(
+        DataError,
+        match=r"ontonotes: train.txt has the entity type MISC; the types of ontonotes are CARDINAL, .* data.name=null",
+    ):
+        ontonotes(tmp_path)
+    write_file("conll/train.txt", "EU\tB-PERSON\n")
+    with pytest.raises(
+        DataError, match=r"ploner: .* has the entity type PERSON; the types of ploner are LOC, ORG, PER"
+    ):
+        ploner(tmp_path / "conll")
+
+
+def test_train_and_test_file_come_from_one_folder(write_file: WriteFile, tmp_path: Path) -> None:
+    write_file("a/train.txt", "EU NNP B-NP B-ORG\n")
+    write_file("b/test.txt", "Japan NNP B-NP B-LOC\n")
+    with pytest.raises(DataError, match=r"conll2003: there is no file 'eng.testb' \(nor test.txt\) beside a/train.txt"):
+        conll2003(tmp_path)
+    write_file("a/test.txt", "Japan NNP B-NP B-LOC\n")
+    write_file("b/train.txt", "EU NNP B-NP B-ORG\n")
+    with pytest.raises(DataError, match=r"conll2003: the files are in several folders \(a, b\)\. Set data.path to one"):
+        conll2003(tmp_path)

@@ -25,7 +25,8 @@ def test_20news_posts_are_one_line_with_headers(write_file: WriteFile, tmp_path:
 def test_20news_missing_split_raises_an_error(write_file: WriteFile, tmp_path: Path) -> None:
     write_file("20news-bydate-train/sci.med/12", "one")
     with pytest.raises(
-        DataError, match=r"20news: there is no folder '20news-bydate-test' in .*; unpack 20news-bydate.tar.gz there"
+        DataError,
+        match=r"20news: there is no folder '20news-bydate-test' beside 20news-bydate-train in .*; unpack 20news-bydate.tar.gz there",
     ):
         twenty_news(tmp_path)
 
@@ -71,3 +72,10 @@ def test_agnews_unknown_label_raises_an_error_with_its_line(
 
 def test_backslash_between_words_becomes_a_space() -> None:
     assert remove_backslashes("on\\Thursday for \\$5 \\ and\\\\so ...\\\\") == "on Thursday for $5  and so ..."
+
+
+def test_20news_folder_of_another_corpus_raises_an_error(write_file: WriteFile, tmp_path: Path) -> None:
+    for split in ("train", "test"):
+        write_file(f"20news-bydate-{split}/business/1", "one")
+    with pytest.raises(DataError, match=r"business' is not one of the 20 newsgroups"):
+        twenty_news(tmp_path)

@@ -23,6 +23,7 @@ from motet.datasets.splits import Columns
 from motet.datasets.text_files import read_lines
 
 END_PREFIXES = {"BIOES": ("E", "S"), "BILOU": ("L", "U")}  # prefix of an entity's last word, and of a one-word entity
+REPAIRED_TAGS = "stray I- tags turned into B- tags"
 SCHEMES = ("BIO", "IOB1", *END_PREFIXES)
 
 
@@ -115,25 +116,37 @@ def read_sentences(path: Path, log: ReadLog, word: int = 0, tag: int = -1) -> li
     return [*sentences, sentence] if sentence.words else sentences
 
 
-def to_bio_columns(path: Path, sentences: Iterable[TaggedSentence]) -> Columns:
-    """Return the columns `words` and `tags`, with tags in BIO. Invalid tags raise an error that names line and file."""
+def repair_bio(tags: Sequence[str]) -> list[str]:
+    """Turn each stray I- tag, which continues no entity, into a B- tag."""
+    return [f"B{tag[1:]}" if tag.startswith("I-") and _starts_entity(tags, i) else tag for i, tag in enumerate(tags)]
+
+
+def to_bio_columns(path: Path, sentences: Iterable[TaggedSentence], log: ReadLog, repair: bool = False) -> Columns:
+    """Return the columns `words` and `tags`, with tags in BIO. Invalid tags raise an error that names line and file.
+
+    If `repair`, stray I- tags are turned into B- tags and counted.
+    """
     sentences = list(sentences)
     scheme = detect_scheme(sentence.tags for sentence in sentences)
     columns: Columns = {"words": [], "tags": []}
     for sentence in sentences:
         tags = to_bio(sentence.tags, scheme)
+        if repair:
+            repaired = repair_bio(tags)
+            log.change(REPAIRED_TAGS, sum(a != b for a, b in zip(tags, repaired, strict=True)))
+            tags = repaired
         invalid = find_invalid_tag(tags)
         if invalid is not None:
             i, expected = invalid
             raise DataError(
                 f"{path.name}, line {sentence.lines[i]}: tag '{sentence.tags[i]}' of '{sentence.words[i]}' is invalid; "
-                f"the file uses {scheme}, and {expected} was expected. Fix the tag or download the file again."
+                f"the file uses {scheme}, and {expected} was expected. Fix the tag, or set data.repair=bio for stray I- tags."
             )
         columns["words"].append(sentence.words)
         columns["tags"].append(tags)
     return columns
 
 
-def read_conll(path: Path, log: ReadLog, word: int = 0, tag: int = -1) -> Columns:
+def read_conll(path: Path, log: ReadLog, word: int = 0, tag: int = -1, repair: bool = False) -> Columns:
     """Read a CoNLL file; `word` and `tag` are the indices of its columns."""
-    return to_bio_columns(path, read_sentences(path, log, word, tag))
+    return to_bio_columns(path, read_sentences(path, log, word, tag), log, repair)

@@ -45,25 +45,69 @@ def walk_folders(folder: Path, depth: int = MAX_DEPTH) -> Iterator[Path]:
         level = [entry for entry in subfolders if not entry.name.startswith((".", "__MACOSX"))]
 
 
+def find_in_folder(folder: Path, *names: str) -> Path | None:
+    """Return the first of these files or folders that is directly in `folder`, compressed or not."""
+    candidates = (folder / (name + suffix) for name in names for suffix in ("", *DECOMPRESSORS))
+    return next((path for path in candidates if path.exists()), None)
+
+
 def find_file(folder: Path, *names: str) -> Path | None:
     """Return the first of these files or folders at or below `folder`, compressed or not; the nearest level wins."""
-    for parent in walk_folders(folder):
-        for name in names:
-            for suffix in ("", *DECOMPRESSORS):
-                path = parent / (name + suffix)
-                if path.exists():
-                    return path
-    return None
+    matches = (find_in_folder(parent, *names) for parent in walk_folders(folder))
+    return next((path for path in matches if path is not None), None)
 
 
 def require_file(corpus: str, folder: Path, *names: str, hint: str) -> Path:
     """Like `find_file`, but raise if nothing matches; `hint` tells the user where to get the files."""
     path = find_file(check_folder(corpus, folder), *names)
     if path is None:
-        kind = "file" if Path(names[0]).suffix else "folder"
-        alternatives = f" (nor {', '.join(names[1:])})" if names[1:] else ""
-        raise DataError(f"{corpus}: there is no {kind} '{names[0]}'{alternatives} in {folder}; {hint}")
+        raise DataError(f"{corpus}: there is no {_describe_names(names)} in {folder}; {hint}")
     return path
+
+
+def find_file_sets(corpus: str, folder: Path, *alternatives: Sequence[str], hint: str) -> list[tuple[Path, ...]]:
+    """Find files that belong together: one of each list of names, all in the same folder.
+
+    Returns one set for each folder that has all files, the nearest folder first.
+    """
+    sets = []
+    incomplete: tuple[Path, Sequence[str]] | None = None
+    for parent in walk_folders(check_folder(corpus, folder)):
+        matches = [find_in_folder(parent, *names) for names in alternatives]
+        files = tuple(path for path in matches if path is not None)
+        if len(files) == len(matches):
+            sets += [files] if files not in sets else []  # "aclImdb/train" is also "train" in aclImdb
+        elif files and incomplete is None:
+            incomplete = files[0], alternatives[matches.index(None)]
+    if not sets and incomplete is not None:
+        file, names = incomplete
+        raise DataError(
+            f"{corpus}: there is no {_describe_names(names)} beside {file.relative_to(folder).as_posix()} in {folder}; {hint}"
+        )
+    if not sets:
+        raise DataError(f"{corpus}: there is no {_describe_names(alternatives[0])} in {folder}; {hint}")
+    return sets
+
+
+def require_file_set(corpus: str, folder: Path, *alternatives: Sequence[str], hint: str) -> tuple[Path, ...]:
+    """Like `find_file_sets`, for a corpus that must be in one place only; the nearest level wins."""
+    sets = find_file_sets(corpus, folder, *alternatives, hint=hint)
+    depth = min(len(files[0].parts) for files in sets)
+    return choose_file_set(corpus, folder, [files for files in sets if len(files[0].parts) == depth])
+
+
+def choose_file_set(corpus: str, folder: Path, sets: Sequence[tuple[Path, ...]]) -> tuple[Path, ...]:
+    """Return the only set of files, or raise an error that names the folders of all."""
+    if len(sets) > 1:
+        places = ", ".join(files[0].parent.relative_to(folder).as_posix() for files in sets)
+        raise DataError(f"{corpus}: the files are in several folders ({places}). Set data.path to one of them.")
+    return sets[0]
+
+
+def _describe_names(names: Sequence[str]) -> str:
+    kind = "file" if Path(names[0]).suffix else "folder"
+    alternatives = f" (nor {', '.join(names[1:])})" if names[1:] else ""
+    return f"{kind} '{names[0]}'{alternatives}"
 
 
 def parse_csv_line(line: str) -> list[str]:

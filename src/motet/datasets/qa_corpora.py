@@ -11,9 +11,10 @@ from motet.datasets.corpus import Corpus
 from motet.datasets.original_files import (
     check_folder,
     find_file,
+    find_in_folder,
     list_folder,
     read_columns,
-    require_file,
+    require_file_set,
     walk_folders,
 )
 from motet.datasets.read_log import ReadLog
@@ -44,7 +45,9 @@ def squad2(folder: Path) -> Corpus:
 
 
 def _read_squad_version(name: str, folder: Path, version: str) -> Corpus:
-    candidates = [find_file(check_folder(name, folder), f"{split}-{version}.json") for split in ("train", "dev")]
+    names = [f"{split}-{version}.json" for split in ("train", "dev")]
+    nearest = find_file(check_folder(name, folder), *names)
+    candidates = [find_in_folder(nearest.parent, split) for split in names] if nearest else []
     files = [path for path in candidates if path is not None]
     if not files:
         other = "squad2" if version == "v1.1" else "squad"
@@ -182,9 +185,7 @@ def _read_subjqa(path: Path, log: ReadLog) -> Columns:
 def policyqa(folder: Path) -> Corpus:
     """Questions about privacy policies. QA; client = website. From github.com/wasiahmad/PolicyQA."""
     hint = "put train.json and test.json of github.com/wasiahmad/PolicyQA there"
-    train = find_file(check_folder("policyqa", folder), "train.json")
-    train = train or require_file("policyqa", folder, "dev.json", hint=hint)
-    test = require_file("policyqa", folder, "test.json", hint=hint)
+    train, test = require_file_set("policyqa", folder, ("train.json", "dev.json"), ("test.json",), hint=hint)
     log = ReadLog(folder)
     splits = [
         {"client" if name == "title" else name: values for name, values in read_squad(path, log).items()}

@@ -11,11 +11,11 @@ from motet.datasets.corpus import Corpus
 from motet.datasets.original_files import (
     MISSING_COLUMNS,
     check_folder,
-    find_file,
+    find_in_folder,
     list_folder,
     parse_csv_line,
     read_columns,
-    require_file,
+    require_file_set,
     walk_folders,
 )
 from motet.datasets.read_log import ReadLog
@@ -35,9 +35,9 @@ FileReader = Callable[[Path, ReadLog], Columns]
 def sst2(folder: Path) -> Corpus:
     """Movie review sentences, positive or negative. Classification. From the Stanford Sentiment Treebank."""
     hint = "put train.tsv and test.tsv (sentence, tab, label) or the treebank's trees (train.txt, test.txt) there"
-    train = require_file("sst2", folder, "train.tsv", "train.txt", hint=hint)
+    (train,) = require_file_set("sst2", folder, ("train.tsv", "train.txt"), hint=hint)
     suffix = ".tsv" if ".tsv" in train.name else ".txt"
-    candidates = [find_file(folder, split + suffix) for split in ("test", "dev")]
+    candidates = [find_in_folder(train.parent, split + suffix) for split in ("test", "dev")]
     log = ReadLog(folder)
     test = next((path for path in candidates if path is not None and not _has_hidden_labels(path, log)), None)
     return _build_from_files("sst2", train, test, _read_sentences, log)
@@ -81,8 +81,8 @@ def _read_sentences(path: Path, log: ReadLog) -> Columns:
 def imdb(folder: Path) -> Corpus:
     """Movie reviews, positive or negative. Classification. From Maas et al., 2011: aclImdb_v1.tar.gz."""
     hint = "unpack aclImdb_v1.tar.gz there"
-    train = require_file("imdb", folder, "aclImdb/train", "train", hint=hint)
-    test = require_file("imdb", folder, "aclImdb/test", "test", hint=hint)
+    names = ("aclImdb/train", "train"), ("aclImdb/test", "test")
+    train, test = require_file_set("imdb", folder, *names, hint=hint)
     log = ReadLog(folder)
     return build_corpus("imdb", "classification", _read_reviews(train, log, hint), _read_reviews(test, log, hint), log)
 
@@ -90,7 +90,7 @@ def imdb(folder: Path) -> Corpus:
 def _read_reviews(folder: Path, log: ReadLog, hint: str) -> Columns:
     columns: Columns = {"text": [], "label": []}
     for subfolder, label in (("neg", "negative"), ("pos", "positive")):
-        for path in list_folder(require_file("imdb", folder, subfolder, hint=hint)):
+        for path in list_folder(require_file_set("imdb", folder, [subfolder], hint=hint)[0]):
             if path.suffix == ".txt":
                 columns["text"].append(read_text(path, log).replace("<br />", " ").strip())
                 columns["label"].append(label)
@@ -100,8 +100,9 @@ def _read_reviews(folder: Path, log: ReadLog, hint: str) -> Columns:
 def sentiment140(folder: Path) -> Corpus:
     """Tweets, positive or negative. Classification; client = user. From Go et al., 2009: trainingandtestdata.zip."""
     name = "training.1600000.processed.noemoticon.csv"
-    train = require_file("sentiment140", folder, name, "train.csv", hint="unpack trainingandtestdata.zip there")
-    test = find_file(folder, "testdata.manual.2009.06.14.csv", "test.csv")
+    hint = "unpack trainingandtestdata.zip there"
+    (train,) = require_file_set("sentiment140", folder, (name, "train.csv"), hint=hint)
+    test = find_in_folder(train.parent, "testdata.manual.2009.06.14.csv", "test.csv")
     return _build_from_files("sentiment140", train, test, _read_tweets, ReadLog(folder))
 
 

@@ -14,10 +14,11 @@ from motet.datasets.original_files import (
     MISSING_COLUMNS,
     check_folder,
     find_file,
+    find_in_folder,
     list_folder,
     read_columns,
     read_jsonl,
-    require_file,
+    require_file_set,
     walk_folders,
 )
 from motet.datasets.read_log import ReadLog
@@ -25,6 +26,7 @@ from motet.datasets.splits import Columns, add_column, build_corpus, concatenate
 from motet.datasets.text_files import TextEncoding, read_lines, read_text
 
 EMPTY_PAIR = "rows with an empty source or target"
+BBC_TOPICS = ("business", "entertainment", "politics", "sport", "tech")
 CORNELL_SEPARATOR = "+++$+++"
 CORNELL_ENCODING = TextEncoding("cp1252", "the encoding of this corpus")  # latin-1 with Windows dashes and quotes
 CNN_DM_FILES = "expected cnn_stories and dailymail_stories, or train.jsonl or train.csv with article and highlights"
@@ -70,7 +72,7 @@ def _read_parallel_corpus(name: str, folder: Path, train: FileNames, test: FileN
 
 def _find_pair(folder: Path, names: tuple[str, str]) -> tuple[Path, Path] | None:
     source = find_file(folder, names[0])
-    target = find_file(source.parent, names[1]) if source else None
+    target = find_in_folder(source.parent, names[1]) if source else None
     return (source, target) if source and target else None
 
 
@@ -104,7 +106,7 @@ def cnn_dm(folder: Path) -> Corpus:
     log = ReadLog(folder)
     train = _find_table(check_folder("cnn-dm", folder), ("train",))
     if train is not None:
-        test = _find_table(folder, ("test", "validation", "valid", "val", "dev"))
+        test = _find_table(train.parent, ("test", "validation", "valid", "val", "dev"))
         tables = [path for path in (train, test) if path is not None]
         splits = [_to_columns(_read_articles(path, log), path, log) for path in tables]
         return build_corpus("cnn-dm", "seq2seq", splits[0], splits[1] if len(splits) > 1 else None, log)
@@ -163,8 +165,8 @@ def _read_stories(folder: Path, stories: list[Path], log: ReadLog) -> Columns:
 def cornell(folder: Path) -> Corpus:
     """Movie lines and replies. Seq2seq; client = movie. From cornell_movie_dialogs_corpus.zip."""
     hint = "unpack cornell_movie_dialogs_corpus.zip there"
-    lines = require_file("cornell", folder, "movie_lines.txt", hint=hint)
-    conversations = require_file("cornell", folder, "movie_conversations.txt", hint=hint)
+    names = (["movie_lines.txt"], ["movie_conversations.txt"])
+    lines, conversations = require_file_set("cornell", folder, *names, hint=hint)
     log = ReadLog(folder)
     texts = {fields[0]: fields[4] for _, fields in _read_cornell(lines, 5, log)}
     columns: Columns = {"source": [], "target": [], "client": []}
@@ -197,9 +199,8 @@ def aeslc(folder: Path) -> Corpus:
     """Enron e-mails and their subjects. Seq2seq; client = mailbox. From github.com/ryanzhumich/AESLC."""
     hint = "put the folder enron_subject_line of github.com/ryanzhumich/AESLC there"
     log = ReadLog(folder)
-    folders = [
-        require_file("aeslc", folder, f"enron_subject_line/{split}", split, hint=hint) for split in ("train", "test")
-    ]
+    names = ([f"enron_subject_line/{split}", split] for split in ("train", "test"))
+    folders = require_file_set("aeslc", folder, *names, hint=hint)
     splits = [_read_emails(split_folder, log) for split_folder in folders]
     return build_corpus("aeslc", "seq2seq", splits[0], splits[1], log)
 
@@ -223,11 +224,14 @@ def _read_emails(folder: Path, log: ReadLog) -> Columns:
 def bbc(folder: Path) -> Corpus:
     """BBC news and summaries. Seq2seq; domain = topic. From BBC News Summary: News Articles, Summaries."""
     hint = "unpack the BBC News Summary archive there"
-    articles = require_file("bbc", folder, "News Articles", hint=hint)
-    summaries = require_file("bbc", articles.parent, "Summaries", hint=hint)
+    articles, summaries = require_file_set("bbc", folder, ["News Articles"], ["Summaries"], hint=hint)
     log = ReadLog(folder)
     parts = []
-    for topic in (entry for entry in list_folder(articles) if entry.is_dir()):
+    for topic in (entry for entry in list_folder(articles) if entry.is_dir() and not entry.name.startswith(".")):
+        if topic.name not in BBC_TOPICS:
+            raise DataError(
+                f"bbc: '{topic}' is not one of the topics {', '.join(BBC_TOPICS)}. Give the original folder."
+            )
         files = [path for path in list_folder(topic) if path.suffix == ".txt"]
         pairs = [(path, summaries / topic.name / path.name) for path in files]
         for article, summary in pairs:

@@ -26,6 +26,7 @@ SPLIT_NAMES = {
 }
 DATA_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".txt", ".conll", ".bio", ".ner")
 IGNORED_PREFIXES = (".", "README", "LICENSE")
+_ALL_SPLITS = re.compile(r"[-_. ]all$", re.IGNORECASE)
 _SPLIT_IN_NAME = re.compile(
     rf"(^|[-_. ])({'|'.join(sorted(SPLIT_NAMES, key=len, reverse=True))})(?=$|[-_. ])", re.IGNORECASE
 )
@@ -113,7 +114,10 @@ def parse_split_name(path: Path) -> tuple[str | None, str]:
 
 
 def find_subcorpora(folder: Path, suffixes: Sequence[str]) -> dict[str, dict[str | None, Path]]:
-    """Group files by subcorpus and split; a subcorpus is a folder, a prefix of file names, or both."""
+    """Group files by subcorpus and split; a subcorpus is a folder, a prefix of file names, or both.
+
+    The split of a file such as `wnut16_all.txt` is "all" if the subcorpus also has a training file, else None.
+    """
     subcorpora: dict[tuple[str, ...], dict[str | None, Path]] = {}
     for parent in walk_folders(folder):
         for path in list_folder(parent):
@@ -123,6 +127,9 @@ def find_subcorpora(folder: Path, suffixes: Sequence[str]) -> dict[str, dict[str
             split, title = _parse_subcorpus(path.relative_to(folder))
             if split or suffix:  # a name with neither tells nothing about the content
                 subcorpora.setdefault(title, {}).setdefault(split, path)
+    for files in subcorpora.values():
+        if "all" in files and "train" not in files:
+            files.setdefault(None, files.pop("all"))
     prefix = 0
     while _share_name(subcorpora, prefix):
         prefix += 1
@@ -132,6 +139,8 @@ def find_subcorpora(folder: Path, suffixes: Sequence[str]) -> dict[str, dict[str
 def _parse_subcorpus(path: Path) -> tuple[str | None, tuple[str, ...]]:
     """Return the split of a file, and the names of its folders and itself without the split."""
     split, name = parse_split_name(path)
+    if split is None and _ALL_SPLITS.search(name):
+        split, name = "all", name[:-4]
     names = []
     for folder in path.parts[:-1]:
         folder_split, folder_name = parse_split_name(Path(folder))

@@ -9,24 +9,46 @@ from motet.core.errors import DataError
 from motet.datasets.corpus import Corpus
 from motet.datasets.original_files import (
     MISSING_COLUMNS,
-    check_folder,
-    find_file,
+    find_in_folder,
     list_folder,
     parse_csv_line,
-    require_file,
+    require_file_set,
 )
 from motet.datasets.read_log import ReadLog
 from motet.datasets.splits import Columns, build_corpus
 from motet.datasets.text_files import TextEncoding, read_lines, read_text
 
 LATIN1 = TextEncoding("latin-1", "the encoding of this corpus")
+NEWSGROUPS = [
+    "alt.atheism",
+    "comp.graphics",
+    "comp.os.ms-windows.misc",
+    "comp.sys.ibm.pc.hardware",
+    "comp.sys.mac.hardware",
+    "comp.windows.x",
+    "misc.forsale",
+    "rec.autos",
+    "rec.motorcycles",
+    "rec.sport.baseball",
+    "rec.sport.hockey",
+    "sci.crypt",
+    "sci.electronics",
+    "sci.med",
+    "sci.space",
+    "soc.religion.christian",
+    "talk.politics.guns",
+    "talk.politics.mideast",
+    "talk.politics.misc",
+    "talk.religion.misc",
+]
 AG_LABELS = ("World", "Sports", "Business", "Sci/Tech")
 
 
 def twenty_news(folder: Path) -> Corpus:
     """Newsgroup posts with headers, 20 topics. Classification. From qwone.com/~jason/20Newsgroups (bydate)."""
     hint = "unpack 20news-bydate.tar.gz there"
-    train, test = (require_file("20news", folder, f"20news-bydate-{split}", hint=hint) for split in ("train", "test"))
+    names = (["20news-bydate-train"], ["20news-bydate-test"])
+    train, test = require_file_set("20news", folder, *names, hint=hint)
     log = ReadLog(folder)
     return build_corpus("20news", "classification", _read_posts(train, log), _read_posts(test, log), log)
 
@@ -34,7 +56,9 @@ def twenty_news(folder: Path) -> Corpus:
 def _read_posts(folder: Path, log: ReadLog) -> Columns:
     columns: Columns = {"text": [], "label": []}
     for group in list_folder(folder):
-        for post in list_folder(group) if group.is_dir() else ():
+        if group.is_dir() and group.name not in NEWSGROUPS and not group.name.startswith("."):
+            raise DataError(f"20news: '{group}' is not one of the 20 newsgroups. Give the folder that was downloaded.")
+        for post in list_folder(group) if group.name in NEWSGROUPS and group.is_dir() else ():
             if post.is_file() and not post.name.startswith("."):
                 columns["text"].append(read_text(post, log, LATIN1).replace("\n", " ").strip())
                 columns["label"].append(group.name)
@@ -44,9 +68,8 @@ def _read_posts(folder: Path, log: ReadLog) -> Columns:
 def ag_news(folder: Path) -> Corpus:
     """News descriptions, four topics. Classification. From Zhang et al., 2015: ag_news_csv.tgz."""
     hint = "unpack ag_news_csv.tgz there"
-    train = require_file("agnews", folder, "train.csv", "train_5k.csv", hint=hint)
-    test = require_file("agnews", folder, "test.csv", hint=hint)
-    classes = find_file(check_folder("agnews", folder), "classes.txt")
+    train, test = require_file_set("agnews", folder, ("train.csv", "train_5k.csv"), ("test.csv",), hint=hint)
+    classes = find_in_folder(train.parent, "classes.txt")
     log = ReadLog(folder)
     labels = [line.strip() for _, line in read_lines(classes, log) if line.strip()] if classes else list(AG_LABELS)
     # A training file with two columns has title and description in one: then the test rows get their titles, too.
