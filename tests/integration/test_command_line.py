@@ -91,7 +91,7 @@ def test_baselines_run_on_the_same_data(motet: Call, tmp_path: Path) -> None:
         ),
         (
             ["run", *TOY, "data.name=null", "data.path=mine.csv"],
-            "mine.csv: no task fits its columns texts, label; classification needs text, label",
+            "mine.csv: no task fits its columns label, texts; classification needs text, label",
         ),
         (["run", *TOY, "data.name=null", "data.path=gone.csv"], "there is no file or folder 'gone.csv'"),
         (["run", *TOY, "data.path=mine.csv"], "is not read from a path"),

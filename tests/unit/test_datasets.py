@@ -51,15 +51,15 @@ def test_second_file_is_the_test_set(tmp_path: Path) -> None:
     ("name", "text", "message"),
     [
         ("a.csv", "", "the file has no rows"),
-        ("a.csv", "text,label\nhello\n", "a.csv, line 2: column 'label' has no value"),
+        ("a.csv", "text,label\nhello\n", "a.csv, line 2: the row has 1 of 2 fields"),
         (
             "a.csv",
             "body,label\nhello,x\n",
-            "a.csv: no task fits its columns body, label; classification needs text, label;",
+            "a.csv: no task fits its columns label, body; classification needs text, label;",
         ),
         ("a.jsonl", '{"text": "a", "label": "x"}\n{oops}\n', "a.jsonl, line 2: invalid JSON"),
         ("a.jsonl", "[1]\n", "expected a JSON object, found list"),
-        ("a.doc", "x", "has the suffix '.doc'; Motet reads .csv, .tsv, .jsonl, .parquet, .conll"),
+        ("a.doc", "x", "has the suffix '.doc'; Motet reads .csv, .tsv, .tab, .jsonl"),
     ],
 )
 def test_invalid_file_raises_an_error_with_the_line(name: str, text: str, message: str, tmp_path: Path) -> None:

@@ -40,11 +40,28 @@ def test_distinct_answers_are_kept_with_their_start_positions(write_file: WriteF
     }
 
 
-def test_annotated_start_position_has_priority_over_the_first_occurrence() -> None:
+def test_wrong_start_position_moves_to_the_nearest_occurrence() -> None:
     assert find_answer(CONTEXT, "fell", 32) == 32
-    assert find_answer(CONTEXT, "fell", 31) == 5
+    assert find_answer(CONTEXT, "fell", 31) == 32
+    assert find_answer(CONTEXT, "fell", 33) == 32
+    assert find_answer(CONTEXT, "fell", 7) == 5
+    assert find_answer(CONTEXT, "fell", 10_000) == 32
     assert find_answer(CONTEXT, "fell", -1) == 5
     assert find_answer(CONTEXT, "snow", 5) == -1
+    assert find_answer("a b a", "a", 2) == 0  # the first of two that are equally near
+
+
+def test_moved_and_lost_answers_are_counted(write_file: WriteFile) -> None:
+    log = ReadLog(Path())
+    path = write_file(
+        "a.json", squad_json(question("q", ("fell", 31), ("May", 13), ("snow", 0)), question("r", ("In", 18)))
+    )
+    columns = read_squad(path, log)
+    assert columns["starts"] == [[32, 13], [18]]
+    assert log.build_report(2).changes == {
+        "answers moved to the nearest occurrence": 1,
+        "answers removed because they are not in the context": 1,
+    }
 
 
 def test_question_whose_answer_is_not_in_the_context_is_skipped(write_file: WriteFile) -> None:

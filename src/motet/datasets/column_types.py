@@ -1,89 +1,168 @@
-"""Convert raw column values to the types that each task needs."""
+"""Convert raw values to the types that each task needs. A value that does not fit is an error, never converted."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+import math
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
+
 from motet.core.errors import DataError
-from motet.datasets.corpus import TASK_COLUMNS
+from motet.datasets.categories import cast_categories
+from motet.datasets.columns import ListColumn, TextColumn
+from motet.datasets.conll import TaggedSentence, to_bio_columns
+from motet.datasets.raw_table import RawTable, RowPositions
+from motet.datasets.read_log import ReadLog
 from motet.datasets.squad_json import find_answers
 
-
-def infer_task(columns: Mapping[str, Any]) -> str | None:
-    """Return the task that uses the most of these columns, or None if no task has all it needs."""
-    candidates = [task for task, names in TASK_COLUMNS.items() if all(n in columns or n == "starts" for n in names)]
-    return max(candidates, key=lambda task: len(TASK_COLUMNS[task]), default=None)
+CATEGORY_COLUMNS = ("label", "client", "domain")
 
 
-def cast_columns(name: str, task: str, columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
-    """Convert every value to the type of its column; an error names the row of `name` that does not fit."""
-    result: dict[str, list[Any]] = {}
-    for column, values in columns.items():
-        convert = _CONVERTERS.get(column, str)
-        result[column] = [_convert(convert, name, row, column, value) for row, value in enumerate(values)]
-    if task == "qa":
-        result |= _align_answers(name, result)
+def cast_columns(table: RawTable, task: str, log: ReadLog, repair_tags: bool = False) -> dict[str, Sequence[Any]]:
+    """Convert every column to its type. An error names the file and the line of a value that does not fit."""
+    columns: dict[str, Any] = {}
+    for name, values in table.columns.items():
+        if name in CATEGORY_COLUMNS:
+            columns[name] = cast_categories(name, values, table.positions, log)
+        else:
+            cast: Callable[[str, Any, RowPositions], Any] = _CASTS.get(name, _cast_texts)
+            columns[name] = cast(name, values, table.positions)
+    if task == "tagging" and "words" in columns and "tags" in columns:
+        columns |= _cast_sentences(columns, table.positions, log, repair_tags)
+    if task == "qa" and "answers" in columns and "context" in columns:
+        columns |= _align_answers(columns, table.positions, log)
+    return columns
+
+
+def value_error(positions: RowPositions, row: int, column: str, value: Any, expected: str) -> DataError:
+    shown = repr(value) if len(repr(value)) <= 60 else f"{repr(value)[:60]}…"
+    return DataError(
+        f"{positions.describe(row)}: column '{column}' holds {shown}; expected {expected}. Fix or remove the row."
+    )
+
+
+def _cast_texts(name: str, values: Any, positions: RowPositions) -> Sequence[str]:
+    """Texts stay as they are. Bytes must be UTF-8."""
+    if isinstance(values, TextColumn):
+        return values  # type: ignore[return-value]
+    texts = []
+    for row, value in enumerate(_to_python(values)):
+        if isinstance(value, list | tuple):
+            raise value_error(positions, row, name, value, f"one text, not a list of {len(value)}")
+        try:
+            texts.append(value.decode() if isinstance(value, bytes) else value)
+        except UnicodeDecodeError:
+            raise value_error(positions, row, name, value, "text in UTF-8") from None
+        if not isinstance(texts[-1], str):
+            raise value_error(positions, row, name, value, "text")
+    return texts
+
+
+def _to_python(values: Any) -> Iterable[Any]:
+    return list(values.tolist()) if isinstance(values, np.ndarray) else iter(values)
+
+
+def _cast_numbers(name: str, values: Any, positions: RowPositions) -> Sequence[float]:
+    numbers = []
+    for row, value in enumerate(_to_python(values)):
+        try:
+            number = math.nan if isinstance(value, bool) else float(value)
+        except (TypeError, ValueError):
+            number = math.nan
+        if not math.isfinite(number):
+            raise value_error(positions, row, name, value, "a number")
+        numbers.append(number)
+    return numbers
+
+
+def _cast_lists(name: str, values: Any, positions: RowPositions) -> Sequence[list[str]]:
+    """Lists of strings stay lists; a string is split at blanks."""
+    if isinstance(values, ListColumn):
+        return values  # type: ignore[return-value]
+    lists = []
+    for row, value in enumerate(_to_python(values)):
+        words = value.split() if isinstance(value, str) else value
+        if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
+            raise value_error(positions, row, name, value, "a list of strings")
+        lists.append(list(words))
+    return lists
+
+
+def _cast_answers(name: str, values: Any, positions: RowPositions) -> list[Any]:
+    """Accept a list of answers, one answer, or SQuAD's format: {"text": [...], "answer_start": [...]}."""
+    answers = []
+    for row, value in enumerate(_to_python(values)):
+        texts = value.get("text") if isinstance(value, Mapping) else value
+        if isinstance(texts, str):
+            texts = [texts] if texts.strip() else []
+        starts = value.get("answer_start") if isinstance(value, Mapping) else None
+        has_starts = isinstance(starts, list | tuple) and all(_is_integer(start) for start in starts)
+        if (
+            not isinstance(texts, list | tuple)
+            or not all(isinstance(text, str) for text in texts)
+            or (isinstance(value, Mapping) and (not has_starts or len(starts or ()) != len(texts)))
+        ):
+            raise value_error(positions, row, name, value, "a list of answers")
+        answers.append(list(zip(texts, starts, strict=True)) if has_starts and starts is not None else list(texts))
+    return answers
+
+
+def _cast_starts(name: str, values: Any, positions: RowPositions) -> list[list[int]]:
+    result = []
+    for row, value in enumerate(_to_python(values)):
+        starts = value.split() if isinstance(value, str) else [value] if _is_integer(value) else value
+        try:
+            result.append([int(start) for start in starts])
+        except (TypeError, ValueError):
+            raise value_error(positions, row, name, value, "a list of whole numbers") from None
     return result
 
 
-def _convert(convert: Callable[[Any], Any], name: str, row: int, column: str, value: Any) -> Any:
-    try:
-        return convert(value)
-    except (TypeError, ValueError, KeyError):
-        problem = f"column '{column}' holds {str(value)[:60]!r}; expected {_EXPECTED.get(column, 'text')}"
-        raise DataError(f"{name}, row {row}: {problem}. Fix or remove the row.") from None
+def _is_integer(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool)
 
 
-def _to_list(value: Any) -> list[str]:
-    """A list stays a list; a string is split at whitespace."""
-    return [str(v) for v in value] if isinstance(value, list | tuple) else str(value).split()
-
-
-def _to_answers(value: Any) -> Any:
-    """Accept a list of answers, one answer, or the hub's SQuAD format: {"text": [...], "answer_start": [...]}."""
-    if isinstance(value, Mapping):
-        return {"text": [str(t) for t in value["text"]], "answer_start": [int(s) for s in value["answer_start"]]}
-    if isinstance(value, list | tuple):
-        return [str(v) for v in value]
-    return [str(value)] if str(value).strip() else []
-
-
-def _to_starts(value: Any) -> list[int]:
-    return [int(v) for v in (value if isinstance(value, list | tuple) else str(value).split())]
-
-
-def _to_label(value: Any) -> str:
-    if not str(value).strip():
-        raise ValueError("empty label")
-    return str(value)
-
-
-_EXPECTED = {"label": "a label", "score": "a number", "words": "a list of words", "tags": "a list of tags"}
-_CONVERTERS: dict[str, Callable[[Any], Any]] = {
-    "label": _to_label,
-    "score": float,
-    "words": _to_list,
-    "tags": _to_list,
-    "answers": _to_answers,
-    "starts": _to_starts,
+_CASTS: dict[str, Callable[[str, Any, RowPositions], Any]] = {
+    "score": _cast_numbers,
+    "words": _cast_lists,
+    "tags": _cast_lists,
+    "answers": _cast_answers,
+    "starts": _cast_starts,
 }
 
 
-def _align_answers(name: str, columns: Mapping[str, list[Any]]) -> dict[str, list[Any]]:
+def _cast_sentences(
+    columns: Mapping[str, Any], positions: RowPositions, log: ReadLog, repair: bool
+) -> dict[str, list[Any]]:
+    """Check that every word has a tag, and convert the tags to BIO."""
+    sentences = []
+    for row, (words, tags) in enumerate(zip(columns["words"], columns["tags"], strict=True)):
+        if len(words) != len(tags):
+            raise DataError(
+                f"{positions.describe(row)}: {len(words)} words have {len(tags)} tags; each word needs one. Fix or "
+                "remove the row."
+            )
+        sentences.append(TaggedSentence(words, tags, [row] * len(words)))
+    return to_bio_columns(positions.describe, sentences, log, repair)
+
+
+def _align_answers(columns: Mapping[str, Any], positions: RowPositions, log: ReadLog) -> dict[str, list[Any]]:
     """Find each answer in its context. An answer without a start position gets its first occurrence."""
     answers: list[list[str]] = []
     starts: list[list[int]] = []
-    for row, (context, value) in enumerate(zip(columns["context"], columns["answers"], strict=True)):
-        if isinstance(value, Mapping):
-            candidates = list(zip(value["text"], value["answer_start"], strict=True))
-        else:
-            positions = columns["starts"][row] if "starts" in columns else []
-            candidates = [(text, positions[i] if i < len(positions) else -1) for i, text in enumerate(value)]
-        row_answers, row_starts = find_answers(context, candidates)
+    for row, (context, values) in enumerate(zip(columns["context"], columns["answers"], strict=True)):
+        given = columns["starts"][row] if "starts" in columns else []
+        if given and len(given) != len(values):
+            raise DataError(f"{positions.describe(row)}: {len(values)} answers have {len(given)} starts. Fix the row.")
+        candidates = [
+            value if isinstance(value, tuple) else (value, given[i] if given else -1) for i, value in enumerate(values)
+        ]
+        row_answers, row_starts = find_answers(context, candidates, log)
         if candidates and not row_answers:
             raise DataError(
-                f"{name}, row {row}: answer '{candidates[0][0][:40]}' is not in its context. Fix or remove the row."
+                f"{positions.describe(row)}: answer '{candidates[0][0][:40]}' is not in its context. Fix or remove the "
+                "row."
             )
         answers.append(row_answers)
         starts.append(row_starts)

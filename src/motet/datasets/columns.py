@@ -5,10 +5,12 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, overload
 
 import numpy as np
 
+BATCH_ROWS = 4096  # rows that are decoded at once
 DIGEST_BATCH = 4096  # rows; part of the digest, so changing it changes every corpus fingerprint
 
 
@@ -30,9 +32,8 @@ class TextColumn:
         return len(self.offsets) - 1
 
     def __iter__(self) -> Iterator[str]:
-        data = self.bytes.tobytes()
-        for start, end in zip(self.offsets[:-1].tolist(), self.offsets[1:].tolist(), strict=True):
-            yield data[start:end].decode()
+        for start in range(0, len(self), BATCH_ROWS):
+            yield from self[start : start + BATCH_ROWS]
 
     @overload
     def __getitem__(self, row: int) -> str: ...
@@ -43,7 +44,9 @@ class TextColumn:
             start, stop, step = row.indices(len(self))
             if step != 1:
                 return [self[i] for i in range(start, stop, step)]
-            return list(TextColumn(self.bytes, self.offsets[start : max(start, stop) + 1]))
+            offsets = self.offsets[start : max(start, stop) + 1].tolist()
+            data = self.bytes[offsets[0] : offsets[-1]].tobytes()
+            return [data[a - offsets[0] : b - offsets[0]].decode() for a, b in pairwise(offsets)]
         row = _check_index(row, len(self))
         return self.bytes[self.offsets[row] : self.offsets[row + 1]].tobytes().decode()
 
@@ -102,6 +105,53 @@ class ListColumn:
         return values.tolist() if isinstance(values, np.ndarray) else values
 
 
+@dataclass(frozen=True, eq=False)
+class SelectedColumn:
+    """Some rows of a compact column, in any order, without a copy of their values."""
+
+    column: TextColumn | ListColumn
+    rows: np.ndarray
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __iter__(self) -> Iterator[Any]:
+        for start in range(0, len(self), BATCH_ROWS):
+            yield from self[start : start + BATCH_ROWS]
+
+    @overload
+    def __getitem__(self, row: int) -> Any: ...
+    @overload
+    def __getitem__(self, row: slice) -> list[Any]: ...
+    def __getitem__(self, row: int | slice) -> Any:
+        if isinstance(row, slice):
+            return [self.column[i] for i in self.rows[row].tolist()]
+        return self.column[int(self.rows[row])]
+
+
+def take(column: Sequence[Any], rows: np.ndarray) -> Any:
+    """Return the given rows of a column; the values of compact columns are not copied."""
+    match column:
+        case SelectedColumn():
+            return SelectedColumn(column.column, column.rows[rows])
+        case TextColumn() | ListColumn():
+            return SelectedColumn(column, rows)
+        case CategoryColumn():
+            return _take_categories(column, rows)
+        case np.ndarray():
+            return column[rows]
+    return [column[i] for i in rows]
+
+
+def _take_categories(column: CategoryColumn, rows: np.ndarray) -> CategoryColumn:
+    """Select rows, and keep only the values that occur in them."""
+    codes = column.codes[rows]
+    is_used = np.bincount(codes, minlength=len(column.names)) > 0
+    new_codes = np.cumsum(is_used) - 1
+    names = tuple(name for name, used in zip(column.names, is_used.tolist(), strict=True) if used)
+    return CategoryColumn(new_codes[codes].astype(column.codes.dtype), names)
+
+
 CompactColumn = TextColumn | CategoryColumn | ListColumn | np.ndarray
 
 
@@ -109,6 +159,8 @@ def compact(values: Sequence[Any]) -> CompactColumn:
     """Return the most compact column that holds `values`."""
     if isinstance(values, TextColumn | CategoryColumn | ListColumn | np.ndarray):
         return values
+    if isinstance(values, SelectedColumn):
+        return compact(list(values))
     first = next(iter(values), "")
     if isinstance(first, str):
         is_categorical = len(set(values)) <= max(1000, len(values) // 10)

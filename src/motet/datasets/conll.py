@@ -13,7 +13,7 @@ Entities are tagged in one of four schemes. Every scheme is converted to BIO:
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -92,11 +92,18 @@ def find_invalid_tag(tags: Sequence[str]) -> tuple[int, str] | None:
 
 
 def read_sentences(path: Path, log: ReadLog, word: int = 0, tag: int = -1) -> list[TaggedSentence]:
-    """Read sentences with unconverted tags. Columns are separated by tabs, or by spaces if a line has no tab."""
+    """Read the sentences of a file, with unconverted tags."""
+    return parse_sentences(path.name, read_lines(path, log), word, tag)
+
+
+def parse_sentences(
+    name: str, numbered_lines: Iterable[tuple[int, str]], word: int = 0, tag: int = -1
+) -> list[TaggedSentence]:
+    """Parse sentences with unconverted tags. Columns are separated by tabs, or by spaces if a line has no tab."""
     sentences: list[TaggedSentence] = []
     sentence = TaggedSentence([], [], [])
     min_columns = max(i + 1 if i >= 0 else -i for i in (word, tag, 1))
-    for number, line in read_lines(path, log):
+    for number, line in numbered_lines:
         if not line.strip() or line.startswith("-DOCSTART-"):
             if sentence.words:
                 sentences.append(sentence)
@@ -107,7 +114,7 @@ def read_sentences(path: Path, log: ReadLog, word: int = 0, tag: int = -1) -> li
             columns = re.split("[ \t]+", line.strip(" \t"))
         if len(columns) < min_columns or not columns[word]:
             raise DataError(
-                f"{path.name}, line {number}: '{line.strip()}' has {len(columns)} of at least {min_columns} columns; "
+                f"{name}, line {number}: '{line.strip()}' has {len(columns)} of at least {min_columns} columns; "
                 "expected a word and its tag, separated by a tab or spaces. Fix the line or download the file again."
             )
         sentence.words.append(columns[word].strip(" ") or columns[word])
@@ -121,8 +128,10 @@ def repair_bio(tags: Sequence[str]) -> list[str]:
     return [f"B{tag[1:]}" if tag.startswith("I-") and _starts_entity(tags, i) else tag for i, tag in enumerate(tags)]
 
 
-def to_bio_columns(path: Path, sentences: Iterable[TaggedSentence], log: ReadLog, repair: bool = False) -> Columns:
-    """Return the columns `words` and `tags`, with tags in BIO. Invalid tags raise an error that names line and file.
+def to_bio_columns(
+    describe_line: Callable[[int], str], sentences: Iterable[TaggedSentence], log: ReadLog, repair: bool = False
+) -> Columns:
+    """Return the columns `words` and `tags`, with tags in BIO. An invalid tag raises an error that names its line.
 
     If `repair`, stray I- tags are turned into B- tags and counted.
     """
@@ -139,14 +148,19 @@ def to_bio_columns(path: Path, sentences: Iterable[TaggedSentence], log: ReadLog
         if invalid is not None:
             i, expected = invalid
             raise DataError(
-                f"{path.name}, line {sentence.lines[i]}: tag '{sentence.tags[i]}' of '{sentence.words[i]}' is invalid; "
-                f"the file uses {scheme}, and {expected} was expected. Fix the tag, or set data.repair=bio for stray I- tags."
+                f"{describe_line(sentence.lines[i])}: tag '{sentence.tags[i]}' of '{sentence.words[i]}' is invalid; the "
+                f"file uses {scheme}, and {expected} was expected. Fix the tag, or set data.repair=bio for stray I- tags."
             )
         columns["words"].append(sentence.words)
         columns["tags"].append(tags)
     return columns
 
 
+def line_in_file(name: str) -> Callable[[int], str]:
+    """Return a function that describes a line of a file."""
+    return lambda line: f"{name}, line {line}"
+
+
 def read_conll(path: Path, log: ReadLog, word: int = 0, tag: int = -1, repair: bool = False) -> Columns:
     """Read a CoNLL file; `word` and `tag` are the indices of its columns."""
-    return to_bio_columns(path, read_sentences(path, log, word, tag), log, repair)
+    return to_bio_columns(line_in_file(path.name), read_sentences(path, log, word, tag), log, repair)

@@ -24,7 +24,7 @@ import numpy as np
 
 from motet.core.errors import DataError, did_you_mean
 from motet.core.rng import Seed
-from motet.datasets.columns import CategoryColumn, column_digest
+from motet.datasets.columns import CategoryColumn, column_digest, take
 from motet.datasets.read_report import ReadReport
 
 TASK_COLUMNS: dict[str, tuple[str, ...]] = {
@@ -99,7 +99,7 @@ class Corpus:
 
     def select(self, rows: np.ndarray, num_train: int) -> Corpus:
         """Return a corpus of these rows; the first `num_train` of them are for training."""
-        columns = {name: [column[i] for i in rows] for name, column in self.columns.items()}
+        columns = {name: take(column, rows) for name, column in self.columns.items()}
         return Corpus(self.name, self.task, columns, num_train, self.report)
 
     def sample(self, train: int | None, test: int | None, rng: np.random.Generator) -> Corpus:
@@ -145,5 +145,5 @@ def split_corpus(
     order = seed.derive("split", name if split_key is None else split_key).numpy().permutation(size)
     num_test = max(1, round(test_share * size)) if size > 1 else 0
     rows = np.concatenate([np.sort(order[num_test:]), np.sort(order[:num_test])])
-    reordered = {key: [column[i] for i in rows] for key, column in columns.items()}
+    reordered = {key: take(column, rows) for key, column in columns.items()}
     return Corpus(name, task, reordered, size - num_test, report)

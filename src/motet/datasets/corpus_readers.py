@@ -19,7 +19,7 @@ from motet.datasets.glue import (
     glue_wnli,
 )
 from motet.datasets.lm_corpora import reddit, shakespeare, stackoverflow
-from motet.datasets.ner_corpora import conll2003, crossner, ontonotes, ploner, wikiner, wnut17
+from motet.datasets.ner_corpora import NER_READERS
 from motet.datasets.qa_corpora import mrqa, newsqa, policyqa, squad, squad2, squadshifts, subjqa
 from motet.datasets.sentiment_corpora import amazon, imdb, sentiment140, sst2
 from motet.datasets.seq2seq_corpora import aeslc, bbc, cnn_dm, cornell, gigaword, msqg, squad_qg
@@ -32,12 +32,7 @@ CORPUS_READERS: dict[str, Callable[[Path], Corpus]] = {
     "imdb": imdb,
     "sentiment140": sentiment140,
     "amazon": amazon,
-    "conll2003": conll2003,
-    "wnut17": wnut17,
-    "wikiner": wikiner,
-    "ploner": ploner,
-    "ontonotes": ontonotes,
-    "crossner": crossner,
+    **NER_READERS,
     "squad": squad,
     "squad2": squad2,
     "mrqa": mrqa,

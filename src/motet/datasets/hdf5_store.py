@@ -10,13 +10,15 @@ from pathlib import Path
 from typing import Any
 
 import h5py
+import numpy as np
 
 from motet.core.errors import DataError
-from motet.datasets.columns import CategoryColumn, CompactColumn, ListColumn, TextColumn, compact
+from motet.datasets.columns import CategoryColumn, CompactColumn, ListColumn, SelectedColumn, TextColumn, compact
 from motet.datasets.corpus import Corpus
 from motet.datasets.read_report import ReadReport
 
 VERSION = 2
+WRITE_ROWS = 1 << 16
 READABLE_VERSIONS = (1, 2)
 _COMPRESSION: dict[str, Any] = {"compression": "lzf", "shuffle": True}
 
@@ -29,7 +31,11 @@ def write_store(corpus: Corpus, path: Path) -> None:
         file["report"] = corpus.report.to_json()
         file.attrs["train"] = corpus.num_train
         for name, column in corpus.columns.items():
-            _write_column(file.create_group(f"columns/{name}"), compact(column))
+            group = file.create_group(f"columns/{name}")
+            if isinstance(column, SelectedColumn) and isinstance(column.column, TextColumn):
+                _write_selected_texts(group, column.column, column.rows)
+            else:
+                _write_column(group, compact(column))
     partial_path.replace(path)
 
 
@@ -74,6 +80,19 @@ def _read_report(file: h5py.File) -> ReadReport:
     if file.attrs["motet_store"] == 1:
         return ReadReport(origin=str(file.attrs["source"]))
     return ReadReport.from_json(file["report"][()].decode())
+
+
+def _write_selected_texts(group: h5py.Group, column: TextColumn, rows: np.ndarray) -> None:
+    """Write rows of a text column batch by batch: they may be larger than the memory."""
+    group.attrs["kind"] = "text"
+    offsets = np.zeros(len(rows) + 1, np.int64)
+    np.cumsum(column.offsets[rows + 1] - column.offsets[rows], out=offsets[1:])
+    group.create_dataset("offsets", data=offsets, **_COMPRESSION)
+    dataset = group.create_dataset("bytes", shape=(int(offsets[-1]),), dtype=np.uint8, chunks=True, **_COMPRESSION)
+    for start in range(0, len(rows), WRITE_ROWS):
+        batch = rows[start : start + WRITE_ROWS]
+        texts = [column.bytes[a:b] for a, b in zip(column.offsets[batch], column.offsets[batch + 1], strict=True)]
+        dataset[offsets[start] : offsets[start + len(batch)]] = np.concatenate(texts)
 
 
 def _write_column(group: h5py.Group, column: CompactColumn) -> None:

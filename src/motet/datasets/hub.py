@@ -2,39 +2,53 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from motet.core.errors import ConfigError, DataError, first_line
-from motet.datasets.column_types import cast_columns, infer_task
-from motet.datasets.corpus import Corpus, join_splits, split_corpus
-from motet.datasets.local_files import missing_columns_message
-from motet.datasets.read_report import ReadReport
+from motet.datasets.arrow_files import add_record_batches
+from motet.datasets.column_types import cast_columns
+from motet.datasets.corpus import Corpus
+from motet.datasets.data_file import DataFile, ReadOptions
+from motet.datasets.raw_table import TableBuilder
+from motet.datasets.read_log import ReadLog
+from motet.datasets.splits import split_rows
+from motet.datasets.task_inference import infer_task
 
 
-def load_from_hub(name: str, column_names: Mapping[str, str | None], task: str | None, test_share: float) -> Corpus:
+def load_from_hub(name: str, options: ReadOptions, test_share: float) -> Corpus:
     """Load a dataset by name, with its configuration after a colon: `glue:mrpc`.
 
     The test set is the split `test`, or `validation` if `test` has no labels. If there is neither, a share of the
     training rows is held out.
     """
     dataset = _load_dataset(name)
-    origin = "Hugging Face hub"
     if "train" not in dataset:
         raise DataError(f"{name}: there is no split 'train'; the splits are {', '.join(dataset)}.")
-    train = _read_columns(name, dataset["train"], column_names)
-    task = task or infer_task(train)
+    test_split = next((s for s in ("test", "validation") if s in dataset and _has_labels(dataset[s], options)), None)
+    log = ReadLog(Path(name), origin="Hugging Face hub")
+    builder = TableBuilder()
+    num_train = 0
+    for split in ("train", test_split) if test_split else ("train",):
+        _add_split(name, split, dataset[split], options, builder, log)
+        num_train = num_train or builder.num_rows
+    task, log.task_reason = options.task, "task.type"
     if task is None:
-        raise DataError(missing_columns_message(name, dataset["train"].column_names))
-    train = cast_columns(name, task, train)
-    test_split = next(
-        (s for s in ("test", "validation") if s in dataset and _has_labels(dataset[s], column_names)), None
-    )
+        task, log.task_reason = infer_task(name, builder.column_names, builder.other_columns)
+    log.note("The splits are train and " + (test_split or "a share of its rows") + ".")
+    columns = cast_columns(builder.build(), task, log, options.repair_tags)
+    report = log.build_report(builder.num_rows)
     if test_split is None:
-        return split_corpus(name, task, train, test_share, ReadReport(origin=origin, num_rows=len(dataset["train"])))
-    test = cast_columns(name, task, _read_columns(name, dataset[test_split], column_names))
-    report = ReadReport(origin=origin, num_rows=len(dataset["train"]) + len(dataset[test_split]))
-    return join_splits(name, task, train, test, report)
+        return split_rows(name, task, columns, test_share, report)
+    return Corpus(name, task, columns, num_train, report)
+
+
+def _add_split(name: str, split: str, dataset: Any, options: ReadOptions, builder: TableBuilder, log: ReadLog) -> None:
+    file = DataFile(Path(f"{name}:{split}"), options, log)
+    table = dataset.with_format("arrow")
+    batches = (batch for rows in table.iter(1 << 14) for batch in rows.to_batches())
+    builder.start_file(f"{name}, split {split}", "row")
+    add_record_batches(file, builder, dataset.features.arrow_schema, batches)
 
 
 def _load_dataset(name: str) -> Any:
@@ -55,22 +69,7 @@ def _load_dataset(name: str) -> Any:
         ) from None
 
 
-def _read_columns(name: str, table: Any, column_names: Mapping[str, str | None]) -> dict[str, list[Any]]:
-    columns = {}
-    for column, hub_name in column_names.items():
-        source = hub_name or column
-        if source in table.column_names:
-            class_names = getattr(table.features.get(source), "names", None)  # of a ClassLabel
-            columns[column] = [class_names[v] if class_names else v for v in table[source]]
-        elif hub_name is not None:
-            raise DataError(
-                f"{name}: there is no column '{source}'; the columns are {', '.join(table.column_names)}. "
-                f"Set data.{column}=…"
-            )
-    return columns
-
-
-def _has_labels(table: Any, column_names: Mapping[str, str | None]) -> bool:
+def _has_labels(dataset: Any, options: ReadOptions) -> bool:
     """False for a test set with hidden labels, which the hub marks with -1."""
-    column = column_names.get("label") or "label"
-    return column not in table.column_names or not len(table) or table[0][column] not in (-1, None)
+    column = options.column_names.get("label") or "label"
+    return column not in dataset.column_names or not len(dataset) or dataset[0][column] not in (-1, None)

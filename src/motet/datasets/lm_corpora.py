@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from motet.core.errors import DataError
+from motet.datasets.compression import strip_compression_suffix
 from motet.datasets.corpus import Corpus
 from motet.datasets.original_files import (
     MISSING_COLUMNS,
@@ -26,7 +27,6 @@ from motet.datasets.splits import (
     build_corpus,
     concatenate,
     parse_split_name,
-    strip_compression_suffix,
 )
 from motet.datasets.text_files import read_lines, read_text
 

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Literal
 
 from motet.core.errors import ConfigError, did_you_mean
 from motet.core.rng import Seed
-from motet.datasets.corpus import OWN_DATA_SPLIT, Corpus, split_corpus
+from motet.datasets.corpus import OWN_DATA_SPLIT, Corpus
 from motet.datasets.corpus_readers import CORPUS_READERS
+from motet.datasets.data_file import ReadOptions
+from motet.datasets.file_formats import LOCAL_SUFFIXES
 from motet.datasets.hub import load_from_hub
-from motet.datasets.local_files import LOCAL_SUFFIXES, load_local_corpus
+from motet.datasets.local_files import load_local_corpus
 from motet.datasets.movie_reviews import movie_reviews
+from motet.datasets.ner_corpora import NER_READERS
+from motet.datasets.splits import split_rows
 from motet.datasets.toy_corpora import (
     toy_classification,
     toy_lm,
@@ -56,6 +61,13 @@ class DataConfig:
     label: str | None = None
     client: str | None = None
     columns: Mapping[str, str] = field(default_factory=dict)  # other columns: {context: passage, answers: gold}
+    files: str | None = None  # which files of a folder: '*.csv'
+    encoding: str | None = None  # of text files; None: UTF-8, else a guess, which the report names
+    delimiter: str | None = None  # of .csv files; None: determined from the header
+    quoting: Literal["auto", "csv", "none"] = "auto"  # auto: csv in .csv files, none in .tsv files
+    header: bool | None = None  # None: a table has a header unless its columns are named by number
+    sheet: str | None = None  # of an Excel workbook
+    repair: Literal["bio"] | None = None  # bio: turn stray I- tags into B- tags
     test_share: float = 0.2
     resplit: bool = False  # ignore the corpus's own test set, and hold out test_share of all rows
     limit: int | None = None  # number of training rows to sample; None: all
@@ -83,6 +95,20 @@ class DataConfig:
             )
 
     @property
+    def read_options(self) -> ReadOptions:
+        """The options for reading the user's own files."""
+        return ReadOptions(
+            column_names=self.column_names,
+            encoding=self.encoding,
+            delimiter=self.delimiter,
+            quoting=self.quoting,
+            header=self.header,
+            sheet=self.sheet,
+            files=self.files,
+            repair_tags=self.repair == "bio",
+        )
+
+    @property
     def column_names(self) -> dict[str, str | None]:
         """Motet's column names and the names in the file; None: the same name, if the file has it."""
         configured = {"text": self.text, "label": self.label, "client": self.client, **self.columns}
@@ -104,20 +130,16 @@ def read_corpus(config: DataConfig, task: str | None = None) -> Corpus:
     corpus = _load_by_name(config.name, config, task) if config.name is not None else _load_by_path(config, task)
     if config.resplit:
         has_known_name = config.name is not None or corpus.name in (*BUILTIN_CORPORA, *CORPUS_READERS)
-        return split_corpus(
-            corpus.name,
-            corpus.task,
-            corpus.columns,
-            config.test_share,
-            corpus.report,
-            split_key=None if has_known_name else OWN_DATA_SPLIT,
+        split_key = None if has_known_name else OWN_DATA_SPLIT
+        return split_rows(
+            corpus.name, corpus.task, corpus.columns, config.test_share, corpus.report, split_key=split_key
         )
     return corpus
 
 
 def _load_by_name(name: str, config: DataConfig, task: str | None) -> Corpus:
     if name in CORPUS_READERS:
-        return CORPUS_READERS[name](_find_corpus_folder(name, config.path))
+        return _read_original_files(name, config)
     known = [*BUILTIN_CORPORA, *CORPUS_READERS]
     if name not in BUILTIN_CORPORA and did_you_mean(name, known) and "/" not in name and ":" not in name:
         raise ConfigError(
@@ -132,7 +154,21 @@ def _load_by_name(name: str, config: DataConfig, task: str | None) -> Corpus:
         )
     if name in BUILTIN_CORPORA:
         return BUILTIN_CORPORA[name]()
-    return load_from_hub(name, config.column_names, task, config.test_share)
+    return load_from_hub(name, replace(config.read_options, task=task), config.test_share)
+
+
+def _read_original_files(name: str, config: DataConfig) -> Corpus:
+    folder = _find_corpus_folder(name, config.path)
+    for key in ("files", "encoding", "delimiter", "header", "sheet"):
+        if getattr(config, key) is not None:
+            raise ConfigError(
+                f"data.{key} is for your own files; the files of '{name}' have a fixed format. Remove it."
+            )
+    if config.repair is None:
+        return CORPUS_READERS[name](folder)
+    if name not in NER_READERS:
+        raise ConfigError(f"data.repair is {config.repair}; '{name}' has no tags to repair. Remove it.")
+    return NER_READERS[name](folder, repair=True)
 
 
 def _find_corpus_folder(name: str, path: str | None) -> Path:
@@ -157,4 +193,5 @@ def _find_corpus_folder(name: str, path: str | None) -> Path:
 
 def _load_by_path(config: DataConfig, task: str | None) -> Corpus:
     test = None if config.test is None else Path(config.test)
-    return load_local_corpus(Path(config.path or ""), test, config.column_names, task, config.test_share)
+    options = replace(config.read_options, task=task)
+    return load_local_corpus(Path(config.path or ""), test, options, config.test_share)

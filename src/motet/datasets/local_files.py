@@ -1,65 +1,44 @@
-"""Read a user's own data from a file or a folder."""
+"""Read a user's own data from a file, a folder or an archive."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from pathlib import Path
 
-from motet.core.errors import DataError
-from motet.datasets.column_types import cast_columns, infer_task
-from motet.datasets.conll import read_conll
-from motet.datasets.corpus import OWN_DATA_SPLIT, TASK_COLUMNS, Corpus, join_splits, split_corpus
+from motet.core.errors import ConfigError, DataError
+from motet.datasets.column_types import cast_columns
+from motet.datasets.compression import is_archive, unpacked
+from motet.datasets.corpus import OWN_DATA_SPLIT, Corpus
+from motet.datasets.data_file import DataFile, ReadOptions
 from motet.datasets.fednlp_data_file import is_fednlp_file, read_fednlp_file
+from motet.datasets.file_formats import HDF5_SUFFIXES, SUPPORTED_FORMATS, require_format
 from motet.datasets.hdf5_store import is_store, read_store
+from motet.datasets.local_folders import FilePart, plan_folder
+from motet.datasets.raw_table import RawTable, TableBuilder
 from motet.datasets.read_log import ReadLog
-from motet.datasets.splits import Columns, add_column, num_rows
-from motet.datasets.squad_json import read_squad
-from motet.datasets.table_files import TABLE_SUFFIXES, read_header, read_table
-from motet.datasets.text_files import read_lines, read_text
-
-CONLL_SUFFIXES = (".conll", ".bio", ".iob", ".ner")
-LOCAL_SUFFIXES = (*TABLE_SUFFIXES, *CONLL_SUFFIXES, ".json", ".txt", ".h5", ".hdf5")
-SUPPORTED_FORMATS = (
-    f"{', '.join(TABLE_SUFFIXES)}, {', '.join(CONLL_SUFFIXES)} (words and tags), .json (SQuAD), "
-    ".txt (one text per line), .h5"
-)
+from motet.datasets.saved_datasets import is_saved_dataset, plan_saved_dataset
+from motet.datasets.splits import split_rows
+from motet.datasets.task_inference import infer_task
 
 
-def load_local_corpus(
-    path: Path, test: Path | None, column_names: Mapping[str, str | None], task: str | None, test_share: float
-) -> Corpus:
-    """Load a corpus from a file, from a training and a test file, or from a folder.
-
-    If `task` is None, it is inferred from the columns.
-    """
-    if not path.exists():
-        raise DataError(
-            f"data.path: there is no file or folder '{path}'. Motet reads {SUPPORTED_FORMATS}, and folders of them."
-        )
-    if path.suffix in (".h5", ".hdf5"):
+def load_local_corpus(path: Path, test: Path | None, options: ReadOptions, test_share: float) -> Corpus:
+    """Load a corpus from a file, from a training and a test file, or from a folder."""
+    for file in (path, test):
+        if file is not None and not file.exists():
+            key = "data.path" if file is path else "data.test"
+            raise DataError(
+                f"{key}: there is no file or folder '{file}'. Motet reads {SUPPORTED_FORMATS}, and folders of them."
+            )
+    if path.suffix in HDF5_SUFFIXES:
         return _read_hdf5(path)
-    log = ReadLog(path)
-    train_columns = _read_columns(path, column_names, task, log)
-    task = task or infer_task(train_columns)
-    if task is None:
-        names = read_header(path) if path.suffix in TABLE_SUFFIXES else train_columns
-        raise DataError(missing_columns_message(path.name, names))
-    train_columns = cast_columns(path.name, task, _label_as_score(task, train_columns))
-    if test is None:
-        report = log.build_report(num_rows(train_columns))
-        return split_corpus(path.name, task, train_columns, test_share, report, split_key=OWN_DATA_SPLIT)
-    test_columns = cast_columns(test.name, task, _label_as_score(task, _read_columns(test, column_names, task, log)))
-    report = log.build_report(num_rows(train_columns) + num_rows(test_columns))
-    return join_splits(path.name, task, train_columns, test_columns, report)
+    with _open_path(path) as train_path, _open_path(test) as test_path:
+        return _load(path.name, train_path or path, test_path, options, test_share)
 
 
-def missing_columns_message(name: str, columns: Iterable[str]) -> str:
-    """Explain which columns each task needs."""
-    needs = "; ".join(f"{task} needs {', '.join(names)}" for task, names in TASK_COLUMNS.items())
-    return (
-        f"{name}: no task fits its columns {', '.join(columns)}; {needs}. "
-        "Name the columns, for example data.text=… data.label=…"
-    )
+def _open_path(path: Path | None) -> AbstractContextManager[Path | None]:
+    """Unpack an archive; return any other path as it is."""
+    return unpacked(path) if path is not None and is_archive(path) else nullcontext(path)
 
 
 def _read_hdf5(path: Path) -> Corpus:
@@ -72,62 +51,40 @@ def _read_hdf5(path: Path) -> Corpus:
     )
 
 
-def _label_as_score(task: str, columns: Columns) -> Columns:
-    """For regression, rename the column `label` to `score` if there is no column `score`."""
-    if task != "regression" or "score" in columns or "label" not in columns:
-        return columns
-    return {"score" if name == "label" else name: values for name, values in columns.items()}
+def _load(name: str, path: Path, test: Path | None, options: ReadOptions, test_share: float) -> Corpus:
+    log = ReadLog(path)
+    parts = _plan(path, options, log)
+    if test is not None:
+        if any(part.split == "test" for part in parts):
+            raise ConfigError(f"data.test is set, but '{name}' has test files of its own. Remove data.test.")
+        parts += [replace(part, split="test") for part in _plan(test, options, log)]
+    builder = TableBuilder()
+    num_train = 0
+    for part in sorted(parts, key=lambda part: part.split == "test"):
+        part.file_format.read(DataFile(part.path, options, log, part.constants), builder)
+        num_train = builder.num_rows if part.split == "train" else num_train
+    if num_train == 0:
+        raise DataError(f"{name}: there are no training rows in {log.file_names}; expected at least one.")
+    task = options.task
+    if task is None:
+        task, log.task_reason = infer_task(name, builder.column_names, builder.other_columns)
+    else:
+        log.task_reason = "task.type"
+    columns = cast_columns(_label_as_score(task, builder.build()), task, log, options.repair_tags)
+    report = log.build_report(builder.num_rows)
+    if num_train < builder.num_rows:
+        return Corpus(name, task, columns, num_train, report)
+    return split_rows(name, task, columns, test_share, report, split_key=OWN_DATA_SPLIT)
 
 
-def _read_columns(path: Path, column_names: Mapping[str, str | None], task: str | None, log: ReadLog) -> Columns:
+def _plan(path: Path, options: ReadOptions, log: ReadLog) -> list[FilePart]:
     if path.is_dir():
-        return _read_folder(path, column_names, task, log)
-    match path.suffix.lower():
-        case suffix if suffix in TABLE_SUFFIXES:
-            log.add_file(path)
-            return read_table(path, column_names)
-        case suffix if suffix in CONLL_SUFFIXES:
-            return read_conll(path, log)
-        case ".json":
-            return read_squad(path, log)
-        case ".txt" if task == "tagging":
-            return read_conll(path, log)
-        case ".txt":
-            return {"text": [line for _, line in read_lines(path, log) if line.strip()]}
-    raise DataError(f"data.path: '{path.name}' has the suffix '{path.suffix}'; Motet reads {SUPPORTED_FORMATS}.")
+        return plan_saved_dataset(path, log) if is_saved_dataset(path) else plan_folder(path, options, log)
+    return [FilePart(path, require_format(DataFile(path, options, log.fork())))]
 
 
-def _read_folder(folder: Path, column_names: Mapping[str, str | None], task: str | None, log: ReadLog) -> Columns:
-    """Read one folder per label with one text per file, or one file or folder per client."""
-    entries = _list_visible(folder)
-    subfolders = [entry for entry in entries if entry.is_dir()]
-    if subfolders and column_names.get("client") is None and task in (None, "classification"):
-        columns = _read_label_folders(subfolders, log)
-        if columns["text"]:
-            return columns
-    parts = []
-    for entry in subfolders or entries:
-        client = entry.name if entry.is_dir() else entry.stem
-        for file in [path for path in _list_visible(entry) if path.is_file()] if entry.is_dir() else [entry]:
-            columns = _read_columns(file, {**column_names, "client": None}, task, log)
-            parts.append(add_column(columns, "client", client))
-    if not parts:
-        raise DataError(
-            f"data.path: folder '{folder}' is empty; expected one folder per label, or one file or folder per client."
-        )
-    shared = [name for name in parts[0] if all(name in part for part in parts)]
-    return {name: [value for part in parts for value in part[name]] for name in shared}
-
-
-def _list_visible(folder: Path) -> list[Path]:
-    return sorted(path for path in folder.iterdir() if not path.name.startswith("."))
-
-
-def _read_label_folders(folders: Iterable[Path], log: ReadLog) -> Columns:
-    columns: Columns = {"text": [], "label": []}
-    for folder in folders:
-        for file in sorted(folder.iterdir()):
-            if file.suffix in (".txt", "") and file.is_file():
-                columns["text"].append(read_text(file, log))
-                columns["label"].append(folder.name)
-    return columns
+def _label_as_score(task: str, table: RawTable) -> RawTable:
+    """For regression, rename the column `label` to `score` if there is no column `score`."""
+    if task != "regression" or "score" in table.columns or "label" not in table.columns:
+        return table
+    return replace(table, columns={"score" if n == "label" else n: column for n, column in table.columns.items()})

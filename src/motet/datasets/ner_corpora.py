@@ -6,7 +6,7 @@ from collections.abc import Set
 from pathlib import Path
 
 from motet.core.errors import DataError
-from motet.datasets.conll import TaggedSentence, read_conll, split_tag, to_bio_columns
+from motet.datasets.conll import TaggedSentence, line_in_file, read_conll, split_tag, to_bio_columns
 from motet.datasets.corpus import Corpus
 from motet.datasets.original_files import check_folder, choose_file_set, find_file_sets, list_folder, walk_folders
 from motet.datasets.read_log import ReadLog
@@ -115,7 +115,7 @@ def wikiner(folder: Path, repair: bool = False) -> Corpus:
     log = ReadLog(folder)
     parts = []
     for path in files:
-        columns = to_bio_columns(path, _read_wikiner(path, log), log, repair)
+        columns = to_bio_columns(line_in_file(path.name), _read_wikiner(path, log), log, repair)
         _check_types("wikiner", path, columns, log)
         parts.append(columns)
     columns = concatenate(parts)
@@ -187,3 +187,13 @@ def _read_subcorpora(name: str, folder: Path, hint: str, repair: bool, trains_on
     if not train_parts:
         raise DataError(f"{name}: there is no training file in {folder}; {hint}.")
     return build_corpus(name, "tagging", concatenate(train_parts), concatenate(test_parts), log)
+
+
+NER_READERS = {
+    "conll2003": conll2003,
+    "wnut17": wnut17,
+    "wikiner": wikiner,
+    "ploner": ploner,
+    "ontonotes": ontonotes,
+    "crossner": crossner,
+}

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import Any
 
 from motet.core.errors import DataError, did_you_mean
+from motet.datasets.compression import DECOMPRESSORS
 from motet.datasets.read_log import ReadLog
-from motet.datasets.text_files import DECOMPRESSORS, read_blocks, read_lines, read_text
+from motet.datasets.text_files import read_blocks, read_lines, read_text
 
 MAX_DEPTH = 3  # an archive unpacked into its own folder, with one subfolder per split
 MISSING_COLUMNS = "rows with missing columns"

@@ -27,6 +27,10 @@ class ReadLog:
         self._changes: dict[str, int] = {}
         self._notes: dict[str, None] = {}
 
+    def fork(self) -> ReadLog:
+        """Return an empty log for a first look at a file that may not be read."""
+        return ReadLog(self.root, self.origin)
+
     def relative_name(self, path: Path) -> str:
         """Return the path below data.path; for data.path itself, its name."""
         if path == self.root or not path.is_relative_to(self.root):
@@ -97,8 +101,8 @@ class ReadLog:
 
 
 def digest_file(path: Path) -> str:
-    """Return the BLAKE2b digest of a file's bytes."""
-    digest = hashlib.blake2b(digest_size=12)
+    """Return the SHA-256 of a file's bytes, as sha256sum prints it."""
+    digest = hashlib.sha256()
     with path.open("rb") as file:
         while block := file.read(_BLOCK_SIZE):
             digest.update(block)
@@ -137,7 +141,7 @@ def _merge(name: str, files: Sequence[SourceFile]) -> SourceFile:
     return SourceFile(
         name=name,
         size=sum(file.size for file in files),
-        digest=hashlib.blake2b(digests.encode(), digest_size=12).hexdigest(),
+        digest=hashlib.sha256(digests.encode()).hexdigest(),
         num_files=sum(file.num_files for file in files),
         encoding=_join_distinct(file.encoding for file in files),
         encoding_reason=_join_distinct(file.encoding_reason for file in files),

@@ -16,7 +16,7 @@ class SourceFile:
 
     name: str  # relative to data.path; the name of a folder ends in a slash
     size: int  # bytes on disk
-    digest: str  # BLAKE2b of the bytes on disk
+    digest: str  # SHA-256 of the bytes on disk; for a folder, of the names and digests of its files
     num_files: int = 1
     encoding: str = ""  # empty for binary formats
     encoding_reason: str = ""  # how the encoding was determined

@@ -20,7 +20,8 @@ from motet.datasets.original_files import (
 )
 from motet.datasets.read_log import ReadLog
 from motet.datasets.splits import Columns, add_column, build_corpus, concatenate
-from motet.datasets.text_files import TextEncoding, read_lines, read_text
+from motet.datasets.text_encoding import TextEncoding
+from motet.datasets.text_files import read_lines, read_text
 
 SST2_LABELS = {"0": "negative", "1": "positive"}
 TREE_LABELS = {"0": "negative", "1": "negative", "2": None, "3": "positive", "4": "positive"}  # None: neutral

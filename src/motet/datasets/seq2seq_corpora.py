@@ -23,7 +23,8 @@ from motet.datasets.original_files import (
 )
 from motet.datasets.read_log import ReadLog
 from motet.datasets.splits import Columns, add_column, build_corpus, concatenate, split_by_group
-from motet.datasets.text_files import TextEncoding, read_lines, read_text
+from motet.datasets.text_encoding import TextEncoding
+from motet.datasets.text_files import read_lines, read_text
 
 EMPTY_PAIR = "rows with an empty source or target"
 BBC_TOPICS = ("business", "entertainment", "politics", "sport", "tech")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +12,12 @@ import numpy as np
 
 from motet.core.errors import DataError
 from motet.core.rng import Seed
+from motet.datasets.columns import take
+from motet.datasets.compression import strip_compression_suffix
 from motet.datasets.corpus import Corpus, join_splits, split_corpus
 from motet.datasets.original_files import list_folder, walk_folders
 from motet.datasets.read_log import ReadLog
-from motet.datasets.text_files import DECOMPRESSORS
+from motet.datasets.read_report import ReadReport
 
 Columns = dict[str, list[Any]]
 
@@ -24,7 +26,10 @@ SPLIT_NAMES = {
     **dict.fromkeys(("dev", "valid", "val", "validation", "development", "testa"), "dev"),
     **dict.fromkeys(("test", "testb"), "test"),
 }
-DATA_SUFFIXES = (".jsonl", ".json", ".csv", ".tsv", ".txt", ".conll", ".bio", ".ner")
+DATA_SUFFIXES = (
+    ".jsonl", ".ndjson", ".json", ".csv", ".tsv", ".tab", ".txt", ".conll", ".bio", ".iob", ".iob2", ".ner", ".parquet",
+    ".pq", ".arrow", ".feather", ".ipc", ".xlsx", ".xlsm",
+)  # fmt: skip
 IGNORED_PREFIXES = (".", "README", "LICENSE")
 _ALL_SPLITS = re.compile(r"[-_. ]all$", re.IGNORECASE)
 _SPLIT_IN_NAME = re.compile(
@@ -32,7 +37,7 @@ _SPLIT_IN_NAME = re.compile(
 )
 
 
-def num_rows(columns: Columns) -> int:
+def num_rows(columns: Mapping[str, Sequence[Any]]) -> int:
     return len(next(iter(columns.values()), ()))
 
 
@@ -63,30 +68,57 @@ def build_corpus(name: str, task: str, train: Columns, test: Columns | None, log
 def split_by_group(
     name: str,
     task: str,
-    columns: Columns,
+    columns: Mapping[str, Sequence[Any]],
     groups: Sequence[Hashable],
     log: ReadLog,
     test_share: float = 0.2,
-    seed: Seed = Seed(0),
-    split_key: str | None = None,
 ) -> Corpus:
     """Like `split_corpus`, but keep the rows of a group together, so that no test text was seen in training."""
     if not num_rows(columns):
         raise DataError(f"{name}: no rows found in {log.file_names}. Give the folder that holds the original files.")
+    return cut_by_group(name, task, columns, groups, test_share, log.build_report(len(groups)))
+
+
+def cut_by_group(
+    name: str,
+    task: str,
+    columns: Mapping[str, Sequence[Any]],
+    groups: Sequence[Hashable],
+    test_share: float,
+    report: ReadReport,
+    split_key: str | None = None,
+) -> Corpus:
+    """Build a corpus with whole groups in the test set, in total about a share of the rows."""
     sizes = Counter(groups)
     names = list(sizes)
     test_groups: set[Hashable] = set()
     missing = test_share * num_rows(columns)
     key = name if split_key is None else split_key
-    for i in seed.derive("split", key).numpy().permutation(len(names))[1:]:
+    for i in Seed(0).derive("split", key).numpy().permutation(len(names))[1:]:
         if missing <= 0:
             break
         test_groups.add(names[i])
         missing -= sizes[names[i]]
     is_test = np.fromiter((group in test_groups for group in groups), bool, len(groups))
     order = np.concatenate([np.flatnonzero(~is_test), np.flatnonzero(is_test)])
-    reordered = {key: [column[i] for i in order] for key, column in columns.items()}
-    return Corpus(name, task, reordered, int((~is_test).sum()), log.build_report(len(order)))
+    reordered = {key: take(column, order) for key, column in columns.items()}
+    return Corpus(name, task, reordered, int((~is_test).sum()), report)
+
+
+def split_rows(
+    name: str,
+    task: str,
+    columns: Mapping[str, Sequence[Any]],
+    test_share: float,
+    report: ReadReport,
+    split_key: str | None = None,
+) -> Corpus:
+    """Hold out a share of the rows; for question answering, whole articles or passages if there are several."""
+    titles = columns.get("title", ())
+    groups = titles if len(set(titles)) > 1 else columns.get("context", ())
+    if task != "qa" or len(set(groups)) < 2:
+        return split_corpus(name, task, columns, test_share, report, split_key=split_key)
+    return cut_by_group(name, task, columns, groups, test_share, report, split_key)
 
 
 def cut_splits(corpus: Corpus) -> tuple[Columns, Columns]:
@@ -96,10 +128,6 @@ def cut_splits(corpus: Corpus) -> tuple[Columns, Columns]:
         for rows in (slice(None, corpus.num_train), slice(corpus.num_train, None))
     )
     return train, test
-
-
-def strip_compression_suffix(path: Path) -> Path:
-    return path.with_suffix("") if path.suffix in DECOMPRESSORS else path
 
 
 def parse_split_name(path: Path) -> tuple[str | None, str]:

@@ -13,6 +13,8 @@ from motet.datasets.read_log import ReadLog
 from motet.datasets.splits import Columns
 
 QA_COLUMNS = ("id", "context", "question", "answers", "starts")
+MOVED_ANSWERS = "answers moved to the nearest occurrence"
+LOST_ANSWERS = "answers removed because they are not in the context"
 ANSWER_NOT_IN_CONTEXT = "questions whose answer is not in the context"
 _UNPRINTABLE = dict.fromkeys(set(range(128)) - {ord(c) for c in string.printable})
 
@@ -23,17 +25,29 @@ def printable_ascii(text: str) -> str:
 
 
 def find_answer(context: str, answer: str, start: int) -> int:
-    """Return `start` if the answer is there, otherwise its first occurrence, otherwise -1."""
-    return start if start >= 0 and context.startswith(answer, start) else context.find(answer)
+    """Return the occurrence of the answer that is nearest to `start`, or -1; a negative `start` means the first."""
+    if start < 0:
+        return context.find(answer)
+    before = context.rfind(answer, 0, start + len(answer))  # the last occurrence that starts at or before `start`
+    after = context.find(answer, start)
+    if before < 0 or after < 0:
+        return max(before, after)
+    return before if start - before <= after - start else after
 
 
-def find_answers(context: str, answers: Iterable[tuple[str, int]]) -> tuple[list[str], list[int]]:
-    """Return the distinct answers that occur in the context, and where they start."""
+def find_answers(context: str, answers: Iterable[tuple[str, int]], log: ReadLog) -> tuple[list[str], list[int]]:
+    """Return the distinct answers that occur in the context, and where they start. Count corrections in the log."""
     starts: dict[str, int] = {}
+    lost: set[str] = set()
     for answer, expected_start in answers:
         start = find_answer(context, answer, expected_start)
-        if start >= 0:
-            starts.setdefault(answer, start)
+        if start < 0:
+            lost.add(answer)
+        elif answer not in starts:
+            starts[answer] = start
+            log.change(MOVED_ANSWERS, count=0 <= expected_start != start)
+    if starts:  # a question without any answer is dropped or rejected as a whole
+        log.change(LOST_ANSWERS, len(lost))
     return list(starts), list(starts.values())
 
 
@@ -41,7 +55,7 @@ def add_question(
     columns: Columns, values: Mapping[str, Any], answers: list[tuple[str, int]], log: ReadLog, path: Path
 ) -> None:
     """Append a question, or drop it if it has answers and none of them is in the context."""
-    texts, starts = find_answers(values["context"], answers)
+    texts, starts = find_answers(values["context"], answers, log)
     if answers and not texts:
         log.drop(ANSWER_NOT_IN_CONTEXT, path, f"question '{values['id']}'")
         return
@@ -51,8 +65,13 @@ def add_question(
 
 def read_squad(path: Path, log: ReadLog) -> Columns:
     """Read a SQuAD file. Unanswerable questions have no answers; `title` is the article."""
+    return parse_squad(path, read_json(path, log), log)
+
+
+def parse_squad(path: Path, squad: Any, log: ReadLog) -> Columns:
+    """Return the questions of a SQuAD file that was parsed as JSON."""
     columns: Columns = {name: [] for name in (*QA_COLUMNS, "title")}
-    for number, article in enumerate(_get_list(path, read_json(path, log), "data", "the file"), 1):
+    for number, article in enumerate(_get_list(path, squad, "data", "the file"), 1):
         place = f"article {number}"
         for paragraph in _get_list(path, article, "paragraphs", place):
             context = _get_text(path, paragraph, "context", place)

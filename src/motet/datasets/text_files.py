@@ -2,32 +2,19 @@
 
 from __future__ import annotations
 
-import bz2
 import codecs
-import gzip
-import lzma
-import zlib
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import BinaryIO
 
 from motet.core.errors import DataError
+from motet.datasets.compression import open_binary
 from motet.datasets.read_log import ReadLog
+from motet.datasets.text_encoding import UTF8, TextEncoding
 
-DECOMPRESSORS: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".bz2": bz2.open, ".xz": lzma.open}
 BLOCK_SIZE = 1 << 20
 BYTE_ORDER_MARK = "\ufeff"
-
-
-class TextEncoding(NamedTuple):
-    """An encoding, and how it was determined."""
-
-    name: str
-    reason: str
-
-
-UTF8 = TextEncoding("utf-8", "the encoding of this format")
+STATEFUL_ENCODINGS = ("utf-7", "hz", "iso2022")  # a line feed byte may be part of a character
 
 
 def _decode_as_latin1(error: UnicodeError) -> tuple[str, int]:
@@ -40,58 +27,64 @@ def _decode_as_latin1(error: UnicodeError) -> tuple[str, int]:
 codecs.register_error("motet-latin1-bytes", _decode_as_latin1)
 
 
-class LenientDecoder:
-    """Decodes text in an encoding. Invalid bytes are decoded as latin-1 and counted; a byte-order mark is removed."""
+class BlockDecoder:
+    """Decodes the blocks of a file. Invalid bytes are an error, or are decoded as latin-1 and counted."""
 
-    def __init__(self, encoding: str) -> None:
+    def __init__(self, name: str, encoding: TextEncoding) -> None:
+        self.name = name
         self.encoding = encoding
         self.replaced_bytes = 0
         self.has_byte_order_mark = False
+        self._num_lines = 0
+        self._is_start = True
 
-    def decode(self, block: bytes, is_start: bool) -> str:
+    def decode(self, block: bytes) -> str:
         try:
-            text = block.decode(self.encoding)
-        except UnicodeDecodeError:
-            valid = block.decode(self.encoding, errors="ignore").encode(self.encoding)
-            self.replaced_bytes += len(block) - len(valid)
-            text = block.decode(self.encoding, errors="motet-latin1-bytes")
-        if is_start and text.startswith(BYTE_ORDER_MARK):
-            self.has_byte_order_mark = True
-            return text[1:]
+            text = block.decode(self.encoding.name)
+        except UnicodeDecodeError as error:
+            text = self._decode_invalid(block, error)
+        self._num_lines += text.count("\n")
+        if self._is_start:
+            self._is_start = False
+            self.has_byte_order_mark = text.startswith(BYTE_ORDER_MARK)
+            return text.removeprefix(BYTE_ORDER_MARK)
         return text
 
-
-@contextmanager
-def open_binary(path: Path) -> Iterator[BinaryIO]:
-    """Open a file and decompress it if needed."""
-    try:
-        with DECOMPRESSORS.get(path.suffix, open)(path, "rb") as file:
-            yield file
-    except (OSError, EOFError, zlib.error, lzma.LZMAError) as error:
-        reason = getattr(error, "strerror", None) or error
-        raise DataError(
-            f"{path.name}: the file cannot be read ({reason}). Check {path}, and download it again if it is damaged."
-        ) from None
+    def _decode_invalid(self, block: bytes, error: UnicodeDecodeError) -> str:
+        codec = self.encoding.name
+        if self.encoding.is_strict:
+            line = self._num_lines + block[: error.start].decode(codec, "ignore").count("\n") + 1
+            raise DataError(
+                f"{self.name}, line {line}: byte 0x{block[error.start]:02x} is invalid in {codec} "
+                f"({self.encoding.reason}). Fix the line, or set data.encoding, for example data.encoding=cp1252."
+            ) from None
+        self.replaced_bytes += len(block) - len(block.decode(codec, "ignore").encode(codec))
+        return block.decode(codec, "motet-latin1-bytes")
 
 
 def read_blocks(path: Path, log: ReadLog, encoding: TextEncoding = UTF8) -> Iterator[str]:
     """Yield the text of a file in blocks of whole lines."""
-    decoder = LenientDecoder(encoding.name)
-    is_start = True
+    decoder = BlockDecoder(log.relative_name(path), encoding)
     try:
         with open_binary(path) as file:
-            for block in _whole_lines(file):
-                yield decoder.decode(block, is_start)
-                is_start = False
+            for block in _split_at_lines(file, encoding.name):
+                yield decoder.decode(block)
     finally:
-        log.add_file(path, *encoding, decoder.replaced_bytes, decoder.has_byte_order_mark)
+        log.add_file(path, encoding.name, encoding.reason, decoder.replaced_bytes, decoder.has_byte_order_mark)
 
 
-def _whole_lines(file: BinaryIO) -> Iterator[bytes]:
-    """Yield blocks that end at a line feed; the last block may end without one."""
+def _split_at_lines(file: BinaryIO, encoding: str) -> Iterator[bytes]:
+    """Yield blocks that end with a line; the last block may end without a line feed."""
+    if encoding.startswith(STATEFUL_ENCODINGS):
+        yield file.read()
+        return
+    line_feed = "\n".encode(encoding)
     pending: list[bytes] = []
     while block := file.read(BLOCK_SIZE):
-        end = block.rfind(b"\n") + 1
+        if len(line_feed) > 1:  # UTF-16 or UTF-32: search in whole characters
+            block = b"".join([*pending, block])
+            pending = []
+        end = _last_line_end(block, line_feed)
         if end == 0:
             pending.append(block)
             continue
@@ -99,6 +92,15 @@ def _whole_lines(file: BinaryIO) -> Iterator[bytes]:
         pending = [block[end:]]
     if any(pending):
         yield b"".join(pending)
+
+
+def _last_line_end(block: bytes, line_feed: bytes) -> int:
+    """Return the position after the last line feed that starts at a whole character, or 0."""
+    width = len(line_feed)
+    position = block.rfind(line_feed)
+    while position >= 0 and position % width:
+        position = block.rfind(line_feed, 0, position + width - 1)
+    return position + width if position >= 0 else 0
 
 
 def read_lines(path: Path, log: ReadLog, encoding: TextEncoding = UTF8) -> Iterator[tuple[int, str]]:

@@ -16,7 +16,8 @@ from motet.datasets.original_files import (
 )
 from motet.datasets.read_log import ReadLog
 from motet.datasets.splits import Columns, build_corpus
-from motet.datasets.text_files import TextEncoding, read_lines, read_text
+from motet.datasets.text_encoding import TextEncoding
+from motet.datasets.text_files import read_lines, read_text
 
 LATIN1 = TextEncoding("latin-1", "the encoding of this corpus")
 NEWSGROUPS = [

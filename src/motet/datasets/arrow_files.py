@@ -1,0 +1,154 @@
+"""Read Arrow tables: Parquet, Arrow and Feather files."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.feather
+import pyarrow.parquet
+
+from motet.core.errors import DataError, first_line
+from motet.datasets.column_names import map_columns
+from motet.datasets.compression import open_binary
+from motet.datasets.data_file import DataFile
+from motet.datasets.raw_table import TableBuilder
+
+BATCH_ROWS = 1 << 14
+
+Batches = tuple[pa.Schema, Iterable[pa.RecordBatch]]
+
+
+def read_parquet(file: DataFile, table: TableBuilder) -> None:
+    _read_batches(file, table, _open_parquet, "Parquet")
+
+
+def read_arrow(file: DataFile, table: TableBuilder) -> None:
+    """Read an Arrow file, an Arrow stream or a Feather file."""
+    _read_batches(file, table, _open_arrow, "Arrow")
+
+
+def _open_parquet(source: Any) -> Batches:
+    parquet = pyarrow.parquet.ParquetFile(source)
+    return parquet.schema_arrow, parquet.iter_batches(BATCH_ROWS)
+
+
+def _open_arrow(source: Any) -> Batches:
+    magic = source.read(6)
+    source.seek(0)
+    if magic.startswith(b"FEA1"):
+        feather = pyarrow.feather.read_table(source)
+        return feather.schema, feather.to_batches(BATCH_ROWS)
+    if magic == b"ARROW1":
+        reader = pa.ipc.open_file(source)
+        return reader.schema, (reader.get_batch(i) for i in range(reader.num_record_batches))
+    stream = pa.ipc.open_stream(source)
+    return stream.schema, stream
+
+
+def _read_batches(file: DataFile, table: TableBuilder, open_batches: Callable[[Any], Batches], kind: str) -> None:
+    file.log.add_file(file.path)
+    table.start_file(file.name, "row", file.constants)
+    try:
+        add_record_batches(file, table, *open_batches(_open_source(file)))
+    except (pa.ArrowException, OSError, ValueError) as error:
+        raise DataError(
+            f"{file.name}: not a valid {kind} file ({first_line(error)}). Write it again, or download it again."
+        ) from None
+
+
+def add_record_batches(
+    file: DataFile, table: TableBuilder, schema: pa.Schema, batches: Iterable[pa.RecordBatch]
+) -> None:
+    """Add Arrow data to a table. Errors in the data are ValueErrors or DataErrors."""
+    indices = map_columns(file, schema.names)
+    unused = [name for i, name in enumerate(schema.names) if i not in indices.values()]
+    table.other_columns.update(dict.fromkeys(unused))
+    for number, columns in _convert_batches(file, schema, indices, batches):
+        count = len(next(iter(columns.values())))
+        table.add_rows(range(number, number + count), columns)
+
+
+def _open_source(file: DataFile) -> Any:
+    if file.path.suffix.lower() == file.suffix:
+        return pa.memory_map(str(file.path))
+    with open_binary(file.path) as stream:
+        return pa.BufferReader(stream.read())
+
+
+def _convert_batches(
+    file: DataFile, schema: pa.Schema, indices: dict[str, int], batches: Iterable[pa.RecordBatch]
+) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield the number of the first row and the columns of each batch. A column without any value is left out."""
+    class_names = _read_class_names(schema)
+    number = 1
+    present: set[str] | None = None
+    for batch in batches:
+        if not len(batch):
+            continue
+        batch.validate(full=True)
+        columns = {name: batch.column(i) for name, i in indices.items()}
+        filled = {name for name, array in columns.items() if array.null_count < len(batch)}
+        present = filled if present is None else present
+        for name in present | filled:
+            array = columns[name]
+            if array.null_count or name not in present:
+                row = number + pc.index(array.is_null(), True).as_py() if array.null_count else 1
+                raise DataError(f"{file.name}, row {row}: column '{name}' has no value; every row needs one.")
+        names = [schema.names[indices[name]] for name in indices]
+        yield (
+            number,
+            {
+                name: _convert_array(columns[name], class_names.get(column))
+                for name, column in zip(indices, names, strict=True)
+                if name in present
+            },
+        )
+        number += len(batch)
+
+
+def _convert_array(array: pa.Array, class_names: Sequence[str] | None) -> Any:
+    """Return numbers as int64 or float64, text as strings, and classes by name."""
+    if isinstance(array, pa.DictionaryArray):
+        array = array.dictionary_decode()
+    if class_names is not None:
+        return _name_classes(array.to_pylist(), class_names)
+    kind = array.type
+    if pa.types.is_integer(kind) and not pa.types.is_uint64(kind):
+        return array.cast(pa.int64())
+    if pa.types.is_floating(kind):
+        return array.cast(pa.float64())
+    if pa.types.is_string(kind) or pa.types.is_large_string(kind) or pa.types.is_string_view(kind):
+        return array.cast(pa.large_string())
+    if pa.types.is_binary(kind) or pa.types.is_large_binary(kind):
+        return array.cast(pa.large_binary()).cast(pa.large_string())  # fails if it is not UTF-8
+    return array if pa.types.is_boolean(kind) else array.to_pylist()
+
+
+def _name_classes(values: Sequence[Any], names: Sequence[str]) -> list[Any]:
+    """Replace class numbers, also in lists, by their names. Hugging Face marks hidden labels with -1."""
+    if any(isinstance(value, list) for value in values):
+        return [_name_classes(value, names) for value in values]
+    invalid = next((value for value in values if not isinstance(value, int) or not 0 <= value < len(names)), None)
+    if invalid is not None:
+        reason = "the labels are hidden" if invalid == -1 else f"there are {len(names)} classes"
+        raise DataError(f"{invalid} is not the number of a class: {reason}. Remove these rows.")
+    return [names[value] for value in values]
+
+
+def _read_class_names(schema: pa.Schema) -> dict[str, list[str]]:
+    """Return the class names of the columns that Hugging Face `datasets` stored as numbers."""
+    try:
+        features = json.loads((schema.metadata or {})[b"huggingface"])["info"]["features"]
+    except (KeyError, TypeError, ValueError):
+        return {}
+    class_names = {}
+    for column, feature in features.items() if isinstance(features, dict) else ():
+        inner = feature.get("feature", feature) if isinstance(feature, dict) else {}
+        names = inner.get("names") if isinstance(inner, dict) else None
+        if isinstance(names, list) and all(isinstance(name, str) for name in names):
+            class_names[column] = names
+    return class_names

@@ -1,0 +1,92 @@
+"""Convert a column of labels, clients or domains to categories: one name per class, however its values are written."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from motet.core.errors import DataError
+from motet.datasets.columns import CategoryColumn, ListColumn, TextColumn
+from motet.datasets.raw_table import RowPositions
+from motet.datasets.read_log import ReadLog
+
+STRIPPED = "labels with blanks around them, which were removed"
+_KINDS = {str: "text", bool: "true or false", int: "a number", float: "a number"}
+
+
+def cast_categories(name: str, values: Any, positions: RowPositions, log: ReadLog) -> Sequence[str]:
+    """Return the values as names. 1 and 1.0 are one name; a mixture of texts, numbers and booleans is an error."""
+    if isinstance(values, TextColumn):
+        return _cast_texts(name, values, positions, log)
+    if isinstance(values, np.ndarray):
+        return _cast_numbers(name, values, positions)
+    if isinstance(values, ListColumn):
+        raise _error(positions, 0, name, values[0], _EXPECTED_ONE)
+    kinds: dict[str, int] = {}  # kind and its first row
+    for row, value in enumerate(values):
+        kind = _KINDS.get(type(value))
+        if kind is None:
+            raise _error(positions, row, name, value, _EXPECTED_ONE if isinstance(value, list) else "text or a number")
+        kinds.setdefault(kind, row)
+    if len(kinds) > 1:
+        (one, first), (two, second) = list(kinds.items())[:2]
+        raise DataError(
+            f"{positions.describe(max(first, second))}: column '{name}' holds {values[max(first, second)]!r} ({two}), but "
+            f"{positions.describe(first)} holds {values[first]!r} ({one}). Write all values in the same way."
+        )
+    return _from_names(name, [_to_name(value) for value in values], positions)
+
+
+_EXPECTED_ONE = "one value. A row has exactly one: Motet's classification does not take lists of labels"
+
+
+def _error(positions: RowPositions, row: int, name: str, value: Any, expected: str) -> DataError:
+    return DataError(
+        f"{positions.describe(row)}: column '{name}' holds {str(value)[:60]!r}; expected {expected}. Fix or remove the row."
+    )
+
+
+def _to_name(value: Any) -> str:
+    """Return a number without a decimal point if it has no fraction."""
+    return str(int(value)) if isinstance(value, float) and value.is_integer() else str(value)
+
+
+def _cast_texts(name: str, values: TextColumn, positions: RowPositions, log: ReadLog) -> Sequence[str]:
+    array = pa.LargeStringArray.from_buffers(len(values), pa.py_buffer(values.offsets), pa.py_buffer(values.bytes))
+    encoded = array.dictionary_encode()
+    codes = encoded.indices.to_numpy()
+    names: list[str] = encoded.dictionary.to_pylist()
+    stripped = [value.strip() for value in names]
+    if stripped != names:
+        is_stripped = np.array([a != b for a, b in zip(names, stripped, strict=True)])
+        log.change(
+            STRIPPED if name == "label" else STRIPPED.replace("labels", f"{name}s"), int(is_stripped[codes].sum())
+        )
+    return _from_codes(name, codes, stripped, positions)
+
+
+def _cast_numbers(name: str, values: np.ndarray, positions: RowPositions) -> Sequence[str]:
+    if values.dtype.kind == "f" and not np.isfinite(values).all():
+        row = int(np.flatnonzero(~np.isfinite(values))[0])
+        raise _error(positions, row, name, values[row], f"a {name}")
+    distinct, codes = np.unique(values, return_inverse=True)
+    return _from_codes(name, codes.astype(np.int32), [_to_name(value) for value in distinct.tolist()], positions)
+
+
+def _from_names(name: str, values: list[str], positions: RowPositions) -> Sequence[str]:
+    column = CategoryColumn.from_values(values)
+    return _from_codes(name, column.codes, list(column.names), positions)
+
+
+def _from_codes(name: str, codes: np.ndarray, names: Sequence[str], positions: RowPositions) -> Sequence[str]:
+    """Return a category column in which every name occurs once and none is empty."""
+    merged: dict[str, int] = {}
+    new_codes = np.array([merged.setdefault(value, len(merged)) for value in names], np.int32)
+    codes = new_codes[codes] if len(new_codes) else codes
+    if "" in merged:
+        row = int(np.flatnonzero(codes == merged[""])[0])
+        raise _error(positions, row, name, "", f"a {name}")
+    return CategoryColumn(codes, tuple(merged))  # type: ignore[return-value]

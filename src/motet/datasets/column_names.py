@@ -1,0 +1,76 @@
+"""Map the columns of a table to Motet's columns, and explain the choice in the log."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from motet.core.errors import DataError, did_you_mean
+from motet.datasets.data_file import DataFile
+from motet.datasets.raw_table import TableBuilder
+
+NUMBERED = (".csv", ".tsv", ".tab", ".xlsx", ".xlsm")
+TOP_LEVEL_KEYS = ("text", "label", "client")  # data.text; all others are in data.columns
+
+
+def config_key(name: str) -> str:
+    """Return the key of the recipe that names a column."""
+    return f"data.{name}" if name in TOP_LEVEL_KEYS else f"data.columns.{name}"
+
+
+def is_number(name: str | None) -> bool:
+    return name is not None and name.isascii() and name.isdigit() and name != "0"
+
+
+def map_columns(file: DataFile, header: Sequence[str], allow_numbers: bool = False) -> dict[str, int]:
+    """Return Motet's names and the indices of their columns. A number counts columns from 1."""
+    indices: dict[str, int] = {}
+    for name, configured in file.options.column_names.items():
+        column = configured or name
+        if header.count(column) > 1:
+            raise DataError(f"{file.name}: the header names column '{column}' twice. Rename one of them.")
+        if column in header:
+            indices[name] = header.index(column)
+            reason = config_key(name) if configured else "same name"
+            file.log.columns[name] = f"column '{column}' ({reason})"
+        elif allow_numbers and is_number(configured) and int(column) <= len(header):
+            indices[name] = int(column) - 1
+            file.log.columns[name] = f"column number {column} ({config_key(name)})"
+        elif configured is not None:
+            raise missing_column_error(file, name, column, header)
+    check_any_column(file, list(indices), header)
+    return indices
+
+
+def missing_column_error(file: DataFile, name: str, column: str, header: Sequence[str]) -> DataError:
+    return DataError(
+        f"{file.name}: {config_key(name)} names column '{column}'; the file has {', '.join(header)}."
+        f"{did_you_mean(column, header)}"
+    )
+
+
+def check_any_column(file: DataFile, names: Sequence[str], header: Sequence[str]) -> None:
+    """Raise an error if no column of the file is one of Motet's."""
+    if names:
+        return
+    shown = ", ".join(header[:20]) + (", …" if len(header) > 20 else "")
+    numbers = "; if there is no header, give their numbers, such as data.text=2" if file.suffix in NUMBERED else ""
+    raise DataError(
+        f"{file.name}: its columns are {shown or 'without a name'}; expected some of "
+        f"{', '.join(file.options.column_names)}. Name the columns, for example data.text=… data.label=…{numbers}."
+    )
+
+
+def add_fixed_columns(
+    file: DataFile, table: TableBuilder, columns: Mapping[str, Sequence[Any]], unit: str, reason: str
+) -> None:
+    """Add the rows of a format with columns of its own. The recipe may use one of them under another name."""
+    columns = dict(columns)
+    for name, column in file.options.configured_columns.items():
+        if column not in columns:
+            raise missing_column_error(file, name, column, list(columns))
+        columns[name] = columns[column]
+    file.log.columns.update(dict.fromkeys(columns, reason))
+    count = len(next(iter(columns.values()), ()))
+    table.start_file(file.name, unit, file.constants)
+    table.add_rows(range(1, count + 1), columns)

@@ -1,0 +1,205 @@
+"""Read tables of text: comma-separated, tab-separated and the like, with or without a header."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterator
+from itertools import chain
+from typing import NamedTuple
+
+from motet.core.errors import DataError, first_line
+from motet.datasets.column_names import is_number, map_columns
+from motet.datasets.data_file import DataFile
+from motet.datasets.original_files import parse_csv_line
+from motet.datasets.raw_table import TableBuilder
+
+DELIMITERS = (",", ";", "\t", "|")
+BATCH_ROWS = 8192
+
+NumberedRow = tuple[int, list[str]]  # number of the first line, and the fields
+
+
+class Dialect(NamedTuple):
+    delimiter: str
+    has_quotes: bool
+    has_header: bool
+    skips_blanks: bool = False  # after a delimiter
+
+
+def read_delimited(file: DataFile, table: TableBuilder) -> None:
+    """Read a table. Every row must have as many fields as the header."""
+    table.start_file(file.name, "line", file.constants)
+    lines = _read_physical_lines(file)
+    first = next((line for line in lines if line[1].strip()), (0, ""))
+    if first[1].lower().startswith("sep="):  # Excel's way to name the delimiter
+        delimiter = first[1][4:5]
+        first = next(lines, (0, ""))
+    else:
+        delimiter = file.options.delimiter or _detect_delimiter(file, first[1])
+    dialect = _detect_dialect(file, delimiter, first[1])
+    rows = _read_rows(file, chain([first] if first[1] else [], lines), dialect)
+    header_row = next(rows, None)
+    if header_row is None:
+        raise DataError(f"{file.name}: the file has no rows; expected at least one.")
+    if dialect.has_header:
+        header = [name.strip() for name in header_row[1]]
+    else:
+        header = [str(i + 1) for i in range(len(header_row[1]))]
+        rows = chain([header_row], rows)
+    indices = map_columns(file, header, allow_numbers=True)
+    if dialect.has_header:
+        table.other_columns.update(dict.fromkeys(name for i, name in enumerate(header) if i not in indices.values()))
+    counter = QuoteCounter(file, dialect)
+    filled = (row for row in rows if len(header) == 1 or any(field.strip() for field in row[1]) or len(row[1]) > 1)
+    _add_rows(table, indices, (counter.check(_check_width(file, row, len(header))) for row in filled))
+    counter.write_notes()
+
+
+def _add_rows(table: TableBuilder, indices: dict[str, int], rows: Iterator[NumberedRow]) -> None:
+    batch: list[NumberedRow] = []
+    for row in rows:
+        batch.append(row)
+        if len(batch) == BATCH_ROWS:
+            table.add_rows([n for n, _ in batch], {name: [f[i] for _, f in batch] for name, i in indices.items()})
+            batch = []
+    if batch:
+        table.add_rows([n for n, _ in batch], {name: [f[i] for _, f in batch] for name, i in indices.items()})
+
+
+def _read_physical_lines(file: DataFile) -> Iterator[tuple[int, str]]:
+    """Yield numbered lines with their line ends. Only old Macintosh files, without line feeds, end lines with \\r."""
+    number = 0
+    for block in file.read_blocks():
+        newline = "\r" if number == 0 and "\n" not in block and "\r" in block.rstrip("\r") else "\n"
+        for line in io.StringIO(block if newline == "\n" else block.replace("\r", "\n")):
+            number += 1
+            yield number, line
+
+
+def _detect_delimiter(file: DataFile, line: str) -> str:
+    """Return the delimiter that gives the most known column names, else the most fields; a comma if in doubt."""
+    if file.suffix in (".tsv", ".tab"):
+        return "\t"
+    known = {column or name for name, column in file.options.column_names.items()}
+    candidates = {
+        d: [name.strip() for name in next(csv.reader([line.strip("\r\n")], delimiter=d), [])] for d in DELIMITERS
+    }
+    scores = {d: (len(known & set(names)), len(names)) for d, names in candidates.items()}
+    if max(score for score, _ in scores.values()) > 0:
+        return max(DELIMITERS, key=lambda d: scores[d][0])
+    if "," in line and not _is_headerless(file):
+        return ","
+    return max(DELIMITERS, key=lambda d: scores[d][1])
+
+
+def _is_headerless(file: DataFile) -> bool:
+    """True if the recipe says so, or names all columns by number."""
+    if file.options.header is not None:
+        return not file.options.header
+    columns = file.options.configured_columns.values()
+    return bool(columns) and all(is_number(column) for column in columns)
+
+
+def _detect_dialect(file: DataFile, delimiter: str, line: str) -> Dialect:
+    quoting = file.options.quoting
+    names = parse_csv_line(line.strip("\r\n")) if delimiter == "," else line.strip("\r\n").split(delimiter)
+    if delimiter != "," and file.suffix == ".csv":
+        file.log.note(f"{file.name}: the delimiter is {delimiter!r}.")
+    return Dialect(
+        delimiter=delimiter,
+        has_quotes=quoting == "csv" or (quoting == "auto" and delimiter != "\t"),
+        has_header=not _is_headerless(file),
+        skips_blanks=len(names) > 1 and delimiter != "\t" and all(name.startswith(" ") for name in names[1:]),
+    )
+
+
+def _read_rows(file: DataFile, lines: Iterator[tuple[int, str]], dialect: Dialect) -> Iterator[NumberedRow]:
+    """Yield the rows without blank lines."""
+    if not dialect.has_quotes:
+        for number, line in lines:
+            if line.strip("\r\n "):
+                fields = line.rstrip("\r\n").split(dialect.delimiter)
+                yield number, [f.lstrip(" ") for f in fields] if dialect.skips_blanks else fields
+        return
+    numbers: list[int] = []  # the lines of the current row
+
+    def feed() -> Iterator[str]:
+        for number, line in lines:
+            numbers.append(number)
+            yield line
+
+    reader = csv.reader(feed(), delimiter=dialect.delimiter, strict=True, skipinitialspace=dialect.skips_blanks)
+    while True:
+        numbers.clear()
+        try:
+            row = next(reader, None)
+        except csv.Error as error:
+            raise _quote_error(file, numbers[0], numbers[-1], error) from None
+        if row is None:
+            return
+        if row:
+            yield numbers[0], row
+
+
+def _quote_error(file: DataFile, start: int, end: int, error: csv.Error) -> DataError:
+    place = f"line {start}" if start >= end else f"lines {start} to {end}"
+    return DataError(
+        f"{file.name}, {place}: a field in quotation marks does not end correctly ({first_line(error)}). Write a "
+        'quotation mark within such a field as "", or set data.quoting=none if quotation marks are part of the text.'
+    )
+
+
+def _check_width(file: DataFile, row: NumberedRow, width: int) -> NumberedRow:
+    number, fields = row
+    if len(fields) < width:
+        raise DataError(
+            f"{file.name}, line {number}: the row has {len(fields)} of {width} fields. Add the missing fields or remove "
+            "the row; if quotation marks mark fields of several lines, set data.quoting=csv."
+        )
+    if any(field.strip() for field in fields[width:]):
+        raise DataError(
+            f"{file.name}, line {number}: the row has {len(fields)} fields, but there are {width} columns. Put a field "
+            "that contains the delimiter in quotation marks, or name the delimiter with data.delimiter=…"
+        )
+    return number, fields
+
+
+class QuoteCounter:
+    """Counts what may be a mistake with quotation marks, for the report."""
+
+    def __init__(self, file: DataFile, dialect: Dialect) -> None:
+        self.file = file
+        self.dialect = dialect
+        self.num_quoted = 0
+        self.num_multiline = 0
+        self.longest = (0, 0)  # number of lines, first line
+
+    def check(self, row: NumberedRow) -> NumberedRow:
+        number, fields = row
+        if self.dialect.has_quotes:
+            num_lines = max(field.count("\n") for field in fields) + 1
+            if num_lines > 1:
+                self.num_multiline += 1
+                self.longest = max(self.longest, (num_lines, number))
+        else:
+            self.num_quoted += sum(_looks_quoted(field) for field in fields)
+        return row
+
+    def write_notes(self) -> None:
+        name, log = self.file.name, self.file.log
+        if self.num_quoted:
+            log.note(
+                f"{name}: {self.num_quoted:,} fields are in quotation marks, which are part of the text. Set "
+                "data.quoting=csv if they mark fields."
+            )
+        if self.num_multiline:
+            log.note(
+                f"{name}: {self.num_multiline:,} rows have a field of several lines; the longest has "
+                f"{self.longest[0]:,} lines and starts at line {self.longest[1]}."
+            )
+
+
+def _looks_quoted(field: str) -> bool:
+    """True for a text in quotation marks in which all other quotation marks are doubled."""
+    return len(field) > 1 and field[0] == field[-1] == '"' and '"' not in field[1:-1].replace('""', "")

@@ -1,0 +1,190 @@
+"""Read JSON: one object per line, an array of objects, or SQuAD's format."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from motet.core.errors import DataError
+from motet.datasets.column_names import add_fixed_columns, missing_column_error
+from motet.datasets.data_file import DataFile
+from motet.datasets.json_arrow import log_columns, read_json_batches
+from motet.datasets.raw_table import TableBuilder
+from motet.datasets.squad_json import parse_squad
+
+_BLANK = re.compile(r"[ \t\r\n]*")
+_DECODER = json.JSONDecoder()
+_SURROGATE = re.compile(r"\\ud[89a-f]", re.IGNORECASE)
+
+
+class JsonRows:
+    """Adds objects to a table. Any row may bring a new column; the first does not decide."""
+
+    def __init__(self, file: DataFile, table: TableBuilder) -> None:
+        self.file = file
+        self.table = table
+        self.names = [(name, column or name) for name, column in file.options.column_names.items()]
+        self.header: dict[str, None] = {}
+
+    def add(self, number: int, row: Mapping[str, Any]) -> None:
+        self.table.add_row(number, {name: row[column] for name, column in self.names if column in row})
+        if row.keys() - self.header.keys():
+            self.header.update(dict.fromkeys(row))
+
+    def finish(self) -> None:
+        """Check that the configured columns exist, and write the log."""
+        header = list(self.header)
+        if not header:
+            raise DataError(f"{self.file.name}: the file has no rows; expected at least one JSON object.")
+        for name, column in self.file.options.configured_columns.items():
+            if column not in self.header:
+                raise missing_column_error(self.file, name, column, header)
+        log_columns(self.file, self.table, header, {name for name, column in self.names if column in self.header})
+
+
+def read_json_lines(file: DataFile, table: TableBuilder) -> None:
+    """Read one object per line: with pyarrow if it can read the file exactly, otherwise line by line."""
+    table.start_file(file.name, "line", file.constants)
+    if not read_json_batches(file, table):
+        _read_lines(file, table)
+
+
+def _read_lines(file: DataFile, table: TableBuilder) -> None:
+    rows = JsonRows(file, table)
+    for number, line in file.read_lines():
+        if line.strip():
+            rows.add(number, _to_row(file, f"line {number}", _parse(file, f"line {number}", line)))
+    rows.finish()
+
+
+def read_json_file(file: DataFile, table: TableBuilder) -> None:
+    """Read an array of objects, one object per line, or a SQuAD file."""
+    head = next(file.read_blocks(), "")
+    start = _BLANK.match(head).end()  # type: ignore[union-attr]
+    if head[start : start + 1] == "[":
+        table.start_file(file.name, "row", file.constants)
+        rows = JsonRows(file, table)
+        for number, value in enumerate(JsonArray(file), 1):
+            rows.add(number, _to_row(file, f"row {number}", value))
+        rows.finish()
+    elif _has_lines(head):
+        read_json_lines(file, table)
+    else:
+        _read_object(file, table)
+
+
+def _has_lines(head: str) -> bool:
+    """True if the first line is a complete object, and another line follows."""
+    first, _, rest = head.lstrip().partition("\n")
+    try:
+        return bool(rest.strip()) and isinstance(json.loads(first), dict)
+    except (ValueError, RecursionError):
+        return False
+
+
+def _read_object(file: DataFile, table: TableBuilder) -> None:
+    """Read a file that is one object: SQuAD's format, a list of rows under the key `data`, or a single row."""
+    value = _to_row(file, "the file", _parse(file, "the file", file.read_text()))
+    data = value.get("data")
+    if isinstance(data, list) and any(isinstance(entry, dict) and "paragraphs" in entry for entry in data):
+        add_fixed_columns(file, table, parse_squad(file.path, value, file.log), "question", "SQuAD's format")
+        return
+    table.start_file(file.name, "row", file.constants)
+    rows = JsonRows(file, table)
+    for number, row in enumerate(data if isinstance(data, list) else [value], 1):
+        rows.add(number, _to_row(file, f"row {number}", row))
+    rows.finish()
+
+
+class JsonArray:
+    """Yields the elements of an array one by one, so that a file of many lines is never in memory as a whole."""
+
+    def __init__(self, file: DataFile) -> None:
+        self.file = file
+        self.count = 0
+        self._blocks = file.read_blocks()
+        self._buffer = ""
+        self._position = 0
+
+    def __iter__(self) -> Iterator[Any]:
+        self._take("[")
+        if self._peek() != "]":
+            yield self._decode()
+            while self._peek() == ",":
+                self._take(",")
+                yield self._decode()
+        self._take("]")
+        if self._peek():
+            raise self._error("text after the end of the array")
+
+    def _decode(self) -> Any:
+        self._peek()
+        while True:
+            try:
+                value, end = _DECODER.raw_decode(self._buffer, self._position)
+            except (ValueError, RecursionError) as error:
+                if not self._fill():
+                    raise self._error(str(error)) from None
+            else:
+                _check_characters(self.file, f"row {self.count + 1}", value, self._buffer[self._position : end])
+                self._position = end
+                self.count += 1
+                return value
+
+    def _peek(self) -> str:
+        """Return the next character that is not blank, or an empty string at the end."""
+        while True:
+            self._position = _BLANK.match(self._buffer, self._position).end()  # type: ignore[union-attr]
+            if self._position < len(self._buffer) or not self._fill():
+                return self._buffer[self._position : self._position + 1]
+
+    def _take(self, character: str) -> None:
+        if self._peek() != character:
+            raise self._error(f"expected '{character}'")
+        self._position += 1
+
+    def _fill(self) -> bool:
+        """Read as much text as there is already, so that long elements are not decoded too often."""
+        size = len(self._buffer) - self._position
+        more: list[str] = []
+        for block in self._blocks:
+            more.append(block)
+            if sum(map(len, more)) >= size:
+                break
+        self._buffer, self._position = self._buffer[self._position :] + "".join(more), 0
+        return bool(more)
+
+    def _error(self, problem: str) -> DataError:
+        return DataError(
+            f"{self.file.name}, after row {self.count}: invalid JSON ({problem}); expected an array of objects."
+        )
+
+
+def _parse(file: DataFile, place: str, text: str) -> Any:
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{file.name}, {place}: invalid JSON ({error}); expected one object per line.") from None
+    _check_characters(file, place, value, text)
+    return value
+
+
+def _check_characters(file: DataFile, place: str, value: Any, text: str) -> None:
+    """Raise an error if an escape sequence is half of a surrogate pair, which cannot be encoded."""
+    if not _SURROGATE.search(text):
+        return
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        character = f"\\u{ord(error.object[error.start]):04x}"
+        raise DataError(
+            f"{file.name}, {place}: {character} is half of a surrogate pair and not a character. Fix or remove the text."
+        ) from None
+
+
+def _to_row(file: DataFile, place: str, value: Any) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise DataError(f"{file.name}, {place}: expected a JSON object, found {type(value).__name__}.")
+    return value

@@ -1,0 +1,262 @@
+"""Find the files of a user's own folder, and what each is: training or test data, a label, a client, a domain."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatch
+from pathlib import Path
+
+from motet.core.errors import DataError
+from motet.datasets.compression import is_hidden, strip_compression_suffix
+from motet.datasets.data_file import DataFile, ReadOptions
+from motet.datasets.file_formats import (
+    FDU_MTL,
+    GOLD_CONLL,
+    REVIEW,
+    SUPPORTED_FORMATS,
+    TEXT,
+    WHOLE_TEXT,
+    FileFormat,
+    find_format,
+)
+from motet.datasets.original_files import list_folder
+from motet.datasets.read_log import ReadLog
+from motet.datasets.splits import parse_split_name
+
+DOCUMENTS = re.compile(
+    r"(readme|licen[cs]e|copying|citation|changelog|notice|authors)\b.*|.*\.(md|rst|pdf|html?)", re.I
+)
+UNLABELED = ("unsup", "unlabeled", "unlabelled", "unsupervised", "unlabel")
+SHARD = re.compile(r"\d+-of-\d+")
+TEXT_SUFFIXES = ("", ".txt")
+
+
+@dataclass(frozen=True)
+class FilePart:
+    """A file of a corpus."""
+
+    path: Path
+    file_format: FileFormat
+    split: str = "train"
+    constants: Mapping[str, str] = field(default_factory=dict)  # columns with one value for the whole file
+
+
+def plan_folder(folder: Path, options: ReadOptions, log: ReadLog) -> list[FilePart]:
+    """Return the files of a folder in the order in which they are read."""
+    base = _skip_wrappers(folder)
+    if options.files is None and options.task in (None, "classification") and not options.column_names.get("client"):
+        parts = _plan_label_folders(base, options, log)
+        if parts:
+            return parts
+    return _plan_files(base, options, log)
+
+
+def list_visible(folder: Path) -> list[Path]:
+    return [path for path in list_folder(folder) if not is_hidden(Path(path.name))]
+
+
+def _skip_wrappers(folder: Path) -> Path:
+    """Return the first folder that has more than one entry, or a file: archives often unpack into their own folder."""
+    while True:
+        entries = [path for path in list_visible(folder) if path.is_dir() or not DOCUMENTS.fullmatch(path.name)]
+        if len(entries) != 1 or not entries[0].is_dir() or parse_split_name(entries[0])[0]:
+            return folder
+        folder = entries[0]
+
+
+def choose_splits(available: Collection[str | None]) -> dict[str | None, str]:
+    """Return the splits that are used, and what for. Without a test split, the development split is the test split."""
+    if "train" not in available:
+        return dict.fromkeys(available, "train")
+    test = next((split for split in ("test", "dev") if split in available), None)
+    return {"train": "train", **({test: "test"} if test else {})}
+
+
+def _plan_label_folders(base: Path, options: ReadOptions, log: ReadLog) -> list[FilePart]:
+    """Plan one folder per label with one text per file, perhaps within a folder per split. Empty: another layout."""
+    split_folders: dict[str | None, Path] = {}
+    for path in list_visible(base):
+        split, rest = parse_split_name(path)
+        if path.is_dir() and split and not rest:
+            split_folders[split] = path
+    if "train" not in split_folders:
+        split_folders = {None: base}
+    labels = {split: _find_label_folders(folder, options, log) for split, folder in split_folders.items()}
+    roles = choose_splits(split_folders)
+    if not all(labels[split] for split in roles):
+        return []
+    parts = []
+    for split, role in roles.items():
+        for path in list_visible(split_folders[split]):
+            if path not in labels[split]:
+                log.ignore(path, "unlabeled" if path.name in UNLABELED else "not in the folder of a label")
+            for text in list_visible(path) if path in labels[split] else ():
+                parts.append(FilePart(text, WHOLE_TEXT, role, {"label": path.name}))
+    for path in list_visible(base) if None not in split_folders else ():
+        if path not in [split_folders[split] for split in roles]:
+            log.ignore(path, "not used" if path.is_dir() else "not in the folder of a label")
+    return parts
+
+
+def _find_label_folders(folder: Path, options: ReadOptions, log: ReadLog) -> list[Path]:
+    """Return the subfolders that hold texts, one per file; none if one of them holds something else."""
+    labels = []
+    for path in list_visible(folder):
+        if not path.is_dir() or path.name in UNLABELED:
+            continue
+        files = list_visible(path)
+        if not files or not all(_is_text_file(file) for file in files):
+            return []
+        labels.append(path)
+    if len(labels) < 2:
+        return []
+    first = DataFile(list_visible(labels[0])[0], options, ReadLog(log.root))
+    return [] if find_format(first) not in (TEXT, None) else labels
+
+
+def _is_text_file(path: Path) -> bool:
+    split, rest = parse_split_name(path)
+    is_text = strip_compression_suffix(path).suffix.lower() in TEXT_SUFFIXES or path.name.isdigit()
+    return path.is_file() and is_text and (split is None or bool(rest))
+
+
+def _plan_files(base: Path, options: ReadOptions, log: ReadLog) -> list[FilePart]:
+    """Plan files that each hold many rows: training and test files, or one file or folder per client."""
+    formats = _find_data_files(base, options, log)
+    if not formats:
+        raise DataError(
+            f"data.path: there is no data file in '{log.root}'; expected one folder per label, training and test files, "
+            f"or one file or folder per client. Motet reads {SUPPORTED_FORMATS}."
+        )
+    _check_families(formats, base)
+    files = [FoundFile.from_path(path, base, file_format) for path, file_format in formats.items()]
+    _check_duplicates(files)
+    if any(file.split == "train" for file in files):
+        return _plan_splits(files, log)
+    return _plan_clients(files)
+
+
+@dataclass(frozen=True)
+class FoundFile:
+    """A data file, and what its name and the names of its folders say."""
+
+    path: Path
+    name: str  # relative to the base folder
+    file_format: FileFormat
+    split: str | None
+    title: tuple[str, ...]  # the rest of the names
+
+    @staticmethod
+    def from_path(path: Path, base: Path, file_format: FileFormat) -> FoundFile:
+        relative = path.relative_to(base)
+        split, rest = parse_split_name(relative)
+        names = []
+        for folder in relative.parts[:-1]:
+            folder_split, folder_rest = parse_split_name(Path(folder))
+            split = split or folder_split
+            names.append(folder_rest)
+        rest = SHARD.sub("", rest).strip("-_. ").removesuffix(".task")
+        if file_format in (GOLD_CONLL, REVIEW):  # the reader knows the domain or the label
+            names, rest = ([] if file_format is GOLD_CONLL else names), ""
+        title = tuple(name for name in dict.fromkeys((*names, rest)) if name)
+        return FoundFile(path=path, name=relative.as_posix(), file_format=file_format, split=split, title=title)
+
+
+def _find_data_files(base: Path, options: ReadOptions, log: ReadLog) -> dict[Path, FileFormat]:
+    """Return all data files below a folder with their formats; the others are recorded in the log."""
+    formats: dict[Path, FileFormat] = {}
+    for path in sorted(path for path in base.rglob("*") if path.is_file()):
+        relative = path.relative_to(base)
+        if is_hidden(relative):
+            continue
+        if options.files is not None and not fnmatch(relative.as_posix(), options.files):
+            log.ignore(path, "does not match data.files")
+        elif options.files is None and DOCUMENTS.fullmatch(path.name):
+            log.ignore(path, "documentation")
+        elif _is_unlabeled(path):
+            log.ignore(path, "unlabeled")
+        else:
+            file_format = find_format(DataFile(path, options, log.fork()))
+            if file_format is None:
+                log.ignore(path, "unknown format")
+            else:
+                formats[path] = file_format
+    return formats
+
+
+def _is_unlabeled(path: Path) -> bool:
+    """True for the unlabeled reviews of FDU-MTL and Blitzer, and for Blitzer's file of all reviews."""
+    name = strip_compression_suffix(path).name
+    if name == "all.review":
+        return (path.parent / "positive.review").exists()
+    return name == "unlabeled.review" or name.endswith(".task.unlabel")
+
+
+def _check_families(formats: Mapping[Path, FileFormat], base: Path) -> None:
+    """Raise an error if the folder mixes, for example, tables and texts."""
+    families: dict[str, Path] = {}
+    for path, file_format in formats.items():
+        families.setdefault(file_format.family, path)
+    if len(families) > 1:
+        examples = ", ".join(f"{family} ({path.relative_to(base)})" for family, path in families.items())
+        raise DataError(
+            f"data.path: '{base}' has files of several kinds: {examples}. Set data.files to a pattern for the names of "
+            f"the data, for example data.files='*{strip_compression_suffix(next(iter(formats))).suffix}'."
+        )
+
+
+def _check_duplicates(files: Sequence[FoundFile]) -> None:
+    """Raise an error for files such as train.csv and train.csv.gz, or train.csv and train.jsonl."""
+    seen: dict[tuple[Path, str], FoundFile] = {}
+    for file in files:
+        stem = strip_compression_suffix(file.path)
+        known = stem.stem if stem.suffix.lower() in file.file_format.suffixes else stem.name
+        other = seen.setdefault((file.path.parent, known), file)
+        if other is not file:
+            raise DataError(
+                f"data.path: '{other.name}' and '{file.name}' seem to hold the same rows. Remove one of them, or set "
+                "data.files to a pattern for the names of the data."
+            )
+
+
+def _plan_splits(files: Sequence[FoundFile], log: ReadLog) -> list[FilePart]:
+    """Plan training and test files; if there are several of each, the rest of the name is the domain."""
+    roles = choose_splits({file.split for file in files})
+    has_domains = len({file.title for file in files}) > 1
+    parts = []
+    for role in ("train", "test"):
+        for file in files:
+            if file.split is None:
+                raise DataError(
+                    f"data.path: '{file.name}' is neither a training nor a test file, but there are such files. Set "
+                    "data.files to a pattern for the names of the data, or data.path to one file."
+                )
+            if roles.get(file.split) == role:
+                constants = {"domain": "/".join(file.title)} if has_domains else {}
+                parts.append(FilePart(file.path, file.file_format, role, constants))
+            elif role == "train" and file.split not in roles:
+                log.ignore(file.path, "development set, not used")
+    if roles.get("dev") == "test":
+        log.note("The development set is the test set, because there is no test file.")
+    return parts
+
+
+def _plan_clients(files: Sequence[FoundFile]) -> list[FilePart]:
+    """Plan one file or folder per client. A single file is no client."""
+    parts = []
+    for file in files:
+        constants: dict[str, str] = {}
+        if file.file_format in (REVIEW, FDU_MTL):
+            constants = {"domain": "/".join(file.title)} if file.title else {}
+        elif len(files) > 1 and file.file_format is not GOLD_CONLL:
+            folder, _, _ = file.name.partition("/")
+            constants = {"client": folder if "/" in file.name else _stem(file)}
+        parts.append(FilePart(file.path, file.file_format, "train", constants))
+    return parts
+
+
+def _stem(file: FoundFile) -> str:
+    path = strip_compression_suffix(file.path)
+    return path.stem if path.suffix.lower() in file.file_format.suffixes else path.name

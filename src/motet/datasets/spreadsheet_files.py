@@ -1,0 +1,76 @@
+"""Read Excel workbooks: one sheet, with the column names in its first row."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any
+
+from motet.core.errors import ConfigError, DataError, did_you_mean, first_line
+from motet.datasets.column_names import map_columns
+from motet.datasets.compression import open_binary
+from motet.datasets.data_file import DataFile
+from motet.datasets.raw_table import TableBuilder
+
+TEXT_COLUMNS = ("text", "second", "context", "question", "source", "target")
+
+
+def read_spreadsheet(file: DataFile, table: TableBuilder) -> None:
+    """Read the sheet data.sheet, or the only sheet."""
+    try:
+        import openpyxl
+    except ImportError:
+        raise ConfigError(f"{file.name}: reading Excel files needs openpyxl. Run: pip install 'motet[xlsx]'") from None
+    file.log.add_file(file.path)
+    table.start_file(file.name, "row", file.constants)
+    with open_binary(file.path) as stream, warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # about styles
+        try:
+            book = openpyxl.load_workbook(stream, read_only=True, data_only=True)
+            sheet = _choose_sheet(file, book)
+            rows = [(number, list(row)) for number, row in enumerate(sheet.iter_rows(values_only=True), 1)]
+        except DataError:
+            raise
+        except Exception as error:  # a damaged file can raise anything in openpyxl
+            raise DataError(
+                f"{file.name}: the workbook cannot be read ({first_line(error)}). Save it again as .xlsx, or as .csv."
+            ) from None
+    _add_rows(file, table, [(number, row) for number, row in rows if any(value is not None for value in row)])
+
+
+def _choose_sheet(file: DataFile, book: Any) -> Any:
+    names = book.sheetnames
+    name = file.options.sheet
+    if name is not None and name not in names:
+        raise DataError(
+            f"{file.name}: data.sheet is '{name}'; the sheets are {', '.join(names)}.{did_you_mean(name, names)}"
+        )
+    if name is None and len(book.worksheets) != 1:
+        raise DataError(f"{file.name}: there are several sheets ({', '.join(names)}). Set data.sheet to one of them.")
+    return book[name] if name is not None else book.worksheets[0]
+
+
+def _add_rows(file: DataFile, table: TableBuilder, rows: list[tuple[int, list[Any]]]) -> None:
+    if not rows:
+        raise DataError(f"{file.name}: the sheet is empty; expected column names and rows.")
+    header = ["" if value is None else str(value).strip() for value in rows[0][1]]
+    if file.options.header is False:
+        header = [str(i + 1) for i in range(len(header))]
+    else:
+        rows = rows[1:]
+    indices = map_columns(file, header, allow_numbers=True)
+    table.other_columns.update(
+        dict.fromkeys(name for i, name in enumerate(header) if name and i not in indices.values())
+    )
+    for number, row in rows:
+        values = {name: _to_value(name, row[i] if i < len(row) else None) for name, i in indices.items()}
+        missing = next((name for name, value in values.items() if value is None), None)
+        if missing is not None:
+            raise DataError(f"{file.name}, row {number}: column '{missing}' has no value; every row needs one.")
+        table.add_row(number, values)
+
+
+def _to_value(name: str, value: Any) -> Any:
+    """Return a cell. In a column of texts, a cell that looks like a number is a text."""
+    if name in TEXT_COLUMNS and type(value) in (int, float):
+        return f"{value:g}" if isinstance(value, float) and value.is_integer() else str(value)
+    return value

@@ -1,0 +1,81 @@
+"""Read a user's own tagged files: CoNLL with any suffix, and OntoNotes' .gold_conll."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+
+from motet.core.errors import DataError
+from motet.datasets.column_names import add_fixed_columns
+from motet.datasets.conll import TaggedSentence, line_in_file, parse_sentences, to_bio_columns
+from motet.datasets.data_file import DataFile
+from motet.datasets.raw_table import TableBuilder
+
+TAG = re.compile(r"O|[BIESLU]-\S+")
+GOLD_WORD, GOLD_ENTITY = 3, 10  # columns of a .gold_conll file
+GENRES = ("bc", "bn", "mz", "nw", "pt", "tc", "wb")
+SNIFFED_LINES = 300
+
+
+def read_conll_file(file: DataFile, table: TableBuilder) -> None:
+    """Read words and tags: the first and the last column."""
+    sentences = parse_sentences(file.name, file.read_lines())
+    columns = to_bio_columns(line_in_file(file.name), sentences, file.log, file.options.repair_tags)
+    add_fixed_columns(file, table, columns, "sentence", "CoNLL's format")
+
+
+def looks_like_conll(lines: Sequence[str]) -> bool:
+    """True if every line has a word and a BIO tag, or is blank; and at least one tag is not O."""
+    rows = [line.split() for line in lines if line.strip() and not line.startswith("-DOCSTART-")]
+    if not rows or any(len(row) < 2 or not TAG.fullmatch(row[-1]) for row in rows):
+        return False
+    return any(row[-1] != "O" for row in rows)
+
+
+def read_gold_conll(file: DataFile, table: TableBuilder) -> None:
+    """Read the words and entities of a CoNLL-2012 file. The genre, part of the path, is the domain."""
+    sentences = list(_parse_gold_sentences(file))
+    columns = to_bio_columns(line_in_file(file.name), sentences, file.log, file.options.repair_tags)
+    genre = next((part for part in reversed(file.path.parent.parts) if part in GENRES), None)
+    if genre is not None:
+        columns["domain"] = [genre] * len(sentences)
+    add_fixed_columns(file, table, columns, "sentence", "CoNLL-2012's format")
+
+
+def _parse_gold_sentences(file: DataFile) -> Iterator[TaggedSentence]:
+    sentence = TaggedSentence([], [], [])
+    entity = ""
+    for number, line in file.read_lines():
+        if line.strip() and not line.startswith("#"):
+            fields = line.split()
+            if len(fields) <= GOLD_ENTITY:
+                raise DataError(
+                    f"{file.name}, line {number}: the line has {len(fields)} columns; CoNLL-2012 has at least "
+                    f"{GOLD_ENTITY + 1}. Download the file again."
+                )
+            if fields[GOLD_WORD] == "[WORD]":
+                raise DataError(
+                    f"{file.name}, line {number}: the file has no words. Merge it with the texts of OntoNotes first "
+                    "(skeleton2conll.sh)."
+                )
+            tag, entity = _to_tag(file, number, fields[GOLD_ENTITY], entity)
+            sentence.words.append(fields[GOLD_WORD])
+            sentence.tags.append(tag)
+            sentence.lines.append(number)
+        elif sentence.words:
+            yield sentence
+            sentence, entity = TaggedSentence([], [], []), ""
+    if sentence.words:
+        yield sentence
+
+
+def _to_tag(file: DataFile, number: int, bracket: str, entity: str) -> tuple[str, str]:
+    """Return the BIO tag of `(PERSON*`, `*`, `*)` or `(GPE)`, and the entity that continues after it."""
+    match = re.fullmatch(r"(?:\(([^()*]+))?\*?(\))?", bracket)
+    if match is None or (match[1] and entity):
+        raise DataError(
+            f"{file.name}, line {number}: '{bracket}' is not a named entity of CoNLL-2012, such as (PERSON*."
+        )
+    name = match[1] or entity
+    tag = f"B-{match[1]}" if match[1] else f"I-{entity}" if entity else "O"
+    return tag, "" if match[2] else name

@@ -1,0 +1,47 @@
+"""Infer the task of a table from its columns, if they leave no doubt."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from motet.core.errors import DataError
+from motet.datasets.corpus import TASK_COLUMNS
+
+OPTIONAL_COLUMNS = ("starts",)
+
+
+def infer_task(name: str, columns: Collection[str], other_columns: Collection[str] = ()) -> tuple[str, str]:
+    """Return the task and the reason. If several tasks are possible, or a column may be missing, raise an error."""
+    candidates = [
+        task for task, needs in TASK_COLUMNS.items() if all(n in columns or n in OPTIONAL_COLUMNS for n in needs)
+    ]
+    if len(candidates) > 1:
+        candidates = [task for task in candidates if task != "lm"]
+    if not candidates:
+        raise DataError(missing_columns_message(name, [*columns, *other_columns]))
+    if len(candidates) > 1:
+        raise DataError(
+            f"{name}: its columns {', '.join(columns)} fit several tasks ({', '.join(candidates)}). Set task.type to one "
+            "of them."
+        )
+    (task,) = candidates
+    if task == "lm" and other_columns:
+        raise DataError(
+            f"{name}: its columns are {', '.join([*columns, *other_columns])}. With a text alone, the task would be "
+            f"language modeling; {_suggest_column(other_columns)}, or set task.type=lm to ignore the other columns."
+        )
+    used = [column for column in TASK_COLUMNS[task] if column in columns]
+    return task, f"inferred from the column{'s' if len(used) > 1 else ''} {', '.join(used)}"
+
+
+def _suggest_column(other_columns: Collection[str]) -> str:
+    return f"name the column with the labels, for example data.label={next(iter(other_columns))}"
+
+
+def missing_columns_message(name: str, columns: Iterable[str]) -> str:
+    """Explain which columns each task needs."""
+    needs = "; ".join(f"{task} needs {', '.join(names)}" for task, names in TASK_COLUMNS.items())
+    return (
+        f"{name}: no task fits its columns {', '.join(columns)}; {needs}. "
+        "Name the columns, for example data.text=… data.label=…"
+    )

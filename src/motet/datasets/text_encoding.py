@@ -1,0 +1,117 @@
+"""Determine the encoding of a text file: as configured, from a byte-order mark, UTF-8 if valid, else a guess."""
+
+from __future__ import annotations
+
+import codecs
+import re
+from pathlib import Path
+from typing import BinaryIO, NamedTuple
+
+from motet.core.errors import ConfigError, DataError
+from motet.datasets.compression import open_binary
+
+SAMPLE_SIZE = 1 << 16
+BLOCK_SIZE = 1 << 20
+BYTE_ORDER_MARKS = (  # UTF-32 first: its mark starts with the mark of UTF-16
+    (codecs.BOM_UTF32_LE, "utf-32-le"),
+    (codecs.BOM_UTF32_BE, "utf-32-be"),
+    (codecs.BOM_UTF8, "utf-8"),
+    (codecs.BOM_UTF16_LE, "utf-16-le"),
+    (codecs.BOM_UTF16_BE, "utf-16-be"),
+)
+_HIGH_BYTES = re.compile(rb"[\x80-\xff]+")
+
+
+class TextEncoding(NamedTuple):
+    """An encoding, and how it was determined. If `is_strict`, an invalid byte is an error."""
+
+    name: str
+    reason: str
+    is_strict: bool = False
+
+
+UTF8 = TextEncoding("utf-8", "the encoding of this format")
+
+
+def find_codec(name: str) -> str:
+    """Return Python's name of an encoding, or raise an error."""
+    try:
+        codec = codecs.lookup(name)
+    except LookupError:
+        codec = None
+    if codec is None or not codec._is_text_encoding:
+        raise ConfigError(f"data.encoding is '{name}'; expected an encoding such as utf-8, cp1252, latin-1 or utf-16.")
+    return codec.name
+
+
+def detect_encoding(path: Path, name: str, configured: str | None = None) -> TextEncoding:
+    """Determine the encoding of a file. `name` is used in error messages."""
+    with open_binary(path) as file:
+        sample = file.read(SAMPLE_SIZE)
+        marked = next((encoding for mark, encoding in BYTE_ORDER_MARKS if sample.startswith(mark)), None)
+        if configured is not None:
+            codec = find_codec(configured)
+            if codec in ("utf-16", "utf-32"):  # the byte-order mark tells which
+                codec = marked if marked and marked.startswith(codec) else f"{codec}-le"
+            return TextEncoding(codec, "data.encoding", is_strict=True)
+        if marked is not None:
+            return TextEncoding(marked, "byte-order mark", is_strict=True)
+        wide = _guess_wide_encoding(sample)
+        if wide is not None:
+            return TextEncoding(wide, "guessed from its zero bytes", is_strict=True)
+        if sample.count(b"\0") > len(sample) // 10:
+            raise DataError(f"{name}: the file is not text: {sample.count(0)} of its first {len(sample)} bytes are 0.")
+        num_valid, num_invalid, invalid_sample = _count_utf8(sample, file)
+    if not num_invalid:
+        return TextEncoding("utf-8", "valid UTF-8", is_strict=True)
+    if num_valid >= 10 * num_invalid:
+        return TextEncoding("utf-8", f"UTF-8 with {num_invalid:,} invalid bytes, which were read as latin-1")
+    return TextEncoding(_guess_encoding(name, invalid_sample), "guessed; it is not UTF-8", is_strict=True)
+
+
+def _guess_wide_encoding(sample: bytes) -> str | None:
+    """Recognize UTF-16 without a byte-order mark: every other byte of Western text is 0."""
+    half = len(sample) // 2
+    zeros_first, zeros_second = sample[0::2].count(0), sample[1::2].count(0)
+    if half and zeros_second > 0.4 * half and zeros_first < 0.05 * half:
+        return "utf-16-le"
+    if half and zeros_first > 0.4 * half and zeros_second < 0.05 * half:
+        return "utf-16-be"
+    return None
+
+
+def _count_utf8(block: bytes, file: BinaryIO) -> tuple[int, int, bytes]:
+    """Count the continuation bytes of valid UTF-8 and the invalid bytes; return the first block with invalid bytes."""
+    num_valid = num_invalid = 0
+    invalid_sample = rest = b""
+    while block:
+        data = rest + block
+        text, consumed = codecs.utf_8_decode(data, "ignore", False)
+        rest = data[consumed:]
+        num_bytes = len(text.encode())
+        num_valid += num_bytes - len(text)
+        if num_bytes != consumed:
+            num_invalid += consumed - num_bytes
+            invalid_sample = invalid_sample or data
+        block = file.read(BLOCK_SIZE)
+    return num_valid, num_invalid + len(rest), invalid_sample or rest
+
+
+def _guess_encoding(name: str, sample: bytes) -> str:
+    """Guess a legacy encoding. Western text has single bytes above 127 between ASCII letters."""
+    runs = [len(run) for run in _HIGH_BYTES.findall(sample)]
+    if sum(run for run in runs if run <= 2) > 0.8 * sum(runs):
+        try:
+            sample.decode("cp1252")
+        except UnicodeDecodeError:
+            return "latin-1"
+        return "cp1252"
+    try:
+        from charset_normalizer import from_bytes
+    except ImportError:
+        match = None
+    else:
+        match = from_bytes(sample[:SAMPLE_SIZE]).best()
+    if match is None:
+        raise DataError(f"{name}: the text is not UTF-8. Set data.encoding, for example data.encoding=cp1252.")
+    return match.encoding
