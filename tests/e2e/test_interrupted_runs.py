@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from motet.core.errors import ConfigError
+from motet.experiment.commands.recipe_runner import run_recipe
+from motet.experiment.commands.run_folder import load_config
 from motet.experiment.loop.checkpoint import Checkpoint
 from motet.wire import deserialize, serialize
 
@@ -84,6 +87,10 @@ def test_a_killed_run_resumes_to_the_same_result(uninterrupted: Path, tmp_path: 
     process = start_motet(*RUN, "--out", str(interrupted))
     wait_for_rounds(interrupted, 3, process)
     time.sleep(0.05)  # into the next round
+    with pytest.raises(ConfigError, match=f"in use by process {process.pid}"):
+        run_recipe(load_config(interrupted), interrupted, resume=True)
+    with pytest.raises(ConfigError, match=f"in use by process {process.pid}"):
+        run_recipe(load_config(interrupted), interrupted)
     process.kill()
     process.communicate()
     assert not (interrupted / "summary.json").exists()

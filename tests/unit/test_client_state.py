@@ -68,6 +68,7 @@ def test_restored_states_are_those_of_the_checkpoint(device_budget: int, host_bu
     states.save()  # these files are written, but the process dies before a checkpoint names them
     restored = ClientStates(folder, device_budget, host_budget)
     restored.restore(files)
+    restored.delete_unused_files()
     assert [read_value(restored, f"c{i}") for i in range(4)] == [0, 1, 2, 3]
     assert {path.name for path in folder.iterdir()} == set(files.values())
     restored.put("p", "c0", make_state(7))

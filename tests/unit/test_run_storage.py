@@ -94,6 +94,19 @@ def test_restoring_leaves_the_metrics_as_they_are(tmp_path: Path) -> None:
     assert (tmp_path / "metrics.jsonl").read_bytes() == metrics
 
 
+def test_reading_a_run_in_progress_deletes_none_of_its_files(tmp_path: Path) -> None:
+    storage = make_storage(tmp_path)
+    storage.client_states.put("fedavg", "north", torch.ones(3))
+    storage.client_states.commit_round()
+    storage.save(make_progress(1))
+    newer = tmp_path / "checkpoint" / "client_states" / "00000009-of-the-round-in-progress"
+    newer.touch()
+    assert make_storage(tmp_path).restore() is not None
+    assert newer.exists()
+    assert make_storage(tmp_path).resume() is not None
+    assert not newer.exists()
+
+
 def test_client_states_of_a_checkpoint_come_back(tmp_path: Path) -> None:
     storage = make_storage(tmp_path)
     storage.client_states.put("fedavg", "north", torch.ones(3))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import shutil
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -14,10 +13,10 @@ from motet.benchmark.cells import run_name
 from motet.core.errors import ConfigError
 from motet.experiment.commands.run_folder import load_config, load_summary
 from motet.experiment.loop.json_files import write_json
+from motet.transport.folder_lock import lock_folder
 
 TRACEBACK_FILE = "traceback.txt"
 FAILURE_FILE = "failed.json"
-LOCK_FILE = "lock"
 
 
 class RunStore:
@@ -60,20 +59,13 @@ class RunStore:
     @contextmanager
     def claim(self, name: str) -> Iterator[bool]:
         """Yield True if this process may execute the run now. The claim ends with the block or with the process."""
-        folder = self.run_folder(name)
-        folder.mkdir(parents=True, exist_ok=True)
-        with (folder / LOCK_FILE).open("w") as file:
-            try:
-                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-            except BlockingIOError:
-                yield False
-                return
-            yield not self.is_settled(name)
+        with lock_folder(self.run_folder(name)) as is_claimed:
+            yield is_claimed and not self.is_settled(name)
 
     def clean_up(self, name: str) -> None:
-        """Delete what a finished run no longer needs: its checkpoint, its lock and earlier failures."""
+        """Delete what a finished run no longer needs: its checkpoint and earlier failures."""
         shutil.rmtree(self.run_folder(name) / "checkpoint", ignore_errors=True)
-        for file in (LOCK_FILE, TRACEBACK_FILE, FAILURE_FILE):
+        for file in (TRACEBACK_FILE, FAILURE_FILE):
             (self.run_folder(name) / file).unlink(missing_ok=True)
 
 

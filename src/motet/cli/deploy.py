@@ -40,7 +40,8 @@ def serve(
     from rich.console import Console
 
     from motet.cli.runs import print_results
-    from motet.experiment.commands.run_folder import load_config, new_folder
+    from motet.core.errors import ConfigError
+    from motet.experiment.commands.run_folder import create_new_folder, load_config
     from motet.experiment.commands.serve_run import serve_run
     from motet.experiment.recipe.recipe_files import load_recipe
     from motet.report.progress import create_progress
@@ -48,9 +49,11 @@ def serve(
     flags = {"bind": bind, "clients": clients, "allow": allow, "key": key, "cert": cert, "ca": ca, "status": status}
     overrides = [f"transport.type={transport}", *(f"transport.{n}={v}" for n, v in flags.items() if v is not None)]
     config = load_recipe(recipe, [*overrides, *(settings or [])])
-    folder = out or new_folder(config.recipe)
-    if resume:
-        config = replace(load_config(folder), transport=config.transport)
+    if resume and out is None:
+        raise ConfigError("serve: --resume needs the folder of the run; give --out FOLDER.")
+    if resume and out is not None:
+        config = replace(load_config(out), transport=config.transport)
+    folder = out or create_new_folder(config.recipe)
     try:
         finished = serve_run(config, folder, resume=resume, log=typer.echo, callback=create_progress(Console()))
     except KeyboardInterrupt:

@@ -29,14 +29,18 @@ def run(
     ] = None,
 ) -> None:
     """Train a recipe. Metrics, plots, a checkpoint and the model are saved in a folder."""
-    from motet.experiment.commands.run_folder import load_config, new_folder
+    from motet.core.errors import ConfigError
+    from motet.experiment.commands.run_folder import load_config
 
     recipe, overrides = _split_recipe(recipe, settings)
     config = _load_recipe(recipe, [*([f"transport.type={transport}"] if transport else []), *overrides])
-    folder = out or new_folder(config.recipe)
     if resume:
-        config = load_config(folder)
-    _train(config, folder, resume)
+        if out is None:
+            raise ConfigError(
+                "run: --resume needs the folder of the run; give --out FOLDER, or use: motet resume FOLDER"
+            )
+        config = load_config(out)
+    _train(config, out, resume)
 
 
 @app.command("resume", rich_help_panel=TRAINING)
@@ -129,10 +133,11 @@ def _load_recipe(name: str, overrides: list[str]) -> Any:
     return load_recipe(name, overrides)
 
 
-def _train(config: Any, folder: Path, resume: bool) -> None:
+def _train(config: Any, out: Path | None, resume: bool) -> None:
     from rich.console import Console
 
     from motet.experiment.commands.recipe_runner import run_recipe
+    from motet.experiment.commands.run_folder import create_new_folder
     from motet.report.progress import create_progress
 
     if config.transport.type == "mpi":
@@ -140,6 +145,7 @@ def _train(config: Any, folder: Path, resume: bool) -> None:
 
         if run_worker_rank(config):  # only rank 0 prints
             return
+    folder = out or create_new_folder(config.recipe)
     try:
         finished = run_recipe(config, folder, resume=resume, callback=create_progress(Console()))
     except KeyboardInterrupt:

@@ -87,7 +87,6 @@ class ClientStates:
         self.stored = dict(files)
         if self.store is not None:
             self.store.continue_after(files.values())
-        self.delete_unused_files()
 
     def delete_unused_files(self) -> None:
         if self.store is not None:

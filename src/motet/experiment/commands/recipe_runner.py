@@ -15,6 +15,7 @@ from motet.experiment.build.run_plan import RunPlan, build_plan
 from motet.experiment.build.traffic_estimate import estimate_client_bytes
 from motet.experiment.commands.run_folder import (
     baseline_folder,
+    claim_folder,
     create_run_folder,
     load_config,
     load_summary,
@@ -45,8 +46,14 @@ def run_recipe(
 ) -> FinishedRun:
     """Run a recipe and its baselines; with `resume`, those that are not finished.
 
-    A rejected configuration leaves no folder behind: everything is built and checked before the first round.
+    A rejected configuration leaves no folder behind: everything is built and checked before the first round. While the
+    run is in progress, no other process can run or resume it.
     """
+    with claim_folder(folder):
+        return _run_claimed(config, folder, resume, callback)
+
+
+def _run_claimed(config: RunConfig, folder: Path, resume: bool, callback: RunCallback | None) -> FinishedRun:
     configs = _collect_configs(config, folder, resume)
     components = {name: build_components(each) for name, each in configs.items()}
     for each in configs.values():

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Any
 
@@ -11,15 +12,45 @@ import yaml
 from motet.core.errors import ConfigError
 from motet.experiment.loop.json_files import read_json
 from motet.experiment.recipe.run_config import RunConfig
+from motet.transport.folder_lock import LOCK_FILE, find_lock_owner, lock_folder
 from motet.transport.spill_store import write_atomically
 
 
-def new_folder(recipe: str, parent: Path = Path("runs")) -> Path:
-    """Return a folder name that is not in use yet: runs/<recipe>-<number>."""
+DEFAULT_PARENT = Path("runs")
+
+
+def create_new_folder(recipe: str, parent: Path = DEFAULT_PARENT) -> Path:
+    """Create the first folder runs/<recipe>-<number> that does not exist yet, so that no other process gets it."""
+    parent.mkdir(parents=True, exist_ok=True)
     number = 1
-    while (parent / f"{recipe}-{number}").exists():
-        number += 1
-    return parent / f"{recipe}-{number}"
+    while True:
+        folder = parent / f"{recipe}-{number}"
+        try:
+            folder.mkdir()
+        except FileExistsError:
+            number += 1
+        else:
+            return folder
+
+
+@contextmanager
+def claim_folder(folder: Path) -> Iterator[None]:
+    """Keep a run folder for this process until the block ends. Delete the folder if nothing was written to it."""
+    _require_no_file(folder)
+    created = [path for path in (folder, *folder.parents) if not path.exists() or path == DEFAULT_PARENT]
+    try:
+        with lock_folder(folder) as is_claimed:
+            if not is_claimed:
+                owner = find_lock_owner(folder) or "another process"
+                raise ConfigError(
+                    f"'{folder}' is in use by {owner}; expected a folder that no other process works in. "
+                    "Wait until it ends, or choose another --out."
+                )
+            yield
+    finally:
+        with suppress(OSError):  # not empty: the run has started
+            for path in dict.fromkeys([folder, *created]):
+                path.rmdir()
 
 
 def baseline_folder(folder: Path, name: str) -> Path:
@@ -29,9 +60,15 @@ def baseline_folder(folder: Path, name: str) -> Path:
 
 def require_empty(folder: Path) -> None:
     """Raise an error if the folder has files, so that no run is overwritten."""
-    if folder.is_file() or (folder.exists() and any(folder.iterdir())):
+    _require_no_file(folder)
+    if folder.exists() and any(path.name != LOCK_FILE for path in folder.iterdir()):
         resume = f" To continue the run in it: motet resume {folder}." if (folder / "config.yaml").exists() else ""
         raise ConfigError(f"'{folder}' is not empty; choose a new folder.{resume}")
+
+
+def _require_no_file(folder: Path) -> None:
+    if folder.is_file():
+        raise ConfigError(f"'{folder}' is a file; expected a folder. Choose another folder.")
 
 
 def create_run_folder(folder: Path, configs: Mapping[str, RunConfig]) -> None:

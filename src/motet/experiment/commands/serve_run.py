@@ -13,7 +13,7 @@ from motet.experiment.build.executor_builder import InProcessOptions, create_exe
 from motet.experiment.build.run_components import RunComponents
 from motet.experiment.build.run_plan import build_plan
 from motet.experiment.commands.recipe_runner import FinishedRun
-from motet.experiment.commands.run_folder import create_run_folder, require_empty
+from motet.experiment.commands.run_folder import claim_folder, create_run_folder, require_empty
 from motet.experiment.commands.run_summary import write_results
 from motet.experiment.deploy.client_listener import ClientListener, open_listener
 from motet.experiment.deploy.network_options import NetworkOptions
@@ -37,6 +37,11 @@ def serve_run(
     config: RunConfig, folder: Path, *, resume: bool, log: Log, callback: RunCallback | None = None
 ) -> FinishedRun:
     """Run a recipe with clients that join over the network. Its baselines, which need a simulation, are left out."""
+    with claim_folder(folder):
+        return _serve_claimed(config, folder, resume, log, callback or SilentProgress())
+
+
+def _serve_claimed(config: RunConfig, folder: Path, resume: bool, log: Log, callback: RunCallback) -> FinishedRun:
     components = build_components(config)
     if not resume:
         config = resolve_defaults(replace(config, baselines={}), components.algorithm)
@@ -52,9 +57,7 @@ def serve_run(
     )
     connections = listener.connections
     transport = TimedTransport(connections)
-    status = RunStatus(
-        callback or SilentProgress(), lambda: connection_status(connections, transport), folder / "status.json"
-    )
+    status = RunStatus(callback, lambda: connection_status(connections, transport), folder / "status.json")
     stop_status_server = _start_status_server(options, status, log)
     try:
         listener.wait_for_quorum(config.wait_policy.quorum, log)

@@ -11,6 +11,7 @@ from motet.experiment.deploy.network_options import NetworkOptions
 from motet.experiment.deploy.remote_client import ClientBuilder, JoinOptions
 from motet.transport.admission import PROTOCOL_VERSION, JoinRequest
 from motet.transport.client_connection import ClientConnection, ServerLink
+from motet.transport.folder_lock import find_lock_owner, lock_folder
 
 ConnectServer = Callable[[], ServerLink]
 
@@ -30,11 +31,17 @@ def join_run(
         token=token,
         group=options.group,
     )
-    builder = ClientBuilder(options, log)
-    try:
-        return ClientConnection(connect, request, builder, give_up_after, log).run()
-    finally:
-        builder.close()
+    with lock_folder(options.state_folder) as is_claimed:
+        if not is_claimed:
+            raise ConfigError(
+                f"'{options.state_folder}' is in use by {find_lock_owner(options.state_folder) or 'another process'}, so "
+                f"{options.names[0]} has joined already; stop that process, or give another --state-dir."
+            )
+        builder = ClientBuilder(options, log)
+        try:
+            return ClientConnection(connect, request, builder, give_up_after, log).run()
+        finally:
+            builder.close()
 
 
 def make_connector(network: str, server: str, options: NetworkOptions) -> ConnectServer:

@@ -80,6 +80,7 @@ class RunStorage:
     def resume(self) -> Checkpoint | None:
         """Like `restore`, but drop the metrics that are newer than the checkpoint."""
         checkpoint = self.restore()
+        self.client_states.delete_unused_files()
         self._complete_bytes = checkpoint.metrics_bytes if checkpoint else 0
         self.metrics.resume(self._complete_bytes, checkpoint.seconds if checkpoint else 0.0)
         return checkpoint

@@ -1,0 +1,80 @@
+"""A lock on a folder that only one live process can hold. It ends with the process, however the process ends."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import IO
+
+LOCK_FILE = "run.lock"
+
+# POSIX locks do not exclude the process that holds them, and end when that process closes any handle of the file.
+_held_here: set[Path] = set()
+
+
+@contextmanager
+def lock_folder(folder: Path) -> Iterator[bool]:
+    """Lock a folder, and create it if it is missing. Yield False if another process has it.
+
+    Forked workers do not inherit the lock. The lock file is deleted at the end.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    path = (folder / LOCK_FILE).resolve()
+    file = None if path in _held_here else _acquire(path)
+    if file is None:
+        yield False
+        return
+    _held_here.add(path)
+    try:
+        yield True
+    finally:
+        path.unlink(missing_ok=True)
+        _held_here.discard(path)
+        file.close()
+
+
+def find_lock_owner(folder: Path) -> str | None:
+    """Return the live process that has the folder, such as "process 4711 on host-a". None if it is free."""
+    path = (folder / LOCK_FILE).resolve()
+    if path not in _held_here and _is_free(path):
+        return None
+    try:
+        return path.read_text("utf-8").strip() if path not in _held_here else _describe_process()
+    except OSError:
+        return None
+
+
+def _acquire(path: Path) -> IO[str] | None:
+    while True:
+        file = path.open("a+", encoding="utf-8")
+        try:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.close()
+            return None
+        if path.exists() and os.path.samestat(os.fstat(file.fileno()), path.stat()):
+            break
+        file.close()  # its last owner has deleted the file in the meantime
+    file.truncate(0)
+    file.write(_describe_process() + "\n")
+    file.flush()
+    return file
+
+
+def _is_free(path: Path) -> bool:
+    try:
+        with path.open("r+", encoding="utf-8") as file:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return True
+    except OSError:
+        return False
+    return True
+
+
+def _describe_process() -> str:
+    return f"process {os.getpid()} on {socket.gethostname()}"
