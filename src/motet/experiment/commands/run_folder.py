@@ -15,7 +15,6 @@ from motet.experiment.recipe.run_config import RunConfig
 from motet.transport.folder_lock import LOCK_FILE, find_lock_owner, lock_folder
 from motet.transport.spill_store import write_atomically
 
-
 DEFAULT_PARENT = Path("runs")
 
 
