@@ -49,13 +49,16 @@ class MemoryLink:
             raise ConnectionError("cut")
         self.messages_sent += 1
         for chunk in message.chunks(self.messages_sent, CHUNK_BYTES):
-            self.assembler.limit = self.connections.message_limit_for(self.server_end)
+            self.assembler.limit = self.connections.limits_for(self.server_end).message_bytes
             data = self.assembler.add(chunk)
             if data is not None:
                 self.connections.on_message(self.server_end, data)
 
     def receive(self, timeout: float | None) -> memoryview | None:
         return self.received.get(timeout)
+
+    def limit_messages(self, message_bytes: int) -> None:
+        self.server_end.assembler.limit = message_bytes
 
     def close(self) -> None:
         self.cut()

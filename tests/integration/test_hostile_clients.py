@@ -21,8 +21,9 @@ from motet.report.status_server import start_status_server
 from motet.transport import grpc as grpc_transport
 from motet.transport.admission import ClientReady, JoinAccepted, Rejection, hash_token
 from motet.transport.connections import Connections
-from motet.transport.framing import UNADMITTED_LIMIT, OutgoingMessage
+from motet.transport.framing import OutgoingMessage
 from motet.transport.grpc import METHOD, SERVICE, GrpcServerLink, serve_grpc
+from motet.transport.message_limits import JOIN_REQUEST
 from motet.transport.requests import Reply, Request
 from motet.wire import deserialize
 
@@ -152,11 +153,11 @@ def test_an_unfinished_reply_delays_nobody_and_is_requested_again(connections: C
 
 def test_a_stranger_cannot_announce_a_large_message(connections: Connections, address: str) -> None:
     link = GrpcServerLink(address)
-    first_chunk, *_ = OutgoingMessage((memoryview(bytes(UNADMITTED_LIMIT + 1)),)).chunks(0, 1000)
+    first_chunk, *_ = OutgoingMessage((memoryview(bytes(JOIN_REQUEST.message_bytes + 1)),)).chunks(0, 1000)
     link.outbox.put(first_chunk)
     answer = receive_value(link)
     assert isinstance(answer, Rejection)
-    assert f"at most {UNADMITTED_LIMIT} are accepted" in answer.reason
+    assert f"at most {JOIN_REQUEST.message_bytes} are accepted" in answer.reason
     link.close()
     assert connections.buffers.used == 0
 

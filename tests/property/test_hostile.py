@@ -18,7 +18,8 @@ from motet.core.params import Params
 from motet.core.weighted import Weighted
 from motet.transport.admission import ClientReady, JoinAccepted, Rejection, RunFinished, hash_token
 from motet.transport.connections import MAX_INVALID_MESSAGES, Connections
-from motet.transport.framing import UNADMITTED_LIMIT, MessageAssembler, OutgoingMessage
+from motet.transport.framing import MessageAssembler, OutgoingMessage
+from motet.transport.message_limits import JOIN_REQUEST
 from motet.transport.requests import Reply, Request
 from motet.wire import deserialize, serialize
 from motet.wire.format import FLAG_COMPRESSED, MAGIC, WIRE_VERSION
@@ -139,7 +140,7 @@ def test_repeated_chunks_are_ignored(chunk_bytes: int) -> None:
     assert [bytes(message) for message in results if message is not None] == [VALID_REPLY]
 
 
-@pytest.mark.parametrize("total", [UNADMITTED_LIMIT + 1, 2**40, 2**63])
+@pytest.mark.parametrize("total", [JOIN_REQUEST.message_bytes + 1, 2**40, 2**63])
 def test_a_stranger_cannot_announce_a_large_message(total: int) -> None:
     with pytest.raises(WireError, match="at most"):
         MessageAssembler().add(struct.pack("<IIQ", 0, 0, total) + b"x")
@@ -173,7 +174,7 @@ def compress(header: bytes) -> bytes:
 def test_a_small_message_of_a_stranger_cannot_expand_to_a_large_one() -> None:
     """A kilobyte can expand to a megabyte of JSON, which takes far longer to parse than to send."""
     bomb = compress(b"[" + b"0," * 2_000_000 + b"0]")
-    assert len(bomb) < UNADMITTED_LIMIT
+    assert len(bomb) < JOIN_REQUEST.message_bytes
     connections = Connections(make_admission("a"))
     stranger = MemoryLink(connections, "stranger")
     connections.on_message(stranger.server_end, bomb)

@@ -13,8 +13,10 @@ from motet.core.errors import ConfigError, RunError, WireError
 from motet.core.script import ClientId
 from motet.transport.admission import ClientReady, JoinAccepted, JoinRequest, Rejection, RunFinished
 from motet.transport.client_runtime import ClientRuntime
+from motet.transport.display_text import clean_text
 from motet.transport.framing import OutgoingMessage
 from motet.transport.journal import Journal
+from motet.transport.message_limits import JOIN_ANSWER, REQUEST_CONTENTS, MessageLimits
 from motet.transport.requests import Reply, Request
 from motet.wire import deserialize
 
@@ -30,6 +32,9 @@ class ServerLink(Protocol):
     def receive(self, timeout: float | None) -> memoryview | None:
         """Return the next message, or None if none arrives in time. Raise ConnectionError if the link is broken."""
 
+    def limit_messages(self, message_bytes: int) -> None:
+        """Accept no message that is longer. A new link accepts what a server answers to a join request."""
+
     def close(self) -> None: ...
 
 
@@ -39,6 +44,7 @@ class ClientSetup(NamedTuple):
     runtime: ClientRuntime
     journal: Journal
     fingerprint: str
+    request_limits: MessageLimits = MessageLimits(contents=REQUEST_CONTENTS)
 
 
 class ClientConnection:
@@ -171,12 +177,12 @@ class ClientConnection:
 
     def _join(self, link: ServerLink) -> None:
         link.send(OutgoingMessage.from_value(self.join_request))
-        match _receive_value(link, JOIN_REPLY_TIMEOUT):
+        match _receive_join_answer(link):
             case JoinAccepted() as acceptance:
                 self.setup = self.build_setup(acceptance)
                 self.session = acceptance.session
             case Rejection(reason):
-                raise ConfigError(f"the server rejected this client: {reason}")
+                raise ConfigError(f"the server rejected this client: {clean_text(reason)}")
             case RunFinished() as finished:
                 self._finish(finished)
                 return
@@ -184,17 +190,19 @@ class ClientConnection:
                 raise ConnectionError(f"the server answered with a {type(other).__name__}")
         with self.lock:
             self.link = link
+        link.limit_messages(self.setup.request_limits.message_bytes)
         link.send(OutgoingMessage.from_value(ClientReady(self.setup.fingerprint)))
 
     def _listen(self, link: ServerLink) -> None:
+        limits = self.setup.request_limits.contents if self.setup is not None else JOIN_ANSWER.contents
         while not self.closed.is_set():
             data = link.receive(None)
             if data is None:
                 continue
             try:
-                value = deserialize(data)
+                value = deserialize(data, limits)
             except WireError as error:
-                self.log(f"the server sent an invalid message: {error}")
+                self.log(f"the server sent an invalid message: {clean_text(str(error))}")
                 continue
             match value:
                 case Request():
@@ -205,18 +213,18 @@ class ClientConnection:
                 case RunFinished():
                     self._finish(value)
                 case Rejection(reason):
-                    raise ConfigError(f"the server closed the connection: {reason}")
+                    raise ConfigError(f"the server closed the connection: {clean_text(reason)}")
 
     def _finish(self, finished: RunFinished) -> None:
         self.closed.set()
-        self.inbox.put(finished)
+        self.inbox.put(RunFinished(clean_text(finished.reason)))
 
 
-def _receive_value(link: ServerLink, timeout: float) -> Any:
-    data = link.receive(timeout)
+def _receive_join_answer(link: ServerLink) -> Any:
+    data = link.receive(JOIN_REPLY_TIMEOUT)
     if data is None:
-        raise ConnectionError(f"the server did not answer within {timeout:g} s")
+        raise ConnectionError(f"the server did not answer within {JOIN_REPLY_TIMEOUT:g} s")
     try:
-        return deserialize(data)
+        return deserialize(data, JOIN_ANSWER.contents)
     except WireError as error:
-        raise ConnectionError(f"the peer is not a Motet server: {error}") from None
+        raise ConnectionError(f"the peer is not a Motet server: {clean_text(str(error))}") from None

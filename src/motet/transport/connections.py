@@ -3,21 +3,25 @@
 from __future__ import annotations
 
 import errno
+import logging
 import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import Any, Protocol
 
 from motet.core.errors import WireError
 from motet.core.script import ClientId
 from motet.transport.admission import Admission, ClientReady, JoinRequest, Rejection, RunFinished
-from motet.transport.framing import UNADMITTED_LIMIT, OutgoingMessage
+from motet.transport.display_text import clean_text
+from motet.transport.framing import OutgoingMessage
+from motet.transport.message_limits import CLIENT_READY, JOIN_REQUEST, MessageLimits
 from motet.transport.receive_buffers import ReceiveBuffers
 from motet.transport.requests import Reply, Request
 from motet.wire import deserialize
-from motet.wire.format import HEADER_LIMIT
 
+_log = logging.getLogger(__name__)
 MAX_INVALID_MESSAGES = 10  # a link is closed after this many
 MAX_COUNTED_SENDERS = 10_000
 _DISK_SPACE, _OPEN_FILES = "disk space in TMPDIR", "a higher limit of open files (ulimit -n)"
@@ -48,15 +52,16 @@ class Connections:
         self,
         admission: Admission,
         reconnect_timeout: float = 60.0,
-        message_limit: int = 2**36,
+        reply_limits: MessageLimits = MessageLimits(),
         buffers: ReceiveBuffers | None = None,
     ) -> None:
-        self.admission, self.reconnect_timeout, self.message_limit = admission, reconnect_timeout, message_limit
+        self.admission, self.reconnect_timeout, self.reply_limits = admission, reconnect_timeout, reply_limits
         self.buffers = buffers or ReceiveBuffers()
         self.changed = threading.Condition()
         self.inbox: deque[Reply] = deque()
         self.links: dict[ClientId, ClientLink] = {}  # clients that are ready
         self.admitted: dict[ClientLink, tuple[ClientId, ...]] = {}
+        self.ready: set[ClientLink] = set()  # admitted links with the right model
         self.open_requests: dict[ClientId, Request] = {}
         self.disconnected_at: dict[ClientId, float] = {}  # disconnected clients with an open request
         self.rejected: Counter[str] = Counter()  # invalid messages by sender
@@ -103,16 +108,22 @@ class Connections:
 
     # ---- Called by the network ----------------------------------------------------------------------------------
 
-    def message_limit_for(self, link: ClientLink) -> int:
-        """Return how many bytes a message on this link may have: few before the client is admitted."""
-        return self.message_limit if link in self.admitted else UNADMITTED_LIMIT
+    def limits_for(self, link: ClientLink) -> MessageLimits:
+        """Return the limits of the next message on this link: a join request, then a fingerprint, then replies."""
+        if link in self.ready:
+            return self.reply_limits
+        return CLIENT_READY if link in self.admitted else JOIN_REQUEST
 
     def on_message(self, link: ClientLink, data: memoryview | bytearray | bytes) -> None:
-        """Process a complete message. Only the reply to an open request reaches the inbox."""
+        """Process a complete message. Only the reply to an open request reaches the inbox. Raises no error."""
         try:
-            self._dispatch(link, deserialize(data, HEADER_LIMIT if link in self.admitted else UNADMITTED_LIMIT))
+            self._dispatch(link, deserialize(data, self.limits_for(link).contents))
         except WireError as error:
             self.reject(link, str(error))
+        except Exception as error:  # an error must not end a thread that serves other clients too
+            _log.exception("a message from %s could not be processed", link.peer)
+            reason = f"the server could not process your message ({type(error).__name__}); see its log."
+            self.reject(link, reason, close_link=True)
 
     def reject(self, link: ClientLink, reason: str, close_link: bool = False) -> None:
         """Count an invalid message by its sender. Close the link after too many, or if the client was not admitted."""
@@ -127,6 +138,7 @@ class Connections:
 
     def on_disconnect(self, link: ClientLink) -> None:
         with self.changed:
+            self.ready.discard(link)
             for client in self.admitted.pop(link, ()):
                 if self.links.get(client) is link:
                     del self.links[client]
@@ -171,7 +183,7 @@ class Connections:
                 self._handle_join(link, value)
             case ClientReady() if link in self.admitted:
                 self._handle_ready(link, value)
-            case Reply() if link in self.admitted:
+            case Reply() if link in self.ready:
                 self._handle_reply(link, value)
             case _:
                 raise WireError(f"a {type(value).__name__} is not expected here.")
@@ -202,6 +214,7 @@ class Connections:
         with self.changed:
             if link not in self.admitted:  # disconnected in the meantime
                 return
+            self.ready.add(link)
             replaced = {self.links[c] for c in clients if c in self.links} - {link}
             for client in clients:
                 self.links[client] = link
@@ -224,7 +237,7 @@ class Connections:
                 return  # late, or sent twice
             del self.open_requests[reply.client]
             self.disconnected_at.pop(reply.client, None)
-            self.inbox.append(reply)
+            self.inbox.append(reply if reply.error is None else replace(reply, error=clean_text(reply.error)))
             self.changed.notify_all()
 
 

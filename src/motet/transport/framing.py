@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from motet.core.errors import WireError
+from motet.transport.message_limits import JOIN_REQUEST
 from motet.transport.receive_buffers import UNLIMITED, MessageBuffer, ReceiveBuffers
 from motet.wire import encode_header
 from motet.wire.format import buffer_bytes
@@ -14,7 +15,6 @@ from motet.wire.format import buffer_bytes
 # Message number on this link, chunk number in the message, bytes of the complete message.
 _CHUNK_HEADER = struct.Struct("<IIQ")
 CHUNK_HEADER_BYTES = _CHUNK_HEADER.size
-UNADMITTED_LIMIT = 2**18  # bytes of a message from a client that has not been admitted yet
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,7 +54,7 @@ class OutgoingMessage:
 class MessageAssembler:
     """Joins the chunks of one sender. A repeated chunk is ignored; after a missing chunk the message is dropped."""
 
-    def __init__(self, limit: int = UNADMITTED_LIMIT, buffers: ReceiveBuffers = UNLIMITED) -> None:
+    def __init__(self, limit: int = JOIN_REQUEST.message_bytes, buffers: ReceiveBuffers = UNLIMITED) -> None:
         self.limit, self.buffers = limit, buffers
         self.number, self.next_index, self.filled, self.total = -1, 0, 0, 0
         self.buffer: MessageBuffer | None = None

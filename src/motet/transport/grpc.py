@@ -5,6 +5,7 @@ Each client opens one bidirectional stream, so clients need no open port. Messag
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 from collections.abc import Iterator
@@ -17,6 +18,7 @@ from typing import Any
 from motet.core.errors import ConfigError, RunError, WireError
 from motet.transport.connections import Connections, describe_storage_error
 from motet.transport.framing import CHUNK_HEADER_BYTES, MessageAssembler, OutgoingMessage
+from motet.transport.message_limits import JOIN_ANSWER
 from motet.transport.receive_queue import ReceiveQueue
 
 try:
@@ -24,6 +26,7 @@ try:
 except ImportError:  # pragma: no cover
     raise ConfigError("transport.type=grpc needs grpcio; run: pip install 'motet[grpc]'") from None
 
+_log = logging.getLogger(__name__)
 CHUNK_BYTES = 2 * 2**20
 METHOD, SERVICE = "Talk", "motet.Link"  # unchanged since version 1: an older peer can then report the version mismatch
 MAX_LINKS = 1000
@@ -113,7 +116,7 @@ class _GrpcService:
         assembler = MessageAssembler(buffers=self.connections.buffers)
         try:
             for chunk in incoming:
-                assembler.limit = self.connections.message_limit_for(link)
+                assembler.limit = self.connections.limits_for(link).message_bytes
                 try:
                     message = assembler.add(chunk)
                 except WireError as error:
@@ -126,6 +129,8 @@ class _GrpcService:
             pass  # the stream broke
         except OSError as error:
             self.connections.reject(link, describe_storage_error(error), close_link=True)
+        except Exception:
+            _log.exception("the link to %s failed", link.peer)
         finally:
             assembler.reset()
             link.close()
@@ -164,11 +169,11 @@ def _server_credentials(tls: TlsFiles) -> Any:
 class GrpcServerLink:
     """The client's end of a stream."""
 
-    def __init__(self, server: str, tls: TlsFiles | None = None, limit: int = 2**36) -> None:
+    def __init__(self, server: str, tls: TlsFiles | None = None) -> None:
         self.channel = grpc.insecure_channel(server, _OPTIONS) if tls is None else _secure_channel(server, tls)
         self.outbox: queue.Queue[bytes | None] = queue.Queue(4)  # few chunks, so that a reply is in memory once
         self.received = ReceiveQueue()
-        self.assembler, self.messages_sent = MessageAssembler(limit), 0
+        self.assembler, self.messages_sent = MessageAssembler(JOIN_ANSWER.message_bytes), 0
         self.broken = threading.Event()
         self.send_lock = threading.Lock()
         call = self.channel.stream_stream(f"/{SERVICE}/{METHOD}")
@@ -190,6 +195,9 @@ class GrpcServerLink:
 
     def receive(self, timeout: float | None) -> memoryview | None:
         return self.received.get(timeout)
+
+    def limit_messages(self, message_bytes: int) -> None:
+        self.assembler.limit = message_bytes
 
     def close(self) -> None:
         self.broken.set()

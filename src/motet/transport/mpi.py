@@ -20,6 +20,7 @@ except (ImportError, RuntimeError) as error:  # pragma: no cover - RuntimeError:
     raise ConfigError(f"transport.type=mpi needs mpi4py and an MPI ({error}); run: pip install 'motet[mpi]'") from None
 
 MAX_PART_BYTES = 2**30  # many MPI libraries have 32-bit counts
+MAX_MESSAGE_BYTES = 2**40
 _SIZES_TAG, _PART_TAG = 1, 2
 
 
@@ -59,8 +60,14 @@ class MpiEndpoint:
         sender = status.Get_source()
         sizes = np.empty(status.Get_count(MPI.INT64_T), np.int64)
         self.comm.Recv([sizes, MPI.INT64_T], sender, _SIZES_TAG)
-        buffer, start = np.empty(int(sizes.sum()), np.uint8), 0
-        for size in map(int, sizes):
+        parts = sizes.tolist()  # Python's integers do not overflow in a sum
+        if not all(0 <= size <= MAX_PART_BYTES for size in parts) or sum(parts) > MAX_MESSAGE_BYTES:
+            raise WireError(
+                f"rank {sender} announced a message in {len(parts)} parts of {sum(parts)} bytes; expected at most "
+                f"{MAX_MESSAGE_BYTES}."
+            )
+        buffer, start = np.empty(sum(parts), np.uint8), 0
+        for size in parts:
             self.comm.Recv([buffer[start : start + size], MPI.BYTE], sender, _PART_TAG)
             start += size
         return sender, deserialize(buffer.data)

@@ -24,6 +24,7 @@ from typing import Any
 from motet.core.errors import ConfigError, RunError, WireError
 from motet.transport.connections import Connections, describe_storage_error
 from motet.transport.framing import MessageAssembler, OutgoingMessage
+from motet.transport.message_limits import JOIN_ANSWER
 from motet.transport.receive_buffers import ReceiveBuffers
 from motet.transport.receive_queue import ReceiveQueue
 
@@ -178,6 +179,7 @@ class _MqttServer:
         self.client = broker.create_client(broker.topic("server"), retain_will=True)
         self.client.on_connect, self.client.on_disconnect = self._on_connect, self._on_disconnect
         self.client.on_message = self._on_message
+        self.client.suppress_exceptions = True  # an error in a callback must not end the thread that serves everybody
 
     def _on_connect(self, client: Any, _: Any, flags: Any, reason: Any, properties: Any) -> None:
         if reason.is_failure:
@@ -204,7 +206,7 @@ class _MqttServer:
             link = self._open_link(name)
         if not link.flow.handle_packet(packet.payload):
             return
-        link.assembler.limit = self.connections.message_limit_for(link)
+        link.assembler.limit = self.connections.limits_for(link).message_bytes
         try:
             message = link.assembler.add(packet.payload)
         except (WireError, OSError) as error:  # perhaps the broker lost a chunk; on a new link the request is repeated
@@ -273,10 +275,10 @@ def serve_mqtt(connections: Connections, broker: BrokerConfig) -> str:
 class MqttServerLink:
     """The client's end of a link."""
 
-    def __init__(self, broker: BrokerConfig, limit: int = 2**36) -> None:
+    def __init__(self, broker: BrokerConfig) -> None:
         self.broker, self.name = broker, secrets.token_hex(16)
         self.received = ReceiveQueue()
-        self.assembler, self.broken = MessageAssembler(limit), threading.Event()
+        self.assembler, self.broken = MessageAssembler(JOIN_ANSWER.message_bytes), threading.Event()
         self.server_id: bytes | None = None
         self.answered, self.send_lock = threading.Event(), threading.Lock()
         self.client = broker.create_client(broker.topic("up", self.name), retain_will=False)
@@ -297,6 +299,9 @@ class MqttServerLink:
 
     def receive(self, timeout: float | None) -> memoryview | None:
         return self.received.get(timeout)
+
+    def limit_messages(self, message_bytes: int) -> None:
+        self.assembler.limit = message_bytes
 
     def close(self) -> None:
         self.flow.close(notify_peer=not self.broken.is_set())

@@ -21,14 +21,15 @@ from torch import Tensor
 from motet.core.errors import MotetError, WireError
 from motet.core.messages import MESSAGES
 from motet.core.params import Layout
+from motet.wire.read_limits import TRUSTED_LIMITS, ReadLimits, check_key, count_numbers
 from motet.wire.type_check import field_types, matches_type
 
 MAGIC, WIRE_VERSION = b"MTET", 2  # increase the version when the format or the name of a message changes
 FLAG_COMPRESSED = 1
-HEADER_LIMIT = 64 * 2**20  # bytes after decompression
 _PREFIX = struct.Struct("<4sHHI")
 _COMPRESS_ABOVE = 256  # bytes of the header
-_MAX_DEPTH, _MAX_DIMS, _MAX_DIM_SIZE = 32, 64, 2**48
+_MAX_DEPTH = 32
+_SCALARS = (str, int, float, type(None))
 _to_json = json.JSONEncoder(allow_nan=False).encode
 DTYPES = {
     str(dtype).removeprefix("torch."): dtype
@@ -143,13 +144,10 @@ def _encode_buffer(value: Tensor | np.ndarray | bytes, buffers: list[Buffer]) ->
 # ------------------------------------------------------------------------------------------------------
 
 
-def deserialize(data: bytes | bytearray | memoryview, header_limit: int = HEADER_LIMIT) -> Any:
-    """Return the value of a message. Any malformed input raises WireError.
-
-    `header_limit` is the size of the decompressed header: a small compressed header can expand to a very large one.
-    """
+def deserialize(data: bytes | bytearray | memoryview, limits: ReadLimits = TRUSTED_LIMITS) -> Any:
+    """Return the value of a message. Any malformed input raises WireError, and so does one beyond the limits."""
     view = memoryview(data)
-    header, end = read_header(view, header_limit)
+    header, end = read_header(view, limits)
 
     def read_tensor(dtype: torch.dtype, shape: tuple[int, ...], size: int) -> Tensor:
         nonlocal end
@@ -160,13 +158,13 @@ def deserialize(data: bytes | bytearray | memoryview, header_limit: int = HEADER
         piece, end = view[end : end + size], end + size
         return tensor_from_bytes(piece, dtype, shape)
 
-    value = decode_header(header, read_tensor)
+    value = decode_header(header, read_tensor, limits=limits, message_bytes=len(view))
     if end != len(view):
         raise WireError(f"{len(view) - end} bytes follow the end of the message; expected none.")
     return value
 
 
-def read_header(view: memoryview, limit: int = HEADER_LIMIT) -> tuple[bytes, int]:
+def read_header(view: memoryview, limits: ReadLimits = TRUSTED_LIMITS) -> tuple[bytes, int]:
     """Return the decompressed header, and the position where it ends in the message."""
     if len(view) < _PREFIX.size:
         raise WireError(f"{len(view)} bytes are not a message; expected at least {_PREFIX.size}.")
@@ -178,31 +176,41 @@ def read_header(view: memoryview, limit: int = HEADER_LIMIT) -> tuple[bytes, int
             f"the message has version {version}, this is version {WIRE_VERSION}; use the same Motet on both sides."
         )
     end = _PREFIX.size + length
-    if length > limit or end > len(view):
+    if length > limits.header_bytes or end > len(view):
         raise WireError(
-            f"a header of {length} bytes was announced in a message of {len(view)}; it is cut off or damaged."
+            f"a header of {length} bytes was announced in a message of {len(view)}; it is cut off, damaged or too large."
         )
     header = bytes(view[_PREFIX.size : end])
-    if flags & FLAG_COMPRESSED:
-        decompressor = zlib.decompressobj()
-        try:
-            header = decompressor.decompress(header, limit)
-        except zlib.error as error:
-            raise WireError(f"the header of the message cannot be decompressed ({error}); it is damaged.") from None
-        if decompressor.unconsumed_tail:
-            raise WireError(f"the decompressed header is larger than {limit} bytes; the message is rejected.")
-    return header, end
+    return (_decompress(header, limits.header_bytes) if flags & FLAG_COMPRESSED else header), end
 
 
-def decode_header(header: bytes, read_tensor: TensorReader, resolve: Callable[[str], Any] | None = None) -> Any:
-    """Return the value that a header describes. `resolve` returns objects that the sender replaced by a key."""
+def _decompress(header: bytes, limit: int) -> bytes:
+    decompressor = zlib.decompressobj()
     try:
-        return _decode(json.loads(header), read_tensor, resolve, 0)
+        decompressed = decompressor.decompress(header, limit)
+    except zlib.error as error:
+        raise WireError(f"the header of the message cannot be decompressed ({error}); it is damaged.") from None
+    if decompressor.unconsumed_tail:
+        raise WireError(f"the decompressed header is larger than {limit} bytes; the message is rejected.")
+    return decompressed
+
+
+def decode_header(
+    header: bytes,
+    read_tensor: TensorReader,
+    resolve: Callable[[str], Any] | None = None,
+    limits: ReadLimits = TRUSTED_LIMITS,
+    message_bytes: int = 0,
+) -> Any:
+    """Return the value that a header describes. `resolve` returns objects that the sender replaced by a key."""
+    limits.check_nodes(header)
+    try:
+        return _Decoder(read_tensor, resolve, limits, message_bytes).decode(json.loads(header.decode()), 0)
     except WireError:
         raise
     except MotetError as error:
         raise WireError(f"the message is inconsistent: {error}") from None
-    except (ValueError, TypeError, KeyError, IndexError, RecursionError, OverflowError, AttributeError) as error:
+    except Exception as error:  # whatever Python, NumPy or PyTorch raise, the sender is at fault
         raise WireError(
             f"the header of the message is invalid ({type(error).__name__}: {str(error)[:120]}); it is damaged."
         ) from None
@@ -216,51 +224,60 @@ def tensor_from_bytes(data: memoryview | bytearray, dtype: torch.dtype, shape: t
     return torch.frombuffer(writable, dtype=torch.uint8).view(dtype).view(shape)
 
 
-def _decode(node: Any, read_tensor: TensorReader, resolve: Callable[[str], Any] | None, depth: int) -> Any:
-    if depth > _MAX_DEPTH:
-        raise WireError(f"the message is nested deeper than {_MAX_DEPTH}; it is rejected.")
+class _Decoder:
+    """Builds a value from the nodes of a header, and its tensors from the bytes that follow the header."""
 
-    def decode(child: Any) -> Any:
-        return _decode(child, read_tensor, resolve, depth + 1)
+    def __init__(
+        self,
+        read_tensor: TensorReader,
+        resolve: Callable[[str], Any] | None,
+        limits: ReadLimits,
+        message_bytes: int,
+    ) -> None:
+        self.read_tensor, self.resolve, self.limits, self.message_bytes = read_tensor, resolve, limits, message_bytes
 
-    if isinstance(node, list):
-        return [decode(child) for child in node]
-    if not isinstance(node, dict):
-        return node
-    kind = node["!"]
-    match kind:
-        case "tensor" | "array" | "bytes":
-            return _decode_buffer(kind, DTYPES[node["dtype"]], tuple(node["shape"]), read_tensor)
-        case "float":
-            return {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}[node["is"]]
-        case "tuple":
-            return tuple(decode(child) for child in node["items"])
-        case "map":
-            return {decode(key): decode(item) for key, item in node["items"]}
-        case "known":
-            if resolve is None:
-                raise WireError("the message refers to an object by key; that is allowed only within one machine.")
-            return resolve(node["key"])
-    return _decode_message(kind, [decode(child) for child in node["fields"]])
+    def decode(self, node: Any, depth: int) -> Any:
+        if isinstance(node, _SCALARS):
+            return node
+        if depth > _MAX_DEPTH:
+            raise WireError(f"the message is nested deeper than {_MAX_DEPTH}; it is rejected.")
+        if isinstance(node, list):
+            return [self.decode(child, depth + 1) for child in node]
+        match kind := node["!"]:
+            case "tensor" | "array" | "bytes":
+                return self._decode_buffer(kind, DTYPES[node["dtype"]], tuple(node["shape"]))
+            case "float":
+                return {"nan": math.nan, "inf": math.inf, "-inf": -math.inf}[node["is"]]
+            case "tuple":
+                return tuple(self.decode(child, depth + 1) for child in node["items"])
+            case "map":
+                pairs = ((self.decode(key, depth + 1), self.decode(item, depth + 1)) for key, item in node["items"])
+                return {check_key(key): item for key, item in pairs}
+            case "known":
+                if self.resolve is None:
+                    raise WireError("the message refers to an object by key; that is allowed only within one machine.")
+                return self.resolve(node["key"])
+        return self._decode_message(kind, [self.decode(child, depth + 1) for child in node["fields"]])
 
+    def _decode_buffer(self, kind: str, dtype: torch.dtype, shape: tuple[Any, ...]) -> Any:
+        tensor = self.read_tensor(dtype, shape, count_numbers(shape) * dtype.itemsize)
+        if dtype == torch.bool and tensor.numel() and int(tensor.view(torch.uint8).max()) > 1:
+            raise WireError("a tensor of booleans has bytes other than 0 and 1; the message is damaged.")
+        return tensor if kind == "tensor" else tensor.numpy() if kind == "array" else tensor.numpy().tobytes()
 
-def _decode_buffer(kind: str, dtype: torch.dtype, shape: tuple[Any, ...], read_tensor: TensorReader) -> Any:
-    if len(shape) > _MAX_DIMS or any(type(n) is not int or not 0 <= n < _MAX_DIM_SIZE for n in shape):
-        start = ", ".join(str(n)[:20] for n in shape[:4])
-        raise WireError(f"a tensor of shape [{start}…] was announced; expected at most {_MAX_DIMS} whole numbers.")
-    tensor = read_tensor(dtype, shape, math.prod(shape) * dtype.itemsize)
-    return tensor if kind == "tensor" else tensor.numpy() if kind == "array" else tensor.numpy().tobytes()
-
-
-def _decode_message(name: Any, values: Sequence[Any]) -> Any:
-    message_class = MESSAGES.get(name) if isinstance(name, str) else None
-    if message_class is None:
-        raise WireError(f"there is no message '{str(name)[:40]}'; use the same Motet on both sides.")
-    fields = [field.name for field in dataclasses.fields(message_class)]
-    if len(fields) != len(values):
-        raise WireError(f"{name} has {len(values)} fields; expected {len(fields)}: {', '.join(fields)}.")
-    types = field_types(message_class)
-    for field, value in zip(fields, values, strict=True):
-        if not matches_type(value, types[field]):
-            raise WireError(f"{name}.{field} is a {type(value).__name__}; expected {types[field]}.")
-    return message_class(*values)
+    def _decode_message(self, name: Any, values: Sequence[Any]) -> Any:
+        message_class = MESSAGES.get(name) if isinstance(name, str) else None
+        if message_class is None:
+            raise WireError(f"there is no message '{str(name)[:40]}'; use the same Motet on both sides.")
+        self.limits.check_message(name)
+        fields = [field.name for field in dataclasses.fields(message_class)]
+        if len(fields) != len(values):
+            raise WireError(f"{name} has {len(values)} fields; expected {len(fields)}: {', '.join(fields)}.")
+        types = field_types(message_class)
+        for field, value in zip(fields, values, strict=True):
+            if not matches_type(value, types[field]):
+                raise WireError(f"{name}.{field} is a {type(value).__name__}; expected {types[field]}.")
+        message = message_class(*values)
+        if isinstance(message, Layout):
+            self.limits.check_layout(message, self.message_bytes)
+        return message

@@ -15,11 +15,11 @@ from motet.experiment.deploy.acceptance import build_acceptance, model_fingerpri
 from motet.experiment.deploy.deployment_record import DeploymentRecord, load_allowed
 from motet.experiment.deploy.network_options import NetworkOptions
 from motet.experiment.deploy.remote_federation import RemoteFederation, build_server_federation
+from motet.experiment.deploy.run_limits import limit_replies
 from motet.experiment.recipe.run_config import RunConfig
 from motet.transport.admission import Admission
 from motet.transport.connections import Connections
 
-GIB = 2**30
 LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 MAX_LISTED_CLIENTS = 10
 
@@ -64,7 +64,8 @@ def open_listener(
     record = DeploymentRecord.open(folder)
     admission = _build_admission(config, options, local, record)
     expected_clients = options.clients or len(admission.expected)
-    connections = Connections(admission, config.wait_policy.reconnect_timeout, int(options.limit * GIB))
+    limits = limit_replies(config, local, options.limit)
+    connections = Connections(admission, config.wait_policy.reconnect_timeout, limits)
     try:
         address = _listen(config.transport.type, connections, options)
     except BaseException:

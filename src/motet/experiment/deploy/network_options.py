@@ -24,7 +24,7 @@ class NetworkOptions:
     key: str | None = None  # private key (PEM)
     cert: str | None = None  # certificate (PEM)
     ca: str | None = None  # certificate that must have signed the other side's (PEM)
-    limit: float = 64.0  # largest message, in GiB
+    limit: float | None = None  # largest message of a client, in GiB; None: a few times the model
     processes: int = 2  # for `motet run`: processes on this machine that simulate the clients
     status: str | None = None  # host:port of the status page
     broker: str | None = None  # MQTT: host:port of the broker; None: a built-in broker at `bind`

@@ -22,6 +22,7 @@ from motet.experiment.build.federation_builder import build_federation
 from motet.experiment.build.group_builder import build_group
 from motet.experiment.build.run_components import RunComponents
 from motet.experiment.deploy.acceptance import deserialize_task, model_fingerprint
+from motet.experiment.deploy.run_limits import limit_requests
 from motet.experiment.recipe.config_parsing import instantiate
 from motet.experiment.recipe.recipe_files import parse_overrides
 from motet.experiment.recipe.run_config import GroupConfig, RunConfig
@@ -95,7 +96,12 @@ class ClientBuilder:
             required_wrappers=components.required_wrappers,
             hide_errors=True,
         )
-        return ClientSetup(runtime, journal, model_fingerprint(federation.model))
+        return ClientSetup(
+            runtime=runtime,
+            journal=journal,
+            fingerprint=model_fingerprint(federation.model),
+            request_limits=limit_requests(config, federation),
+        )
 
     def _log_offer(self, federation: Federation, components: RunComponents) -> None:
         for name in self.options.names[:MAX_LISTED_CLIENTS]:
