@@ -67,9 +67,15 @@ Settings = Annotated[
 RunFolder = Annotated[Path, typer.Argument(metavar="RUN", help="Folder of a run, e.g. runs/quickstart-1.")]
 OutFolder = Annotated[Path | None, typer.Option("--out", help="Output folder.", show_default="runs/RECIPE-NUMBER")]
 Resume = Annotated[bool, typer.Option("--resume", help="Resume the run in --out.")]
+TrustRemoteCode = Annotated[
+    bool, typer.Option("--trust-remote-code", help="Run Python code that a model brings along. No recipe can set this.")
+]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
 CorpusName = Annotated[
     str,
     typer.Argument(metavar="CORPUS", help="Name of a corpus (see: motet list datasets), or your own file or folder."),
 ]
 SourceFolder = Annotated[Path | None, typer.Option("--from", help="Folder with the original files of the corpus.")]
+Key = Annotated[Path | None, typer.Option(help="Private key of this side (PEM).")]
+Cert = Annotated[Path | None, typer.Option(help="Certificate of this side (PEM).")]
+Transport = Annotated[str, typer.Option(help="grpc or mqtt.")]

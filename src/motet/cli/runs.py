@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from motet.cli.app import TRAINING, OutFolder, Recipe, Resume, RunFolder, Settings, app, handle_errors
+from motet.cli.app import TRAINING, OutFolder, Recipe, Resume, RunFolder, Settings, TrustRemoteCode, app, handle_errors
 
 if TYPE_CHECKING:
     from motet.experiment.commands.recipe_runner import FinishedRun
@@ -27,6 +27,7 @@ def run(
     transport: Annotated[
         str | None, typer.Option(help="Same as transport.type=… (see: motet list transports).")
     ] = None,
+    trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Train a recipe. Metrics, plots, a checkpoint and the model are saved in a folder."""
     from motet.core.errors import ConfigError
@@ -40,29 +41,31 @@ def run(
                 "run: --resume needs the folder of the run; give --out FOLDER, or use: motet resume FOLDER"
             )
         config = load_config(out)
-    _train(config, out, resume)
+    _train(config, out, resume, trust_remote_code)
 
 
 @app.command("resume", rich_help_panel=TRAINING)
 @handle_errors
-def resume_run(folder: RunFolder) -> None:
+def resume_run(folder: RunFolder, trust_remote_code: TrustRemoteCode = False) -> None:
     """Resume an interrupted run. It ends with the same result as without the interruption."""
     from motet.experiment.commands.run_folder import load_config
 
-    _train(load_config(folder), folder, resume=True)
+    _train(load_config(folder), folder, resume=True, trust_remote_code=trust_remote_code)
 
 
 @app.command(rich_help_panel=TRAINING)
 @handle_errors
-def check(recipe: Recipe = "quickstart", settings: Settings = None) -> None:
+def check(recipe: Recipe = "quickstart", settings: Settings = None, trust_remote_code: TrustRemoteCode = False) -> None:
     """Check a recipe before training: load the data, train a few steps, estimate memory, traffic and time."""
     from motet.experiment.build.component_builders import resolve_defaults
     from motet.experiment.build.federation_builder import build_federation
     from motet.experiment.commands.dry_run import dry_run
+    from motet.models.remote_code import allow_remote_code
 
     recipe, overrides = _split_recipe(recipe, settings)
     config = resolve_defaults(_load_recipe(recipe, overrides))
-    result = dry_run(config, build_federation(config))
+    with allow_remote_code(trust_remote_code):
+        result = dry_run(config, build_federation(config))
     width = max(14, *map(len, result.facts))
     for name, fact in result.facts.items():
         typer.echo(f"{name:{width}} {fact}")
@@ -133,11 +136,12 @@ def _load_recipe(name: str, overrides: list[str]) -> Any:
     return load_recipe(name, overrides)
 
 
-def _train(config: Any, out: Path | None, resume: bool) -> None:
+def _train(config: Any, out: Path | None, resume: bool, trust_remote_code: bool) -> None:
     from rich.console import Console
 
     from motet.experiment.commands.recipe_runner import run_recipe
     from motet.experiment.commands.run_folder import create_new_folder
+    from motet.models.remote_code import allow_remote_code
     from motet.report.progress import create_progress
 
     if config.transport.type == "mpi":
@@ -147,7 +151,8 @@ def _train(config: Any, out: Path | None, resume: bool) -> None:
             return
     folder = out or create_new_folder(config.recipe)
     try:
-        finished = run_recipe(config, folder, resume=resume, callback=create_progress(Console()))
+        with allow_remote_code(trust_remote_code):
+            finished = run_recipe(config, folder, resume=resume, callback=create_progress(Console()))
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"motet resume {folder}") from None
     print_results(finished)

@@ -20,11 +20,13 @@ from motet.core.layers import Layers
 from motet.core.rng import Seed, seeded_torch
 from motet.learning.modules.model import Model
 from motet.models.adapters import AdapterConfig, add_adapters
+from motet.models.architecture_keys import check_architecture
 from motet.models.bilstm import BiLSTM
 from motet.models.encoder_decoder import init_encoder_decoder, load_bert2bert
 from motet.models.multitask import MultiTaskModel
 from motet.models.parameter_roles import infer_parameter_roles
 from motet.models.quantization import quantize_adapted_layers
+from motet.models.remote_code import ADVICE, is_remote_code_allowed
 from motet.models.tiny_models import tiny_config
 from motet.models.word_vocabulary import build_word_tokenizer
 
@@ -84,6 +86,7 @@ class ModelConfig:
     config: Mapping[str, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
+        check_architecture(self.config)
         if self.quantize != "none" and self.adapter is None:
             raise ConfigError(
                 f"model.quantize is {self.quantize}, but the model itself is trained; quantized weights cannot be trained. "
@@ -158,7 +161,7 @@ def _build_module(config: ModelConfig, task: str, labels: Sequence[str], texts: 
     settings = {**label_settings, **config.config}
     if config.from_scratch:
         module_config = _from_pretrained(transformers.AutoConfig, path, "configuration", **settings)
-        return auto_class.from_config(module_config), tokenizer
+        return _from_config(auto_class, module_config, path), tokenizer
     dtype = getattr(torch, config.dtype)
     return _from_pretrained(auto_class, path, "model", dtype=dtype, **settings), tokenizer
 
@@ -242,9 +245,11 @@ def _label_settings(task: str, labels: Sequence[str]) -> dict[str, Any]:
 
 def _from_pretrained(auto_class: Any, path: str, kind: str, **options: Any) -> Any:
     try:
-        return auto_class.from_pretrained(path, **options)
+        return auto_class.from_pretrained(path, trust_remote_code=is_remote_code_allowed(), **options)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
-        if Path(path).is_dir():
+        if "trust_remote_code" in str(error):
+            advice = ADVICE
+        elif Path(path).is_dir():
             files = ", ".join(sorted(p.name for p in Path(path).iterdir())[:8]) or "nothing"
             advice = (
                 f"The directory holds {files}. Save model and tokenizer there with save_pretrained, or name another."
@@ -256,6 +261,16 @@ def _from_pretrained(auto_class: Any, path: str, kind: str, **options: Any) -> A
             )
         raise ConfigError(
             f"model.name: no {kind} could be loaded from '{path}' ({first_line(error)}). {advice}"
+        ) from None
+
+
+def _from_config(auto_class: Any, module_config: Any, path: str) -> Any:
+    try:
+        return auto_class.from_config(module_config, trust_remote_code=is_remote_code_allowed())
+    except ValueError as error:
+        raise ConfigError(
+            f"model.name: no model could be built from the configuration of '{path}' ({first_line(error)}). "
+            "Use a model that suits the task."
         ) from None
 
 

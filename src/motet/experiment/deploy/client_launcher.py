@@ -19,6 +19,7 @@ from motet.experiment.loop.round_engine import ConnectClients
 from motet.experiment.recipe.config_parsing import instantiate, look_up
 from motet.experiment.recipe.run_config import RunConfig
 from motet.learning.executors.serial_executor import PrefixCache
+from motet.models.remote_code import is_remote_code_allowed
 from motet.transport.fault_injection import FaultyTransport
 from motet.transport.in_process import InProcessTransport
 
@@ -122,7 +123,8 @@ def _join_command(
         flags |= {"--ca": options.ca} if options.ca else {}
     names = [word for client in clients for word in ("--name", client)]
     words = [word for flag in flags.items() for word in flag]
-    return [sys.executable, "-m", "motet", "join", "--quiet", *words, *names]
+    permission = ["--trust-remote-code"] if is_remote_code_allowed() else []
+    return [sys.executable, "-m", "motet", "join", "--quiet", *permission, *words, *names]
 
 
 def _require_alive(processes: Sequence[subprocess.Popen[bytes]]) -> None:

@@ -1,0 +1,95 @@
+"""The command motet join: take part in a run as a client."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from motet.cli.app import DEPLOYMENT, Cert, Device, Key, Transport, TrustRemoteCode, app, handle_errors
+
+if TYPE_CHECKING:
+    from motet.experiment.deploy.network_options import NetworkOptions
+
+ServerAddress = Annotated[str, typer.Option(help="Address of the server, as host:port.")]
+Names = Annotated[
+    list[str] | None, typer.Option(help="Name of this client. With --recipe, repeat it to simulate several clients.")
+]
+DataPath = Annotated[Path | None, typer.Option(help="Data of this client: any file or folder that Motet reads.")]
+DataSettings = Annotated[
+    list[str] | None, typer.Argument(metavar="DATA.KEY=VALUE", help="Settings for --data, e.g. data.text=body.")
+]
+SimulatedRecipe = Annotated[str | None, typer.Option(help="Instead of --data: simulate clients of this recipe.")]
+GroupName = Annotated[str, typer.Option(help="Group of this client, if the recipe has groups.")]
+Token = Annotated[str, typer.Option(help="Environment variable with the token, or @FILE.")]
+ServerCa = Annotated[Path | None, typer.Option(help="CA certificate of the server (PEM); enables TLS.")]
+Channel = Annotated[str | None, typer.Option(help="MQTT: topic of the run.", show_default="motet")]
+MqttUser = Annotated[
+    str | None, typer.Option(help="MQTT: user name at the broker. The password is read from MOTET_MQTT_PASSWORD.")
+]
+StateDir = Annotated[Path, typer.Option(help="Folder for the client state between rounds.")]
+ConnectTimeout = Annotated[float, typer.Option(help="Seconds to keep trying to reach the server.")]
+SecureOnly = Annotated[bool, typer.Option("--secure-only", help="Reply only inside secure aggregation.")]
+Quiet = Annotated[bool, typer.Option("--quiet", help="Print only errors.")]
+
+
+@app.command(rich_help_panel=DEPLOYMENT)
+@handle_errors
+def join(
+    server: ServerAddress,
+    name: Names = None,
+    data: DataPath = None,
+    settings: DataSettings = None,
+    recipe: SimulatedRecipe = None,
+    group: GroupName = "",
+    transport: Transport = "grpc",
+    token: Token = "MOTET_TOKEN",
+    key: Key = None,
+    cert: Cert = None,
+    ca: ServerCa = None,
+    channel: Channel = None,
+    user: MqttUser = None,
+    state_dir: StateDir = Path(".motet"),
+    connect_timeout: ConnectTimeout = 600.0,
+    secure_only: SecureOnly = False,
+    device: Device = "auto",
+    quiet: Quiet = False,
+    trust_remote_code: TrustRemoteCode = False,
+) -> None:
+    """Join a run as a client. The data stays on this machine."""
+    from motet.experiment.deploy.join_run import join_run, make_connector, parse_names
+    from motet.experiment.deploy.remote_client import JoinOptions, parse_client_data
+    from motet.experiment.recipe.recipe_files import load_recipe
+    from motet.models.remote_code import allow_remote_code
+
+    client = JoinOptions(
+        names=(names := parse_names(name or [])),
+        data=parse_client_data(data, settings or []) if data else None,
+        config=None if recipe is None else load_recipe(recipe, settings or []),
+        state_folder=state_dir / names[0],
+        device=device,
+        sums_only=secure_only,
+        group=group,
+    )
+    options = _network_options(key=key, cert=cert, ca=ca, user=user, channel=channel)
+    with allow_remote_code(trust_remote_code):
+        log = _ignore if quiet else typer.echo
+        log(join_run(client, make_connector(transport, server, options), _read_token(token), connect_timeout, log))
+
+
+def _network_options(**flags: Path | str | None) -> NetworkOptions:
+    from motet.experiment.deploy.network_options import NetworkOptions
+    from motet.experiment.recipe.config_parsing import instantiate
+
+    return instantiate(NetworkOptions, {name: str(v) for name, v in flags.items() if v is not None}, "join")
+
+
+def _read_token(source: str) -> str:
+    if source.startswith("@"):
+        return Path(source[1:]).read_text("utf-8").strip()
+    return os.environ.get(source, "")
+
+
+def _ignore(text: str) -> None: ...

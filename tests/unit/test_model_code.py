@@ -1,0 +1,94 @@
+"""A recipe, which may come from a server or another person, cannot make a machine run code or load other files."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.unit.test_load_model import TEXTS, save_model
+
+from motet.core.errors import ConfigError
+from motet.core.rng import Seed
+from motet.experiment.recipe.run_config import RunConfig
+from motet.models.load_model import ModelConfig, load_model
+from motet.models.remote_code import allow_remote_code
+
+ATTACK = """
+from pathlib import Path
+from transformers import BertConfig
+
+Path("{mark}").write_text("attacked")
+
+class AttackConfig(BertConfig):
+    model_type = "attack"
+"""
+
+
+@pytest.fixture
+def hostile_model(tmp_path: Path) -> tuple[Path, Path]:
+    """A model folder with Python code, and the file that the code writes when it runs."""
+    folder, mark = tmp_path / "hostile", tmp_path / "attacked"
+    save_model(folder)
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"model_type": "attack", "auto_map": {"AutoConfig": "attack.AttackConfig"}}
+    (folder / "config.json").write_text(json.dumps(config))
+    (folder / "attack.py").write_text(ATTACK.format(mark=mark))
+    return folder, mark
+
+
+def load(model: dict[str, Any]) -> None:
+    config = RunConfig.from_settings("recipe", {"model": {"max_tokens": 8, **model}})
+    task = "seq2seq" if config.model.name.startswith("bert2bert") else "classification"
+    load_model(config.model, task, ("no", "yes"), lambda: TEXTS, Seed(0))
+
+
+@pytest.mark.parametrize(
+    ("prefix", "from_scratch"), [("", False), ("", True), ("mixed:", False), ("mixed:", True), ("bert2bert:", False)]
+)
+def test_a_recipe_cannot_make_a_machine_run_the_code_of_a_model(
+    hostile_model: tuple[Path, Path], prefix: str, from_scratch: bool
+) -> None:
+    folder, mark = hostile_model
+    settings = {"name": f"{prefix}{folder}", "from_scratch": from_scratch}
+    with pytest.raises(ConfigError, match=r"model.config: 'trust_remote_code' is not a setting of an architecture"):
+        load({**settings, "config": {"trust_remote_code": True}})
+    with pytest.raises(ConfigError, match="--trust-remote-code"):
+        load(settings)
+    assert not mark.exists()
+
+
+def test_the_person_at_the_machine_can_allow_the_code_of_models(hostile_model: tuple[Path, Path]) -> None:
+    folder, mark = hostile_model
+    with allow_remote_code(), pytest.raises(ConfigError):  # the code is no complete model
+        load({"name": str(folder), "from_scratch": True})
+    assert mark.read_text() == "attacked"
+
+
+@pytest.mark.parametrize(
+    ("key", "value"),
+    [
+        ("code_revision", "main"),
+        ("state_dict", {}),
+        ("attn_implementation", "kernels-community/attack"),
+        ("hidden_act", "kernels-community/attack"),
+        ("cache_dir", "/tmp"),
+        ("token", "hf_x"),
+        ("proxies", {"https": "evil.example.org"}),
+        ("quantization_config", {"quant_method": "quark"}),
+        ("hidden_size", 2**40),
+        ("hidden_size", "32"),
+        ("num_hidden_layers", float("inf")),
+        ("dropout", [1]),
+    ],
+)
+def test_only_numbers_of_the_architecture_reach_a_model(key: str, value: Any) -> None:
+    with pytest.raises(ConfigError, match=rf"model.config.*{key}"):
+        ModelConfig("tiny", config={key: value})
+
+
+def test_the_architecture_can_be_changed() -> None:
+    config = ModelConfig("tiny", 8, config={"hidden_size": 16, "hidden_dropout_prob": 0.1, "hidden_act": "relu"})
+    model = load_model(config, "classification", ("no", "yes"), lambda: TEXTS, Seed(0))
+    assert (model.module.config.hidden_size, model.module.config.hidden_act) == (16, "relu")
