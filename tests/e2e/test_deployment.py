@@ -122,6 +122,28 @@ def test_a_secure_run_over_a_network_gives_the_same_bits(motet: Processes, tmp_p
     assert_same_model(tmp_path / "remote", tmp_path / "local")
 
 
+def test_a_secure_run_survives_kills_of_its_server_and_a_client(motet: Processes, tmp_path: Path) -> None:
+    run, port = tmp_path / "run", find_free_port()
+    settings = [*SETTINGS, "rounds=4", "data.limit=120", "partition.clients=3", "secure.type=secagg", "device=cpu"]
+    serve = ["serve", "toy-classification", *settings, "--bind", f"127.0.0.1:{port}", "--out", str(run)]
+
+    def join(*names: str) -> subprocess.Popen[str]:
+        words = [word for name in names for word in ("--name", name)]
+        options = ["--server", f"127.0.0.1:{port}", "--recipe", "toy-classification", "--state-dir", str(tmp_path)]
+        return motet("join", *options, *settings, *words)
+
+    server, steady, killed = motet(*serve), join("client-0", "client-1"), join("client-2")
+    wait_until(lambda: count_rounds(run) >= 1, server, steady, killed)
+    kill(killed)  # the server is almost always inside a sum, which begins again with the restarted client
+    restarted = join("client-2")
+    wait_until(lambda: count_rounds(run) >= 2, server, steady, restarted)
+    kill(server)
+    assert count_rounds(run) < 4
+    wait_for_success(motet(*serve, "--resume"), steady, restarted)
+    run_recipe(load_recipe("toy-classification", [*settings, "transport.workers=0"]), tmp_path / "local")
+    assert_same_model(run, tmp_path / "local")
+
+
 def test_clients_train_on_their_own_files_and_a_wrong_token_is_rejected(motet: Processes, tmp_path: Path) -> None:
     run, port, allowed = tmp_path / "run", find_free_port(), tmp_path / "allowed.yaml"
     for name, words in {"public": "plain", "north": "northsecret", "south": "southsecret"}.items():

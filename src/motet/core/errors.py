@@ -34,6 +34,19 @@ class RunError(MotetError):
     """A run that started and could not continue."""
 
 
+SESSION_LOST = "no sum has begun at this client; it must be asked to advertise its keys first."
+
+
+class SessionLostError(PrivacyError):
+    """A client was asked to continue a secure sum that it does not know, for instance because it was restarted.
+
+    The server recognizes the message in the client's reply, and begins the sum again.
+    """
+
+    def __init__(self) -> None:
+        super().__init__(SESSION_LOST)
+
+
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's message, or the error's class name if the message is empty."""
     return (str(error).strip() or type(error).__name__).splitlines()[0][:200]

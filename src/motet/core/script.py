@@ -77,6 +77,17 @@ class Exchange:
 
 
 @dataclass(frozen=True)
+class Transaction:
+    """Exchanges that succeed or fail together, such as the stages of a secure sum. `begin` starts their script.
+
+    If one of them is interrupted, all are run again from the first. `address` is the client method that they replace.
+    """
+
+    address: str
+    begin: Callable[[], Script[Any]]
+
+
+@dataclass(frozen=True)
 class Note:
     """A sentence for the console and values for the metrics log. It does not influence the run."""
 
@@ -86,7 +97,7 @@ class Note:
     values: Mapping[str, Any] = field(default_factory=dict)
 
 
-Script = Generator[Exchange | Job | Note, Any, T]
+Script = Generator[Exchange | Transaction | Job | Note, Any, T]
 
 
 class _Replies:
@@ -132,7 +143,7 @@ class _Steps:
         self.answer: Any = None
         self.result: Any = None
 
-    def __iter__(self) -> Iterator[Exchange | Job | Note]:
+    def __iter__(self) -> Iterator[Exchange | Transaction | Job | Note]:
         while True:
             try:
                 step = self.script.send(self.answer)
@@ -159,13 +170,18 @@ def run_script(
     exchange: Callable[[Exchange], Any],
     run_job: Callable[[Job], Any],
     log_note: Callable[[Note], None] = lambda note: None,
+    run_transaction: Callable[[Transaction], Any] | None = None,
 ) -> T:
-    """Run a script to its end and return its result."""
+    """Run a script to its end and return its result. By default, a transaction runs as part of the script."""
     steps = _Steps(script)
     for step in steps:
         match step:
             case Exchange():
                 steps.answer = exchange(step)
+            case Transaction() if run_transaction is not None:
+                steps.answer = run_transaction(step)
+            case Transaction():
+                steps.answer = run_script(step.begin(), exchange, run_job, log_note)
             case Note():
                 log_note(step)
                 steps.answer = None

@@ -18,14 +18,15 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Generator, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
 from motet.codecs.skellam import SkellamNoise
-from motet.core.errors import PrivacyError
-from motet.core.script import ClientId, Exchange, Script, work
+from motet.core.errors import PrivacyError, SessionLostError
+from motet.core.script import ClientId, Exchange, Script, Transaction, work
 from motet.core.weighted import Weighted
 from motet.core.work import Job, Work
 from motet.secure.client_policy import ClientPolicy
@@ -55,7 +56,8 @@ class SecureSum:
     ephemeral: bool = True  # its client state must not reach a disk
 
     def __call__(self, exchange: Exchange) -> Script[Weighted]:
-        return run_secure_sum(self, exchange)
+        result: Weighted = yield Transaction(exchange.address, partial(run_secure_sum, self, exchange))
+        return result
 
     def with_noise(self, noise: Mapping[str, SkellamNoise]) -> SecureSum:
         """Return a secure sum that adds this noise inside its integers, by the address of the method."""
@@ -196,7 +198,7 @@ class SecureSum:
 
 def _require_session(session: ClientSession | None) -> ClientSession:
     if session is None:
-        raise PrivacyError("no sum has begun at this client; it must be asked to advertise its keys first.")
+        raise SessionLostError
     return session
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, NamedTuple
 
 from motet.codecs.chain import Channel
-from motet.core.errors import MotetError, RunError
+from motet.core.errors import SESSION_LOST, MotetError, RunError
 from motet.core.messages import message
 from motet.core.script import ClientId, Exchange
 from motet.core.weighted import RunningSum, Weighted
@@ -67,6 +67,7 @@ class Mailbox:
     on_reply: Callable[[int, int], None] = lambda received, expected: None
     failures: list[ClientFailure] = field(default_factory=list)
     rejected: Counter[ClientId] = field(default_factory=Counter)  # invalid replies
+    lost_sessions: int = 0  # replies of clients that no longer knew the secure sum
     last_checkpointed: int = 0  # requests up to this ID are covered by a checkpoint
     id_sign: int = 1  # -1 for a sibling, so that two mailboxes on one transport never use the same request ID
     pending: dict[int, PendingRequest] = field(default_factory=dict)  # late requests by ID
@@ -195,6 +196,7 @@ class Mailbox:
         pending = self.pending.pop(position[1], None)
         staleness_weight = 1.0 if pending is None else self.wait_policy.staleness_weight(self.round - pending.round)
         error = reply.error
+        self.lost_sessions += error == SESSION_LOST
         if error is None:
             try:
                 state.collect(reply.client, self.channel.up.decode(reply.value), staleness_weight)

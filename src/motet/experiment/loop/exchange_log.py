@@ -7,16 +7,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from motet.core.errors import WireError
-from motet.core.script import Exchange
+from motet.core.errors import RunError, WireError
+from motet.core.script import Exchange, Script, Transaction
 from motet.transport.mailbox import Mailbox, Traffic
 from motet.transport.spill_store import write_pieces_atomically
 from motet.wire import iter_serialized
 from motet.wire.value_files import load_value
 
+MAX_ATTEMPTS = 5  # of a transaction whose clients were restarted
+RunSteps = Callable[[Script[Any]], Any]
+
 
 class ExchangeLog:
     """Runs exchanges, and writes the result of each when the next one starts. The last of a round is in its checkpoint.
+
+    A transaction has one result, which is written at once. Its exchanges are not logged: after an interruption a secure
+    sum must begin again with new keys, because its clients never repeat a stage.
 
     Only for remote clients, which keep their state themselves. In a simulation client states change with the round, and
     an interrupted round is run again from its start.
@@ -29,22 +35,36 @@ class ExchangeLog:
 
     def run_exchange(self, exchange: Exchange) -> Any:
         """Return the logged result of an exchange, or run it."""
+        path, logged = self._begin_entry(exchange.address)
+        if logged is not None:
+            return logged[0]
+        result = self.mailbox.run_exchange(exchange)
+        traffic = replace(self.mailbox.traffic)
+        self._write_pending = lambda: self._write(path, (exchange.address, result, traffic))
+        return result
+
+    def run_transaction(self, transaction: Transaction, run_steps: RunSteps) -> Any:
+        """Return the logged result of a transaction, or run it."""
+        path, logged = self._begin_entry(transaction.address)
+        if logged is not None:
+            return logged[0]
+        result = run_with_restarts(transaction, self.mailbox, run_steps)
+        self._write(path, (transaction.address, result, self.mailbox.traffic))
+        return result
+
+    def _begin_entry(self, address: str) -> tuple[Path, tuple[Any, Traffic] | None]:
+        """Return the file of the next entry, and what it holds. Count the traffic of a logged entry."""
         self._write_pending()
+        self._write_pending = lambda: None
         if self.mailbox.round != self.round:
             self.round, self.number = self.mailbox.round, 0
             self._delete_other_rounds()
         self.number += 1
         path = self.folder / f"{self.round}-{self.number}"
-        logged = _read(path, exchange.address)
+        logged = _read(path, address)
         if logged is not None:
-            result, traffic = logged
-            self.mailbox.continue_from(traffic)
-            self._write_pending = lambda: None
-            return result
-        result = self.mailbox.run_exchange(exchange)
-        traffic = replace(self.mailbox.traffic)
-        self._write_pending = lambda: self._write(path, (exchange.address, result, traffic))
-        return result
+            self.mailbox.continue_from(logged[1])
+        return path, logged
 
     def _write(self, path: Path, entry: Any) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
@@ -56,6 +76,24 @@ class ExchangeLog:
             for path in self.folder.iterdir():
                 if not path.name.startswith(f"{self.round}-"):
                     path.unlink()
+
+
+def run_with_restarts(transaction: Transaction, mailbox: Mailbox, run_steps: RunSteps) -> Any:
+    """Run a transaction. If it fails because a client was restarted and lost its session, begin it again.
+
+    The requests of the new attempt have the IDs of the old one, so that clients go back to their state before it.
+    """
+    start, attempts = replace(mailbox.traffic), 1
+    while True:
+        lost_before, failures_before = mailbox.lost_sessions, len(mailbox.failures)
+        try:
+            return run_steps(transaction.begin())
+        except RunError:
+            if mailbox.lost_sessions == lost_before or attempts == MAX_ATTEMPTS:
+                raise
+        del mailbox.failures[failures_before:]
+        mailbox.continue_from(start)
+        attempts += 1
 
 
 def _read(path: Path, address: str) -> tuple[Any, Traffic] | None:

@@ -12,12 +12,12 @@ from typing import Any, TypeVar
 from motet.core.errors import RunError
 from motet.core.params import Params
 from motet.core.program import Round
-from motet.core.script import ClientId, Exchange, Note, Script, run_script
+from motet.core.script import ClientId, Note, Script, Transaction, run_script
 from motet.core.work import Executor
 from motet.experiment.build.run_plan import RunPlan, build_accountant
 from motet.experiment.loop.checkpoint import RunProgress
 from motet.experiment.loop.client_sampling import sample_cohort
-from motet.experiment.loop.exchange_log import ExchangeLog
+from motet.experiment.loop.exchange_log import ExchangeLog, run_with_restarts
 from motet.transport.client_runtime import ClientRuntime
 from motet.transport.client_state import ClientStates
 from motet.transport.emulated_network import EmulatedTransport
@@ -116,8 +116,8 @@ class RoundEngine:
         self.mailbox.start_round(index)
         script = plan.algorithm.round(self.progress.state, rnd)
         record_sum = self.accountant.record_sum if self.accountant else _ignore
-        run_exchange = self.mailbox.run_exchange if self.exchange_log is None else self.exchange_log.run_exchange
-        state = self._run_script(plan.components.wrap_round(script, rnd.seed, record_sum), self.mailbox, run_exchange)
+        script = plan.components.wrap_round(script, rnd.seed, record_sum)
+        state = self._run_script(script, self.mailbox, self.exchange_log)
         self.client_states.commit_round()
         traffic = self.mailbox.finish_round(self.network.seconds if self.network else 0.0)
         self.progress = self._progress_after(index + 1, state, traffic)
@@ -128,7 +128,7 @@ class RoundEngine:
         """Run a script of the evaluation, outside the rounds and their traffic."""
         mailbox = self.evaluation_mailbox
         mailbox.start_round(self.progress.rounds)
-        return self._run_script(self.plan.components.mask_sums(script), mailbox, mailbox.run_exchange)
+        return self._run_script(self.plan.components.mask_sums(script), mailbox)
 
     def restore(self, progress: RunProgress) -> None:
         """Continue after the progress of a checkpoint."""
@@ -150,9 +150,18 @@ class RoundEngine:
             sums_by_client=dict(self.accountant.sums_by_client) if self.accountant else {},
         )
 
-    def _run_script(self, script: Script[T], mailbox: Mailbox, run_exchange: Callable[[Exchange], Any]) -> T:
+    def _run_script(self, script: Script[T], mailbox: Mailbox, log: ExchangeLog | None = None) -> T:
+        def run_steps(script: Script[Any]) -> Any:
+            return run_script(script, mailbox.run_exchange, self.executor.run, self.hooks.on_note)
+
+        def run_transaction(transaction: Transaction) -> Any:
+            if log is not None:
+                return log.run_transaction(transaction, run_steps)
+            return run_with_restarts(transaction, mailbox, run_steps)
+
+        run_exchange = mailbox.run_exchange if log is None else log.run_exchange
         try:
-            return run_script(script, run_exchange, self.executor.run, self.hooks.on_note)
+            return run_script(script, run_exchange, self.executor.run, self.hooks.on_note, run_transaction)
         except RunError as error:  # a script that stops because clients failed does not know why they did
             failure = next((f for f in mailbox.failures if f.round == mailbox.round), None)
             reason = "" if failure is None else f" First failure: {failure.client}: {failure.reason}"
