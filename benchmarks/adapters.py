@@ -47,6 +47,7 @@ from motet.learning.jobs import Infer
 from motet.learning.modules.model import Model
 from motet.learning.objectives.completion import CompletionCrossEntropy, CompletionLoss, GeneratedCompletions
 from motet.learning.solver import Solver
+from motet.learning.training.batch_order import bucket_batches
 from motet.models.adapters import AdapterConfig, add_adapters
 from motet.models.parameter_roles import infer_parameter_roles
 from motet.partitions.partition import ClientRows, Partition
@@ -113,7 +114,8 @@ class AdapterWorkload:
 
     @property
     def solver(self) -> Solver:
-        return Solver(optimizer="adamw", lr=1e-4, batch=self.rows, epochs=1, schedule="constant")
+        bucket = 0 if self.texts is None else self.steps  # batches of texts with similar length, for all systems
+        return Solver(optimizer="adamw", lr=1e-4, batch=self.rows, epochs=1, schedule="constant", bucket=bucket)
 
     def module(self) -> Any:
         if self.directory is not None:
@@ -139,6 +141,7 @@ class AdapterWorkload:
             parameter.data = parameter.data.to(torch.float32 if parameter.requires_grad else self.dtype)
         return Model(f"llama-{self.size}", module, roles.roles, None, roles.embeddings_path, roles.layers_path)
 
+    @cached_property
     def features(self) -> Features:
         prompts, completions = self.token_ids
         columns = {
@@ -149,7 +152,7 @@ class AdapterWorkload:
         return Features("texts", columns)
 
     def federation(self) -> Federation:
-        features, per_client = self.features(), self.steps * self.rows
+        features, per_client = self.features, self.steps * self.rows
         corpus = Corpus("texts", "lm", {"text": [""] * len(features)}, len(features))
         train = ClientRows.from_sizes(np.arange(len(features)), np.full(self.clients, per_client))
         test = ClientRows.from_sizes(np.zeros(0, np.int64), np.zeros(self.clients, np.int64))
@@ -168,9 +171,12 @@ class AdapterWorkload:
 
     def batches(self, index: int, client: int) -> list[np.ndarray]:
         per_client = self.steps * self.rows
-        seed = Seed(0).derive("client", f"client-{client}", index, "train", "fit").to_int()
-        drawn = self.solver.draw_batches(per_client, Seed(seed).derive("order").numpy())
-        return [client * per_client + indices for indices in drawn]
+        rows = client * per_client + np.arange(per_client)
+        rng = Seed(0).derive("client", f"client-{client}", index, "train", "fit").derive("order").numpy()
+        if not self.solver.bucket:
+            return [rows[indices] for indices in self.solver.draw_batches(per_client, rng)]
+        lengths = self.features.lengths[rows]
+        return [rows[indices] for indices in bucket_batches(self.solver, lengths, rng, Seed(index).numpy())]
 
     def count_tokens(self) -> int:
         prompts, completions = self.token_ids
@@ -198,7 +204,7 @@ class PeftLoop:
         self.module = workload.model().module.to(device).train()
         self.trained = [p for p in self.module.parameters() if p.requires_grad]
         self.shared = [p.detach().clone() for p in self.trained]
-        self.features = workload.features()
+        self.features = workload.features
 
     def train(self, batches: list[np.ndarray]) -> None:
         optimizer = torch.optim.AdamW(self.trained, lr=1e-4, weight_decay=0.0, fused=self.device.type == "cuda")
@@ -276,7 +282,7 @@ def measure(args: argparse.Namespace, workload: AdapterWorkload) -> dict[str, An
 
 def measure_generation(args: argparse.Namespace, workload: AdapterWorkload) -> dict[str, Any]:
     """Compare greedy decoding of many prompts with transformers' `generate`, called batch by batch."""
-    device, model, features = torch.device(args.device), workload.model(), workload.features()
+    device, model, features = torch.device(args.device), workload.model(), workload.features
     model.to_device(device)
     executor, rows = PackedExecutor(device), np.arange(min(args.generate, len(features)))
     job = Infer(model, model.initial_params, Examples(features, rows), GeneratedCompletions(args.new_tokens))
@@ -286,6 +292,7 @@ def measure_generation(args: argparse.Namespace, workload: AdapterWorkload) -> d
         executor.run(job)
         torch.cuda.synchronize()
         results[attempt] = time.perf_counter() - start
+        print(f"motet, {attempt}: {results[attempt]:.2f} s", flush=True)
     module = model.module.eval()
     start = time.perf_counter()
     for begin in range(0, len(rows), args.generate_batch):

@@ -1,12 +1,15 @@
-"""Two workarounds for attention with a mask.
+"""Workarounds for the way transformers and torch choose an attention kernel.
 
-transformers checks in every forward pass whether anything is masked, to decide whether to build a mask. On a GPU that
-check waits for the device. Inside `masked_attention` the library believes it is being traced and always builds the
-mask.
+With a mask: transformers checks in every forward pass whether anything is masked, to decide whether to build a mask.
+On a GPU that check waits for the device. Inside `masked_attention` the library believes it is being traced and always
+builds the mask.
 
 torch prefers cuDNN's attention on an H100 or H200. Its backward pass returns NaN with a mask if texts are 64 tokens
 wide (or 192, 320, …) and a row's scores are all low (pytorch issue 196678). Two of some 200 runs on GLUE ended in NaN
 because of it. The other kernels are not known to fail, so cuDNN's is turned off.
+
+Without a mask: transformers looks for packed sequences, which waits for the device, and builds a causal mask while a
+CUDA graph is captured. Inside `unmasked_attention` it does neither, so torch can use flash attention.
 """
 
 from __future__ import annotations
@@ -32,3 +35,15 @@ def masked_attention() -> Iterator[None]:
     finally:
         masking_utils.is_tracing = is_tracing
         cuda.enable_cudnn_sdp(cudnn_enabled)
+
+
+@contextmanager
+def unmasked_attention() -> Iterator[None]:
+    """For causal models whose texts are padded on the right: no token sees the padding behind it."""
+    is_tracing, find_packed = masking_utils.is_tracing, masking_utils.find_packed_sequence_indices
+    masking_utils.is_tracing = lambda tensor=None: False
+    masking_utils.find_packed_sequence_indices = lambda position_ids: None
+    try:
+        yield
+    finally:
+        masking_utils.is_tracing, masking_utils.find_packed_sequence_indices = is_tracing, find_packed

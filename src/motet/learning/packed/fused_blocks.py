@@ -28,7 +28,8 @@ class FusedRMSNorm(nn.Module):
     epsilon: float
 
     def forward(self, x: Tensor) -> Tensor:
-        return F.rms_norm(x, (x.shape[-1],), self.weight.to(x.dtype), self.epsilon)
+        with torch.autocast(x.device.type, enabled=False):  # it would compute in float32, and write that
+            return F.rms_norm(x, (x.shape[-1],), self.weight.to(x.dtype), self.epsilon)
 
 
 class FusedSwiGLU(nn.Module):

@@ -17,7 +17,7 @@ from torch.func import functional_call
 from motet.core.params import Params
 from motet.learning.modules.model import Model, copy_sharing_parameters, select_model_inputs
 from motet.learning.objectives.supervised import Batch
-from motet.learning.packed.attention_workarounds import masked_attention
+from motet.learning.packed.attention_workarounds import masked_attention, unmasked_attention
 from motet.learning.packed.fused_blocks import fused_rotary, install_fused_blocks
 from motet.learning.packed.packed_layers import ClientAxis, install_packed_layers, params_used_only_in_products
 from motet.learning.packed.packed_lora import install_packed_lora
@@ -293,10 +293,11 @@ class PackedModel:
         """Tell the packed layers how many rows each client has in this forward pass."""
         self.client_axis.rows = len(first_input) // self.client_axis.clients
         is_plain = self.device.type == "cpu" and self.packing_mode == "plain"
+        attention = masked_attention if masked else unmasked_attention
         try:
             with (
                 fused_rotary(self.module) if self.uses_fused_blocks else nullcontext(),
-                masked_attention() if masked and not is_plain else nullcontext(),
+                nullcontext() if is_plain else attention(),
             ):
                 yield
         finally:
