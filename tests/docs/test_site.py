@@ -60,6 +60,8 @@ def test_the_recipe_reference_names_every_key_with_its_comment(pages: ModuleType
     assert all(f.name in text for f in dataclasses.fields(RunConfig) if f.name != "recipe")
     assert all(f"`cohort.{f.name}`" in text for f in dataclasses.fields(CohortConfig))
     assert "| `cohort.size` | integer | `null` | null: all" in text
+    without_meaning = re.findall(r"^\| `([a-z_.]+)` .*\|  \|$", text, re.MULTILINE)
+    assert without_meaning == []
 
 
 def test_the_component_reference_names_every_entry(pages: ModuleType) -> None:

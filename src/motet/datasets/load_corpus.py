@@ -54,12 +54,12 @@ class DataConfig:
     with its original files. `path` alone: your own data.
     """
 
-    name: str | None = None
-    path: str | None = None
+    name: str | None = None  # a corpus of `motet list datasets`, or a dataset of the hub
+    path: str | None = None  # a file or a folder
     test: str | None = None  # a second file with the test rows; without it, test_share of the first is held out
-    text: str | None = None
-    label: str | None = None
-    client: str | None = None
+    text: str | None = None  # the column of the texts; null: text, sentence, ... by its name
+    label: str | None = None  # the column of the labels; null: label, class, ... by its name
+    client: str | None = None  # the column that says whose row it is, for the partition natural
     columns: Mapping[str, str] = field(default_factory=dict)  # other columns: {context: passage, answers: gold}
     files: str | None = None  # which files of a folder: '*.csv'
     encoding: str | None = None  # of text files; None: UTF-8, else a guess, which the report names
@@ -68,10 +68,10 @@ class DataConfig:
     header: bool | None = None  # None: a table has a header unless its columns are named by number
     sheet: str | None = None  # of an Excel workbook
     repair: Literal["bio"] | None = None  # bio: turn stray I- tags into B- tags
-    test_share: float = 0.2
+    test_share: float = 0.2  # share of the rows held out as a test set, if the corpus has none
     resplit: bool = False  # ignore the corpus's own test set, and hold out test_share of all rows
     limit: int | None = None  # number of training rows to sample; None: all
-    test_limit: int | None = None
+    test_limit: int | None = None  # number of test rows to sample; null: all
     public_share: float = 0.0  # share of each client's training rows that everyone may read, without labels
     dev_share: float = 0.0  # share of the training rows held out to select the best round
 

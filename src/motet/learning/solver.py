@@ -19,18 +19,18 @@ DEFAULT_LEARNING_RATES = {"sgd": 0.1, "adamw": 5e-5}
 class Solver:
     """How one client trains in one round. Each round starts with a new optimizer and schedule, as in FedNLP."""
 
-    epochs: int = 1
+    epochs: int = 1  # passes over the client's data in one round
     steps: int | None = None  # if set, train this many steps instead of epochs, repeating the data as needed
-    batch: int = 32
-    optimizer: Literal["sgd", "adamw"] = "adamw"
+    batch: int = 32  # examples per step
+    optimizer: Literal["sgd", "adamw"] = "adamw"  # of the clients; `server` sets the server's
     lr: float | None = None  # None: 0.1 for sgd, 5e-5 for adamw
     weight_decay: float = 0.0  # applied to matrices only, as usual for Transformers
     momentum: float = 0.0  # sgd only
-    schedule: Literal["linear", "constant"] = "linear"
+    schedule: Literal["linear", "constant"] = "linear"  # linear: the learning rate falls to 0 within a round
     warmup: float = 0.06  # fraction of the steps
     clip: float = 1.0  # maximum gradient norm; 0: no clipping
     proximal_mu: float = 0.0  # adds mu/2 * ||w - anchor||²: FedProx's μ and Ditto's λ
-    shuffle: bool = True
+    shuffle: bool = True  # draw the examples of an epoch in random order
     bucket: int = 0  # group texts of similar length within windows of this many batches; 0: no grouping
 
     def __post_init__(self) -> None:

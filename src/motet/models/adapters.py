@@ -22,10 +22,10 @@ _NEW_ROLES = ("head", "pooler")  # trained in full by tasks that put a new head 
 class AdapterConfig:
     """The `adapter` section of a recipe's `model`."""
 
-    type: Literal["lora", "dora"] = "lora"
-    rank: int = 8
+    type: Literal["lora", "dora"] = "lora"  # dora: LoRA with a separate magnitude for each output
+    rank: int = 8  # at most the smaller side of an adapted layer; larger ranks train and send more
     alpha: int | None = None  # the update is scaled by alpha / rank; None: twice the rank
-    dropout: float = 0.0
+    dropout: float = 0.0  # of the inputs of the adapters, from 0 to below 1
     targets: tuple[str, ...] = ()  # names of linear layers, such as q_proj; empty: all linear layers of the blocks
 
     def __post_init__(self) -> None:

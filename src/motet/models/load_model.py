@@ -76,14 +76,14 @@ MODELS: dict[str, PackagedModel | str] = {
 class ModelConfig:
     """The section `model` of a recipe. `config` overrides settings of the architecture (dropout, number of layers)."""
 
-    name: str = "minilm"
-    max_tokens: int = 128
+    name: str = "minilm"  # a known model, a model of the hub, a directory, or tiny: a small one with random weights
+    max_tokens: int = 128  # longer texts are truncated
     freeze: tuple[str, ...] = ()  # layers that are not trained, such as [embeddings, layers 0-2]
     from_scratch: bool = False  # random weights instead of the pretrained ones
     adapter: AdapterConfig | None = None  # train adapters instead of the model itself
     dtype: Literal["float32", "bfloat16"] = "float32"  # of the frozen weights; what is trained stays in float32
     quantize: Literal["none", "int8", "nf4"] = "none"  # of the linear layers under adapters
-    config: Mapping[str, Any] = field(default_factory=dict)
+    config: Mapping[str, Any] = field(default_factory=dict)  # e.g. {num_hidden_layers: 3, hidden_dropout_prob: 0}
 
     def __post_init__(self) -> None:
         check_architecture(self.config)

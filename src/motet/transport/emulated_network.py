@@ -69,11 +69,11 @@ class Network:
     `up`.
     """
 
-    down: tuple[float, ...] = (100.0,)
-    up: tuple[float, ...] = (20.0,)
-    latency: tuple[float, ...] = (0.02,)
-    work: tuple[float, ...] = (0.0,)
-    traces: tuple[str, ...] = ()
+    down: tuple[float, ...] = (100.0,)  # megabits per second from the server
+    up: tuple[float, ...] = (20.0,)  # megabits per second to the server
+    latency: tuple[float, ...] = (0.02,)  # seconds per message
+    work: tuple[float, ...] = (0.0,)  # seconds that a client works on a request
+    traces: tuple[str, ...] = ()  # CSV files with rates that change over time
 
     def __post_init__(self) -> None:
         for name in ("down", "up"):

@@ -25,7 +25,7 @@ class WaitPolicy:
     reconnect_timeout: float = 60.0  # seconds a client may be disconnected before its request fails
     eager: bool = False  # continue as soon as the quorum has replied
     staleness_exponent: float | None = None  # None: ignore late replies; FedBuff uses 0.5
-    on_error: Literal["fail", "drop"] = "fail"
+    on_error: Literal["fail", "drop"] = "fail"  # after an error of a client: fail the run, or go on without it
 
     def __post_init__(self) -> None:
         if not 0 < self.quorum <= 1:

@@ -50,10 +50,10 @@ class GroupConfig:
 
     name: str | None = None  # None: the name of the corpus or, if all groups have the same, of the model
     clients: int | None = None  # None: all clients of the partition that no other group has
-    task: ComponentConfig = ComponentConfig("auto")
+    task: ComponentConfig = ComponentConfig("auto")  # auto: the task formulation of the corpus
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
-    partition: ComponentConfig = ComponentConfig("uniform")
+    partition: ComponentConfig = ComponentConfig("uniform")  # see [partitions](components.md#partitions)
 
     def __post_init__(self) -> None:
         if self.clients is not None and self.clients < 1:
@@ -137,8 +137,8 @@ class RunConfig:
     """All settings of a run."""
 
     recipe: str
-    seed: int = 42
-    rounds: int = 10
+    seed: int = 42  # of initial weights, samples, batches and cohorts; the same seed gives the same result
+    rounds: int = 10  # exchanges of the server with a cohort of clients; at least 1
     device: str = "auto"  # auto, cpu, cuda or cuda:0
     task: ComponentConfig = ComponentConfig("auto")  # auto: the task formulation of the corpus
     model: ModelConfig = ModelConfig()
