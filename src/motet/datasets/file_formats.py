@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import islice
 
 from motet.core.errors import DataError
 from motet.datasets.arrow_files import read_arrow, read_parquet
@@ -15,7 +16,7 @@ from motet.datasets.plain_text import read_text_lines, read_whole_text
 from motet.datasets.raw_table import TableBuilder
 from motet.datasets.review_files import FDU_FILE, MSR_FILE, read_fdu_mtl, read_msr_paraphrases, read_reviews
 from motet.datasets.spreadsheet_files import read_spreadsheet
-from motet.datasets.tagged_files import SNIFFED_LINES, looks_like_conll, read_conll_file, read_gold_conll
+from motet.datasets.tagged_files import SNIFFED_LINES, looks_like_columns, looks_like_conll, read_conll_file, read_gold_conll
 
 
 @dataclass(frozen=True)
@@ -76,9 +77,15 @@ def find_format(file: DataFile) -> FileFormat | None:
     task = file.options.task
     if file_format is TEXT and task == "tagging":
         return CONLL
-    if file_format in (None, TEXT, TSV) and task in (None, "tagging") and _sniff_conll(file):
-        file.log.note(f"{file.name}: read as CoNLL, because every line has a word and a tag.")
-        return CONLL
+    if file_format in (None, TEXT, TSV) and task in (None, "tagging"):
+        lines = _read_first_lines(file)
+        if looks_like_conll(lines, min_share=1.0 if file_format is TSV else 0.8):
+            return CONLL
+        if file_format is TEXT and looks_like_columns(lines):
+            raise DataError(
+                f"{file.name}: its lines have columns, like a table or words with tags that are not BIO. Set "
+                "task.type=lm to read each line as a text, or task.type=tagging; give a table the suffix .tsv."
+            )
     return file_format
 
 
@@ -91,16 +98,11 @@ def require_format(file: DataFile) -> FileFormat:
     return file_format
 
 
-def _sniff_conll(file: DataFile) -> bool:
+def _read_first_lines(file: DataFile) -> list[str]:
     try:
-        lines = []
-        for number, line in file.read_lines():
-            lines.append(line)
-            if number == SNIFFED_LINES:
-                break
+        return [line for _, line in islice(file.read_lines(), SNIFFED_LINES)]
     except DataError:  # not text
-        return False
-    return looks_like_conll(lines)
+        return []
 
 
 def describe_formats() -> dict[str, str]:

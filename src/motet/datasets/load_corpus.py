@@ -111,8 +111,10 @@ class DataConfig:
     @property
     def column_names(self) -> dict[str, str | None]:
         """Motet's column names and the names in the file; None: the same name, if the file has it."""
-        configured = {"text": self.text, "label": self.label, "client": self.client, **self.columns}
-        return {name: configured.get(name) for name in COLUMN_NAMES}
+        names = {"text": self.text, "label": self.label, "client": self.client, **self.columns}
+        configured = {name: column for name, column in names.items() if column is not None}
+        used = set(configured.values())
+        return {name: configured.get(name) for name in COLUMN_NAMES if name in configured or name not in used}
 
 
 def load_corpus(config: DataConfig, seed: Seed, task: str | None = None) -> Corpus:

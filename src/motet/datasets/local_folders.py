@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatch
@@ -76,13 +77,7 @@ def choose_splits(available: Collection[str | None]) -> dict[str | None, str]:
 
 def _plan_label_folders(base: Path, options: ReadOptions, log: ReadLog) -> list[FilePart]:
     """Plan one folder per label with one text per file, perhaps within a folder per split. Empty: another layout."""
-    split_folders: dict[str | None, Path] = {}
-    for path in list_visible(base):
-        split, rest = parse_split_name(path)
-        if path.is_dir() and split and not rest:
-            split_folders[split] = path
-    if "train" not in split_folders:
-        split_folders = {None: base}
+    split_folders = _find_split_folders(base) or {None: base}
     labels = {split: _find_label_folders(folder, options, log) for split, folder in split_folders.items()}
     roles = choose_splits(split_folders)
     if not all(labels[split] for split in roles):
@@ -98,6 +93,18 @@ def _plan_label_folders(base: Path, options: ReadOptions, log: ReadLog) -> list[
         if path not in [split_folders[split] for split in roles]:
             log.ignore(path, "not used" if path.is_dir() else "not in the folder of a label")
     return parts
+
+
+def _find_split_folders(base: Path) -> dict[str | None, Path]:
+    """Return folders such as `train` and `test`, or `20news-bydate-train` and `20news-bydate-test`."""
+    split_folders: dict[str | None, Path] = {}
+    titles = set()
+    for path in list_visible(base):
+        split, title = parse_split_name(path)
+        if path.is_dir() and split:
+            split_folders[split] = path
+            titles.add(title)
+    return split_folders if "train" in split_folders and len(titles) == 1 else {}
 
 
 def _find_label_folders(folder: Path, options: ReadOptions, log: ReadLog) -> list[Path]:
@@ -133,8 +140,16 @@ def _plan_files(base: Path, options: ReadOptions, log: ReadLog) -> list[FilePart
     _check_families(formats, base)
     files = [FoundFile.from_path(path, base, file_format) for path, file_format in formats.items()]
     _check_duplicates(files)
-    if any(file.split == "train" for file in files):
+    splits = {file.split for file in files}
+    if "train" in splits:
         return _plan_splits(files, log)
+    if len(splits) > 1:
+        held_out = next(file for file in files if file.split is not None)
+        raise DataError(
+            f"data.path: '{held_out.name}' seems to be a {held_out.split} set, but no file is named as training data. "
+            "Rename the training file to train…, set data.files to a pattern for the names of the data, or set data.path "
+            "and data.test to one file each."
+        )
     return _plan_clients(files)
 
 
@@ -200,10 +215,11 @@ def _check_families(formats: Mapping[Path, FileFormat], base: Path) -> None:
     for path, file_format in formats.items():
         families.setdefault(file_format.family, path)
     if len(families) > 1:
+        largest = strip_compression_suffix(max(formats, key=lambda path: path.stat().st_size))
         examples = ", ".join(f"{family} ({path.relative_to(base)})" for family, path in families.items())
         raise DataError(
             f"data.path: '{base}' has files of several kinds: {examples}. Set data.files to a pattern for the names of "
-            f"the data, for example data.files='*{strip_compression_suffix(next(iter(formats))).suffix}'."
+            f"the data, for example data.files='*{largest.suffix}'."
         )
 
 
@@ -224,7 +240,8 @@ def _check_duplicates(files: Sequence[FoundFile]) -> None:
 def _plan_splits(files: Sequence[FoundFile], log: ReadLog) -> list[FilePart]:
     """Plan training and test files; if there are several of each, the rest of the name is the domain."""
     roles = choose_splits({file.split for file in files})
-    has_domains = len({file.title for file in files}) > 1
+    sizes = Counter(file.split for file in files)
+    has_domains = len({file.title for file in files}) > 1 and max(sizes.values()) > 1
     parts = []
     for role in ("train", "test"):
         for file in files:

@@ -151,4 +151,4 @@ def _merge(name: str, files: Sequence[SourceFile]) -> SourceFile:
 
 
 def _join_distinct(values: Iterable[str]) -> str:
-    return ", ".join(sorted(set(values) - {""}))
+    return ", ".join(sorted({part for value in values for part in value.split(", ") if part}))

@@ -33,7 +33,7 @@ DATA_SUFFIXES = (
 IGNORED_PREFIXES = (".", "README", "LICENSE")
 _ALL_SPLITS = re.compile(r"[-_. ]all$", re.IGNORECASE)
 _SPLIT_IN_NAME = re.compile(
-    rf"(^|[-_. ])({'|'.join(sorted(SPLIT_NAMES, key=len, reverse=True))})(?=$|[-_. ])", re.IGNORECASE
+    rf"(^|[-_. ]|(?<=\d))({'|'.join(sorted(SPLIT_NAMES, key=len, reverse=True))})(?=$|[-_. ])", re.IGNORECASE
 )
 
 

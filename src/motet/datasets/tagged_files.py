@@ -15,6 +15,7 @@ TAG = re.compile(r"O|[BIESLU]-\S+")
 GOLD_WORD, GOLD_ENTITY = 3, 10  # columns of a .gold_conll file
 GENRES = ("bc", "bn", "mz", "nw", "pt", "tc", "wb")
 SNIFFED_LINES = 300
+MAX_COLUMNS = 20  # of a CoNLL file; OntoNotes has the most
 
 
 def read_conll_file(file: DataFile, table: TableBuilder) -> None:
@@ -24,12 +25,20 @@ def read_conll_file(file: DataFile, table: TableBuilder) -> None:
     add_fixed_columns(file, table, columns, "sentence", "CoNLL's format")
 
 
-def looks_like_conll(lines: Sequence[str]) -> bool:
-    """True if every line has a word and a BIO tag, or is blank; and at least one tag is not O."""
+def looks_like_conll(lines: Sequence[str], min_share: float) -> bool:
+    """True if so many lines have a word and a BIO tag, or are blank; and at least one tag is not O."""
     rows = [line.split() for line in lines if line.strip() and not line.startswith("-DOCSTART-")]
-    if not rows or any(len(row) < 2 or not TAG.fullmatch(row[-1]) for row in rows):
+    tags = [row[-1] for row in rows if 2 <= len(row) <= MAX_COLUMNS and TAG.fullmatch(row[-1])]
+    return len(tags) >= max(2, min_share * len(rows)) and set(tags) != {"O"}
+
+
+def looks_like_columns(lines: Sequence[str]) -> bool:
+    """True if every line has the same number of columns, separated by tabs; or if all are pairs, with blank lines."""
+    rows = [line for line in lines if line.strip()]
+    if len(rows) < 2:
         return False
-    return any(row[-1] != "O" for row in rows)
+    has_tabs = len({line.count("\t") for line in rows}) == 1 and "\t" in rows[0]
+    return has_tabs or (len(rows) < len(lines) and all(len(line.split()) == 2 for line in rows))
 
 
 def read_gold_conll(file: DataFile, table: TableBuilder) -> None:

@@ -12,6 +12,7 @@ from motet.datasets.compression import open_binary
 
 SAMPLE_SIZE = 1 << 16
 BLOCK_SIZE = 1 << 20
+MIN_LETTERS = 10  # distinct bytes above 127; text in another script has more, a line of dashes has fewer
 BYTE_ORDER_MARKS = (  # UTF-32 first: its mark starts with the mark of UTF-16
     (codecs.BOM_UTF32_LE, "utf-32-le"),
     (codecs.BOM_UTF32_BE, "utf-32-be"),
@@ -66,7 +67,7 @@ def detect_encoding(path: Path, name: str, configured: str | None = None) -> Tex
         return TextEncoding("utf-8", "valid UTF-8", is_strict=True)
     if num_valid >= 10 * num_invalid:
         return TextEncoding("utf-8", f"UTF-8 with {num_invalid:,} invalid bytes, which were read as latin-1")
-    return TextEncoding(_guess_encoding(name, invalid_sample), "guessed; it is not UTF-8", is_strict=True)
+    return TextEncoding(_guess_encoding(name, invalid_sample), "guessed because it is not UTF-8", is_strict=True)
 
 
 def _guess_wide_encoding(sample: bytes) -> str | None:
@@ -99,8 +100,9 @@ def _count_utf8(block: bytes, file: BinaryIO) -> tuple[int, int, bytes]:
 
 def _guess_encoding(name: str, sample: bytes) -> str:
     """Guess a legacy encoding. Western text has single bytes above 127 between ASCII letters."""
-    runs = [len(run) for run in _HIGH_BYTES.findall(sample)]
-    if sum(run for run in runs if run <= 2) > 0.8 * sum(runs):
+    runs = _HIGH_BYTES.findall(sample)
+    num_isolated = sum(len(run) for run in runs if len(run) <= 2)
+    if num_isolated > 0.8 * sum(map(len, runs)) or len(set(b"".join(runs))) < MIN_LETTERS:
         try:
             sample.decode("cp1252")
         except UnicodeDecodeError:
