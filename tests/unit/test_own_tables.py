@@ -85,7 +85,7 @@ def test_tables_without_a_header_have_columns_by_number(tmp_path: Path) -> None:
         assert train_rows(corpus, "label", "text") == rows
     with pytest.raises(DataError, match=r"if there is no header, give their numbers, such as data\.text=2"):
         read(tmp_path / "t.csv")
-    with pytest.raises(DataError, match="data.text names column '5'; the file has 1, 2"):
+    with pytest.raises(DataError, match=r"data\.text names column '5'; the file has 1, 2"):
         read(tmp_path / "t.csv", text="5", label="1")
     with_header = read(tmp_path / "h.csv", "a,b\none,x\n", text="1", label="2", header=True)
     assert train_rows(with_header, "text", "label") == [("one", "x")]
@@ -194,7 +194,7 @@ def test_encoding_is_recognized_and_reported(tmp_path: Path) -> None:
     assert configured.report.files[0].encoding_reason == "data.encoding"
     with pytest.raises(DataError, match=r"t\.csv, line 2: byte 0x8a is invalid in utf-8 \(data\.encoding\)"):
         read(tmp_path / "t.csv", encoding="utf-8")
-    with pytest.raises(ConfigError, match="data.encoding is 'utf-9'"):
+    with pytest.raises(ConfigError, match=r"data\.encoding is 'utf-9'"):
         read(tmp_path / "t.csv", encoding="utf-9")
 
 
