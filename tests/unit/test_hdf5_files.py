@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,8 @@ from motet.datasets.corpus import Corpus
 from motet.datasets.fednlp_data_file import read_fednlp_file, write_fednlp_file
 from motet.datasets.hdf5_store import is_store, read_store, write_store
 from motet.datasets.load_corpus import BUILTIN_CORPORA
+from motet.partitions.fednlp_partition_file import is_fednlp_partition_file
+from motet.partitions.partition_file import read_partition
 
 TOYS = [name for name in BUILTIN_CORPORA if name.startswith("toy-")]
 
@@ -116,3 +119,76 @@ def test_large_fednlp_lm_file_is_read_from_its_groups(tmp_path: Path) -> None:
 def test_unsupported_task_cannot_be_written_as_a_fednlp_file(tmp_path: Path) -> None:
     with pytest.raises(DataError, match="FedNLP's layout does not support regression"):
         write_fednlp_file(BUILTIN_CORPORA["toy-regression"](), tmp_path / "x.h5")
+
+
+def _link(file: h5py.File, secret: Path) -> None:
+    file["columns/text/bytes"] = h5py.ExternalLink(str(secret), "secret")
+
+
+def _soft_link(file: h5py.File, secret: Path) -> None:
+    file["hidden/link"] = h5py.ExternalLink(str(secret), "secret")
+    file["columns/text/bytes"] = h5py.SoftLink("/hidden/link")
+
+
+def _external_storage(file: h5py.File, secret: Path) -> None:
+    file.create_dataset("columns/text/bytes", shape=(6,), dtype=np.uint8, external=[(str(secret), 0, 6)])
+
+
+def _virtual_dataset(file: h5py.File, secret: Path) -> None:
+    layout = h5py.VirtualLayout(shape=(6,), dtype=np.uint8)
+    layout[:] = h5py.VirtualSource(str(secret), "secret", shape=(6,))
+    file.create_virtual_dataset("columns/text/bytes", layout)
+
+
+@pytest.mark.parametrize(
+    ("add", "problem"),
+    [
+        (_link, "a link to another file"),
+        (_soft_link, "a link to another file"),
+        (_external_storage, "stored in another file"),
+        (_virtual_dataset, "a virtual dataset"),
+    ],
+)
+def test_file_that_reads_other_files_is_refused(
+    add: Callable[[h5py.File, Path], None], problem: str, tmp_path: Path
+) -> None:
+    secret = tmp_path / "secret.h5"
+    with h5py.File(secret, "w") as file:
+        file["secret"] = np.frombuffer(b"secret", np.uint8)
+    path = tmp_path / "shared.h5"
+    write_store(Corpus("c", "lm", {"text": ["public"]}, 1), path)
+    with h5py.File(path, "a") as file:
+        del file["columns/text"]
+        file.create_group("columns/text").attrs["kind"] = "text"
+        file["columns/text/offsets"] = np.array([0, 6])
+        add(file, secret)
+    with pytest.raises(DataError, match=f"is refused: '.*' is {problem}"):
+        read_store(path)
+    for read in (read_fednlp_file, read_partition, is_fednlp_partition_file):
+        with pytest.raises(DataError, match=f"is refused: '.*' is {problem}"):
+            read(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("text/offsets", np.array([0, 3, 2])),
+        ("text/offsets", np.array([0, 3, 99])),
+        ("text/offsets", np.array([0.0, 1.0, 2.0])),
+        ("text/bytes", np.frombuffer(b"\xff" * 6, np.uint8)),
+        ("label/codes", np.array([0, 7], np.int32)),
+        ("label/codes", np.array([0, -1], np.int32)),
+    ],
+)
+def test_damaged_column_is_an_error(name: str, value: np.ndarray, tmp_path: Path) -> None:
+    path = tmp_path / "c.h5"
+    columns = {
+        "text": TextColumn.from_values(["one", "two"]),
+        "label": CategoryColumn.from_values(["a", "b"]),
+    }
+    write_store(Corpus("c", "classification", columns, 1), path)  # type: ignore[arg-type]
+    with h5py.File(path, "a") as file:
+        del file[f"columns/{name}"]
+        file[f"columns/{name}"] = value
+    with pytest.raises(DataError, match="cannot be read as HDF5"):
+        read_store(path)

@@ -15,6 +15,7 @@ import numpy as np
 
 from motet.core.errors import DataError
 from motet.datasets.corpus import Corpus
+from motet.datasets.hdf5_access import open_hdf5, probe_hdf5
 from motet.datasets.read_log import ReadLog
 
 TASK_TYPES = {
@@ -35,17 +36,14 @@ _ATTRIBUTE_COLUMNS = {
 
 
 def is_fednlp_file(path: Path) -> bool:
-    if not h5py.is_hdf5(path):
-        return False
-    with h5py.File(path, "r") as file:
-        return "attributes" in file
+    return probe_hdf5(path, lambda file: "attributes" in list(file))  # a list, because `in` follows links
 
 
 def read_fednlp_file(path: Path) -> Corpus:
     log = ReadLog(path)
     log.add_file(path)
     log.task_reason = "the task_type of the FedNLP file"
-    with h5py.File(path, "r") as file:
+    with open_hdf5(path, "Use the data file that FedNLP published.") as file:
         attributes = json.loads(_read_text(file["attributes"]))
         tasks = {task_type: task for task, task_type in TASK_TYPES.items()}
         task = tasks.get(attributes.get("task_type", ""))

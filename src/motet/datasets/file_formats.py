@@ -16,7 +16,13 @@ from motet.datasets.plain_text import read_text_lines, read_whole_text
 from motet.datasets.raw_table import TableBuilder
 from motet.datasets.review_files import FDU_FILE, MSR_FILE, read_fdu_mtl, read_msr_paraphrases, read_reviews
 from motet.datasets.spreadsheet_files import read_spreadsheet
-from motet.datasets.tagged_files import SNIFFED_LINES, looks_like_columns, looks_like_conll, read_conll_file, read_gold_conll
+from motet.datasets.tagged_files import (
+    SNIFFED_LINES,
+    looks_like_columns,
+    looks_like_conll,
+    read_conll_file,
+    read_gold_conll,
+)
 
 
 @dataclass(frozen=True)

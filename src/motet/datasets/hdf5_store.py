@@ -11,10 +11,12 @@ from typing import Any
 
 import h5py
 import numpy as np
+import pyarrow as pa
 
 from motet.core.errors import DataError
 from motet.datasets.columns import CategoryColumn, CompactColumn, ListColumn, SelectedColumn, TextColumn, compact
 from motet.datasets.corpus import Corpus
+from motet.datasets.hdf5_access import open_hdf5, probe_hdf5
 from motet.datasets.read_report import ReadReport
 
 VERSION = 2
@@ -41,7 +43,8 @@ def write_store(corpus: Corpus, path: Path) -> None:
 
 def read_store(path: Path) -> Corpus:
     """Read a corpus; its columns are held as arrays."""
-    with _open_store(path) as file:
+    with open_hdf5(path, "Build it again with: motet data build") as file:
+        _check_version(path, file)
         return Corpus(
             name=str(file.attrs["name"]),
             task=str(file.attrs["task"]),
@@ -53,27 +56,16 @@ def read_store(path: Path) -> Corpus:
 
 def is_store(path: Path) -> bool:
     """True if the file is one of Motet's corpus files, of any version."""
-    if not h5py.is_hdf5(path):
-        return False
-    with h5py.File(path, "r") as file:
-        return "motet_store" in file.attrs
+    return probe_hdf5(path, lambda file: "motet_store" in file.attrs)
 
 
-def _open_store(path: Path) -> h5py.File:
-    try:
-        file = h5py.File(path, "r")
-    except OSError as error:
-        raise DataError(
-            f"data.path: '{path}' cannot be read as HDF5 ({error}). Build it again with: motet data build"
-        ) from None
+def _check_version(path: Path, file: h5py.File) -> None:
     version = file.attrs.get("motet_store")
     if version not in READABLE_VERSIONS:
-        file.close()
         raise DataError(
             f"'{path}' is not a corpus file of version {VERSION} or older (found {version}). "
             "Build it again with: motet data build"
         )
-    return file
 
 
 def _read_report(file: h5py.File) -> ReadReport:
@@ -117,10 +109,28 @@ def _write_column(group: h5py.Group, column: CompactColumn) -> None:
 def _read_column(group: h5py.Group) -> Any:
     match group.attrs["kind"]:
         case "text":
-            return TextColumn(group["bytes"][:], group["offsets"][:])
+            column = TextColumn(group["bytes"][:], group["offsets"][:])
+            _check_offsets(column.offsets, len(column.bytes))
+            array = pa.LargeStringArray.from_buffers(
+                len(column), pa.py_buffer(column.offsets), pa.py_buffer(column.bytes)
+            )
+            array.validate(full=True)  # raises a ValueError if it is not UTF-8
+            return column
         case "category":
-            return CategoryColumn(group["codes"][:], tuple(_read_column(group["names"])))
+            codes, names = group["codes"][:], tuple(_read_column(group["names"]))
+            if len(codes) and not 0 <= codes.min() <= codes.max() < len(names):
+                raise ValueError("a code has no name")
+            return CategoryColumn(codes, names)
         case "list":
-            return ListColumn(_read_column(group["values"]), group["offsets"][:])
+            values, offsets = _read_column(group["values"]), group["offsets"][:]
+            _check_offsets(offsets, len(values))
+            return ListColumn(values, offsets)
         case _:
             return group["values"][:]
+
+
+def _check_offsets(offsets: np.ndarray, size: int) -> None:
+    if offsets.dtype != np.int64 or offsets.ndim != 1 or not len(offsets):
+        raise ValueError("the offsets of a column are not a list of numbers")
+    if offsets[0] != 0 or offsets[-1] != size or (np.diff(offsets) < 0).any():
+        raise ValueError("the offsets of a column do not fit its values")

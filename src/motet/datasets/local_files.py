@@ -30,7 +30,7 @@ def load_local_corpus(path: Path, test: Path | None, options: ReadOptions, test_
             raise DataError(
                 f"{key}: there is no file or folder '{file}'. Motet reads {SUPPORTED_FORMATS}, and folders of them."
             )
-    if path.suffix in HDF5_SUFFIXES:
+    if path.suffix.lower() in HDF5_SUFFIXES:
         return _read_hdf5(path)
     with _open_path(path) as train_path, _open_path(test) as test_path:
         return _load(path.name, train_path or path, test_path, options, test_share)
@@ -47,7 +47,8 @@ def _read_hdf5(path: Path) -> Corpus:
     if is_fednlp_file(path):
         return read_fednlp_file(path)
     raise DataError(
-        f"data.path: '{path}' is neither a Motet corpus file nor a FedNLP data file. Build one with: motet data build"
+        f"data.path: '{path}' is neither a Motet corpus file nor a FedNLP data file, or it is damaged. Build one with: "
+        "motet data build"
     )
 
 

@@ -9,13 +9,16 @@ import h5py
 
 from motet.core.errors import ConfigError, did_you_mean
 from motet.datasets.corpus import Corpus
+from motet.datasets.hdf5_access import open_hdf5
 from motet.partitions.partition import ClientRows, Partition
+
+HINT = "Use the partition file that FedNLP published, or make one with: motet partition make"
 
 
 def is_fednlp_partition_file(path: Path) -> bool:
     if not path.exists() or not h5py.is_hdf5(path):
         return False
-    with h5py.File(path, "r") as file:
+    with open_hdf5(path, HINT) as file:
         return any(isinstance(group, h5py.Group) and "partition_data" in group for group in file.values())
 
 
@@ -24,7 +27,7 @@ def read_fednlp_partition(path: Path, name: str | None, corpus: Corpus | None = 
 
     `name` may be None if the file has one partition only.
     """
-    with h5py.File(path, "r") as file:
+    with open_hdf5(path, HINT) as file:
         names = [str(key) for key in file]
         match = names[0] if name is None and len(names) == 1 else _find_name(name, names)
         if match is None:

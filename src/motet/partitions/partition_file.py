@@ -17,9 +17,10 @@ from typing import Any
 import h5py
 import numpy as np
 
-from motet.core.errors import ConfigError, DataError, first_line
+from motet.core.errors import ConfigError, DataError
 from motet.datasets.columns import TextColumn
 from motet.datasets.corpus import Corpus
+from motet.datasets.hdf5_access import open_hdf5
 from motet.partitions.fednlp_partition_file import is_fednlp_partition_file, read_fednlp_partition
 from motet.partitions.partition import ClientRows, NamedClients, Partition
 from motet.partitions.traits import Trait
@@ -96,7 +97,7 @@ def write_partition(partition: Partition, corpus: Corpus, path: Path, where: Map
 
 def read_partition(path: Path) -> tuple[Partition, dict[str, Any]]:
     """Read a partition and the description of its corpus (name, rows, train, key, where); check the digest."""
-    with _open_file(path) as file:
+    with open_hdf5(path, "Make a partition with: motet partition make") as file:
         if file.attrs.get("motet_partition") != VERSION:
             raise DataError(
                 f"'{path}' is not a partition file of version {VERSION}; expected one of Motet's or FedNLP's partition "
@@ -126,14 +127,6 @@ def read_partition(path: Path) -> tuple[Partition, dict[str, Any]]:
 
 def _read_trait(group: h5py.Group) -> Trait:
     return Trait(_read_texts(group["names"]), group["codes"][:], json.loads(group.attrs["told"]))
-
-
-def _open_file(path: Path) -> h5py.File:
-    try:
-        return h5py.File(path, "r")
-    except OSError as error:
-        reason = "there is no such file" if not path.exists() else first_line(error)
-        raise DataError(f"partition: '{path}' cannot be read ({reason}). Make one with: motet partition make") from None
 
 
 def _check_rows(partition: Partition, corpus: Corpus, path: Path) -> None:
