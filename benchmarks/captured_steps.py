@@ -26,6 +26,7 @@ from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.jobs import Fit, FitResult, Infer
 from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import Logits
+from motet.learning.objectives.supervised import Objective
 from motet.learning.packed import packed_model, sparse_embedding
 from motet.learning.solver import Solver
 
@@ -100,7 +101,7 @@ def self_supervised(make: MakeJobs) -> Scenario:
 
 
 @dataclass(frozen=True)
-class HostSync:
+class HostSync(Objective):
     """An objective that reads its loss on the host. It cannot be captured; such steps must run eagerly."""
 
     inner: Any

@@ -25,7 +25,7 @@ import torch
 
 from motet.core.messages import message
 from motet.core.params import Params
-from motet.core.script import Script, run_script, to_all, total, work
+from motet.core.script import Program, Script, run_script, to_all, total, work
 from motet.core.weighted import Weighted
 from motet.core.work import Executor, Job, Work
 from motet.learning.executors.serial_executor import SerialExecutor
@@ -43,7 +43,7 @@ BLOCK_BYTES = 2**22  # that the server of plain sockets adds at a time
 
 
 @dataclass(frozen=True)
-class Echo:
+class Echo(Program):
     name: str = "echo"
 
     def round(self, params: Params, cohort: tuple[str, ...]) -> Script[Weighted]:
@@ -55,7 +55,7 @@ class Echo:
 
 
 @dataclass(frozen=True)
-class EchoWithJob:
+class EchoWithJob(Program):
     """The same for transports that send jobs instead of requests."""
 
     name: str = "echo"
@@ -70,7 +70,7 @@ class EchoWithJob:
 
 @message
 @dataclass(frozen=True, eq=False)
-class EchoJob:
+class EchoJob(Job):
     """A job that returns its parameters."""
 
     params: Params
@@ -80,10 +80,8 @@ class EchoJob:
         return "echo"
 
 
-class EchoExecutor:
+class EchoExecutor(Executor):
     """An executor for `EchoJob`s."""
-
-    capacity, examples_processed = 1, 0
 
     def __init__(self) -> None:
         self.submitted: list[tuple[Hashable, EchoJob]] = []
@@ -99,8 +97,6 @@ class EchoExecutor:
 
     def run(self, job: Job) -> Any:
         raise NotImplementedError("the server submits no jobs in this benchmark")
-
-    def close(self) -> None: ...
 
 
 def client_runtime(program: Any = Echo(), executor: Executor | None = None) -> ClientRuntime:

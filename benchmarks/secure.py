@@ -28,7 +28,7 @@ import torch
 
 from motet.core.params import Params
 from motet.core.rng import Seed
-from motet.core.script import ClientId, Script, rewrite_sums, run_script, to_all, total, work
+from motet.core.script import ClientId, Program, Script, rewrite_sums, run_script, to_all, total, work
 from motet.core.weighted import Weighted
 from motet.experiment.build.run_components import RunComponents
 from motet.experiment.build.run_plan import RunPlan
@@ -45,7 +45,7 @@ STAGES = ("advertise", "share", "upload", "confirm", "reveal")
 
 
 @dataclass(frozen=True)
-class SumVectors:
+class SumVectors(Program):
     """A program that sums one vector, the same for every client."""
 
     value: Params

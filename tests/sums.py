@@ -10,7 +10,7 @@ import torch
 
 from motet.core.params import Params
 from motet.core.rng import Seed
-from motet.core.script import ClientId, Script, rewrite_sums, run_script, to_all, total, work
+from motet.core.script import ClientId, Program, Script, rewrite_sums, run_script, to_all, total, work
 from motet.core.weighted import Weighted
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.transport.client_runtime import ClientRuntime
@@ -24,7 +24,7 @@ BEHIND_SECURE_SUM = {"vectors": frozenset({"secure"})}
 
 
 @dataclass(frozen=True)
-class VectorProgram:
+class VectorProgram(Program):
     """Sums the clients' weighted vectors."""
 
     vectors: Mapping[ClientId, Weighted]

@@ -64,6 +64,18 @@ EXPERIMENT_MAY_IMPORT: dict[str, set[str]] = {
 LONGEST_FILE, LONGEST_FUNCTION = 400, 40
 # BaseHTTPRequestHandler: the only way to answer HTTP in the standard library.
 PARENTS = {"Protocol", "Exception", "Module", "NamedTuple", "Function", "BaseHTTPRequestHandler"}
+CONTRACTS = {"Program", "Algorithm", "Job", "Executor", "Objective", "Readout", "Codec"}  # Protocols with defaults
+# Attributes that a foreign object may lack, so that they are read by getattr or hasattr. Motet's own objects declare theirs.
+FOREIGN_ATTRIBUTES = {
+    # models, their configurations and outputs
+    "base_layer", "base_model_prefix", "cls", "config", "decoder_start_token_id", "get_input_embeddings",
+    "hidden_dropout_prob", "hidden_size", "is_encoder_decoder", "lm_head", "max_position_embeddings", "merge", "model_type",
+    "pad_token_id", "pooler_output", "relative_attention_bias", "represent", "save_pretrained",
+    # tokenizers and datasets
+    "backend_tokenizer", "is_fast", "names",
+    # Python, numpy, psutil and paho
+    "_is_protocol", "_thread", "item", "pss", "sched_getaffinity", "strerror",
+}  # fmt: skip
 TORCH_LAYERS = {"Embedding", "Linear", "LayerNorm"}  # packed layers are subclasses with another forward pass
 MEANINGLESS_NAMES = {"found", "said", "told", "made"}  # name the thing instead: matches, message, config
 VAGUE_NAMES = re.compile(r"(Manager|Handler|Helper|Util|Base[A-Z]|Wrapper|Factory|Processor)")
@@ -137,7 +149,7 @@ def test_allowed_imports_have_no_cycle(allowed: dict[str, set[str]]) -> None:
 
 def test_core_is_small_and_does_no_io() -> None:
     core = [p for p in FILES if package(p) == "core"]
-    assert sum(len(p.read_text().splitlines()) for p in core) <= 1000
+    assert sum(len(p.read_text().splitlines()) for p in core) <= 1200
     for path in core:
         assert not re.search(r"\b(open\(|Path|socket|requests|print\()", path.read_text()), path.name
 
@@ -157,7 +169,7 @@ def test_classes_have_no_parents_and_meaningful_names(path: Path) -> None:
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.ClassDef):
             names = {ast.unparse(b).split("[")[0].split(".")[-1] for b in node.bases}
-            assert names <= PARENTS | TORCH_LAYERS or all(n.endswith("Error") for n in names), (
+            assert names <= PARENTS | CONTRACTS | TORCH_LAYERS or all(n.endswith("Error") for n in names), (
                 f"{node.name}({', '.join(names)})"
             )
             assert not VAGUE_NAMES.search(node.name), node.name
@@ -203,6 +215,15 @@ def assigned_names(tree: ast.AST) -> Iterator[str]:
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
 def test_names_say_what_a_thing_is(path: Path) -> None:
     assert not MEANINGLESS_NAMES & set(assigned_names(ast.parse(path.read_text())))
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_only_foreign_objects_are_read_by_getattr(path: Path) -> None:
+    """What Motet's own classes may declare stands in a Protocol with a default."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id in ("getattr", "hasattr"):
+            name = node.args[1]
+            assert not isinstance(name, ast.Constant) or name.value in FOREIGN_ATTRIBUTES, ast.unparse(node)
 
 
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))

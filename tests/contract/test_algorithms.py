@@ -15,7 +15,7 @@ from motet.algorithms.fedavg import FedAvg
 from motet.core.errors import PrivacyError
 from motet.core.layers import Layers
 from motet.core.program import Algorithm
-from motet.core.script import Exchange, Script, all_client_methods, gather, rewrite_sums, run_script, work
+from motet.core.script import Exchange, Program, Script, all_client_methods, gather, rewrite_sums, run_script, work
 from motet.core.weighted import RunningSum, Weighted
 from motet.core.work import Work
 from motet.experiment.build.federation import Federation
@@ -125,7 +125,7 @@ def mean_training_loss(running: FederatedRun) -> float:
 
 
 @dataclass(frozen=True)
-class WrappedSum:
+class WrappedSum(Program):
     """Stands in for secure aggregation: runs the algorithm's client method inside a method of another program."""
 
     name: str = "wrapped"

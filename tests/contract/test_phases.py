@@ -15,6 +15,7 @@ from motet.algorithms.phases import Phase, Phases
 from motet.core.errors import ConfigError
 from motet.core.layers import Layers
 from motet.core.program import Algorithm
+from motet.core.work import Executor
 from motet.experiment.build.federation import Federation
 from motet.experiment.build.run_plan import RunPlan
 from motet.experiment.loop.run_loop import execute_plan
@@ -70,10 +71,8 @@ def test_the_share_of_a_phase_must_be_valid() -> None:
         Phase(fedavg(), 1.5)
 
 
-class FailingExecutor:
+class FailingExecutor(Executor):
     """Raises KeyboardInterrupt after a number of jobs, as if the process had been killed."""
-
-    capacity = 1
 
     def __init__(self, jobs: int) -> None:
         self.executor, self.jobs_left = SerialExecutor(torch.device("cpu")), jobs
@@ -93,8 +92,6 @@ class FailingExecutor:
 
     def run(self, job: Any) -> Any:
         return self.executor.run(job)
-
-    def close(self) -> None: ...
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,7 @@ from tests.sizes import SMALL
 
 from motet.core.messages import message
 from motet.core.params import Params
-from motet.core.program import InitialModels, Round
+from motet.core.program import Algorithm, InitialModels, Round
 from motet.core.script import ClientId, Script, gather, to_all, work
 from motet.core.work import Work
 from motet.experiment.build.federation import Federation
@@ -37,7 +37,7 @@ class PseudoLabels:
 
 
 @dataclass(frozen=True)
-class PseudoLabeling:
+class PseudoLabeling(Algorithm):
     """Clients train, predict the global test set, and train on the labels that all clients predict together.
 
     The state is each client's rank by loss, as the client reports it.

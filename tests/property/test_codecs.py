@@ -101,6 +101,15 @@ def test_top_k_sends_the_largest_numbers_and_keeps_the_rest_as_residual() -> Non
     assert residuals[0].flat.tolist() == pytest.approx([0.1, 0.0, 0.0, 0.2])
 
 
+def test_a_residual_is_added_to_the_layers_that_both_replies_have() -> None:
+    chain = CodecChain((top_k(0.5),))
+    first = Params.from_tensors({"a": torch.tensor([4.0, 1.0]), "b": torch.tensor([3.0, 2.0])})
+    _, residuals = chain.encode_with_feedback(first, (), Seed(0))
+    second = Params.from_tensors({"b": torch.tensor([0.0, 5.0]), "c": torch.tensor([6.0, 0.0])})
+    encoded, _ = chain.encode_with_feedback(second, residuals, Seed(0))
+    assert chain.decode(encoded).tensors()["b"].tolist() == [0.0, 7.0]
+
+
 @given(seed=st.integers(0, 10**6))
 @settings(max_examples=30, deadline=None)
 def test_error_feedback_loses_nothing(seed: int) -> None:

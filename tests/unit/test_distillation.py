@@ -29,7 +29,7 @@ from motet.datasets.corpus import Corpus
 from motet.experiment.build.component_builders import build_algorithm, build_privacy
 from motet.experiment.build.federation import Federation
 from motet.experiment.build.federation_builder import build_federation, federate_corpus
-from motet.experiment.build.traffic_estimate import estimate_client_bytes
+from motet.experiment.build.traffic_estimate import estimate_traffic
 from motet.experiment.commands.dry_run import dry_run
 from motet.experiment.loop.run_loop import FederatedRun
 from motet.experiment.recipe.recipe_files import baseline_config, load_recipe
@@ -284,10 +284,9 @@ def test_truncated_and_rounded_logits_cost_fewer_bytes(federation: Federation) -
 def test_the_traffic_estimate_is_exact(algorithm: Any, options: Any, codecs: Any, federation: Federation) -> None:
     channel = Channel(up=CodecChain(codecs), down=CodecChain(codecs))
     running = start_run(federation, algorithm(SOLVER, **options), channel=channel)
-    estimate = estimate_client_bytes(running.plan)
+    estimate = estimate_traffic(running.plan)
     traffic = advance(running).engine.mailbox.traffic
-    clients = len(federation.clients)
-    assert (clients * estimate.up, clients * estimate.down) == (traffic.payload_up, traffic.payload_down)
+    assert (estimate.up, estimate.down) == (traffic.payload_up, traffic.payload_down)
     assert estimate.up > 0
     assert (estimate.down > 0) == (algorithm is not fedkd)
 

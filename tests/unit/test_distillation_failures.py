@@ -16,7 +16,7 @@ from motet.algorithms.distillation_weights import TrainingStats
 from motet.core.errors import ConfigError, RunError
 from motet.core.rng import Seed
 from motet.core.script import Note
-from motet.core.work import Job, JobFailure
+from motet.core.work import Executor, Job, JobFailure
 from motet.datasets.corpus import Corpus
 from motet.experiment.build.federation import Federation
 from motet.experiment.build.federation_builder import build_federation, federate_corpus
@@ -39,10 +39,8 @@ SUMMARY_OF_LEFT_OUT = (
 both_exchanges = pytest.mark.parametrize("exchange", ["gather", "sum"])
 
 
-class JobExecutor:
+class JobExecutor(Executor):
     """Runs jobs one by one, and lets subclasses replace jobs and results."""
-
-    capacity = 1
 
     def __init__(self) -> None:
         self.inner, self.jobs = SerialExecutor(torch.device("cpu")), list[Job]()
@@ -61,8 +59,6 @@ class JobExecutor:
 
     def run(self, job: Job) -> Any:
         return self.inner.run(job)
-
-    def close(self) -> None: ...
 
     def replace_job(self, job: Job) -> Job:
         return job

@@ -13,8 +13,9 @@ import torch
 from tests.sums import BEHIND_SECURE_SUM, VectorProgram, make_runtime, make_vectors
 
 from motet.codecs.skellam import SkellamNoise
-from motet.core.script import ClientId, work
+from motet.core.script import ClientId, Program, work
 from motet.core.weighted import Weighted
+from motet.core.work import Executor
 from motet.secure import SECURE, secagg, secagg_plus
 from motet.secure.client_session import ClientSession
 from motet.secure.crypto import AgreementKey, Ciphertext, SigningKey
@@ -29,7 +30,7 @@ ONCE_AND_IN_ORDER = "every stage runs once and in order"
 
 
 @dataclass(frozen=True)
-class SlowVectorProgram:
+class SlowVectorProgram(Program):
     """Waits for the executor, so that two requests can run at the same time."""
 
     vectors: Mapping[ClientId, Weighted]
@@ -41,7 +42,7 @@ class SlowVectorProgram:
         return self.vectors[ctx.client], None
 
 
-class TwoAtOnceExecutor:
+class TwoAtOnceExecutor(Executor):
     """Starts a second job before it finishes the first."""
 
     capacity = 2
@@ -54,6 +55,9 @@ class TwoAtOnceExecutor:
 
     def wait_completed(self) -> list[tuple[Hashable, Any]]:
         return [(self.keys.pop(0), None)]
+
+    def run(self, job: Any) -> Any:
+        raise NotImplementedError
 
 
 class MaliciousServer:

@@ -27,7 +27,7 @@ from motet.learning.executors import packed_executor
 from motet.learning.executors.packed_executor import PackedExecutor
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.jobs import Fit, FitResult, Infer
-from motet.learning.objectives.readouts import Logits
+from motet.learning.objectives.readouts import Logits, Readout
 from motet.learning.packed.device_dataset import DeviceDataset
 from motet.learning.packed.packed_model import PackedModel
 from motet.learning.solver import Solver
@@ -279,7 +279,7 @@ def test_running_out_of_memory_halves_the_width_and_loses_no_job(monkeypatch: py
 
 
 @dataclass(frozen=True)
-class LimitedReadout:
+class LimitedReadout(Readout):
     """A readout that runs alone, on a device with memory for `capacity` texts."""
 
     capacity: int

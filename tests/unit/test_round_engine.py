@@ -11,7 +11,7 @@ from tests.runs import make_plan, start_run
 
 from motet.algorithms import fedavg, isolated
 from motet.core.errors import RunError
-from motet.core.program import Round
+from motet.core.program import Algorithm, Round
 from motet.core.script import Note, Script
 from motet.experiment.build.federation import Federation
 from motet.experiment.loop.round_engine import EngineHooks, RoundEngine
@@ -25,12 +25,11 @@ SOLVER = Solver(lr=0.01, batch=8)
 
 
 @dataclass(frozen=True)
-class Observer:
+class Observer(Algorithm):
     """An algorithm that trains nothing: it records its rounds, and writes a note in each."""
 
     rounds: list[Round] = field(default_factory=list)
     name: str = "observer"
-    personal: bool = False
     error: Exception | None = None
 
     def init(self, start: Any) -> int:

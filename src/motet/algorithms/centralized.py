@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from motet.core.messages import message
 from motet.core.params import Params
-from motet.core.program import InitialModels, Round
+from motet.core.program import Algorithm, DummyExchange, InitialModels, Round
 from motet.core.script import ClientId, Script
 from motet.learning.context import Context
 from motet.learning.jobs import LRHorizon, OptimizerState
@@ -26,7 +26,7 @@ class CentralizedState:
 
 
 @dataclass(frozen=True)
-class Centralized:
+class Centralized(Algorithm):
     solver: Solver
     name: str = "centralized"
     personal: bool = False
@@ -46,6 +46,9 @@ class Centralized:
             keep_optimizer_state=True,
         )
         return CentralizedState(result.params, result.optimizer_state, state.steps + result.steps)
+
+    def dummy_exchanges(self, state: CentralizedState, rnd: Round) -> list[DummyExchange]:
+        return []
 
     def view(self, state: CentralizedState, client: ClientId) -> Params:
         return state.params

@@ -15,7 +15,7 @@ from __future__ import annotations
 import math
 from collections.abc import Generator
 from dataclasses import dataclass, replace
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import numpy as np
 import torch
@@ -43,7 +43,7 @@ from motet.algorithms.public_data import get_public_data
 from motet.core.errors import RunError
 from motet.core.messages import message
 from motet.core.params import Layout, Params
-from motet.core.program import InitialModels, Round
+from motet.core.program import Algorithm, DummyExchange, InitialModels, Round
 from motet.core.script import ClientId, Note, Script, gather, to_all, total, work
 from motet.core.weighted import Weighted
 from motet.core.work import Job, Work
@@ -75,13 +75,6 @@ class DistillationState:
     """The server's model. Each client's model is its client state."""
 
     params: Params
-
-
-class DummyMessages(NamedTuple):
-    """The messages that one client receives and sends in a round, with the right sizes and no content."""
-
-    down: list[Any]
-    up: list[Any]
 
 
 @dataclass(frozen=True)
@@ -148,11 +141,13 @@ class Distiller:
             succeeded = 0.0
         return _success_report(succeeded), params
 
-    def dummy_messages(self, server: Context, client_logits: Any) -> DummyMessages:
-        """Return the messages of one round. `client_logits` is the message in which a client sends its logits."""
-        if self.client_loss is None:
-            return DummyMessages(down=[], up=[client_logits])
-        return DummyMessages(down=[get_public_data(server).blank_logits()], up=[client_logits, _success_report(1.0)])
+    def dummy_exchanges(self, rnd: Round, client_logits: Any) -> list[DummyExchange]:
+        """Return the exchanges of a round. `client_logits` is the message in which a client sends its logits."""
+        if self.is_over(rnd):
+            return []
+        clients, teacher = len(rnd.cohort), get_public_data(rnd.server).blank_logits()
+        distill = DummyExchange(clients, payload=teacher, reply=_success_report(1.0))
+        return [DummyExchange(clients, payload=None, reply=client_logits), *([distill] if self.client_loss else [])]
 
     def is_over(self, rnd: Round) -> bool:
         return self.max_rounds is not None and rnd.index >= self.max_rounds
@@ -186,7 +181,7 @@ class Distiller:
 
 
 @dataclass(frozen=True)
-class Distillation:
+class Distillation(Algorithm):
     """Federated distillation in which the server reads each client's logits and training statistics."""
 
     distiller: Distiller
@@ -197,10 +192,6 @@ class Distillation:
 
     def __post_init__(self) -> None:
         check_top_classes(self.top_classes)
-
-    @property
-    def solver(self) -> Solver:
-        return self.distiller.solver
 
     def init(self, start: InitialModels) -> DistillationState:
         self.weighting.check()
@@ -238,10 +229,10 @@ class Distillation:
     def distill(self, ctx: Context, teacher: Params, client_state: Params | None) -> Work[tuple[Weighted, Params]]:
         return (yield from self.distiller.distill_client(ctx, teacher, client_state))
 
-    def dummy_messages(self, server: Context) -> DummyMessages:
-        logits = truncate_logits(get_public_data(server).blank_logits(), self.top_classes)
+    def dummy_exchanges(self, state: DistillationState, rnd: Round) -> list[DummyExchange]:
+        logits = truncate_logits(get_public_data(rnd.server).blank_logits(), self.top_classes)
         stats = TrainingStats(loss=0.0, num_examples=1)
-        return self.distiller.dummy_messages(server, ClientLogits(stats, logits))
+        return self.distiller.dummy_exchanges(rnd, ClientLogits(stats, logits))
 
     def view(self, state: DistillationState, client: ClientId) -> Params | None:
         return None if client else state.params

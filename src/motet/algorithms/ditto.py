@@ -15,7 +15,7 @@ from motet.algorithms.fedavg import FedAvgState, Weighting, reply_weight
 from motet.core.layers import Layers
 from motet.core.messages import message
 from motet.core.params import Params
-from motet.core.program import InitialModels, Round
+from motet.core.program import Algorithm, InitialModels, Round
 from motet.core.script import ClientId, Script, to_all, total, work
 from motet.core.weighted import Weighted
 from motet.core.work import Work
@@ -34,7 +34,7 @@ class DittoClientState:
 
 
 @dataclass(frozen=True)
-class Ditto:
+class Ditto(Algorithm):
     solver: Solver
     lam: float
     server: ServerOptimizer = Apply()

@@ -19,7 +19,7 @@ from motet.core.errors import ConfigError
 from motet.core.layers import Layers
 from motet.core.messages import message
 from motet.core.params import Params
-from motet.core.program import InitialModels, Round
+from motet.core.program import Algorithm, InitialModels, Round
 from motet.core.script import ClientId, Script, to_all, total, work
 from motet.core.weighted import Weighted
 from motet.core.work import Work
@@ -40,7 +40,7 @@ class FedAvgState:
 
 
 @dataclass(frozen=True)
-class FedAvg:
+class FedAvg(Algorithm):
     solver: Solver
     server: ServerOptimizer = Apply()
     shared: Layers = Layers.all()

@@ -16,7 +16,7 @@ from motet.core.errors import ConfigError
 from motet.core.layers import Layers
 from motet.core.messages import message
 from motet.core.params import Params
-from motet.core.program import InitialModels, Round
+from motet.core.program import Algorithm, InitialModels, Round
 from motet.core.script import ClientId, Script, work
 from motet.core.weighted import Weighted
 from motet.core.work import Work
@@ -32,21 +32,13 @@ class GroupStates:
 
 
 @dataclass(frozen=True)
-class GroupedFedAvg:
+class GroupedFedAvg(Algorithm):
     """Runs an algorithm of the FedAvg family in each group. Both need the same name, which is part of the address."""
 
     fedavg: FedAvg
     groups: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     name: str = "fedavg_st"
     personal: bool = True
-
-    @property
-    def solver(self) -> Solver:
-        return self.fedavg.solver
-
-    @property
-    def server(self) -> ServerOptimizer:
-        return self.fedavg.server
 
     def init(self, start: InitialModels) -> GroupStates:
         first_clients: dict[str, ClientId] = {}

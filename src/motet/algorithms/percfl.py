@@ -22,7 +22,7 @@ from motet.algorithms.update_similarity import cosine_similarities
 from motet.core.layers import Layers
 from motet.core.messages import message
 from motet.core.params import Params
-from motet.core.program import InitialModels, Round
+from motet.core.program import Algorithm, InitialModels, Round
 from motet.core.script import ClientId, Script, gather, work
 from motet.core.weighted import RunningSum, Weighted
 from motet.core.work import Work
@@ -44,7 +44,7 @@ class PerCFLState:
 
 
 @dataclass(frozen=True)
-class PerCFL:
+class PerCFL(Algorithm):
     solver: Solver
     eps1: float
     eps2: float

@@ -14,11 +14,10 @@ from typing import Any
 from motet.core.errors import ConfigError
 from motet.core.messages import message
 from motet.core.params import Params
-from motet.core.program import Algorithm, InitialModels, Round
-from motet.core.script import ClientId, Script, total, work
+from motet.core.program import Algorithm, DummyExchange, InitialModels, Round
+from motet.core.script import ClientId, Program, Script, total, work
 from motet.core.weighted import Weighted
 from motet.learning.context import INITIAL_MODEL, Context
-from motet.learning.solver import Solver
 
 
 @dataclass(frozen=True)
@@ -52,7 +51,7 @@ class PhaseView:
 
 
 @dataclass(frozen=True)
-class PhaseHandover:
+class PhaseHandover(Program):
     """Sends each client its model at the end of a phase. The reply is empty, so this also works in secure sums."""
 
     phases: tuple[Phase, ...]
@@ -62,11 +61,11 @@ class PhaseHandover:
     def receive(self, ctx: Context, view: PhaseView, client_state: Params | None) -> tuple[Weighted, Params | None]:
         algorithm = self.phases[view.index].algorithm
         params = algorithm.assemble(ctx, view.inner, ctx.read_state(algorithm.name))
-        return Weighted(Params.from_scalars(received=1), 1.0), params
+        return _handover_reply(), params
 
 
 @dataclass(frozen=True)
-class Phases:
+class Phases(Algorithm):
     phases: tuple[Phase, ...]
     name: str = "phases"
 
@@ -81,12 +80,6 @@ class Phases:
     @property
     def personal(self) -> bool:
         return any(phase.algorithm.personal for phase in self.phases)
-
-    @property
-    def solver(self) -> Solver:
-        """The solver of the last phase, which is used to estimate the run time."""
-        solver: Solver = self.phases[-1].algorithm.solver  # type: ignore[attr-defined]
-        return solver
 
     def init(self, start: InitialModels) -> PhaseState:
         return PhaseState(
@@ -123,12 +116,32 @@ class Phases:
         )
         return replace(state, index=state.index + 1, inner=self.phases[state.index + 1].algorithm.init(start))
 
+    def dummy_exchanges(self, state: PhaseState, rnd: Round) -> list[DummyExchange]:
+        index, first_round, num_rounds = self.find_phase(rnd.index, rnd.rounds)
+        phase_round = replace(rnd, index=rnd.index - first_round, rounds=num_rounds)
+        exchanges, start = list[DummyExchange](), InitialModels(shared=state.initial, clients=state.clients)
+        inner = state.inner
+        while state.index < index:  # the first round of a phase starts with the handover
+            if rnd.index == first_round:
+                exchanges.append(self._dummy_handover(state))
+            inner = self.phases[state.index + 1].algorithm.init(start)
+            state = replace(state, index=state.index + 1, inner=inner)
+        return exchanges + self.phases[index].algorithm.dummy_exchanges(inner, phase_round)
+
+    def _dummy_handover(self, state: PhaseState) -> DummyExchange:
+        view = self.view(state, state.clients[0])
+        return DummyExchange(len(state.clients), payload=view, reply=_handover_reply())
+
     def view(self, state: PhaseState, client: ClientId) -> PhaseView:
         return PhaseView(state.index, self.phases[state.index].algorithm.view(state.inner, client))
 
     def assemble(self, ctx: Context, view: PhaseView, client_state: None) -> Params | None:
         algorithm = self.phases[view.index].algorithm
         return algorithm.assemble(ctx, view.inner, ctx.read_state(algorithm.name))
+
+
+def _handover_reply() -> Weighted:
+    return Weighted(Params.from_scalars(received=1), 1.0)
 
 
 def _mean_model(personal: Mapping[ClientId, Params]) -> Params:

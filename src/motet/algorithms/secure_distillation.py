@@ -8,7 +8,6 @@ from dataclasses import dataclass
 from motet.algorithms.distillation import (
     DistillationState,
     Distiller,
-    DummyMessages,
     check_logits,
     no_usable_client_error,
     note_failures,
@@ -19,12 +18,11 @@ from motet.algorithms.public_data import get_public_data
 from motet.core.errors import RunError
 from motet.core.messages import message
 from motet.core.params import Params
-from motet.core.program import InitialModels, Round
+from motet.core.program import Algorithm, DummyExchange, InitialModels, Round
 from motet.core.script import ClientId, Note, Script, to_all, total, work
 from motet.core.weighted import Weighted
 from motet.core.work import Work
 from motet.learning.context import Context
-from motet.learning.solver import Solver
 
 MAX_WEIGHT = 2.0**23  # the largest weight that a client sends: half of the range of one number in a fixed-point sum
 TOTAL_WEIGHT = 1000.0  # the weight of all clients together, once each client knows its share
@@ -42,7 +40,7 @@ class PendingLogits:
 
 
 @dataclass(frozen=True)
-class SecureDistillation:
+class SecureDistillation(Algorithm):
     """Federated distillation in which each client weights its own logits and the server reads only sums.
 
     Weights that span many orders of magnitude (RNWC, ENWC) are summed in an exchange of their own. Each client then
@@ -54,10 +52,6 @@ class SecureDistillation:
     weighting: LocalWeightingRule
     name: str = "adafd"
     personal: bool = False
-
-    @property
-    def solver(self) -> Solver:
-        return self.distiller.solver
 
     @property
     def sends_weights_first(self) -> bool:
@@ -127,13 +121,13 @@ class SecureDistillation:
     ) -> Work[tuple[Weighted, Params]]:
         return (yield from self.distiller.distill_client(ctx, teacher, _model(client_state)))
 
-    def dummy_messages(self, server: Context) -> DummyMessages:
-        logits = Weighted(get_public_data(server).blank_logits(), 1.0)
-        messages = self.distiller.dummy_messages(server, logits)
-        if not self.sends_weights_first:
-            return messages
+    def dummy_exchanges(self, state: DistillationState, rnd: Round) -> list[DummyExchange]:
+        logits = Weighted(get_public_data(rnd.server).blank_logits(), 1.0)
+        exchanges = self.distiller.dummy_exchanges(rnd, logits)
+        if not (exchanges and self.sends_weights_first):
+            return exchanges
         weight = Weighted(Params.from_scalars(weight=0.0, usable=1.0), 1.0)
-        return DummyMessages(down=[0.0, *messages.down], up=[weight, *messages.up])
+        return [DummyExchange(len(rnd.cohort), payload=None, reply=weight), *exchanges]
 
     def view(self, state: DistillationState, client: ClientId) -> Params | None:
         return None if client else state.params

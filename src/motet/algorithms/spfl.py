@@ -17,7 +17,7 @@ import numpy as np
 from motet.algorithms.update_similarity import cosine_similarities
 from motet.core.layers import Layers
 from motet.core.params import Params, common_params
-from motet.core.program import InitialModels, Round
+from motet.core.program import Algorithm, DummyExchange, InitialModels, Round
 from motet.core.script import ClientId, Script, gather, to_all, work
 from motet.core.weighted import RunningSum, Weighted
 from motet.core.work import Work
@@ -26,7 +26,7 @@ from motet.learning.solver import Solver
 
 
 @dataclass(frozen=True)
-class SPFLLike:
+class SPFLLike(Algorithm):
     solver: Solver
     gamma: float
     shared: Layers = Layers.all()
@@ -64,6 +64,13 @@ class SPFLLike:
     def apply_correction(self, ctx: Context, correction: Params, client_state: Params) -> tuple[None, Params]:
         """Replace the client's update by the mixture. A client that cannot be reached keeps its update."""
         return None, client_state.updated(client_state.restrict(correction.layout) + correction)
+
+    def dummy_exchanges(self, state: None, rnd: Round) -> list[DummyExchange]:
+        update, clients = rnd.server.model.initial_params.select_layers(self.shared), len(rnd.cohort)
+        return [
+            DummyExchange(clients, payload=None, reply=Weighted(update, 1.0)),
+            DummyExchange(clients, payload=update, reply=None),
+        ]
 
     def view(self, state: None, client: ClientId) -> None:
         return None

@@ -14,7 +14,7 @@ from motet.benchmark.shared_resources import SharedResources
 from motet.benchmark.table_metrics import TableMetric
 from motet.core.errors import ConfigError
 from motet.core.threads import single_thread
-from motet.experiment.build.component_builders import build_algorithm
+from motet.experiment.build.component_builders import build_algorithm, build_solver
 from motet.experiment.build.executor_builder import resolve_device
 from motet.experiment.build.federation import Federation
 from motet.experiment.commands.dry_run import time_steps
@@ -24,7 +24,6 @@ from motet.experiment.recipe.run_config import RunConfig
 from motet.learning.executors.memory_budget import free_memory
 from motet.learning.executors.process_executor import default_worker_count
 from motet.learning.executors.serial_executor import SerialExecutor
-from motet.learning.solver import Solver
 
 MAX_JOBS_PER_GPU = 4
 EVALUATION_COST = 0.35  # of a training step
@@ -108,7 +107,7 @@ def _metric_names(federation: Federation) -> list[str]:
 
 
 def _probe(config: RunConfig, federation: Federation) -> ProbeResult:
-    solver: Solver = getattr(build_algorithm(config), "solver", Solver())
+    solver = build_solver(config)
     with PeakMemory(interval=0.05) as memory, single_thread():
         # A learning rate of 0 takes as long, and cannot diverge. If the run's own rate diverges, only that run fails.
         _, step_seconds = time_steps(
@@ -126,8 +125,7 @@ def _probe(config: RunConfig, federation: Federation) -> ProbeResult:
 
 def _estimate_run(config: RunConfig, probe: ProbeResult) -> float:
     """Estimate the seconds for startup, training and evaluation, as if all clients had the same number of examples."""
-    algorithm = build_algorithm(config)
-    solver: Solver = getattr(algorithm, "solver", Solver())
+    algorithm, solver = build_algorithm(config), build_solver(config)
     is_central = config.algorithm.type == "centralized"
     clients = 1 if is_central else int(config.partition.options.get("clients", probe.clients))
     cohort_size = min(config.cohort.size or clients, clients)

@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
+from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
 from motet.codecs.row_layout import RowLayout
+from motet.core.attributes import attribute, undeclared
 from motet.core.errors import ConfigError, WireError
-from motet.core.messages import MESSAGES, message
-from motet.core.params import Layout, Params
+from motet.core.messages import MESSAGES, SUBSTITUTES, message
+from motet.core.params import Layout, Params, common_params
 from motet.core.rng import Seed
 
 
@@ -22,11 +24,12 @@ from motet.core.rng import Seed
 class EncodedParams:
     """Encoded parameters: their original layout, the encoded numbers, and the side information of each codec."""
 
-    substitutes_for: ClassVar[type] = Params
-
     layout: Layout
     body: Tensor
     side_info: tuple[Tensor | None, ...]
+
+
+SUBSTITUTES[EncodedParams] = Params
 
 
 class EncodedSize(NamedTuple):
@@ -37,30 +40,47 @@ class EncodedSize(NamedTuple):
 
 
 class Codec(Protocol):
-    """Encodes a float32 vector at the sender and decodes it at the receiver."""
+    """Encodes a float32 vector at the sender and decodes it at the receiver. Every codec inherits from this class."""
 
-    @property
-    def name(self) -> str: ...
-    @property
+    @attribute
+    def name(self) -> str:
+        """The codec's name in recipes and errors."""
+        raise undeclared(self, "name", 'name: str = "mine"')
+
+    @attribute
     def is_additive(self) -> bool:
         """True if decoding a sum of encoded vectors gives the sum of the vectors."""
+        return False
 
-    @property
+    @attribute
     def must_be_last(self) -> bool:
         """True if the output is no longer float32, so that no other codec can follow."""
+        return False
 
-    @property
+    @attribute
     def updates_only(self) -> bool:
         """True if the codec discards so much that it is only suitable for updates, not for weights."""
+        return False
 
+    @attribute
+    def feedback(self) -> bool:
+        """True if a client adds what was lost of one reply to its next reply (error feedback)."""
+        return False
+
+    @abstractmethod
     def encode(self, body: Tensor, rows: RowLayout, seed: Seed) -> tuple[Tensor, Tensor | None]:
         """Return the encoded vector and its side information."""
 
+    @abstractmethod
     def decode(self, body: Tensor, side_info: Tensor | None, rows: RowLayout) -> Tensor: ...
+
     def output_rows(self, rows: RowLayout) -> RowLayout:
         """Return the row layout of the encoded vector."""
+        return rows
 
+    @abstractmethod
     def encoded_size(self, rows: RowLayout) -> EncodedSize: ...
+    @abstractmethod
     def error_bound(self, body: Tensor, rows: RowLayout) -> float:
         """Return an upper bound of the L2 distance between a vector and its decoded version."""
 
@@ -84,7 +104,7 @@ class CodecChain:
     @property
     def has_error_feedback(self) -> bool:
         """True if the residual of a reply is added to the next reply."""
-        return any(getattr(codec, "feedback", False) for codec in self.codecs)
+        return any(codec.feedback for codec in self.codecs)
 
     def encode(self, value: Any, seed: Seed = Seed(0)) -> Any:
         return self._encode_all(value, (), seed, with_residuals=False)[0] if self.codecs else value
@@ -123,8 +143,7 @@ class CodecChain:
         def encode_leaf(leaf: Any) -> Any:
             if not isinstance(leaf, Params) or leaf.flat.dtype != torch.float32 or not leaf.layout.size:
                 return leaf  # counts are float64 and stay exact
-            residual = next(old_residuals, None)
-            params = leaf if residual is None else leaf + residual
+            params = _add_residual(leaf, next(old_residuals, None))
             encoded = self._encode_params(params, next(seeds))
             if with_residuals:
                 new_residuals.append(params - self._decode_params(encoded))
@@ -166,6 +185,16 @@ class Channel:
     up: CodecChain = CodecChain()
     down: CodecChain = CodecChain()
     seed: Seed = Seed(0)
+
+
+def _add_residual(params: Params, residual: Params | None) -> Params:
+    """Add what was lost of the previous reply. If that had other layers, only the common ones are added."""
+    if residual is None:
+        return params
+    if residual.layout == params.layout:
+        return params + residual
+    common = common_params([residual, params])
+    return params.updated(params.restrict(common.layout) + common)
 
 
 def check_tensor(tensor: Tensor | None, dtype: torch.dtype, count: int, what: str) -> Tensor:

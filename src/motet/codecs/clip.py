@@ -7,20 +7,19 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from motet.codecs.chain import EncodedSize, check_tensor
+from motet.codecs.chain import Codec, EncodedSize, check_tensor
 from motet.codecs.row_layout import RowLayout
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 
 
 @dataclass(frozen=True)
-class Clip:
+class Clip(Codec):
     """Limits the L2 norm. Additive: the clipped vectors are what is summed."""
 
     limit: float
     name: str = "clip"
     is_additive: bool = True
-    must_be_last: bool = False
     updates_only: bool = True
 
     def __post_init__(self) -> None:
@@ -36,9 +35,6 @@ class Clip:
 
     def decode(self, body: Tensor, side_info: Tensor | None, rows: RowLayout) -> Tensor:
         return check_tensor(body, torch.float32, rows.size, "clip")
-
-    def output_rows(self, rows: RowLayout) -> RowLayout:
-        return rows
 
     def encoded_size(self, rows: RowLayout) -> EncodedSize:
         return EncodedSize(body=4 * rows.size, side_info=0)

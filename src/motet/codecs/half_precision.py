@@ -11,14 +11,14 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from motet.codecs.chain import EncodedSize, check_tensor
+from motet.codecs.chain import Codec, EncodedSize, check_tensor
 from motet.codecs.row_layout import RowLayout
 from motet.core.errors import RunError
 from motet.core.rng import Seed
 
 
 @dataclass(frozen=True)
-class HalfPrecision:
+class HalfPrecision(Codec):
     """A cast to another dtype.
 
     `relative_error` bounds the rounding error, `absolute_error` that of numbers near zero.
@@ -28,9 +28,7 @@ class HalfPrecision:
     dtype: torch.dtype
     relative_error: float
     absolute_error: float
-    is_additive: bool = False
     must_be_last: bool = True
-    updates_only: bool = False
 
     def encode(self, body: Tensor, rows: RowLayout, seed: Seed) -> tuple[Tensor, None]:
         cast = body.to(self.dtype)
@@ -43,9 +41,6 @@ class HalfPrecision:
 
     def decode(self, body: Tensor, side_info: Tensor | None, rows: RowLayout) -> Tensor:
         return check_tensor(body, self.dtype, rows.size, self.name).to(torch.float32)
-
-    def output_rows(self, rows: RowLayout) -> RowLayout:
-        return rows
 
     def encoded_size(self, rows: RowLayout) -> EncodedSize:
         return EncodedSize(body=2 * rows.size, side_info=0)

@@ -13,7 +13,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from motet.codecs.chain import EncodedSize, check_tensor
+from motet.codecs.chain import Codec, EncodedSize, check_tensor
 from motet.codecs.row_layout import RowLayout
 from motet.core.errors import RunError, WireError
 from motet.core.rng import Seed
@@ -22,15 +22,13 @@ Rounding = Literal["stochastic", "nearest"]
 
 
 @dataclass(frozen=True)
-class Quantizer:
+class Quantizer(Codec):
     """`bits` per number, and a float32 scale per row."""
 
     name: str
     bits: Literal[4, 8]
     rounding: Rounding
-    is_additive: bool = False
     must_be_last: bool = True
-    updates_only: bool = False
 
     @property
     def max_level(self) -> int:
@@ -55,9 +53,6 @@ class Quantizer:
         if not torch.isfinite(scales).all():
             raise WireError(f"{self.name}: received a scale that is not finite; the message is damaged.")
         return rows.multiply(integers.to(torch.float32), scales)
-
-    def output_rows(self, rows: RowLayout) -> RowLayout:
-        return rows
 
     def encoded_size(self, rows: RowLayout) -> EncodedSize:
         return EncodedSize(body=-(-rows.size * self.bits // 8), side_info=4 * rows.row_count)

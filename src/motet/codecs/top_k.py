@@ -12,19 +12,17 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from motet.codecs.chain import EncodedSize, check_tensor
+from motet.codecs.chain import Codec, EncodedSize, check_tensor
 from motet.codecs.row_layout import RowLayout
 from motet.core.errors import ConfigError, WireError
 from motet.core.rng import Seed
 
 
 @dataclass(frozen=True)
-class TopK:
+class TopK(Codec):
     share: float
     feedback: bool
     name: str = "top_k"
-    is_additive: bool = False
-    must_be_last: bool = False
     updates_only: bool = True
 
     def __post_init__(self) -> None:

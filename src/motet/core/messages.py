@@ -8,6 +8,7 @@ from typing import TypeVar
 C = TypeVar("C", bound=type)
 
 MESSAGES: dict[str, type] = {}
+SUBSTITUTES: dict[type, type] = {}  # a message -> the message in whose place it may be sent, e.g. encoded parameters
 
 
 def message(cls: C) -> C:

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
+from motet.core.attributes import attribute
+from motet.core.layers import Layers
 from motet.core.params import Params
 from motet.core.rng import Seed
-from motet.core.script import ClientId, Script
+from motet.core.script import ClientId, Program, Script
+from motet.core.weighted import Weighted
 
 
 @dataclass(frozen=True)
@@ -56,8 +60,16 @@ class InitialModels:
         return self.shared if self.server is None else self.server
 
 
-class Algorithm(Protocol):
-    """The contract of a federated algorithm. tests/contract checks it for all algorithms.
+class DummyExchange(NamedTuple):
+    """One exchange of a round: the number of clients, and one client's messages with the right sizes and no content."""
+
+    clients: int
+    payload: Any
+    reply: Any
+
+
+class Algorithm(Program, Protocol):
+    """The contract of a federated algorithm. Every algorithm inherits from this class, for its defaults.
 
     `init` returns the server state, and the script `round` returns the next one. Client methods are marked with
     `@work`. They take `(ctx, payload, client_state)` and return `(reply, new_client_state)`. If the new state is None,
@@ -65,22 +77,40 @@ class Algorithm(Protocol):
 
     `view` and `assemble` give the model that a client deploys. `view` returns what the server sends for it, and
     `assemble` combines that with the client's state. The client name "" stands for a new client without state.
-    `assemble` returns None if the client cannot run the model. `personal` is True if there is no global model.
+    `assemble` returns None if the client cannot run the model.
 
-    Optional attributes:
-        solver                how clients train. Used to estimate the run time.
-        frozen                the layers that the model must freeze.
-        subprograms           other programs that this one uses. Clients offer their methods too.
-        ephemeral             True if client state must never be written to disk.
-        dummy_messages        (server context) -> (down, up): one client's messages in a round, to estimate traffic.
-        sends_weights_first   True if clients first send weights that depend on losses; not allowed with privacy noise.
+    `motet.testing.check_algorithm` checks the contract.
     """
 
-    @property
-    def name(self) -> str: ...
-    @property
-    def personal(self) -> bool: ...
+    @attribute
+    def personal(self) -> bool:
+        """True if there is no global model: every client deploys another one."""
+        return False
+
+    @attribute
+    def frozen(self) -> Layers:
+        """The layers that the model must freeze."""
+        return Layers.none()
+
+    @attribute
+    def sends_weights_first(self) -> bool:
+        """True if clients first send weights that depend on their losses. Not allowed with privacy noise."""
+        return False
+
+    @abstractmethod
     def init(self, start: InitialModels) -> Any: ...
+    @abstractmethod
     def round(self, state: Any, rnd: Round) -> Script[Any]: ...
+    @abstractmethod
     def view(self, state: Any, client: ClientId) -> Any: ...
+    @abstractmethod
     def assemble(self, ctx: Any, view: Any, client_state: Any) -> Params | None: ...
+
+    def dummy_exchanges(self, state: Any, rnd: Round) -> list[DummyExchange]:
+        """Return the exchanges of a round with dummy messages, from which `motet check` estimates the traffic.
+
+        By default each client of the cohort receives its view and replies with a weighted value of the same size.
+        """
+        view = self.view(state, rnd.cohort[0])
+        reply = Weighted(view, 1.0) if isinstance(view, Params) else view
+        return [DummyExchange(clients=len(rnd.cohort), payload=view, reply=reply)]

@@ -5,11 +5,13 @@ A script yields exchanges with clients, jobs for the server's executor, and note
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
 
-from motet.core.errors import PrivacyError
+from motet.core.attributes import attribute, undeclared
+from motet.core.errors import ConfigError, PrivacyError
 from motet.core.weighted import RunningSum, Weighted
 from motet.core.work import Job
 
@@ -21,6 +23,43 @@ Q = TypeVar("Q")
 T = TypeVar("T")
 
 
+_MARK = "client_method"  # the key of a mark in the __dict__ of a function
+
+
+@dataclass(frozen=True)
+class _Mark:
+    reveals: Reveal
+    name: str
+
+
+@dataclass(frozen=True)
+class ClientMethod:
+    """A method that clients offer: its address, what the server may read of the replies, and the method itself."""
+
+    address: str
+    reveals: Reveal
+    call: Callable[..., Any]
+
+
+class Program(Protocol):
+    """A named set of client methods, such as an algorithm or a secure sum. Every program inherits from this class."""
+
+    @attribute
+    def name(self) -> str:
+        """The first part of the addresses of its client methods."""
+        raise undeclared(self, "name", 'name: str = "mine"')
+
+    @attribute
+    def subprograms(self) -> tuple[Program, ...]:
+        """Other programs that this one uses. Clients offer their methods too."""
+        return ()
+
+    @attribute
+    def ephemeral(self) -> bool:
+        """True if its client state must never be written to disk."""
+        return False
+
+
 def work(*, reveals: Reveal, name: str | None = None) -> Callable[[F], F]:
     """Mark a method that runs on clients. `reveals` says whether the server may read each reply or only their sum.
 
@@ -29,34 +68,42 @@ def work(*, reveals: Reveal, name: str | None = None) -> Callable[[F], F]:
     """
 
     def mark(method: F) -> F:
-        method.reveals = reveals  # type: ignore[attr-defined]
-        method.wire_name = name or method.__name__  # type: ignore[attr-defined]
+        vars(method)[_MARK] = _Mark(reveals, name or method.__name__)
         return method
 
     return mark
 
 
-def client_methods(program: object) -> dict[str, Callable[..., Any]]:
-    """Return a program's client methods by the name they have in messages. Each has an attribute `reveals`."""
-    names = [name for name in dir(type(program)) if hasattr(getattr(type(program), name, None), "reveals")]
-    methods = [getattr(program, name) for name in names]
-    return {method.wire_name: method for method in methods}
+def find_client_method(method: Callable[..., Any]) -> ClientMethod:
+    """Return what a bound method declares with `@work`, or raise an error if it is not marked."""
+    mark: _Mark | None = vars(method.__func__).get(_MARK) if inspect.ismethod(method) else None
+    if mark is None:
+        raise ConfigError(
+            f'{method.__qualname__} is not marked as a client method; put @work(reveals="sum") above it, '
+            'or @work(reveals="each") if the server must read every reply.'
+        )
+    program: Program = method.__self__  # type: ignore[attr-defined]
+    return ClientMethod(f"{program.name}.{mark.name}", mark.reveals, method)
 
 
-def iter_programs(program: Any) -> Iterator[Any]:
+def client_methods(program: Program) -> dict[str, ClientMethod]:
+    """Return a program's client methods by the name they have in messages."""
+    members = inspect.getmembers_static(type(program), inspect.isfunction)
+    marks = {name: vars(function)[_MARK] for name, function in members if _MARK in vars(function)}
+    return {mark.name: find_client_method(getattr(program, name)) for name, mark in marks.items()}
+
+
+def iter_programs(program: Program) -> Iterator[Program]:
     """Yield a program and, recursively, its subprograms."""
     yield program
-    for subprogram in getattr(program, "subprograms", ()):
+    for subprogram in program.subprograms:
         yield from iter_programs(subprogram)
 
 
-def all_client_methods(program: object) -> dict[str, Reveal]:
+def all_client_methods(program: Program) -> dict[str, Reveal]:
     """Return the addresses of all client methods of a program and its subprograms, and what each one reveals."""
-    return {
-        method_address(method): method.reveals  # type: ignore[attr-defined]
-        for each in iter_programs(program)
-        for method in client_methods(each).values()
-    }
+    methods = [method for each in iter_programs(program) for method in client_methods(each).values()]
+    return {method.address: method.reveals for method in methods}
 
 
 class Collector(Protocol):
@@ -113,14 +160,15 @@ class _Replies:
 
 def method_address(method: Callable[..., Any]) -> str:
     """Return the address under which clients offer a method, e.g. `fedavg.train`."""
-    return f"{method.__self__.name}.{getattr(method, 'wire_name', method.__name__)}"  # type: ignore[attr-defined]
+    return find_client_method(method).address
 
 
 def gather(method: Callable[..., Any], payloads: Mapping[ClientId, Any]) -> Script[dict[ClientId, Any]]:
     """Call a client method and return every client's reply."""
-    if getattr(method, "reveals", None) != "each":
-        raise PrivacyError(f"{method_address(method)} reveals only sums and cannot be gathered; read it with total().")
-    replies: dict[ClientId, Any] = yield Exchange(method_address(method), payloads, "each", _Replies)
+    marked = find_client_method(method)
+    if marked.reveals != "each":
+        raise PrivacyError(f"{marked.address} reveals only sums and cannot be gathered; read it with total().")
+    replies: dict[ClientId, Any] = yield Exchange(marked.address, payloads, "each", _Replies)
     return replies
 
 

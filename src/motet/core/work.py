@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Generator, Hashable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from types import GeneratorType
 from typing import Any, Protocol, TypeVar
 
+import torch
+
+from motet.core.attributes import attribute
 from motet.core.errors import MotetError
 
 K = TypeVar("K", bound=Hashable)
@@ -15,11 +19,22 @@ R = TypeVar("R")
 
 
 class Job(Protocol):
-    """A task for an executor: train a model, or run it over examples."""
+    """A task for an executor: train a model, or run it over examples. Every job inherits from this class."""
 
     @property
+    @abstractmethod
     def key(self) -> Hashable:
         """Jobs with equal keys may be batched together."""
+
+    @attribute
+    def must_run_alone(self) -> bool:
+        """True if the job cannot be packed with others."""
+        return False
+
+    @attribute
+    def needs_full_model(self) -> bool:
+        """True if the job needs the whole model, not only the layers above a frozen prefix."""
+        return False
 
 
 Work = Generator[Job, Any, R]
@@ -33,25 +48,36 @@ class JobFailure:
 
 
 class Executor(Protocol):
-    """Runs jobs, several at a time if it can."""
+    """Runs jobs, several at a time if it can. Every executor inherits from this class."""
 
-    @property
+    @attribute
     def capacity(self) -> int:
         """How many jobs should be submitted at once. This bounds memory: one result is held per job."""
+        return 1
 
-    @property
+    @attribute
     def examples_processed(self) -> int:
         """The number of training examples processed so far."""
+        return 0
 
+    @attribute
+    def device(self) -> torch.device:
+        """The device on which models are trained, and on which client state may stay."""
+        return torch.device("cpu")
+
+    @abstractmethod
     def submit(self, key: Hashable, job: Job) -> None: ...
 
+    @abstractmethod
     def wait_completed(self) -> Sequence[tuple[Hashable, Any]]:
         """Wait until at least one submitted job has completed, and return all completed ones as (key, result)."""
 
+    @abstractmethod
     def run(self, job: Job) -> Any:
         """Run one job of the server, which may use the whole machine."""
 
-    def close(self) -> None: ...
+    def close(self) -> None:
+        """Free the memory and processes of the executor. By default there are none."""
 
 
 def drive(works: Iterator[tuple[K, Callable[[], Any]]], executor: Executor) -> Iterator[tuple[K, Any]]:

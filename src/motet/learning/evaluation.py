@@ -12,7 +12,7 @@ from torch import Tensor
 from motet.core.messages import message
 from motet.core.params import Params
 from motet.core.program import Algorithm
-from motet.core.script import ClientId, Script, gather, total, work
+from motet.core.script import ClientId, Program, Script, gather, total, work
 from motet.core.weighted import Weighted
 from motet.core.work import Work
 from motet.learning.context import Context
@@ -37,7 +37,7 @@ class EvaluationReport:
 
 
 @dataclass(frozen=True)
-class Evaluator:
+class Evaluator(Program):
     """Collects every client's metrics or, if clients reveal only sums, their mean."""
 
     algorithm: Algorithm

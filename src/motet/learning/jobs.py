@@ -11,6 +11,7 @@ from torch import Tensor
 
 from motet.core.messages import message
 from motet.core.params import Params
+from motet.core.work import Job
 from motet.learning.data.features import NO_FEATURES, Examples, Ragged
 from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import Readout
@@ -64,7 +65,7 @@ class ExtraExamples:
 
 @message
 @dataclass(frozen=True, eq=False)
-class Fit:
+class Fit(Job):
     """Train from `start` on `examples`.
 
     All randomness (order, dropout) follows from `seed`. `shuffle_seed` is shared by the clients of a round, so that
@@ -99,7 +100,7 @@ class Fit:
     @property
     def needs_full_model(self) -> bool:
         """True if the job needs the whole model, not only the layers above a frozen prefix."""
-        return self.examples.has_own_input_ids or getattr(self.objective, "needs_full_model", False)
+        return self.examples.has_own_input_ids or self.objective.needs_full_model
 
 
 @message
@@ -119,7 +120,7 @@ class FitResult:
 
 @message
 @dataclass(frozen=True, eq=False)
-class Infer:
+class Infer(Job):
     """Run a model over examples and return what `readout` reads: one row per example, in the order of the examples."""
 
     model: Model
@@ -139,7 +140,7 @@ class Infer:
             has_ragged
             or self.examples.has_own_input_ids
             or self.examples.features is NO_FEATURES
-            or getattr(self.readout, "must_run_alone", False)
+            or self.readout.must_run_alone
         )
 
     @property

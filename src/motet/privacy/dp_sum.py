@@ -24,7 +24,7 @@ from motet.core.errors import ConfigError, PrivacyError, RunError
 from motet.core.messages import message
 from motet.core.params import Params
 from motet.core.rng import Seed
-from motet.core.script import ClientId, Exchange, Script, method_address, total, work
+from motet.core.script import ClientId, Exchange, Program, Script, method_address, total, work
 from motet.core.weighted import Weighted
 from motet.core.work import Work
 
@@ -41,7 +41,7 @@ class ClipRequest:
 
 
 @dataclass(frozen=True)
-class PrivateSum:
+class PrivateSum(Program):
     """`noise_multiplier` is z: the standard deviation of the noise, in units of `clip`."""
 
     trust_model: Literal["central", "local", "distributed"]

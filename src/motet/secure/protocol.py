@@ -26,7 +26,7 @@ import torch
 
 from motet.codecs.skellam import SkellamNoise
 from motet.core.errors import PrivacyError, SessionLostError
-from motet.core.script import ClientId, Exchange, Script, Transaction, work
+from motet.core.script import ClientId, Exchange, Program, Script, Transaction, work
 from motet.core.weighted import Weighted
 from motet.core.work import Job, Work
 from motet.secure.client_policy import ClientPolicy
@@ -41,7 +41,7 @@ from motet.secure.sum_messages import MaskedVector, ShareRequest, UploadRequest,
 
 
 @dataclass(frozen=True)
-class SecureSum:
+class SecureSum(Program):
     """A secure sum protocol. Its five client methods are the stages of the clients.
 
     Called with the exchange of a sum, it returns the script that replaces it (see `rewrite_sums`).

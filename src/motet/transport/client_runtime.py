@@ -9,7 +9,7 @@ from typing import Any, Protocol
 
 from motet.codecs.chain import Channel
 from motet.core.errors import MotetError, PrivacyError, RunError
-from motet.core.script import ClientId, client_methods, iter_programs
+from motet.core.script import ClientId, ClientMethod, Program, client_methods, iter_programs
 from motet.core.work import Executor, JobFailure, Work, drive
 from motet.transport.client_state import EphemeralStates
 from motet.transport.requests import Reply, Request
@@ -36,7 +36,7 @@ class ClientRuntime:
 
     def __init__(
         self,
-        programs: Sequence[Any],
+        programs: Sequence[Program],
         make_context: ContextFactory,
         executor: Executor,
         client_states: StateStore,
@@ -103,13 +103,12 @@ class ClientRuntime:
             raise PrivacyError(
                 f"{address} is only available inside {' and '.join(sorted(missing))}; the server must call that instead."
             )
-        is_ephemeral = getattr(self.programs[program], "ephemeral", False)
-        states = self.ephemeral_states if is_ephemeral else self.client_states
+        states = self.ephemeral_states if self.programs[program].ephemeral else self.client_states
         invoke_nested = partial(self._invoke_nested, client, round, callers | {program})
         context = self.make_context(
             client, round, address, invoke_nested, lambda name: self.client_states.get(name, client)
         )
-        result = method(context, payload, states.get(program, client))
+        result = method.call(context, payload, states.get(program, client))
         if isinstance(result, GeneratorType):
             result = yield from result
         reply, state = result
@@ -128,10 +127,10 @@ class ClientRuntime:
             raise PrivacyError(f"{address} does not reveal a sum; only methods that do can run inside another method.")
         return (yield from self._invoke(client, round, address, payload, callers))
 
-    def _find_method(self, address: str) -> Any:
+    def _find_method(self, address: str) -> ClientMethod:
         program, _, method = address.partition(".")
         methods = client_methods(self.programs[program]) if program in self.programs else {}
         if method not in methods:
-            available = ", ".join(f"{p.name}.{m}" for p in self.programs.values() for m in client_methods(p))
+            available = ", ".join(m.address for p in self.programs.values() for m in client_methods(p).values())
             raise PrivacyError(f"'{address}' is not offered to the server; this client offers {available}.")
         return methods[method]

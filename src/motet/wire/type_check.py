@@ -9,6 +9,8 @@ from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
 from torch import Tensor
 
+from motet.core.messages import SUBSTITUTES
+
 
 @cache
 def field_types(message_class: type) -> dict[str, Any]:
@@ -41,7 +43,7 @@ def matches_type(value: Any, expected: Any) -> bool:
         return isinstance(value, Tensor)
     if getattr(expected, "_is_protocol", False) or not isinstance(expected, type):
         return True  # checked when it is used
-    return isinstance(value, expected) or getattr(type(value), "substitutes_for", None) is expected
+    return isinstance(value, expected) or SUBSTITUTES.get(type(value)) is expected
 
 
 def _matches_tuple(value: tuple[Any, ...], args: tuple[Any, ...]) -> bool:

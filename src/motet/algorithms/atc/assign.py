@@ -31,7 +31,7 @@ from motet.algorithms.update_similarity import cluster_clients, weighted_mean
 from motet.core.layers import Layers
 from motet.core.messages import message
 from motet.core.params import Params
-from motet.core.program import InitialModels, Round
+from motet.core.program import Algorithm, DummyExchange, InitialModels, Round
 from motet.core.script import ClientId, Note, Script, gather, work
 from motet.core.weighted import Weighted
 from motet.core.work import Work
@@ -72,7 +72,7 @@ class AssignState:
 
 
 @dataclass(frozen=True)
-class Assign:
+class Assign(Algorithm):
     solver: Solver
     objectives: tuple[ObjectiveName, ...] = ("mlm", "dr")
     clusters: int = 5
@@ -138,6 +138,10 @@ class Assign:
             client_state, result.optimizer_state, before, trained=layers, stored=BACKBONE
         )
         return Weighted(update, float(ctx.size)), BackboneClientState(None, optimizer_state)
+
+    def dummy_exchanges(self, state: AssignState, rnd: Round) -> list[DummyExchange]:
+        params = state.models[rnd.cohort[0]].select_layers(TRAINED_LAYERS[self._draw_objective(rnd)])
+        return [DummyExchange(len(rnd.cohort), payload=params, reply=Weighted(params, 1.0))]
 
     def view(self, state: AssignState, client: ClientId) -> Params:
         return state.models[client] if client in state.models else next(iter(state.models.values()))

@@ -40,7 +40,7 @@ from motet.core.errors import ConfigError, RunError
 from motet.core.layers import Layers
 from motet.core.messages import message
 from motet.core.params import Params
-from motet.core.program import InitialModels, Round
+from motet.core.program import Algorithm, DummyExchange, InitialModels, Round
 from motet.core.script import ClientId, Note, Script, gather, to_all, work
 from motet.core.weighted import Weighted
 from motet.core.work import Work
@@ -78,7 +78,7 @@ class ContrastState:
 
 
 @dataclass(frozen=True)
-class Contrast:
+class Contrast(Algorithm):
     solver: Solver
     neighbors: int = 8  # including the client itself
     temperature: float = 1.0
@@ -176,6 +176,21 @@ class Contrast:
                 f"{ctx.client} did not receive the synthetic instances, so it cannot be compared with other clients."
             )
         return Examples.from_columns(states=instances.states, tokens=instances.tokens, **columns)
+
+    def dummy_exchanges(self, state: ContrastState, rnd: Round) -> list[DummyExchange]:
+        """Assume that all clients of the cohort took part in the previous round."""
+        clients, encoder = len(rnd.cohort), state.models[rnd.cohort[0]]
+        request = ContrastRequest(encoder, positives=None, negatives=None, round=rnd.index, rounds=rnd.rounds)
+        learn = DummyExchange(clients, payload=request, reply=Weighted(encoder, 1.0))
+        if not self.use_contrast:
+            return [learn]
+        if rnd.index == 0:
+            return [*self.synthetic.dummy_exchanges(len(state.models), rnd.server), learn]
+        vectors = torch.zeros(self.synthetic.instances, rnd.server.model.module.config.decoder.hidden_size)
+        if 1 < self.neighbors < clients:
+            negatives = vectors.unsqueeze(1).expand(-1, clients - self.neighbors, -1)
+            learn = learn._replace(payload=replace(request, positives=vectors, negatives=negatives))
+        return [DummyExchange(clients, payload=None, reply=vectors), learn]
 
     def view(self, state: ContrastState, client: ClientId) -> Params:
         return state.models[client] if client in state.models else next(iter(state.models.values()))

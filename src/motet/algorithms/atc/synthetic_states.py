@@ -25,9 +25,9 @@ from torch import Tensor
 from motet.core.errors import ConfigError, PrivacyError
 from motet.core.messages import message
 from motet.core.params import Params
-from motet.core.program import Round
+from motet.core.program import DummyExchange, Round
 from motet.core.rng import Seed
-from motet.core.script import ClientId, Script, gather, to_all, total, work
+from motet.core.script import ClientId, Program, Script, gather, to_all, total, work
 from motet.core.weighted import Weighted
 from motet.core.work import Work
 from motet.learning.context import Context
@@ -47,7 +47,7 @@ class SyntheticInstances:
 
 
 @dataclass(frozen=True)
-class SyntheticStates:
+class SyntheticStates(Program):
     instances: int = 512
     tokens: int = 128
     half: bool = True
@@ -74,6 +74,18 @@ class SyntheticStates:
         predictions = yield from server.infer(params, Examples.from_columns(states=states), PredictedTokens())
         instances = SyntheticInstances(states.half() if self.half else states, predictions["tokens"])
         yield from total(self.store, to_all(clients, instances))
+
+    def dummy_exchanges(self, num_clients: int, server: Context) -> list[DummyExchange]:
+        """Return the exchanges of `create` with dummy messages."""
+        config: Any = server.model.module.config
+        states = torch.zeros(self.instances, self.tokens, config.encoder.hidden_size)
+        sent_states = states.half() if self.half else states
+        instances = SyntheticInstances(sent_states, torch.zeros(self.instances, self.tokens, dtype=torch.int32))
+        send = DummyExchange(num_clients, payload=None, reply=sent_states)
+        if self.weighting == "client":
+            weighted_states = Weighted(Params.from_tensors({"states": states}), 1.0)
+            send = DummyExchange(num_clients, payload=torch.zeros(self.instances), reply=weighted_states)
+        return [send, DummyExchange(num_clients, payload=instances, reply=_stored_reply())]
 
     def draw_weights(self, num_clients: int, seed: Seed) -> list[Tensor]:
         """Return each client's weights [instances]: `primary` if it is primary, else an equal share of the rest."""
@@ -102,7 +114,7 @@ class SyntheticStates:
     def store(
         self, ctx: Context, instances: SyntheticInstances, client_state: SyntheticInstances | None
     ) -> tuple[Weighted, SyntheticInstances]:
-        return Weighted(Params.from_scalars(stored=1), 1.0), instances
+        return _stored_reply(), instances
 
     def _encode(self, ctx: Context, half: bool) -> Work[Tensor]:
         """Encode the client's inputs, in a fixed random order, with its initial model. Without inputs, return zeros."""
@@ -115,6 +127,10 @@ class SyntheticStates:
         repeated = examples.select(np.resize(order, self.instances))
         predictions = yield from ctx.infer(ctx.initial_params, repeated, EncoderStates(self.tokens, half))
         return predictions["states"]
+
+
+def _stored_reply() -> Weighted:
+    return Weighted(Params.from_scalars(stored=1), 1.0)
 
 
 def _weighted_sum(states: dict[ClientId, Tensor], weights: dict[ClientId, Tensor]) -> Tensor:

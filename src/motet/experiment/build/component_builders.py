@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from motet.algorithms import ALGORITHMS
 from motet.codecs import CODECS
 from motet.codecs.chain import Channel, CodecChain
+from motet.core.attributes import require_parent
 from motet.core.errors import ConfigError, PrivacyError
-from motet.core.layers import Layers
 from motet.core.program import Algorithm
 from motet.core.rng import Seed
 from motet.core.script import all_client_methods
@@ -43,17 +43,27 @@ def build_algorithm(config: RunConfig) -> Algorithm:
     name = config.algorithm.type
     factory = look_up(ALGORITHMS, name, "algorithm.type")
     parameters = list_parameters(factory)
-    fixed: dict[str, Any] = {"solver": _build_solver(config, parameters["solver"])}
+    fixed: dict[str, Any] = {"solver": build_solver(config)}
     if "server" in parameters:
         fixed["server"] = _build_server_optimizer(config, parameters["server"])
     elif config.server:
         raise ConfigError(
             f"{name} has no server optimizer, so server.{next(iter(config.server))} has no effect; remove it."
         )
-    return instantiate(factory, config.algorithm.options, name, fixed)
+    algorithm = instantiate(factory, config.algorithm.options, name, fixed)
+    require_parent(algorithm, Algorithm, f"algorithm.type={name}")
+    return algorithm
 
 
-def _build_solver(config: RunConfig, parameter: inspect.Parameter) -> Solver:
+def build_solver(config: RunConfig) -> Solver:
+    """Build the solver that the recipe gives to its algorithm: the algorithm's default, with the recipe's changes."""
+    name = config.algorithm.type
+    parameter = list_parameters(look_up(ALGORITHMS, name, "algorithm.type")).get("solver")
+    if parameter is None or not isinstance(parameter.default, Solver):
+        raise ConfigError(
+            f"algorithm.type={name}: its function has no parameter 'solver' with a default, so a recipe cannot say how "
+            "clients train; add: solver: Solver = Solver()"
+        )
     options = dataclasses.asdict(parameter.default)
     optimizer = config.solver.get("optimizer", options["optimizer"])
     if optimizer != options["optimizer"] and "lr" not in config.solver:
@@ -70,18 +80,20 @@ def _build_server_optimizer(config: RunConfig, parameter: inspect.Parameter) -> 
     return instantiate(kind, {**options, **overrides}, "server")
 
 
-def resolve_defaults(config: RunConfig, algorithm: Any = None) -> RunConfig:
+def resolve_defaults(config: RunConfig, algorithm: Algorithm | None = None) -> RunConfig:
     """Return the configuration with the algorithm's defaults written out. Pass `algorithm` if it is built already."""
-    algorithm = algorithm or build_algorithm(config)
-    solver = {**dataclasses.asdict(algorithm.solver), "lr": algorithm.solver.learning_rate}
-    del solver["proximal_mu"]  # set by the algorithm, not by the recipe
-    server: dict[str, Any] = {}
-    if "server" in list_parameters(ALGORITHMS[config.algorithm.type]):
-        name = next(n for n, kind in SERVER_OPTIMIZERS.items() if isinstance(algorithm.server, kind))
-        server = {"type": name, **dataclasses.asdict(algorithm.server)}
-    frozen = [t for t in getattr(algorithm, "frozen", Layers.none()).terms if t not in config.model.freeze]
+    algorithm, solver = algorithm or build_algorithm(config), build_solver(config)
+    solver_options = {**dataclasses.asdict(solver), "lr": solver.learning_rate}
+    del solver_options["proximal_mu"]  # set by the algorithm, not by the recipe
+    server_options: dict[str, Any] = {}
+    parameter = list_parameters(ALGORITHMS[config.algorithm.type]).get("server")
+    if parameter is not None:
+        server = _build_server_optimizer(config, parameter)
+        name = next(n for n, kind in SERVER_OPTIMIZERS.items() if isinstance(server, kind))
+        server_options = {"type": name, **dataclasses.asdict(server)}
+    frozen = [term for term in algorithm.frozen.terms if term not in config.model.freeze]
     model = dataclasses.replace(config.model, freeze=(*config.model.freeze, *frozen))
-    return dataclasses.replace(config, solver=solver, server=server, model=model)
+    return dataclasses.replace(config, solver=solver_options, server=server_options, model=model)
 
 
 def build_channel(config: RunConfig) -> Channel:
@@ -134,7 +146,7 @@ def build_privacy(config: RunConfig, algorithm: Algorithm) -> PrivateSum | None:
     if privacy is None:
         return None
     _require_sums(algorithm, f"privacy.type={config.privacy.type} adds noise to sums", "privacy.type=none")
-    if getattr(algorithm, "sends_weights_first", False):
+    if algorithm.sends_weights_first:
         raise PrivacyError(
             f"{algorithm.name} weights clients by their losses, and privacy.type={config.privacy.type} needs equal "
             "weights; set algorithm.weighting=equal, or privacy.type=none."

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from motet.codecs.chain import Channel
+from motet.core.attributes import require_parent
 from motet.core.program import Algorithm
 from motet.core.rng import Seed
 from motet.core.script import ClientId, Script, iter_programs, rewrite_sums
@@ -29,7 +30,8 @@ class RunComponents:
     privacy: PrivateSum | None = None
 
     def __post_init__(self) -> None:
-        """Put the noise inside the secure sum, so that no run can count epsilon without adding noise."""
+        """Check the algorithm. Put the noise inside the secure sum, so that no run counts epsilon without adding noise."""
+        require_parent(self.algorithm, Algorithm, "the algorithm")
         if self.privacy is None:
             return
         self.privacy.require_secure_sum(self.secure is not None)

@@ -1,6 +1,6 @@
 """Bytes per round: estimated before a run, and counted as in Table VI of FedSplitBERT.
 
-Clients exchange layers of a model or, in distillation, logits; such algorithms describe their messages themselves.
+Every algorithm describes its messages itself (`dummy_exchanges`).
 
 The table differs from what is sent. It counts one direction, though its caption says both. It leaves out embeddings.
 For FedAdam it adds two copies of the layers, for an optimizer state that never leaves the server. We report its numbers
@@ -9,14 +9,13 @@ next to the true ones so that they can be compared with the paper.
 
 from __future__ import annotations
 
-from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 from motet.algorithms.fedavg import FedAvg
 from motet.codecs.chain import Channel, CodecChain
 from motet.core.layers import Layers
-from motet.core.params import Layout, Params
-from motet.core.weighted import Weighted
+from motet.core.params import Layout
+from motet.core.program import Round
 from motet.experiment.build.run_plan import RunPlan
 from motet.optim import Adam, Yogi
 from motet.wire import measure_size
@@ -30,27 +29,32 @@ class RoundBytes(NamedTuple):
     table_six: int
 
 
-class ClientBytes(NamedTuple):
-    """Bytes of tensors in one round, for one client, after the codecs."""
+class TrafficEstimate(NamedTuple):
+    """Bytes of tensors in one round, for all clients, after the codecs."""
 
     up: int
     down: int
 
 
-def estimate_client_bytes(plan: RunPlan) -> ClientBytes:
-    """Estimate a client's traffic from dummy messages of the right size."""
-    algorithm, federation, channel = plan.algorithm, plan.federation, plan.components.channel
-    dummy_messages = getattr(algorithm, "dummy_messages", None)
-    if dummy_messages is not None:
-        down, up = dummy_messages(federation.server_context(0))
-    else:
-        view = algorithm.view(plan.initial_state, federation.clients[0])
-        down, up = [view], [Weighted(view, 1.0) if isinstance(view, Params) else view]
-    return ClientBytes(up=_payload_bytes(channel.up, up), down=_payload_bytes(channel.down, down))
+def estimate_traffic(plan: RunPlan, index: int = 0) -> TrafficEstimate:
+    """Estimate the traffic of a round from dummy messages of the right size."""
+    federation, channel = plan.federation, plan.components.channel
+    rnd = Round(
+        index=index,
+        rounds=plan.rounds,
+        cohort=tuple(federation.clients[i] for i in range(plan.cohort_size)),
+        seed=federation.seed.derive("round", index),
+        server=federation.server_context(index),
+    )
+    exchanges = plan.algorithm.dummy_exchanges(plan.initial_state, rnd)
+    return TrafficEstimate(
+        up=sum(exchange.clients * _payload_bytes(channel.up, exchange.reply) for exchange in exchanges),
+        down=sum(exchange.clients * _payload_bytes(channel.down, exchange.payload) for exchange in exchanges),
+    )
 
 
-def _payload_bytes(codecs: CodecChain, messages: Iterable[Any]) -> int:
-    return sum(measure_size(codecs.encode(message)).payload for message in messages)
+def _payload_bytes(codecs: CodecChain, message: Any) -> int:
+    return measure_size(codecs.encode(message)).payload
 
 
 def round_bytes(algorithm: FedAvg, layout: Layout, clients: int, channel: Channel = Channel()) -> RoundBytes:

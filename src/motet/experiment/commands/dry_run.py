@@ -12,10 +12,11 @@ from motet.core.errors import RunError
 from motet.core.layers import describe_roles
 from motet.core.rng import Seed
 from motet.core.threads import single_thread
+from motet.experiment.build.component_builders import build_solver
 from motet.experiment.build.executor_builder import resolve_device
 from motet.experiment.build.federation import ClientGroup, Federation
 from motet.experiment.build.run_plan import RunPlan
-from motet.experiment.build.traffic_estimate import estimate_client_bytes
+from motet.experiment.build.traffic_estimate import estimate_traffic
 from motet.experiment.commands.partition_commands import partition_facts
 from motet.experiment.commands.recipe_runner import prepare_plan
 from motet.experiment.loop.peak_memory import PeakMemory
@@ -48,7 +49,7 @@ class StepTiming(NamedTuple):
 def dry_run(config: RunConfig, federation: Federation) -> DryRunReport:
     """Check a configuration without running a round."""
     plan = prepare_plan(config, federation)
-    solver: Solver = plan.algorithm.solver  # type: ignore[attr-defined]
+    solver = build_solver(config)
     timings, peak_memory = _time_groups(config, federation, solver)
     pairs = list(zip(federation.groups, config.client_groups, strict=True))
     seconds = _estimate_seconds(config, plan, federation, timings)
@@ -110,7 +111,7 @@ def _estimate_memory(config: RunConfig, plan: RunPlan, federation: Federation, p
 
 
 def _estimate_seconds(config: RunConfig, plan: RunPlan, federation: Federation, timings: list[StepTiming]) -> float:
-    solver: Solver = plan.algorithm.solver  # type: ignore[attr-defined]
+    solver = build_solver(config)
     all_clients = sum(
         timing.seconds * solver.num_steps(int(size))
         for timing, group in zip(timings, federation.groups, strict=True)
@@ -126,9 +127,11 @@ def _describe_clients(plan: RunPlan, federation: Federation) -> str:
 
 
 def _describe_traffic(plan: RunPlan) -> str:
-    client = estimate_client_bytes(plan)
-    down, up = (_format_bytes(plan.cohort_size * count) for count in (client.down, client.up))
-    return f"{down} down, {up} up" + (", and the messages of the secure sum" if plan.components.secure else "")
+    first, last = estimate_traffic(plan, 0), estimate_traffic(plan, plan.rounds - 1)
+    text = f"{_format_bytes(first.down)} down, {_format_bytes(first.up)} up"
+    if last != first:
+        text += f" in the first round; {_format_bytes(last.down)} down, {_format_bytes(last.up)} up in the last"
+    return text + (", and the messages of the secure sum" if plan.components.secure else "")
 
 
 def _format_bytes(count: int) -> str:

@@ -12,7 +12,7 @@ from motet.experiment.build.federation import Federation
 from motet.experiment.build.federation_builder import build_federations
 from motet.experiment.build.run_components import RunComponents
 from motet.experiment.build.run_plan import RunPlan, build_plan
-from motet.experiment.build.traffic_estimate import estimate_client_bytes
+from motet.experiment.build.traffic_estimate import estimate_traffic
 from motet.experiment.commands.run_folder import (
     baseline_folder,
     claim_folder,
@@ -93,7 +93,7 @@ def _collect_configs(config: RunConfig, folder: Path, resume: bool) -> dict[str,
 def prepare_plan(config: RunConfig, federation: Federation, components: RunComponents | None = None) -> RunPlan:
     """Build a plan, and check that its algorithm can start with these models and texts."""
     plan = build_plan(config, federation, components or build_components(config))
-    estimate_client_bytes(plan)  # raises an error if, for example, public texts are missing
+    estimate_traffic(plan)  # raises an error if, for example, public texts are missing
     plan.initial_state  # noqa: B018 - raises an error if the models do not fit the algorithm
     return plan
 

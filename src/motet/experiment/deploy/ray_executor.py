@@ -101,8 +101,10 @@ def _serialize_result(job_id: Any, result: Any) -> ResultMessage:
     return job_id, "result", header, [np.frombuffer(buffer_bytes(tensor), np.uint8) for tensor in tensors]
 
 
-class RayExecutor:
+class RayExecutor(Executor):
     """Sends jobs to actors that are idle. `local` runs the server's own jobs."""
+
+    capacity: int
 
     def __init__(self, actors: list[Any], actor_capacity: int, local: Executor, restarts: int) -> None:
         self.actors, self.local, self.actor_capacity, self.restarts = actors, local, actor_capacity, restarts

@@ -95,7 +95,7 @@ def state_budget(memory: float | None, executor: Executor) -> StateBudget:
     if memory is not None:
         return StateBudget(device=int(memory * 2**30), host=0)
     host = torch.device("cpu")
-    device: torch.device = getattr(executor, "device", host)
+    device = executor.device
     if device.type == "cuda":
         on_device = int(CLIENT_STATE_FRACTION * free_memory(device))
     else:

@@ -12,7 +12,7 @@ import numpy as np
 import torch
 
 from motet.core.errors import RunError
-from motet.core.work import Job, JobFailure
+from motet.core.work import Executor, Job, JobFailure
 from motet.learning.data.features import Examples, Features
 from motet.learning.executors.memory_budget import PACKED_MODEL_FRACTION, free_memory
 from motet.learning.jobs import Fit, FitResult, Infer
@@ -29,7 +29,7 @@ _MAX_CLIENTS = 64  # in one packed model; also the number of jobs that are submi
 _MAX_TOKENS, _MIN_TOKENS = 2**17, 2**8  # per batch of inference: at first, and at least if memory is short
 
 
-class PackedExecutor:
+class PackedExecutor(Executor):
     """Packs compatible jobs, as many as fit in memory. This number, the width, is measured with the first jobs.
 
     Results depend on the width in their last bits, and with dropout in its masks. Set `width` to fix it across
@@ -37,6 +37,8 @@ class PackedExecutor:
     """
 
     capacity = _MAX_CLIENTS
+    device: torch.device
+    examples_processed: int
 
     def __init__(
         self, device: torch.device, width: int | None = None, use_bf16: bool = True, capture_graphs: bool = True
@@ -198,7 +200,7 @@ class PackedExecutor:
 
     def _texts_per_batch(self, job: Infer) -> int:
         """Return the batch size of a job that runs alone."""
-        return self.max_texts.get(job.key, getattr(job.readout, "device_batch_size", job.batch_size))
+        return self.max_texts.get(job.key, job.readout.device_batch_size or job.batch_size)
 
     def _reduce_memory(self, jobs: Sequence[Fit] | Sequence[Infer], reason: str) -> None:
         """Halve the width or batch size that did not fit, and drop models and graphs, which can be made again."""

@@ -25,7 +25,7 @@ from torch import Tensor
 
 from motet.core import errors
 from motet.core.errors import MotetError, RunError
-from motet.core.work import Job, JobFailure
+from motet.core.work import Executor, Job, JobFailure
 from motet.learning.data.features import NO_FEATURES, Features
 from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
 from motet.learning.executors.shared_memory import SharedMemoryPool
@@ -74,8 +74,10 @@ class _ChunkedJob:
     missing: int
 
 
-class ProcessExecutor:
+class ProcessExecutor(Executor):
     """Runs jobs in `count` processes. Jobs may refer to these models and features, which the workers inherit."""
+
+    capacity: int
 
     def __init__(
         self, count: int, models: Mapping[str, Model], features: Mapping[str, Features], prefix_cache: PrefixCache

@@ -13,7 +13,7 @@ import torch
 
 from motet.core.errors import MotetError
 from motet.core.threads import single_thread
-from motet.core.work import Job, JobFailure
+from motet.core.work import Executor, Job, JobFailure
 from motet.learning.data.features import Examples, Features
 from motet.learning.jobs import Fit, Infer
 from motet.learning.modules.frozen_prefix import FrozenPrefix, HiddenStateCache, cut_frozen_prefix
@@ -54,10 +54,11 @@ class PrefixCache:
         self.folder.cleanup()
 
 
-class SerialExecutor:
+class SerialExecutor(Executor):
     """Runs one job after another. Each worker process uses one, too."""
 
-    capacity = 1
+    device: torch.device
+    examples_processed: int
 
     def __init__(self, device: torch.device, prefix_cache: PrefixCache | None = None) -> None:
         self.device, self.prefix_cache = device, prefix_cache

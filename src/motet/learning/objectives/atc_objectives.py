@@ -19,6 +19,7 @@ from torch import Tensor
 from motet.core.errors import ConfigError
 from motet.core.messages import message
 from motet.learning.data.features import IGNORE_INDEX
+from motet.learning.objectives.readouts import Readout
 from motet.learning.objectives.supervised import Batch, Forward, Objective
 
 
@@ -44,7 +45,7 @@ def backbone_methods(forward: Forward) -> Callable[..., Tensor]:
 
 @message
 @dataclass(frozen=True)
-class MaskedLanguageModeling:
+class MaskedLanguageModeling(Objective):
     """Predict masked tokens (`data.denoising.mask_tokens`)."""
 
     needs_full_model: ClassVar[bool] = True
@@ -59,7 +60,7 @@ class MaskedLanguageModeling:
 
 @message
 @dataclass(frozen=True)
-class DenoisingReconstruction:
+class DenoisingReconstruction(Objective):
     """Generate the original of a corrupted text (`data.denoising.corrupt_texts`)."""
 
     needs_full_model: ClassVar[bool] = True
@@ -73,7 +74,7 @@ class DenoisingReconstruction:
 
 @message
 @dataclass(frozen=True)
-class ContrastiveTask:
+class ContrastiveTask(Objective):
     """The task loss plus a contrastive loss on synthetic hidden states (eq. 3 of ATC).
 
         -log(s⁺ / (s⁺ + s⁻)),  s⁺ = exp(cos(h, mean of the neighbors' h) / τ),  s⁻ = Σ exp(cos(h, another client's h) / τ)
@@ -105,7 +106,7 @@ def contrastive_loss(own: Tensor, positives: Tensor, negatives: Tensor, temperat
 
 @message
 @dataclass(frozen=True)
-class EncoderStates:
+class EncoderStates(Readout):
     """The encoder's last hidden states, cut or zero-padded to `length` tokens; float16 if `half`."""
 
     length: int
@@ -123,7 +124,7 @@ class EncoderStates:
 
 @message
 @dataclass(frozen=True)
-class PredictedTokens:
+class PredictedTokens(Readout):
     """The most likely token at each hidden state of the batch."""
 
     must_run_alone: ClassVar[bool] = True
@@ -134,7 +135,7 @@ class PredictedTokens:
 
 @message
 @dataclass(frozen=True)
-class Representations:
+class Representations(Readout):
     """A client's contrastive representation of hidden states and their tokens: one vector per row."""
 
     must_run_alone: ClassVar[bool] = True

@@ -14,12 +14,12 @@ from torch import Tensor
 
 from motet.core.errors import ConfigError
 from motet.core.messages import message
-from motet.learning.objectives.supervised import Batch, Forward
+from motet.learning.objectives.supervised import Batch, Forward, Objective
 
 
 @message
 @dataclass(frozen=True)
-class KLDivergence:
+class KLDivergence(Objective):
     """KL(teacher || model) at temperature τ, times τ² so that the gradient's size does not depend on τ."""
 
     temperature: float = 1.0
@@ -39,7 +39,7 @@ class KLDivergence:
 
 @message
 @dataclass(frozen=True)
-class LogitSquaredError:
+class LogitSquaredError(Objective):
     """Squared error between logits: the mean over classes as in AdaFD's code, or the sum as in its equation."""
 
     summed: bool = False
@@ -52,7 +52,7 @@ class LogitSquaredError:
 
 @message
 @dataclass(frozen=True)
-class TeacherCrossEntropy:
+class TeacherCrossEntropy(Objective):
     """Cross-entropy with the teacher's class probabilities or, if `hard`, with its most likely class."""
 
     hard: bool = False

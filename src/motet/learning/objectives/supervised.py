@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -10,6 +11,7 @@ import torch
 import torch.nn.functional as F  # noqa: N812
 from torch import Tensor
 
+from motet.core.attributes import attribute
 from motet.core.messages import message
 from motet.learning.data.features import IGNORE_INDEX
 
@@ -35,15 +37,24 @@ class Forward(Protocol):
 
 
 class Objective(Protocol):
-    """A client's loss is sum(weights * losses) / sum(weights). Token tasks weight an example by its labeled tokens."""
+    """A client's loss is sum(weights * losses) / sum(weights). Token tasks weight an example by its labeled tokens.
 
+    Every objective inherits from this class. It is a frozen dataclass with `@message`, because jobs are sent to workers.
+    """
+
+    @attribute
+    def needs_full_model(self) -> bool:
+        """True if the loss calls other methods of the module than its forward pass, so that no layer may be cut off."""
+        return False
+
+    @abstractmethod
     def losses(self, forward: Forward, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the losses and the weights, both [clients * rows]."""
 
 
 @message
 @dataclass(frozen=True)
-class CrossEntropy:
+class CrossEntropy(Objective):
     """Classification with one label per example."""
 
     def losses(self, forward: Forward, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -53,7 +64,7 @@ class CrossEntropy:
 
 @message
 @dataclass(frozen=True)
-class SquaredError:
+class SquaredError(Objective):
     """Regression with one number per example."""
 
     def losses(self, forward: Forward, batch: Batch) -> tuple[Tensor, Tensor]:
@@ -63,7 +74,7 @@ class SquaredError:
 
 @message
 @dataclass(frozen=True)
-class TokenCrossEntropy:
+class TokenCrossEntropy(Objective):
     """Cross-entropy per token; an example's weight is the number of its labeled tokens.
 
     `shift` is 1 if a token predicts the next one. `smoothing` spreads that much probability evenly over the other
@@ -98,7 +109,7 @@ def token_losses(logits: Tensor, labels: Tensor, smoothing: float = 0.0, pad: in
 
 @message
 @dataclass(frozen=True)
-class SpanCrossEntropy:
+class SpanCrossEntropy(Objective):
     """Cross-entropy of an answer's start and end.
 
     Padding is masked out: otherwise the loss would depend on the longest text in the batch.
