@@ -64,13 +64,14 @@ EXPERIMENT_MAY_IMPORT: dict[str, set[str]] = {
 LONGEST_FILE, LONGEST_FUNCTION = 400, 40
 # BaseHTTPRequestHandler: the only way to answer HTTP in the standard library.
 PARENTS = {"Protocol", "Exception", "Module", "NamedTuple", "Function", "BaseHTTPRequestHandler"}
-CONTRACTS = {"Program", "Algorithm", "Job", "Executor", "Objective", "Readout", "Codec"}  # Protocols with defaults
+CONTRACTS = {"Program", "Algorithm", "Job", "Executor", "Objective", "Readout", "Codec", "Task"}  # Protocols with defaults
 # Attributes that a foreign object may lack, so that they are read by getattr or hasattr. Motet's own objects declare theirs.
 FOREIGN_ATTRIBUTES = {
     # models, their configurations and outputs
-    "base_layer", "base_model_prefix", "cls", "config", "decoder_start_token_id", "get_input_embeddings",
-    "hidden_dropout_prob", "hidden_size", "is_encoder_decoder", "lm_head", "max_position_embeddings", "merge", "model_type",
-    "pad_token_id", "pooler_output", "relative_attention_bias", "represent", "save_pretrained",
+    "apply_rotary_pos_emb", "base_layer", "base_model_prefix", "cls", "config", "decoder_start_token_id", "eps",
+    "get_input_embeddings", "hidden_dropout_prob", "hidden_size", "is_encoder_decoder", "lm_head", "lora_A",
+    "max_position_embeddings", "merge", "model_type", "pad_token_id", "pooler_output", "relative_attention_bias",
+    "represent", "save_pretrained", "variance_epsilon", "weight",
     # tokenizers and datasets
     "backend_tokenizer", "is_fast", "names",
     # Python, numpy, psutil and paho

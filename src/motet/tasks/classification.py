@@ -15,13 +15,14 @@ from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import Logits
 from motet.learning.objectives.supervised import CrossEntropy
 from motet.tasks.sufficient_statistics import class_statistics, with_statistics
+from motet.tasks.task import Task
 from motet.tasks.tokenization import pools_last_position, tokenize
 
 NEGATIVE_PREFIXES = ("not_", "un", "neg", "no", "0", "false")
 
 
 @dataclass(frozen=True)
-class Classification:
+class Classification(Task):
     """`positive_label` is the class of the metric `f1`. Without `attention_mask`, padding counts as text."""
 
     labels: tuple[str, ...]

@@ -16,11 +16,12 @@ from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import NextTokenAccuracy
 from motet.learning.objectives.supervised import TokenCrossEntropy
 from motet.tasks.sufficient_statistics import with_statistics
+from motet.tasks.task import Task
 from motet.tasks.tokenization import BATCH_SIZE, offsets_from_sizes
 
 
 @dataclass(frozen=True)
-class LanguageModeling:
+class LanguageModeling(Task):
     """Texts end with the end-of-text token, if there is one, and are cut into chunks of at most `max_tokens`.
 
     With `group_texts`, the texts of a client are concatenated before they are cut.

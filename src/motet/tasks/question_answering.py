@@ -21,6 +21,7 @@ from motet.learning.objectives.readouts import SpanLogits
 from motet.learning.objectives.supervised import SpanCrossEntropy
 from motet.tasks.squad_metrics import exact_match, scored_answers, token_f1
 from motet.tasks.sufficient_statistics import with_statistics
+from motet.tasks.task import Task
 from motet.tasks.tokenization import BATCH_SIZE, offsets_from_sizes
 
 MIN_CONTEXT_TOKENS = 8  # in a window
@@ -40,7 +41,7 @@ class PairTemplate(NamedTuple):
 
 
 @dataclass(frozen=True)
-class SpanExtraction:
+class SpanExtraction(Task):
     """`n_best` starts and ends are combined in each window; `null_threshold` is the one of SQuAD 2.0's script."""
 
     stride: int = 128

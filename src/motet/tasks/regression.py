@@ -15,11 +15,12 @@ from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import RegressionOutputs
 from motet.learning.objectives.supervised import SquaredError
 from motet.tasks.sufficient_statistics import regression_statistics, with_statistics
+from motet.tasks.task import Task
 from motet.tasks.tokenization import pools_last_position, tokenize
 
 
 @dataclass(frozen=True)
-class Regression:
+class Regression(Task):
     labels: tuple[str, ...] = ("score",)
     name: str = "regression"
     primary_metric: str = "pearson"

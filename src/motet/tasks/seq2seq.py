@@ -13,12 +13,13 @@ from motet.learning.jobs import Predictions
 from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import GeneratedTokens
 from motet.learning.objectives.supervised import TokenCrossEntropy
+from motet.tasks.task import Task
 from motet.tasks.text_metrics import TextMetrics, choose_bleu_tokenizer
 from motet.tasks.tokenization import BATCH_SIZE, tokenize
 
 
 @dataclass(frozen=True)
-class Seq2Seq:
+class Seq2Seq(Task):
     """Training with teacher forcing: the decoder input is the target shifted by one. Evaluation with beam search."""
 
     max_target_tokens: int = 64

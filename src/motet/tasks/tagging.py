@@ -15,11 +15,12 @@ from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import TokenPredictions
 from motet.learning.objectives.supervised import TokenCrossEntropy
 from motet.tasks.sufficient_statistics import with_statistics
+from motet.tasks.task import Task
 from motet.tasks.tokenization import BATCH_SIZE, pad_empty_rows
 
 
 @dataclass(frozen=True)
-class Tagging:
+class Tagging(Task):
     """The first token of a word is labeled with the word's tag; other tokens are ignored.
 
     Without `attention_mask`, padding counts as text.

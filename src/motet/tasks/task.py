@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from abc import abstractmethod
+from collections.abc import Mapping
 from typing import Protocol
 
 import numpy as np
 
+from motet.core.attributes import attribute, undeclared
 from motet.datasets.corpus import Corpus
 from motet.learning.data.features import Examples, Features
 from motet.learning.jobs import Predictions
@@ -15,28 +18,53 @@ from motet.learning.objectives.supervised import Objective
 
 
 class Task(Protocol):
-    """A task formulation. Tasks are frozen dataclasses, because their fields are sent to remote clients."""
+    """A task formulation. Every task inherits from this class.
 
-    @property
-    def name(self) -> str: ...
-    @property
+    Tasks are frozen dataclasses, because their fields are sent to remote clients.
+    """
+
+    @attribute
+    def name(self) -> str:
+        """The name of the task in recipes."""
+        raise undeclared(self, "name", 'name: str = "mine"')
+
+    @attribute
     def primary_metric(self) -> str:
         """The metric by which runs are compared."""
+        raise undeclared(self, "primary_metric", 'primary_metric: str = "accuracy"')
 
-    @property
-    def metric_names(self) -> tuple[str, ...]: ...
-    @property
+    @attribute
+    def metric_names(self) -> tuple[str, ...]:
+        """All metrics of `compute_metrics`."""
+        raise undeclared(self, "metric_names", 'metric_names: tuple[str, ...] = ("accuracy", "loss")')
+
+    @attribute
+    def metric_details(self) -> Mapping[str, str]:
+        """How metrics are computed, by metric, if there are several ways: the tokenizer, the stemmer, the script."""
+        return {}
+
+    @attribute
     def labels(self) -> tuple[str, ...]:
         """The classes of the model's head; empty for generation and language modeling."""
+        return ()
 
-    @property
-    def objective(self) -> Objective: ...
-    @property
-    def readout(self) -> Readout: ...
+    @attribute
+    def objective(self) -> Objective:
+        """The loss that clients minimize."""
+        raise undeclared(self, "objective", "objective: CrossEntropy = CrossEntropy()")
+
+    @attribute
+    def readout(self) -> Readout:
+        """What evaluation keeps of a forward pass."""
+        raise undeclared(self, "readout", "readout: Logits = Logits()")
+
+    @abstractmethod
     def build_features(self, corpus: Corpus, model: Model, max_tokens: int) -> Features:
         """Tokenize a corpus for a model."""
 
+    @abstractmethod
     def compute_metrics(self, predictions: Predictions, examples: Examples) -> dict[str, float]: ...
+    @abstractmethod
     def score_examples(self, predictions: Predictions, examples: Examples) -> np.ndarray:
         """Return one score per example, higher is better, to compare two models example by example.
 

@@ -106,7 +106,7 @@ def _summarize_group(group_config: GroupConfig, group: ClientGroup, plan: RunPla
         "dataset": group.corpus.name,
         "clients": len(clients),
         "headline": primary_metric,
-        "metric_details": dict(getattr(group.task, "metric_details", {})),  # a user's own task may have none
+        "metric_details": dict(group.task.metric_details),
         "final": result.group_scores.get(group.name, {}),
         "clients_final": score_spread(scores),
     }

@@ -9,14 +9,15 @@ real token sees the padding behind it.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from motet.core.messages import message
 from motet.learning.data.features import IGNORE_INDEX
-from motet.learning.objectives.supervised import Batch, Forward, token_losses
+from motet.learning.objectives.readouts import Readout
+from motet.learning.objectives.supervised import Batch, Forward, Objective, token_losses
 
 # Settings with which the logits are not simply the output layer of the last hidden states (Gemma, Granite, Cohere, …).
 _LOGIT_TRANSFORMS = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier")
@@ -24,10 +25,10 @@ _LOGIT_TRANSFORMS = ("final_logit_softcapping", "logit_scale", "logits_scaling",
 
 @message
 @dataclass(frozen=True)
-class CompletionCrossEntropy:
+class CompletionCrossEntropy(Objective):
     """Cross-entropy of the completion's tokens; an example's weight is their number."""
 
-    needs_full_model = True
+    needs_full_model: ClassVar[bool] = True
 
     def losses(self, forward: Forward, batch: Batch) -> tuple[Tensor, Tensor]:
         per_token = token_losses(completion_logits(forward, batch).float(), batch["labels"])
@@ -37,7 +38,7 @@ class CompletionCrossEntropy:
 
 @message
 @dataclass(frozen=True)
-class CompletionLoss:
+class CompletionLoss(Readout):
     """The loss summed over each completion, and the number of its tokens."""
 
     def read(self, forward: Forward, batch: Batch) -> dict[str, Tensor]:
@@ -47,7 +48,7 @@ class CompletionLoss:
 
 @message
 @dataclass(frozen=True)
-class GeneratedCompletions:
+class GeneratedCompletions(Readout):
     """Token ids of greedily generated completions, and the loss of the true ones."""
 
     max_new_tokens: int = 64
