@@ -64,7 +64,16 @@ EXPERIMENT_MAY_IMPORT: dict[str, set[str]] = {
 LONGEST_FILE, LONGEST_FUNCTION = 400, 40
 # BaseHTTPRequestHandler: the only way to answer HTTP in the standard library.
 PARENTS = {"Protocol", "Exception", "Module", "NamedTuple", "Function", "BaseHTTPRequestHandler"}
-CONTRACTS = {"Program", "Algorithm", "Job", "Executor", "Objective", "Readout", "Codec", "Task"}  # Protocols with defaults
+CONTRACTS = {
+    "Program",
+    "Algorithm",
+    "Job",
+    "Executor",
+    "Objective",
+    "Readout",
+    "Codec",
+    "Task",
+}  # Protocols with defaults
 # Attributes that a foreign object may lack, so that they are read by getattr or hasattr. Motet's own objects declare theirs.
 FOREIGN_ATTRIBUTES = {
     # models, their configurations and outputs

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 import motet
 from motet.codecs import Channel, CodecChain, int8, top_k
 from motet.core.errors import ConfigError, RunError
+from motet.learning.solver import Solver
 
 Points = list[tuple[float, float]]
 
@@ -112,6 +113,30 @@ def test_algorithms_that_a_custom_trainer_cannot_run_are_rejected() -> None:
         motet.run(make_clients(), motet.fedprox(), rounds=1)
     with pytest.raises(ConfigError, match=r"no split 'union' with a custom trainer.*give one client all data"):
         motet.run(make_clients(), motet.centralized(), rounds=1)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"train_only": "head"}, {"keep_optimizer_state": True}, {"examples": [], "lr_horizon": (0, 3)}],
+    ids=["train_only", "keep_optimizer_state", "examples"],
+)
+def test_a_custom_trainer_refuses_options_it_cannot_do(options: dict[str, Any]) -> None:
+    context = make_clients().context("left", 0, "mine.train")
+    with pytest.raises(ConfigError, match=rf"trains with {', '.join(options)}, which a custom trainer cannot do"):
+        next(context.fit(context.initial_params, Solver(), **options))
+
+
+def test_a_custom_trainer_ignores_options_with_their_default_values() -> None:
+    context = make_clients().context("left", 0, "mine.train")
+    with pytest.raises(StopIteration) as end:
+        next(context.fit(context.initial_params, Solver(), purpose="mine", train_only=None, keep_optimizer_state=False))
+    assert end.value.value.examples_processed == len(LEFT)
+
+
+def test_a_custom_trainer_has_no_predictions() -> None:
+    context = make_clients().context("left", 0, "mine.train")
+    with pytest.raises(ConfigError, match="reads a model's predictions"):
+        context.infer(context.initial_params, [])
 
 
 # ---- old names ------------------------------------------------------------------------------------------------------

@@ -16,6 +16,7 @@ from tests.families import CASES, PAD, VOCABULARY, Case, random_features, split_
 from torch import Tensor, nn
 
 from motet.core.errors import RunError
+from motet.core.layers import Layers
 from motet.core.params import Params
 from motet.core.rng import Seed
 from motet.core.work import JobFailure
@@ -28,6 +29,7 @@ from motet.learning.executors.packed_executor import PackedExecutor
 from motet.learning.executors.serial_executor import SerialExecutor
 from motet.learning.jobs import Fit, FitResult, Infer
 from motet.learning.objectives.readouts import Logits, Readout
+from motet.learning.objectives.supervised import Batch, Forward, Objective
 from motet.learning.packed.device_dataset import DeviceDataset
 from motet.learning.packed.packed_model import PackedModel
 from motet.learning.solver import Solver
@@ -39,6 +41,14 @@ BERT = CASES["Bert SequenceClassification"]
 NEEDS_VMAP = {"XLNet SequenceClassification", "XLNet TokenClassification", "DebertaV2 SequenceClassification"}
 
 
+@dataclass(frozen=True)
+class Constant(Objective):
+    """A loss that does not depend on the model."""
+
+    def losses(self, forward: Forward, batch: Batch) -> tuple[Tensor, Tensor]:
+        return torch.zeros(len(batch["labels"])), torch.ones(len(batch["labels"]))
+
+
 def train_plainly(job: Fit) -> Tensor:
     """Train one module in a plain loop, with torch's clipping and optimizers and the proximal term in the loss."""
     module = copy.deepcopy(job.model.module).train()
@@ -46,7 +56,9 @@ def train_plainly(job: Fit) -> Tensor:
     for name, value in job.start.tensors().items():
         trained[name].data.copy_(value)
     start = {n: p.detach().clone() for n, p in trained.items()}
-    solver = job.solver
+    solver, every = job.solver, dict(trained)
+    if job.train_only is not None:
+        trained = {n: trained[n] for n in job.model.layout.select_layers(job.train_only).names}
     optimizer_class: Any = torch.optim.SGD if solver.optimizer == "sgd" else torch.optim.AdamW
     options = {} if solver.optimizer == "sgd" else {"weight_decay": 0.0}
     optimizer = optimizer_class(list(trained.values()), lr=solver.learning_rate, **options)
@@ -65,10 +77,12 @@ def train_plainly(job: Fit) -> Tensor:
         loss = loss + solver.proximal_mu / 2 * sum((p - start[n]).pow(2).sum() for n, p in trained.items())
         optimizer.zero_grad()
         loss.backward()
+        for n, p in trained.items() if job.gradient_correction is not None else ():
+            p.grad = job.gradient_correction[n] + (0 if p.grad is None else p.grad)
         nn.utils.clip_grad_norm_(trained.values(), solver.clip)
         optimizer.param_groups[0]["lr"] = solver.learning_rate_at(step, len(batches))
         optimizer.step()
-    return Params.from_tensors(trained).flat
+    return Params.from_tensors(every).flat
 
 
 def make_jobs(case: Case, solver: Solver = SGD, sizes: tuple[int, ...] = (9, 4, 14, 1)) -> list[Fit]:
@@ -107,6 +121,70 @@ def test_packed_clients_learn_what_each_learns_alone(name: str) -> None:
     assert choice.mode == ("vmap" if name in NEEDS_VMAP else "packed_layers"), choice.rejections
     assert all(isinstance(result, FitResult) for result in results.values())
     assert_trained_plainly(results, jobs)
+
+
+def random_correction(start: Params, seed: int, scale: float = 0.01) -> Params:
+    return Params(start.layout, scale * torch.randn(start.layout.size, generator=torch.Generator().manual_seed(seed)))
+
+
+@pytest.mark.parametrize("name", ["Bert SequenceClassification", *sorted(NEEDS_VMAP)[:1]])
+def test_a_correction_is_added_to_the_gradient_of_each_packed_client(name: str) -> None:
+    jobs = make_jobs(CASES[name])
+    jobs = [replace(job, gradient_correction=random_correction(job.start, i)) for i, job in enumerate(jobs)]
+    jobs[1] = replace(jobs[1], gradient_correction=None)  # a client without correction in the same packed model
+    assert_trained_plainly(run_packed(jobs)[0], jobs)
+    serial = SerialExecutor(CPU)
+    assert_trained_plainly({i: serial.run(job) for i, job in enumerate(jobs)}, jobs)
+
+
+@pytest.mark.parametrize("layers", [Layers.parse("head"), ~Layers.parse("head"), Layers.parse("name:.*attention.*")])
+@pytest.mark.parametrize("name", ["Bert SequenceClassification", *sorted(NEEDS_VMAP)[:1]])
+def test_packed_clients_train_only_the_selected_layers(name: str, layers: Layers) -> None:
+    jobs = [replace(job, train_only=layers) for job in make_jobs(CASES[name], replace(SGD, weight_decay=0.0))]
+    results, _ = run_packed(jobs)
+    assert_trained_plainly(results, jobs)
+    serial = SerialExecutor(CPU)
+    assert_trained_plainly({i: serial.run(job) for i, job in enumerate(jobs)}, jobs)
+    trained = jobs[0].start.layout.select_layers(layers)
+    for result in results.values():
+        assert torch.equal(result.params.exclude(trained).flat, jobs[0].start.exclude(trained).flat)
+
+
+def test_layers_that_are_not_trained_keep_their_values_and_optimizer_state() -> None:
+    solver = Solver(lr=0.01, batch=4, weight_decay=0.1)
+    jobs = [replace(job, keep_optimizer_state=True) for job in make_jobs(BERT, solver)]
+    before, _ = run_packed(jobs)
+    head = Layers.parse("head")
+    later = [
+        replace(job, start=before[i].params, optimizer_state=before[i].optimizer_state, train_only=head)
+        for i, job in enumerate(jobs)
+    ]
+    after, _ = run_packed(later)
+    for i in before:
+        for old, new in zip(
+            [before[i].params, *before[i].optimizer_state.moments],
+            [after[i].params, *after[i].optimizer_state.moments],
+            strict=True,
+        ):
+            assert torch.equal(old.exclude_layers(head).flat, new.exclude_layers(head).flat)
+            assert not torch.equal(old.select_layers(head).flat, new.select_layers(head).flat)
+
+
+def test_training_all_layers_again_after_some_gives_the_same_as_before() -> None:
+    jobs = make_jobs(BERT)
+    expected, executor = run_packed(jobs)
+    for selected in ([replace(job, train_only=Layers.parse("head")) for job in jobs], jobs):
+        for i, job in enumerate(selected):
+            executor.submit(i, job)
+        results = dict(executor.wait_completed())
+    for i, result in expected.items():
+        assert torch.equal(results[i].params.flat, result.params.flat)
+
+
+def test_a_loss_that_does_not_depend_on_the_trained_layers_is_an_error() -> None:
+    job = replace(make_jobs(BERT)[0], train_only=Layers.parse("head"), objective=Constant())
+    with pytest.raises(RunError, match=r"Constant does not depend on the layers of train_only \(head\)"):
+        SerialExecutor(CPU).run(job)
 
 
 def test_a_model_that_cannot_be_packed_runs_one_by_one_with_one_warning(

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from motet.core.errors import LayoutError
+from motet.core.messages import message
 
 # A role says where a tensor sits in its model: an optional stack, a block and an optional kind.
 #   embeddings · layers.3 · layers.3.norm · encoder.layers.0.adapter · decoder.embeddings · final.norm · pooler · head
@@ -20,6 +21,7 @@ _VALID_TERMS = (
 )
 
 
+@message
 @dataclass(frozen=True)
 class Layers:
     """A selection of tensors: those that match any of the terms or, if inverted, all others."""

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
 from motet.core.errors import ConfigError, MotetError, RunError
+from motet.core.layers import Layers
 from motet.core.params import Params
 from motet.core.rng import Seed
 from motet.core.script import ClientId
@@ -120,12 +121,23 @@ class Context:
         optimizer_state: OptimizerState | None = None,
         keep_optimizer_state: bool = False,
         extra_examples: ExtraExamples | None = None,
+        gradient_correction: Params | None = None,
+        train_only: Layers | str | Sequence[str] | None = None,
         purpose: str = "fit",
     ) -> Generator[Job, Any, FitResult]:
         """Train on the training split, or on `examples`.
 
-        Two trainings of one client in one round need different `purpose`s, so that they draw different batches.
+        `gradient_correction` is added to the gradient of every step, before clipping. It may hold some layers only.
+        `train_only` selects the layers to train, e.g. `"head"`, `["layers 0-5", "norms"]` or `"name:.*lora_B.*"`. Other
+        layers keep their values. Two trainings of one client in one round need different `purpose`s, so that they draw
+        different batches.
         """
+        trained = _parse_trained_layers(train_only, start)
+        if trained is not None and proximal_anchor is not None:
+            proximal_anchor = start.updated(proximal_anchor.select_layers(trained))
+        if gradient_correction is not None:
+            correction = gradient_correction if trained is None else gradient_correction.select_layers(trained)
+            gradient_correction = start.zeros_like().updated(correction)
         shuffle_seed = self.shuffle_seed.derive(purpose).to_int() if self.shuffle_seed and solver.bucket else None
         job = Fit(
             model=self.model,
@@ -140,6 +152,8 @@ class Context:
             keep_optimizer_state=keep_optimizer_state,
             extra_examples=extra_examples,
             shuffle_seed=shuffle_seed,
+            gradient_correction=gradient_correction,
+            train_only=trained,
         )
         result: FitResult = yield from self._submit(job)
         return result
@@ -163,3 +177,17 @@ class Context:
             return (yield job)
         except MotetError as error:
             raise RunError(f"{self.client}, round {self.round}: {error}") from error
+
+
+def _parse_trained_layers(layers: Layers | str | Sequence[str] | None, start: Params) -> Layers | None:
+    """Return the selection of layers to train, or None for all. Raise an error if it selects nothing."""
+    if layers is None:
+        return None
+    if not isinstance(layers, Layers):
+        layers = Layers.parse(*([layers] if isinstance(layers, str) else layers))
+    layout = start.layout
+    layers.check(layout.names, layout.roles, "train_only")
+    trained = layout.select_layers(layers)
+    if not trained.names:
+        raise ConfigError(f"train_only: {layers} selects no layer of this model; select at least one.")
+    return None if trained is layout else layers

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NoReturn, Protocol
 
 import torch
 from torch import Tensor
@@ -74,11 +74,19 @@ class CustomContext:
             )
         return self.splits[name]
 
-    def fit(self, start: Params, solver: Solver, **options: Any) -> Generator[Job, Any, FitResult]:
+    def fit(
+        self, start: Params, solver: Solver, *, purpose: str = "fit", **options: Any
+    ) -> Generator[Job, Any, FitResult]:
+        """Train with the user's trainer. Options that change the training loop are refused: the loop is the trainer's."""
         if solver.proximal_mu:
             raise ConfigError(
                 "a custom trainer computes the loss itself, so fedprox and ditto cannot add their proximal term; "
                 "use fedavg or fedopt."
+            )
+        if refused := [name for name, value in options.items() if value is not None and value is not False]:
+            raise ConfigError(
+                f"this algorithm trains with {', '.join(refused)}, which a custom trainer cannot do; "
+                "use fedavg or fedopt, or train a model of the recipe."
             )
         self.trainer.set_parameters(start.tensors())
         self.trainer.train(self.splits["train"])
@@ -90,6 +98,12 @@ class CustomContext:
             )
         return FitResult(params, losses=torch.zeros(1), examples_processed=self.size)
         yield  # makes this a generator; the executor gets no job
+
+    def infer(self, *inputs: Any, **options: Any) -> NoReturn:
+        raise ConfigError(
+            "this algorithm reads a model's predictions, which a custom trainer does not return; "
+            "use fedavg or fedopt, or train a model of the recipe."
+        )
 
     def evaluate(self, params: Params, split: str, per_example: bool = False) -> Generator[Job, Any, EvaluationResult]:
         self.trainer.set_parameters(params.tensors())

@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from motet.core.layers import Layers
 from motet.core.messages import message
 from motet.core.params import Params
 from motet.core.work import Job
@@ -84,13 +85,16 @@ class Fit(Job):
     keep_optimizer_state: bool = False
     extra_examples: ExtraExamples | None = None
     shuffle_seed: int | None = None
+    gradient_correction: Params | None = None  # added to the gradient of every step, before clipping
+    train_only: Layers | None = None  # None: all layers
 
     @property
     def key(self) -> Hashable:
         """Jobs with the same key can be packed together."""
         extra_shapes = self.extra_examples and self.extra_examples.examples.extra_shapes
         data = (self.examples.features.key, self.examples.extra_shapes, extra_shapes)
-        return ("fit", self.model.key, self.objective, self.solver.optimizer, self.solver.momentum, data)
+        training = (self.objective, self.solver.optimizer, self.solver.momentum, self.train_only)
+        return ("fit", self.model.key, *training, data)
 
     @property
     def must_run_alone(self) -> bool:

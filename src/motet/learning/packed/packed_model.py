@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
+from motet.core.layers import Layers
 from motet.core.params import Params
 from motet.learning.modules.model import Model, copy_sharing_parameters, select_model_inputs
 from motet.learning.objectives.supervised import Batch
@@ -181,6 +182,12 @@ class PackedModel:
                 pending.append(grad.reshape(clients, -1))
             end += size
         flush()
+
+    def train_only(self, layers: Layers | None) -> None:
+        """Compute gradients only for these layers; None: for all. The gradients of the others are 0."""
+        trained = self.model.layout if layers is None else self.model.layout.select_layers(layers)
+        for name, leaf in self.leaves.items():
+            leaf.requires_grad_(name in trained.slices)
 
     # ---- parameters in and out ----------------------------------------------------------------------------------
 

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from motet.core.layers import Layers
 from motet.learning.objectives.supervised import Objective
 from motet.learning.packed.packed_optimizer import PackedOptimizer
 
@@ -170,11 +171,12 @@ class StepBuffers:
         }
         self.bf16_params = VectorBuffer(device, moved, torch.bfloat16)
         self.proximal_anchors = VectorBuffer(device, moved)
+        self.gradient_corrections = VectorBuffer(device, moved)
         self.schedule = ScheduleBuffers(device, moved)
         self.examples = ExampleBuffers(device, moved)
         self.extra_examples = ExampleBuffers(device, moved)
         self.client_scalars: dict[tuple[ClientScalar, int], Tensor] = {}
-        self.decay_masks: dict[tuple[Objective, int], Tensor] = {}
+        self.decay_masks: dict[tuple[Objective, Layers | None, int], Tensor] = {}
 
     @property
     def generation(self) -> int:

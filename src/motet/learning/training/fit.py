@@ -36,6 +36,7 @@ def fit(
     batches = [batches_for_job(job) for job in jobs]
     model.load_clients([job.start for job in jobs], _trained_token_ids(jobs))
     model.train()
+    model.train_only(jobs[0].train_only)
     # A client that stays at learning rate 0 would still decay its moments and count steps.
     keeps_state = any(job.keep_optimizer_state for job in jobs)
     group = 1 if graphs is None or keeps_state else -(-len(jobs) // _LEAVING_GROUPS)
@@ -73,6 +74,11 @@ class Training:
         if self.proximal_mus is not None:
             anchors = model.buffers.proximal_anchors.view(model.clients, model.size)
             self.anchors = model.write_vectors([job.proximal_anchor or job.start for job in jobs], anchors)
+        self.corrections: Tensor | None = None
+        if any(job.gradient_correction is not None for job in jobs):
+            corrections = [job.gradient_correction or job.start.zeros_like() for job in jobs]
+            buffer = model.buffers.gradient_corrections.view(model.clients, model.size)
+            self.corrections = model.write_vectors(corrections, buffer)
         decays = [s.weight_decay for s in solvers]
         self.weight_decays = scalars("weight_decay", decays) if any(decays) else None
         self.decay_mask: Tensor | None = None
@@ -90,8 +96,9 @@ class Training:
         if graphs is None:
             self._step()
             return
-        absent = (self.clip_norms is None, self.proximal_mus is None, self.weight_decays is None)
-        operations = (id(model), self.objective, self.optimizer.number, *absent)
+        optional = (self.clip_norms, self.proximal_mus, self.corrections, self.weight_decays)
+        absent = tuple(value is None for value in optional)
+        operations = (id(model), self.objective, self.jobs[0].train_only, self.optimizer.number, *absent)
         key = (operations, model.buffers.generation, model.clients, model.num_trained, clients, shapes)
         graphs.run(key, (id(model), self.objective), self._step)
 
@@ -101,10 +108,17 @@ class Training:
         rates = self.schedule.learning_rates(clients)
         self.model.begin_step()
         losses = self._losses(self.schedule.batch(clients), self.schedule.example_weights(clients), clients)
+        if not losses.requires_grad:
+            raise RunError(
+                f"the loss of {type(self.objective).__name__} does not depend on the layers of "
+                f"train_only ({self.jobs[0].train_only}); select layers that the objective uses."
+            )
         losses.sum().backward()  # type: ignore[no-untyped-call]
         self.model.collect_grads()
         if self.proximal_mus is not None:
             grads.addcmul_(params - self.anchors[:clients], self.proximal_mus[:clients])
+        if self.corrections is not None:
+            grads.add_(self.corrections[:clients])
         if self.clip_norms is not None:
             norms = torch.linalg.vector_norm(grads, dim=1, keepdim=True)
             grads.mul_((self.clip_norms[:clients] / (norms + 1e-6)).clamp(max=1))
@@ -131,7 +145,7 @@ class Training:
         Parameters without a gradient are not trained at all.
         """
         model, masks = self.model, self.model.buffers.decay_masks
-        key = (self.objective, model.size)
+        key = (self.objective, self.jobs[0].train_only, model.size)
         if key not in masks:
             mask = torch.zeros(1, model.size, device=model.device)
             self.schedule.start_step(0)
@@ -171,7 +185,7 @@ def _trained_token_ids(jobs: Sequence[Fit]) -> list[np.ndarray] | None:
         # Weight decay and optimizer state change all rows; a job that needs the full model may read other words.
         touches_all_rows = (
             job.solver.weight_decay or job.optimizer_state or job.keep_optimizer_state or job.needs_full_model
-        )
+        ) or job.gradient_correction is not None
         moves_to_anchor = job.solver.proximal_mu and job.proximal_anchor is not None
         if touches_all_rows or moves_to_anchor or not len(job.examples):
             return None

@@ -18,13 +18,16 @@ def prepare_optimizer(model: PackedModel, jobs: Sequence[Fit]) -> PackedOptimize
     """Return the packed model's optimizer of this kind, with the jobs' state loaded, or zeros."""
     optimizer = _find_or_create(model, jobs[0].solver.optimizer, jobs[0].solver.momentum)
     model.grads[:, model.num_trained :].zero_()
-    states = [job.optimizer_state for job in jobs]
+    states, layers = [job.optimizer_state for job in jobs], jobs[0].train_only
     optimizer.steps.copy_(torch.tensor([float(state.steps) if state else 0.0 for state in states]))
     for index, vectors in enumerate(optimizer.state.values()):
         vectors.zero_()
         for i, state in enumerate(states):
             if state is not None and state.moments:
-                model.write_vectors([state.moments[index]], vectors[i : i + 1])
+                moment = state.moments[index]
+                if layers is not None:  # other layers must not move
+                    moment = moment.zeros_like().updated(moment.select_layers(layers))
+                model.write_vectors([moment], vectors[i : i + 1])
     return optimizer
 
 
@@ -42,4 +45,8 @@ def _find_or_create(model: PackedModel, kind: str, momentum: float) -> PackedOpt
 def read_optimizer_state(model: PackedModel, optimizer: PackedOptimizer, i: int, job: Fit) -> OptimizerState:
     """Return client i's optimizer state."""
     moments = tuple(model.read_vector(i, job.start, vectors) for vectors in optimizer.state.values())
+    before = job.optimizer_state
+    if job.train_only is not None and before is not None and before.moments:  # the state of other layers is kept
+        trained = [moment.select_layers(job.train_only) for moment in moments]
+        moments = tuple(old.updated(new) for old, new in zip(before.moments, trained, strict=True))
     return OptimizerState(int(optimizer.steps[i]) if moments else 0, moments)
