@@ -133,11 +133,6 @@ class Context:
         different batches.
         """
         trained = _parse_trained_layers(train_only, start)
-        if trained is not None and proximal_anchor is not None:
-            proximal_anchor = start.updated(proximal_anchor.select_layers(trained))
-        if gradient_correction is not None:
-            correction = gradient_correction if trained is None else gradient_correction.select_layers(trained)
-            gradient_correction = start.zeros_like().updated(correction)
         shuffle_seed = self.shuffle_seed.derive(purpose).to_int() if self.shuffle_seed and solver.bucket else None
         job = Fit(
             model=self.model,
@@ -146,13 +141,14 @@ class Context:
             objective=objective or self.participant.task.objective,
             solver=solver,
             seed=self.seed.derive(purpose).to_int(),
-            proximal_anchor=proximal_anchor,
+            proximal_anchor=proximal_anchor and start.updated(_select_trained(proximal_anchor, trained)),
             lr_horizon=lr_horizon,
             optimizer_state=optimizer_state,
             keep_optimizer_state=keep_optimizer_state,
             extra_examples=extra_examples,
             shuffle_seed=shuffle_seed,
-            gradient_correction=gradient_correction,
+            gradient_correction=gradient_correction
+            and start.zeros_like().updated(_select_trained(gradient_correction, trained)),
             train_only=trained,
         )
         result: FitResult = yield from self._submit(job)
@@ -191,3 +187,7 @@ def _parse_trained_layers(layers: Layers | str | Sequence[str] | None, start: Pa
     if not trained.names:
         raise ConfigError(f"train_only: {layers} selects no layer of this model; select at least one.")
     return None if trained is layout else layers
+
+
+def _select_trained(params: Params, trained: Layers | None) -> Params:
+    return params if trained is None else params.select_layers(trained)
