@@ -128,12 +128,10 @@ class Context:
         """Train on the training split, or on `examples`.
 
         `gradient_correction` is added to the gradient of every step, before clipping. It may hold some layers only.
-        `train_only` selects the layers to train, e.g. `"head"`, `["layers 0-5", "norms"]` or `"name:.*lora_B.*"`. Other
-        layers keep their values. Two trainings of one client in one round need different `purpose`s, so that they draw
-        different batches.
+        `train_only` selects the layers to train, e.g. `"head"`, `["layers 0-5", "norms"]` or `"name:.*lora_B.*"`. Two
+        trainings of one client in one round need different `purpose`s, so that they draw different batches.
         """
         trained = _parse_trained_layers(train_only, start)
-        shuffle_seed = self.shuffle_seed.derive(purpose).to_int() if self.shuffle_seed and solver.bucket else None
         job = Fit(
             model=self.model,
             start=start,
@@ -141,14 +139,13 @@ class Context:
             objective=objective or self.participant.task.objective,
             solver=solver,
             seed=self.seed.derive(purpose).to_int(),
-            proximal_anchor=proximal_anchor and start.updated(_select_trained(proximal_anchor, trained)),
+            proximal_anchor=proximal_anchor and _complete(proximal_anchor, trained, start),
             lr_horizon=lr_horizon,
             optimizer_state=optimizer_state,
             keep_optimizer_state=keep_optimizer_state,
             extra_examples=extra_examples,
-            shuffle_seed=shuffle_seed,
-            gradient_correction=gradient_correction
-            and start.zeros_like().updated(_select_trained(gradient_correction, trained)),
+            shuffle_seed=self.shuffle_seed.derive(purpose).to_int() if self.shuffle_seed and solver.bucket else None,
+            gradient_correction=gradient_correction and _complete(gradient_correction, trained, start.zeros_like()),
             train_only=trained,
         )
         result: FitResult = yield from self._submit(job)
@@ -189,5 +186,6 @@ def _parse_trained_layers(layers: Layers | str | Sequence[str] | None, start: Pa
     return None if trained is layout else layers
 
 
-def _select_trained(params: Params, trained: Layers | None) -> Params:
-    return params if trained is None else params.select_layers(trained)
+def _complete(params: Params, trained: Layers | None, others: Params) -> Params:
+    """Return the layers that are trained, and the layers of `others` that are not trained or missing."""
+    return others.updated(params if trained is None else params.select_layers(trained))
