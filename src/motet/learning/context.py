@@ -148,8 +148,7 @@ class Context:
             gradient_correction=gradient_correction and _complete(gradient_correction, trained, start.zeros_like()),
             train_only=trained,
         )
-        result: FitResult = yield from self._submit(job)
-        return result
+        return self._submit(job)
 
     def infer(
         self, params: Params, examples: Examples, readout: Readout | None = None
