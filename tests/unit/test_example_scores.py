@@ -23,7 +23,7 @@ from motet.models.load_model import ModelConfig
 from motet.tasks.sufficient_statistics import class_statistics, metric_from_statistics
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "intermediate_size": 16}
-PRIMARY_METRIC_IS_A_MEAN = {"toy-classification", "toy-pairs", "toy-qa", "toy-seq2seq"}
+PRIMARY_METRIC_IS_A_MEAN = {"toy-classification", "toy-pairs", "toy-qa", "toy-seq2seq", "toy-instruct"}
 
 
 def evaluate_initial_model(name: str) -> tuple[EvaluationResult, int, str]:

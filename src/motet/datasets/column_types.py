@@ -12,6 +12,12 @@ from motet.core.errors import DataError
 from motet.datasets.categories import cast_categories
 from motet.datasets.columns import ListColumn, TextColumn
 from motet.datasets.conll import TaggedSentence, to_bio_columns
+from motet.datasets.instruction_columns import (
+    INSTRUCTION_COLUMNS,
+    INSTRUCTION_CONVERTERS,
+    INSTRUCTION_TASKS,
+    build_prompts,
+)
 from motet.datasets.raw_table import RawTable, RowPositions
 from motet.datasets.read_log import ReadLog
 from motet.datasets.squad_json import find_answers
@@ -23,7 +29,10 @@ def cast_columns(table: RawTable, task: str, log: ReadLog, repair_tags: bool = F
     """Convert every column to its type. An error names the file and the line of a value that does not fit."""
     columns: dict[str, Any] = {}
     for name, values in table.columns.items():
-        if name in CATEGORY_COLUMNS:
+        if name in INSTRUCTION_COLUMNS:
+            if task in INSTRUCTION_TASKS:
+                columns[name] = _cast_instructions(name, values, table.positions)
+        elif name in CATEGORY_COLUMNS:
             columns[name] = cast_categories(name, values, table.positions, log)
         else:
             cast: Callable[[str, Any, RowPositions], Any] = _CASTS.get(name, _cast_texts)
@@ -32,6 +41,8 @@ def cast_columns(table: RawTable, task: str, log: ReadLog, repair_tags: bool = F
         columns |= _cast_sentences(columns, table.positions, log, repair_tags)
     if task == "qa" and "answers" in columns and "context" in columns:
         columns |= _align_answers(columns, table.positions, log)
+    if task in INSTRUCTION_TASKS:
+        return build_prompts(task, columns, table.positions.describe)
     return columns
 
 
@@ -116,6 +127,17 @@ def _cast_starts(name: str, values: Any, positions: RowPositions) -> list[list[i
             result.append([int(start) for start in starts])
         except (TypeError, ValueError):
             raise value_error(positions, row, name, value, "a list of whole numbers") from None
+    return result
+
+
+def _cast_instructions(name: str, values: Any, positions: RowPositions) -> list[Any]:
+    convert, expected = INSTRUCTION_CONVERTERS[name]
+    result = []
+    for row, value in enumerate(_to_python(values)):
+        try:
+            result.append(convert(value))
+        except (TypeError, ValueError, KeyError, AttributeError):
+            raise value_error(positions, row, name, value, expected) from None
     return result
 
 

@@ -10,6 +10,8 @@ Each task needs its own columns. `client`, `domain` and any other column are opt
 | qa | context, question, answers (list of str, empty if unanswerable), starts (offset of each answer in the context) |
 | seq2seq | source, target |
 | lm | text |
+| instruct | prompt (text, or a list of turns with their `roles`), completion; optional closed (bool), choices (list of str) |
+| preference | prompt, chosen, rejected |
 """
 
 from __future__ import annotations
@@ -34,6 +36,8 @@ TASK_COLUMNS: dict[str, tuple[str, ...]] = {
     "qa": ("context", "question", "answers", "starts"),
     "seq2seq": ("source", "target"),
     "lm": ("text",),
+    "instruct": ("prompt", "completion"),
+    "preference": ("prompt", "chosen", "rejected"),
 }
 OWN_DATA_SPLIT = ""  # the split key of all own files, so that the split does not depend on a file's name or format
 

@@ -18,6 +18,7 @@ from motet.datasets.glue import (
     glue_stsb,
     glue_wnli,
 )
+from motet.datasets.instruction_corpora import alpaca, code_alpaca, dolly, p3
 from motet.datasets.lm_corpora import reddit, shakespeare, stackoverflow
 from motet.datasets.ner_corpora import NER_READERS
 from motet.datasets.qa_corpora import mrqa, newsqa, policyqa, squad, squad2, squadshifts, subjqa
@@ -50,6 +51,10 @@ CORPUS_READERS: dict[str, Callable[[Path], Corpus]] = {
     "shakespeare": shakespeare,
     "reddit": reddit,
     "stackoverflow": stackoverflow,
+    "p3": p3,
+    "dolly": dolly,
+    "alpaca": alpaca,
+    "code-alpaca": code_alpaca,
     "glue-cola": glue_cola,
     "glue-sst2": glue_sst2,
     "glue-mrpc": glue_mrpc,

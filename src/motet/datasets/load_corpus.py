@@ -15,12 +15,14 @@ from motet.datasets.corpus_readers import CORPUS_READERS
 from motet.datasets.data_file import ReadOptions
 from motet.datasets.file_formats import LOCAL_SUFFIXES
 from motet.datasets.hub import load_from_hub
+from motet.datasets.instruction_columns import INSTRUCTION_COLUMNS
 from motet.datasets.local_files import load_local_corpus
 from motet.datasets.movie_reviews import movie_reviews
 from motet.datasets.ner_corpora import NER_READERS
 from motet.datasets.splits import split_rows
 from motet.datasets.toy_corpora import (
     toy_classification,
+    toy_instruct,
     toy_lm,
     toy_pairs,
     toy_qa,
@@ -39,10 +41,11 @@ BUILTIN_CORPORA: dict[str, Callable[[], Corpus]] = {
     "toy-qa": toy_qa,
     "toy-seq2seq": toy_seq2seq,
     "toy-lm": toy_lm,
+    "toy-instruct": toy_instruct,
 }
 COLUMN_NAMES = (
     "text", "second", "label", "score", "words", "tags", "context", "question", "answers",
-    "starts", "source", "target", "domain", "client",
+    "starts", "source", "target", "domain", "client", *INSTRUCTION_COLUMNS,
 )  # fmt: skip
 
 

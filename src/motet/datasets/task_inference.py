@@ -6,15 +6,15 @@ from collections.abc import Collection, Iterable
 
 from motet.core.errors import DataError
 from motet.datasets.corpus import TASK_COLUMNS
+from motet.datasets.instruction_columns import INSTRUCTION_COLUMNS, INSTRUCTION_TASKS, derivable_columns
 
 OPTIONAL_COLUMNS = ("starts",)
 
 
 def infer_task(name: str, columns: Collection[str], other_columns: Collection[str] = ()) -> tuple[str, str]:
     """Return the task and the reason. If several tasks are possible, or a column may be missing, raise an error."""
-    candidates = [
-        task for task, needs in TASK_COLUMNS.items() if all(n in columns or n in OPTIONAL_COLUMNS for n in needs)
-    ]
+    available = {*columns, *derivable_columns(columns), *OPTIONAL_COLUMNS}
+    candidates = [task for task, needs in TASK_COLUMNS.items() if available.issuperset(needs)]
     if len(candidates) > 1:
         candidates = [task for task in candidates if task != "lm"]
     if not candidates:
@@ -25,12 +25,15 @@ def infer_task(name: str, columns: Collection[str], other_columns: Collection[st
             "of them."
         )
     (task,) = candidates
+    if task not in INSTRUCTION_TASKS:
+        other_columns = [*(column for column in columns if column in INSTRUCTION_COLUMNS), *other_columns]
+        columns = [column for column in columns if column not in INSTRUCTION_COLUMNS]
     if task == "lm" and other_columns:
         raise DataError(
             f"{name}: its columns are {', '.join([*columns, *other_columns])}. With a text alone, the task would be "
             f"language modeling; {_suggest_column(other_columns)}, or set task.type=lm to ignore the other columns."
         )
-    used = [column for column in TASK_COLUMNS[task] if column in columns]
+    used = [c for c in columns if c in TASK_COLUMNS[task]] or [c for c in columns if c in INSTRUCTION_COLUMNS]
     return task, f"inferred from the column{'s' if len(used) > 1 else ''} {', '.join(used)}"
 
 

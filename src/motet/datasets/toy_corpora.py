@@ -160,6 +160,36 @@ def toy_lm(train: int = 400, test: int = 100, authors: int = 20) -> Corpus:
     return _generate("toy-lm", "lm", sample_example, train, test, authors)
 
 
+def toy_instruct(train: int = 600, test: int = 120, authors: int = 20) -> Corpus:
+    """Generated questions about a topic, and texts that need a headline. Instruct; client = author."""
+
+    def sample_example(rng: np.random.Generator, author: Author) -> dict[str, object]:
+        topic = _sample_topic(rng, author)
+        words = " ".join(rng.choice(TOPICS[topic], size=3).tolist())
+        if rng.random() < 0.7:
+            choices = list(TOPICS)
+            return {"prompt": f"name the topic of {words}", "completion": topic, "closed": True, "choices": choices}
+        headline = f"{author.domain} about the {topic}"
+        prompt = f"write a headline for {author.domain} {words}"
+        return {"prompt": prompt, "completion": headline, "closed": False, "choices": []}
+
+    return _generate("toy-instruct", "instruct", sample_example, train, test, authors)
+
+
+def toy_preference(train: int = 400, test: int = 100, authors: int = 20) -> Corpus:
+    """Generated requests with a friendly answer and an unfriendly one. Preference; client = author."""
+
+    def sample_example(rng: np.random.Generator, author: Author) -> dict[str, object]:
+        word = str(rng.choice(TOPICS[_sample_topic(rng, author)]))
+        answers = {
+            name: f"the {word} is {rng.choice(adjectives)}"
+            for name, adjectives in (("chosen", POSITIVE), ("rejected", NEGATIVE))
+        }
+        return {"prompt": f"what do you think of the {word}", **answers}
+
+    return _generate("toy-preference", "preference", sample_example, train, test, authors)
+
+
 def _generate(name: str, task: str, sample_example: ExampleFunction, train: int, test: int, num_authors: int) -> Corpus:
     rng = Seed(0, (name,)).numpy()
     weights = rng.dirichlet(np.full(len(TOPICS), 0.7), size=num_authors)

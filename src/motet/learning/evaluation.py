@@ -17,6 +17,8 @@ from motet.core.weighted import Weighted
 from motet.core.work import Work
 from motet.learning.context import Context
 
+_SHARE = " share"  # of the clients on which a metric is defined, for metrics that need rows of some kind
+
 
 @message
 @dataclass(frozen=True, eq=False)
@@ -58,7 +60,10 @@ class Evaluator(Program):
 
     def evaluate_mean(self, state: Any, clients: Sequence[ClientId], split: str) -> Script[dict[str, float]]:
         mean = yield from total(self.sum_metrics, self._requests(state, clients, split))
-        return {name: float(value) for name, value in mean.value.tensors().items()}
+        means = {name: float(value) for name, value in mean.value.tensors().items()}
+        shares = {name: means.pop(f"{name}{_SHARE}") for name in list(means) if f"{name}{_SHARE}" in means}
+        defined = {name: value for name, value in means.items() if shares.get(name, 1.0)}
+        return {name: value / shares.get(name, 1.0) for name, value in defined.items()}
 
     def _requests(self, state: Any, clients: Sequence[ClientId], split: str) -> dict[ClientId, EvaluationRequest]:
         return {client: EvaluationRequest(self.algorithm.view(state, client), split) for client in clients}
@@ -84,8 +89,10 @@ class Evaluator(Program):
     @work(reveals="sum")
     def sum_metrics(self, ctx: Context, request: EvaluationRequest, client_state: None) -> Work[tuple[Weighted, None]]:
         scores = yield from self._scores(ctx, request)
-        metrics = Params.from_scalars(**{name: scores.get(name, 0.0) for name in ctx.participant.task.metric_names})
-        return Weighted(metrics, float(bool(scores))), None
+        task = ctx.participant.task
+        metrics = {name: scores.get(name, 0.0) for name in task.metric_names}
+        shares = {f"{name}{_SHARE}": float(name in scores) for name in getattr(task, "partial_metrics", ())}
+        return Weighted(Params.from_scalars(**metrics, **shares), float(bool(scores))), None
 
     def _scores(self, ctx: Context, request: EvaluationRequest) -> Work[dict[str, float]]:
         params = self._deployed_params(ctx, request)

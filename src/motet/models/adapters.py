@@ -5,7 +5,7 @@ Adapters are injected into the module itself, so that parameter roles, packing a
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
@@ -51,7 +51,7 @@ def add_adapters(
     except ImportError:
         raise ConfigError("model.adapter needs the package peft; run: pip install 'motet[adapters]'") from None
     targets = _find_targets(module, roles, config)
-    inject_adapter_in_model(peft_config(config, targets), module)
+    inject_adapter_in_model(peft_config(config, targets, _are_transposed(module, targets)), module)
     new_roles = {name: _adapted_role(name, roles.roles) for name, _ in module.named_parameters()}
     for name, parameter in module.named_parameters():
         is_new = train_head and new_roles[name].startswith(_NEW_ROLES)
@@ -59,8 +59,8 @@ def add_adapters(
     return ParameterRoles(new_roles, roles.embeddings_path, roles.layers_path)
 
 
-def peft_config(config: AdapterConfig, targets: list[str] | tuple[str, ...]) -> Any:
-    """Return the peft configuration of an adapter."""
+def peft_config(config: AdapterConfig, targets: Sequence[str], is_transposed: bool) -> Any:
+    """Return the peft configuration of an adapter. GPT-2's layers (Conv1D) have transposed weights."""
     from peft import LoraConfig
 
     return LoraConfig(
@@ -69,6 +69,7 @@ def peft_config(config: AdapterConfig, targets: list[str] | tuple[str, ...]) -> 
         lora_dropout=config.dropout,
         use_dora=config.type == "dora",
         target_modules=list(targets),
+        fan_in_fan_out=is_transposed,
     )
 
 
@@ -101,6 +102,11 @@ def _find_targets(module: nn.Module, roles: ParameterRoles, config: AdapterConfi
     return targets
 
 
+def _are_transposed(module: nn.Module, targets: Sequence[str]) -> bool:
+    layers: list[Any] = [module.get_submodule(target) for target in targets]
+    return all(type(getattr(layer, "base_layer", layer)).__name__ == "Conv1D" for layer in layers)
+
+
 def _adapted_role(name: str, roles: Mapping[str, str]) -> str:
     """An adapter has the role of the layer it adapts."""
     layer, adapter, _ = name.partition(".lora_")
@@ -124,7 +130,7 @@ def save_adapter(module: nn.Module, config: AdapterConfig, base: str, folder: Pa
     from safetensors.torch import save_file
 
     targets = [path for path, submodule in module.named_modules() if hasattr(submodule, "base_layer")]
-    settings = peft_config(config, targets)
+    settings = peft_config(config, targets, _are_transposed(module, targets))
     settings.base_model_name_or_path, settings.inference_mode = base, True
     settings.task_type = "CAUSAL_LM"
     module.peft_config = {"default": settings}  # type: ignore[assignment]

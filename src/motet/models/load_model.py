@@ -18,6 +18,7 @@ from torch import nn
 from motet.core.errors import ConfigError, did_you_mean, first_line
 from motet.core.layers import Layers
 from motet.core.rng import Seed, seeded_torch
+from motet.learning.data.chat_format import find_end_token
 from motet.learning.modules.model import Model
 from motet.models.adapters import AdapterConfig, add_adapters
 from motet.models.architecture_keys import check_architecture
@@ -27,8 +28,8 @@ from motet.models.multitask import MultiTaskModel
 from motet.models.parameter_roles import infer_parameter_roles
 from motet.models.quantization import quantize_adapted_layers
 from motet.models.remote_code import ADVICE, is_remote_code_allowed
-from motet.models.tiny_models import tiny_config
-from motet.models.word_vocabulary import build_word_tokenizer
+from motet.models.tiny_models import CAUSAL_TASKS, tiny_config
+from motet.models.word_vocabulary import CHAT_TEMPLATE, build_word_tokenizer
 
 AUTO_CLASSES = {
     "classification": "AutoModelForSequenceClassification",
@@ -38,7 +39,9 @@ AUTO_CLASSES = {
     "seq2seq": "AutoModelForSeq2SeqLM",
     "lm": "AutoModelForCausalLM",
     "instruct": "AutoModelForCausalLM",
+    "preference": "AutoModelForCausalLM",
 }
+COMPLETION_TASKS = ("instruct", "preference")
 TASKS_WITH_NEW_HEAD = ("classification", "regression", "tagging", "qa")  # others use the pretrained output layer
 BERT2BERT_PREFIX, MULTITASK_PREFIX = "bert2bert:", "mixed:"
 TextSource = Callable[[], Iterable[str]]  # called only for models that build their vocabulary from the corpus
@@ -103,6 +106,8 @@ def load_model(config: ModelConfig, task: str, labels: Sequence[str], texts: Tex
     module_config = getattr(module, "config", None)
     if module_config is not None and getattr(module_config, "pad_token_id", None) is None:
         module_config.pad_token_id = tokenizer.pad_token_id
+    if task in COMPLETION_TASKS:
+        _prepare_generation(module, tokenizer, has_word_vocabulary=config.name == "tiny")
     _check_max_tokens(config, module_config)
     roles = module.parameter_roles() if isinstance(module, BiLSTM | MultiTaskModel) else infer_parameter_roles(module)
     if config.adapter is not None:
@@ -121,6 +126,16 @@ def load_model(config: ModelConfig, task: str, labels: Sequence[str], texts: Tex
         model.freeze(Layers.parse(*config.freeze))
     _cast_weights(config, module)
     return model
+
+
+def _prepare_generation(module: Any, tokenizer: Any, has_word_vocabulary: bool) -> None:
+    """Stop generation where the chat template ends an answer, which need not be the model's end-of-text token."""
+    if has_word_vocabulary:
+        tokenizer.chat_template = CHAT_TEMPLATE
+    settings = module.generation_config
+    ends = settings.eos_token_id if isinstance(settings.eos_token_id, list) else [settings.eos_token_id]
+    ends = [token for token in dict.fromkeys([*ends, find_end_token(tokenizer)]) if token is not None]
+    settings.eos_token_id, settings.pad_token_id = ends or None, tokenizer.pad_token_id
 
 
 def _cast_weights(config: ModelConfig, module: nn.Module) -> None:
@@ -146,7 +161,7 @@ def _build_module(config: ModelConfig, task: str, labels: Sequence[str], texts: 
         return _build_bilstm(config, task, labels, texts)
     auto_class, label_settings = getattr(transformers, AUTO_CLASSES[task]), _label_settings(task, labels)
     if config.name == "tiny":
-        tokenizer = build_word_tokenizer(texts(), add_special_tokens=task not in ("lm", "instruct"))
+        tokenizer = build_word_tokenizer(texts(), add_special_tokens=task not in CAUSAL_TASKS)
         return auto_class.from_config(tiny_config(task, tokenizer, label_settings, config.config)), tokenizer
     if config.name.startswith(MULTITASK_PREFIX):
         name = config.name.removeprefix(MULTITASK_PREFIX)
@@ -191,7 +206,7 @@ def _build_bilstm(config: ModelConfig, task: str, labels: Sequence[str], texts: 
             f"model.config: bilstm has no option '{unknown[0]}'; the options are {', '.join(options)}."
             f"{did_you_mean(unknown[0], options)}"
         )
-    tokenizer = build_word_tokenizer(texts(), add_special_tokens=task not in ("lm", "instruct"))
+    tokenizer = build_word_tokenizer(texts(), add_special_tokens=task not in CAUSAL_TASKS)
     module = BiLSTM(
         task=task,
         vocab_size=len(tokenizer),

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+CAUSAL_TASKS = ("lm", "instruct", "preference")
 TINY_BERT = {
     "hidden_size": 64, "num_hidden_layers": 2, "num_attention_heads": 2, "intermediate_size": 128,
     "max_position_embeddings": 128, "hidden_dropout_prob": 0.0, "attention_probs_dropout_prob": 0.0,
@@ -20,7 +21,7 @@ TINY_BART = {
 
 
 def tiny_config(task: str, tokenizer: Any, labels: Mapping[str, Any], overrides: Mapping[str, Any]) -> Any:
-    """Return a BART configuration for seq2seq, GPT-2 for lm and instruct, BERT for other tasks.
+    """Return a BART configuration for seq2seq, GPT-2 for causal tasks, BERT for others.
 
     `labels` are the label settings of a classifier (`num_labels`, `id2label`, …).
     """
@@ -28,7 +29,7 @@ def tiny_config(task: str, tokenizer: Any, labels: Mapping[str, Any], overrides:
 
     vocabulary = {"vocab_size": len(tokenizer), "pad_token_id": tokenizer.pad_token_id}
     ends = {"bos_token_id": tokenizer.cls_token_id, "eos_token_id": tokenizer.sep_token_id}
-    if task in ("lm", "instruct"):
+    if task in CAUSAL_TASKS:
         return transformers.GPT2Config(**{**TINY_GPT2, **vocabulary, **ends, **overrides})
     if task == "seq2seq":
         decoder = {"decoder_start_token_id": tokenizer.cls_token_id, "forced_eos_token_id": None}

@@ -12,6 +12,8 @@ SPECIAL_TOKENS = {
     "sep_token": "[SEP]",
     "mask_token": "[MASK]",
 }
+# One [SEP] after each turn; roles are not written.
+CHAT_TEMPLATE = "{{ bos_token }}{% for message in messages %} {{ message.content }} {{ eos_token }}{% endfor %}"
 GENERATION_TOKENS = {"bos_token": "[CLS]", "eos_token": "[SEP]"}
 
 

@@ -14,7 +14,9 @@ import numpy as np
 from motet.core.errors import ConfigError
 from motet.datasets.corpus import Corpus
 
-TEXT_COLUMNS = ("text", "second", "words", "context", "question", "source", "target")
+TEXT_COLUMNS = (
+    "text", "second", "words", "context", "question", "source", "target", "prompt", "completion", "chosen", "rejected",
+)  # fmt: skip
 
 
 @dataclass(frozen=True, eq=False)
@@ -56,6 +58,8 @@ def topic_texts(corpus: Corpus) -> Iterator[str]:
             return (f"{q} {' '.join(a[:1])}" for q, a in zip(columns["question"], columns["answers"], strict=True))
         case "seq2seq":
             return iter(columns["target"])
+        case "instruct" | "preference":
+            return (prompt if isinstance(prompt, str) else " ".join(prompt) for prompt in columns["prompt"])
         case _ if "second" in columns:
             return (f"{a} {b}" for a, b in zip(columns["text"], columns["second"], strict=True))
         case _:

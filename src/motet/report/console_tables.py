@@ -18,8 +18,20 @@ def build_results_table(summaries: Mapping[str, Mapping[str, Any]], title: str) 
     has_dev = any(summary.get("dev_best") for summary in summaries.values())
     table = Table(title=title, title_justify="left", header_style="bold")
     table.add_column("method")
+    has_initial = any(summary.get("initial") for summary in summaries.values())
+    initial_column = ["before"] if has_initial else []
     dev_column = ["best on dev"] if has_dev else []
-    for name in (metric, "best", *dev_column, "clients: mean ± std", "worst 10 %", "MB up", "MB down", "seconds"):
+    for name in (
+        *initial_column,
+        metric,
+        "best",
+        *dev_column,
+        "clients: mean ± std",
+        "worst 10 %",
+        "MB up",
+        "MB down",
+        "seconds",
+    ):
         table.add_column(name, justify="right")
     for name, summary in summaries.items():
         clients, traffic = summary["clients_final"], summary["bytes"]
@@ -27,6 +39,7 @@ def build_results_table(summaries: Mapping[str, Mapping[str, Any]], title: str) 
         std = f" ± {clients['std']:.3f}" if "std" in clients else ""
         table.add_row(
             name,
+            *([f"{summary.get('initial', {}).get(metric, NAN):.3f}"] if has_initial else []),
             f"{summary['final'].get(metric, NAN):.3f}",
             f"{summary['best'].get(metric, NAN):.3f}",
             *([_format_dev_best(summary, metric)] if has_dev else []),

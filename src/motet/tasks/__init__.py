@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from motet.tasks.classification import classification
+from motet.tasks.instruct import instruct
 from motet.tasks.language_modeling import language_modeling
 from motet.tasks.question_answering import qa
 from motet.tasks.regression import regression
@@ -19,6 +20,7 @@ TASKS: dict[str, Callable[..., Task]] = {
     "qa": qa,
     "seq2seq": seq2seq,
     "lm": language_modeling,
+    "instruct": instruct,
 }
 
-__all__ = ["TASKS", "Task", "classification", "language_modeling", "qa", "regression", "seq2seq", "tagging"]
+__all__ = ["TASKS", "Task", "classification", "instruct", "language_modeling", "qa", "regression", "seq2seq", "tagging"]

@@ -9,6 +9,7 @@ of examples, determine the metric on that sample, which a bootstrap test needs.
 | qa | exact match |
 | seq2seq | ROUGE-1, ROUGE-2, METEOR, BLEU's matches and totals (4 each), both lengths, ROUGE-Lsum, ROUGE-L with β = 1.2 |
 | regression | x, y, x·y, x², y² |
+| instruct | closed, exact match, open, ROUGE-L |
 """
 
 from __future__ import annotations
@@ -104,6 +105,10 @@ def _pearson(means: np.ndarray, _: int) -> np.ndarray:
     return _divide(xy - x * y, np.sqrt(np.maximum((xx - x**2) * (yy - y**2), 0.0)))
 
 
+def _ratio(numerator: int, denominator: int) -> StatisticsMetric:
+    return lambda means, _: _divide(means[..., numerator], means[..., denominator])
+
+
 def _column(index: int) -> StatisticsMetric:
     return lambda means, _: means[..., index]
 
@@ -116,6 +121,7 @@ _EARLIER_TEXT_METRICS: dict[str, StatisticsMetric] = {
 }
 _METRICS_BY_WIDTH: dict[int, dict[str, StatisticsMetric]] = {
     1: {"em": _column(0)},
+    4: {"exact_match": _ratio(1, 0), "rougeL": _ratio(3, 2)},
     5: {"pearson": _pearson},
     13: _EARLIER_TEXT_METRICS,  # runs of earlier versions
     15: {**_EARLIER_TEXT_METRICS, "rougeLsum": _column(13), "rougeL_b12": _column(14)},

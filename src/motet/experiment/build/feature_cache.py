@@ -52,7 +52,8 @@ def _tokenizer_digest(model: Model) -> str:
     vocabulary = backend.to_str() if backend is not None else repr(sorted(tokenizer.get_vocab().items()))
     config = getattr(model.module, "config", None)
     marks = (getattr(config, "decoder_start_token_id", None), getattr(config, "model_type", ""), tokenizer.pad_token_id)
-    return hashlib.sha256(f"{vocabulary}{marks}".encode()).hexdigest()
+    template = getattr(tokenizer, "chat_template", None) or ""
+    return hashlib.sha256(f"{vocabulary}{marks}{template}".encode()).hexdigest()
 
 
 def _write(folder: Path, features: Features) -> None:

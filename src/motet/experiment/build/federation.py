@@ -59,6 +59,12 @@ class ClientGroup:
         sizes: np.ndarray = self.partition.train.sizes[self.clients.start : self.clients.stop]
         return sizes
 
+    @property
+    def notes(self) -> list[str]:
+        """What the task has to say about the texts, such as how many are truncated."""
+        describe = getattr(self.task, "describe_features", None)
+        return [] if describe is None else describe(self.features, self.model)
+
     def participant(self, index: int, round: int = 0) -> Participant:
         """Return a client, by its index in the partition, with the data that it has in a round."""
         phase = self.partition.phase(round)

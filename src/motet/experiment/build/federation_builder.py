@@ -26,12 +26,12 @@ from motet.models.load_model import ModelConfig, load_model
 from motet.partitions import Partition
 from motet.partitions.dev_split import hold_out_dev
 from motet.partitions.public_split import hold_out_public
+from motet.partitions.traits import TEXT_COLUMNS
 from motet.tasks import TASKS, Task
 
 CorpusLoader = Callable[[DataConfig, Seed, str | None], Corpus]
 # Runs that agree in these settings share a federation.
 FEDERATION_KEYS = ("seed", "data", "model", "partition", "task", "groups")
-TEXT_COLUMNS = ("text", "second", "words", "context", "question", "source", "target")
 
 
 @dataclass(frozen=True, eq=False)

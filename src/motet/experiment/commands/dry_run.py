@@ -181,6 +181,7 @@ def _collect_warnings(group: ClientGroup, group_config: GroupConfig) -> list[str
     truncated = float((group.features.lengths >= max_tokens).mean())
     if truncated > 0.5:
         warnings.append(f"{truncated:.0%} of the texts are truncated at model.max_tokens={max_tokens}.")
+    warnings += [f"{note}." for note in group.notes]
     if isinstance(group.task, Classification):
         counts = np.bincount(group.task.label_ids(group.corpus)[: group.corpus.num_train])
         if counts.max() > 10 * max(1, counts.min()):

@@ -15,9 +15,17 @@ from motet.core.errors import ConfigError
 from motet.experiment.commands.run_folder import load_config, load_summary
 from motet.experiment.loop.json_files import read_json
 from motet.experiment.loop.metrics_log import Row, is_client_row, read_metrics
+from motet.experiment.loop.scores import INITIAL_SPLIT
+from motet.experiment.loop.text_samples import read_samples
 
 MAX_POINTS = 400  # of a curve; more cannot be seen
-EVALUATION_SPLITS = ("global", "test", "common", "dev")  # rows with other splits are an algorithm's notes
+EVALUATION_SPLITS = (
+    "global",
+    "test",
+    "common",
+    "dev",
+    INITIAL_SPLIT,
+)  # rows with other splits are an algorithm's notes
 SUMMARY_KEYS = ("task", "dataset", "model", "clients", "rounds", "seconds", "bytes", "lost")
 RunReport = dict[str, Any]
 
@@ -58,6 +66,7 @@ def read_run_report(folder: Path, method: str | None = None, setting: str = "") 
         "client_scores": _client_scores(rows, primary_metric),
         "notes": _collect_notes(rows),
         "partition": read_json(folder / "partition.json"),
+        "samples": read_samples(folder),
         "config": yaml.safe_dump(settings, sort_keys=False, allow_unicode=True),
         "settings": flatten_settings(settings),
         "environment": {**summary.get("machine", {}), **summary.get("versions", {})},
@@ -93,7 +102,8 @@ def _collect_curves(rows: Sequence[Row]) -> dict[str, list[list[float]]]:
     curves: dict[str, list[list[float]]] = defaultdict(list)
     for row in rows:
         if row["who"] == "server" and row["split"] != "note" and isinstance(row["value"], int | float):
-            name = row["name"] if row["split"] == "global" else f"{row['name']} on {row['split']}"
+            is_global = row["split"] in ("global", INITIAL_SPLIT)
+            name = row["name"] if is_global else f"{row['name']} on {row['split']}"
             curves[name].append([row["round"], round(row["value"], 5), row["seconds"], row["bytes"]])
     return {name: _thin_out(points) for name, points in curves.items()}
 

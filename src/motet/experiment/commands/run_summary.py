@@ -81,6 +81,7 @@ def _collect_scores(config: RunConfig, federation: Federation, plan: RunPlan, re
     pairs = zip(config.client_groups, federation.groups, strict=True)
     return {
         "rounds": result.rounds,
+        "initial": result.initial,
         "final": result.final,
         "best": result.best,
         "dev_best": result.best_dev_round._asdict() if result.best_dev_round else None,

@@ -7,6 +7,8 @@ import hashlib
 from collections.abc import Mapping
 from typing import Any, get_type_hints
 
+import torch
+
 from motet.core.errors import ConfigError
 from motet.experiment.build.federation import ClientGroup, Federation
 from motet.experiment.recipe.config_parsing import look_up
@@ -62,6 +64,7 @@ def model_fingerprint(model: Model) -> str:
     digest = hashlib.blake2b(digest_size=16)
     for name, tensor in model.module.state_dict().items():
         digest.update(name.encode())
-        digest.update(tensor.detach().cpu().contiguous().numpy().tobytes() if tensor.numel() else b"")
+        data = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8)  # NumPy has no bfloat16
+        digest.update(data.numpy().tobytes())
     digest.update(repr(sorted(model.tokenizer.get_vocab().items())).encode())
     return digest.hexdigest()

@@ -106,6 +106,8 @@ class ClientBuilder:
     def _log_offer(self, federation: Federation, components: RunComponents) -> None:
         for name in self.options.names[:MAX_LISTED_CLIENTS]:
             self.log(f"{name} has {federation.participant(name).size} examples")
+        for note in federation.server.notes:
+            self.log(note)
         methods = [item for program in components.client_programs for item in all_client_methods(program).items()]
         self.log(f"offered to the server: {', '.join(f'{address} ({reveals})' for address, reveals in methods)}")
 

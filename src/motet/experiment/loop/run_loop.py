@@ -11,7 +11,7 @@ from motet.core.params import Params
 from motet.core.script import ClientId, Note
 from motet.core.work import Executor
 from motet.experiment.build.federation import Federation
-from motet.experiment.build.run_plan import RunPlan
+from motet.experiment.build.run_plan import AnyFederation, RunPlan
 from motet.experiment.loop.deployed_model import assemble_model
 from motet.experiment.loop.example_scores import BEST_DEV_SCORES, GLOBAL_MODEL_SCORES, write_example_scores
 from motet.experiment.loop.metrics_log import mean_metrics, score_spread
@@ -19,7 +19,15 @@ from motet.experiment.loop.round_engine import ConnectClients, EngineHooks, Roun
 from motet.experiment.loop.run_evaluator import ClientResults, RunEvaluator, SplitResult
 from motet.experiment.loop.run_result import RunResult
 from motet.experiment.loop.run_storage import RunStorage, state_budget
-from motet.experiment.loop.scores import final_and_best, find_best_dev_round, find_best_round, scores_by_round
+from motet.experiment.loop.scores import (
+    INITIAL_SPLIT,
+    describe_scores,
+    final_and_best,
+    find_best_dev_round,
+    find_best_round,
+    scores_by_round,
+)
+from motet.experiment.loop.text_samples import Moment, write_samples
 from motet.report.progress import RunCallback, SilentProgress
 from motet.transport.in_process import InProcessTransport
 
@@ -92,6 +100,8 @@ class FederatedRun:
 
     def run_rounds(self, until: int | None = None) -> None:
         """Run and evaluate rounds, to the end of the run or until `until` rounds are complete."""
+        if not self.rounds:
+            self._evaluate_untouched_model()
         if self._is_evaluation_due and not self.storage.metrics.has_global_scores(self.rounds):
             self._evaluate_round()  # the run was interrupted while it evaluated this round
         while self.rounds < (self.plan.rounds if until is None else until):
@@ -117,6 +127,7 @@ class FederatedRun:
 
     def finish(self) -> RunResult:
         """Evaluate each client's own model, and return the result of the run."""
+        self._write_samples("after")
         clients = self.evaluator.evaluate_clients(per_example=self.plan.evaluation.save_example_scores)
         self._log("clients", "test", clients.mean or mean_metrics(clients.scores.values()))
         for client, scores in clients.scores.items():
@@ -132,6 +143,19 @@ class FederatedRun:
         """True if this round is the best so far on the development set."""
         scores = scores_by_round(self.storage.metrics.rows, "dev") if self.evaluator.has_dev_set else {}
         return self.rounds in scores and find_best_round(scores, self.plan.best_round_metric) == self.rounds
+
+    def _evaluate_untouched_model(self) -> None:
+        """Evaluate the model before the first round, and let it write samples."""
+        self._write_samples("before")
+        if self.plan.evaluation.initial:
+            scores = self.evaluator.evaluate_split("global").scores
+            self._log("server", INITIAL_SPLIT, scores)
+            self.callback.on_note(f"before training: {describe_scores(scores)}")
+
+    def _write_samples(self, moment: Moment) -> None:
+        if self.storage.folder is not None and not self.plan.has_personal_models:
+            count = self.plan.evaluation.samples
+            write_samples(self.storage.folder, self.engine, self.model_for(), count, moment)
 
     def _evaluate_round(self) -> None:
         """Evaluate the last complete round if it is due, and report the round."""
@@ -207,6 +231,7 @@ class FederatedRun:
             metrics=metrics,
             final=final,
             best=best,
+            initial=scores_by_round(metrics.rows, INITIAL_SPLIT).get(0, {}),
             best_dev_round=find_best_dev_round(metrics, self.plan.best_round_metric),
             group_scores=self.last_result.groups,
             client_scores=clients.scores,
@@ -260,4 +285,11 @@ def _startup_notes(plan: RunPlan) -> list[str]:
     for name, wrapper in (("masks", plan.components.secure), ("noise", plan.components.privacy)):
         if wrapper is not None and wrapper.seeded:
             notes.append(f"{name} come from the run's seed, so the run is reproducible and protects nobody")
-    return notes
+    return [*notes, *_describe_features(plan.federation)]
+
+
+def _describe_features(federation: AnyFederation) -> list[str]:
+    """Return what tasks have to say about their texts, such as how many are truncated."""
+    local = getattr(federation, "local", federation)  # with remote clients, the server's texts
+    groups = local.groups if isinstance(local, Federation) else ()
+    return list(dict.fromkeys(note for group in groups for note in group.notes))

@@ -21,7 +21,8 @@ from motet.transport.mailbox import ClientFailure, Traffic
 class RunResult:
     """How a run ended.
 
-    `final` and `best` are metrics on the global test set, after the last round and after the best one there.
+    `final` and `best` are metrics on the global test set, after the last round and after the best one there. `initial`
+    are those of the untouched model, if it was evaluated.
     """
 
     rounds: int
@@ -33,6 +34,7 @@ class RunResult:
     metrics: MetricsLog
     final: dict[str, float]
     best: dict[str, float]
+    initial: dict[str, float]
     best_dev_round: BestDevRound | None  # None: there is no development set
     group_scores: dict[str, dict[str, float]]  # with personal models: means of each group
     client_scores: dict[ClientId, dict[str, float]]  # of each client's model on its test set

@@ -11,6 +11,7 @@ from motet.experiment.build.run_plan import AnyFederation, TaskMetrics
 from motet.experiment.loop.metrics_log import MetricsLog, Row, mean_metrics
 
 LOWER_IS_BETTER = ("loss", "perplexity")
+INITIAL_SPLIT = "initial"  # the global test set before the first round
 
 
 class BestDevRound(NamedTuple):
@@ -29,7 +30,7 @@ def group_means(
     by_group: dict[str, list[dict[str, float]]] = {}
     for client, scores in reports.items():
         group = federation.group_for(client)
-        metrics = {name: scores[name] for name in group.task.metric_names}
+        metrics = {name: scores[name] for name in group.task.metric_names if name in scores}
         by_group.setdefault(group.name, []).append({**metrics, "score": scores[group.task.primary_metric]})
     return {name: mean_metrics(rows) for name, rows in by_group.items()}
 
@@ -52,6 +53,10 @@ def find_best_dev_round(log: MetricsLog, metric: str) -> BestDevRound | None:
         return None
     best = find_best_round(dev, metric)
     return BestDevRound(by=metric, round=best, dev=dev[best], test=test.get(best, {}))
+
+
+def describe_scores(scores: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:.3f}" for name, value in scores.items())
 
 
 def scores_by_round(rows: Sequence[Row], split: str) -> dict[int, dict[str, float]]:

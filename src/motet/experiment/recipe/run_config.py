@@ -112,11 +112,15 @@ class EvaluationConfig:
     local: bool = False  # evaluate the clients' own test sets every time, not only at the end
     best_round_metric: str | None = None  # picks the best round on the dev set; None: the primary metric
     target_scores: tuple[float, ...] = ()  # values of the primary metric; the summary has the cost of reaching each
+    initial: bool = False  # also evaluate before the first round: the untouched model
+    samples: int = 8  # texts that a generating model writes before and after training, in samples.json
     save_example_scores: bool = False  # also keep per-example scores of the clients' test sets, for significance tests
 
     def __post_init__(self) -> None:
         if self.every < 1:
             raise ConfigError(f"evaluation.every is {self.every}; expected a number of rounds, at least 1.")
+        if self.samples < 0:
+            raise ConfigError(f"evaluation.samples is {self.samples}; expected a number of texts, at least 0.")
 
 
 @dataclass(frozen=True)

@@ -8,6 +8,7 @@ real token sees the padding behind it.
 
 from __future__ import annotations
 
+import logging
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -19,6 +20,8 @@ from motet.learning.data.features import IGNORE_INDEX
 from motet.learning.objectives.readouts import Readout
 from motet.learning.objectives.supervised import Batch, Forward, Objective, token_losses
 
+# Batches are not masked on purpose (see above), so transformers' advice to pass a mask would mislead.
+logging.getLogger("transformers.modeling_utils").addFilter(lambda record: "attention_mask" not in str(record.msg))
 # Settings with which the logits are not simply the output layer of the last hidden states (Gemma, Granite, Cohere, …).
 _LOGIT_TRANSFORMS = ("final_logit_softcapping", "logit_scale", "logits_scaling", "lm_head_multiplier")
 

@@ -109,6 +109,7 @@ function initialize() {
   initPartitions();
   initRelations();
   initWeights();
+  initSamples();
   updateControls();
   drawAll();
   const headings = [...document.querySelectorAll("main section:not([hidden]) h2")];

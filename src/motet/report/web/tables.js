@@ -140,3 +140,22 @@ function showSettings() {
   const environment = sortableTable(["name", "value"], Object.entries(first.environment), { alignLeft: true });
   $("environment").replaceChildren(scrollable(environment));
 }
+
+// What a model wrote before and after training
+
+function initSamples() {
+  const runs = report.runs.filter((run) => run.samples?.length);
+  $("samples").hidden = !runs.length;
+  if (!runs.length) return;
+  fillSelect($("samples-select"), runs.map((run, i) => [String(i), runLabel(run)]), "0");
+  $("samples-select").addEventListener("input", () => showSamples(runs));
+  showSamples(runs);
+}
+
+function showSamples(runs) {
+  const { samples } = runs[Number($("samples-select").value)];
+  const rows = samples.map((s) => [s.prompt, s.reference, s.before ?? "–", s.after ?? "–"]);
+  const table = sortableTable(["prompt", "reference", "before training", "after training"], rows, { alignLeft: true });
+  table.classList.add("texts");
+  $("samples-table").replaceChildren(scrollable(table));
+}

@@ -1,0 +1,193 @@
+"""Columns of instruction and preference data: prompt and completion, or prompt, chosen and rejected.
+
+People publish such data as lists of chat messages, with Alpaca's columns, or as plain texts. All become the same columns.
+A prompt of one user turn is a text. If a row has more turns, every prompt is a list of turns, and the column `roles` has
+the role of each turn.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from motet.core.errors import DataError
+
+INSTRUCTION_TASKS = ("instruct", "preference")
+# Columns that data may have instead of Motet's, and what they stand for.
+_ALTERNATIVES = {
+    ("messages",): ("prompt", "completion"),
+    ("instruction", "output"): ("prompt", "completion"),
+    ("chosen", "rejected"): ("prompt",),
+}
+_REPLACED = ("messages", "instruction", "input", "output")
+_ROLE_NAMES = {"human": "user", "gpt": "assistant", "bot": "assistant"}  # of ShareGPT and its relatives
+_BOOLEANS = {"true": True, "1": True, "yes": True, "false": False, "0": False, "no": False}
+DescribeRow = Callable[[int], str]  # such as "train.jsonl, line 7"
+
+
+class Message(NamedTuple):
+    """One turn of a conversation."""
+
+    role: str
+    content: str
+
+
+Conversation = list[Message]
+
+
+def derivable_columns(columns: Collection[str]) -> set[str]:
+    """Return Motet's columns that follow from others: prompt and completion from messages, for example."""
+    return {name for needs, names in _ALTERNATIVES.items() if all(c in columns for c in needs) for name in names}
+
+
+def instruction_prompt(instruction: str, context: str = "") -> str:
+    """Join an instruction and its input, as in Alpaca and Dolly."""
+    return f"{instruction.strip()}\n\n{context.strip()}".strip()
+
+
+def build_prompts(task: str, columns: Mapping[str, Any], describe: DescribeRow) -> dict[str, Any]:
+    """Return the columns of task `instruct` or `preference`; an error names the row that does not fit."""
+    build = _build_instructions if task == "instruct" else _build_preferences
+    return build(columns, describe)
+
+
+def _build_instructions(columns: Mapping[str, Any], describe: DescribeRow) -> dict[str, Any]:
+    result = {key: values for key, values in columns.items() if key not in _REPLACED}
+    if "messages" in columns:
+        pairs = [_split_completion(describe(row), turns, "messages") for row, turns in enumerate(columns["messages"])]
+        prompts, completions = [prompt for prompt, _ in pairs], [completion for _, completion in pairs]
+    elif "prompt" not in columns and "instruction" in columns:
+        contexts = columns.get("input", [""] * len(columns["instruction"]))
+        pairs_of_texts = zip(columns["instruction"], contexts, strict=True)
+        prompts = [[Message("user", instruction_prompt(*pair))] for pair in pairs_of_texts]
+        completions = columns["output"]
+    else:
+        prompts, completions = list(map(_as_conversation, columns["prompt"])), columns["completion"]
+    for row, completion in enumerate(completions):
+        _require_text(describe(row), "completion", completion)
+    result |= {**_prompt_columns(prompts, describe), "completion": completions}
+    if "choices" in result:
+        result["choices"] = _check_choices(result["choices"], completions, describe)
+    return result
+
+
+def _build_preferences(columns: Mapping[str, Any], describe: DescribeRow) -> dict[str, Any]:
+    """Build prompts from chosen and rejected answers, which may be texts or conversations."""
+    result = {key: values for key, values in columns.items() if key not in _REPLACED}
+    answers: dict[str, list[str]] = {"chosen": [], "rejected": []}
+    prompts: list[Conversation] = []
+    for row, (chosen, rejected) in enumerate(zip(columns["chosen"], columns["rejected"], strict=True)):
+        if isinstance(chosen, str) != isinstance(rejected, str):
+            raise DataError(f"{describe(row)}: one answer is a text and the other a list of messages. Fix the row.")
+        for key, answer in (("chosen", chosen), ("rejected", rejected)):
+            history, text = ([], answer) if isinstance(answer, str) else _split_completion(describe(row), answer, key)
+            _require_text(describe(row), key, text)
+            answers[key].append(text)
+        prompt = _as_conversation(columns["prompt"][row]) if "prompt" in columns else []
+        prompts.append(history if len(history) >= len(prompt) else prompt)
+    return {**result, **_prompt_columns(prompts, describe), **answers}
+
+
+def to_text(value: Any) -> str:
+    if not isinstance(value, str):
+        raise TypeError("not a text")
+    return value
+
+
+def to_prompt(value: Any) -> str | Conversation:
+    """Accept a text, or a list of messages: a conversation."""
+    return to_conversation(value) if isinstance(value, list | tuple) else to_text(value)
+
+
+def to_conversation(value: Any) -> Conversation:
+    """Accept a list of messages with role and content (or from and value), or the same as JSON."""
+    messages = json.loads(value) if isinstance(value, str) else value
+    if not isinstance(messages, list | tuple) or not messages:
+        raise ValueError("not a list of messages")
+    return [_to_message(message) for message in messages]
+
+
+def to_choices(value: Any) -> list[str]:
+    """Accept a list of texts, or the same as JSON."""
+    choices = json.loads(value) if isinstance(value, str) and value.strip() else value or []
+    if not isinstance(choices, list | tuple):
+        raise ValueError("not a list")
+    return [str(choice).strip() for choice in choices]
+
+
+def to_bool(value: Any) -> bool:
+    return _BOOLEANS[str(value).strip().lower()]
+
+
+# How to convert a value of each column, and what is expected.
+INSTRUCTION_CONVERTERS: dict[str, tuple[Callable[[Any], Any], str]] = {
+    "messages": (to_conversation, "a list of messages with role and content"),
+    "instruction": (to_text, "text"),
+    "input": (to_text, "text"),
+    "output": (to_text, "text"),
+    "prompt": (to_prompt, "a text or a list of messages"),
+    "completion": (to_text, "text"),
+    "chosen": (to_prompt, "a text or a list of messages"),
+    "rejected": (to_prompt, "a text or a list of messages"),
+    "closed": (to_bool, "true or false"),
+    "choices": (to_choices, "a list of texts"),
+}
+INSTRUCTION_COLUMNS = tuple(INSTRUCTION_CONVERTERS)
+
+
+def _to_message(message: Any) -> Message:
+    role = message.get("role") or message["from"]
+    content = message["content"] if "content" in message else message["value"]
+    if isinstance(content, list):  # parts; only those with text can be used
+        content = "".join(part["text"] for part in content)
+    if not isinstance(content, str):
+        raise TypeError("the content of a message is not a text")
+    return Message(_ROLE_NAMES.get(str(role), str(role)), content)
+
+
+def _as_conversation(prompt: str | Conversation) -> Conversation:
+    return [Message("user", prompt)] if isinstance(prompt, str) else prompt
+
+
+def _split_completion(row: str, conversation: str | Conversation, column: str) -> tuple[Conversation, str]:
+    """Return the turns before the last turn of the assistant, and that turn."""
+    turns = _as_conversation(conversation)
+    last = next((i for i in reversed(range(len(turns))) if turns[i].role == "assistant"), None)
+    if last is None:
+        roles = ", ".join(dict.fromkeys(turn.role for turn in turns))
+        raise DataError(
+            f"{row}: column '{column}' has no turn of the assistant, only {roles}; the last one is the "
+            "completion. Fix or remove the row."
+        )
+    return turns[:last], turns[last].content
+
+
+def _require_text(row: str, column: str, text: Any) -> None:
+    if not str(text).strip():
+        raise DataError(
+            f"{row}: column '{column}' is empty; expected the answer that the model should learn. "
+            "Fix or remove the row."
+        )
+
+
+def _prompt_columns(prompts: Sequence[Conversation], describe: DescribeRow) -> dict[str, list[Any]]:
+    for row, turns in enumerate(prompts):
+        if not any(turn.content.strip() for turn in turns):
+            raise DataError(f"{describe(row)}: the prompt is empty; expected a text. Fix or remove the row.")
+    if all(len(turns) == 1 and turns[0].role == "user" for turns in prompts):
+        return {"prompt": [turns[0].content for turns in prompts]}
+    return {
+        "prompt": [[turn.content for turn in turns] for turns in prompts],
+        "roles": [[turn.role for turn in turns] for turns in prompts],
+    }
+
+
+def _check_choices(choices: Sequence[list[str]], completions: Sequence[str], describe: DescribeRow) -> list[list[str]]:
+    for row, (options, completion) in enumerate(zip(choices, completions, strict=True)):
+        if options and completion.strip() not in options:
+            raise DataError(
+                f"{describe(row)}: the completion '{completion[:40]}' is not one of its choices "
+                f"({', '.join(options[:5])}). Fix the row, or give it no choices."
+            )
+    return list(choices)

@@ -1,0 +1,48 @@
+"""Samples of what a model writes before and after training: samples.json in the folder of a run."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+
+from motet.core.params import Params
+from motet.experiment.loop.json_files import read_json, write_json
+from motet.experiment.loop.round_engine import RoundEngine
+
+SAMPLES_FILE = "samples.json"
+Moment = Literal["before", "after"]
+
+
+def write_samples(folder: Path, engine: RoundEngine, params: Params, count: int, moment: Moment) -> None:
+    """Let a model answer a few test prompts, and add its answers to samples.json. Other tasks have no samples."""
+    server = engine.plan.federation.server_context(engine.progress.rounds)
+    read_samples = getattr(server.participant.task, "read_samples", None)
+    if read_samples is None or not count:
+        return
+    test = server.participant.split("global")
+    examples = test.select(_spread(len(test), count))
+    predictions = engine.run_evaluation(server.infer(params, examples))
+    samples = [_rename(sample, moment) for sample in read_samples(predictions, examples)]
+    earlier: Sequence[dict[str, Any]] = read_json(folder / SAMPLES_FILE) or []
+    if moment == "after" and len(earlier) == len(samples):
+        samples = [{**before, **after} for before, after in zip(earlier, samples, strict=True)]
+    folder.mkdir(parents=True, exist_ok=True)
+    write_json(folder / SAMPLES_FILE, samples)
+
+
+def read_samples(folder: Path) -> list[dict[str, Any]]:
+    """Return the samples of a run: prompt, reference, before, after. Empty if it has none."""
+    samples: list[dict[str, Any]] | None = read_json(folder / SAMPLES_FILE)
+    return samples or []
+
+
+def _rename(sample: dict[str, Any], moment: Moment) -> dict[str, Any]:
+    return {moment if name == "generated" else name: value for name, value in sample.items()}
+
+
+def _spread(size: int, count: int) -> np.ndarray:
+    """Return indices at equal distances: corpora are often sorted by topic."""
+    return np.unique(np.linspace(0, size - 1, min(size, count)).round().astype(np.int64))

@@ -1,0 +1,141 @@
+"""From conversations to tokens: the tokenizer's chat template or, without one, Alpaca's layout."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Literal, NamedTuple
+
+from motet.core.errors import ConfigError, DataError, first_line
+
+TemplateName = Literal["auto", "chat", "alpaca"]
+ALPACA_INTRODUCTION = (
+    "Below is an instruction that describes a task. Write a response that appropriately completes the request."
+)
+ALPACA_HEADINGS = {"user": "### Instruction:", "assistant": "### Response:"}
+_QUESTION, _ANSWER = "motetquestion", "motetanswer"  # must survive any template
+_MAX_QUOTED = 120  # characters of a template's error message
+BATCH_SIZE = 1_000  # texts per call of a fast tokenizer
+
+
+class Turn(NamedTuple):
+    """One turn of a conversation."""
+
+    role: str
+    content: str
+
+
+class TruncatedPrompt(NamedTuple):
+    tokens: list[int]
+    removed: int  # tokens at the beginning that are left out
+
+
+class ChatFormat:
+    """Writes prompts as a model expects them. A completion follows its prompt and ends with `end_token`."""
+
+    def __init__(self, tokenizer: Any, template: TemplateName, model: str) -> None:
+        self.tokenizer, self.model = tokenizer, model
+        if template == "chat" and not has_chat_template(tokenizer):
+            raise ConfigError(
+                f"task.template is chat, but the tokenizer of {model} has no chat template. Set task.template=alpaca "
+                "for a plain layout, or choose a model that is tuned for chat."
+            )
+        self.uses_template = template != "alpaca" and has_chat_template(tokenizer)
+        if self.uses_template:
+            self._check_template()
+        end_token = find_end_token(tokenizer) if self.uses_template else tokenizer.eos_token_id
+        if end_token is None:
+            raise ConfigError(
+                f"the tokenizer of {model} has no end-of-text token, so completions cannot end; expected eos_token in "
+                "its tokenizer_config.json."
+            )
+        self.end_token = int(end_token)
+
+    def render_prompt(self, turns: Sequence[Turn]) -> str:
+        """Return the text after which the model writes its answer."""
+        return self._render_template(turns) if self.uses_template else _render_alpaca(turns)
+
+    def tokenize_prompts(self, name: str, conversations: Iterable[Sequence[Turn]]) -> list[list[int]]:
+        """Return the tokens of each prompt. An error names the row of corpus `name` that does not fit."""
+        texts = []
+        for row, turns in enumerate(conversations):
+            try:
+                texts.append(self.render_prompt(turns))
+            except ConfigError as error:
+                raise DataError(f"{name}, row {row}: {error}") from None
+        prompts = self._tokenize(texts)
+        start = [] if self.uses_template else _start_tokens(self.tokenizer)
+        return [[*start, *prompt] for prompt in prompts]
+
+    def tokenize_completions(self, texts: Sequence[str]) -> list[list[int]]:
+        """Return the tokens of each completion, with the end token."""
+        return [[*ids, self.end_token] for ids in self._tokenize([text.strip() for text in texts])]
+
+    def truncate(self, prompt: list[int], length: int) -> TruncatedPrompt:
+        """Remove tokens from the beginning of a prompt, except for the token with which texts start."""
+        removed = max(0, len(prompt) - length)
+        if not removed:
+            return TruncatedPrompt(prompt, 0)
+        start = prompt[:1] if prompt[0] == self.tokenizer.bos_token_id and length > 1 else []
+        return TruncatedPrompt([*start, *prompt[removed + len(start) :]], removed)
+
+    def _tokenize(self, texts: Sequence[str]) -> list[list[int]]:
+        ids: list[list[int]] = []
+        for start in range(0, len(texts), BATCH_SIZE):
+            batch = list(texts[start : start + BATCH_SIZE])
+            ids += self.tokenizer(batch, add_special_tokens=False, verbose=False)["input_ids"]
+        return ids
+
+    def _render_template(self, turns: Sequence[Turn]) -> str:
+        try:
+            return _apply_template(self.tokenizer, turns, add_generation_prompt=True)
+        except Exception as error:  # templates are programs of the model's authors and raise anything
+            roles = ", ".join(turn.role for turn in turns)
+            raise ConfigError(
+                f"the chat template of {self.model} fails on a conversation with the roles {roles} "
+                f"({first_line(error)[:_MAX_QUOTED]}). Change the row, or set task.template=alpaca."
+            ) from None
+
+    def _check_template(self) -> None:
+        """Raise an error if the template fails, or leaves out what it is given."""
+        if _QUESTION not in self._render_template([Turn("user", _QUESTION)]):
+            raise ConfigError(
+                f"the chat template of {self.model} does not write the user's message; expected a template for "
+                "messages with role and content. Set task.template=alpaca."
+            )
+
+
+def has_chat_template(tokenizer: Any) -> bool:
+    return bool(getattr(tokenizer, "chat_template", None))
+
+
+def find_end_token(tokenizer: Any) -> int | None:
+    """Return the token with which the chat template ends an answer, or else the end-of-text token."""
+    end: int | None = tokenizer.eos_token_id
+    if not has_chat_template(tokenizer):
+        return end
+    turns = [Turn("user", _QUESTION), Turn("assistant", _ANSWER)]
+    try:
+        text = _apply_template(tokenizer, turns, add_generation_prompt=False)
+    except Exception:  # a template for prompts alone; answers then end with the end-of-text token
+        return end
+    ids = tokenizer(text.rpartition(_ANSWER)[2], add_special_tokens=False)["input_ids"]
+    special = {*tokenizer.all_special_ids, *getattr(tokenizer, "added_tokens_decoder", {})}
+    return next((token for token in ids if token in special), end)
+
+
+def _apply_template(tokenizer: Any, turns: Sequence[Turn], *, add_generation_prompt: bool) -> str:
+    messages = [{"role": turn.role, "content": turn.content} for turn in turns]
+    return str(tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=add_generation_prompt))
+
+
+def _render_alpaca(turns: Sequence[Turn]) -> str:
+    system = [turn.content for turn in turns if turn.role == "system"]
+    parts = ["\n".join(system) or ALPACA_INTRODUCTION]
+    parts += [f"{ALPACA_HEADINGS.get(t.role, '### Input:')}\n{t.content}" for t in turns if t.role != "system"]
+    return "\n\n".join([*parts, f"{ALPACA_HEADINGS['assistant']}\n"])
+
+
+def _start_tokens(tokenizer: Any) -> list[int]:
+    """Return the beginning-of-text token if the tokenizer puts it before texts."""
+    start = tokenizer.bos_token_id
+    return [start] if start is not None and tokenizer("a")["input_ids"][:1] == [start] else []

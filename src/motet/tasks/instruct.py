@@ -1,0 +1,202 @@
+"""Instruction tuning: a causal model reads a prompt and learns to write its completion."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+import numpy as np
+
+from motet.core.errors import ConfigError, DataError
+from motet.datasets.corpus import Corpus
+from motet.learning.data.chat_format import ChatFormat, TemplateName, Turn
+from motet.learning.data.features import IGNORE_INDEX, Examples, Features, Ragged
+from motet.learning.jobs import Predictions
+from motet.learning.modules.model import Model
+from motet.learning.objectives.completion import CompletionCrossEntropy, GeneratedCompletions
+from motet.tasks.answer_metrics import exact_matches, rouge_l
+from motet.tasks.sufficient_statistics import with_statistics
+
+Scoring = Literal["exact_match", "rougeL", "by_row"]
+MAX_CLOSED_ANSWERS = 20  # with at most this number of different completions, the answer is one of few
+METRICS: dict[Scoring, tuple[str, ...]] = {
+    "exact_match": ("exact_match", "loss"),
+    "rougeL": ("rougeL", "loss"),
+    "by_row": ("score", "exact_match", "rougeL", "loss"),
+}
+_DETAILS = {
+    "score": "exact match where the answer is one of few, ROUGE-L elsewhere",
+    "exact_match": "lowercase, without punctuation, first line",
+    "rougeL": "rouge-score; Unicode words, single letters in scripts without spaces; Porter stemmer",
+}
+
+
+@dataclass(frozen=True)
+class Instruct:
+    """Training on completions alone, evaluation by greedy generation.
+
+    `scoring` says how an answer is scored. With `by_row`, rows with `closed` (or with `choices`) are scored by exact
+    match and the others by ROUGE-L; `score` is the mean over all rows.
+    """
+
+    template: TemplateName = "auto"
+    scoring: Scoring = "rougeL"
+    readout: GeneratedCompletions = GeneratedCompletions()
+    labels: tuple[str, ...] = ()
+    name: str = "instruct"
+    objective: CompletionCrossEntropy = CompletionCrossEntropy()
+
+    @property
+    def metric_names(self) -> tuple[str, ...]:
+        return METRICS[self.scoring]
+
+    @property
+    def primary_metric(self) -> str:
+        return self.metric_names[0]
+
+    @property
+    def partial_metrics(self) -> tuple[str, ...]:
+        """Metrics that are undefined on a test set without such rows."""
+        return ("exact_match", "rougeL") if self.scoring == "by_row" else ()
+
+    @property
+    def metric_details(self) -> dict[str, str]:
+        return {name: _DETAILS[name] for name in self.metric_names if name in _DETAILS}
+
+    def build_features(self, corpus: Corpus, model: Model, max_tokens: int) -> Features:
+        chat = ChatFormat(model.tokenizer, self.template, model.key.rpartition("-")[0])
+        prompts = chat.tokenize_prompts(corpus.name, iterate_conversations(corpus))
+        completions = chat.tokenize_completions(corpus.column("completion"))
+        check_completions_fit(corpus.name, completions, max_tokens)
+        pairs = zip(prompts, completions, strict=True)
+        truncated = [chat.truncate(prompt, max_tokens - len(completion)) for prompt, completion in pairs]
+        texts = [[*prompt.tokens, *completion] for prompt, completion in zip(truncated, completions, strict=True)]
+        return Features(
+            key=corpus.fingerprint,
+            columns={
+                "input_ids": Ragged.from_lists(texts, model.tokenizer.pad_token_id),
+                "labels": Ragged.from_lists(completions, IGNORE_INDEX),
+                "completion_start": np.array([len(prompt.tokens) for prompt in truncated], np.int64),
+            },
+            metadata={"removed_tokens": np.array([prompt.removed for prompt in truncated], np.int64)},
+            raw_columns=corpus.columns,
+            tokenizer=model.tokenizer,
+        )
+
+    def describe_features(self, features: Features, model: Model) -> list[str]:
+        """Say what happened to the texts: truncation, and a layout that replaces a chat template."""
+        return describe_prompts(features, model, self.template)
+
+    def compute_metrics(self, predictions: Predictions, examples: Examples) -> dict[str, float]:
+        scores, is_closed = self._score(predictions, examples)
+        count = max(1, int(predictions["count"].sum()))
+        metrics = {"loss": float(predictions["loss"].double().sum()) / count}
+        subsets = {"score": np.ones_like(is_closed), "exact_match": is_closed, "rougeL": ~is_closed}
+        for name, rows in subsets.items():
+            if name in self.metric_names and rows.any():
+                metrics[name] = float(scores[rows].mean())
+        return metrics
+
+    def score_examples(self, predictions: Predictions, examples: Examples) -> np.ndarray:
+        """Return the score of each answer; then closed and exact match, open and ROUGE-L."""
+        scores, is_closed = self._score(predictions, examples)
+        if self.scoring != "by_row":
+            return scores
+        statistics = np.stack([is_closed, scores * is_closed, ~is_closed, scores * ~is_closed], axis=1)
+        return with_statistics(scores, statistics)
+
+    def read_samples(self, predictions: Predictions, examples: Examples) -> list[dict[str, Any]]:
+        """Return what the model wrote for each example, next to the prompt and the reference."""
+        generated, references = decode_answers(predictions, examples)
+        prompts = examples.features.raw_columns["prompt"]
+        texts = (prompts[int(row)] for row in examples.rows)
+        return [
+            {"prompt": p if isinstance(p, str) else "\n\n".join(p), "reference": reference, "generated": text}
+            for p, reference, text in zip(texts, references, generated, strict=True)
+        ]
+
+    def _score(self, predictions: Predictions, examples: Examples) -> tuple[np.ndarray, np.ndarray]:
+        """Return the score of each answer, and True where it is scored by exact match."""
+        generated, references = decode_answers(predictions, examples)
+        is_closed = self._find_closed(examples)
+        scores = np.zeros(len(generated), np.float32)
+        for rows, metric in ((is_closed, exact_matches), (~is_closed, rouge_l)):
+            indices = np.flatnonzero(rows)
+            scores[indices] = metric([generated[i] for i in indices], [references[i] for i in indices])
+        return scores, is_closed
+
+    def _find_closed(self, examples: Examples) -> np.ndarray:
+        if self.scoring != "by_row":
+            return np.full(len(examples), self.scoring == "exact_match")
+        columns = examples.features.raw_columns
+        flags: Sequence[Any] = columns.get("closed", columns.get("choices", ()))
+        return np.array([bool(flags) and bool(flags[int(row)]) for row in examples.rows], bool)
+
+
+def decode_answers(predictions: Predictions, examples: Examples) -> tuple[list[str], list[str]]:
+    """Return the generated answers and the references."""
+    tokenizer, references = examples.features.tokenizer, examples.features.raw_columns["completion"]
+    ids = predictions["predictions"].numpy()
+    ids = np.where(ids == IGNORE_INDEX, tokenizer.pad_token_id, ids)
+    generated = tokenizer.batch_decode(ids, skip_special_tokens=True)
+    return [text.strip() for text in generated], [str(references[int(row)]).strip() for row in examples.rows]
+
+
+def iterate_conversations(corpus: Corpus) -> Iterator[list[Turn]]:
+    """Yield the turns of each prompt."""
+    roles = corpus.columns.get("roles")
+    for row, prompt in enumerate(corpus.column("prompt")):
+        if isinstance(prompt, str):
+            yield [Turn("user", prompt)]
+        else:
+            yield [Turn(role, text) for role, text in zip(roles[row] if roles else (), prompt, strict=True)]
+
+
+def check_completions_fit(name: str, completions: Sequence[Sequence[int]], max_tokens: int) -> None:
+    """Raise an error if a completion leaves no position for its prompt: completions are never cut."""
+    lengths = np.array([len(completion) for completion in completions])
+    too_long = np.flatnonzero(lengths >= max_tokens)
+    if len(too_long):
+        raise DataError(
+            f"{name}, row {too_long[0]}: the completion has {lengths[too_long[0]]} tokens, but model.max_tokens is "
+            f"{max_tokens}, and completions are never cut ({len(too_long)} of {len(lengths)} rows). Set "
+            f"model.max_tokens to more than {lengths.max()}, or remove these rows."
+        )
+
+
+def describe_prompts(features: Features, model: Model, template: TemplateName) -> list[str]:
+    notes = []
+    if template == "auto" and not ChatFormat(model.tokenizer, template, model.key).uses_template:
+        notes.append("the tokenizer has no chat template; prompts have Alpaca's layout (task.template=alpaca)")
+    removed = features.metadata["removed_tokens"]
+    count = int(np.count_nonzero(np.asarray(removed)))
+    if count:
+        notes.append(
+            f"{count:,} of {len(features):,} prompts do not fit into model.max_tokens and lose their beginning "
+            f"({int(np.asarray(removed).sum()):,} tokens); completions are whole"
+        )
+    return notes
+
+
+def instruct(
+    corpus: Corpus, template: TemplateName = "auto", scoring: Scoring | None = None, max_new_tokens: int = 64
+) -> Instruct:
+    """Learn to answer prompts. Metrics: exact match where the answer is one of few, ROUGE-L elsewhere, loss."""
+    if max_new_tokens < 1:
+        raise ConfigError(f"task.max_new_tokens is {max_new_tokens}; it must be at least 1.")
+    return Instruct(
+        template=template,
+        scoring=scoring or _infer_scoring(corpus),
+        readout=GeneratedCompletions(max_new_tokens),
+    )
+
+
+def _infer_scoring(corpus: Corpus) -> Scoring:
+    """Answers are scored by row if the corpus says which are closed, and by exact match if there are few."""
+    flags = corpus.columns.get("closed", corpus.columns.get("choices"))
+    if flags is not None:
+        kinds = {bool(flag) for flag in flags}
+        return "by_row" if len(kinds) > 1 else "exact_match" if kinds == {True} else "rougeL"
+    answers = {str(answer).strip() for answer in corpus.column("completion")[: corpus.num_train]}
+    return "exact_match" if len(answers) <= min(MAX_CLOSED_ANSWERS, corpus.num_train // 2) else "rougeL"
