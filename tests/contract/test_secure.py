@@ -106,7 +106,7 @@ def test_only_the_shared_layers_are_summed(federation: Federation) -> None:
 def test_evaluation_in_a_secure_sum_gives_the_mean_over_clients(protocol: str, federation: Federation) -> None:
     running = run_rounds(federation, fedavg(SOLVER), secure=SECURE[protocol]())
     assert running.evaluator.evaluate_clients().scores == {}
-    mean = running.evaluator.evaluate_mean("test")
+    mean = running.evaluator.evaluate_clients().mean
     running.engine.runtime.required_wrappers = {}
     script = running.evaluator.program.evaluate_each(running.state, running.evaluator.clients, "test")
     by_client = run_script(script, running.engine.evaluation_mailbox.run_exchange, running.engine.executor.run)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from motet.core.errors import PrivacyError
 from motet.core.messages import message
 from motet.core.params import Params
 from motet.core.program import Algorithm
@@ -38,35 +39,33 @@ class EvaluationReport:
     example_scores: Tensor
 
 
+DEPLOYED_SPLITS = ("test",)  # clients with their own data never evaluate a model on their training texts
+
+
 @dataclass(frozen=True)
 class Evaluator(Program):
-    """Collects every client's metrics or, if clients reveal only sums, their mean."""
+    """Collects every client's metrics or, if clients reveal only sums, their mean.
+
+    With `splits`, a client refuses to evaluate a model on any other split.
+    """
 
     algorithm: Algorithm
+    splits: tuple[str, ...] | None = None
     name: str = "evaluate"
 
     def evaluate_each(
         self, state: Any, clients: Sequence[ClientId], split: str
     ) -> Script[dict[ClientId, dict[str, float]]]:
-        requests = self._requests(state, clients, split)
+        requests = make_requests(self.algorithm, state, clients, split)
         reports: dict[ClientId, dict[str, float]] = yield from gather(self.report_metrics, requests)
         return {client: scores for client, scores in reports.items() if scores}
 
-    def evaluate_examples(
-        self, state: Any, clients: Sequence[ClientId], split: str
-    ) -> Script[dict[ClientId, EvaluationReport]]:
-        """Collect metrics and one row per example. This reveals more than metrics; it is meant for simulations."""
-        return (yield from gather(self.report_examples, self._requests(state, clients, split)))
-
     def evaluate_mean(self, state: Any, clients: Sequence[ClientId], split: str) -> Script[dict[str, float]]:
-        mean = yield from total(self.sum_metrics, self._requests(state, clients, split))
+        mean = yield from total(self.sum_metrics, make_requests(self.algorithm, state, clients, split))
         means = {name: float(value) for name, value in mean.value.tensors().items()}
         shares = {name: means.pop(f"{name}{_SHARE}") for name in list(means) if f"{name}{_SHARE}" in means}
         defined = {name: value for name, value in means.items() if shares.get(name, 1.0)}
         return {name: value / shares.get(name, 1.0) for name, value in defined.items()}
-
-    def _requests(self, state: Any, clients: Sequence[ClientId], split: str) -> dict[ClientId, EvaluationRequest]:
-        return {client: EvaluationRequest(self.algorithm.view(state, client), split) for client in clients}
 
     @work(reveals="each")
     def report_metrics(
@@ -74,17 +73,6 @@ class Evaluator(Program):
     ) -> Work[tuple[dict[str, float], None]]:
         scores = yield from self._scores(ctx, request)
         return scores, None
-
-    @work(reveals="each")
-    def report_examples(
-        self, ctx: Context, request: EvaluationRequest, client_state: None
-    ) -> Work[tuple[EvaluationReport, None]]:
-        params = self._deployed_params(ctx, request)
-        if params is None:
-            return EvaluationReport({}, torch.zeros(0, 1)), None
-        result = yield from ctx.evaluate(params, request.split, per_example=True)
-        rows = torch.zeros(0, 1) if result.example_scores is None else torch.from_numpy(result.example_scores)
-        return EvaluationReport(result.scores, rows), None
 
     @work(reveals="sum")
     def sum_metrics(self, ctx: Context, request: EvaluationRequest, client_state: None) -> Work[tuple[Weighted, None]]:
@@ -95,14 +83,50 @@ class Evaluator(Program):
         return Weighted(Params.from_scalars(**metrics, **shares), float(bool(scores))), None
 
     def _scores(self, ctx: Context, request: EvaluationRequest) -> Work[dict[str, float]]:
-        params = self._deployed_params(ctx, request)
+        if self.splits is not None and request.split not in self.splits:
+            raise PrivacyError(
+                f"the server asked for an evaluation on the split '{request.split}'; this client evaluates models only on "
+                f"{' and '.join(self.splits)}."
+            )
+        params = deployed_params(self.algorithm, ctx, request)
         return {} if params is None else (yield from ctx.evaluate(params, request.split)).scores
 
-    def _deployed_params(self, ctx: Context, request: EvaluationRequest) -> Params | None:
-        """Return the model the client would deploy.
 
-        None if the client has no examples in this split, or if it cannot run the model.
-        """
-        if not len(ctx.participant.split(request.split)):
-            return None
-        return self.algorithm.assemble(ctx, request.view, ctx.read_state(self.algorithm.name))
+@dataclass(frozen=True)
+class ExampleEvaluator(Program):
+    """Collects metrics and one row per example, in simulations. Clients with their own data do not offer this program."""
+
+    algorithm: Algorithm
+    name: str = "evaluate_examples"
+
+    def evaluate_examples(
+        self, state: Any, clients: Sequence[ClientId], split: str
+    ) -> Script[dict[ClientId, EvaluationReport]]:
+        return (yield from gather(self.report_examples, make_requests(self.algorithm, state, clients, split)))
+
+    @work(reveals="each")
+    def report_examples(
+        self, ctx: Context, request: EvaluationRequest, client_state: None
+    ) -> Work[tuple[EvaluationReport, None]]:
+        params = deployed_params(self.algorithm, ctx, request)
+        if params is None:
+            return EvaluationReport({}, torch.zeros(0, 1)), None
+        result = yield from ctx.evaluate(params, request.split, per_example=True)
+        rows = torch.zeros(0, 1) if result.example_scores is None else torch.from_numpy(result.example_scores)
+        return EvaluationReport(result.scores, rows), None
+
+
+def make_requests(
+    algorithm: Algorithm, state: Any, clients: Sequence[ClientId], split: str
+) -> dict[ClientId, EvaluationRequest]:
+    return {client: EvaluationRequest(algorithm.view(state, client), split) for client in clients}
+
+
+def deployed_params(algorithm: Algorithm, ctx: Context, request: EvaluationRequest) -> Params | None:
+    """Return the model the client would deploy.
+
+    None if the client has no examples in this split, or if it cannot run the model.
+    """
+    if not len(ctx.participant.split(request.split)):
+        return None
+    return algorithm.assemble(ctx, request.view, ctx.read_state(algorithm.name))

@@ -11,7 +11,7 @@ from motet.core.attributes import require_parent
 from motet.core.program import Algorithm
 from motet.core.rng import Seed
 from motet.core.script import ClientId, Script, iter_programs, rewrite_sums
-from motet.learning.evaluation import Evaluator
+from motet.learning.evaluation import DEPLOYED_SPLITS, Evaluator, ExampleEvaluator
 
 if TYPE_CHECKING:
     from motet.privacy.dp_sum import PrivateSum
@@ -40,9 +40,22 @@ class RunComponents:
 
     @property
     def client_programs(self) -> list[Any]:
-        """The programs that a client offers to the server."""
-        wrappers = [wrapper for wrapper in (self.secure, self.privacy) if wrapper is not None]
-        return [self.algorithm, Evaluator(self.algorithm), *wrappers]
+        """The programs that a simulated client offers."""
+        return [self.algorithm, Evaluator(self.algorithm), ExampleEvaluator(self.algorithm), *self._wrappers]
+
+    def deployed_programs(self, evaluates: bool = True) -> list[Any]:
+        """The programs that a client with its own data offers to the server.
+
+        There is no per-example row. Metrics are computed on the test split alone, and not at all under noise, because
+        the privacy accountant does not count them.
+        """
+        can_evaluate = evaluates and self.privacy is None
+        evaluators = [Evaluator(self.algorithm, splits=DEPLOYED_SPLITS)] if can_evaluate else []
+        return [self.algorithm, *evaluators, *self._wrappers]
+
+    @property
+    def _wrappers(self) -> list[Any]:
+        return [wrapper for wrapper in (self.secure, self.privacy) if wrapper is not None]
 
     @property
     def required_wrappers(self) -> dict[str, frozenset[str]]:
@@ -50,7 +63,7 @@ class RunComponents:
         secure = frozenset({self.secure.name} if self.secure else ())
         privacy = frozenset({self.privacy.name} if self.privacy else ())
         programs = {program.name: secure | privacy for program in iter_programs(self.algorithm)}
-        return {**programs, "evaluate": secure, "private": secure}
+        return {**programs, "evaluate": secure, "evaluate_examples": secure, "private": secure}
 
     def wrap_round(
         self, script: Script[T], seed: Seed, record_sum: Callable[[Collection[ClientId]], None]

@@ -69,6 +69,7 @@ class RunPlan:
     network: Network | None = None
     name: str = ""
     digest: str = ""
+    clients_keep_data: bool = False  # True if the clients join with their own data, which no other machine has
 
     def __post_init__(self) -> None:
         metrics = self.federation.task.metric_names
@@ -116,7 +117,9 @@ class RunPlan:
         return self.algorithm.init(self.federation.initial_models())
 
 
-def build_plan(config: RunConfig, federation: AnyFederation, components: RunComponents) -> RunPlan:
+def build_plan(
+    config: RunConfig, federation: AnyFederation, components: RunComponents, clients_keep_data: bool = False
+) -> RunPlan:
     """Build the plan of a run from its configuration, and the components built from the same configuration."""
     return RunPlan(
         federation=federation,
@@ -129,6 +132,7 @@ def build_plan(config: RunConfig, federation: AnyFederation, components: RunComp
         network=config.network,
         name=config.recipe,
         digest=config.digest,
+        clients_keep_data=clients_keep_data,
     )
 
 

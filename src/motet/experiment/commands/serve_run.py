@@ -87,7 +87,7 @@ def _run(
     executor = create_executor(device, InProcessOptions(workers=0), [listener.local], cache)
     try:
         every_round = replace(config, checkpoint=CheckpointConfig(seconds=0.0))
-        plan = build_plan(every_round, listener.federation(), components)
+        plan = build_plan(every_round, listener.federation(), components, listener.clients_bring_data)
         with PeakMemory() as memory:
             result = execute_plan(
                 plan,

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -83,11 +84,12 @@ class ClientBuilder:
             federation = build_federation(config)
         else:
             federation = build_client_federation(config, acceptance, options)
-        self._log_offer(federation, components)
+        programs = components.client_programs if options.data is None else components.deployed_programs()
+        self._log_offer(federation, programs)
         device = resolve_device(options.device)
         journal = Journal(options.state_folder / acceptance.run)
         runtime = ClientRuntime(
-            components.client_programs,
+            programs,
             federation.context,
             create_executor(device, InProcessOptions(workers=0), [federation], self._cache),
             journal,
@@ -103,12 +105,12 @@ class ClientBuilder:
             request_limits=limit_requests(config, federation),
         )
 
-    def _log_offer(self, federation: Federation, components: RunComponents) -> None:
+    def _log_offer(self, federation: Federation, programs: Sequence[Any]) -> None:
         for name in self.options.names[:MAX_LISTED_CLIENTS]:
             self.log(f"{name} has {federation.participant(name).size} examples")
         for note in federation.server.notes:
             self.log(note)
-        methods = [item for program in components.client_programs for item in all_client_methods(program).items()]
+        methods = [item for program in programs for item in all_client_methods(program).items()]
         self.log(f"offered to the server: {', '.join(f'{address} ({reveals})' for address, reveals in methods)}")
 
 

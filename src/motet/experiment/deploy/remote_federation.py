@@ -64,3 +64,8 @@ def check_remote_data(config: RunConfig, options: NetworkOptions) -> None:
             f"data.dev_share is {share:g}, but a development set needs rows of all clients, and these clients keep "
             "their data; leave it out."
         )
+    if options.clients_bring_data and config.evaluation.save_example_scores:
+        raise ConfigError(
+            "evaluation.save_example_scores is true, but clients with their own data never send a row per example; "
+            "leave it out."
+        )

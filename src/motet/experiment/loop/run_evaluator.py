@@ -6,7 +6,8 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from motet.core.script import ClientId
+from motet.core.errors import RunError
+from motet.core.script import ClientId, Note
 from motet.experiment.build.federation import Federation
 from motet.experiment.build.run_plan import RunPlan
 from motet.experiment.loop.deployed_model import assemble_model
@@ -14,7 +15,7 @@ from motet.experiment.loop.per_client_eval import evaluate_per_client
 from motet.experiment.loop.round_engine import RoundEngine
 from motet.experiment.loop.scores import group_means, mean_over_groups
 from motet.learning.context import EvaluationResult
-from motet.learning.evaluation import EvaluationReport, Evaluator
+from motet.learning.evaluation import EvaluationReport, Evaluator, ExampleEvaluator
 
 
 @dataclass(frozen=True, eq=False)
@@ -36,7 +37,11 @@ class ClientResults:
 
 
 class RunEvaluator:
-    """Evaluates a run after its last complete round."""
+    """Evaluates a run after its last complete round.
+
+    Clients that keep their own data evaluate a model once a round, on their test sets alone. They may also refuse, and
+    the run then continues without their metrics.
+    """
 
     def __init__(self, plan: RunPlan, engine: RoundEngine) -> None:
         self.plan, self.engine = plan, engine
@@ -45,6 +50,7 @@ class RunEvaluator:
         self.has_dev_set = isinstance(federation, Federation) and federation.has_dev_set
         count = len(federation.clients) if limit is None else min(limit, len(federation.clients))
         self.clients = [federation.clients[i] for i in range(count)]
+        self._last_results: dict[int, ClientResults] = {}  # by round, of clients that keep their data
 
     def evaluate_split(self, split: str, per_example: bool = False) -> SplitResult:
         """Evaluate the global model on the split "global" or "dev".
@@ -58,9 +64,10 @@ class RunEvaluator:
                 server.evaluate(params, split, per_example=per_example)
             )
             return SplitResult(scores=result.scores, example_scores=result.example_scores)
-        if self.plan.components.secure:
-            return SplitResult(scores=self.evaluate_mean(split))
-        groups = group_means(self.plan.federation, self._evaluate_each(split))
+        results = self._evaluate_clients(split)
+        if results.mean:
+            return SplitResult(scores=results.mean)
+        groups = group_means(self.plan.federation, results.scores)
         return SplitResult(scores=mean_over_groups(self.plan.federation.task, groups), groups=groups)
 
     def evaluate_domains(self, federation: Federation, per_example: bool) -> dict[str, EvaluationResult]:
@@ -71,20 +78,40 @@ class RunEvaluator:
 
     def evaluate_clients(self, per_example: bool = False) -> ClientResults:
         """Evaluate each client's model on its test set. Under a secure sum, return only the mean over clients."""
-        if self.plan.components.secure:
-            return ClientResults(mean=self.evaluate_mean("test"))
-        if not per_example:
-            return ClientResults(scores=self._evaluate_each("test"))
-        script = self.program.evaluate_examples(self.engine.progress.state, self.clients, "test")
+        if not per_example or self.plan.components.secure or self.plan.clients_keep_data:
+            return self._evaluate_clients("test")
+        script = ExampleEvaluator(self.plan.algorithm).evaluate_examples(
+            self.engine.progress.state, self.clients, "test"
+        )
         reports: dict[ClientId, EvaluationReport] = self.engine.run_evaluation(script)
         return ClientResults(
             scores={client: report.scores for client, report in reports.items() if report.scores},
             example_scores={c: r.example_scores.numpy() for c, r in reports.items() if len(r.example_scores)},
         )
 
-    def evaluate_mean(self, split: str) -> dict[str, float]:
-        """Return the mean over clients of the metrics of their own models."""
-        return self.engine.run_evaluation(self.program.evaluate_mean(self.engine.progress.state, self.clients, split))
+    def _evaluate_clients(self, split: str) -> ClientResults:
+        """Collect the metrics of each client's model or, under a secure sum, their mean."""
+        if not self.plan.clients_keep_data:
+            return self._request_metrics(split)
+        round = self.engine.progress.rounds
+        if round not in self._last_results:
+            self._last_results = {round: self._request_metrics_from_owners()}
+        return self._last_results[round]
 
-    def _evaluate_each(self, split: str) -> dict[ClientId, dict[str, float]]:
-        return self.engine.run_evaluation(self.program.evaluate_each(self.engine.progress.state, self.clients, split))
+    def _request_metrics_from_owners(self) -> ClientResults:
+        """Collect metrics from clients that keep their data. They do not evaluate under noise, and may refuse to."""
+        if self.plan.components.privacy is not None:
+            return ClientResults()
+        try:
+            return self._request_metrics("test")
+        except RunError as error:
+            self.engine.hooks.on_note(Note(f"there are no metrics of the clients' own test sets: {error}"))
+            return ClientResults()
+
+    def _request_metrics(self, split: str) -> ClientResults:
+        state = self.engine.progress.state
+        if self.plan.components.secure:
+            return ClientResults(
+                mean=self.engine.run_evaluation(self.program.evaluate_mean(state, self.clients, split))
+            )
+        return ClientResults(scores=self.engine.run_evaluation(self.program.evaluate_each(state, self.clients, split)))
