@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 
@@ -21,6 +21,9 @@ from motet.cli.app import (
     app,
     handle_errors,
 )
+
+if TYPE_CHECKING:
+    from motet.experiment.recipe.run_config import RunConfig
 
 
 @app.command(rich_help_panel=DEPLOYMENT)
@@ -43,15 +46,10 @@ def serve(
     """Train a recipe with clients that join over the network."""
     from dataclasses import replace
 
-    from rich.console import Console
-
-    from motet.cli.runs import print_results
     from motet.core.errors import ConfigError
     from motet.experiment.commands.run_folder import create_new_folder, load_config
-    from motet.experiment.commands.serve_run import serve_run
     from motet.experiment.recipe.recipe_files import load_recipe
     from motet.models.remote_code import allow_remote_code
-    from motet.report.progress import create_progress
 
     flags = {"bind": bind, "clients": clients, "allow": allow, "key": key, "cert": cert, "ca": ca, "status": status}
     overrides = [f"transport.type={transport}", *(f"transport.{n}={v}" for n, v in flags.items() if v is not None)]
@@ -60,10 +58,19 @@ def serve(
         raise ConfigError("serve: --resume needs the folder of the run; give --out FOLDER.")
     if resume and out is not None:
         config = replace(load_config(out), transport=config.transport)
-    folder = out or create_new_folder(config.recipe)
+    with allow_remote_code(trust_remote_code):
+        _serve(config, out or create_new_folder(config.recipe), resume)
+
+
+def _serve(config: RunConfig, folder: Path, resume: bool) -> None:
+    from rich.console import Console
+
+    from motet.cli.runs import print_results
+    from motet.experiment.commands.serve_run import serve_run
+    from motet.report.progress import create_progress
+
     try:
-        with allow_remote_code(trust_remote_code):
-            finished = serve_run(config, folder, resume=resume, log=typer.echo, callback=create_progress(Console()))
+        finished = serve_run(config, folder, resume=resume, log=typer.echo, callback=create_progress(Console()))
     except KeyboardInterrupt:
         raise KeyboardInterrupt(f"the same command with --resume --out {folder}") from None
     print_results(finished)
