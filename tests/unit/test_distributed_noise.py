@@ -48,7 +48,7 @@ def noisy_mean(
     vectors: dict[str, Weighted], mechanism: Any, secure: SecureSum, lost: frozenset[str] = frozenset()
 ) -> Weighted:
     """Return the mean that the server reads. The uploads of some clients are lost."""
-    secure, program = secure.with_noise(mechanism.secure_sum_noise), VectorProgram(vectors)
+    secure, program = secure.with_privacy(mechanism.secure_sum_noise), VectorProgram(vectors)
     transport = LossyTransport(
         make_runtime([program, mechanism, secure]), is_lost=lambda client, stage: stage == "upload" and client in lost
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 from abc import abstractmethod
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -17,6 +18,8 @@ from motet.core.errors import ConfigError, WireError
 from motet.core.messages import MESSAGES, SUBSTITUTES, message
 from motet.core.params import Layout, Params, common_params
 from motet.core.rng import Seed
+
+SHRINKAGE = 1 - 1e-4  # a vector that a codec lengthens is scaled down a little more than necessary
 
 
 @message
@@ -106,17 +109,18 @@ class CodecChain:
         """True if the residual of a reply is added to the next reply."""
         return any(codec.feedback for codec in self.codecs)
 
-    def encode(self, value: Any, seed: Seed = Seed(0)) -> Any:
-        return self._encode_all(value, (), seed, with_residuals=False)[0] if self.codecs else value
+    def encode(self, value: Any, seed: Seed = Seed(0), max_norm: float = math.inf) -> Any:
+        """Encode all parameters. The receiver decodes none with an L2 norm above `max_norm`, if the input has none."""
+        return self._encode_all(value, (), seed, max_norm, with_residuals=False)[0] if self.codecs else value
 
     def decode(self, value: Any) -> Any:
         return _map_leaves(value, self._decode_params)  # also without codecs, to reject encoded parameters
 
     def encode_with_feedback(
-        self, value: Any, residuals: tuple[Params, ...], seed: Seed
+        self, value: Any, residuals: tuple[Params, ...], seed: Seed, max_norm: float = math.inf
     ) -> tuple[Any, tuple[Params, ...]]:
         """Add the previous residuals, then encode. Return the encoded value and the new residuals (error feedback)."""
-        return self._encode_all(value, residuals, seed, with_residuals=True)
+        return self._encode_all(value, residuals, seed, max_norm, with_residuals=True)
 
     def encoded_size(self, layout: Layout) -> int:
         """Return the bytes of the encoded tensors for parameters of this layout."""
@@ -135,7 +139,7 @@ class CodecChain:
         return bound
 
     def _encode_all(
-        self, value: Any, residuals: tuple[Params, ...], seed: Seed, with_residuals: bool
+        self, value: Any, residuals: tuple[Params, ...], seed: Seed, max_norm: float, with_residuals: bool
     ) -> tuple[Any, tuple[Params, ...]]:
         old_residuals, new_residuals = iter(residuals), list[Params]()
         seeds = (seed.derive(number) for number in range(2**31))
@@ -144,7 +148,7 @@ class CodecChain:
             if not isinstance(leaf, Params) or leaf.flat.dtype != torch.float32 or not leaf.layout.size:
                 return leaf  # counts are float64 and stay exact
             params = _add_residual(leaf, next(old_residuals, None))
-            encoded = self._encode_params(params, next(seeds))
+            encoded = self._encode_within(params, next(seeds), max_norm)
             if with_residuals:
                 new_residuals.append(params - self._decode_params(encoded))
             return encoded
@@ -156,6 +160,17 @@ class CodecChain:
         for codec in self.codecs:
             yield codec, rows
             rows = codec.output_rows(rows)
+
+    def _encode_within(self, params: Params, seed: Seed, max_norm: float) -> EncodedParams:
+        """Encode, and scale the input down if the receiver would decode more than `max_norm`.
+
+        A residual is added after the clipping, and rounding may lengthen a vector.
+        """
+        encoded, factor = self._encode_params(params, seed), 1.0
+        while max_norm < math.inf and (norm := vector_norm(self._decode_params(encoded).flat)) > max_norm:
+            factor *= max_norm / norm * SHRINKAGE
+            encoded = self._encode_params(params * factor, seed)
+        return encoded
 
     def _encode_params(self, params: Params, seed: Seed) -> EncodedParams:
         body, side_info = params.flat, list[Tensor | None]()
@@ -195,6 +210,10 @@ def _add_residual(params: Params, residual: Params | None) -> Params:
         return params + residual
     common = common_params([residual, params])
     return params.updated(params.restrict(common.layout) + common)
+
+
+def vector_norm(vector: Tensor) -> float:
+    return float(torch.linalg.vector_norm(vector, dtype=torch.float64))
 
 
 def check_tensor(tensor: Tensor | None, dtype: torch.dtype, count: int, what: str) -> Tensor:

@@ -53,8 +53,10 @@ class FixedPoint:
             )
         return int(2 ** (self.bits - 1))
 
-    def step(self, clients: int, modulus: int) -> float:
+    def step(self, clients: int, modulus: int, is_double: bool = False) -> float:
         """Return the bound of one client's rounding error. The error of a sum over n clients is below n steps."""
+        if is_double:
+            return float(DOUBLE_RANGE / _double_base(clients, modulus) ** 2)
         return self.max_abs / self.base(clients, modulus)
 
     def encode(

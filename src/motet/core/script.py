@@ -6,6 +6,7 @@ A script yields exchanges with clients, jobs for the server's executor, and note
 from __future__ import annotations
 
 import inspect
+import math
 from collections.abc import Callable, Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal, Protocol, TypeVar
@@ -58,6 +59,11 @@ class Program(Protocol):
     def ephemeral(self) -> bool:
         """True if its client state must never be written to disk."""
         return False
+
+    @attribute
+    def max_sent_norm(self) -> float:
+        """The largest L2 norm of a reply. Codecs scale a longer one down."""
+        return math.inf
 
 
 def work(*, reveals: Reveal, name: str | None = None) -> Callable[[F], F]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 
 from motet.core.errors import RunError
@@ -21,14 +22,29 @@ class Weighted:
         return Weighted(self.value, self.weight * factor)
 
 
+@dataclass(frozen=True)
+class TermLimits:
+    """The largest norm and weight of one term of a sum. A longer term is scaled down, a larger weight is reduced."""
+
+    max_norm: float = math.inf
+    max_weight: float = math.inf
+
+    def apply(self, term: Weighted) -> Weighted:
+        value, weight = term.value, min(term.weight, self.max_weight)
+        norm = value.norm() if self.max_norm < math.inf else 0.0
+        return Weighted(value * (self.max_norm / norm) if norm > self.max_norm else value, weight)
+
+
 class RunningSum:
     """Sums replies in place, so that memory use does not grow with the cohort."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: TermLimits = TermLimits()) -> None:
+        self.limits = limits
         self.sum: Params | None = None
         self.weight = 0.0
 
     def add(self, client: str, reply: Weighted) -> None:
+        reply = self.limits.apply(reply)
         if self.sum is None:
             self.sum = reply.value * reply.weight
         else:

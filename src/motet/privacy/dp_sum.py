@@ -10,22 +10,24 @@ own reply and trusts nobody. With `distributed` every client adds a share of it 
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Literal
 
 import numpy as np
 import torch
 
-from motet.codecs.clip import Clip
+from motet.codecs.clip import limit_norm
 from motet.codecs.skellam import SkellamNoise
 from motet.core.errors import ConfigError, PrivacyError, RunError
 from motet.core.messages import message
 from motet.core.params import Params
 from motet.core.rng import Seed
-from motet.core.script import ClientId, Exchange, Program, Script, method_address, total, work
-from motet.core.weighted import Weighted
+from motet.core.script import ClientId, Exchange, Program, Script, method_address, work
+from motet.core.weighted import RunningSum, TermLimits, Weighted
 from motet.core.work import Work
 
 OnSum = Callable[[Collection[ClientId]], None]
@@ -87,6 +89,21 @@ class PrivateSum(Program):
         noise = SkellamNoise(self.clip, self.noise_multiplier, colluders=self.colluders, seeded=self.seeded)
         return {method_address(self.clipped): noise}
 
+    @property
+    def max_sent_norm(self) -> float:
+        """The largest norm of a reply, after all codecs. Codecs may change a reply that has its noise already."""
+        return self.clip if self.trust_model == "central" else math.inf
+
+    @property
+    def term_limits(self) -> TermLimits:
+        """What the server enforces again for every term of a sum: ε must not depend on the honesty of clients."""
+        return TermLimits(self.max_sent_norm, max_weight=1.0)
+
+    @property
+    def secure_sum_limits(self) -> dict[str, float]:
+        """The largest norm of a term inside a secure sum, by the address of the client method."""
+        return {method_address(self.clipped): self.clip} if self.trust_model == "central" else {}
+
     def make_summation(self, seed: Seed, on_sum: OnSum) -> Callable[[Exchange], Script[Weighted]]:
         """Return the script that replaces the sums of a round. `on_sum` gets the clients of each sum."""
         sum_count = 0
@@ -95,7 +112,9 @@ class PrivateSum(Program):
             nonlocal sum_count
             sum_count += 1
             requests = {client: ClipRequest(exchange.address, p) for client, p in exchange.payloads.items()}
-            mean = yield from total(self.clipped, requests)
+            mean: Weighted = yield Exchange(
+                method_address(self.clipped), requests, "sum", partial(RunningSum, self.term_limits)
+            )
             on_sum(exchange.payloads)
             if self.trust_model == "central":
                 noise_seed = seed.derive("noise", sum_count)
@@ -112,7 +131,7 @@ class PrivateSum(Program):
         reply: Weighted = yield from ctx.invoke(request.address, request.payload)
         if not reply.value.is_finite():
             raise RunError("an update is not finite and cannot be clipped; lower solver.lr.")
-        value = Params(reply.value.layout, Clip(self.clip).clip_norm(reply.value.flat))
+        value = Params(reply.value.layout, limit_norm(reply.value.flat, self.clip))
         if self.trust_model == "local":
             value = self._add_noise(value, 1.0, ctx.seed.derive("noise", request.address))
         return Weighted(value, 1.0), None

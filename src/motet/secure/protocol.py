@@ -59,9 +59,9 @@ class SecureSum(Program):
         result: Weighted = yield Transaction(exchange.address, partial(run_secure_sum, self, exchange))
         return result
 
-    def with_noise(self, noise: Mapping[str, SkellamNoise]) -> SecureSum:
-        """Return a secure sum that adds this noise inside its integers, by the address of the method."""
-        return replace(self, encoding=replace(self.encoding, noise=noise))
+    def with_privacy(self, noise: Mapping[str, SkellamNoise], max_norms: Mapping[str, float] = {}) -> SecureSum:
+        """Return a secure sum that adds this noise inside its integers and enforces these norms, by the method's address."""
+        return replace(self, encoding=replace(self.encoding, noise=noise, max_norms=max_norms))
 
     def check_noise(self, clients: int) -> None:
         """Raise an error if the noise cannot be calibrated for a cohort of this size."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -9,6 +10,7 @@ import numpy as np
 import torch
 
 from motet.codecs.chain import CodecChain, EncodedParams
+from motet.codecs.clip import limit_norm
 from motet.codecs.fixed_point import FixedPoint
 from motet.codecs.skellam import SkellamNoise
 from motet.core.errors import ConfigError, RunError
@@ -26,13 +28,15 @@ class SumEncoding:
     """Encodes a reply's numbers times its weight, and then the weight.
 
     Float32 numbers are scaled by weight / `largest_weight`. `noise` is added inside the integers of some methods'
-    replies, by their address.
+    replies, by their address. `max_norms` are the largest norms of some methods' replies, also after rounding; these
+    replies have weight 1.
     """
 
     fixed_point: FixedPoint = FixedPoint()
     largest_weight: float = 1024.0
     codecs: CodecChain = CodecChain()
     noise: Mapping[str, SkellamNoise] = field(default_factory=dict)
+    max_norms: Mapping[str, float] = field(default_factory=dict)
 
     def encode(
         self, reply: Weighted, address: str, clients: int, masking: Masking, rng: np.random.Generator
@@ -79,9 +83,25 @@ class SumEncoding:
         if address in self.noise:
             min_survivors = masking.min_survivors(clients)
             return self.noise[address].encode(flat * reply.weight, clients, min_survivors, masking.modulus, rng)
+        if address in self.max_norms:
+            flat = self._limit_norm(flat, self.max_norms[address], clients, masking.modulus)
         if flat.dtype == torch.float64:
             return self.fixed_point.encode(flat * reply.weight, 1.0, clients, masking.modulus, rng)
-        return self.fixed_point.encode(flat, reply.weight / self.largest_weight, clients, masking.modulus, rng)
+        return self.fixed_point.encode(flat, reply.weight / self._scale(address), clients, masking.modulus, rng)
+
+    def _scale(self, address: str) -> float:
+        return 1.0 if address in self.max_norms else self.largest_weight
+
+    def _limit_norm(self, flat: torch.Tensor, max_norm: float, clients: int, modulus: int) -> torch.Tensor:
+        """Shorten a vector so that it does not exceed `max_norm` after each number is rounded by up to one step."""
+        step = self.fixed_point.step(clients, modulus, is_double=flat.dtype == torch.float64)
+        rounding = step * math.sqrt(flat.numel())
+        if rounding > max_norm / 2:
+            raise ConfigError(
+                f"rounding {flat.numel()} numbers inside a secure sum adds a norm of up to {rounding:g}, and privacy.clip is "
+                f"{max_norm:g}; lower secure.range ({self.fixed_point.max_abs:g}), or raise secure.bits or privacy.clip."
+            )
+        return limit_norm(flat, max_norm - rounding)
 
     def _decode_numbers(
         self, words: np.ndarray, is_double: bool, address: str, clients: int, masking: Masking
@@ -90,4 +110,4 @@ class SumEncoding:
         if address in self.noise:
             return self.noise[address].decode(words, clients, masking.min_survivors(clients), masking.modulus)
         numbers = self.fixed_point.decode(words, is_double, clients, masking.modulus)
-        return numbers * (1.0 if is_double else self.largest_weight)
+        return numbers * (1.0 if is_double else self._scale(address))

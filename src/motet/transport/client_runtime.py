@@ -85,11 +85,12 @@ class ClientRuntime:
         """Apply the codecs. With error feedback, the client's state keeps the residual for its next reply."""
         codecs = self.channel.up
         seed = self.channel.seed.derive("up", request.client, request.round, request.address)
+        max_norm = self.programs[request.address.partition(".")[0]].max_sent_norm
         if not codecs.has_error_feedback:
-            return codecs.encode(value, seed)
+            return codecs.encode(value, seed, max_norm)
         key = f"residual.{request.address}"
         residuals = self.client_states.get(key, request.client) or ()
-        encoded, residuals = codecs.encode_with_feedback(value, residuals, seed)
+        encoded, residuals = codecs.encode_with_feedback(value, residuals, seed, max_norm)
         if residuals:
             self.client_states.put(key, request.client, residuals)
         return encoded

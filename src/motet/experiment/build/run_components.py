@@ -36,7 +36,9 @@ class RunComponents:
             return
         self.privacy.require_secure_sum(self.secure is not None)
         if self.secure is not None:
-            object.__setattr__(self, "secure", self.secure.with_noise(self.privacy.secure_sum_noise))
+            privacy = self.privacy
+            secure = self.secure.with_privacy(privacy.secure_sum_noise, privacy.secure_sum_limits)
+            object.__setattr__(self, "secure", secure)
 
     @property
     def client_programs(self) -> list[Any]:
