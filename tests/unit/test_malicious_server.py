@@ -292,7 +292,7 @@ def test_a_sum_with_too_little_noise_stays_closed() -> None:
     server = MaliciousServer(secure, clients=12)
     server.run_to_upload()
     assert server.call(server.clients[0], "confirm", drop_from_ring(server, 3, 6, 9))
-    server = MaliciousServer(secure.with_noise({TOPIC: SkellamNoise(1.0, 1.0)}), clients=12)
+    server = MaliciousServer(secure.with_privacy({TOPIC: SkellamNoise(1.0, 1.0)}), clients=12)
     server.run_to_upload()
     error = "its noise suffices from 10 on"
     server.expect_error(server.clients[0], "confirm", drop_from_ring(server, 3, 6, 9), error)
