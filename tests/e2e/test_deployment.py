@@ -15,7 +15,11 @@ import yaml
 from safetensors.torch import load_file
 from tests.networks import find_free_port
 
+from motet.core.errors import ConfigError
+from motet.experiment.commands.model_export import export_models
 from motet.experiment.commands.recipe_runner import run_recipe
+from motet.experiment.commands.replay import replay_client
+from motet.experiment.commands.report_data import read_run_report
 from motet.experiment.recipe.recipe_files import load_recipe
 from motet.report.run_status import read_status
 
@@ -155,19 +159,21 @@ def test_clients_train_on_their_own_files_and_a_wrong_token_is_rejected(motet: P
     assert tokens["north"] not in allowed.read_text()
 
     (tmp_path / "recipe.yaml").write_text(
-        "rounds: 40\nmodel: {name: tiny, max_tokens: 16}\nalgorithm: fedavg\nsolver: {lr: 0.1, batch: 8}\n"
+        "rounds: 40\nmodel: {name: tiny, max_tokens: 16}\nalgorithm: ditto\nsolver: {lr: 0.1, batch: 8}\n"
         f"wait_policy: {{reconnect_timeout: 300}}\ndata: {{path: {tmp_path}/public.csv, text: body, label: verdict}}\n"
     )
     address = f"127.0.0.1:{port}"
     recipe = str(tmp_path / "recipe.yaml")
     server = motet("serve", recipe, "--bind", address, "--allow", str(allowed), "--out", str(run))
 
-    def join(name: str, token: str) -> subprocess.Popen[str]:
+    def join(name: str, token: str, states: str = "states") -> subprocess.Popen[str]:
         data = ["--data", str(tmp_path / f"{name}.csv"), "data.text=body", "data.label=verdict"]
-        state = ["--state-dir", str(tmp_path / "states")]
-        return motet("join", "--server", address, "--name", name, *data, *state, token=token)
+        state = ["--state-dir", str(tmp_path / states)]
+        save = ["--save", str(tmp_path / "saved")] if name == "north" else []
+        return motet("join", "--server", address, "--name", name, *data, *state, *save, token=token)
 
-    intruder, north, south = (join(*client) for client in (("south", tokens["north"]), *tokens.items()))
+    intruder = join("south", tokens["north"], "elsewhere")
+    north, south = (join(*client) for client in tokens.items())
     wait_until(lambda: count_rounds(run) >= 1, server, north, south)
     kill(south)  # the server waits for it, up to wait_policy.reconnect_timeout
     assert count_rounds(run) < 40
@@ -184,6 +190,34 @@ def test_clients_train_on_their_own_files_and_a_wrong_token_is_rejected(motet: P
     assert 0 <= summary["final"]["accuracy"] <= 1
     files = b"".join(path.read_bytes() for path in run.rglob("*") if path.is_file())
     assert b"northsecret" not in files and b"southsecret" not in files, "texts must stay with their clients"
+    check_personal_models(run, tmp_path)
+
+
+def check_personal_models(run: Path, folder: Path) -> None:
+    """North has saved its model with --save, south exports it from its state, and the server invents no clients."""
+    export_models(folder / "states" / "south", folder / "south")
+    export_models(folder / "states" / "south", folder / "south-best", best=True)
+    exported = export_models(run, folder / "global")
+    assert exported.remote_clients == ["north", "south"]
+    north, south, common = (
+        load_file(folder / name / "model.safetensors") for name in ("saved/last", "south", "global")
+    )
+    assert (folder / "saved" / "best" / "config.json").exists()
+    assert not all(north[name].equal(south[name]) for name in north)
+    assert not all(north[name].equal(common[name]) for name in north)
+    for options in ({"every": True}, {"client": "north"}):
+        with pytest.raises(ConfigError, match=r"north.* on the clients' machines.*motet export .motet/north --to"):
+            export_models(run, folder / "none", **options)
+    with pytest.raises(ConfigError, match="there is no client 'client-0'; the clients of this run are north, south"):
+        export_models(run, folder / "none", client="client-0")
+    with pytest.raises(ConfigError, match="is the state of south"):
+        export_models(folder / "states" / "south", folder / "none", client="north")
+    with pytest.raises(ConfigError, match="texts of north are not on this machine"):
+        list(replay_client(run, 1, "north"))
+    report = read_run_report(run)
+    assert set(report["client_scores"]) == {"north", "south"}
+    assert report["partition"] is None
+    assert report["command"].startswith("motet serve")
 
 
 def test_clients_with_their_own_files_use_secure_sums_with_distributed_noise(motet: Processes, tmp_path: Path) -> None:

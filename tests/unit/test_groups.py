@@ -206,7 +206,7 @@ def test_a_central_model_is_not_exported_for_a_client_with_another_architecture(
     partition = {"type": "uniform", "clients": 2}
     config = make_config(groups, data=data, partition=partition, algorithm="centralized", rounds=1)
     run_recipe(config, tmp_path / "run")
-    assert export_models(tmp_path / "run", tmp_path / "own", "client-1") == [tmp_path / "own"]
+    assert export_models(tmp_path / "run", tmp_path / "own", "client-1").folders == [tmp_path / "own"]
     with pytest.raises(ConfigError, match="client-0 has a model of another architecture; leave the client out"):
         export_models(tmp_path / "run", tmp_path / "others", "client-0")
 

@@ -42,6 +42,7 @@ class Ditto(Algorithm):
     shared: Layers = Layers.all()
     name: str = "ditto"
     personal: bool = True
+    models_on_clients: bool = True
 
     def __post_init__(self) -> None:
         _ = self.personal_solver  # raises if lam is not valid

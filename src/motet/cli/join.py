@@ -11,7 +11,11 @@ import typer
 from motet.cli.app import DEPLOYMENT, Cert, Device, Key, Transport, TrustRemoteCode, app, handle_errors
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from motet.experiment.deploy.join_run import ConnectServer
     from motet.experiment.deploy.network_options import NetworkOptions
+    from motet.experiment.deploy.remote_client import JoinOptions
 
 ServerAddress = Annotated[str, typer.Option(help="Address of the server, as host:port.")]
 Names = Annotated[
@@ -32,6 +36,12 @@ MqttUser = Annotated[
 StateDir = Annotated[Path, typer.Option(help="Folder for the client state between rounds.")]
 ConnectTimeout = Annotated[float, typer.Option(help="Seconds to keep trying to reach the server.")]
 SecureOnly = Annotated[bool, typer.Option("--secure-only", help="Reply only inside secure aggregation.")]
+SaveFolder = Annotated[
+    Path | None,
+    typer.Option(
+        "--save", help="At the end, save this client's model in this folder: last and, after its best round, best."
+    ),
+]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print only errors.")]
 
 
@@ -55,11 +65,12 @@ def join(
     connect_timeout: ConnectTimeout = 600.0,
     secure_only: SecureOnly = False,
     device: Device = "auto",
+    save: SaveFolder = None,
     quiet: Quiet = False,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Join a run as a client. The data stays on this machine."""
-    from motet.experiment.deploy.join_run import join_run, make_connector, parse_names
+    from motet.experiment.deploy.join_run import make_connector, parse_names
     from motet.experiment.deploy.remote_client import JoinOptions, parse_client_data
     from motet.experiment.recipe.recipe_files import load_recipe
     from motet.models.remote_code import allow_remote_code
@@ -76,7 +87,8 @@ def join(
     options = _network_options(key=key, cert=cert, ca=ca, user=user, channel=channel)
     with allow_remote_code(trust_remote_code):
         log = _ignore if quiet else typer.echo
-        log(join_run(client, make_connector(transport, server, options), _read_token(token), connect_timeout, log))
+        connect = make_connector(transport, server, options)
+        _take_part(client, connect, _read_token(token), connect_timeout, log, save)
 
 
 def _network_options(**flags: Path | str | None) -> NetworkOptions:
@@ -84,6 +96,41 @@ def _network_options(**flags: Path | str | None) -> NetworkOptions:
     from motet.experiment.recipe.config_parsing import instantiate
 
     return instantiate(NetworkOptions, {name: str(v) for name, v in flags.items() if v is not None}, "join")
+
+
+def _take_part(
+    client: JoinOptions,
+    connect: ConnectServer,
+    token: str,
+    connect_timeout: float,
+    log: Callable[[str], None],
+    save: Path | None,
+) -> None:
+    """Answer the server's requests until the run is over, and save the client's models."""
+    from motet.experiment.commands.run_folder import require_empty
+    from motet.experiment.deploy.join_run import join_run
+
+    if save is not None:
+        require_empty(save)
+    result = join_run(client, connect, token, connect_timeout, log)
+    log(result.reason)
+    if save is not None:
+        _save_models(result.run_folder, save)
+
+
+def _save_models(run_folder: Path | None, to: Path) -> None:
+    """Save the last and the best model of a client that has taken part in a run."""
+    from motet.core.errors import RunError
+    from motet.experiment.commands.model_export import export_joined_model
+    from motet.experiment.deploy.client_models import has_client_models
+
+    if run_folder is None or not has_client_models(run_folder):
+        raise RunError(
+            "the server has not evaluated this client's model, so there is no model to save; "
+            "ask its operator to leave out evaluation.clients."
+        )
+    for name in ("last", "best"):
+        typer.echo(export_joined_model(run_folder, to / name, best=name == "best"))
 
 
 def _read_token(source: str) -> str:

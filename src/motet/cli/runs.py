@@ -109,8 +109,14 @@ def export(
     all_clients: Annotated[
         bool, typer.Option("--all", help="Export the personal models of all clients, one folder each.")
     ] = False,
+    best: Annotated[
+        bool, typer.Option("--best", help="For a client's state: export the model of its best round, not of the last.")
+    ] = False,
 ) -> None:
-    """Export the trained model, or the clients' personal models, as Hugging Face model folders."""
+    """Export the trained model, or the clients' personal models, as Hugging Face model folders.
+
+    RUN may also be the state of a client that has joined a served run, such as .motet/NAME.
+    """
     from motet.core.errors import ConfigError
     from motet.experiment.commands.model_export import export_models, loading_code, needs_motet
 
@@ -118,8 +124,10 @@ def export(
         raise ConfigError(
             f"export: --client {client} exports one model and --all exports every model. Use one of them."
         )
-    folders = export_models(folder, to, client, all_clients)
+    folders, remote_clients = export_models(folder, to, client, all_clients, best)
     typer.echo(f"Exported {len(folders)} models to {to}, one folder per client." if all_clients else f"Model: {to}")
+    if remote_clients:
+        typer.echo(f"The personal models of {', '.join(remote_clients)} are on their machines, not on the server.")
     if motet_only := [path for path in folders if needs_motet(path)]:
         hint = loading_code("", motet_only[0])
         typer.echo(f"{len(motet_only)} of {len(folders)} are BiLSTMs, which load with Motet, not transformers: {hint}")

@@ -88,6 +88,11 @@ class Algorithm(Program, Protocol):
         return False
 
     @attribute
+    def models_on_clients(self) -> bool:
+        """True if a client's model is in its own state, even if the server sends a complete model."""
+        return False
+
+    @attribute
     def frozen(self) -> Layers:
         """The layers that the model must freeze."""
         return Layers.none()

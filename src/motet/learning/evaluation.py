@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -39,6 +39,7 @@ class EvaluationReport:
     example_scores: Tensor
 
 
+OnModel = Callable[[Context, Params, Mapping[str, float]], None]
 DEPLOYED_SPLITS = ("test",)  # clients with their own data never evaluate a model on their training texts
 
 
@@ -46,12 +47,14 @@ DEPLOYED_SPLITS = ("test",)  # clients with their own data never evaluate a mode
 class Evaluator(Program):
     """Collects every client's metrics or, if clients reveal only sums, their mean.
 
-    With `splits`, a client refuses to evaluate a model on any other split.
+    With `splits`, a client refuses to evaluate a model on any other split. `on_model` is called at the client with each
+    model that it would deploy, and its scores.
     """
 
     algorithm: Algorithm
     splits: tuple[str, ...] | None = None
     name: str = "evaluate"
+    on_model: OnModel | None = None
 
     def evaluate_each(
         self, state: Any, clients: Sequence[ClientId], split: str
@@ -89,7 +92,12 @@ class Evaluator(Program):
                 f"{' and '.join(self.splits)}."
             )
         params = deployed_params(self.algorithm, ctx, request)
-        return {} if params is None else (yield from ctx.evaluate(params, request.split)).scores
+        scores = {} if params is None else (yield from ctx.evaluate(params, request.split)).scores
+        if self.on_model is not None:
+            model = self.algorithm.assemble(ctx, request.view, ctx.read_state(self.algorithm.name))
+            if model is not None:
+                self.on_model(ctx, model, scores)  # also without examples to evaluate it on
+        return scores
 
 
 @dataclass(frozen=True)

@@ -5,23 +5,21 @@ from __future__ import annotations
 import json
 import re
 from pathlib import Path
+from typing import NamedTuple
 from urllib.parse import quote
-
-import torch
 
 from motet.core.errors import ConfigError
 from motet.core.params import Params
 from motet.core.script import ClientId
-from motet.experiment.build.component_builders import build_components
 from motet.experiment.build.federation import ClientGroup
-from motet.experiment.build.federation_builder import build_federation
-from motet.experiment.build.run_plan import build_plan
-from motet.experiment.commands.run_folder import load_config, require_empty
-from motet.experiment.loop.run_loop import FederatedRun
-from motet.learning.executors.serial_executor import SerialExecutor
+from motet.experiment.commands.run_folder import require_empty
+from motet.experiment.commands.run_models import RunModels, list_names
+from motet.experiment.deploy.client_models import has_client_models, load_joined_run
+from motet.learning.modules.model import Model
 from motet.models.adapters import merge_adapters
 from motet.models.bilstm import BiLSTM
 from motet.models.load_model import AUTO_CLASSES, quiet_transformers
+from motet.tasks import Task
 
 # Tasks with a pipeline in transformers 5. Models for question answering and seq2seq are loaded by their class.
 PIPELINES = {
@@ -33,52 +31,94 @@ PIPELINES = {
 BILSTM_TYPE = "motet-bilstm"
 
 
-def export_models(folder: Path, to: Path, client: ClientId | None = None, every: bool = False) -> list[Path]:
-    """Export the model of a run, of one client, or of every client to a folder each. Return the folders.
+class ExportedModels(NamedTuple):
+    """The folders that were written, and the clients that keep their models on their machines."""
 
-    The run may be finished or interrupted.
+    folders: list[Path]
+    remote_clients: list[ClientId]
+
+
+def export_models(
+    folder: Path, to: Path, client: ClientId | None = None, every: bool = False, best: bool = False
+) -> ExportedModels:
+    """Export the model of a run, of one client, or of every client to a folder each.
+
+    The folder is the one of a run, finished or interrupted, or the state of a client that has joined a served run.
+    `best` exports the best model of such a client instead of the last.
     """
-    config = load_config(folder)
     require_empty(to)
-    federation = build_federation(config)
-    plan = build_plan(config, federation, build_components(config))
-    if client is not None:
-        federation.group_for(client)  # raises an error if there is no such client
-    if client is None and plan.has_personal_models and not every:
-        raise ConfigError(
-            f"{plan.algorithm.name} trains a model for each client; choose one with --client, such as --client "
-            f"{federation.clients[0]}, or export all with --all."
+    if has_client_models(folder):
+        export_joined_model(folder, to, best, client)
+        return ExportedModels([to], [])
+    if best:
+        raise ConfigError(f"export: --best is for the state of a client, such as .motet/NAME, and '{folder}' is a run.")
+    models = RunModels(folder)
+    if every:
+        return _export_all(models, to)
+    if not models.has_model(client):
+        raise ConfigError(_explain_missing(models, client))
+    save_model(models.group_for(client), models.build(client), to)
+    is_server_only = client is None and models.plan.has_personal_models
+    return ExportedModels([to], models.clients if is_server_only else [])
+
+
+def _export_all(models: RunModels, to: Path) -> ExportedModels:
+    folders = {client: to / folder_name(client) for client in models.clients if models.has_model(client)}
+    if not folders:
+        raise ConfigError(_explain_missing(models, None))
+    for client, path in folders.items():
+        save_model(models.group_for(client), models.build(client), path)
+    return ExportedModels(list(folders.values()), [c for c in models.clients if c not in folders])
+
+
+def _explain_missing(models: RunModels, client: ClientId | None) -> str:
+    name, example = models.plan.algorithm.name, models.clients[0]
+    if models.has_model(example):
+        return (
+            f"{name} trains a model for each client; choose one with --client, such as --client {example}, "
+            "or export all with --all."
         )
-    run = FederatedRun(plan, SerialExecutor(torch.device("cpu")), folder=folder)
-    if not run.restore():
-        raise ConfigError(f"'{folder}' has no checkpoint yet, so there is no model to export; run more rounds first.")
-    if not every:
-        group = federation.server if client is None else federation.group_for(client)
-        save_model(group, run.model_for(client), to)
-        return [to]
-    folders = {client: to / folder_name(client) for client in federation.clients}
-    for each, path in folders.items():
-        save_model(federation.group_for(each), run.model_for(each), path)
-    return list(folders.values())
+    return (
+        f"{name} trains a model for each client, and the models of {client or list_names(models.clients)} are on the "
+        "clients' machines; the server has only what all clients share. Export a model on its client's machine: "
+        f"motet export .motet/{client or example} --to model"
+    )
+
+
+def export_joined_model(folder: Path, to: Path, best: bool = False, client: ClientId | None = None) -> str:
+    """Export the model of a client that has joined a served run. Return a sentence about it."""
+    joined = load_joined_run(folder)
+    model = joined.best if best else joined.last
+    if client not in (None, model.client):
+        raise ConfigError(f"--client is '{client}', but '{folder}' is the state of {model.client}; leave --client out.")
+    save_pretrained(joined.model, joined.task, model.params, to)
+    metric = joined.task.primary_metric
+    score = f" ({metric} {model.scores[metric]:.3f} on its held-out examples)" if metric in model.scores else ""
+    return f"{to}: the model of {model.client} after round {model.round}{score}"
 
 
 def save_model(group: ClientGroup, params: Params, folder: Path) -> None:
+    """Save the model of a group's client, or of the server."""
+    save_pretrained(group.model, group.task, params, folder)
+
+
+def save_pretrained(model: Model, task: Task, params: Params, folder: Path) -> None:
     """Save a model and its tokenizer for `transformers.pipeline`, or a BiLSTM for `motet.models.bilstm`."""
-    module = merge_adapters(group.model.with_params(params))
+    module = merge_adapters(model.with_params(params))
     folder.mkdir(parents=True, exist_ok=True)
-    group.model.tokenizer.save_pretrained(folder)
+    model.tokenizer.save_pretrained(folder)
     if isinstance(module, BiLSTM):
         from safetensors.torch import save_file
 
         save_file({name: t.contiguous() for name, t in module.state_dict().items()}, str(folder / "model.safetensors"))
-        settings = {"model_type": BILSTM_TYPE, **module.settings, "labels_named": list(group.task.labels)}
+        settings = {"model_type": BILSTM_TYPE, **module.settings, "labels_named": list(task.labels)}
         (folder / "config.json").write_text(json.dumps(settings, indent=2) + "\n", "utf-8")
         return
-    save_pretrained = getattr(module, "save_pretrained", None)
-    if save_pretrained is None:
+    save_module = getattr(module, "save_pretrained", None)
+    if save_module is None:
         raise ConfigError(f"{type(module).__name__} has no save_pretrained, so it cannot be exported.")
     with quiet_transformers():
-        save_pretrained(folder)
+        save_module(folder)
 
 
 def loading_code(task: str, folder: Path) -> str:

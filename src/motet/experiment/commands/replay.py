@@ -21,6 +21,7 @@ from motet.experiment.build.executor_builder import resolve_device
 from motet.experiment.build.federation_builder import build_federation
 from motet.experiment.build.run_plan import AnyFederation, RunPlan, build_plan
 from motet.experiment.commands.run_folder import load_config
+from motet.experiment.deploy.served_run import clients_bring_data
 from motet.experiment.loop.checkpoint import load_checkpoint
 from motet.experiment.loop.client_sampling import sample_cohort
 from motet.experiment.loop.run_loop import FederatedRun
@@ -87,6 +88,11 @@ def replay_client(folder: Path, round: int, client: ClientId) -> Iterator[str]:
     config = load_config(folder)
     if not 1 <= round <= config.rounds:
         raise ConfigError(f"--round is {round}; expected 1 to {config.rounds}.")
+    if clients_bring_data(config):
+        raise ConfigError(
+            f"the texts of {client} are not on this machine, so its training cannot be repeated here; expected a run "
+            f"with simulated clients. For the scores of all clients: motet report {folder}"
+        )
     federation = TracingFederation(build_federation(config))
     cohort = sample_cohort(config.cohort, federation.clients, round - 1, federation.seed)
     if client not in cohort:

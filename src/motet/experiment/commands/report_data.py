@@ -13,6 +13,7 @@ import yaml
 
 from motet.core.errors import ConfigError
 from motet.experiment.commands.run_folder import load_config, load_summary
+from motet.experiment.deploy.served_run import clients_bring_data
 from motet.experiment.loop.json_files import read_json
 from motet.experiment.loop.metrics_log import Row, is_client_row, read_metrics
 from motet.experiment.loop.scores import INITIAL_SPLIT
@@ -70,7 +71,15 @@ def read_run_report(folder: Path, method: str | None = None, setting: str = "") 
         "config": yaml.safe_dump(settings, sort_keys=False, allow_unicode=True),
         "settings": flatten_settings(settings),
         "environment": {**summary.get("machine", {}), **summary.get("versions", {})},
-        "command": shlex.join(["motet", "run", str(folder / "config.yaml"), "--out", f"{folder}-again"]),
+        "command": shlex.join(
+            [
+                "motet",
+                "serve" if clients_bring_data(config) else "run",
+                str(folder / "config.yaml"),
+                "--out",
+                f"{folder}-again",
+            ]
+        ),
     }
 
 

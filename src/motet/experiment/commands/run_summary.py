@@ -43,7 +43,8 @@ def write_results(
     if save_model and not result.has_personal_models:
         save_model_directory(federation.server, result.params, folder / "model")
     write_example_scores(folder, result.example_scores)
-    write_json(folder / "partition.json", client_label_table(federation))
+    if isinstance(plan.federation, Federation):  # the data of remote clients is not known here
+        write_json(folder / "partition.json", client_label_table(federation))
     summary = {
         **_describe_setup(config, federation, plan),
         **_collect_scores(config, federation, plan, result),

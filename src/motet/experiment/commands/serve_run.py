@@ -62,7 +62,7 @@ def _serve_claimed(config: RunConfig, folder: Path, resume: bool, log: Log, call
     try:
         listener.wait_for_quorum(config.wait_policy.quorum, log)
         summary = _run(config, folder, components, listener, transport, resume=resume, callback=status)
-        connections.close("the run is over", run_finished=True)
+        connections.close(_describe_end(summary), run_finished=True)
     except BaseException:
         connections.close()
         raise
@@ -104,6 +104,13 @@ def _run(
     changes: dict[str, Any] = {"partition": {"type": "silos"}} if listener.clients_bring_data else {}
     changes["refused"] = dict(listener.connections.rejected + result.rejected_replies)
     return write_results(folder, config, listener.local, plan, result, peak_memory=memory.peak, **changes)
+
+
+def _describe_end(summary: dict[str, Any]) -> str:
+    """Return the message with which the clients are dismissed."""
+    metric = summary["headline"]
+    score = f"; the server reports {metric} {summary['final'][metric]:.3f}" if metric in summary["final"] else ""
+    return f"the run is over after {summary['rounds']} rounds{score}"
 
 
 def connection_status(connections: Connections, transport: TimedTransport) -> dict[str, Any]:

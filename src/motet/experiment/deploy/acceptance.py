@@ -10,10 +10,12 @@ from typing import Any, get_type_hints
 import torch
 
 from motet.core.errors import ConfigError
+from motet.core.rng import Seed
 from motet.experiment.build.federation import ClientGroup, Federation
 from motet.experiment.recipe.config_parsing import look_up
 from motet.experiment.recipe.run_config import GroupConfig, RunConfig
 from motet.learning.modules.model import Model
+from motet.models.load_model import load_model
 from motet.tasks import TASKS, Task
 from motet.transport.admission import JoinAccepted
 
@@ -57,6 +59,28 @@ def deserialize_task(group: Mapping[str, Any]) -> Task:
             f"the server's task cannot be read ({error}); use the same version of Motet on both sides."
         ) from None
     return task
+
+
+def load_group_model(config: RunConfig, acceptance: JoinAccepted, group: str) -> tuple[Task, Model]:
+    """Build a group's task and its initial model, as the server has them."""
+    _, group_config = find_group(config, acceptance, group)
+    task, words = deserialize_task(acceptance.groups[group]), str(acceptance.groups[group].get("words", ""))
+    return task, load_model(group_config.model, task.name, task.labels, lambda: words, Seed(config.seed))
+
+
+def find_group(config: RunConfig, acceptance: JoinAccepted, name: str) -> tuple[str, GroupConfig]:
+    """Return the name and configuration of a client's group. If there is only one, the name may be empty."""
+    if len(acceptance.groups) != len(config.client_groups):
+        raise ConfigError(
+            f"the server sent {len(acceptance.groups)} groups, but its recipe has {len(config.client_groups)}; "
+            "use the same version of Motet on both sides."
+        )
+    groups = dict(zip(acceptance.groups, config.client_groups, strict=True))
+    if len(groups) == 1 and not name:
+        return next(iter(groups.items()))
+    if name not in groups:
+        raise ConfigError(f"--group is '{name}'; expected one of the server's groups: {', '.join(groups)}.")
+    return name, groups[name]
 
 
 def model_fingerprint(model: Model) -> str:

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import NamedTuple
 
 from motet.core.errors import ConfigError
 from motet.core.script import ClientId
@@ -16,10 +18,17 @@ from motet.transport.folder_lock import find_lock_owner, lock_folder
 ConnectServer = Callable[[], ServerLink]
 
 
+class JoinResult(NamedTuple):
+    """How a run ended for a client, and the folder with its state; None if the server has not accepted it."""
+
+    reason: str
+    run_folder: Path | None
+
+
 def join_run(
     options: JoinOptions, connect: ConnectServer, token: str, give_up_after: float, log: Callable[[str], None]
-) -> str:
-    """Answer the server's requests until the run is over. Return how it ended."""
+) -> JoinResult:
+    """Answer the server's requests until the run is over."""
     if options.data is None and options.config is None:
         raise ConfigError("join: give --data with your own texts, or --recipe to simulate clients of a recipe.")
     if options.data is not None and len(options.names) != 1:
@@ -39,7 +48,8 @@ def join_run(
             )
         builder = ClientBuilder(options, log)
         try:
-            return ClientConnection(connect, request, builder, give_up_after, log).run()
+            reason = ClientConnection(connect, request, builder, give_up_after, log).run()
+            return JoinResult(reason=reason, run_folder=builder.run_folder)
         finally:
             builder.close()
 

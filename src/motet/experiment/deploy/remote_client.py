@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from motet.core.errors import ConfigError
+from motet.core.params import Params
 from motet.core.rng import Seed
 from motet.core.script import ClientId, all_client_methods
 from motet.datasets.load_corpus import DataConfig, load_corpus
@@ -22,13 +23,16 @@ from motet.experiment.build.federation import Federation
 from motet.experiment.build.federation_builder import build_federation
 from motet.experiment.build.group_builder import build_group
 from motet.experiment.build.run_components import RunComponents
-from motet.experiment.deploy.acceptance import deserialize_task, model_fingerprint
+from motet.experiment.deploy.acceptance import find_group, load_group_model, model_fingerprint
+from motet.experiment.deploy.client_models import ClientModels
+from motet.experiment.deploy.client_progress import ClientProgress
 from motet.experiment.deploy.run_limits import limit_requests
 from motet.experiment.recipe.config_parsing import instantiate
 from motet.experiment.recipe.recipe_files import parse_overrides
-from motet.experiment.recipe.run_config import GroupConfig, RunConfig
+from motet.experiment.recipe.run_config import RunConfig
+from motet.learning.context import Context
+from motet.learning.evaluation import Evaluator
 from motet.learning.executors.serial_executor import PrefixCache
-from motet.models.load_model import load_model
 from motet.partitions.partition import ClientRows, NamedClients, Partition
 from motet.transport.admission import JoinAccepted
 from motet.transport.client_connection import ClientSetup
@@ -60,6 +64,7 @@ class ClientBuilder:
         self._cache = PrefixCache()
         self._key: tuple[str, str] | None = None
         self._setup: ClientSetup | None = None
+        self.run_folder: Path | None = None  # of the client's state, once the server has accepted it
 
     def __call__(self, acceptance: JoinAccepted) -> ClientSetup:
         key = (acceptance.run, acceptance.digest)
@@ -87,10 +92,16 @@ class ClientBuilder:
         programs = components.client_programs if options.data is None else components.deployed_programs()
         self._log_offer(federation, programs)
         device = resolve_device(options.device)
-        journal = Journal(options.state_folder / acceptance.run)
+        self.run_folder = options.state_folder / acceptance.run
+        journal = Journal(self.run_folder)
+        progress = ClientProgress(config.rounds, federation.task.primary_metric, self.log)
+        if options.data is not None:
+            group = federation.server
+            models = ClientModels(self.run_folder, group.name, acceptance, group.task.primary_metric)
+            programs = [_observe_evaluation(program, models, progress) for program in programs]
         runtime = ClientRuntime(
             programs,
-            federation.context,
+            progress.observe_rounds(federation.context),
             create_executor(device, InProcessOptions(workers=0), [federation], self._cache),
             journal,
             components.channel,
@@ -112,6 +123,18 @@ class ClientBuilder:
             self.log(note)
         methods = [item for program in programs for item in all_client_methods(program).items()]
         self.log(f"offered to the server: {', '.join(f'{address} ({reveals})' for address, reveals in methods)}")
+
+
+def _observe_evaluation(program: Any, models: ClientModels, progress: ClientProgress) -> Any:
+    """Return the program; an evaluator also stores each model that it evaluates, and prints the scores."""
+    if not isinstance(program, Evaluator):
+        return program
+
+    def on_model(ctx: Context, params: Params, scores: Mapping[str, float]) -> None:
+        models.record(ctx, params, scores)
+        progress.report_scores(ctx.round, scores)
+
+    return replace(program, on_model=on_model)
 
 
 def _resolve_config(options: JoinOptions, acceptance: JoinAccepted) -> tuple[RunConfig, RunComponents]:
@@ -143,10 +166,9 @@ def build_client_federation(config: RunConfig, acceptance: JoinAccepted, options
     if options.data is None:
         raise ConfigError("join: give --data with your own texts.")
     name, group_config = find_group(config, acceptance, options.group)
-    task, words = deserialize_task(acceptance.groups[name]), str(acceptance.groups[name].get("words", ""))
+    task, model = load_group_model(config, acceptance, name)
     seed, max_tokens = Seed(config.seed), group_config.model.max_tokens
     corpus = load_corpus(options.data, seed, task.name)
-    model = load_model(group_config.model, task.name, task.labels, lambda: words, seed)
     train, test = np.arange(corpus.num_train), np.arange(corpus.num_train, len(corpus))
     partition = Partition(
         ClientRows.from_sizes(train, np.array([len(train)])),
@@ -165,18 +187,3 @@ def build_client_federation(config: RunConfig, acceptance: JoinAccepted, options
         clients=ClientRange(names=partition.clients, start=0, stop=1),
     )
     return Federation(groups=(group,), server=group, seed=seed)
-
-
-def find_group(config: RunConfig, acceptance: JoinAccepted, name: str) -> tuple[str, GroupConfig]:
-    """Return the name and configuration of a client's group. If there is only one, the name may be empty."""
-    if len(acceptance.groups) != len(config.client_groups):
-        raise ConfigError(
-            f"the server sent {len(acceptance.groups)} groups, but its recipe has {len(config.client_groups)}; "
-            "use the same version of Motet on both sides."
-        )
-    groups = dict(zip(acceptance.groups, config.client_groups, strict=True))
-    if len(groups) == 1 and not name:
-        return next(iter(groups.items()))
-    if name not in groups:
-        raise ConfigError(f"--group is '{name}'; expected one of the server's groups: {', '.join(groups)}.")
-    return name, groups[name]

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Protocol
 
 from motet.core.errors import ConfigError
 from motet.core.params import Params
 from motet.core.script import ClientId
 from motet.experiment.build.run_plan import RunPlan
 from motet.experiment.loop.checkpoint import RunProgress
-from motet.transport.client_state import ClientStates
+
+
+class StateReader(Protocol):
+    """Reads the states of each client's programs."""
+
+    def get(self, program: str, client: ClientId) -> Any: ...
 
 
 def assemble_model(
-    plan: RunPlan, progress: RunProgress, client_states: ClientStates, client: ClientId | None = None
+    plan: RunPlan, progress: RunProgress, client_states: StateReader, client: ClientId | None = None
 ) -> Params:
     """Return the model of a client; without one, the model for a client without local state."""
     algorithm, federation = plan.algorithm, plan.federation

@@ -70,10 +70,18 @@ def scores_by_round(rows: Sequence[Row], split: str) -> dict[int, dict[str, floa
 
 def find_best_round(rounds: Mapping[int, Mapping[str, float]], metric: str) -> int:
     """Return the best round, the first of equals. Values that are not finite are worse than all others."""
-    sign = -1 if metric in LOWER_IS_BETTER else 1
 
     def value(round: int) -> float:
-        score = sign * rounds[round].get(metric, math.nan)
-        return score if math.isfinite(score) else -math.inf
+        return _rank(rounds[round].get(metric, math.nan), metric)
 
     return max(rounds, key=lambda round: (value(round), -round))
+
+
+def is_better(score: float, other: float, metric: str) -> bool:
+    """Return True if the first score is better than the other. Values that are not finite are never better."""
+    return _rank(score, metric) > _rank(other, metric)
+
+
+def _rank(score: float, metric: str) -> float:
+    """Return a number that is higher for a better score."""
+    return (-score if metric in LOWER_IS_BETTER else score) if math.isfinite(score) else -math.inf
