@@ -86,9 +86,8 @@ def join(
     )
     options = _network_options(key=key, cert=cert, ca=ca, user=user, channel=channel)
     with allow_remote_code(trust_remote_code):
-        log = _ignore if quiet else typer.echo
         connect = make_connector(transport, server, options)
-        _take_part(client, connect, _read_token(token), connect_timeout, log, save)
+        _take_part(client, connect, _read_token(token), connect_timeout, _ignore if quiet else typer.echo, save)
 
 
 def _network_options(**flags: Path | str | None) -> NetworkOptions:

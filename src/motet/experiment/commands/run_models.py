@@ -78,11 +78,11 @@ class RunModels:
 
     def _has_complete_model(self, client: ClientId, group: ClientGroup, needs_state: bool) -> bool:
         """Return True if the server's state alone gives the model that a remote client would deploy."""
-        algorithm: Any = self.plan.algorithm
+        algorithm: Any = self.plan.algorithm  # or the one of the current phase
         view = algorithm.view(self.run.state, client)
         if isinstance(view, PhaseView):
             algorithm, view = algorithm.phases[view.index].algorithm, view.inner
-        if needs_state and getattr(algorithm, "models_on_clients", False):
+        if needs_state and algorithm.models_on_clients:
             return False
         return isinstance(view, Params) and view.layout == group.model.initial_params.layout
 
