@@ -41,7 +41,7 @@ def test_no_plain_reply_exceeds_the_clip(name: str, seed: int) -> None:
     mailbox = Mailbox(transport, TOLERANT, Channel(up=chain))
     for round in range(ROUNDS):
         mailbox.start_round(round)
-        summation = mechanism.make_summation(Seed(seed), lambda clients: None)
+        summation = mechanism.make_summation(Seed(seed), lambda clients, key: None)
         mean = run_sum(rewrite_sums(summation, program.round()), mailbox)
         assert mean.value.norm() <= CLIP * (1 + 1e-6)
     assert len(transport.replies) == ROUNDS * CLIENTS

@@ -52,7 +52,7 @@ def noisy_mean(
     transport = LossyTransport(
         make_runtime([program, mechanism, secure]), is_lost=lambda client, stage: stage == "upload" and client in lost
     )
-    script = rewrite_sums(mechanism.make_summation(Seed(3), lambda clients: None), program.round())
+    script = rewrite_sums(mechanism.make_summation(Seed(3), lambda clients, key: None), program.round())
     return run_sum(rewrite_sums(secure, script), Mailbox(transport, TOLERANT))
 
 

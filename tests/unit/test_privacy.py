@@ -46,7 +46,7 @@ def private_mean(vectors: dict[str, Weighted], mechanism: PrivateSum, secure: An
     """Return the mean that the server reads, with noise and optionally in a secure sum."""
     program = VectorProgram(vectors)
     runtime = make_runtime([program, mechanism, *([secure] if secure else [])])
-    script = rewrite_sums(mechanism.make_summation(Seed(3), lambda clients: None), program.round())
+    script = rewrite_sums(mechanism.make_summation(Seed(3), lambda clients, key: None), program.round())
     script = rewrite_sums(secure, script) if secure else script
     return run_sum(script, Mailbox(LossyTransport(runtime), TOLERANT)).value.flat
 

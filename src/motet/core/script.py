@@ -121,12 +121,16 @@ class Collector(Protocol):
 
 @dataclass(frozen=True)
 class Exchange:
-    """A call of one client method on several clients, and how the replies are collected."""
+    """A call of one client method on several clients, and how the replies are collected.
+
+    `on_start` is called before the first request of every attempt, and not if a logged result is used.
+    """
 
     address: str
     payloads: Mapping[ClientId, Any]
     reads: Reveal
     collector: Callable[[], Collector]
+    on_start: Callable[[], None] = lambda: None
 
 
 @dataclass(frozen=True)

@@ -15,14 +15,16 @@ It protects a client's whole contribution. How sums are counted, and which datas
 
 from __future__ import annotations
 
+import os
 from collections import Counter
-from collections.abc import Collection
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any
 
 from motet.core.errors import ConfigError
 from motet.core.script import ClientId
+from motet.privacy.accountant_log import AccountantLog
 from motet.privacy.dp_sum import PrivateSum
 from motet.privacy.renyi import ORDERS, skellam_divergence
 
@@ -37,10 +39,22 @@ class PrivacyAccountant:
     has_secret_cohorts: bool  # nobody can predict who is in a cohort
     sums_by_client: Counter[ClientId] = field(default_factory=Counter)
     sum_count: int = 0
+    log: AccountantLog = field(default_factory=AccountantLog)
 
-    def record_sum(self, clients: Collection[ClientId]) -> None:
-        self.sums_by_client.update(tuple(clients))
-        self.sum_count += 1
+    def __post_init__(self) -> None:
+        """Count what the log has. An interrupted run may have released sums after its last checkpoint."""
+        self.restore(len(self.log.releases), self.log.sums_by_client())
+
+    def restore(self, sum_count: int, sums_by_client: Mapping[ClientId, int]) -> None:
+        """Count at least these sums."""
+        self.sum_count = max(self.sum_count, sum_count)
+        self.sums_by_client |= Counter(sums_by_client)
+
+    def record_sum(self, clients: Collection[ClientId], key: str = "") -> None:
+        """Count a sum before it is released. The same key means the same numbers and the same noise."""
+        if self.log.append(key or os.urandom(16).hex(), clients):
+            self.sums_by_client.update(tuple(clients))
+            self.sum_count += 1
 
     def epsilon(self, next_cohort: Collection[ClientId] = ()) -> float:
         """Return ε so far, or after one more sum over `next_cohort`."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
@@ -29,8 +29,9 @@ from motet.core.rng import Seed
 from motet.core.script import ClientId, Exchange, Program, Script, method_address, work
 from motet.core.weighted import RunningSum, TermLimits, Weighted
 from motet.core.work import Work
+from motet.privacy.noise_key import KEY_BYTES, derive_noise, digest_numbers
 
-OnSum = Callable[[Collection[ClientId]], None]
+OnSum = Callable[[Collection[ClientId], str], None]  # the clients of a sum, and the key of its release
 
 
 @message
@@ -54,6 +55,7 @@ class PrivateSum(Program):
     seeded: bool = False  # noise from the run's seed: anybody who knows the recipe can subtract it
     colluders: float = 0.0  # distributed: share of clients that may tell the server their noise
     name: str = "private"
+    noise_key: bytes = field(default_factory=lambda: os.urandom(KEY_BYTES), repr=False, compare=False)
 
     def __post_init__(self) -> None:
         if not 0 < self.clip < float("inf"):
@@ -105,19 +107,28 @@ class PrivateSum(Program):
         return {method_address(self.clipped): self.clip} if self.trust_model == "central" else {}
 
     def make_summation(self, seed: Seed, on_sum: OnSum) -> Callable[[Exchange], Script[Weighted]]:
-        """Return the script that replaces the sums of a round. `on_sum` gets the clients of each sum."""
+        """Return the script that replaces the sums of a round. `on_sum` is called before the result is released.
+
+        Central noise is a function of the sum, so a sum that a resumed run repeats is the same release. The noise of
+        clients may be new each time, so every attempt counts, also one that never ends.
+        """
         sum_count = 0
 
         def summation(exchange: Exchange) -> Script[Weighted]:
             nonlocal sum_count
             sum_count += 1
             requests = {client: ClipRequest(exchange.address, p) for client, p in exchange.payloads.items()}
+            noise_seed, clients = seed.derive("noise", sum_count), tuple(exchange.payloads)
+            is_central = self.trust_model == "central"
             mean: Weighted = yield Exchange(
-                method_address(self.clipped), requests, "sum", partial(RunningSum, self.term_limits)
+                method_address(self.clipped),
+                requests,
+                "sum",
+                partial(RunningSum, self.term_limits),
+                on_start=_ignore if is_central else lambda: on_sum(clients, _release_key(noise_seed, os.urandom(8))),
             )
-            on_sum(exchange.payloads)
-            if self.trust_model == "central":
-                noise_seed = seed.derive("noise", sum_count)
+            if is_central:
+                on_sum(clients, _release_key(noise_seed, digest_numbers(mean.value.flat)))
                 return Weighted(self._add_noise(mean.value, 1 / mean.weight, noise_seed), mean.weight)
             return mean
 
@@ -137,8 +148,17 @@ class PrivateSum(Program):
         return Weighted(value, 1.0), None
 
     def _add_noise(self, value: Params, factor: float, seed: Seed) -> Params:
-        key = seed.to_int() if self.seeded else int.from_bytes(os.urandom(16), "little")
-        rng = np.random.Generator(np.random.Philox(key=key))
+        if self.seeded:
+            rng = np.random.Generator(np.random.Philox(key=seed.to_int()))
+        else:
+            rng = derive_noise(self.noise_key, seed.to_int(), value.flat)
         scale = self.noise_multiplier * self.clip * factor
         noise = rng.standard_normal(value.flat.numel(), dtype=np.float64) * scale
         return Params(value.layout, (value.flat.double().cpu() + torch.from_numpy(noise)).to(value.flat.dtype))
+
+
+def _release_key(noise_seed: Seed, digest: bytes) -> str:
+    return f"{noise_seed.to_int():x}-{digest.hex()}"
+
+
+def _ignore() -> None: ...

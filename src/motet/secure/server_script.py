@@ -78,6 +78,7 @@ def run_secure_sum(protocol: SecureSum, exchange: Exchange) -> Script[Weighted]:
     """Run the five stages and return the mean."""
     masking, payloads, topic = protocol.masking, exchange.payloads, exchange_topic(exchange)
     early = masking.shares_need_vector
+    exchange.on_start()
     public_keys: dict[ClientId, PublicKeys] = yield _gather_valid(
         protocol.advertise, to_all(payloads, topic), lambda _, reply: are_valid_keys(reply)
     )

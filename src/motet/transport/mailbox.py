@@ -106,6 +106,7 @@ class Mailbox:
 
     def run_exchange(self, exchange: Exchange) -> Any:
         """Send an exchange's requests, wait for the replies, and return the collected value."""
+        exchange.on_start()
         state = _ExchangeState(exchange, math.ceil(self.wait_policy.quorum * len(exchange.payloads) - 1e-9))
         busy = {request.client for request in self.pending.values()} if self._accepts_late_replies else set()
         self._send_requests(state, [client for client in sorted(exchange.payloads) if client not in busy])

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from motet.codecs.chain import Channel
@@ -40,6 +41,14 @@ class RunComponents:
             secure = self.secure.with_privacy(privacy.secure_sum_noise, privacy.secure_sum_limits)
             object.__setattr__(self, "secure", secure)
 
+    def with_noise_key(self, folder: Path) -> RunComponents:
+        """Return components with noise from the key in this folder, so that a repeated release has the same noise."""
+        if self.privacy is None:
+            return self
+        from motet.privacy.noise_key import load_noise_key
+
+        return replace(self, privacy=replace(self.privacy, noise_key=load_noise_key(folder)))
+
     @property
     def client_programs(self) -> list[Any]:
         """The programs that a simulated client offers."""
@@ -68,7 +77,7 @@ class RunComponents:
         return {**programs, "evaluate": secure, "evaluate_examples": secure, "private": secure}
 
     def wrap_round(
-        self, script: Script[T], seed: Seed, record_sum: Callable[[Collection[ClientId]], None]
+        self, script: Script[T], seed: Seed, record_sum: Callable[[Collection[ClientId], str], None]
     ) -> Script[T]:
         """Add noise to the sums of a round, and mask them. `record_sum` counts each sum for the privacy accountant."""
         if self.privacy is not None:

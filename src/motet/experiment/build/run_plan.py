@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import cached_property
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
 from motet.core.errors import ConfigError, did_you_mean
@@ -136,8 +137,8 @@ def build_plan(
     )
 
 
-def build_accountant(plan: RunPlan, is_remote: bool = False) -> PrivacyAccountant | None:
-    """Build the privacy accountant; None without noise.
+def build_accountant(plan: RunPlan, is_remote: bool = False, folder: Path | None = None) -> PrivacyAccountant | None:
+    """Build the privacy accountant; None without noise. It writes what it counts to `folder`, and reads it from there.
 
     Remote clients are sent the run's seed, so cohorts that are sampled from it are not secret from them.
     """
@@ -145,15 +146,17 @@ def build_accountant(plan: RunPlan, is_remote: bool = False) -> PrivacyAccountan
     if privacy is None:
         return None
     from motet.privacy.accountant import PrivacyAccountant
+    from motet.privacy.accountant_log import FILE_NAME, AccountantLog
 
     accountant = PrivacyAccountant(
         mechanism=privacy,
         client_count=len(plan.federation.clients),
         cohort_size=plan.cohort_size,
         has_secret_cohorts=plan.cohort.sampler == "seeded" and not is_remote,
+        log=AccountantLog(folder / FILE_NAME if folder else None),
     )
     cost = accountant.epsilon(("any client",))
-    if privacy.budget is not None and cost > privacy.budget:
+    if privacy.budget is not None and cost > privacy.budget and not accountant.sum_count:
         raise ConfigError(
             f"the first round alone would spend ε = {cost:.3f}, and privacy.budget is {privacy.budget:g}; "
             "raise privacy.budget or privacy.noise."

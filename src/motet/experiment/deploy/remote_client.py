@@ -89,6 +89,7 @@ class ClientBuilder:
             federation = build_federation(config)
         else:
             federation = build_client_federation(config, acceptance, options)
+        components = components.with_noise_key(options.state_folder / acceptance.run)
         programs = components.client_programs if options.data is None else components.deployed_programs()
         self._log_offer(federation, programs)
         device = resolve_device(options.device)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import Counter
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -55,6 +54,7 @@ class RoundEngine:
         connect: ConnectClients = InProcessTransport,
         is_remote: bool = False,
         exchange_folder: Path | None = None,
+        accountant_folder: Path | None = None,
         hooks: EngineHooks = EngineHooks(),
     ) -> None:
         components = plan.components
@@ -67,7 +67,7 @@ class RoundEngine:
             components.channel,
             required_wrappers=components.required_wrappers,
         )
-        self.accountant = build_accountant(plan, is_remote)
+        self.accountant = build_accountant(plan, is_remote, accountant_folder)
         self.transport = connect(self.runtime)
         self.network = (
             EmulatedTransport(self.transport, plan.network, plan.federation.clients) if plan.network else None
@@ -138,8 +138,7 @@ class RoundEngine:
         if self.network:
             self.network.set_clock(progress.traffic.network_seconds)
         if self.accountant:
-            self.accountant.sum_count = progress.noisy_sums
-            self.accountant.sums_by_client = Counter(progress.sums_by_client)
+            self.accountant.restore(progress.noisy_sums, progress.sums_by_client)
 
     def _progress_after(self, rounds: int, state: Any, traffic: Traffic) -> RunProgress:
         return RunProgress(
@@ -168,5 +167,5 @@ class RoundEngine:
             raise error if reason in str(error) else RunError(f"{error}{reason}") from None
 
 
-def _ignore(clients: Collection[ClientId]) -> None:
+def _ignore(clients: Collection[ClientId], key: str) -> None:
     """Count nothing: without noise, a sum spends no privacy."""

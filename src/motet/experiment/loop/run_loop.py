@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,7 @@ class FederatedRun:
             self.storage.client_states,
             connect=connect,
             is_remote=is_remote,
+            accountant_folder=checkpoints,
             exchange_folder=checkpoints / "exchanges" if checkpoints and is_remote else None,
             hooks=EngineHooks(
                 on_client_done=self.callback.on_client_done,
@@ -258,6 +260,8 @@ def execute_plan(
     is_remote: bool = False,
 ) -> RunResult:
     """Run a plan to its end. With a folder, a run that is interrupted leaves a checkpoint to resume from."""
+    if folder is not None:
+        plan = replace(plan, components=plan.components.with_noise_key(folder / "checkpoint"))
     run = FederatedRun(plan, executor, folder=folder, callback=callback, connect=connect, is_remote=is_remote)
     if resume:
         run.resume()
