@@ -7,12 +7,14 @@ import math
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet
 import pytest
 
 from motet.core.errors import ConfigError, DataError
 from motet.datasets.corpus import Corpus
+from motet.datasets.disk_arrays import GrowingArray
 from motet.datasets.load_corpus import DataConfig, read_corpus
 
 
@@ -275,3 +277,32 @@ def test_guessed_task_is_explained_and_never_guessed_in_doubt(tmp_path: Path) ->
     with pytest.raises(DataError, match=r"data\.label=sentiment, or set task\.type=lm"):
         read(tmp_path / "t.csv", "text,sentiment\na,b\n")
     assert read(tmp_path / "t.csv", task="lm").report.task_reason == "task.type"
+
+
+def test_errors_after_rows_of_several_lines_have_the_right_line(tmp_path: Path) -> None:
+    content = 'text,label\n"a\nb",x\n"c",y\n"d\n\ne",x\nf,\n'
+    with pytest.raises(DataError, match=r"t\.csv, line 8: column 'label' holds ''"):
+        read(tmp_path / "t.csv", content)
+    corpus = read(tmp_path / "t.csv", content.replace("f,", "f,z"))
+    assert train_rows(corpus, "text") == [("a\nb",), ("c",), ("d\n\ne",), ("f",)]
+    assert (
+        "2 rows have a field of several lines; the longest has 3 lines and starts at line 5" in corpus.report.notes[0]
+    )
+
+
+def test_blank_lines_and_delimiter_lines_are_skipped(tmp_path: Path) -> None:
+    for content in ("\n\ntext,label\na,x\n\nb,y\n", "sep=,\ntext,label\na,x\nb,y\n", "text,label\r\na,x\r\n\r\nb,y"):
+        assert train_rows(read(tmp_path / "t.csv", content), "text", "label") == [("a", "x"), ("b", "y")]
+    with pytest.raises(DataError, match=r"line 4: column 'label' holds ''"):
+        read(tmp_path / "t.csv", "text,label\na,x\n\nb,\n")
+    with pytest.raises(DataError, match=r"line 2: a carriage return is within a field"):
+        read(tmp_path / "t.csv", "text,label\na\rb,x\n")
+
+
+def test_large_columns_move_to_a_temporary_file() -> None:
+    array = GrowingArray(np.int32, memory_limit=64)
+    for start in range(0, 100, 10):
+        array.append(np.arange(start, start + 10))
+    values = array.build()
+    assert isinstance(values, np.memmap)
+    assert values.tolist() == list(range(100))

@@ -40,6 +40,7 @@ class DataFile:
     options: ReadOptions
     log: ReadLog
     constants: Mapping[str, str] = field(default_factory=dict)  # columns with the same value in all rows
+    assumed_encoding: TextEncoding | None = None  # used instead of reading the whole file to determine it
 
     @property
     def name(self) -> str:
@@ -58,7 +59,7 @@ class DataFile:
 
     @cached_property
     def encoding(self) -> TextEncoding:
-        return detect_encoding(self.path, self.name, self.options.encoding)
+        return self.assumed_encoding or detect_encoding(self.path, self.name, self.options.encoding)
 
     def read_blocks(self) -> Iterator[str]:
         return read_blocks(self.path, self.log, self.encoding)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from itertools import chain
-from typing import NamedTuple
 
 from motet.core.errors import DataError, first_line
 from motet.datasets.column_names import is_number, map_columns
 from motet.datasets.data_file import DataFile
+from motet.datasets.delimited_arrow import Dialect, read_delimited_batches
 from motet.datasets.original_files import parse_csv_line
+from motet.datasets.quote_counter import QuoteCounter, looks_quoted
 from motet.datasets.raw_table import TableBuilder
+from motet.datasets.text_encoding import VALID_UTF8
 
 DELIMITERS = (",", ";", "\t", "|")
 BATCH_ROWS = 8192
@@ -20,16 +23,20 @@ BATCH_ROWS = 8192
 NumberedRow = tuple[int, list[str]]  # number of the first line, and the fields
 
 
-class Dialect(NamedTuple):
-    delimiter: str
-    has_quotes: bool
-    has_header: bool
-    skips_blanks: bool = False  # after a delimiter
-
-
 def read_delimited(file: DataFile, table: TableBuilder) -> None:
     """Read a table. Every row must have as many fields as the header."""
     table.start_file(file.name, "line", file.constants)
+    if file.options.encoding is None:
+        try:
+            if _read(replace(file, assumed_encoding=VALID_UTF8), table, is_slow_allowed=False):
+                return
+        except DataError:  # perhaps another encoding
+            pass
+    _read(file, table, is_slow_allowed=True)
+
+
+def _read(file: DataFile, table: TableBuilder, is_slow_allowed: bool) -> bool:
+    """Read a table: with pyarrow if it can read the file exactly, otherwise row by row."""
     lines = _read_physical_lines(file)
     first = next((line for line in lines if line[1].strip()), (0, ""))
     if first[1].lower().startswith("sep="):  # Excel's way to name the delimiter
@@ -50,10 +57,16 @@ def read_delimited(file: DataFile, table: TableBuilder) -> None:
     indices = map_columns(file, header, allow_numbers=True)
     if dialect.has_header:
         table.other_columns.update(dict.fromkeys(name for i, name in enumerate(header) if i not in indices.values()))
-    counter = QuoteCounter(file, dialect)
+    if header_row[0] == 1 and read_delimited_batches(file, table, dialect, len(header), indices):
+        return True
+    if not is_slow_allowed:
+        return False
+    counter = QuoteCounter()
     filled = (row for row in rows if len(header) == 1 or any(field.strip() for field in row[1]) or len(row[1]) > 1)
-    _add_rows(table, indices, (counter.check(_check_width(file, row, len(header))) for row in filled))
-    counter.write_notes()
+    checked = (_check_width(file, row, len(header)) for row in filled)
+    _add_rows(table, indices, (_count_quotes(counter, row, dialect, indices.values()) for row in checked))
+    counter.write_notes(file)
+    return True
 
 
 def _add_rows(table: TableBuilder, indices: dict[str, int], rows: Iterator[NumberedRow]) -> None:
@@ -144,6 +157,10 @@ def _read_rows(file: DataFile, lines: Iterator[tuple[int, str]], dialect: Dialec
 
 def _quote_error(file: DataFile, start: int, end: int, error: csv.Error) -> DataError:
     place = f"line {start}" if start >= end else f"lines {start} to {end}"
+    if "new-line character" in str(error):
+        return DataError(
+            f"{file.name}, {place}: a carriage return is within a field. Put the field in quotation marks, or remove it."
+        )
     return DataError(
         f"{file.name}, {place}: a field in quotation marks does not end correctly ({first_line(error)}). Write a "
         'quotation mark within such a field as "", or set data.quoting=none if quotation marks are part of the text.'
@@ -165,41 +182,10 @@ def _check_width(file: DataFile, row: NumberedRow, width: int) -> NumberedRow:
     return number, fields
 
 
-class QuoteCounter:
-    """Counts what may be a mistake with quotation marks, for the report."""
-
-    def __init__(self, file: DataFile, dialect: Dialect) -> None:
-        self.file = file
-        self.dialect = dialect
-        self.num_quoted = 0
-        self.num_multiline = 0
-        self.longest = (0, 0)  # number of lines, first line
-
-    def check(self, row: NumberedRow) -> NumberedRow:
-        number, fields = row
-        if self.dialect.has_quotes:
-            num_lines = max(field.count("\n") for field in fields) + 1
-            if num_lines > 1:
-                self.num_multiline += 1
-                self.longest = max(self.longest, (num_lines, number))
-        else:
-            self.num_quoted += sum(_looks_quoted(field) for field in fields)
-        return row
-
-    def write_notes(self) -> None:
-        name, log = self.file.name, self.file.log
-        if self.num_quoted:
-            log.note(
-                f"{name}: {self.num_quoted:,} fields are in quotation marks, which are part of the text. Set "
-                "data.quoting=csv if they mark fields."
-            )
-        if self.num_multiline:
-            log.note(
-                f"{name}: {self.num_multiline:,} rows have a field of several lines; the longest has "
-                f"{self.longest[0]:,} lines and starts at line {self.longest[1]}."
-            )
-
-
-def _looks_quoted(field: str) -> bool:
-    """True for a text in quotation marks in which all other quotation marks are doubled."""
-    return len(field) > 1 and field[0] == field[-1] == '"' and '"' not in field[1:-1].replace('""', "")
+def _count_quotes(counter: QuoteCounter, row: NumberedRow, dialect: Dialect, indices: Iterable[int]) -> NumberedRow:
+    number, fields = row
+    if dialect.has_quotes:
+        counter.add_row(number, sum(field.count("\n") for field in fields) + 1)
+    else:
+        counter.num_quoted += sum(looks_quoted(fields[i]) for i in indices)
+    return row

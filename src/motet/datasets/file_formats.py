@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from itertools import islice
 
 from motet.core.errors import DataError
 from motet.datasets.arrow_files import read_arrow, read_parquet
@@ -23,6 +22,7 @@ from motet.datasets.tagged_files import (
     read_conll_file,
     read_gold_conll,
 )
+from motet.datasets.text_encoding import read_first_lines
 
 
 @dataclass(frozen=True)
@@ -84,7 +84,7 @@ def find_format(file: DataFile) -> FileFormat | None:
     if file_format is TEXT and task == "tagging":
         return CONLL
     if file_format in (None, TEXT, TSV) and task in (None, "tagging"):
-        lines = _read_first_lines(file)
+        lines = read_first_lines(file.path, SNIFFED_LINES, file.options.encoding)
         if looks_like_conll(lines, min_share=1.0 if file_format is TSV else 0.8):
             return CONLL
         if file_format is TEXT and looks_like_columns(lines):
@@ -102,13 +102,6 @@ def require_format(file: DataFile) -> FileFormat:
             f"data.path: '{file.name}' has the suffix '{file.path.suffix}'; Motet reads {SUPPORTED_FORMATS}."
         )
     return file_format
-
-
-def _read_first_lines(file: DataFile) -> list[str]:
-    try:
-        return [line for _, line in islice(file.read_lines(), SNIFFED_LINES)]
-    except DataError:  # not text
-        return []
 
 
 def describe_formats() -> dict[str, str]:

@@ -31,6 +31,11 @@ class RowPositions:
             self._starts.append((self._file, self._unit, number))
         self._next = number + count
 
+    def extend(self, row: int, other: RowPositions, num_rows: int) -> None:
+        """Append the positions of `num_rows` rows of the current file."""
+        for first, last, (_, _, number) in zip(other._rows, [*other._rows[1:], num_rows], other._starts, strict=True):
+            self.append(row + first, number, last - first)
+
     def describe(self, row: int) -> str:
         """Return for example `train.csv, line 7`."""
         run = bisect_right(self._rows, row) - 1
@@ -94,7 +99,7 @@ class TableBuilder:
 
     def absorb(self, other: TableBuilder) -> None:
         """Add the rows of one file that another builder has collected."""
-        self._positions.append(self.num_rows, 1, other.num_rows)
+        self._positions.extend(self.num_rows, other._positions, other.num_rows)
         for name, builder in other._columns.items():
             if self.num_rows == 0:
                 self._columns[name], self._first_rows[name] = builder, 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import warnings
 from typing import Any
 
@@ -25,7 +26,8 @@ def read_spreadsheet(file: DataFile, table: TableBuilder) -> None:
     with open_binary(file.path) as stream, warnings.catch_warnings():
         warnings.simplefilter("ignore")  # about styles
         try:
-            book = openpyxl.load_workbook(stream, read_only=True, data_only=True)
+            source = stream if stream.seekable() else io.BytesIO(stream.read())
+            book = openpyxl.load_workbook(source, read_only=True, data_only=True)
             sheet = _choose_sheet(file, book)
             rows = [(number, list(row)) for number, row in enumerate(sheet.iter_rows(values_only=True), 1)]
         except DataError:

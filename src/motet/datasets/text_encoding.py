@@ -32,6 +32,7 @@ class TextEncoding(NamedTuple):
 
 
 UTF8 = TextEncoding("utf-8", "the encoding of this format")
+VALID_UTF8 = TextEncoding("utf-8", "valid UTF-8", is_strict=True)
 
 
 def find_codec(name: str) -> str:
@@ -49,25 +50,42 @@ def detect_encoding(path: Path, name: str, configured: str | None = None) -> Tex
     """Determine the encoding of a file. `name` is used in error messages."""
     with open_binary(path) as file:
         sample = file.read(SAMPLE_SIZE)
-        marked = next((encoding for mark, encoding in BYTE_ORDER_MARKS if sample.startswith(mark)), None)
-        if configured is not None:
-            codec = find_codec(configured)
-            if codec in ("utf-16", "utf-32"):  # the byte-order mark tells which
-                codec = marked if marked and marked.startswith(codec) else f"{codec}-le"
-            return TextEncoding(codec, "data.encoding", is_strict=True)
-        if marked is not None:
-            return TextEncoding(marked, "byte-order mark", is_strict=True)
-        wide = _guess_wide_encoding(sample)
-        if wide is not None:
-            return TextEncoding(wide, "guessed from its zero bytes", is_strict=True)
+        encoding = _detect_from_start(sample, configured)
+        if encoding is not None:
+            return encoding
         if sample.count(b"\0") > len(sample) // 10:
             raise DataError(f"{name}: the file is not text: {sample.count(0)} of its first {len(sample)} bytes are 0.")
         num_valid, num_invalid, invalid_sample = _count_utf8(sample, file)
     if not num_invalid:
-        return TextEncoding("utf-8", "valid UTF-8", is_strict=True)
+        return VALID_UTF8
     if num_valid >= 10 * num_invalid:
         return TextEncoding("utf-8", f"UTF-8 with {num_invalid:,} invalid bytes, which were read as latin-1")
     return TextEncoding(_guess_encoding(name, invalid_sample), "guessed because it is not UTF-8", is_strict=True)
+
+
+def read_first_lines(path: Path, count: int, configured: str | None = None) -> list[str]:
+    """Return the first lines of a file that may be large, to recognize its format. Invalid bytes are replaced."""
+    with open_binary(path) as file:
+        sample = file.read(SAMPLE_SIZE)
+        is_complete = not file.read(1)
+    encoding = _detect_from_start(sample, configured) or UTF8
+    text = sample.decode(encoding.name, "replace").removeprefix("\ufeff")
+    lines = [line.rstrip("\r") for line in text.split("\n")]
+    return (lines if is_complete and lines[-1] else lines[:-1])[:count]
+
+
+def _detect_from_start(sample: bytes, configured: str | None) -> TextEncoding | None:
+    """Return the encoding that is configured or that the first bytes show, or None."""
+    marked = next((encoding for mark, encoding in BYTE_ORDER_MARKS if sample.startswith(mark)), None)
+    if configured is not None:
+        codec = find_codec(configured)
+        if codec in ("utf-16", "utf-32"):  # the byte-order mark tells which
+            codec = marked if marked and marked.startswith(codec) else f"{codec}-le"
+        return TextEncoding(codec, "data.encoding", is_strict=True)
+    if marked is not None:
+        return TextEncoding(marked, "byte-order mark", is_strict=True)
+    wide = _guess_wide_encoding(sample)
+    return None if wide is None else TextEncoding(wide, "guessed from its zero bytes", is_strict=True)
 
 
 def _guess_wide_encoding(sample: bytes) -> str | None:
@@ -87,13 +105,16 @@ def _count_utf8(block: bytes, file: BinaryIO) -> tuple[int, int, bytes]:
     invalid_sample = rest = b""
     while block:
         data = rest + block
-        text, consumed = codecs.utf_8_decode(data, "ignore", False)
-        rest = data[consumed:]
-        num_bytes = len(text.encode())
-        num_valid += num_bytes - len(text)
-        if num_bytes != consumed:
+        try:
+            text, consumed = codecs.utf_8_decode(data, "strict", False)
+            num_bytes = consumed
+        except UnicodeDecodeError:
+            text, consumed = codecs.utf_8_decode(data, "ignore", False)
+            num_bytes = len(text.encode())
             num_invalid += consumed - num_bytes
             invalid_sample = invalid_sample or data
+        rest = data[consumed:]
+        num_valid += num_bytes - len(text)
         block = file.read(BLOCK_SIZE)
     return num_valid, num_invalid + len(rest), invalid_sample or rest
 

@@ -1,0 +1,39 @@
+"""Count what may be a mistake with quotation marks in a table, for the report."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from motet.datasets.data_file import DataFile
+
+
+@dataclass
+class QuoteCounter:
+    """Counts fields in quotation marks that are part of the text, and rows of several lines."""
+
+    num_quoted: int = 0
+    num_multiline: int = 0
+    longest: tuple[int, int] = (0, 0)  # number of lines, first line
+
+    def add_row(self, number: int, num_lines: int) -> None:
+        """Count a row that starts at line `number`, if it has several lines."""
+        if num_lines > 1:
+            self.num_multiline += 1
+            self.longest = max(self.longest, (num_lines, number))
+
+    def write_notes(self, file: DataFile) -> None:
+        if self.num_quoted:
+            file.log.note(
+                f"{file.name}: {self.num_quoted:,} fields are in quotation marks, which are part of the text. Set "
+                "data.quoting=csv if they mark fields."
+            )
+        if self.num_multiline:
+            file.log.note(
+                f"{file.name}: {self.num_multiline:,} rows have a field of several lines; the longest has "
+                f"{self.longest[0]:,} lines and starts at line {self.longest[1]}."
+            )
+
+
+def looks_quoted(field: str) -> bool:
+    """True for a text in quotation marks in which all other quotation marks are doubled."""
+    return len(field) > 1 and field[0] == field[-1] == '"' and '"' not in field[1:-1].replace('""', "")
