@@ -180,8 +180,10 @@ def test_clients_train_on_their_own_files_and_a_wrong_token_is_rejected(motet: P
     output, _ = intruder.communicate(timeout=180)
     assert intruder.returncode == 2
     assert "'south' with this token is not on the server's list" in output
-    for output in wait_for_success(server, north, join("south", tokens["south"])):
-        assert not any(token in output for token in tokens.values())
+    outputs = wait_for_success(server, north, join("south", tokens["south"]))
+    assert not any(token in output for token in tokens.values() for output in outputs)
+    assert "global test set: 24 rows of public.csv" in outputs[0]  # all of them
+    assert "5 of 24 rows are held back to evaluate models" in outputs[1]
     summary = json.loads((run / "summary.json").read_text())
     assert summary["clients"] == 2
     assert read_status(str(run))["state"] == "finished"

@@ -9,11 +9,12 @@ import pytest
 
 from motet.core.errors import ConfigError
 from motet.experiment.commands.serve_run import serve_run
-from motet.experiment.deploy.acceptance import model_fingerprint
+from motet.experiment.deploy.acceptance import build_acceptance, model_fingerprint
 from motet.experiment.deploy.client_listener import open_listener
 from motet.experiment.deploy.deployment_record import DeploymentRecord
 from motet.experiment.deploy.network_options import NetworkOptions
 from motet.experiment.deploy.remote_client import JoinOptions, build_client_federation, parse_client_data
+from motet.experiment.deploy.remote_federation import build_server_federation
 from motet.experiment.recipe.run_config import RunConfig
 
 TOY = {
@@ -28,6 +29,34 @@ def test_a_development_set_is_rejected_if_clients_bring_their_data(clients: dict
     with pytest.raises(ConfigError, match=r"data.dev_share is 0.1.*leave it out"):
         serve_run(RunConfig.from_settings("r", settings), tmp_path / "run", resume=False, log=print)
     assert not (tmp_path / "run").exists()
+
+
+def write_letters(path: Path, rows: int = 20) -> Path:
+    path.write_text("\n".join(["text,label", *(f"word {k},{('yes', 'no')[k % 2]}" for k in range(rows))]))
+    return path
+
+
+@pytest.mark.parametrize(("test", "rows"), [(None, 20), ("held-out.csv", 6)])
+def test_the_file_of_the_server_is_the_global_test_set(test: str | None, rows: int, tmp_path: Path) -> None:
+    data = {"path": str(write_letters(tmp_path / "public.csv"))}
+    if test is not None:
+        data["test"] = str(write_letters(tmp_path / test, 6))
+    config = RunConfig.from_settings("r", {**TOY, "data": data})
+    federation = build_server_federation(config, NetworkOptions(clients=2))
+    assert len(federation.server.global_test_rows) == rows
+    assert [len(group.global_test_rows) for group in federation.groups] == [rows]
+
+
+@pytest.mark.parametrize(("settings", "held_back"), [([], 4), (["data.test_share=0.1"], 2), (["data.test_share=0"], 0)])
+def test_a_client_decides_how_many_rows_it_holds_back(settings: list[str], held_back: int, tmp_path: Path) -> None:
+    config = RunConfig.from_settings("r", {**TOY, "data": {"path": str(write_letters(tmp_path / "public.csv"))}})
+    options = NetworkOptions(clients=1)
+    server = build_server_federation(config, options)
+    acceptance = build_acceptance(config, server, "0" * 16, "0" * 16)
+    data = parse_client_data(write_letters(tmp_path / "own.csv"), settings)
+    join = JoinOptions(names=("north",), data=data, config=None, state_folder=tmp_path)
+    client = build_client_federation(config, acceptance, join).participant("north")
+    assert (client.size, len(client.split("test"))) == (20 - held_back, held_back)
 
 
 def test_a_number_of_clients_and_a_list_of_clients_exclude_each_other() -> None:

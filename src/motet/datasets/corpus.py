@@ -147,7 +147,7 @@ def split_corpus(
     """
     size = len(next(iter(columns.values()), ()))
     order = seed.derive("split", name if split_key is None else split_key).numpy().permutation(size)
-    num_test = max(1, round(test_share * size)) if size > 1 else 0
+    num_test = max(1, round(test_share * size)) if size > 1 and test_share else 0
     rows = np.concatenate([np.sort(order[num_test:]), np.sort(order[:num_test])])
     reordered = {key: take(column, rows) for key, column in columns.items()}
     return Corpus(name, task, reordered, size - num_test, report)

@@ -71,7 +71,7 @@ class DataConfig:
     header: bool | None = None  # None: a table has a header unless its columns are named by number
     sheet: str | None = None  # of an Excel workbook
     repair: Literal["bio"] | None = None  # bio: turn stray I- tags into B- tags
-    test_share: float = 0.2  # share of the rows held out as a test set, if the corpus has none
+    test_share: float = 0.2  # share of the rows held out as a test set, if the corpus has none; 0: for motet join only
     resplit: bool = False  # ignore the corpus's own test set, and hold out test_share of all rows
     limit: int | None = None  # number of training rows to sample; None: all
     test_limit: int | None = None  # number of test rows to sample; null: all
@@ -83,11 +83,7 @@ class DataConfig:
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise ConfigError(f"data.{name} is {value}; it must be at least 1. Leave it out to use all rows.")
-        if not 0 < self.test_share < 1:
-            raise ConfigError(
-                f"data.test_share is {self.test_share}; expected a share of the rows above 0 and below 1."
-            )
-        for name in ("public_share", "dev_share"):
+        for name in ("test_share", "public_share", "dev_share"):
             value = getattr(self, name)
             if not 0 <= value < 1:
                 raise ConfigError(f"data.{name} is {value}; expected a share of the rows from 0 to below 1.")

@@ -55,6 +55,8 @@ def _serve_claimed(config: RunConfig, folder: Path, resume: bool, log: Log, call
         f"listening on {listener.address}; clients join with: "
         f"motet join --server {listener.address} --name NAME --data FILE"
     )
+    if listener.clients_bring_data:
+        log(f"global test set: {len(listener.local.server.global_test_rows):,} rows of {listener.local.corpus.name}")
     connections = listener.connections
     transport = TimedTransport(connections)
     status = RunStatus(callback, lambda: connection_status(connections, transport), folder / "status.json")

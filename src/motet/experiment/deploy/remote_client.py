@@ -120,10 +120,26 @@ class ClientBuilder:
     def _log_offer(self, federation: Federation, programs: Sequence[Any]) -> None:
         for name in self.options.names[:MAX_LISTED_CLIENTS]:
             self.log(f"{name} has {federation.participant(name).size} examples")
+        if self.options.data is not None:
+            self.log(_describe_test_rows(federation, self.options.data))
         for note in federation.server.notes:
             self.log(note)
         methods = [item for program in programs for item in all_client_methods(program).items()]
         self.log(f"offered to the server: {', '.join(f'{address} ({reveals})' for address, reveals in methods)}")
+
+
+def _describe_test_rows(federation: Federation, data: DataConfig) -> str:
+    """Return what a client holds back from training, and how to change it."""
+    corpus = federation.corpus
+    rows = len(corpus) - corpus.num_train
+    if data.test is not None:
+        return f"models are evaluated on the {rows} rows of {data.test}"
+    if not rows:
+        return "no rows are held back, so models are not evaluated here; to hold back a tenth: data.test_share=0.1"
+    return (
+        f"{rows} of {len(corpus)} rows are held back to evaluate models, and never trained on; "
+        "for another share: data.test_share=0.1, for none: data.test_share=0"
+    )
 
 
 def _observe_evaluation(program: Any, models: ClientModels, progress: ClientProgress) -> Any:

@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
+
 from motet.core.errors import ConfigError, RunError
 from motet.core.program import ClientList, InitialModels
 from motet.core.rng import Seed
@@ -13,7 +15,7 @@ from motet.core.script import ClientId
 from motet.experiment.build.federation import ClientGroup, Federation, MultiTaskMetrics
 from motet.experiment.build.federation_builder import build_federation
 from motet.experiment.deploy.network_options import NetworkOptions
-from motet.experiment.recipe.run_config import ComponentConfig, RunConfig
+from motet.experiment.recipe.run_config import ComponentConfig, GroupConfig, RunConfig
 from motet.tasks import Task
 
 
@@ -48,12 +50,28 @@ class RemoteFederation:
 
 
 def build_server_federation(config: RunConfig, options: NetworkOptions) -> Federation:
-    """Build the federation on the server. If clients bring their own data, the server's texts are not divided."""
+    """Build the federation on the server.
+
+    If clients bring their own data, the server trains on none of its texts. A file of its own, without a second file of
+    test rows, is the global test set as a whole.
+    """
     if not options.clients_bring_data:
         return build_federation(config)
     undivided = ComponentConfig("uniform", {"clients": 1})
     groups = tuple(replace(group, clients=1, partition=undivided) for group in config.groups)
-    return build_federation(replace(config, partition=undivided, groups=groups))
+    federation = build_federation(replace(config, partition=undivided, groups=groups))
+    return Federation(
+        groups=tuple(map(_evaluate_all, config.client_groups, federation.groups)),
+        server=_evaluate_all(config.client_groups[0], federation.server),
+        seed=federation.seed,
+    )
+
+
+def _evaluate_all(config: GroupConfig, group: ClientGroup) -> ClientGroup:
+    """Return the group with all rows of its corpus in the global test set, unless the test rows are named."""
+    if config.data.name is not None or config.data.test is not None:
+        return group
+    return replace(group, global_test_rows=np.union1d(group.train.rows, group.test.rows))
 
 
 def check_remote_data(config: RunConfig, options: NetworkOptions) -> None:
