@@ -14,7 +14,13 @@ import yaml
 from sklearn.metrics import f1_score
 from tests.benchmarks import SUITE, finished_benchmark, open_suite, write_run
 
-from motet.benchmark.benchmark_folder import Benchmark, BenchmarkRequest, load_benchmark, write_results
+from motet.benchmark.benchmark_folder import (
+    Benchmark,
+    BenchmarkRequest,
+    collect_results,
+    load_benchmark,
+    write_results,
+)
 from motet.benchmark.benchmark_report_data import collect_benchmark_report
 from motet.benchmark.fill_markdown import fill_markdown_tables
 from motet.benchmark.render import format_number, render_latex, render_markdown
@@ -216,6 +222,15 @@ def test_the_number_of_seeds_can_be_set(finished: Benchmark) -> None:
     assert replace(finished, request=replace(finished.request, seeds=1)).seeds == [42]
     with pytest.raises(ConfigError, match="--seeds is 0"):
         _ = replace(finished, request=replace(finished.request, seeds=0)).seeds
+
+
+def test_a_quick_run_says_that_its_numbers_are_toy_numbers(tmp_path: Path) -> None:
+    request = BenchmarkRequest("two", quick=True, only=("methods",))
+    benchmark = Benchmark(tmp_path, request, parse_suite("two", SUITE))
+    results = collect_results(benchmark, benchmark.tables())
+    assert results["title"].startswith("Toy numbers of a quick test")
+    assert all(table["title"].startswith("Toy numbers of a quick test") for table in results["tables"].values())
+    assert not any(table["claims"] for table in results["tables"].values())
 
 
 def test_a_quick_run_leaves_out_published_numbers(tmp_path: Path) -> None:

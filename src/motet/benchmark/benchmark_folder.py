@@ -25,6 +25,7 @@ from motet.transport.spill_store import write_atomically
 
 FIRST_SEED = 42
 DEFAULT_SEEDS = 3
+QUICK_TITLE = "Toy numbers of a quick test"
 REQUEST_FILE = "request.json"
 OLD_REQUEST_FILE = "asked.json"
 RESULTS_VERSION = 2  # of results.json
@@ -93,11 +94,22 @@ class Benchmark:
         reasons = {str(cell): self.store.failure(cell.run.name) for cell in self.cells}
         return {cell: reason for cell, reason in reasons.items() if reason is not None}
 
+    @property
+    def title(self) -> str:
+        """The title of the results. It says if they are the toy numbers of a quick run."""
+        return f"{QUICK_TITLE}: {self.suite.title}" if self.request.quick else self.suite.title
+
     def tables(self) -> list[ResultTable]:
-        """Build the result tables. A quick run uses toy corpora, so it leaves out the published numbers."""
+        """Build the result tables.
+
+        A quick run uses toy corpora, so it leaves out the published numbers and the claims, and its titles say so.
+        """
         suite = self.suite
         if self.request.quick:
-            suite = replace(suite, tables={name: {**table, "published": {}} for name, table in suite.tables.items()})
+            toy = {"published": {}, "claims": []}
+            titles = {name: f"{QUICK_TITLE}, in place of {t.get('title', name)}" for name, t in suite.tables.items()}
+            tables = {name: {**table, **toy, "title": titles[name]} for name, table in suite.tables.items()}
+            suite = replace(suite, tables=tables)
         return build_tables(suite, self.cells, self.store)
 
     def figure_path(self, table: str) -> Path:
@@ -144,7 +156,7 @@ def write_results(benchmark: Benchmark) -> list[ResultTable]:
     tables, folder = benchmark.tables(), benchmark.folder
     for table in tables:
         draw_table(table, benchmark.figure_path(table.name))
-    markdown = f"# {benchmark.suite.title}\n\n{render_results(benchmark, tables)}"
+    markdown = f"# {benchmark.title}\n\n{render_results(benchmark, tables)}"
     write_atomically(folder / "results.md", markdown.encode())
     latex = "\n".join(render_latex(table, f"{benchmark.suite.name}-{table.name}") for table in tables)
     write_atomically(folder / "results.tex", (latex + "\n").encode())
@@ -158,7 +170,7 @@ def collect_results(benchmark: Benchmark, tables: Sequence[ResultTable]) -> dict
     return {
         "version": RESULTS_VERSION,
         "suite": benchmark.suite.name,
-        "title": benchmark.suite.title,
+        "title": benchmark.title,
         "paper": benchmark.suite.paper,
         "request": asdict(benchmark.request),
         "seeds": benchmark.seeds,

@@ -83,7 +83,7 @@ def _run_all(benchmark: Benchmark, jobs: int | None, dry_run: bool) -> None:
     store, runs, device = benchmark.store, benchmark.runs, benchmark.request.device
     pending = {name: run for name, run in runs.items() if not store.is_settled(name)}
     counts = f"{len(benchmark.cells)} cells, {len(runs)} runs, {len(runs) - len(pending)} done"
-    typer.echo(f"{benchmark.suite.title}: {counts}.")
+    typer.echo(f"{benchmark.title}: {counts}.")
     if not pending:
         return
     worker_args = [*benchmark.request.cli_args(), "--out", str(benchmark.folder), "--worker-of", str(os.getpid())]

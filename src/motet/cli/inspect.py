@@ -31,7 +31,7 @@ def report(
     path = out or first / "report.html"
     if is_benchmark_folder(first) and len(folders) == 1:
         benchmark = load_benchmark(first)
-        write_report(path, benchmark.suite.title, *collect_benchmark_report(benchmark))
+        write_report(path, benchmark.title, *collect_benchmark_report(benchmark))
     else:
         title = " and ".join(folder.name for folder in folders[:3]) + (" and others" if len(folders) > 3 else "")
         write_report(path, title, collect_run_reports(folders))
