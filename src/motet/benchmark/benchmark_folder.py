@@ -106,7 +106,7 @@ class Benchmark:
         """
         suite = self.suite
         if self.request.quick:
-            toy = {"published": {}, "claims": []}
+            toy: dict[str, Any] = {"published": {}, "claims": []}
             titles = {name: f"{QUICK_TITLE}, in place of {t.get('title', name)}" for name, t in suite.tables.items()}
             tables = {name: {**table, **toy, "title": titles[name]} for name, table in suite.tables.items()}
             suite = replace(suite, tables=tables)

@@ -14,7 +14,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable
 
     from motet.experiment.deploy.join_run import ConnectServer
-    from motet.experiment.deploy.network_options import NetworkOptions
     from motet.experiment.deploy.remote_client import JoinOptions
 
 ServerAddress = Annotated[str, typer.Option(help="Address of the server, as host:port.")]
@@ -70,7 +69,7 @@ def join(
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Join a run as a client. The data stays on this machine."""
-    from motet.experiment.deploy.join_run import make_connector, parse_names
+    from motet.experiment.deploy.join_run import parse_names
     from motet.experiment.deploy.remote_client import JoinOptions, parse_client_data
     from motet.experiment.recipe.recipe_files import load_recipe
     from motet.models.remote_code import allow_remote_code
@@ -84,17 +83,19 @@ def join(
         sums_only=secure_only,
         group=group,
     )
-    options = _network_options(key=key, cert=cert, ca=ca, user=user, channel=channel)
+    connect = _make_connector(transport, server, key=key, cert=cert, ca=ca, user=user, channel=channel)
     with allow_remote_code(trust_remote_code):
-        connect = make_connector(transport, server, options)
         _take_part(client, connect, _read_token(token), connect_timeout, _ignore if quiet else typer.echo, save)
 
 
-def _network_options(**flags: Path | str | None) -> NetworkOptions:
+def _make_connector(transport: str, server: str, **flags: Path | str | None) -> ConnectServer:
+    """Return a function that connects to the server. The flags are network options, such as the files for TLS."""
+    from motet.experiment.deploy.join_run import make_connector
     from motet.experiment.deploy.network_options import NetworkOptions
     from motet.experiment.recipe.config_parsing import instantiate
 
-    return instantiate(NetworkOptions, {name: str(v) for name, v in flags.items() if v is not None}, "join")
+    options = {name: str(value) for name, value in flags.items() if value is not None}
+    return make_connector(transport, server, instantiate(NetworkOptions, options, "join"))
 
 
 def _take_part(
