@@ -11,6 +11,7 @@ from motet.core.program import Algorithm
 from motet.core.rng import Seed
 from motet.core.work import Executor
 from motet.datasets.corpus import Corpus
+from motet.datasets.inspection.check_corpus import check_corpus
 from motet.datasets.load_corpus import DataConfig, load_corpus
 from motet.experiment.build.executor_builder import InProcessOptions, create_executor, resolve_device
 from motet.experiment.build.federation import Federation
@@ -28,8 +29,14 @@ from motet.transport.emulated_network import Network
 
 
 def load(name: str | None = None, *, path: str | Path | None = None, seed: int = 42, **options: Any) -> Corpus:
-    """Load a corpus by name or from a file. Options: see the recipe's `data` section (text, label, limit, …)."""
-    return load_corpus(DataConfig(name=name, path=None if path is None else str(path), **options), Seed(seed))
+    """Load a corpus by name or from a file. Options: see the recipe's `data` section (text, label, limit, …).
+
+    What is almost certainly a mistake in your own data raises an error, unless `accept` names it: accept=("leak",).
+    """
+    config = DataConfig(name=name, path=None if path is None else str(path), **options)
+    corpus = load_corpus(config, Seed(seed))
+    check_corpus(corpus, config)
+    return corpus
 
 
 def federation(

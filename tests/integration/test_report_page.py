@@ -254,7 +254,7 @@ def test_a_report_of_runs_without_a_benchmark_hides_empty_sections(browser: Any,
     hidden = browser.execute_script(
         "return [...document.querySelectorAll('main section')].filter(s => s.hidden).map(s => s.id)"
     )
-    assert set(hidden) == {"results", "partition", "relations", "weights"}
+    assert set(hidden) == {"results", "samples", "partition", "inspection", "relations", "weights"}
     data = json.loads(browser.execute_script("return document.getElementById('data').textContent"))
     assert data["title"] == "one run"
 
@@ -274,3 +274,7 @@ def test_the_data_of_a_real_run_fills_the_page(browser: Any, tmp_path: Path) -> 
     overview = browser.find_element("id", "overview").text
     assert "best accuracy: fedopt" in overview
     assert "worst 10 % of clients" in overview
+    inspection = browser.find_element("id", "inspection").text
+    assert "toy-classification" in inspection
+    assert "0 test texts are also in training (0.0 %)" in inspection
+    assert "sample 3" in inspection

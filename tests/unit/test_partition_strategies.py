@@ -12,6 +12,7 @@ import pytest
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
+from motet.datasets.inspection.text_language import detect_language, detect_script
 from motet.datasets.toy_corpora import toy_classification, toy_qa, toy_seq2seq, toy_tagging
 from motet.experiment.build.partition_builder import build_partition
 from motet.experiment.recipe.run_config import ComponentConfig
@@ -29,7 +30,6 @@ from motet.partitions import (
     uniform,
     vocabulary,
 )
-from motet.partitions.language import detect_language, detect_script
 from motet.partitions.proportions import PUBLISHED_TABLES, label_quotas
 from motet.partitions.pseudo_labels import label_trait
 

@@ -1,4 +1,4 @@
-"""Commands for corpora: motet data build, motet data show."""
+"""Commands for corpora: motet data build, motet data show, motet data inspect."""
 
 from __future__ import annotations
 
@@ -8,8 +8,13 @@ from typing import Annotated
 import typer
 
 from motet.cli.app import DATA, CorpusName, SourceFolder, app, handle_errors
+from motet.cli.fact_table import print_inspection, print_warnings
 
 data_app = typer.Typer(help="Build dataset files from corpora, and inspect them.", no_args_is_help=True)
+DataSettings = Annotated[
+    list[str] | None,
+    typer.Argument(metavar="DATA.KEY=VALUE", help="Data settings as in a recipe, e.g. data.text=body."),
+]
 app.add_typer(data_app, name="data", rich_help_panel=DATA)
 
 
@@ -18,10 +23,7 @@ app.add_typer(data_app, name="data", rich_help_panel=DATA)
 def data_build(
     name: CorpusName,
     to: Annotated[Path, typer.Option(help="HDF5 file to write.")],
-    settings: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="DATA.KEY=VALUE", help="Data settings as in a recipe, e.g. data.text=body."),
-    ] = None,
+    settings: DataSettings = None,
     source: SourceFolder = None,
     layout: Annotated[
         str, typer.Option(help="motet (by column, fast) or fednlp (the layout of FedNLP's published data).")
@@ -30,7 +32,7 @@ def data_build(
     """Read a corpus and store it in one file that loads fast. Use it with data.path=FILE."""
     from motet.experiment.commands.corpus_commands import build_store
 
-    typer.echo(build_store(name, source, to, layout, settings or []))
+    typer.echo(build_store(name, source, to, layout, settings or [], print_inspection))
 
 
 @data_app.command("show")
@@ -44,3 +46,33 @@ def data_show(
     from motet.experiment.commands.corpus_commands import describe_corpus
 
     typer.echo(describe_corpus(file))
+
+
+@data_app.command("inspect")
+@handle_errors
+def data_inspect(
+    path: CorpusName,
+    settings: DataSettings = None,
+    source: SourceFolder = None,
+    to: Annotated[Path | None, typer.Option(help="File to write the proposed recipe to.")] = None,
+) -> None:
+    """Inspect any file or folder: duplicates, overlap of training and test rows, labels, encoding. Propose a recipe."""
+    from motet.core.errors import ConfigError
+    from motet.experiment.commands.recipe_proposal import inspect_path
+
+    if to is not None and to.exists():
+        raise ConfigError(f"--to: '{to}' exists already; choose a new file.")
+    result = inspect_path(path, source, settings or [])
+    print_inspection(result.inspection)
+    if result.guess:
+        typer.echo(f"The columns are a guess: {result.guess}. Give the right ones if it is wrong.")
+    for mistake in result.mistakes:
+        typer.secho(f"mistake ({mistake.kind}): {mistake}", fg="red")
+    print_warnings(result.warnings)
+    if result.mistakes:
+        typer.echo("A run stops for mistakes, unless the recipe accepts them, for example data.accept=[leak].")
+    if to is None:
+        typer.echo(f"# Proposed recipe\n{result.recipe}".rstrip())
+    else:
+        to.write_text(result.recipe, "utf-8")
+        typer.echo(f"Recipe: {to}. Check it with: motet check {to}")

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from motet.cli.app import TRAINING, OutFolder, Recipe, Resume, RunFolder, Settings, TrustRemoteCode, app, handle_errors
+from motet.cli.fact_table import print_facts, print_inspection, print_warnings
 
 if TYPE_CHECKING:
     from motet.experiment.commands.recipe_runner import FinishedRun
@@ -56,7 +57,7 @@ def resume_run(folder: RunFolder, trust_remote_code: TrustRemoteCode = False) ->
 @app.command(rich_help_panel=TRAINING)
 @handle_errors
 def check(recipe: Recipe = "quickstart", settings: Settings = None, trust_remote_code: TrustRemoteCode = False) -> None:
-    """Check a recipe before training: load the data, train a few steps, estimate memory, traffic and time."""
+    """Check a recipe before training: inspect the data, train a few steps, estimate memory, traffic and time."""
     from motet.experiment.build.component_builders import resolve_defaults
     from motet.experiment.build.federation_builder import build_federation
     from motet.experiment.commands.dry_run import dry_run
@@ -65,12 +66,9 @@ def check(recipe: Recipe = "quickstart", settings: Settings = None, trust_remote
     recipe, overrides = _split_recipe(recipe, settings)
     config = resolve_defaults(_load_recipe(recipe, overrides))
     with allow_remote_code(trust_remote_code):
-        result = dry_run(config, build_federation(config))
-    width = max(14, *map(len, result.facts))
-    for name, fact in result.facts.items():
-        typer.echo(f"{name:{width}} {fact}")
-    for warning in result.warnings:
-        typer.secho(f"warning: {warning}", fg="yellow")
+        result = dry_run(config, build_federation(config, on_inspection=print_inspection))
+    print_facts(result.facts)
+    print_warnings(result.warnings)
     typer.echo("All checks passed.")
 
 

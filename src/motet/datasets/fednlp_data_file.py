@@ -25,6 +25,7 @@ TASK_TYPES = {
     "seq2seq": "seq2seq",
     "lm": "lm",
 }
+FEDNLP_TASK_REASON = "the task_type of the FedNLP file"
 GROUP_SIZE = 1_000_000  # large language-modeling files hold row i in X_<i // GROUP_SIZE>/X/<i>
 _ATTRIBUTE_COLUMNS = {
     "label_index_list": "domain",
@@ -42,7 +43,7 @@ def is_fednlp_file(path: Path) -> bool:
 def read_fednlp_file(path: Path) -> Corpus:
     log = ReadLog(path)
     log.add_file(path)
-    log.task_reason = "the task_type of the FedNLP file"
+    log.task_reason = FEDNLP_TASK_REASON
     with open_hdf5(path, "Use the data file that FedNLP published.") as file:
         attributes = json.loads(_read_text(file["attributes"]))
         tasks = {task_type: task for task, task_type in TASK_TYPES.items()}

@@ -15,6 +15,7 @@ from motet.datasets.corpus_readers import CORPUS_READERS
 from motet.datasets.data_file import ReadOptions
 from motet.datasets.file_formats import LOCAL_SUFFIXES
 from motet.datasets.hub import load_from_hub
+from motet.datasets.inspection.findings import MISTAKE_KINDS
 from motet.datasets.instruction_columns import INSTRUCTION_COLUMNS
 from motet.datasets.local_files import load_local_corpus
 from motet.datasets.movie_reviews import movie_reviews
@@ -77,6 +78,7 @@ class DataConfig:
     test_limit: int | None = None  # number of test rows to sample; null: all
     public_share: float = 0.0  # share of each client's training rows that everyone may read, without labels
     dev_share: float = 0.0  # share of the training rows held out to select the best round
+    accept: tuple[str, ...] = ()  # findings of the inspection that do not stop a run: leak, labels, columns, empty, …
 
     def __post_init__(self) -> None:
         for name in ("limit", "test_limit"):
@@ -87,6 +89,11 @@ class DataConfig:
             value = getattr(self, name)
             if not 0 <= value < 1:
                 raise ConfigError(f"data.{name} is {value}; expected a share of the rows from 0 to below 1.")
+        if unknown := next((kind for kind in self.accept if kind not in MISTAKE_KINDS), None):
+            raise ConfigError(
+                f"data.accept has '{unknown}'; expected some of {', '.join(MISTAKE_KINDS)}."
+                f"{did_you_mean(unknown, MISTAKE_KINDS)}"
+            )
         if unknown := next((c for c in self.columns if c not in COLUMN_NAMES), None):
             raise ConfigError(
                 f"data.columns: there is no column '{unknown}'; Motet's columns are {', '.join(COLUMN_NAMES)}."

@@ -74,11 +74,13 @@ class ReadReport:
 
     @staticmethod
     def from_json(text: str) -> ReadReport:
-        values: dict[str, Any] = json.loads(text)
-        values["files"] = tuple(SourceFile(**file) for file in values["files"])
-        values["dropped"] = tuple(
+        return ReadReport.from_dict(json.loads(text))
+
+    @staticmethod
+    def from_dict(values: Mapping[str, Any]) -> ReadReport:
+        tuples: dict[str, Any] = {name: tuple(values[name]) for name in ("ignored_files", "notes")}
+        tuples["files"] = tuple(SourceFile(**file) for file in values["files"])
+        tuples["dropped"] = tuple(
             DroppedRows(**{**rows, "examples": tuple(rows["examples"])}) for rows in values["dropped"]
         )
-        for name in ("ignored_files", "notes"):
-            values[name] = tuple(values[name])
-        return ReadReport(**values)
+        return ReadReport(**{**values, **tuples})

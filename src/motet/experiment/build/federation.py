@@ -16,6 +16,7 @@ from motet.core.rng import Seed
 from motet.core.script import ClientId
 from motet.core.work import Work
 from motet.datasets.corpus import Corpus
+from motet.datasets.inspection.corpus_inspection import CorpusInspection
 from motet.experiment.build.client_lists import ClientRange, ClientRanges
 from motet.learning.context import Context, Participant
 from motet.learning.data.features import Examples, Features
@@ -43,6 +44,7 @@ class ClientGroup:
     test: ClientRows
     global_test_rows: np.ndarray
     clients: ClientRange
+    inspection: CorpusInspection | None = None  # None: the corpus was built in memory
     public_rows: np.ndarray | None = None
     dev_rows: np.ndarray | None = None
 

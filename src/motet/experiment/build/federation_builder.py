@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain
 from typing import NamedTuple
@@ -12,6 +12,8 @@ from typing import NamedTuple
 from motet.core.errors import ConfigError, DataError
 from motet.core.rng import Seed
 from motet.datasets.corpus import TASK_COLUMNS, Corpus
+from motet.datasets.inspection.check_corpus import ShowInspection, check_corpus
+from motet.datasets.inspection.corpus_inspection import CorpusInspection
 from motet.datasets.load_corpus import DataConfig, load_corpus
 from motet.experiment.build.client_lists import ClientRange
 from motet.experiment.build.feature_cache import load_features
@@ -41,6 +43,7 @@ class Population:
     corpus: Corpus
     task: Task
     partition: Partition
+    inspection: CorpusInspection | None = None
 
 
 class GroupSpec(NamedTuple):
@@ -69,13 +72,18 @@ def federation_key(config: RunConfig) -> str:
     return json.dumps({k: v for k, v in config.to_dict().items() if k in FEDERATION_KEYS}, sort_keys=True)
 
 
-def build_federation(config: RunConfig, load: CorpusLoader = load_corpus) -> Federation:
-    """Build the federation of a run. Groups with the same data, task and partition divide its clients in order."""
+def build_federation(
+    config: RunConfig, load: CorpusLoader = load_corpus, on_inspection: ShowInspection | None = None
+) -> Federation:
+    """Build the federation of a run. Groups with the same data, task and partition divide its clients in order.
+
+    `on_inspection` is called with the inspection of each corpus.
+    """
     seed, groups = Seed(config.seed), config.client_groups
     by_source: dict[str, list[GroupConfig]] = {}
     for group in groups:
         by_source.setdefault(_source_key(group), []).append(group)
-    populations = {key: _build_population(same, seed, load) for key, same in by_source.items()}
+    populations = {key: _build_population(same, seed, load, on_inspection) for key, same in by_source.items()}
     counts = {key: iter(_count_clients(same, populations[key])) for key, same in by_source.items()}
     specs: list[GroupSpec] = []
     previous: dict[str, ClientRange] = {}
@@ -130,6 +138,7 @@ def _assemble(specs: Sequence[GroupSpec], server_model: ModelConfig, seed: Seed)
             partition=population.partition,
             max_tokens=spec.model.max_tokens,
             clients=spec.clients,
+            inspection=population.inspection,
         )
 
     groups = tuple(build(spec) for spec in specs)
@@ -144,15 +153,18 @@ def _source_key(group: GroupConfig) -> str:
     return repr((group.data, group.task, (group.partition.type, options)))
 
 
-def _build_population(same: Sequence[GroupConfig], seed: Seed, load: CorpusLoader) -> Population:
+def _build_population(
+    same: Sequence[GroupConfig], seed: Seed, load: CorpusLoader, on_inspection: ShowInspection | None
+) -> Population:
     first = same[0]
     corpus = load(first.data, seed, None if first.task.type == "auto" else first.task.type)
+    inspection = check_corpus(corpus, first.data, on_inspection=on_inspection)
     counts = [group.clients for group in same]
     partition = first.partition
     if None not in counts:
         partition = ComponentConfig(partition.type, {**partition.options, "clients": sum(n or 0 for n in counts)})
     shares = {"public_share": first.data.public_share, "dev_share": first.data.dev_share}
-    return _divide(corpus, first.task, partition, seed, **shares)
+    return replace(_divide(corpus, first.task, partition, seed, **shares), inspection=inspection)
 
 
 def _divide(

@@ -7,6 +7,7 @@ from typing import NamedTuple
 import numpy as np
 
 from motet.datasets.corpus import Corpus
+from motet.datasets.inspection.corpus_inspection import CorpusInspection
 from motet.experiment.build.client_lists import ClientRange
 from motet.experiment.build.federation import ClientGroup
 from motet.learning.data.features import Features, Ragged
@@ -36,6 +37,7 @@ def build_group(
     partition: Partition,
     max_tokens: int,
     clients: ClientRange,
+    inspection: CorpusInspection | None = None,
 ) -> ClientGroup:
     """Build a group. Texts for language modeling are grouped into full sequences, client by client."""
     splits = _split_rows(corpus, features, partition)
@@ -52,6 +54,7 @@ def build_group(
         test=splits.test,
         global_test_rows=splits.global_test,
         clients=clients,
+        inspection=inspection,
         public_rows=splits.public,
         dev_rows=splits.dev,
     )

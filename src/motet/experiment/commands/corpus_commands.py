@@ -15,6 +15,7 @@ from motet.datasets.corpus import Corpus
 from motet.datasets.corpus_readers import CORPUS_READERS
 from motet.datasets.fednlp_data_file import write_fednlp_file
 from motet.datasets.hdf5_store import write_store
+from motet.datasets.inspection.check_corpus import ShowInspection, check_corpus
 from motet.datasets.load_corpus import BUILTIN_CORPORA, DataConfig, load_corpus
 from motet.experiment.recipe.config_parsing import instantiate, look_up
 from motet.experiment.recipe.recipe_files import parse_overrides
@@ -24,11 +25,28 @@ CATEGORICAL_COLUMNS = ("client", "domain", "label")
 MAX_CATEGORIES, MAX_EXAMPLES, MAX_CHARACTERS = 30, 3, 100
 
 
-def build_store(name: str, source: Path | None, to: Path, layout: str, overrides: Sequence[str]) -> str:
-    """Read a corpus and write it to an HDF5 file. Return a description of the file."""
+def build_store(
+    name: str,
+    source: Path | None,
+    to: Path,
+    layout: str,
+    overrides: Sequence[str],
+    on_inspection: ShowInspection | None = None,
+) -> str:
+    """Read a corpus, inspect it, and write it to an HDF5 file. Return a description of the file."""
     write = look_up(LAYOUTS, layout, "--layout")
     if to.suffix not in (".h5", ".hdf5"):
         raise ConfigError(f"--to: '{to.name}' must end in .h5 or .hdf5.")
+    data, task = parse_corpus_settings(name, source, overrides)
+    corpus = load_corpus(data, Seed(0), task)
+    check_corpus(corpus, data, on_inspection=on_inspection)
+    to.parent.mkdir(parents=True, exist_ok=True)
+    write(corpus, to)
+    return f"{to}: {corpus.name}, {corpus.task}, {_count_rows(corpus)}, {to.stat().st_size / 1e6:.1f} MB."
+
+
+def parse_corpus_settings(name: str, source: Path | None, overrides: Sequence[str]) -> tuple[DataConfig, str | None]:
+    """Return the section `data` and the task for a corpus name or a path, and settings from the command line."""
     settings = parse_overrides(overrides)
     if unused := [section for section in settings if section not in ("data", "task")]:
         raise ConfigError(f"'{unused[0]}' has no effect on a corpus; expected data.… or task.type. Remove it.")
@@ -37,10 +55,7 @@ def build_store(name: str, source: Path | None, to: Path, layout: str, overrides
     if source is not None:
         location["path"] = str(source)
     data = instantiate(DataConfig, {**settings.get("data", {}), **location}, "data")
-    corpus = load_corpus(data, Seed(0), settings.get("task", {}).get("type"))
-    to.parent.mkdir(parents=True, exist_ok=True)
-    write(corpus, to)
-    return f"{to}: {corpus.name}, {corpus.task}, {_count_rows(corpus)}, {to.stat().st_size / 1e6:.1f} MB."
+    return data, settings.get("task", {}).get("type")
 
 
 def describe_corpus(path: Path) -> str:

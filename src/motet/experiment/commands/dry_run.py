@@ -17,6 +17,7 @@ from motet.experiment.build.executor_builder import resolve_device
 from motet.experiment.build.federation import ClientGroup, Federation
 from motet.experiment.build.run_plan import RunPlan
 from motet.experiment.build.traffic_estimate import estimate_traffic
+from motet.experiment.commands.data_inspection import collect_inspections, count_truncated, describe_findings
 from motet.experiment.commands.partition_commands import partition_facts
 from motet.experiment.commands.recipe_runner import prepare_plan
 from motet.experiment.loop.peak_memory import PeakMemory
@@ -61,7 +62,8 @@ def dry_run(config: RunConfig, federation: Federation) -> DryRunReport:
         "memory": f"about {_estimate_memory(config, plan, federation, peak_memory) / 1e9:.1f} GB",
         "time": f"about {seconds:.0f} s of training for {config.rounds} rounds",
     }
-    warnings = [warning for group, group_config in pairs for warning in _collect_warnings(group, group_config)]
+    warnings = list(describe_findings(collect_inspections(config, federation)))
+    warnings += [warning for group, group_config in pairs for warning in _collect_warnings(group, group_config)]
     return DryRunReport(facts=facts, warnings=warnings)
 
 
@@ -158,13 +160,20 @@ def _describe_group(group: ClientGroup, group_config: GroupConfig) -> dict[str, 
     task, corpus, lengths = group.task, group.corpus, group.features.lengths
     labels = f", {len(task.labels)} labels: {', '.join(task.labels[:MAX_LISTED_LABELS])}" if task.labels else ""
     measures = partition_facts(group.partition, corpus)
+    truncated = _describe_truncated(group, group_config)
     return {
         "task": f"{task.name}, primary metric {task.primary_metric}{labels}",
         "data": f"{corpus.name}: {corpus.num_train:,} training rows, {len(corpus) - corpus.num_train:,} test rows",
-        "tokens": f"{lengths.mean():.0f} per text on average, {lengths.max()} at most",
+        "tokens": f"{lengths.mean():.0f} per text on average, {lengths.max()} at most{truncated}",
         "model": _describe_model(group, group_config.model.name),
         "partition": ", ".join(f"{name.replace('_', ' ')} {value:.2f}" for name, value in measures.items()),
     }
+
+
+def _describe_truncated(group: ClientGroup, group_config: GroupConfig) -> str:
+    max_tokens = group_config.model.max_tokens
+    truncated = count_truncated(group, max_tokens)
+    return f"; {truncated:,} texts are truncated at model.max_tokens={max_tokens}" if truncated else ""
 
 
 def _describe_model(group: ClientGroup, name: str) -> str:

@@ -13,6 +13,11 @@ from motet.experiment.build.federation_builder import build_federations
 from motet.experiment.build.run_components import RunComponents
 from motet.experiment.build.run_plan import RunPlan, build_plan
 from motet.experiment.build.traffic_estimate import estimate_traffic
+from motet.experiment.commands.data_inspection import (
+    collect_inspections,
+    describe_findings,
+    write_inspections,
+)
 from motet.experiment.commands.run_folder import (
     baseline_folder,
     claim_folder,
@@ -70,6 +75,7 @@ def _run_claimed(config: RunConfig, folder: Path, resume: bool, callback: RunCal
             plans = {n: prepare_plan(each, federations[n], components[n]) for n, each in configs.items()}
             if not resume:
                 create_run_folder(folder, configs)
+                _show_findings(config, federations[""], callback)
             summaries = {}
             for name, each in configs.items():
                 path, plan = baseline_folder(folder, name), plans.pop(name)
@@ -88,6 +94,12 @@ def _collect_configs(config: RunConfig, folder: Path, resume: bool) -> dict[str,
     if resume:
         return {"": config, **{name: load_config(baseline_folder(folder, name)) for name in config.baselines}}
     return {"": config, **{name: baseline_config(config, name) for name in config.baselines}}
+
+
+def _show_findings(config: RunConfig, federation: Federation, callback: RunCallback | None) -> None:
+    """Show what the inspection of the data found, such as rows that were left out."""
+    for text in describe_findings(collect_inspections(config, federation)):
+        (callback or SilentProgress()).on_note(f"data: {text}")
 
 
 def prepare_plan(config: RunConfig, federation: Federation, components: RunComponents | None = None) -> RunPlan:
@@ -110,6 +122,7 @@ def run_experiment(
     save_model: bool = True,
 ) -> dict[str, Any]:
     """Run one plan, write its results to a folder, and return the summary. Runs may share an executor."""
+    write_inspections(folder, config, federation, with_samples=True)
     with (
         PeakMemory() as memory,
         track_run(config, folder, callback or SilentProgress()) as tracking_callback,

@@ -12,6 +12,7 @@ from typing import Any
 import yaml
 
 from motet.core.errors import ConfigError
+from motet.experiment.commands.data_inspection import read_inspections
 from motet.experiment.commands.run_folder import load_config, load_summary
 from motet.experiment.deploy.served_run import clients_bring_data
 from motet.experiment.loop.json_files import read_json
@@ -66,6 +67,7 @@ def read_run_report(folder: Path, method: str | None = None, setting: str = "") 
         "curves": _collect_curves(rows),
         "client_scores": _client_scores(rows, primary_metric),
         "notes": _collect_notes(rows),
+        "inspections": _collect_inspections(folder),
         "partition": read_json(folder / "partition.json"),
         "samples": read_samples(folder),
         "config": yaml.safe_dump(settings, sort_keys=False, allow_unicode=True),
@@ -81,6 +83,14 @@ def read_run_report(folder: Path, method: str | None = None, setting: str = "") 
             ]
         ),
     }
+
+
+def _collect_inspections(folder: Path) -> list[dict[str, Any]]:
+    """Return the inspection of each corpus as a table."""
+    return [
+        {"title": each.corpus.name, "rows": list(each.table.items()), "findings": list(map(str, each.findings))}
+        for each in read_inspections(folder)
+    ]
 
 
 def flatten_settings(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

@@ -12,6 +12,7 @@ from motet.experiment.build.component_builders import build_components, resolve_
 from motet.experiment.build.executor_builder import InProcessOptions, create_executor, resolve_device
 from motet.experiment.build.run_components import RunComponents
 from motet.experiment.build.run_plan import build_plan
+from motet.experiment.commands.data_inspection import write_inspections
 from motet.experiment.commands.recipe_runner import FinishedRun
 from motet.experiment.commands.run_folder import claim_folder, create_run_folder, require_empty
 from motet.experiment.commands.run_summary import write_results
@@ -84,6 +85,7 @@ def _run(
     callback: RunCallback,
 ) -> dict[str, Any]:
     """Run with the clients that have joined, and write the results. Return the summary."""
+    write_inspections(folder, config, listener.local, with_samples=False)
     cache = PrefixCache()
     device = resolve_device(config.device)
     executor = create_executor(device, InProcessOptions(workers=0), [listener.local], cache)

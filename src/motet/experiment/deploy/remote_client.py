@@ -14,6 +14,8 @@ from motet.core.errors import ConfigError
 from motet.core.params import Params
 from motet.core.rng import Seed
 from motet.core.script import ClientId, all_client_methods
+from motet.datasets.inspection.check_corpus import check_corpus
+from motet.datasets.inspection.findings import find_problems
 from motet.datasets.load_corpus import DataConfig, load_corpus
 from motet.experiment.build.client_lists import ClientRange
 from motet.experiment.build.component_builders import build_components, resolve_defaults
@@ -124,6 +126,10 @@ class ClientBuilder:
             self.log(_describe_test_rows(federation, self.options.data))
         for note in federation.server.notes:
             self.log(note)
+        inspection = federation.groups[0].inspection
+        if self.options.data is not None and inspection is not None:
+            for finding in find_problems(inspection, is_one_client=True):
+                self.log(f"data: {finding}")
         methods = [item for program in programs for item in all_client_methods(program).items()]
         self.log(f"offered to the server: {', '.join(f'{address} ({reveals})' for address, reveals in methods)}")
 
@@ -186,6 +192,7 @@ def build_client_federation(config: RunConfig, acceptance: JoinAccepted, options
     task, model = load_group_model(config, acceptance, name)
     seed, max_tokens = Seed(config.seed), group_config.model.max_tokens
     corpus = load_corpus(options.data, seed, task.name)
+    inspection = check_corpus(corpus, options.data, is_one_client=True)
     train, test = np.arange(corpus.num_train), np.arange(corpus.num_train, len(corpus))
     partition = Partition(
         ClientRows.from_sizes(train, np.array([len(train)])),
@@ -202,5 +209,6 @@ def build_client_federation(config: RunConfig, acceptance: JoinAccepted, options
         partition=partition,
         max_tokens=max_tokens,
         clients=ClientRange(names=partition.clients, start=0, stop=1),
+        inspection=inspection,
     )
     return Federation(groups=(group,), server=group, seed=seed)

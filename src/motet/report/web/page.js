@@ -105,6 +105,7 @@ function initialize() {
   showOverview();
   showResultTables();
   showRunsTable();
+  showInspections();
   initSettings();
   initPartitions();
   initRelations();

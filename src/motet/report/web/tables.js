@@ -110,6 +110,21 @@ function showRunsTable() {
   $("runs").append(scrollable(sortableTable(headings, rows), "tall"));
 }
 
+// Inspections of the corpora. Runs on the same data share one.
+
+function showInspections() {
+  const inspections = new Map(
+    report.runs.flatMap((run) => run.inspections ?? []).map((inspection) => [JSON.stringify(inspection), inspection]),
+  );
+  const section = $("inspection");
+  section.hidden = !inspections.size;
+  for (const { title, rows, findings } of inspections.values()) {
+    section.append(createElement("h3", {}, title));
+    if (findings.length) section.append(createElement("ul", {}, ...findings.map((text) => createElement("li", {}, text))));
+    section.append(scrollable(sortableTable(["what", "in this corpus"], rows, { alignLeft: true })));
+  }
+}
+
 // Settings of one run, compared with another
 
 function initSettings() {

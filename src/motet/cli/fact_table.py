@@ -1,0 +1,38 @@
+"""Print facts as a table of two columns: names and sentences."""
+
+from __future__ import annotations
+
+import shutil
+import sys
+from collections.abc import Iterable, Mapping
+from textwrap import wrap
+from typing import TYPE_CHECKING
+
+import typer
+
+if TYPE_CHECKING:
+    from motet.datasets.inspection.corpus_inspection import CorpusInspection
+
+MIN_NAME_WIDTH, MIN_TEXT_WIDTH = 17, 40  # the longest name of an inspection has 17 characters
+
+
+def print_facts(facts: Mapping[str, str]) -> None:
+    """Print one line per fact. In a terminal, long facts are wrapped."""
+    name_width = max(MIN_NAME_WIDTH, *map(len, facts)) + 1
+    line_width = shutil.get_terminal_size().columns if sys.stdout.isatty() else None
+    for name, fact in facts.items():
+        lines = wrap(fact, max(MIN_TEXT_WIDTH, line_width - name_width)) if line_width else [fact]
+        typer.echo(f"{name:{name_width}}" + f"\n{' ' * name_width}".join(lines))
+
+
+def print_inspection(inspection: CorpusInspection) -> None:
+    """Print the inspection of a corpus, and an empty line."""
+    from motet.datasets.inspection.inspection_table import describe_inspection
+
+    print_facts(describe_inspection(inspection))
+    typer.echo()
+
+
+def print_warnings(warnings: Iterable[object]) -> None:
+    for warning in warnings:
+        typer.secho(f"warning: {warning}", fg="yellow")

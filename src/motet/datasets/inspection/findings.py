@@ -1,0 +1,254 @@
+"""Findings of an inspection: what is almost certainly a mistake stops a run, everything else is a warning.
+
+The limits come from published corpora. The test texts of 33 of them overlap with the training texts by at most 2 %,
+except Amazon reviews (6.5 %) and the passages of SubjQA (11 %).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from motet.core.errors import DataError
+from motet.datasets.inspection.corpus_inspection import CorpusInspection
+
+MISTAKE_KINDS = ("leak", "labels", "columns", "empty", "encoding", "dropped")
+LEAK_WARNING_SHARE = 0.005
+LEAK_SHARE = 0.02  # of the test rows of your own data
+PUBLISHED_LEAK_SHARE = 0.5  # no published corpus comes near it, so files were mixed up
+MIN_LEAKED = 3  # test rows; fewer may be a coincidence in a small corpus
+COPY_SHARE, EMPTY_SHARE, REPLACED_SHARE, MOJIBAKE_SHARE, DROPPED_SHARE = 0.5, 0.05, 0.01, 0.05, 0.1
+UNIQUE_LABEL_SHARE = 0.5  # labels per training row; such a column holds identifiers or texts
+MIN_ROWS = 20  # shares of fewer rows mean little
+DUPLICATE_SHARE, CONTRADICTION_SHARE = 0.1, 0.05
+MISSING_LABELS = ("", "nan", "null", "none", "n/a", "na")
+MIN_CUT_LENGTH, MIN_CUT_ROWS, CUT_SHARE = 100, 20, 0.01
+OUTLIER_FACTOR, MIN_OUTLIER_LENGTH = 100, 10_000
+MAX_LISTED = 5
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something in a corpus that a user should know."""
+
+    kind: str  # one of MISTAKE_KINDS, or another word for a warning
+    message: str  # what was found, with numbers
+    advice: str
+    is_mistake: bool
+    can_accept: bool = True  # False: training cannot work, whatever the recipe says
+
+    def __str__(self) -> str:
+        return f"{self.message} {self.advice}".rstrip()
+
+
+def find_problems(inspection: CorpusInspection, *, is_one_client: bool = False) -> list[Finding]:
+    """Return all findings. The corpus of one client in a deployment may lack labels that others have."""
+    checks: list[Callable[[CorpusInspection], Iterable[Finding]]] = [
+        _check_leak,
+        _check_columns,
+        _check_empty,
+        _check_encoding,
+        _check_dropped,
+        _check_duplicates,
+        _check_lengths,
+    ]
+    if not is_one_client:
+        checks.append(_check_labels)
+    findings = [finding for check in checks for finding in check(inspection)]
+    if inspection.is_published:  # a user cannot change it
+        return [finding if finding.is_mistake else replace(finding, advice="") for finding in findings]
+    return findings
+
+
+def require_no_mistakes(name: str, findings: Sequence[Finding], accept: Sequence[str]) -> None:
+    """Raise an error if there are mistakes that the recipe does not accept."""
+    mistakes = [f for f in findings if f.is_mistake and not (f.can_accept and f.kind in accept)]
+    if not mistakes:
+        return
+    kinds = dict.fromkeys(mistake.kind for mistake in mistakes if mistake.can_accept)
+    hint = f" If this is intended, set data.accept=[{', '.join([*accept, *kinds])}]." if kinds else ""
+    raise DataError(f"{name}: {' '.join(map(str, mistakes))}{hint} To see more of the data: motet data inspect")
+
+
+def _check_leak(inspection: CorpusInspection) -> Iterator[Finding]:
+    limit = PUBLISHED_LEAK_SHARE if inspection.is_published else LEAK_SHARE
+    count, size = inspection.leaked, inspection.test.rows
+    what = "test texts are also training texts"
+    if inspection.leaked_passages is not None:  # a question that is in both splits has its passage in both, too
+        count, what = inspection.leaked_passages, "test questions are about passages of training questions"
+    if count >= max(MIN_LEAKED, LEAK_WARNING_SHARE * size):
+        yield Finding(
+            kind="leak",
+            message=f"{count:,} of {size:,} {what} ({format_share(count, size)}).",
+            advice="Remove them from the training or the test rows, or split the data again without duplicates.",
+            is_mistake=count >= limit * size,
+        )
+
+
+def _check_columns(inspection: CorpusInspection) -> Iterator[Finding]:
+    names = {"seq2seq": "source and target", "qa": "context and question", "classification": "text and label"}
+    if inspection.copies >= COPY_SHARE * inspection.num_rows:
+        what = names.get(inspection.task, "text and score")
+        yield Finding(
+            kind="columns",
+            message=f"{inspection.copies:,} of {inspection.num_rows:,} rows have the same value twice: {what}, or "
+            "both texts of a pair, are equal.",
+            advice="Name the right columns, for example data.text=… or data.columns.target=….",
+            is_mistake=not inspection.is_published,
+        )
+
+
+def _check_empty(inspection: CorpusInspection) -> Iterator[Finding]:
+    count, size = inspection.train.empty + inspection.test.empty, inspection.num_rows
+    if count:
+        yield Finding(
+            kind="empty",
+            message=f"{count:,} of {size:,} texts are empty ({format_share(count, size)}).",
+            advice="Remove these rows, or name the right column with data.text=….",
+            is_mistake=not inspection.is_published and count >= EMPTY_SHARE * size,
+        )
+
+
+def _check_encoding(inspection: CorpusInspection) -> Iterator[Finding]:
+    size, is_own = inspection.num_rows, not inspection.is_published
+    if count := inspection.replaced:
+        yield Finding(
+            kind="encoding",
+            message=f"{count:,} of {size:,} texts have a replacement character (U+FFFD) for bytes that could not be "
+            f"decoded ({format_share(count, size)}).",
+            advice="Set data.encoding, for example data.encoding=latin-1, or fix the file.",
+            is_mistake=is_own and count >= REPLACED_SHARE * size,
+        )
+    if count := inspection.mojibake:
+        yield Finding(
+            kind="encoding",
+            message=f"{count:,} of {size:,} texts look like UTF-8 that was decoded as Latin-1, such as 'Ã©' for 'é' "
+            f"({format_share(count, size)}).",
+            advice="Set data.encoding=utf-8, or fix the file.",
+            is_mistake=is_own and count >= MOJIBAKE_SHARE * size,
+        )
+
+
+def _check_dropped(inspection: CorpusInspection) -> Iterator[Finding]:
+    report = inspection.report
+    if report.num_dropped:
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in report.drop_counts.items())
+        share = format_share(report.num_dropped, report.num_rows)
+        yield Finding(
+            kind="dropped",
+            message=f"{report.num_dropped:,} of {report.num_rows:,} rows were left out ({share}): {reasons}.",
+            advice="Check these rows.",
+            is_mistake=not inspection.is_published and report.num_dropped >= DROPPED_SHARE * report.num_rows,
+        )
+
+
+def _check_labels(inspection: CorpusInspection) -> Iterator[Finding]:
+    if inspection.task != "classification":
+        if inspection.task == "tagging":
+            yield from _check_entity_types(inspection)
+        return
+    if inspection.only_in_test:
+        yield Finding(
+            kind="labels",
+            message=f"{_list_counts(inspection.only_in_test)}: labels of test rows that no training row has.",
+            advice="Fix these rows, or add training rows with these labels.",
+            is_mistake=True,
+            can_accept=False,
+        )
+    labels = inspection.train.labels
+    if alike := _find_similar_labels(labels):
+        yield _label_mistake(
+            inspection, f"the labels {_list_counts(alike)} differ only in case or spaces.", "Write them alike."
+        )
+    if missing := {label: count for label, count in labels.items() if label.strip().lower() in MISSING_LABELS}:
+        yield _label_mistake(
+            inspection,
+            f"{_list_counts(missing)}: labels that look like missing values.",
+            "Remove these rows, or give them a label.",
+        )
+    size = inspection.train.rows
+    if size >= MIN_ROWS and inspection.train.num_labels >= UNIQUE_LABEL_SHARE * size:
+        yield _label_mistake(
+            inspection,
+            f"there are {inspection.train.num_labels:,} labels for {size:,} training rows.",
+            "Name the right column with data.label=…, or for numbers set task.type=regression.",
+        )
+
+
+def _check_entity_types(inspection: CorpusInspection) -> Iterator[Finding]:
+    if not inspection.train.labels:
+        yield _label_mistake(
+            inspection, "no training word has a tag other than O.", "Name the right column with data.columns.tags=…."
+        )
+    elif inspection.only_in_test:
+        kinds = _list_counts(inspection.only_in_test)
+        yield _label_mistake(
+            inspection, f"{kinds}: entity types of test rows that no training row has.", "Check the tags of both files."
+        )
+
+
+def _label_mistake(inspection: CorpusInspection, message: str, advice: str) -> Finding:
+    return Finding(kind="labels", message=message, advice=advice, is_mistake=not inspection.is_published)
+
+
+def _find_similar_labels(counts: Mapping[str, int]) -> dict[str, int]:
+    groups: dict[str, list[str]] = {}
+    for label in counts:
+        groups.setdefault(" ".join(label.casefold().split()), []).append(label)
+    return {label: counts[label] for group in groups.values() if len(group) > 1 for label in group}
+
+
+def _check_duplicates(inspection: CorpusInspection) -> Iterator[Finding]:
+    train = inspection.train
+    if train.rows >= MIN_ROWS and train.duplicates >= DUPLICATE_SHARE * train.rows:
+        yield Finding(
+            kind="duplicates",
+            message=f"{train.duplicates:,} of {train.rows:,} training rows repeat an earlier row "
+            f"({format_share(train.duplicates, train.rows)}).",
+            advice="Remove them if they were copied by accident.",
+            is_mistake=False,
+        )
+    count, size = inspection.contradictions, inspection.num_rows
+    if inspection.task in ("classification", "tagging") and size >= MIN_ROWS and count >= CONTRADICTION_SHARE * size:
+        yield Finding(
+            kind="contradictions",
+            message=f"{count:,} texts occur with different labels.",
+            advice="Check how the rows were labeled.",
+            is_mistake=False,
+        )
+
+
+def _check_lengths(inspection: CorpusInspection) -> Iterator[Finding]:
+    lengths = inspection.lengths
+    if has_cut_texts(inspection):
+        yield Finding(
+            kind="cut",
+            message=f"{lengths.num_longest:,} texts have exactly {lengths.longest:,} characters, the longest length.",
+            advice="They were probably cut when the file was written.",
+            is_mistake=False,
+        )
+    if lengths.longest >= max(MIN_OUTLIER_LENGTH, OUTLIER_FACTOR * lengths.median):
+        yield Finding(
+            kind="lengths",
+            message=f"the longest text has {lengths.longest:,} characters, the median {lengths.median:,}.",
+            advice="Check that it is one text: an unbalanced quote joins lines.",
+            is_mistake=False,
+        )
+
+
+def has_cut_texts(inspection: CorpusInspection) -> bool:
+    """True if many texts have the longest length: natural lengths differ."""
+    lengths, min_rows = inspection.lengths, max(MIN_CUT_ROWS, CUT_SHARE * inspection.num_rows)
+    return lengths.longest >= MIN_CUT_LENGTH and lengths.num_longest >= min_rows
+
+
+def _list_counts(counts: Mapping[str, int]) -> str:
+    items = list(counts.items())
+    text = ", ".join(f"'{name}' ({count:,})" for name, count in items[:MAX_LISTED])
+    return f"{text} and {len(items) - MAX_LISTED:,} more" if len(items) > MAX_LISTED else text
+
+
+def format_share(count: int, size: int) -> str:
+    """Format a count as a percentage of `size`; a count above 0 never becomes "0.0 %"."""
+    share = 100 * count / max(1, size)
+    return f"{share:.1f} %" if share >= 0.05 or not count else "under 0.1 %"

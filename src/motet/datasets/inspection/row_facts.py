@@ -1,0 +1,120 @@
+"""Hashes and lengths of all rows of a corpus, computed in batches, so that a million rows take seconds."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from motet.datasets.corpus import TASK_COLUMNS, Corpus
+
+BATCH_ROWS = 4096
+REPLACEMENT_CHARACTER = "\ufffd"  # what decoders write for invalid bytes
+# UTF-8 that was decoded as Latin-1 or Windows-1252: "Ã©" for "é", "â€™" for an apostrophe.
+MOJIBAKE = re.compile("[\u00c2\u00c3][\u0080-\u00bf]|\u00e2\u20ac|\u00ef\u00bb\u00bf")
+INPUT_COLUMNS = {
+    "classification": ("text", "second"),
+    "regression": ("text", "second"),
+    "tagging": ("words",),
+    "qa": ("context", "question"),
+    "seq2seq": ("source",),
+    "lm": ("text",),
+    "instruct": ("prompt",),
+}
+TARGET_COLUMNS = {
+    "classification": "label",
+    "regression": "score",
+    "tagging": "tags",
+    "qa": "answers",
+    "seq2seq": "target",
+    "lm": None,
+    "instruct": "completion",
+}
+
+
+@dataclass(frozen=True, eq=False)
+class RowFacts:
+    """One value per row. Equal texts have equal hashes; different texts practically never do."""
+
+    inputs: np.ndarray  # hash of what the model reads
+    targets: np.ndarray  # hash of what it should predict
+    passages: np.ndarray | None  # hash of the context, for question answering
+    lengths: np.ndarray  # characters of the input
+    is_empty: np.ndarray  # some input column is empty
+    has_replacement: np.ndarray  # some input column has a replacement character
+    has_mojibake: np.ndarray  # some input column looks like UTF-8 that was decoded as Latin-1
+    is_copy: np.ndarray  # two columns that should differ are equal: text and second, source and target
+
+
+def input_columns(corpus: Corpus) -> tuple[str, ...]:
+    """Return the columns that the model reads."""
+    return tuple(
+        name for name in INPUT_COLUMNS.get(corpus.task, TASK_COLUMNS[corpus.task][:1]) if name in corpus.columns
+    )
+
+
+def to_text(value: Any) -> str:
+    """Return a text without surrounding whitespace, or the words of a list joined by spaces."""
+    return value.strip() if isinstance(value, str) else " ".join(map(str, value))
+
+
+def compute_row_facts(corpus: Corpus) -> RowFacts:
+    size, names = len(corpus), input_columns(corpus)
+    inputs, targets, lengths = (np.zeros(size, np.int64) for _ in range(3))
+    is_empty, has_replacement, has_mojibake, is_copy = (np.zeros(size, bool) for _ in range(4))
+    passages = np.zeros(size, np.int64) if corpus.task == "qa" else None
+    target = TARGET_COLUMNS.get(corpus.task)
+    for rows in batches(0, size):
+        texts = [[to_text(value) for value in corpus.columns[name][rows]] for name in names]
+        inputs[rows] = _hash_rows(texts)
+        if target is not None:
+            values = list(map(str, corpus.columns[target][rows]))
+            targets[rows] = _hash_rows([values])
+            second = texts[-1] if len(texts) > 1 else values
+            is_copy[rows] = [first == other for first, other in zip(texts[0], second, strict=True)]
+        if passages is not None:
+            passages[rows] = _hash_rows(texts[:1])
+        lengths[rows] = np.sum([list(map(len, column)) for column in texts], axis=0)
+        is_empty[rows] = np.any([[not text for text in column] for column in texts], axis=0)
+        has_replacement[rows] = np.any([[REPLACEMENT_CHARACTER in text for text in c] for c in texts], axis=0)
+        has_mojibake[rows] = np.any([list(map(_has_mojibake, column)) for column in texts], axis=0)
+    return RowFacts(
+        inputs=inputs,
+        targets=targets,
+        passages=passages,
+        lengths=lengths,
+        is_empty=is_empty,
+        has_replacement=has_replacement,
+        has_mojibake=has_mojibake,
+        is_copy=is_copy & ~is_empty,
+    )
+
+
+def batches(start: int, stop: int) -> Iterator[slice]:
+    """Yield slices of at most BATCH_ROWS rows: columns may be on disk, and larger than memory."""
+    for first in range(start, stop, BATCH_ROWS):
+        yield slice(first, min(first + BATCH_ROWS, stop))
+
+
+def _hash_rows(columns: Sequence[list[str]]) -> list[int]:
+    return list(map(hash, columns[0])) if len(columns) == 1 else list(map(hash, zip(*columns, strict=True)))
+
+
+def _has_mojibake(text: str) -> bool:
+    return not text.isascii() and MOJIBAKE.search(text) is not None
+
+
+def count_duplicates(hashes: np.ndarray) -> int:
+    """Return how many rows are equal to an earlier row."""
+    return len(hashes) - len(np.unique(hashes))
+
+
+def count_contradictions(inputs: np.ndarray, targets: np.ndarray) -> int:
+    """Return how many different inputs have more than one target."""
+    order = np.lexsort((targets, inputs))
+    inputs, targets = inputs[order], targets[order]
+    differs = (inputs[1:] == inputs[:-1]) & (targets[1:] != targets[:-1])
+    return len(np.unique(inputs[1:][differs]))

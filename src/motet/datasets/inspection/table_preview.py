@@ -1,0 +1,88 @@
+"""Read the first rows of a table with all of its columns, whatever they are called."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import islice
+from pathlib import Path
+from typing import Any
+
+from motet.core.errors import DataError
+from motet.datasets.compression import strip_compression_suffix
+from motet.datasets.data_file import DataFile, ReadOptions
+from motet.datasets.read_log import ReadLog
+
+PREVIEW_ROWS = 500
+DELIMITERS = ",;\t|"
+Preview = dict[str, list[str]]
+
+
+def preview_table(path: Path, options: ReadOptions = ReadOptions()) -> Preview:
+    """Return the columns of the first rows as texts. For a folder, those of its first table. Empty: not a table."""
+    if path.is_dir():
+        tables = sorted(file for file in path.rglob("*") if _suffix(file) in _READERS and file.is_file())
+        return preview_table(tables[0], options) if tables else {}
+    read = _READERS.get(_suffix(path))
+    if read is None:
+        return {}
+    try:
+        rows = read(DataFile(path, options, ReadLog(path)))
+    except (DataError, ValueError, OSError, csv.Error):
+        return {}
+    return _collect_columns(rows)
+
+
+def _suffix(path: Path) -> str:
+    return strip_compression_suffix(path).suffix.lower()
+
+
+def _collect_columns(rows: Iterable[Mapping[str, Any]]) -> Preview:
+    columns: Preview = {}
+    for row in rows:
+        for name, value in row.items():
+            if value is not None and name:
+                text = value if isinstance(value, str) else json.dumps(value, default=str)
+                columns.setdefault(name.strip(), []).append(text)
+    return columns
+
+
+def _read_delimited(file: DataFile) -> Iterable[Mapping[str, Any]]:
+    lines = [line for _, line in islice(file.read_lines(), PREVIEW_ROWS + 1)]
+    if not lines:
+        return []
+    if file.suffix == ".csv":
+        delimiter = file.options.delimiter or max(DELIMITERS, key=lines[0].count)
+        return list(csv.DictReader(lines, delimiter=delimiter))
+    header = lines[0].split("\t")
+    return [dict(zip(header, line.split("\t"), strict=False)) for line in lines[1:]]
+
+
+def _read_json(file: DataFile) -> Iterable[Mapping[str, Any]]:
+    first_lines = [line for _, line in islice(file.read_lines(), PREVIEW_ROWS) if line.strip()]
+    if first_lines and first_lines[0].lstrip().startswith("["):
+        rows = json.loads(file.read_text())[:PREVIEW_ROWS]
+    else:
+        rows = [json.loads(line) for line in first_lines]
+    return [row for row in rows if isinstance(row, dict)]
+
+
+def _read_parquet(file: DataFile) -> Iterable[Mapping[str, Any]]:
+    import pyarrow.parquet as pq
+
+    batches = pq.ParquetFile(file.path).iter_batches(batch_size=PREVIEW_ROWS)
+    rows: Sequence[Mapping[str, Any]] = next(iter(batches)).to_pylist()
+    return rows
+
+
+_READERS: dict[str, Callable[[DataFile], Iterable[Mapping[str, Any]]]] = {
+    ".csv": _read_delimited,
+    ".tsv": _read_delimited,
+    ".tab": _read_delimited,
+    ".jsonl": _read_json,
+    ".ndjson": _read_json,
+    ".json": _read_json,
+    ".parquet": _read_parquet,
+    ".pq": _read_parquet,
+}

@@ -1,0 +1,123 @@
+"""`motet data inspect`: inspect any file or folder without a recipe, and propose one."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, fields
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from motet.core.errors import DataError
+from motet.core.rng import Seed
+from motet.datasets.inspection.check_corpus import is_published
+from motet.datasets.inspection.column_guess import guess_columns
+from motet.datasets.inspection.corpus_inspection import CorpusInspection, inspect_corpus
+from motet.datasets.inspection.findings import Finding, find_problems
+from motet.datasets.inspection.table_preview import preview_table
+from motet.datasets.load_corpus import DataConfig, load_corpus
+from motet.experiment.commands.corpus_commands import parse_corpus_settings
+
+CHARACTERS_PER_TOKEN = 4  # of English in a subword vocabulary
+MIN_TOKENS, MAX_TOKENS = 16, 256
+DEFAULT_CLIENTS, COHORT_SIZE, MIN_CLIENTS = 10, 10, 2
+LEARNING_RATES = {"seq2seq": 5e-4, "lm": 3e-3}
+MODELS = {"seq2seq": "bert2bert:minilm", "lm": "tiny"}
+
+
+@dataclass(frozen=True)
+class PathInspection:
+    """An inspected file or folder, with a recipe that trains on it."""
+
+    inspection: CorpusInspection
+    findings: list[Finding]
+    recipe: str
+    guess: str = ""  # the settings that name columns and were guessed
+
+    @property
+    def mistakes(self) -> list[Finding]:
+        return [finding for finding in self.findings if finding.is_mistake]
+
+    @property
+    def warnings(self) -> list[Finding]:
+        return [finding for finding in self.findings if not finding.is_mistake]
+
+
+def inspect_path(path: str, source: Path | None, overrides: Sequence[str]) -> PathInspection:
+    """Inspect a path or a corpus by name. Mistakes do not stop it.
+
+    If the columns of a table have other names than Motet's, they are guessed from their names and values.
+    """
+    data, task = parse_corpus_settings(path, source, overrides)
+    guess = ""
+    try:
+        corpus = load_corpus(data, Seed(0), task)
+    except DataError as error:
+        settings = guess_settings(data)
+        if not settings:
+            raise
+        data, task = parse_corpus_settings(path, source, [*settings, *overrides])
+        try:
+            corpus = load_corpus(data, Seed(0), task)
+        except DataError:
+            raise error from None
+        guess = ", ".join(settings)
+    inspection = inspect_corpus(corpus, is_published=is_published(corpus, data))
+    return PathInspection(
+        inspection=inspection,
+        findings=find_problems(inspection),
+        recipe=propose_recipe(data, task, inspection),
+        guess=guess,
+    )
+
+
+def guess_settings(data: DataConfig) -> list[str]:
+    """Return settings that name the columns of your own table; empty if there is too much doubt."""
+    if data.path is None or data.name is not None:
+        return []
+    guess = guess_columns(preview_table(Path(data.path), data.read_options))
+    return [] if guess is None else guess.overrides
+
+
+def propose_recipe(data: DataConfig, task: str | None, inspection: CorpusInspection) -> str:
+    """Return a recipe in YAML with a model and settings that suit the size of the corpus."""
+    name = inspection.task
+    recipe: dict[str, Any] = {"rounds": 20, "data": _changed_settings(data)}
+    if task is not None:
+        recipe["task"] = task
+    recipe["model"] = {"name": MODELS.get(name, "minilm"), "max_tokens": _propose_max_tokens(inspection)}
+    recipe["partition"] = _propose_partition(inspection)
+    if (inspection.num_clients or 0) > 2 * COHORT_SIZE:
+        recipe["cohort"] = {"size": COHORT_SIZE}
+    recipe["algorithm"] = "fedopt"
+    recipe["solver"] = {"lr": LEARNING_RATES.get(name, 2e-4), "batch": 16}
+    recipe["evaluation"] = {"every": 5}
+    return yaml.safe_dump(recipe, sort_keys=False, allow_unicode=True, default_flow_style=None)
+
+
+def _changed_settings(data: DataConfig) -> dict[str, Any]:
+    """Return the settings that are not defaults, as a recipe has them."""
+    default = DataConfig()
+    settings = {f.name: getattr(data, f.name) for f in fields(data)}
+    changed = {name: value for name, value in settings.items() if value != getattr(default, name)}
+    return {name: list(value) if isinstance(value, tuple) else value for name, value in changed.items()}
+
+
+def _propose_max_tokens(inspection: CorpusInspection) -> int:
+    """Return a power of two that 95 % of the texts fit in, within limits."""
+    tokens = inspection.lengths.percentile_95 / CHARACTERS_PER_TOKEN
+    size = MIN_TOKENS
+    while size < min(tokens, MAX_TOKENS):
+        size *= 2
+    return size
+
+
+def _propose_partition(inspection: CorpusInspection) -> Any:
+    if inspection.num_clients is not None and inspection.num_clients >= MIN_CLIENTS:
+        return "natural"
+    clients = min(DEFAULT_CLIENTS, inspection.train.rows)
+    has_labels = inspection.task == "classification"
+    return (
+        {"type": "label", "clients": clients, "alpha": 1.0} if has_labels else {"type": "uniform", "clients": clients}
+    )
