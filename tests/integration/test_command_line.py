@@ -179,15 +179,53 @@ def test_a_csv_file_can_be_trained_on(motet: Call, tmp_path: Path) -> None:
     assert summary["best"]["accuracy"] > 0.9
 
 
-def test_the_model_loads_as_a_transformers_pipeline(motet: Call, tmp_path: Path) -> None:
+def test_the_model_loads_as_a_transformers_pipeline(
+    motet: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Long texts are cut as in training. The model card says how the model was trained."""
     from transformers import pipeline
 
-    assert motet("run", "toy-classification", "rounds=8", "transport.workers=0", "--out", "o")[0] == 0
-    assert motet("export", "o", "--to", "again")[0] == 0
+    status, output, _ = motet("run", "toy-classification", "rounds=8", "transport.workers=0", "--out", "o")
+    assert (status, ', model="o/model", truncation=True)' in output) == (0, True)
+    hub = FakeHub()
+    monkeypatch.setattr("huggingface_hub.HfApi", lambda: hub)
+    status, output, _ = motet("export", "o", "--to", "again", "--push", "ward/letters")
+    assert (status, "Pushed to https://hub/ward/letters" in output) == (0, True)
+    assert hub.uploads == {"ward/letters": Path("again")}
     for folder in ("o/model", "again"):
-        classify = pipeline("text-classification", model=str(tmp_path / folder))
-        texts = ("the song and a violin melody was on", "a goal by the team of this coach")
-        assert [classify(text)[0]["label"] for text in texts] == ["music", "sport"]
+        classify = pipeline("text-classification", model=str(tmp_path / folder), truncation=True)
+        texts = ("the song and a violin melody was on", "a goal by the team of this coach", "goal team coach " * 5000)
+        assert [classify(text)[0]["label"] for text in texts] == ["music", "sport", "sport"]
+        card = (tmp_path / folder / "README.md").read_text()
+        summary = json.loads((tmp_path / "o" / "summary.json").read_text())
+        facts = ("data: toy-classification", "rounds: 8", f"| accuracy | {summary['final']['accuracy']:.4f} |")
+        facts += (
+            f"{classify.tokenizer.model_max_length} tokens",
+            "differential privacy: none",
+            "motet run o/config.yaml",
+        )
+        assert all(fact in card for fact in facts), card
+        assert yaml.safe_load(card.split("---")[1])["pipeline_tag"] == "text-classification"
+    hub.error = OSError("no route to host")
+    status, _, err = motet("export", "o", "--to", "third", "--push", "ward/letters")
+    assert (status, "no route to host. Expected a repository as USER/NAME" in err) == (1, True)
+
+
+class FakeHub:
+    """A hub that keeps the folders that are uploaded."""
+
+    def __init__(self) -> None:
+        self.uploads: dict[str, Path] = {}
+        self.error: OSError | None = None
+
+    def create_repo(self, name: str, *, private: bool, exist_ok: bool) -> str:
+        assert private and exist_ok
+        return f"https://hub/{name}"
+
+    def upload_folder(self, *, repo_id: str, folder_path: Path, commit_message: str) -> None:
+        if self.error is not None:
+            raise self.error
+        self.uploads[repo_id] = folder_path
 
 
 def test_personal_models_are_exported_per_client(motet: Call, tmp_path: Path) -> None:

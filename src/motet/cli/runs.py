@@ -110,18 +110,24 @@ def export(
     best: Annotated[
         bool, typer.Option("--best", help="For a client's state: export the model of its best round, not of the last.")
     ] = False,
+    push: Annotated[
+        str | None,
+        typer.Option(metavar="USER/NAME", help="Also upload the model to this private repository of the hub."),
+    ] = None,
 ) -> None:
     """Export the trained model, or the clients' personal models, as Hugging Face model folders.
 
     RUN may also be the state of a client that has joined a served run, such as .motet/NAME.
     """
     from motet.core.errors import ConfigError
-    from motet.experiment.commands.model_export import export_models, loading_code, needs_motet
+    from motet.experiment.commands.model_export import export_models, loading_code, needs_motet, push_model
 
     if all_clients and client is not None:
         raise ConfigError(
             f"export: --client {client} exports one model and --all exports every model. Use one of them."
         )
+    if all_clients and push is not None:
+        raise ConfigError("export: --push uploads one model and --all exports every model. Use --client with --push.")
     folders, remote_clients = export_models(folder, to, client, all_clients, best)
     typer.echo(f"Exported {len(folders)} models to {to}, one folder per client." if all_clients else f"Model: {to}")
     if remote_clients:
@@ -129,6 +135,8 @@ def export(
     if motet_only := [path for path in folders if needs_motet(path)]:
         hint = loading_code("", motet_only[0])
         typer.echo(f"{len(motet_only)} of {len(folders)} are BiLSTMs, which load with Motet, not transformers: {hint}")
+    if push is not None:
+        typer.echo(f"Pushed to {push_model(to, push)}")
 
 
 def _split_recipe(recipe: str, settings: list[str] | None) -> tuple[str, list[str]]:

@@ -121,6 +121,7 @@ def load_model(config: ModelConfig, task: str, labels: Sequence[str], texts: Tex
         tokenizer=tokenizer,
         embeddings_path=roles.embeddings_path,
         layers_path=roles.layers_path,
+        max_tokens=config.max_tokens,
     )
     if config.freeze:
         model.freeze(Layers.parse(*config.freeze))

@@ -8,11 +8,12 @@ from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
 
-from motet.core.errors import ConfigError
+from motet.core.errors import ConfigError, RunError, first_line
 from motet.core.params import Params
 from motet.core.script import ClientId
 from motet.experiment.build.federation import ClientGroup
-from motet.experiment.commands.run_folder import require_empty
+from motet.experiment.commands.model_card import ModelCard, describe_run
+from motet.experiment.commands.run_folder import load_summary, require_empty
 from motet.experiment.commands.run_models import RunModels, list_names
 from motet.experiment.deploy.client_models import has_client_models, load_joined_run
 from motet.learning.modules.model import Model
@@ -53,21 +54,22 @@ def export_models(
     if best:
         raise ConfigError(f"export: --best is for the state of a client, such as .motet/NAME, and '{folder}' is a run.")
     models = RunModels(folder)
+    card = describe_run(models.config, load_summary(folder) or {}, folder)
     if every:
-        return _export_all(models, to)
+        return _export_all(models, to, card)
     if not models.has_model(client):
         raise ConfigError(_explain_missing(models, client))
-    save_model(models.group_for(client), models.build(client), to)
+    save_model(models.group_for(client), models.build(client), to, card if client is None else card.for_client(client))
     is_server_only = client is None and models.plan.has_personal_models
     return ExportedModels([to], models.clients if is_server_only else [])
 
 
-def _export_all(models: RunModels, to: Path) -> ExportedModels:
+def _export_all(models: RunModels, to: Path, card: ModelCard) -> ExportedModels:
     folders = {client: to / folder_name(client) for client in models.clients if models.has_model(client)}
     if not folders:
         raise ConfigError(_explain_missing(models, None))
     for client, path in folders.items():
-        save_model(models.group_for(client), models.build(client), path)
+        save_model(models.group_for(client), models.build(client), path, card.for_client(client))
     return ExportedModels(list(folders.values()), [c for c in models.clients if c not in folders])
 
 
@@ -91,22 +93,25 @@ def export_joined_model(folder: Path, to: Path, best: bool = False, client: Clie
     model = joined.best if best else joined.last
     if client not in (None, model.client):
         raise ConfigError(f"--client is '{client}', but '{folder}' is the state of {model.client}; leave --client out.")
-    save_pretrained(joined.model, joined.task, model.params, to)
+    card = describe_run(joined.config, {"task": joined.task.name, "rounds": model.round})
+    save_pretrained(joined.model, joined.task, model.params, to, card.for_client(model.client, model.scores))
     metric = joined.task.primary_metric
     score = f" ({metric} {model.scores[metric]:.3f} on its held-out examples)" if metric in model.scores else ""
     return f"{to}: the model of {model.client} after round {model.round}{score}"
 
 
-def save_model(group: ClientGroup, params: Params, folder: Path) -> None:
-    """Save the model of a group's client, or of the server."""
-    save_pretrained(group.model, group.task, params, folder)
+def save_model(group: ClientGroup, params: Params, folder: Path, card: ModelCard | None = None) -> None:
+    """Save the model of a group's client, or of the server, with a model card."""
+    save_pretrained(group.model, group.task, params, folder, card)
 
 
-def save_pretrained(model: Model, task: Task, params: Params, folder: Path) -> None:
+def save_pretrained(model: Model, task: Task, params: Params, folder: Path, card: ModelCard | None = None) -> None:
     """Save a model and its tokenizer for `transformers.pipeline`, or a BiLSTM for `motet.models.bilstm`."""
     module = merge_adapters(model.with_params(params))
     folder.mkdir(parents=True, exist_ok=True)
-    model.tokenizer.save_pretrained(folder)
+    save_tokenizer(model, folder)
+    if card is not None:
+        (folder / "README.md").write_text(card.render(), "utf-8")
     if isinstance(module, BiLSTM):
         from safetensors.torch import save_file
 
@@ -121,12 +126,48 @@ def save_pretrained(model: Model, task: Task, params: Params, folder: Path) -> N
         save_module(folder)
 
 
+def save_tokenizer(model: Model, folder: Path) -> None:
+    """Save the tokenizer with the length at which texts were cut in training, so that `truncation=True` cuts there."""
+    tokenizer = model.tokenizer
+    if model.max_tokens is None:
+        tokenizer.save_pretrained(folder)
+        return
+    length = tokenizer.model_max_length
+    tokenizer.model_max_length = model.max_tokens
+    if tokenizer.is_fast:
+        tokenizer.backend_tokenizer.enable_truncation(model.max_tokens)
+    try:
+        tokenizer.save_pretrained(folder)
+    finally:
+        tokenizer.model_max_length = length
+        if tokenizer.is_fast:
+            tokenizer.backend_tokenizer.no_truncation()
+
+
+def push_model(folder: Path, repository: str) -> str:
+    """Upload an exported model to a new or existing private repository of the Hugging Face hub. Return its address."""
+    from huggingface_hub import HfApi
+    from huggingface_hub.errors import HfHubHTTPError, HFValidationError
+
+    api = HfApi()
+    try:
+        address = str(api.create_repo(repository, private=True, exist_ok=True))
+        api.upload_folder(repo_id=repository, folder_path=folder, commit_message="Model trained with Motet")
+    except (HfHubHTTPError, HFValidationError, OSError) as error:
+        raise RunError(
+            f"'{folder}' could not be pushed to '{repository}': {first_line(error).rstrip('.')}. "
+            "Expected a repository as USER/NAME to which you may write; log in with: hf auth login"
+        ) from None
+    return address
+
+
 def loading_code(task: str, folder: Path) -> str:
     """Return a line of Python that loads an exported model."""
     if needs_motet(folder):
         return f'motet.models.bilstm.BiLSTM.load("{folder}")'
     if task in PIPELINES:
-        return f'transformers.pipeline("{PIPELINES[task]}", model="{folder}")'
+        truncation = ", truncation=True" if task in ("classification", "pairs", "regression") else ""
+        return f'transformers.pipeline("{PIPELINES[task]}", model="{folder}"{truncation})'
     return f'transformers.{AUTO_CLASSES[task]}.from_pretrained("{folder}")'
 
 

@@ -13,6 +13,7 @@ from motet.experiment.build.federation import ClientGroup, Federation
 from motet.experiment.build.run_plan import RunPlan
 from motet.experiment.build.traffic_estimate import round_bytes
 from motet.experiment.commands.environment import describe_machine, package_versions
+from motet.experiment.commands.model_card import describe_run
 from motet.experiment.commands.model_export import save_model as save_model_directory
 from motet.experiment.commands.partition_commands import partition_facts
 from motet.experiment.commands.partition_table import client_label_table
@@ -40,8 +41,6 @@ def write_results(
 
     `federation` is the one on this machine; with remote clients, the plan has another.
     """
-    if save_model and not result.has_personal_models:
-        save_model_directory(federation.server, result.params, folder / "model")
     write_example_scores(folder, result.example_scores)
     if isinstance(plan.federation, Federation):  # the data of remote clients is not known here
         write_json(folder / "partition.json", client_label_table(federation))
@@ -54,6 +53,9 @@ def write_results(
         "machine": describe_machine(resolve_device(config.device)),
         **changes,
     }
+    if save_model and not result.has_personal_models:
+        card = describe_run(config, summary, folder)
+        save_model_directory(federation.server, result.params, folder / "model", card)
     write_json(folder / "summary.json", summary)
     return summary
 

@@ -41,6 +41,7 @@ class Model:
     tokenizer: Any = None
     embeddings_path: str = ""
     layers_path: str = ""
+    max_tokens: int | None = None  # texts are cut at this length
 
     @cached_property
     def trainable(self) -> dict[str, nn.Parameter]:
