@@ -121,7 +121,12 @@ def run_mosquitto(folder: Path, *settings: str) -> Iterator[str]:
         process.wait()
 
 
-def make_admission(*clients: str, session: str = "one", **options: Any) -> Admission:
+def make_admission(
+    *clients: str, session: str = "one", token_hashes: dict[str, str] | None = None, **options: Any
+) -> Admission:
+    """Build an admission of these clients. `token_hashes` may be changed later."""
+    if token_hashes is not None:
+        options["load_tokens"] = lambda: token_hashes
     acceptance = JoinAccepted(run="0123abcd", session=session, digest="digest", config={}, groups={})
     return Admission(acceptance, "fingerprint", clients, **options)
 

@@ -18,12 +18,13 @@ from tests.networks import make_admission, make_join_request
 from motet.core.params import Params
 from motet.core.weighted import Weighted
 from motet.report.status_server import start_status_server
-from motet.transport import grpc as grpc_transport
+from motet.transport import pending_links
 from motet.transport.admission import ClientReady, JoinAccepted, Rejection, hash_token
 from motet.transport.connections import Connections
 from motet.transport.framing import OutgoingMessage
-from motet.transport.grpc import METHOD, SERVICE, GrpcServerLink, serve_grpc
+from motet.transport.grpc import CHUNK_BYTES, METHOD, SERVICE, GrpcServerLink, serve_grpc
 from motet.transport.message_limits import JOIN_REQUEST
+from motet.transport.pending_links import MAX_STRANGERS
 from motet.transport.requests import Reply, Request
 from motet.wire import deserialize
 
@@ -118,19 +119,23 @@ def test_a_repeated_or_stolen_reply_does_not_reach_the_inbox(connections: Connec
     link.close()
 
 
-def test_silent_connections_are_closed_and_others_are_served(
-    connections: Connections, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """A flood of connections blocks others only until the join timeout."""
-    monkeypatch.setattr(grpc_transport, "JOIN_TIMEOUT", 2.0)
-    monkeypatch.setattr(grpc_transport, "MAX_LINKS", 8)
+def test_silent_connections_are_closed(connections: Connections, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(pending_links, "JOIN_TIMEOUT", 0.5)
     address = serve_grpc(connections, "127.0.0.1:0")
-    flood = [GrpcServerLink(address) for _ in range(8)]
-    for link in flood:
+    silent = [GrpcServerLink(address) for _ in range(3)]
+    for link in silent:
         with pytest.raises(ConnectionError):
             while True:
                 link.receive(30.0)
+        link.close()
+
+
+def test_a_flood_of_silent_connections_shuts_nobody_out(connections: Connections, address: str) -> None:
+    """The join timeout is far away. Strangers share few places, so a client can always join."""
+    flood = [GrpcServerLink(address) for _ in range(MAX_STRANGERS + 20)]
+    wait_until(lambda: sum(link.broken.is_set() for link in flood) >= 20)
     check_client_is_served(connections, address)
+    assert len(connections.pending.entries) <= MAX_STRANGERS
     for link in flood:
         link.close()
 
@@ -190,7 +195,7 @@ def test_grpc_rejects_long_headers_unknown_methods_and_large_chunks(connections:
             channel.unary_unary(f"/{SERVICE}/Stop")(b"")
         assert error.value.code() == grpc.StatusCode.UNIMPLEMENTED
         with pytest.raises(grpc.RpcError) as error:
-            next(call(iter([bytes(2 * grpc_transport.CHUNK_BYTES)])))
+            next(call(iter([bytes(2 * CHUNK_BYTES)])))
         assert error.value.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
     assert connections.admitted == {}
     check_client_is_served(connections, address)

@@ -81,19 +81,22 @@ def _serve(config: RunConfig, folder: Path, resume: bool) -> None:
 def allow(
     file: Annotated[Path, typer.Argument(metavar="FILE", help="File with the allowed clients. Created if missing.")],
     names: Annotated[list[str], typer.Argument(metavar="CLIENT", help="Names of the clients to allow.")],
+    rotate: Annotated[bool, typer.Option("--rotate", help="Replace the tokens of these clients.")] = False,
+    revoke: Annotated[
+        bool, typer.Option("--revoke", help="Remove these clients. A running server drops them.")
+    ] = False,
 ) -> None:
     """Create tokens for clients. Each token is printed once; the file stores only hashes."""
-    import yaml
+    from motet.core.errors import ConfigError
+    from motet.experiment.deploy.allow_list import add_clients, revoke_clients
 
-    from motet.experiment.deploy.deployment_record import load_allowed
-    from motet.transport.admission import generate_token, hash_token
-
-    allowed = load_allowed(str(file)) if file.exists() else {}
-    for name in names:
-        token = generate_token()
-        allowed[name] = hash_token(token)
+    if rotate and revoke:
+        raise ConfigError("allow: --rotate creates new tokens and --revoke removes clients; give one of them.")
+    if revoke:
+        revoke_clients(file, names)
+        return
+    for name, token in add_clients(file, names, replace=rotate).items():
         typer.echo(f"{name}: {token}")
-    file.write_text(yaml.safe_dump(allowed), "utf-8")
 
 
 @app.command("status", rich_help_panel=DEPLOYMENT)

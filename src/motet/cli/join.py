@@ -11,8 +11,6 @@ import typer
 from motet.cli.app import DEPLOYMENT, Cert, Device, Key, Transport, TrustRemoteCode, app, handle_errors
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-
     from motet.experiment.deploy.join_run import ConnectServer
     from motet.experiment.deploy.remote_client import JoinOptions
 
@@ -85,7 +83,7 @@ def join(
     )
     connect = _make_connector(transport, server, key=key, cert=cert, ca=ca, user=user, channel=channel)
     with allow_remote_code(trust_remote_code):
-        _take_part(client, connect, _read_token(token), connect_timeout, _ignore if quiet else typer.echo, save)
+        _take_part(client, connect, _find_token(token, state_dir, server), connect_timeout, quiet, save)
 
 
 def _make_connector(transport: str, server: str, **flags: Path | str | None) -> ConnectServer:
@@ -103,7 +101,7 @@ def _take_part(
     connect: ConnectServer,
     token: str,
     connect_timeout: float,
-    log: Callable[[str], None],
+    quiet: bool,
     save: Path | None,
 ) -> None:
     """Answer the server's requests until the run is over, and save the client's models."""
@@ -112,6 +110,7 @@ def _take_part(
 
     if save is not None:
         require_empty(save)
+    log = _ignore if quiet else typer.echo
     result = join_run(client, connect, token, connect_timeout, log)
     log(result.reason)
     if save is not None:
@@ -133,10 +132,12 @@ def _save_models(run_folder: Path | None, to: Path) -> None:
         typer.echo(export_joined_model(run_folder, to / name, best=name == "best"))
 
 
-def _read_token(source: str) -> str:
-    if source.startswith("@"):
-        return Path(source[1:]).read_text("utf-8").strip()
-    return os.environ.get(source, "")
+def _find_token(source: str, state_dir: Path, server: str) -> str:
+    """Return the token from a file or an environment variable. Without one, derive it from a secret of the state folder."""
+    from motet.experiment.deploy.join_secret import derive_join_token
+
+    text = Path(source[1:]).read_text("utf-8") if source.startswith("@") else os.environ.get(source, "")
+    return text.strip() or derive_join_token(state_dir, server)
 
 
 def _ignore(text: str) -> None: ...

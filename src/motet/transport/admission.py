@@ -72,6 +72,9 @@ class RunFinished:
     reason: str
 
 
+LoadTokens = Callable[[], Mapping[ClientId, str]]
+
+
 def hash_token(token: str) -> str:
     return hashlib.sha256(token.encode()).hexdigest()
 
@@ -85,7 +88,8 @@ class Admission:
     """The rules by which clients are admitted.
 
     `expected` are the clients' names. With `capacity`, clients of any name may join until there are that many.
-    `token_hashes` are by client.
+    `load_tokens` returns the hashes of the tokens by client. It may return others later: a client that is no longer in it,
+    or has another token, is revoked. Without it, a name is bound to the token of the client that first takes part with it.
 
     All clients must have a model with the same `fingerprint`. In a run with several groups, where clients bring their
     own data, `group_fingerprints` has one for each group, and `client_groups` has each client's group. A group in
@@ -97,11 +101,15 @@ class Admission:
     fingerprint: str = ""
     expected: Collection[ClientId] = ()
     capacity: int = 0
-    token_hashes: Mapping[ClientId, str] = field(default_factory=dict)
-    on_new_client: Callable[[ClientId, str], None] = lambda client, group: None  # called before its first request
+    load_tokens: LoadTokens | None = None
+    bound_tokens: dict[ClientId, str] = field(default_factory=dict)  # hashes of the tokens that clients joined with
+    on_new_client: Callable[[ClientId, str, str], None] = lambda client, group, token_hash: (
+        None
+    )  # before its first request
     group_fingerprints: Mapping[str, str] = field(default_factory=dict)
     client_groups: dict[ClientId, str] = field(default_factory=dict)
     claimed_groups: dict[ClientId, str] = field(default_factory=dict)
+    claimed_tokens: dict[ClientId, str] = field(default_factory=dict)  # hashes
     lock: threading.Lock = field(default_factory=threading.Lock, repr=False)  # one thread per connecting client
 
     def rejection_reason(self, request: JoinRequest, certified_name: str | None = None) -> str | None:
@@ -128,17 +136,37 @@ class Admission:
                 if error:
                     return error
             self.claimed_groups |= dict.fromkeys(request.clients, request.group)
+            self.claimed_tokens |= dict.fromkeys(request.clients, hash_token(request.token))
         return None
 
-    def confirm(self, clients: Collection[ClientId]) -> None:
-        """Make the claimed groups of these clients final: their models have the right fingerprint."""
+    def confirm(self, clients: Collection[ClientId]) -> bool:
+        """Make the claims of these clients final: their models have the right fingerprint. False if they were released."""
         with self.lock:
+            if not all(client in self.claimed_groups for client in clients):
+                return False
             for client in clients:
-                group = self.claimed_groups.get(client, "")
-                if client not in self.expected or (group and client not in self.client_groups):
-                    self.on_new_client(client, group)
+                group, token_hash = self.claimed_groups[client], self.claimed_tokens[client]
+                is_new_group = bool(group) and client not in self.client_groups
+                if client not in self.expected or is_new_group or client not in self.bound_tokens:
+                    self.on_new_client(client, group, "" if self.load_tokens is not None else token_hash)
                 self.expected = (*self.expected, client) if client not in self.expected else self.expected
                 self.client_groups.setdefault(client, group)
+                self.bound_tokens[client] = token_hash
+        return True
+
+    def release(self, clients: Collection[ClientId]) -> None:
+        """Give up the claims of clients that are no longer connected. What is confirmed stays."""
+        with self.lock:
+            for client in clients:
+                self.claimed_groups.pop(client, None)
+                self.claimed_tokens.pop(client, None)
+
+    def is_revoked(self, client: ClientId) -> bool:
+        """Return True if the token that this client joined with is no longer allowed."""
+        if self.load_tokens is None:
+            return False
+        token_hash = self.load_tokens().get(client)
+        return token_hash is None or token_hash != self.bound_tokens.get(client, token_hash)
 
     def expected_fingerprint(self, client: ClientId) -> str:
         """Return the fingerprint that this client's model must have."""
@@ -159,14 +187,34 @@ class Admission:
     def _identity_error(self, client: ClientId, token: str, certified_name: str | None) -> str | None:
         if not _VALID_NAME.fullmatch(client):
             return "a name has 1 to 80 letters, digits or any of . _ @ + -"
-        if self.token_hashes:  # the same answer for an unknown name and a wrong token, so that names cannot be guessed
-            expected_hash = self.token_hashes.get(client, hash_token(secrets.token_hex()))
-            if not hmac.compare_digest(expected_hash, hash_token(token)):
-                return f"'{client}' with this token is not on the server's list; check --name and the token."
         if certified_name is not None and certified_name != client:
             return f"your certificate is for '{certified_name}', not for '{client}'."
+        error = self._token_error(client, hash_token(token), certified_name)
+        if error is not None:
+            return error
         # a client that is still building its model already counts towards the capacity
         has_capacity = len({*self.expected, *self.claimed_groups}) < self.capacity
         if client in self.claimed_groups or client in self.expected or has_capacity:
             return None
         return f"'{client}' is not a client of this run; check --name."
+
+    def _token_error(self, client: ClientId, token_hash: str, certified_name: str | None) -> str | None:
+        if (
+            self.load_tokens is not None
+        ):  # one answer for unknown names and wrong tokens, so that names cannot be guessed
+            expected_hash = self.load_tokens().get(client, hash_token(secrets.token_hex()))
+            is_right = hmac.compare_digest(expected_hash, token_hash)
+            return (
+                None
+                if is_right
+                else f"'{client}' with this token is not on the server's list; check --name and the token."
+            )
+        if certified_name is not None:  # a certificate says more than the token of an earlier connection
+            return None
+        bound_hash = self.bound_tokens.get(client) or self.claimed_tokens.get(client) or token_hash
+        if hmac.compare_digest(bound_hash, token_hash):
+            return None
+        return (
+            f"the name '{client}' is taken by a client with another token; choose another --name, or join with the "
+            "--state-dir or token of that client."
+        )

@@ -17,6 +17,7 @@ from motet.transport.admission import Admission, ClientReady, JoinRequest, Rejec
 from motet.transport.display_text import clean_text
 from motet.transport.framing import OutgoingMessage
 from motet.transport.message_limits import CLIENT_READY, JOIN_REQUEST, MessageLimits
+from motet.transport.pending_links import PendingLinks
 from motet.transport.receive_buffers import ReceiveBuffers
 from motet.transport.requests import Reply, Request
 from motet.wire import deserialize
@@ -62,6 +63,7 @@ class Connections:
         self.links: dict[ClientId, ClientLink] = {}  # clients that are ready
         self.admitted: dict[ClientLink, tuple[ClientId, ...]] = {}
         self.ready: set[ClientLink] = set()  # admitted links with the right model
+        self.pending = PendingLinks()
         self.open_requests: dict[ClientId, Request] = {}
         self.disconnected_at: dict[ClientId, float] = {}  # disconnected clients with an open request
         self.rejected: Counter[str] = Counter()  # invalid messages by sender
@@ -71,10 +73,14 @@ class Connections:
     # ---- Transport ----------------------------------------------------------------------------------------------
 
     def send(self, request: Request) -> None:
+        self._close_if_revoked(request.client)
         with self.changed:
             self.open_requests[request.client] = request
             link = self.links.get(request.client)
-            if link is None:
+            if self.admission.is_revoked(request.client):
+                self.inbox.append(self._fail(request.client, "is no longer allowed"))
+                self.changed.notify_all()
+            elif link is None:
                 self.disconnected_at[request.client] = time.monotonic()
         if link is not None:
             link.send(OutgoingMessage.from_value(request))
@@ -87,7 +93,7 @@ class Connections:
                 expired = (c for c, since in self.disconnected_at.items() if now - since >= self.reconnect_timeout)
                 client = next(expired, None)
                 if client is not None:
-                    return self._fail_open_request(client)
+                    return self._fail(client, f"has been disconnected for {self.reconnect_timeout:g} s")
                 if now >= deadline:
                     return None
                 next_expiry = [since + self.reconnect_timeout for since in self.disconnected_at.values()]
@@ -107,6 +113,10 @@ class Connections:
         stop()
 
     # ---- Called by the network ----------------------------------------------------------------------------------
+
+    def on_connect(self, link: ClientLink) -> None:
+        """Note a new link. It is closed if the client is not admitted in time, or if strangers open too many links."""
+        self.pending.add(link)
 
     def limits_for(self, link: ClientLink) -> MessageLimits:
         """Return the limits of the next message on this link: a join request, then a fingerprint, then replies."""
@@ -137,13 +147,17 @@ class Connections:
             link.close()
 
     def on_disconnect(self, link: ClientLink) -> None:
+        self.pending.remove(link)
         with self.changed:
             self.ready.discard(link)
-            for client in self.admitted.pop(link, ()):
+            clients = self.admitted.pop(link, ())
+            for client in clients:
                 if self.links.get(client) is link:
                     del self.links[client]
                     if client in self.open_requests:
                         self.disconnected_at[client] = time.monotonic()
+            others = {client for names in self.admitted.values() for client in names}
+            self.admission.release([client for client in clients if client not in others])
             self.changed.notify_all()
 
     # ---- Called by the run --------------------------------------------------------------------------------------
@@ -172,10 +186,16 @@ class Connections:
 
     # ---- Private ------------------------------------------------------------------------------------------------
 
-    def _fail_open_request(self, client: ClientId) -> Reply:
-        del self.disconnected_at[client]
-        error = f"{client} has been disconnected for {self.reconnect_timeout:g} s"
-        return Reply(self.open_requests.pop(client).id, client, error=error)
+    def _fail(self, client: ClientId, reason: str) -> Reply:
+        self.disconnected_at.pop(client, None)
+        return Reply(self.open_requests.pop(client).id, client, error=f"{client} {reason}")
+
+    def _close_if_revoked(self, client: ClientId) -> None:
+        link = self.links.get(client)
+        if link is not None and self.admission.is_revoked(client):
+            link.send(OutgoingMessage.from_value(Rejection("your token was revoked; ask for a new one.")))
+            link.close()
+            self.on_disconnect(link)
 
     def _dispatch(self, link: ClientLink, value: Any) -> None:
         match value:
@@ -197,7 +217,14 @@ class Connections:
             self.reject(link, reason)
             return
         with self.changed:
+            clients = set(request.clients)
+            replaced = [
+                k for k, names in self.admitted.items() if k not in self.ready and not clients.isdisjoint(names)
+            ]
             self.admitted[link] = request.clients
+        for old_link in replaced:  # a client has at most one link on which it is not ready
+            old_link.close()
+        self.pending.set_admitted(link)
         link.send(OutgoingMessage.from_value(self.admission.acceptance))
 
     def _handle_ready(self, link: ClientLink, ready: ClientReady) -> None:
@@ -210,9 +237,11 @@ class Connections:
             )
             self.reject(link, reason, close_link=True)
             return
-        self.admission.confirm(clients)
+        if not self.admission.confirm(clients):  # disconnected in the meantime
+            return
+        self.pending.remove(link)
         with self.changed:
-            if link not in self.admitted:  # disconnected in the meantime
+            if link not in self.admitted:
                 return
             self.ready.add(link)
             replaced = {self.links[c] for c in clients if c in self.links} - {link}
@@ -235,7 +264,9 @@ class Connections:
             request = self.open_requests.get(reply.client)
             if request is None or request.id != reply.id:
                 return  # late, or sent twice
-            del self.open_requests[reply.client]
+            if self.admission.is_revoked(reply.client):  # while it worked
+                reply = self._fail(reply.client, "is no longer allowed")
+            self.open_requests.pop(reply.client, None)
             self.disconnected_at.pop(reply.client, None)
             self.inbox.append(reply if reply.error is None else replace(reply, error=clean_text(reply.error)))
             self.changed.notify_all()

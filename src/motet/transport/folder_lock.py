@@ -10,6 +10,8 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import IO
 
+from motet.transport.private_files import create_private_folder
+
 LOCK_FILE = "run.lock"
 
 # POSIX locks do not exclude the process that holds them, and end when that process closes any handle of the file.
@@ -22,7 +24,7 @@ def lock_folder(folder: Path) -> Iterator[bool]:
 
     Forked workers do not inherit the lock. The lock file is deleted at the end.
     """
-    folder.mkdir(parents=True, exist_ok=True)
+    create_private_folder(folder)
     path = (folder / LOCK_FILE).resolve()
     file = None if path in _held_here else _acquire(path)
     if file is None:

@@ -19,6 +19,7 @@ from motet.core.errors import ConfigError, RunError, WireError
 from motet.transport.connections import Connections, describe_storage_error
 from motet.transport.framing import CHUNK_HEADER_BYTES, MessageAssembler, OutgoingMessage
 from motet.transport.message_limits import JOIN_ANSWER
+from motet.transport.pending_links import MAX_STRANGERS
 from motet.transport.receive_queue import ReceiveQueue
 
 try:
@@ -29,8 +30,7 @@ except ImportError:  # pragma: no cover
 _log = logging.getLogger(__name__)
 CHUNK_BYTES = 2 * 2**20
 METHOD, SERVICE = "Talk", "motet.Link"  # unchanged since version 1: an older peer can then report the version mismatch
-MAX_LINKS = 1000
-JOIN_TIMEOUT = 30.0  # seconds until a new link must be admitted
+MAX_LINKS = 1000 + 4 * MAX_STRANGERS  # more than clients and strangers together, because closing a link takes a moment
 _OPTIONS = [
     ("grpc.max_receive_message_length", CHUNK_BYTES + CHUNK_HEADER_BYTES),
     ("grpc.max_send_message_length", CHUNK_BYTES + CHUNK_HEADER_BYTES),
@@ -102,14 +102,11 @@ class _GrpcService:
     def handle_stream(self, incoming: Iterator[bytes], context: Any) -> Iterator[bytes]:
         link = _GrpcClientLink(context)
         context.add_callback(link.close)
+        self.connections.on_connect(link)
         threading.Thread(target=self._listen, args=(link, incoming), daemon=True).start()
-        timer = threading.Timer(JOIN_TIMEOUT, lambda: None if link in self.connections.admitted else link.close())
-        timer.daemon = True
-        timer.start()
         try:
             yield from link.outgoing_chunks()
         finally:
-            timer.cancel()
             self.connections.on_disconnect(link)
 
     def _listen(self, link: _GrpcClientLink, incoming: Iterator[bytes]) -> None:
@@ -134,6 +131,7 @@ class _GrpcService:
         finally:
             assembler.reset()
             link.close()
+            self.connections.on_disconnect(link)  # also if it was admitted after the stream had ended
 
 
 def serve_grpc(connections: Connections, bind: str, tls: TlsFiles | None = None) -> str:

@@ -8,6 +8,7 @@ from urllib.parse import quote, unquote
 
 from motet.core.script import ClientId
 from motet.transport.client_state import StateKey
+from motet.transport.private_files import create_private_folder
 from motet.transport.requests import Request
 from motet.transport.spill_store import write_pieces_atomically
 from motet.wire import iter_serialized
@@ -26,7 +27,7 @@ class Journal:
         self.versions: dict[StateKey, dict[int, Any]] = {}  # the value, or None if it is in a file
         self.current_ids: dict[ClientId, int] = {}
         if folder is not None:
-            folder.mkdir(parents=True, exist_ok=True)
+            create_private_folder(folder)
             for path in folder.iterdir():
                 request_id, *key = path.name.split("@")
                 if len(key) == 2 and request_id.isdigit():

@@ -16,6 +16,7 @@ import secrets
 import ssl
 import struct
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -35,7 +36,6 @@ except ImportError:  # pragma: no cover
     raise ConfigError("transport.type=mqtt needs paho-mqtt; run: pip install 'motet[mqtt]'") from None
 
 MAX_LINKS = 10_000
-JOIN_TIMEOUT = 30.0  # seconds until a new link must be admitted
 CONNECT_TIMEOUT = 20.0  # seconds until the broker must accept the server
 FIND_SERVER_TIMEOUT = 10.0  # seconds until a client must see the server's topic
 SEND_TIMEOUT = 60.0  # seconds in which the receiver must acknowledge a chunk
@@ -147,8 +147,10 @@ class _MqttClientLink:
 
     certified_name = None
 
-    def __init__(self, flow: _FlowControl, name: str, buffers: ReceiveBuffers) -> None:
-        self.peer, self.flow = f"mqtt:{name[:8]}", flow
+    def __init__(
+        self, flow: _FlowControl, name: str, buffers: ReceiveBuffers, on_closed: Callable[[str], None]
+    ) -> None:
+        self.name, self.peer, self.flow, self.on_closed = name, f"mqtt:{name[:8]}", flow, on_closed
         self.assembler = MessageAssembler(buffers=buffers)
         self.outbox: queue.SimpleQueue[OutgoingMessage | None] = queue.SimpleQueue()
         self.thread = threading.Thread(target=self._send_all, daemon=True)
@@ -167,6 +169,7 @@ class _MqttClientLink:
         except ConnectionError:
             pass
         self.flow.close()
+        self.on_closed(self.name)
 
 
 class _MqttServer:
@@ -219,16 +222,9 @@ class _MqttServer:
 
     def _open_link(self, name: str) -> _MqttClientLink:
         flow = _FlowControl(self.client, self.broker, self.broker.topic("down", name))
-        link = self.links[name] = _MqttClientLink(flow, name, self.connections.buffers)
-        timer = threading.Timer(JOIN_TIMEOUT, self._close_unless_admitted, (name,))
-        timer.daemon = True
-        timer.start()
+        link = self.links[name] = _MqttClientLink(flow, name, self.connections.buffers, self._close_link)
+        self.connections.on_connect(link)
         return link
-
-    def _close_unless_admitted(self, name: str) -> None:
-        link = self.links.get(name)
-        if link is not None and link not in self.connections.admitted:
-            self._close_link(name)
 
     def _close_link(self, name: str) -> None:
         link = self.links.pop(name, None)

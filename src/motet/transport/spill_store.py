@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
+from motet.transport.private_files import create_private_folder, open_private_file
 from motet.wire import deserialize, iter_serialized, measure_size
 from motet.wire.value_files import load_value
 
@@ -64,7 +65,7 @@ class SpillStore:
         self.last_number = max((int(name.partition("-")[0]) for name in names), default=0)
 
     def _write(self, name: str, pieces: Iterable[Piece]) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
+        create_private_folder(self.folder)
         write_pieces_atomically(self.folder / name, pieces)
 
 
@@ -76,7 +77,7 @@ def write_atomically(path: Path, *pieces: Piece) -> None:
 def write_pieces_atomically(path: Path, pieces: Iterable[Piece]) -> None:
     """Like `write_atomically`, for pieces that are produced one at a time."""
     temporary = path.with_name(f".{path.name}.part")
-    with temporary.open("wb") as file:
+    with open_private_file(temporary) as file:
         for piece in pieces:
             file.write(piece)
         file.flush()

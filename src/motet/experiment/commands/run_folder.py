@@ -13,6 +13,7 @@ from motet.core.errors import ConfigError
 from motet.experiment.loop.json_files import read_json
 from motet.experiment.recipe.run_config import RunConfig
 from motet.transport.folder_lock import LOCK_FILE, find_lock_owner, lock_folder
+from motet.transport.private_files import PRIVATE_FOLDER, create_private_folder
 from motet.transport.spill_store import write_atomically
 
 DEFAULT_PARENT = Path("runs")
@@ -25,7 +26,7 @@ def create_new_folder(recipe: str, parent: Path = DEFAULT_PARENT) -> Path:
     while True:
         folder = parent / f"{recipe}-{number}"
         try:
-            folder.mkdir()
+            folder.mkdir(mode=PRIVATE_FOLDER)
         except FileExistsError:
             number += 1
         else:
@@ -74,7 +75,7 @@ def create_run_folder(folder: Path, configs: Mapping[str, RunConfig]) -> None:
     """Create the folders of a run and its baselines, each with a config.yaml."""
     for name, config in reversed(list(configs.items())):  # the run's own last: once it exists, all exist
         path = baseline_folder(folder, name)
-        path.mkdir(parents=True, exist_ok=True)
+        create_private_folder(path)
         text = yaml.safe_dump(config.to_dict(), sort_keys=False, allow_unicode=True)
         write_atomically(path / "config.yaml", text.encode())
 

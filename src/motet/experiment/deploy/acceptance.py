@@ -5,30 +5,29 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any, get_type_hints
 
 import torch
 
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
+from motet.datasets.load_corpus import DataConfig
 from motet.experiment.build.federation import ClientGroup, Federation
 from motet.experiment.recipe.config_parsing import look_up
-from motet.experiment.recipe.run_config import GroupConfig, RunConfig
+from motet.experiment.recipe.run_config import ComponentConfig, GroupConfig, RunConfig
 from motet.learning.modules.model import Model
 from motet.models.load_model import load_model
 from motet.tasks import TASKS, Task
 from motet.transport.admission import JoinAccepted
 
 VOCABULARY_MODELS = ("tiny", "bilstm")  # models that build their vocabulary from the server's corpus
+ON_SERVER = "on the server"  # instead of a path
 SERVER_SECTIONS = ("transport", "checkpoint", "baselines")
 
 
 def build_acceptance(config: RunConfig, federation: Federation, run: str, session: str) -> JoinAccepted:
-    """Build the message that a client gets when it joins.
-
-    It includes the `data` section, which names the server's corpus, because the digest covers it. A client that brings
-    its own data does not open any file that is named there.
-    """
+    """Build the message that a client gets when it joins."""
     pairs = zip(config.client_groups, federation.groups, strict=True)
     return JoinAccepted(
         run=run,
@@ -37,6 +36,22 @@ def build_acceptance(config: RunConfig, federation: Federation, run: str, sessio
         config={name: value for name, value in config.to_dict().items() if name not in SERVER_SECTIONS},
         groups={group.name: _serialize_group(group_config, group) for group_config, group in pairs},
     )
+
+
+def remove_server_files(config: RunConfig) -> RunConfig:
+    """Return the configuration without what names files of the server: its texts and how they are divided."""
+    undivided = ComponentConfig("uniform")
+    return replace(
+        config,
+        data=_remove_files(config.data),
+        partition=undivided,
+        groups=tuple(replace(g, data=_remove_files(g.data), partition=undivided) for g in config.groups),
+    )
+
+
+def _remove_files(data: DataConfig) -> DataConfig:
+    path = ON_SERVER if data.path is not None else None
+    return replace(data, path=path, test=None, files=None)
 
 
 def _serialize_group(group_config: GroupConfig, group: ClientGroup) -> dict[str, Any]:

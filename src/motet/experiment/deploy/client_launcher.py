@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
@@ -20,6 +21,7 @@ from motet.experiment.recipe.config_parsing import instantiate, look_up
 from motet.experiment.recipe.run_config import RunConfig
 from motet.learning.executors.serial_executor import PrefixCache
 from motet.models.remote_code import is_remote_code_allowed
+from motet.transport.admission import generate_token, hash_token
 from motet.transport.fault_injection import FaultyTransport
 from motet.transport.in_process import InProcessTransport
 
@@ -90,10 +92,13 @@ def _launch_processes(config: RunConfig, federation: Federation, folder: Path) -
             "transport.clients and transport.allow are for clients with their own data; "
             "remove them, or use: motet serve"
         )
-    listener = open_listener(config, folder, options, federation)
-    clients = list(federation.clients)
+    clients, token = list(federation.clients), generate_token()  # other processes on this machine cannot join
+    tokens = dict.fromkeys(clients, hash_token(token))
+    listener = open_listener(config, folder, options, federation, tokens)
     shares = [clients[k :: options.processes] for k in range(min(options.processes, len(clients)))]
-    processes = [subprocess.Popen(_join_command(config, options, listener.address, folder, s)) for s in shares]
+    environment = {**os.environ, "MOTET_TOKEN": token}
+    commands = [_join_command(config, options, listener.address, folder, share) for share in shares]
+    processes = [subprocess.Popen(command, env=environment) for command in commands]
     try:
         listener.connections.wait_for_clients(len(clients), lambda connected: _require_alive(processes))
         yield listener

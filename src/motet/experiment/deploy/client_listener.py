@@ -4,23 +4,24 @@ from __future__ import annotations
 
 import math
 import secrets
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from motet.core.errors import ConfigError
 from motet.core.script import ClientId
 from motet.experiment.build.federation import Federation
-from motet.experiment.deploy.acceptance import build_acceptance, model_fingerprint
-from motet.experiment.deploy.deployment_record import DeploymentRecord, load_allowed
+from motet.experiment.deploy.acceptance import build_acceptance, model_fingerprint, remove_server_files
+from motet.experiment.deploy.allow_list import AllowList, load_allowed
+from motet.experiment.deploy.deployment_record import DeploymentRecord
 from motet.experiment.deploy.network_options import NetworkOptions
 from motet.experiment.deploy.remote_federation import RemoteFederation, build_server_federation
 from motet.experiment.deploy.run_limits import limit_replies
 from motet.experiment.recipe.run_config import RunConfig
-from motet.transport.admission import Admission
+from motet.transport.addresses import is_loopback
+from motet.transport.admission import Admission, JoinAccepted, LoadTokens
 from motet.transport.connections import Connections
 
-LOOPBACK = ("127.0.0.1", "localhost", "[::1]")
 MAX_LISTED_CLIENTS = 10
 
 
@@ -57,16 +58,25 @@ class ClientListener:
 
 
 def open_listener(
-    config: RunConfig, folder: Path, options: NetworkOptions, local: Federation | None = None
+    config: RunConfig,
+    folder: Path,
+    options: NetworkOptions,
+    local: Federation | None = None,
+    tokens: Mapping[ClientId, str] | None = None,
 ) -> ClientListener:
-    """Listen for clients as the recipe says. `local` is the federation on this machine, if it is built already."""
+    """Listen for clients as the recipe says.
+
+    `local` is the federation on this machine, if it is built already. `tokens` are the hashes of the tokens of simulated
+    clients, if they have any.
+    """
     local = local or build_server_federation(config, options)
     record = DeploymentRecord.open(folder)
-    admission = _build_admission(config, options, local, record)
+    admission = _build_admission(config, options, local, record, _find_tokens(options, tokens))
     expected_clients = options.clients or len(admission.expected)
     limits = limit_replies(config, local, options.limit)
     connections = Connections(admission, config.wait_policy.reconnect_timeout, limits)
     try:
+        _require_credentials(config.transport.type, options)
         address = _listen(config.transport.type, connections, options)
     except BaseException:
         connections.close()
@@ -81,13 +91,24 @@ def open_listener(
     )
 
 
+def _find_tokens(options: NetworkOptions, tokens: Mapping[ClientId, str] | None) -> LoadTokens | None:
+    """Return a function that returns the tokens of the allowed clients; None if nobody has one yet."""
+    if options.allow is not None:
+        load_allowed(options.allow)  # an error in the file is reported before the run starts
+        return AllowList(Path(options.allow)).refresh
+    return None if tokens is None else lambda: tokens
+
+
 def _build_admission(
-    config: RunConfig, options: NetworkOptions, local: Federation, record: DeploymentRecord
+    config: RunConfig,
+    options: NetworkOptions,
+    local: Federation,
+    record: DeploymentRecord,
+    load_tokens: LoadTokens | None,
 ) -> Admission:
-    token_hashes = load_allowed(options.allow) if options.allow else {}
     fingerprints: dict[str, str] = {}
     if options.clients_bring_data:
-        names = list(token_hashes) or record.clients
+        names = record.clients if load_tokens is None else list(load_tokens())
         record.add_clients(*names)
         fingerprints = {group.name: model_fingerprint(group.model) for group in local.groups}
     else:
@@ -97,15 +118,35 @@ def _build_admission(
     is_one_group = len(fingerprints) == 1
     fingerprint = fingerprints.popitem()[1] if is_one_group else model_fingerprint(local.model)
     return Admission(
-        acceptance=build_acceptance(config, local, record.run, secrets.token_hex(8)),
+        acceptance=_build_acceptance(config, options, local, record.run),
         fingerprint=fingerprint,
         expected=tuple(names),
         capacity=options.clients or 0,
-        token_hashes=token_hashes,
+        load_tokens=load_tokens,
+        bound_tokens=dict(record.token_hashes) if load_tokens is None else {},
         on_new_client=record.add_client,
         group_fingerprints=fingerprints,
         client_groups=dict(record.groups),
     )
+
+
+def _build_acceptance(config: RunConfig, options: NetworkOptions, local: Federation, run: str) -> JoinAccepted:
+    """Return what clients get, without files of the server. Simulated clients have the recipe; they get its digest."""
+    session = secrets.token_hex(8)
+    if options.clients_bring_data:
+        return build_acceptance(remove_server_files(config), local, run, session)
+    return replace(build_acceptance(config, local, run, session), config={})
+
+
+def _require_credentials(network: str, options: NetworkOptions) -> None:
+    """Reject a server on which anybody in the network could join as any client."""
+    address = options.bind if options.broker is None or network == "grpc" else options.broker
+    has_certificates = network == "grpc" and options.ca is not None
+    if not (is_loopback(address) or options.allow or has_certificates or options.anyone):
+        raise ConfigError(
+            f"others can reach {address}, and nothing says who may join; give a list of clients (motet allow, --allow) or, "
+            "over gRPC, --ca for certificates of clients. transport.anyone=true lets everybody join."
+        )
 
 
 def _listen(network: str, connections: Connections, options: NetworkOptions) -> str:
@@ -114,7 +155,7 @@ def _listen(network: str, connections: Connections, options: NetworkOptions) -> 
         from motet.transport.grpc import serve_grpc
 
         tls_files = options.tls_files()
-        if options.bind.rpartition(":")[0] not in LOOPBACK and tls_files is None:
+        if not is_loopback(options.bind) and tls_files is None:
             raise ConfigError(
                 f"transport.bind is {options.bind}, which others can reach; give TLS files (--key, --cert), "
                 "or bind to 127.0.0.1."

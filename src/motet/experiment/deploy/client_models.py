@@ -18,6 +18,7 @@ from motet.learning.context import Context
 from motet.learning.modules.model import Model
 from motet.tasks import Task
 from motet.transport.admission import JoinAccepted
+from motet.transport.private_files import create_private_folder
 from motet.transport.spill_store import write_pieces_atomically
 from motet.wire import iter_serialized
 from motet.wire.value_files import load_value
@@ -45,7 +46,7 @@ class ClientModels:
 
     def __init__(self, run_folder: Path, group: str, acceptance: JoinAccepted, primary_metric: str) -> None:
         self.folder, self.primary_metric = run_folder / FOLDER_NAME, primary_metric
-        self.folder.mkdir(parents=True, exist_ok=True)
+        create_private_folder(self.folder)
         write_pieces_atomically(self.folder / ACCEPTANCE, iter_serialized((group, acceptance)))
         self.last_round = -1
 

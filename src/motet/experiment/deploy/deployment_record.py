@@ -1,19 +1,14 @@
-"""Files of a served run: the clients that joined, so that it can be served again, and those that may join."""
+"""The record of a served run: the clients that joined, so that it can be served again."""
 
 from __future__ import annotations
 
 import json
 import secrets
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
-import yaml
-
-from motet.core.errors import ConfigError
 from motet.core.script import ClientId
 from motet.transport.spill_store import write_atomically
-
-TOKEN_HASH_LENGTH = 64
 
 
 @dataclass
@@ -24,6 +19,7 @@ class DeploymentRecord:
     run: str
     clients: list[ClientId]
     groups: dict[ClientId, str]  # empty if the run has no groups
+    token_hashes: dict[ClientId, str] = field(default_factory=dict)  # of clients that no list allows
 
     @staticmethod
     def open(folder: Path) -> DeploymentRecord:
@@ -33,32 +29,25 @@ class DeploymentRecord:
             return DeploymentRecord(path=path, run=secrets.token_hex(8), clients=[], groups={})
         record = json.loads(path.read_text("utf-8"))
         return DeploymentRecord(
-            path=path, run=record["run"], clients=record["clients"], groups=record.get("groups", {})
+            path=path,
+            run=record["run"],
+            clients=record["clients"],
+            groups=record.get("groups", {}),
+            token_hashes=record.get("token_hashes", {}),
         )
 
-    def add_client(self, client: ClientId, group: str) -> None:
-        """Add a client that joins, with its group or ""."""
+    def add_client(self, client: ClientId, group: str, token_hash: str = "") -> None:
+        """Add a client that joins, with its group or "", and the hash of the token that its name is bound to."""
         self.groups |= {client: group} if group else {}
+        self.token_hashes |= {client: token_hash} if token_hash else {}
         self.add_clients(client)
 
     def add_clients(self, *clients: ClientId) -> None:
         self.clients = sorted({*self.clients, *clients})
-        record = {"run": self.run, "clients": self.clients, "groups": self.groups}
+        record = {
+            "run": self.run,
+            "clients": self.clients,
+            "groups": self.groups,
+            "token_hashes": self.token_hashes,
+        }
         write_atomically(self.path, json.dumps(record, indent=2).encode())
-
-
-def load_allowed(path: str) -> dict[ClientId, str]:
-    """Read names and hashes of tokens, as `motet allow` writes them."""
-    try:
-        allowed = yaml.safe_load(Path(path).read_text("utf-8"))
-    except (OSError, yaml.YAMLError) as error:
-        raise ConfigError(
-            f"transport.allow: '{path}' cannot be read ({error}); create it with: motet allow {path} NAME…"
-        ) from None
-    if not isinstance(allowed, dict) or not all(
-        isinstance(value, str) and len(value) == TOKEN_HASH_LENGTH for value in allowed.values()
-    ):
-        raise ConfigError(
-            f"transport.allow: '{path}' must map names to hashes of tokens; create it with: motet allow {path} NAME…"
-        )
-    return {str(name): value for name, value in allowed.items()}

@@ -11,6 +11,7 @@ from motet.core.script import ClientId
 from motet.experiment.build.component_builders import resolve_defaults
 from motet.experiment.deploy.network_options import NetworkOptions
 from motet.experiment.deploy.remote_client import ClientBuilder, JoinOptions
+from motet.transport.addresses import require_tls
 from motet.transport.admission import PROTOCOL_VERSION, JoinRequest
 from motet.transport.client_connection import ClientConnection, ServerLink
 from motet.transport.folder_lock import find_lock_owner, lock_folder
@@ -60,11 +61,13 @@ def make_connector(network: str, server: str, options: NetworkOptions) -> Connec
         from motet.transport.grpc import GrpcServerLink
 
         tls_files = options.tls_files()
+        require_tls(server, tls_files is not None and tls_files.authority is not None, "server")
         return lambda: GrpcServerLink(server, tls_files)
     if network == "mqtt":
         from motet.transport.mqtt import MqttServerLink
 
         broker = options.broker_config(server)
+        require_tls(server, broker.authority is not None, "broker")
         return lambda: MqttServerLink(broker)
     raise ConfigError(f"--transport is '{network}'; expected grpc or mqtt.")
 

@@ -162,6 +162,11 @@ def _observe_evaluation(program: Any, models: ClientModels, progress: ClientProg
 
 def _resolve_config(options: JoinOptions, acceptance: JoinAccepted) -> tuple[RunConfig, RunComponents]:
     """Return the run's configuration and components, and check that they are the server's."""
+    if options.config is None and not acceptance.config:
+        raise ConfigError(
+            "the server runs the simulated clients of its recipe and sends no configuration; join with --recipe, or start "
+            "the server with --allow or --clients for clients with their own data."
+        )
     config = options.config or RunConfig.from_settings("server", acceptance.config)
     components = build_components(config)
     config = resolve_defaults(config, components.algorithm)

@@ -11,6 +11,7 @@ from motet.core.messages import message
 from motet.core.script import ClientId
 from motet.transport.client_state import StateKey
 from motet.transport.mailbox import Traffic
+from motet.transport.private_files import create_private_folder
 from motet.transport.spill_store import write_pieces_atomically
 from motet.wire import iter_serialized
 from motet.wire.value_files import load_value
@@ -44,7 +45,7 @@ class Checkpoint:
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:
-    folder.mkdir(parents=True, exist_ok=True)
+    create_private_folder(folder)
     write_pieces_atomically(folder / "state", iter_serialized(checkpoint))
 
 

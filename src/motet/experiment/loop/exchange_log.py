@@ -10,6 +10,7 @@ from typing import Any
 from motet.core.errors import RunError, WireError
 from motet.core.script import Exchange, Script, Transaction
 from motet.transport.mailbox import Mailbox, Traffic
+from motet.transport.private_files import create_private_folder
 from motet.transport.spill_store import write_pieces_atomically
 from motet.wire import iter_serialized
 from motet.wire.value_files import load_value
@@ -67,7 +68,7 @@ class ExchangeLog:
         return path, logged
 
     def _write(self, path: Path, entry: Any) -> None:
-        self.folder.mkdir(parents=True, exist_ok=True)
+        create_private_folder(self.folder)
         write_pieces_atomically(path, iter_serialized(entry))
 
     def _delete_other_rounds(self) -> None:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from motet.transport.mailbox import Traffic
+from motet.transport.private_files import create_private_folder
 
 Row = dict[str, Any]
 
@@ -51,7 +52,7 @@ class MetricsLog:
         rows = [{"round": round, "who": who, "split": split, "name": n, "value": v, **stamp} for n, v in values.items()]
         self.rows += rows
         if self.path is not None and rows:
-            self.path.parent.mkdir(parents=True, exist_ok=True)
+            create_private_folder(self.path.parent)
             with self.path.open("a", encoding="utf-8") as file:
                 file.writelines(json.dumps(row) + "\n" for row in rows)
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import torch
 
 from motet.core.params import Params
+from motet.transport.private_files import create_private_folder
 
 MIN_OFFLOADED_BYTES = 32 * 2**20
 
@@ -33,7 +34,7 @@ class ParamOffload:
         if size <= self.host_limit:
             return Params(params.layout, params.flat.cpu())
         if self.folder is not None:
-            self.folder.mkdir(parents=True, exist_ok=True)
+            create_private_folder(self.folder)
         with tempfile.NamedTemporaryFile(dir=self.folder, prefix="model-", delete=False) as file:
             file.truncate(size)
         path = Path(file.name)

@@ -23,14 +23,21 @@ def write_report(
         "style": _read("page.css"),
         "plotly": _load_plotly(),
         "script": f"{scripts}\ninitialize();\n",
-        # "</" could end the script element. JSON allows a backslash in between.
-        "data": json.dumps(data, ensure_ascii=False, separators=(",", ":")).replace("</", "<\\/"),
+        "data": _escape_json(json.dumps(data, ensure_ascii=False, separators=(",", ":"))),
     }
     page = _read("page.html")
     for name, text in parts.items():
         page = page.replace(f"<!--{name}-->", text)
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(page, "utf-8")
+
+
+def _escape_json(text: str) -> str:
+    """Return the same JSON without characters that have a meaning in HTML.
+
+    Inside a script element, "</script>" would end it, and "<!--<script>" would make the rest of the page part of it.
+    """
+    return text.replace("<", "\\u003c").replace(">", "\\u003e").replace("&", "\\u0026")
 
 
 def _read(name: str) -> str:

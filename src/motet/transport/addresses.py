@@ -1,0 +1,34 @@
+"""Addresses of servers and brokers, as host:port."""
+
+from __future__ import annotations
+
+import ipaddress
+
+from motet.core.errors import ConfigError
+
+PUBLIC_AUTHORITIES = "/etc/ssl/certs/ca-certificates.crt"
+
+
+def split_address(address: str) -> tuple[str, str]:
+    """Return host and port. The host of an IPv6 address has no brackets."""
+    host, _, port = address.rpartition(":")
+    return host.removeprefix("[").removesuffix("]"), port
+
+
+def is_loopback(address: str) -> bool:
+    """Return True if the address can be reached only from this machine."""
+    host, _ = split_address(address)
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        return host == "localhost"
+
+
+def require_tls(address: str, uses_tls: bool, peer: str) -> None:
+    """Raise an error if a client would speak plaintext with a peer (the server or the broker) on another machine."""
+    if not uses_tls and not is_loopback(address):
+        raise ConfigError(
+            f"the {peer} at {address} is on another machine, and without --ca everybody between could read and change the "
+            f"messages; expected TLS. Give --ca with the certificate of the authority that signed the {peer}'s "
+            f"certificate; for a public one, often {PUBLIC_AUTHORITIES}."
+        )
