@@ -32,7 +32,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "tasks": {"core", "learning", "datasets"},
     "models": {"core", "learning"},
     "algorithms": {"core", "learning", "optim"},
-    "secure": {"core", "codecs"},
+    "secure": {"core", "wire", "codecs"},
     "privacy": {"core", "codecs"},
     "transport": {"core", "wire", "codecs"},
     "report": {"core", "transport"},

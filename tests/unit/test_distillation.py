@@ -201,16 +201,16 @@ def test_secure_sums_pool_the_same_logits(
     assert plain.norm() > 0.1
 
 
-def test_a_client_that_has_not_sent_its_weight_has_weight_zero(federation: Federation) -> None:
+def test_a_client_that_has_not_sent_its_weight_refuses_to_send_logits(federation: Federation) -> None:
+    """It once replied with weight 0. A server that asked only one client for its weight then read that client's logits."""
     algorithm = adafd(SOLVER, exchange="sum")
     assert isinstance(algorithm, SecureDistillation)
     ctx = federation.server_context(1)
     logits = get_public_data(ctx).blank_logits()
     pending = PendingLogits(params=ctx.initial_params, logits=logits, weight=1.0, round=0)
     for client_state in (None, ctx.initial_params, pending):
-        reply, params = algorithm.send_logits(ctx, 1.0, client_state)
-        assert reply.weight == 0
-        assert params.layout == ctx.initial_params.layout
+        with pytest.raises(PrivacyError, match="has not sent its weight in round 1"):
+            algorithm.send_logits(ctx, 1.0, client_state)
     reply, _ = algorithm.send_logits(federation.server_context(0), 2.0, pending)
     assert reply.weight == TOTAL_WEIGHT / 2
 

@@ -221,7 +221,9 @@ class LossyTransport:
 
 
 def lossy_mailbox(running: FederatedRun, address: str, client: str) -> Mailbox:
-    return Mailbox(LossyTransport(running.engine.transport, address, client), WaitPolicy(quorum=0.5, timeout=1.0))
+    return Mailbox(
+        LossyTransport(running.engine.transport, address, client), WaitPolicy(quorum=0.5, timeout=1.0, on_error="drop")
+    )
 
 
 def test_a_client_that_misses_the_second_exchange_keeps_its_trained_model(federation: Federation) -> None:

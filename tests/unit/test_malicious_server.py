@@ -10,11 +10,15 @@ from typing import Any
 
 import pytest
 import torch
-from tests.sums import BEHIND_SECURE_SUM, VectorProgram, make_runtime, make_vectors
+from tests.sums import BEHIND_SECURE_SUM, LossyTransport, VectorProgram, make_runtime, make_vectors, run_sum
 
+from motet.codecs import int8
+from motet.codecs.chain import Channel, CodecChain
 from motet.codecs.skellam import SkellamNoise
-from motet.core.script import ClientId, Program, work
-from motet.core.weighted import Weighted
+from motet.core.errors import PrivacyError
+from motet.core.params import Params
+from motet.core.script import ClientId, Exchange, Program, rewrite_sums, to_all, total, work
+from motet.core.weighted import RunningSum, Weighted
 from motet.core.work import Executor
 from motet.secure import SECURE, secagg, secagg_plus
 from motet.secure.client_session import ClientSession
@@ -22,10 +26,13 @@ from motet.secure.crypto import AgreementKey, Ciphertext, SigningKey
 from motet.secure.identities import Identities
 from motet.secure.participants import PublicKeys, key_statement
 from motet.secure.protocol import SecureSum
+from motet.secure.server_script import run_secure_sum
 from motet.secure.sum_messages import ShareRequest, UploadRequest, make_topic
+from motet.transport.mailbox import Mailbox
 from motet.transport.requests import Reply, Request
 
-TOPIC = "vectors.send_vector"
+ADDRESS = "vectors.send_vector"
+TOPIC = make_topic(ADDRESS, None)
 ONCE_AND_IN_ORDER = "every stage runs once and in order"
 
 
@@ -292,7 +299,7 @@ def test_a_sum_with_too_little_noise_stays_closed() -> None:
     server = MaliciousServer(secure, clients=12)
     server.run_to_upload()
     assert server.call(server.clients[0], "confirm", drop_from_ring(server, 3, 6, 9))
-    server = MaliciousServer(secure.with_privacy({TOPIC: SkellamNoise(1.0, 1.0)}), clients=12)
+    server = MaliciousServer(secure.with_privacy({ADDRESS: SkellamNoise(1.0, 1.0)}), clients=12)
     server.run_to_upload()
     error = "its noise suffices from 10 on"
     server.expect_error(server.clients[0], "confirm", drop_from_ring(server, 3, 6, 9), error)
@@ -301,10 +308,10 @@ def test_a_sum_with_too_little_noise_stays_closed() -> None:
 # ---- What is summed -------------------------------------------------------------------------------------------------
 
 
-def test_if_clients_get_different_numbers_nothing_is_uploaded(server: MaliciousServer) -> None:
+def test_if_clients_get_different_payloads_nothing_is_uploaded(server: MaliciousServer) -> None:
     """With a huge total weight, all clients but one would count for nothing, and the sum would be that one's reply."""
     numbers = {**dict.fromkeys(server.clients, 1e30), server.clients[0]: 1.0}
-    public_keys = {c: server.call(c, "advertise", make_topic(TOPIC, numbers[c])) for c in server.clients}
+    public_keys = {c: server.call(c, "advertise", make_topic(ADDRESS, numbers[c])) for c in server.clients}
     by_sender = {}
     for client in server.clients:
         payload = numbers[client] if server.works_early else None
@@ -315,14 +322,67 @@ def test_if_clients_get_different_numbers_nothing_is_uploaded(server: MaliciousS
         assert server.send(client, "upload", request).error is not None
 
 
-def test_a_number_that_was_not_announced_is_rejected(server: MaliciousServer) -> None:
-    victim, public_keys = server.clients[0], server.advertise(make_topic(TOPIC, 1e30))
-    error = "another number than was announced"
+def test_a_payload_that_was_not_announced_is_rejected(server: MaliciousServer) -> None:
+    victim, public_keys = server.clients[0], server.advertise(make_topic(ADDRESS, 1e30))
+    error = "another payload than was announced"
     if server.works_early:
         server.expect_error(victim, "share", ShareRequest(public_keys, 1.0), error)
     else:
         shares = server.share(public_keys)
         server.expect_error(victim, "upload", UploadRequest(shares[victim], 1.0), error)
+
+
+def test_a_model_that_differs_for_one_client_is_never_summed(server: MaliciousServer) -> None:
+    """If all others get a model that they answer with a known update, the sum shows the update of the one."""
+    models = {c: Params.from_tensors({"w": torch.full((5,), float(c == server.clients[0]))}) for c in server.clients}
+    public_keys = server.advertise(make_topic(ADDRESS, models[server.clients[1]]))
+    shares: Mapping[ClientId, Any] = {} if server.works_early else server.share(public_keys)
+    stage = "share" if server.works_early else "upload"
+    for client in reversed(server.clients):
+        request: Any = ShareRequest(public_keys, models[client])
+        if not server.works_early:
+            request = UploadRequest(shares[client], models[client])
+        error = server.send(client, stage, request).error
+        assert (error is None) == (client != server.clients[0])
+        assert error is None or "another payload than was announced" in error
+
+
+def test_an_honest_server_rejects_payloads_that_differ() -> None:
+    secure = secagg()
+    exchange = Exchange(ADDRESS, {"a": 1.0, "b": 1.0, "c": 2.0}, "sum", RunningSum)
+    with pytest.raises(PrivacyError, match="2 payloads for 3 clients"):
+        next(run_secure_sum(secure, exchange))
+
+
+def test_all_clients_get_the_same_payload_also_from_a_codec_with_random_rounding() -> None:
+    vectors, program_payload = make_vectors(3), Params.from_tensors({"w": torch.rand(64)})
+    secure = replace(secagg(), down_codecs=CodecChain((int8(),)))
+    program = VectorProgram(vectors)
+    runtime = make_runtime(
+        [program, secure], required_wrappers=BEHIND_SECURE_SUM, channel=Channel(down=CodecChain((int8(),)))
+    )
+    script = rewrite_sums(secure, total(program.send_vector, to_all(vectors, program_payload)))
+    mailbox = Mailbox(LossyTransport(runtime), channel=Channel(down=CodecChain((int8(),))))
+    assert run_sum(script, mailbox).weight == sum(vector.weight for vector in vectors.values())
+
+
+def test_survivors_must_have_been_in_the_sum_that_this_one_builds_on(server: MaliciousServer) -> None:
+    """AdaFD sums weights first. A client that was not asked for its weight must not fill up the sum of the logits."""
+    server.secure.predecessors["vectors.send_vector"] = "vectors.first_step"  # type: ignore[index]
+    survivors = server.run_to_upload()
+    victim = survivors[0]
+    server.session(victim).signed_sums["vectors.first_step"] = survivors[:-1]
+    server.expect_error(victim, "confirm", survivors, "did not take part in the earlier sum")
+
+
+def test_a_client_remembers_the_sums_of_a_round(server: MaliciousServer) -> None:
+    survivors = server.run_to_upload()
+    victim = survivors[0]
+    server.call(victim, "confirm", survivors)
+    server.call(victim, "advertise", TOPIC)
+    assert server.session(victim).signed_sums == {ADDRESS: survivors}
+    assert server.send(victim, "advertise", TOPIC, round=1).error is None
+    assert server.session(victim).signed_sums == {}
 
 
 def test_nothing_is_revealed_outside_a_secure_sum(server: MaliciousServer) -> None:
@@ -333,7 +393,7 @@ def test_nothing_is_revealed_outside_a_secure_sum(server: MaliciousServer) -> No
 @pytest.mark.parametrize("address", ["vectors.send_text", "secure.reveal", "secure.advertise", "nothing.there"])
 def test_only_methods_that_reveal_sums_run_inside_a_sum(server: MaliciousServer, address: str) -> None:
     victim, *others = server.clients
-    public_keys = server.advertise(address)
+    public_keys = server.advertise(make_topic(address, None))
     replies = {client: server.send(client, "share", ShareRequest(public_keys)) for client in server.clients}
     reply = replies[victim]
     if not server.works_early:

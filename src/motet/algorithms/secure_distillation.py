@@ -15,7 +15,7 @@ from motet.algorithms.distillation import (
 from motet.algorithms.distillation_weights import LocalWeightingRule
 from motet.algorithms.logit_pooling import divide_by_seen_weight
 from motet.algorithms.public_data import get_public_data
-from motet.core.errors import RunError
+from motet.core.errors import PrivacyError, RunError
 from motet.core.messages import message
 from motet.core.params import Params
 from motet.core.program import Algorithm, DummyExchange, InitialModels, Round
@@ -89,7 +89,7 @@ class SecureDistillation(Algorithm):
         pending = PendingLogits(params=params, logits=logits, weight=MAX_WEIGHT * weight, round=ctx.round)
         return Weighted(reply, 1.0), pending
 
-    @work(reveals="sum", name="vote")
+    @work(reveals="sum", name="vote", follows="opine")
     def send_logits(
         self, ctx: Context, weight_sum: float, client_state: Params | PendingLogits | None
     ) -> tuple[Weighted, Params]:
@@ -99,8 +99,12 @@ class SecureDistillation(Algorithm):
         """
         if not (isinstance(weight_sum, float) and 0 < weight_sum < math.inf):
             raise RunError(f"the sum of all weights is {weight_sum}; expected a finite number above 0.")
-        if not isinstance(client_state, PendingLogits) or client_state.round != ctx.round:  # it has not sent its weight
-            return self._weighted(get_public_data(ctx).blank_logits(), 0.0), _model(client_state) or ctx.initial_params
+        if not isinstance(client_state, PendingLogits) or client_state.round != ctx.round:
+            # Not a reply with weight 0: if only one client had sent its weight, the sum would be its logits.
+            raise PrivacyError(
+                f"this client has not sent its weight in round {ctx.round}, so it does not send logits; "
+                "ask only the clients of the first exchange."
+            )
         weight = TOTAL_WEIGHT * min(1.0, client_state.weight / weight_sum)
         return self._weighted(client_state.logits, weight), client_state.params
 

@@ -31,15 +31,20 @@ _MARK = "client_method"  # the key of a mark in the __dict__ of a function
 class _Mark:
     reveals: Reveal
     name: str
+    follows: str | None
 
 
 @dataclass(frozen=True)
 class ClientMethod:
-    """A method that clients offer: its address, what the server may read of the replies, and the method itself."""
+    """A method that clients offer: its address, what the server may read of the replies, and the method itself.
+
+    `follows` is the address of a method that all clients of a sum must have run in the same round.
+    """
 
     address: str
     reveals: Reveal
     call: Callable[..., Any]
+    follows: str | None = None
 
 
 class Program(Protocol):
@@ -66,15 +71,18 @@ class Program(Protocol):
         return math.inf
 
 
-def work(*, reveals: Reveal, name: str | None = None) -> Callable[[F], F]:
+def work(*, reveals: Reveal, name: str | None = None, follows: str | None = None) -> Callable[[F], F]:
     """Mark a method that runs on clients. `reveals` says whether the server may read each reply or only their sum.
 
     `name` is the method's name in messages and in seeds, by default its Python name. When you rename a method, pass its
     old name here, so that a run with the same seed still gives the same numbers.
+
+    `follows` is the name in messages of a method of the same program. In a secure sum, only clients that took part in the
+    sum of that method in the same round may take part.
     """
 
     def mark(method: F) -> F:
-        vars(method)[_MARK] = _Mark(reveals, name or method.__name__)
+        vars(method)[_MARK] = _Mark(reveals, name or method.__name__, follows)
         return method
 
     return mark
@@ -89,7 +97,12 @@ def find_client_method(method: Callable[..., Any]) -> ClientMethod:
             'or @work(reveals="each") if the server must read every reply.'
         )
     program: Program = method.__self__  # type: ignore[attr-defined]
-    return ClientMethod(f"{program.name}.{mark.name}", mark.reveals, method)
+    return ClientMethod(
+        address=f"{program.name}.{mark.name}",
+        reveals=mark.reveals,
+        call=method,
+        follows=f"{program.name}.{mark.follows}" if mark.follows else None,
+    )
 
 
 def client_methods(program: Program) -> dict[str, ClientMethod]:

@@ -79,6 +79,14 @@ class ClientPolicy:
                 f"{max(self.min_clients, threshold)} are needed. The sum stays closed."
             )
 
+    def check_predecessor(self, survivors: tuple[ClientId, ...], earlier: tuple[ClientId, ...] | None) -> None:
+        """Check that all survivors were also in the earlier sum that this one builds on, if this client remembers it."""
+        if earlier is not None and (strangers := set(survivors) - set(earlier)):
+            raise PrivacyError(
+                f"{', '.join(sorted(strangers)[:3])} did not take part in the earlier sum of this round that this one "
+                "builds on; the sum stays closed."
+            )
+
     def check_signatures(
         self,
         signatures: Mapping[ClientId, bytes],

@@ -64,6 +64,7 @@ class ClientSession:
     held_shares: dict[ClientId, SealedShare] = field(default_factory=dict)  # by the owner of the secrets
     vector: EncodedVector | None = None
     survivors: tuple[ClientId, ...] = ()
+    signed_sums: dict[str, tuple[ClientId, ...]] = field(default_factory=dict)  # survivors in this round, by address
 
     def begin_stage(self, stage: str, round: int) -> SumSecrets:
         """Begin a stage. Each stage runs once, directly after the one before, in the round in which the sum began."""

@@ -17,13 +17,14 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Generator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
 import numpy as np
 import torch
 
+from motet.codecs.chain import CodecChain
 from motet.codecs.skellam import SkellamNoise
 from motet.core.errors import PrivacyError, SessionLostError
 from motet.core.script import ClientId, Exchange, Program, Script, Transaction, work
@@ -52,6 +53,8 @@ class SecureSum(Program):
     policy: ClientPolicy = ClientPolicy()
     identities: Identities = Identities()
     seeded: bool = False  # masks from the run's seed, for simulations that must repeat to the byte; not secure
+    down_codecs: CodecChain = CodecChain()  # of the payloads
+    predecessors: Mapping[str, str] = field(default_factory=dict)  # of methods that follow another one, by address
     name: str = "secure"
     ephemeral: bool = True  # its client state must not reach a disk
 
@@ -71,8 +74,10 @@ class SecureSum(Program):
     @work(reveals="each")
     def advertise(self, ctx: Any, topic: str, session: ClientSession | None) -> tuple[PublicKeys, ClientSession]:
         """Create new keys for a new sum, and erase the previous one."""
+        earlier_sums = {}
         if session is not None:
             session.erase()
+            earlier_sums = session.signed_sums if session.round == ctx.round else {}
         _check_type(topic, str)
         random_bytes = self._random_source(ctx, "keys", topic)
         signing_key = self.identities.signing_key(ctx.client, random_bytes)
@@ -86,7 +91,12 @@ class SecureSum(Program):
             signature=signing_key.sign(statement),
         )
         return public_keys, ClientSession(
-            client=ctx.client, round=ctx.round, topic=topic, public_keys=public_keys, secrets=secrets
+            client=ctx.client,
+            round=ctx.round,
+            topic=topic,
+            public_keys=public_keys,
+            secrets=secrets,
+            signed_sums=dict(earlier_sums),
         )
 
     @work(reveals="each")
@@ -157,7 +167,9 @@ class SecureSum(Program):
                 "the survivors form groups that share no masks, so the server would learn more than one sum."
             )
         self._check_noise_suffices(participants, survivors)
-        session.survivors = survivors
+        address = topic_address(participants.topic)
+        self.policy.check_predecessor(survivors, session.signed_sums.get(self.predecessors.get(address, "")))
+        session.survivors = session.signed_sums[address] = survivors
         return secrets.signing_key.sign(participants.survivor_statement(survivors)), None
 
     @work(reveals="each")
@@ -186,7 +198,7 @@ class SecureSum(Program):
         """Run the method that the sum is about, and encode its reply."""
         address = topic_address(session.topic)
         if make_topic(address, payload) != session.topic:
-            raise PrivacyError("this client got another number than was announced to all clients; it does not reply.")
+            raise PrivacyError("this client got another payload than was announced to all clients; it does not reply.")
         reply = yield from ctx.invoke(address, payload)
         _check_type(reply, Weighted)
         rng = np.random.Generator(np.random.PCG64(ctx.seed.derive("rounding", session.topic).to_int()))

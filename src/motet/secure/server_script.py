@@ -9,14 +9,16 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import torch
 
-from motet.core.errors import RunError
+from motet.core.errors import PrivacyError, RunError
+from motet.core.rng import Seed
 from motet.core.script import ClientId, Exchange, Script, method_address, to_all
 from motet.core.weighted import Weighted
 from motet.secure.crypto import KEY_BYTES, Ciphertext, is_ciphertext, is_valid_public_key
 from motet.secure.masking import Masking
 from motet.secure.participants import PublicKeys, SumParticipants
 from motet.secure.sum_encoding import SumEncoding
-from motet.secure.sum_messages import MaskedTotal, MaskedVector, ShareRequest, UploadRequest, exchange_topic
+from motet.secure.sum_messages import MaskedTotal, MaskedVector, ShareRequest, UploadRequest, make_topic
+from motet.wire.value_digest import digest_value
 
 if TYPE_CHECKING:
     from motet.secure.protocol import SecureSum
@@ -76,15 +78,17 @@ class MaskedSum:
 
 def run_secure_sum(protocol: SecureSum, exchange: Exchange) -> Script[Weighted]:
     """Run the five stages and return the mean."""
-    masking, payloads, topic = protocol.masking, exchange.payloads, exchange_topic(exchange)
+    masking, clients = protocol.masking, exchange.payloads.keys()
+    payload = _common_payload(protocol, exchange)
+    topic = make_topic(exchange.address, protocol.down_codecs.decode(payload))
     early = masking.shares_need_vector
     exchange.on_start()
     public_keys: dict[ClientId, PublicKeys] = yield _gather_valid(
-        protocol.advertise, to_all(payloads, topic), lambda _, reply: are_valid_keys(reply)
+        protocol.advertise, to_all(clients, topic), lambda _, reply: are_valid_keys(reply)
     )
     _require_clients(protocol, len(public_keys), "sent keys")
     participants = SumParticipants(0, topic, public_keys)
-    share_requests = {c: ShareRequest(public_keys, payloads[c] if early else None) for c in public_keys}
+    share_requests = {c: ShareRequest(public_keys, payload if early else None) for c in public_keys}
     shares_by_sender: dict[ClientId, dict[ClientId, Ciphertext]] = yield _gather_valid(
         protocol.share, share_requests, partial(_has_all_shares, masking, participants)
     )
@@ -93,7 +97,7 @@ def run_secure_sum(protocol: SecureSum, exchange: Exchange) -> Script[Weighted]:
     upload_requests = {
         receiver: UploadRequest(
             {sender: shares[receiver] for sender, shares in shares_by_sender.items() if receiver in shares},
-            None if early else payloads[receiver],
+            None if early else payload,
         )
         for receiver in sharing_clients
     }
@@ -113,6 +117,19 @@ def run_secure_sum(protocol: SecureSum, exchange: Exchange) -> Script[Weighted]:
     words = total.words.numpy().view(np.uint32).copy()
     masking.unmask_sum(words, participants, sharing_clients, set(survivors), answers)
     return protocol.encoding.decode(words, total, exchange.address, len(public_keys), masking)
+
+
+def _common_payload(protocol: SecureSum, exchange: Exchange) -> Any:
+    """Return the payload of all clients, encoded once: random rounding must not make it differ between clients."""
+    payloads = {id(payload): payload for payload in exchange.payloads.values()}
+    digests = {digest_value(payload) for payload in payloads.values()}
+    if len(digests) != 1:
+        raise PrivacyError(
+            f"{exchange.address} has {len(digests)} payloads for {len(exchange.payloads)} clients; in a secure sum all "
+            "clients must get the same, so that nobody's reply stands out. Set secure.type=none."
+        )
+    payload = next(iter(payloads.values()))
+    return protocol.down_codecs.encode(payload, Seed(0).derive("secure", *digests))
 
 
 def are_valid_keys(reply: Any) -> bool:

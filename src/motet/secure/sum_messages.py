@@ -9,9 +9,10 @@ import torch
 
 from motet.core.messages import message
 from motet.core.params import Layout
-from motet.core.script import ClientId, Exchange
+from motet.core.script import ClientId
 from motet.secure.crypto import Ciphertext
 from motet.secure.participants import PublicKeys
+from motet.wire.value_digest import digest_value
 
 
 @message
@@ -54,16 +55,13 @@ class MaskedTotal:
 
 
 def make_topic(address: str, payload: Any) -> str:
-    """Return what a sum is about: the work and, if its payload is a plain number, that number.
+    """Return what a sum is about: the method, and a hash of its payload.
 
-    The topic is part of the key derivation, so all clients must have the same. Without the number in it, a server could
-    send all clients but one a number that makes their replies count for nothing.
+    Clients sign the topic, and it is part of the key derivation, so all of them must have the same. Without the payload
+    in it, a server could send one client another model than all others and see the effect in the sum, or send all
+    clients but one a number that makes their replies count for nothing.
     """
-    return f"{address}?{payload.hex()}" if isinstance(payload, float) else address
-
-
-def exchange_topic(exchange: Exchange) -> str:
-    return make_topic(exchange.address, next(iter(exchange.payloads.values()), None))
+    return f"{address}?{digest_value(payload)}"
 
 
 def topic_address(topic: str) -> str:

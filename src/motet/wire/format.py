@@ -78,12 +78,17 @@ def encode_header(value: object, find_key: FindKey = lambda _: None) -> tuple[by
 
     `find_key` may return a key for an object that the receiver already has; then only the key is sent.
     """
-    buffers: list[Buffer] = []
-    header = _encode(value, buffers, find_key).encode()
-    flags = 0
+    text, buffers = encode_parts(value, find_key)
+    header, flags = text.encode(), 0
     if len(header) > _COMPRESS_ABOVE:
         header, flags = zlib.compress(header, 1), FLAG_COMPRESSED
     return _PREFIX.pack(MAGIC, WIRE_VERSION, flags, len(header)) + header, buffers
+
+
+def encode_parts(value: object, find_key: FindKey = lambda _: None) -> tuple[str, list[Buffer]]:
+    """Return the JSON text of a value, and the tensors and bytes that it refers to."""
+    buffers: list[Buffer] = []
+    return _encode(value, buffers, find_key), buffers
 
 
 def buffer_bytes(buffer: Buffer) -> memoryview:

@@ -11,7 +11,7 @@ from motet.codecs.chain import Channel
 from motet.core.attributes import require_parent
 from motet.core.program import Algorithm
 from motet.core.rng import Seed
-from motet.core.script import ClientId, Script, iter_programs, rewrite_sums
+from motet.core.script import ClientId, Script, client_methods, iter_programs, rewrite_sums
 from motet.learning.evaluation import DEPLOYED_SPLITS, Evaluator, ExampleEvaluator
 
 if TYPE_CHECKING:
@@ -33,6 +33,11 @@ class RunComponents:
     def __post_init__(self) -> None:
         """Check the algorithm. Put the noise inside the secure sum, so that no run counts epsilon without adding noise."""
         require_parent(self.algorithm, Algorithm, "the algorithm")
+        if self.secure is not None:
+            methods = [m for p in iter_programs(self.algorithm) for m in client_methods(p).values()]
+            predecessors = {method.address: method.follows for method in methods if method.follows}
+            secure = replace(self.secure, down_codecs=self.channel.down, predecessors=predecessors)
+            object.__setattr__(self, "secure", secure)
         if self.privacy is None:
             return
         self.privacy.require_secure_sum(self.secure is not None)
