@@ -20,26 +20,7 @@ from functools import cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from motet.algorithms import adafd as adafd
-    from motet.algorithms import atc as atc
-    from motet.algorithms import centralized as centralized
-    from motet.algorithms import ditto as ditto
-    from motet.algorithms import dsfl as dsfl
-    from motet.algorithms import fedadagrad as fedadagrad
-    from motet.algorithms import fedadam as fedadam
-    from motet.algorithms import fedavg as fedavg
-    from motet.algorithms import fedavg_logits as fedavg_logits
-    from motet.algorithms import fedavg_st as fedavg_st
-    from motet.algorithms import fedbn as fedbn
-    from motet.algorithms import fedkd as fedkd
-    from motet.algorithms import fedopt as fedopt
-    from motet.algorithms import fedprox as fedprox
-    from motet.algorithms import fedsplit as fedsplit
-    from motet.algorithms import fedyogi as fedyogi
-    from motet.algorithms import isolated as isolated
-    from motet.algorithms import mhat as mhat
-    from motet.algorithms import percfl as percfl
-    from motet.algorithms import spfl_like as spfl_like
+    from motet.algorithms import *  # noqa: F403 - every algorithm is also motet.<name>
     from motet.api import export as export
     from motet.api import federation as federation
     from motet.api import load as load
@@ -52,11 +33,6 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 _NAMES_BY_MODULE = {
-    "motet.algorithms": (
-        "centralized", "isolated", "fedavg", "fedprox", "fedopt", "fedadam", "fedyogi", "fedadagrad",
-        "fedsplit", "fedbn", "ditto", "percfl", "spfl_like", "fedavg_st", "atc",
-        "adafd", "fedavg_logits", "dsfl", "mhat", "fedkd",
-    ),
     "motet.api": ("load", "federation", "run", "export"),
     "motet.core.errors": ("MotetError",),
     "motet.learning.custom_trainer": ("Trainer", "custom_federation"),
@@ -72,9 +48,14 @@ def __getattr__(name: str) -> Any:
     if name in _RENAMED:
         _warn_renamed(name)
         return getattr(importlib.import_module("motet.deprecated"), name)
-    if name not in _MODULES:
-        raise AttributeError(f"module 'motet' has no attribute '{name}'; it has {', '.join(_MODULES)}")
-    return getattr(importlib.import_module(_MODULES[name]), name)
+    if name in _MODULES:
+        return getattr(importlib.import_module(_MODULES[name]), name)
+    if name.startswith("_"):  # asked for by tools such as inspect and pytest; do not load torch for it
+        raise AttributeError(f"module 'motet' has no attribute '{name}'")
+    algorithms = importlib.import_module("motet.algorithms").ALGORITHMS
+    if name not in algorithms:
+        raise AttributeError(f"module 'motet' has no attribute '{name}'; it has {', '.join([*_MODULES, *algorithms])}")
+    return algorithms[name]
 
 
 @cache
@@ -84,4 +65,4 @@ def _warn_renamed(name: str) -> None:
 
 
 def __dir__() -> list[str]:
-    return sorted(__all__)
+    return sorted([*__all__, *importlib.import_module("motet.algorithms").ALGORITHMS])

@@ -1,68 +1,37 @@
-"""All algorithms, by their names in recipes. Each paper has its own module."""
+"""All algorithms, by their names in recipes. Each paper has its own module.
+
+To add an algorithm, import its function here: every function that this file imports is an algorithm.
+"""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 
-from motet.algorithms.adafd import adafd
-from motet.algorithms.atc import atc
-from motet.algorithms.centralized import centralized
-from motet.algorithms.ditto import ditto
-from motet.algorithms.fedavg import fedavg
-from motet.algorithms.fedavg_st import fedavg_st
-from motet.algorithms.fedbn import fedbn
-from motet.algorithms.fedopt import fedadagrad, fedadam, fedopt, fedyogi
-from motet.algorithms.fedprox import fedprox
-from motet.algorithms.fedsplit import fedsplit
-from motet.algorithms.isolated import isolated
-from motet.algorithms.logit_baselines import dsfl, fedavg_logits, fedkd, mhat
-from motet.algorithms.percfl import percfl
-from motet.algorithms.spfl import spfl_like
+from motet.algorithms.adafd import adafd as adafd
+from motet.algorithms.atc import atc as atc
+from motet.algorithms.centralized import centralized as centralized
+from motet.algorithms.ditto import ditto as ditto
+from motet.algorithms.fedavg import fedavg as fedavg
+from motet.algorithms.fedavg_st import fedavg_st as fedavg_st
+from motet.algorithms.fedbn import fedbn as fedbn
+from motet.algorithms.fedopt import fedadagrad as fedadagrad
+from motet.algorithms.fedopt import fedadam as fedadam
+from motet.algorithms.fedopt import fedopt as fedopt
+from motet.algorithms.fedopt import fedyogi as fedyogi
+from motet.algorithms.fedprox import fedprox as fedprox
+from motet.algorithms.fedsplit import fedsplit as fedsplit
+from motet.algorithms.isolated import isolated as isolated
+from motet.algorithms.logit_baselines import dsfl as dsfl
+from motet.algorithms.logit_baselines import fedavg_logits as fedavg_logits
+from motet.algorithms.logit_baselines import fedkd as fedkd
+from motet.algorithms.logit_baselines import mhat as mhat
+from motet.algorithms.percfl import percfl as percfl
+from motet.algorithms.spfl import spfl_like as spfl_like
+from motet.core.plugins import Registry
 from motet.core.program import Algorithm
 
 ALGORITHMS: dict[str, Callable[..., Algorithm]] = {
-    "centralized": centralized,
-    "isolated": isolated,
-    "fedavg": fedavg,
-    "fedprox": fedprox,
-    "fedopt": fedopt,
-    "fedadam": fedadam,
-    "fedyogi": fedyogi,
-    "fedadagrad": fedadagrad,
-    "atc": atc,
-    "adafd": adafd,
-    "fedavg_logits": fedavg_logits,
-    "dsfl": dsfl,
-    "mhat": mhat,
-    "fedkd": fedkd,
-    "fedsplit": fedsplit,
-    "fedbn": fedbn,
-    "ditto": ditto,
-    "percfl": percfl,
-    "spfl_like": spfl_like,
-    "fedavg_st": fedavg_st,
+    name: function for name, function in dict(globals()).items() if inspect.isfunction(function)
 }
-
-__all__ = [
-    "ALGORITHMS",
-    "adafd",
-    "atc",
-    "centralized",
-    "ditto",
-    "dsfl",
-    "fedadagrad",
-    "fedadam",
-    "fedavg",
-    "fedavg_logits",
-    "fedavg_st",
-    "fedbn",
-    "fedkd",
-    "fedopt",
-    "fedprox",
-    "fedsplit",
-    "fedyogi",
-    "isolated",
-    "mhat",
-    "percfl",
-    "spfl_like",
-]
+ALGORITHM_REGISTRY = Registry("motet.algorithms", ALGORITHMS)

@@ -79,7 +79,7 @@ def list_command(
         str,
         typer.Argument(
             metavar="KIND",
-            help="algorithms, tasks, datasets, models, partitions, codecs, transports, recipes or suites.",
+            help="algorithms, tasks, datasets, models, partitions, codecs, transports, trackers, recipes or suites.",
         ),
     ],
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,

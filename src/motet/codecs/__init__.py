@@ -9,6 +9,7 @@ from motet.codecs.clip import clip
 from motet.codecs.half_precision import bfloat16, float16
 from motet.codecs.quantize import int4, int8
 from motet.codecs.top_k import top_k
+from motet.core.plugins import Registry
 
 CODECS: dict[str, Callable[..., Codec]] = {
     "float16": float16,
@@ -18,5 +19,18 @@ CODECS: dict[str, Callable[..., Codec]] = {
     "top_k": top_k,
     "clip": clip,
 }
+CODEC_REGISTRY = Registry("motet.codecs", CODECS)
 
-__all__ = ["CODECS", "Channel", "Codec", "CodecChain", "bfloat16", "clip", "float16", "int4", "int8", "top_k"]
+__all__ = [
+    "CODECS",
+    "CODEC_REGISTRY",
+    "Channel",
+    "Codec",
+    "CodecChain",
+    "bfloat16",
+    "clip",
+    "float16",
+    "int4",
+    "int8",
+    "top_k",
+]

@@ -101,6 +101,32 @@ class Params:
         """Store named numbers in double precision, so that sums of counts are exact."""
         return Params.from_tensors({name: torch.tensor(value, dtype=torch.float64) for name, value in scalars.items()})
 
+    @staticmethod
+    def bundle(**parts: Params) -> Params:
+        """Join several values into one, so that one sum carries them all. All get the dtype of the first.
+
+        In a secure sum each number must lie within `secure.range`, so scale counts to numbers around 1.
+        """
+        values, device = list(parts.values()), next(iter(parts.values())).flat
+        layout = Layout(
+            names=tuple(f"{part}/{name}" for part, value in parts.items() for name in value.layout.names),
+            shapes=tuple(shape for value in values for shape in value.layout.shapes),
+            roles=tuple(role for value in values for role in value.layout.roles),
+        )
+        return Params(layout, torch.cat([value.flat.to(device) for value in values]))
+
+    def unbundle(self) -> dict[str, Params]:
+        """Split a value that `bundle` joined."""
+        indices: dict[str, list[int]] = {}
+        for i, name in enumerate(self.layout.names):
+            indices.setdefault(name.partition("/")[0], []).append(i)
+        parts = {}
+        for part, selected in indices.items():
+            value = self.restrict(self.layout.select(selected))
+            names = tuple(name.partition("/")[2] for name in value.layout.names)
+            parts[part] = Params(Layout(names, value.layout.shapes, value.layout.roles), value.flat)
+        return parts
+
     def __getitem__(self, name: str) -> Tensor:
         return self.flat[self.layout.slices[name]].view(self.layout.shapes[self.layout.names.index(name)])
 

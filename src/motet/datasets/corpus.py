@@ -53,7 +53,7 @@ class Corpus:
     report: ReadReport = ReadReport()  # the files that it was read from, and what was dropped
 
     def __post_init__(self) -> None:
-        for name in TASK_COLUMNS[self.task]:
+        for name in TASK_COLUMNS.get(self.task, ()):  # a task of another package checks its columns itself
             self.column(name)
         lengths = {name: len(column) for name, column in self.columns.items()}
         if len(set(lengths.values())) > 1:

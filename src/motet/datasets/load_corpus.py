@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Literal
 
 from motet.core.errors import ConfigError, did_you_mean
+from motet.core.plugins import Registry
 from motet.core.rng import Seed
 from motet.datasets.corpus import OWN_DATA_SPLIT, Corpus
 from motet.datasets.corpus_readers import CORPUS_READERS
@@ -44,6 +45,7 @@ BUILTIN_CORPORA: dict[str, Callable[[], Corpus]] = {
     "toy-lm": toy_lm,
     "toy-instruct": toy_instruct,
 }
+DATASET_REGISTRY = Registry("motet.datasets", {**BUILTIN_CORPORA, **CORPUS_READERS})
 COLUMN_NAMES = (
     "text", "second", "label", "score", "words", "tags", "context", "question", "answers",
     "starts", "source", "target", "domain", "client", *INSTRUCTION_COLUMNS,
@@ -137,7 +139,7 @@ def read_corpus(config: DataConfig, task: str | None = None) -> Corpus:
     """Load the whole corpus, whatever `limit` is."""
     corpus = _load_by_name(config.name, config, task) if config.name is not None else _load_by_path(config, task)
     if config.resplit:
-        has_known_name = config.name is not None or corpus.name in (*BUILTIN_CORPORA, *CORPUS_READERS)
+        has_known_name = config.name is not None or corpus.name in DATASET_REGISTRY
         split_key = None if has_known_name else OWN_DATA_SPLIT
         return split_rows(
             corpus.name, corpus.task, corpus.columns, config.test_share, corpus.report, split_key=split_key
@@ -148,21 +150,29 @@ def read_corpus(config: DataConfig, task: str | None = None) -> Corpus:
 def _load_by_name(name: str, config: DataConfig, task: str | None) -> Corpus:
     if name in CORPUS_READERS:
         return _read_original_files(name, config)
-    known = [*BUILTIN_CORPORA, *CORPUS_READERS]
-    if name not in BUILTIN_CORPORA and did_you_mean(name, known) and "/" not in name and ":" not in name:
-        raise ConfigError(
-            f"data.name: there is no corpus '{name}'.{did_you_mean(name, known)} See: motet list datasets"
-        )
-    if Path(name).suffix.lower() in LOCAL_SUFFIXES and name not in BUILTIN_CORPORA:
+    is_known = name in DATASET_REGISTRY
+    if not is_known and (hint := did_you_mean(name, DATASET_REGISTRY)) and "/" not in name and ":" not in name:
+        raise ConfigError(f"data.name: there is no corpus '{name}'.{hint} See: motet list datasets")
+    if Path(name).suffix.lower() in LOCAL_SUFFIXES and not is_known:
         raise ConfigError(f"data.name is '{name}', a file. Use data.path for your own files (path=… in Python).")
     if config.path is not None:
         raise ConfigError(
             f"data.path is '{config.path}', but corpus '{name}' (data.name) is not read from a path. To read your own "
             "file, set data.name=null."
         )
-    if name in BUILTIN_CORPORA:
-        return BUILTIN_CORPORA[name]()
+    if is_known:
+        return _load_registered(name)
     return load_from_hub(name, replace(config.read_options, task=task), config.test_share)
+
+
+def _load_registered(name: str) -> Corpus:
+    corpus = DATASET_REGISTRY.get(name, "data.name")()
+    if not isinstance(corpus, Corpus):
+        raise ConfigError(
+            f"data.name: the function of '{name}' returned a {type(corpus).__name__}; expected a Corpus. "
+            "Return one of motet.datasets.corpus."
+        )
+    return corpus
 
 
 def _read_original_files(name: str, config: DataConfig) -> Corpus:

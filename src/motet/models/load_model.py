@@ -99,6 +99,11 @@ class ModelConfig:
 
 def load_model(config: ModelConfig, task: str, labels: Sequence[str], texts: TextSource, seed: Seed) -> Model:
     """Load a model with a new head for these labels. The same seed gives the same weights on every machine."""
+    if task not in AUTO_CLASSES:
+        raise ConfigError(
+            f"there is no model head for the task '{task}'; let the task name one of Motet's: "
+            f'head: str = "classification" (or {", ".join(list(AUTO_CLASSES)[1:])}).'
+        )
     with seeded_torch(seed.derive("model", config.name).to_int(), torch.device("cpu")), quiet_transformers():
         module, tokenizer = _build_module(config, task, labels, texts)
     if tokenizer.pad_token is None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from motet.core.plugins import Registry
 from motet.partitions.drift import drift
 from motet.partitions.feature import clusters, feature
 from motet.partitions.label import label
@@ -37,9 +38,11 @@ PARTITIONS: dict[str, Callable[..., Partition]] = {
     "drift": drift,
     "file": from_file,
 }
+PARTITION_REGISTRY = Registry("motet.partitions", PARTITIONS)
 
 __all__ = [
     "PARTITIONS",
+    "PARTITION_REGISTRY",
     "Partition",
     "clusters",
     "drift",

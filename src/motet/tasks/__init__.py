@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from motet.core.plugins import Registry
 from motet.tasks.classification import classification
 from motet.tasks.instruct import instruct
 from motet.tasks.language_modeling import language_modeling
@@ -22,5 +23,17 @@ TASKS: dict[str, Callable[..., Task]] = {
     "lm": language_modeling,
     "instruct": instruct,
 }
+TASK_REGISTRY = Registry("motet.tasks", TASKS)
 
-__all__ = ["TASKS", "Task", "classification", "instruct", "language_modeling", "qa", "regression", "seq2seq", "tagging"]
+__all__ = [
+    "TASKS",
+    "TASK_REGISTRY",
+    "Task",
+    "classification",
+    "instruct",
+    "language_modeling",
+    "qa",
+    "regression",
+    "seq2seq",
+    "tagging",
+]

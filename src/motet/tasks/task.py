@@ -49,6 +49,11 @@ class Task(Protocol):
         return ()
 
     @attribute
+    def head(self) -> str:
+        """The task of Motet that has the same model head, e.g. `classification` for logits per text."""
+        return self.name
+
+    @attribute
     def objective(self) -> Objective:
         """The loss that clients minimize."""
         raise undeclared(self, "objective", "objective: CrossEntropy = CrossEntropy()")

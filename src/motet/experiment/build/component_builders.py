@@ -6,9 +6,9 @@ import dataclasses
 import inspect
 from typing import TYPE_CHECKING, Any
 
-from motet.algorithms import ALGORITHMS
-from motet.codecs import CODECS
-from motet.codecs.chain import Channel, CodecChain
+from motet.algorithms import ALGORITHM_REGISTRY
+from motet.codecs import CODEC_REGISTRY
+from motet.codecs.chain import Channel, Codec, CodecChain
 from motet.core.attributes import require_parent
 from motet.core.errors import ConfigError, PrivacyError
 from motet.core.program import Algorithm
@@ -41,7 +41,7 @@ def build_components(config: RunConfig) -> RunComponents:
 def build_algorithm(config: RunConfig) -> Algorithm:
     """Build the algorithm with its defaults, overridden by the recipe."""
     name = config.algorithm.type
-    factory = look_up(ALGORITHMS, name, "algorithm.type")
+    factory = ALGORITHM_REGISTRY.get(name, "algorithm.type")
     parameters = list_parameters(factory)
     fixed: dict[str, Any] = {"solver": build_solver(config)}
     if "server" in parameters:
@@ -50,7 +50,7 @@ def build_algorithm(config: RunConfig) -> Algorithm:
         raise ConfigError(
             f"{name} has no server optimizer, so server.{next(iter(config.server))} has no effect; remove it."
         )
-    algorithm = instantiate(factory, config.algorithm.options, name, fixed)
+    algorithm: Algorithm = instantiate(factory, config.algorithm.options, name, fixed)
     require_parent(algorithm, Algorithm, f"algorithm.type={name}")
     return algorithm
 
@@ -58,7 +58,7 @@ def build_algorithm(config: RunConfig) -> Algorithm:
 def build_solver(config: RunConfig) -> Solver:
     """Build the solver that the recipe gives to its algorithm: the algorithm's default, with the recipe's changes."""
     name = config.algorithm.type
-    parameter = list_parameters(look_up(ALGORITHMS, name, "algorithm.type")).get("solver")
+    parameter = list_parameters(ALGORITHM_REGISTRY.get(name, "algorithm.type")).get("solver")
     if parameter is None or not isinstance(parameter.default, Solver):
         raise ConfigError(
             f"algorithm.type={name}: its function has no parameter 'solver' with a default, so a recipe cannot say how "
@@ -86,7 +86,7 @@ def resolve_defaults(config: RunConfig, algorithm: Algorithm | None = None) -> R
     solver_options = {**dataclasses.asdict(solver), "lr": solver.learning_rate}
     del solver_options["proximal_mu"]  # set by the algorithm, not by the recipe
     server_options: dict[str, Any] = {}
-    parameter = list_parameters(ALGORITHMS[config.algorithm.type]).get("server")
+    parameter = list_parameters(ALGORITHM_REGISTRY.get(config.algorithm.type, "algorithm.type")).get("server")
     if parameter is not None:
         server = _build_server_optimizer(config, parameter)
         name = next(n for n, kind in SERVER_OPTIMIZERS.items() if isinstance(server, kind))
@@ -114,9 +114,10 @@ def build_channel(config: RunConfig) -> Channel:
 
 
 def _build_chain(codecs: tuple[ComponentConfig, ...]) -> CodecChain:
-    return CodecChain(
-        tuple(instantiate(look_up(CODECS, c.type, "codec"), c.options, f"codec {c.type}") for c in codecs)
-    )
+    built = [instantiate(CODEC_REGISTRY.get(c.type, "codec"), c.options, f"codec {c.type}") for c in codecs]
+    for codec, config in zip(built, codecs, strict=True):
+        require_parent(codec, Codec, f"codec {config.type}")
+    return CodecChain(tuple(built))
 
 
 def build_secure(config: RunConfig, algorithm: Algorithm, channel: Channel) -> SecureSum | None:

@@ -9,6 +9,7 @@ from functools import partial
 from itertools import chain
 from typing import NamedTuple
 
+from motet.core.attributes import require_parent
 from motet.core.errors import ConfigError, DataError
 from motet.core.rng import Seed
 from motet.datasets.corpus import TASK_COLUMNS, Corpus
@@ -20,7 +21,7 @@ from motet.experiment.build.feature_cache import load_features
 from motet.experiment.build.federation import ClientGroup, Federation
 from motet.experiment.build.group_builder import build_group
 from motet.experiment.build.partition_builder import build_partition
-from motet.experiment.recipe.config_parsing import instantiate, look_up
+from motet.experiment.recipe.config_parsing import instantiate
 from motet.experiment.recipe.run_config import ComponentConfig, GroupConfig, RunConfig
 from motet.learning.data.features import Features
 from motet.learning.modules.model import Model
@@ -29,7 +30,7 @@ from motet.partitions import Partition
 from motet.partitions.dev_split import hold_out_dev
 from motet.partitions.public_split import hold_out_public
 from motet.partitions.traits import TEXT_COLUMNS
-from motet.tasks import TASKS, Task
+from motet.tasks import TASK_REGISTRY, Task
 
 CorpusLoader = Callable[[DataConfig, Seed, str | None], Corpus]
 # Runs that agree in these settings share a federation.
@@ -121,10 +122,10 @@ def _assemble(specs: Sequence[GroupSpec], server_model: ModelConfig, seed: Seed)
 
     def build(spec: GroupSpec) -> ClientGroup:
         population, task = spec.population, spec.population.task
-        model_key = (repr(spec.model), task.name, *task.labels)
+        model_key = (repr(spec.model), task.head, *task.labels)
         if model_key not in models:  # one vocabulary for all corpora: averaged embeddings must be of the same words
             texts = partial(chain.from_iterable, map(vocabulary_texts, corpora))
-            models[model_key] = load_model(spec.model, task.name, task.labels, texts, seed)
+            models[model_key] = load_model(spec.model, task.head, task.labels, texts, seed)
         model = models[model_key]
         features_key = (id(population), model.key)
         if features_key not in features:
@@ -219,14 +220,17 @@ def _count_clients(same: Sequence[GroupConfig], population: Population) -> list[
 def build_task(config: ComponentConfig, corpus: Corpus) -> Task:
     """Build the task formulation that the recipe names, or for `auto` the one of the corpus."""
     name = corpus.task if config.type == "auto" else config.type
-    factory = look_up(TASKS, name, "task.type")
-    if TASK_COLUMNS[name] != TASK_COLUMNS[corpus.task]:
-        missing = ", ".join(column for column in TASK_COLUMNS[name] if column not in corpus.columns)
+    factory = TASK_REGISTRY.get(name, "task.type")
+    needed = TASK_COLUMNS.get(name, ())  # a task of another package checks its columns itself
+    if needed != TASK_COLUMNS.get(corpus.task):
+        missing = ", ".join(column for column in needed if column not in corpus.columns)
         if missing:
             raise ConfigError(
                 f"task.type is {name}, but {corpus.name} is a corpus for {corpus.task}: it has no {missing}."
             )
-    return instantiate(factory, config.options, "task", {"corpus": corpus})
+    task: Task = instantiate(factory, config.options, "task", {"corpus": corpus})
+    require_parent(task, Task, f"task.type={name}")
+    return task
 
 
 def vocabulary_texts(corpus: Corpus) -> Iterator[str]:

@@ -8,9 +8,9 @@ from typing import Any, NamedTuple
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.experiment.recipe.config_parsing import convert_options, convert_value, instantiate, list_parameters, look_up
+from motet.experiment.recipe.config_parsing import convert_options, convert_value, instantiate, list_parameters
 from motet.experiment.recipe.run_config import ComponentConfig
-from motet.partitions import PARTITIONS, Partition
+from motet.partitions import PARTITION_REGISTRY, Partition
 from motet.partitions.local_test import hold_out_local_tests, merge_splits
 
 _FIXED = ("corpus", "seed")  # arguments of a strategy that are not options
@@ -27,7 +27,7 @@ class PartitionStrategy(NamedTuple):
 
 def parse_partition(config: ComponentConfig) -> PartitionStrategy:
     """Check a `partition` section without its corpus."""
-    factory = look_up(PARTITIONS, config.type, "partition.type")
+    factory = PARTITION_REGISTRY.get(config.type, "partition.type")
     options = dict(config.options)
     share = convert_value(options.pop("local_test", None), float | None, "partition.local_test")
     merges_splits = convert_value(options.pop("merge", False), bool, "partition.merge")

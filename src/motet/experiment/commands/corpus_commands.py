@@ -12,11 +12,10 @@ import numpy as np
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.datasets.corpus_readers import CORPUS_READERS
 from motet.datasets.fednlp_data_file import write_fednlp_file
 from motet.datasets.hdf5_store import write_store
 from motet.datasets.inspection.check_corpus import ShowInspection, check_corpus
-from motet.datasets.load_corpus import BUILTIN_CORPORA, DataConfig, load_corpus
+from motet.datasets.load_corpus import DATASET_REGISTRY, DataConfig, load_corpus
 from motet.experiment.recipe.config_parsing import instantiate, look_up
 from motet.experiment.recipe.recipe_files import parse_overrides
 
@@ -50,8 +49,7 @@ def parse_corpus_settings(name: str, source: Path | None, overrides: Sequence[st
     settings = parse_overrides(overrides)
     if unused := [section for section in settings if section not in ("data", "task")]:
         raise ConfigError(f"'{unused[0]}' has no effect on a corpus; expected data.… or task.type. Remove it.")
-    is_known = name in BUILTIN_CORPORA or name in CORPUS_READERS
-    location = {"name": name} if is_known or not Path(name).exists() else {"path": name}
+    location = {"name": name} if name in DATASET_REGISTRY or not Path(name).exists() else {"path": name}
     if source is not None:
         location["path"] = str(source)
     data = instantiate(DataConfig, {**settings.get("data", {}), **location}, "data")

@@ -26,26 +26,25 @@ def _describe(entry: Any) -> str:
 
 
 def _algorithms() -> Mapping[str, Any]:
-    from motet.algorithms import ALGORITHMS
+    from motet.algorithms import ALGORITHM_REGISTRY
 
-    return ALGORITHMS
+    return ALGORITHM_REGISTRY.describe()
 
 
 def _tasks() -> Mapping[str, Any]:
-    from motet.tasks import TASKS
+    from motet.tasks import TASK_REGISTRY
 
-    return TASKS
+    return TASK_REGISTRY.describe()
 
 
 def _datasets() -> Mapping[str, Any]:
-    from motet.datasets.corpus_readers import CORPUS_READERS
-    from motet.datasets.load_corpus import BUILTIN_CORPORA
+    from motet.datasets.load_corpus import DATASET_REGISTRY
 
     other = {
         "<file or folder>": "your own data, with data.path",
         "<hub name>": "any dataset on the Hugging Face hub; needs network access",
     }
-    return {**BUILTIN_CORPORA, **CORPUS_READERS, **other}
+    return {**DATASET_REGISTRY.describe(), **other}
 
 
 def _models() -> Mapping[str, Any]:
@@ -63,15 +62,21 @@ def _models() -> Mapping[str, Any]:
 
 
 def _partitions() -> Mapping[str, Any]:
-    from motet.partitions import PARTITIONS
+    from motet.partitions import PARTITION_REGISTRY
 
-    return PARTITIONS
+    return PARTITION_REGISTRY.describe()
 
 
 def _codecs() -> Mapping[str, Any]:
-    from motet.codecs import CODECS
+    from motet.codecs import CODEC_REGISTRY
 
-    return CODECS
+    return CODEC_REGISTRY.describe()
+
+
+def _trackers() -> Mapping[str, Any]:
+    from motet.experiment.loop.tracking import TRACKER_REGISTRY
+
+    return TRACKER_REGISTRY.describe()
 
 
 def _transports() -> Mapping[str, Any]:
@@ -114,6 +119,7 @@ TABLES: dict[str, Callable[[], Mapping[str, Any]]] = {
     "transports": _transports,
     "secure": _secure,
     "privacy": _privacy,
+    "trackers": _trackers,
     "recipes": _recipes,
     "suites": _suites,
 }

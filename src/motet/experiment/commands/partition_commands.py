@@ -10,8 +10,7 @@ from typing import Any
 from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
-from motet.datasets.corpus_readers import CORPUS_READERS
-from motet.datasets.load_corpus import BUILTIN_CORPORA, DataConfig, load_corpus
+from motet.datasets.load_corpus import DATASET_REGISTRY, DataConfig, load_corpus
 from motet.experiment.build.partition_builder import build_partition
 from motet.experiment.recipe.config_parsing import instantiate, look_up
 from motet.experiment.recipe.recipe_files import parse_overrides
@@ -52,7 +51,7 @@ class CorpusSource:
 
     def describe(self) -> dict[str, Any]:
         """Return plain values from which `load_described_corpus` reads the corpus again."""
-        is_known = self.corpus in BUILTIN_CORPORA or self.corpus in CORPUS_READERS
+        is_known = self.corpus in DATASET_REGISTRY
         data = {"name": self.corpus} if is_known or not Path(self.corpus).exists() else {"path": self.corpus}
         if self.path is not None:
             data["path"] = str(self.path)

@@ -14,11 +14,10 @@ from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.datasets.load_corpus import DataConfig
 from motet.experiment.build.federation import ClientGroup, Federation
-from motet.experiment.recipe.config_parsing import look_up
 from motet.experiment.recipe.run_config import ComponentConfig, GroupConfig, RunConfig
 from motet.learning.modules.model import Model
 from motet.models.load_model import load_model
-from motet.tasks import TASKS, Task
+from motet.tasks import TASK_REGISTRY, Task
 from motet.transport.admission import JoinAccepted
 
 VOCABULARY_MODELS = ("tiny", "bilstm")  # models that build their vocabulary from the server's corpus
@@ -66,7 +65,7 @@ def deserialize_task(group: Mapping[str, Any]) -> Task:
     fields = group.get("task")
     if not isinstance(fields, dict):
         raise ConfigError("the server sent no task; use the same version of Motet on both sides.")
-    kind = get_type_hints(look_up(TASKS, fields.get("name"), "the server's task"))["return"]
+    kind = get_type_hints(TASK_REGISTRY.get(fields.get("name"), "the server's task"))["return"]
     try:
         task: Task = kind(**fields)
     except TypeError as error:

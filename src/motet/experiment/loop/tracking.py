@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from motet.core.errors import first_line
-from motet.experiment.recipe.config_parsing import look_up
+from motet.core.plugins import Registry
 from motet.experiment.recipe.run_config import RunConfig
 from motet.report.progress import RunCallback
 from motet.report.trackers import Tracker, mlflow, tensorboard, wandb
@@ -22,6 +22,7 @@ TRACKERS: dict[str, OpenTracker] = {
     "wandb": wandb.open_tracker,
     "mlflow": mlflow.open_tracker,
 }
+TRACKER_REGISTRY = Registry("motet.trackers", TRACKERS)
 
 
 @dataclass(frozen=True)
@@ -59,7 +60,7 @@ class TrackingCallback:
 
 def find_trackers(config: RunConfig) -> dict[str, OpenTracker]:
     """Return the trackers that a recipe names; an unknown name is an error."""
-    return {name: look_up(TRACKERS, name, "track") for name in config.track}
+    return {name: TRACKER_REGISTRY.get(name, "track") for name in config.track}
 
 
 @contextmanager
