@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 from motet.algorithms import ALGORITHMS
@@ -21,11 +22,19 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "fedsplit": {"c": 1, "embeddings": "global"},
     "percfl": {"eps1": 1e9, "eps2": 0.0, "after": 1},
+    "fedrep": {"head_epochs": 2},
+    "pfedme": {"lam": 1.0, "eta": 0.5, "inner_steps": 3},
     "fedavg_st": {"groups": {"even": ["client-0", "client-2"], "odd": ["client-1", "client-3"]}},
 }
 DISTILLATION = ("adafd", "fedavg_logits", "dsfl", "mhat", "fedkd")
 NEEDS_BACKBONE = {"atc"}  # algorithms that need an encoder-decoder with a head for masked language modeling
 
 
+NEEDS_SGD = {"scaffold", "fednova", "qfedavg", "per_fedavg"}
+
+
 def make_algorithm(name: str, **options: Any) -> Algorithm:
-    return ALGORITHMS[name](**{"solver": SOLVER, **OPTIONS.get(name, {}), **options})
+    options = {"solver": SOLVER, **OPTIONS.get(name, {}), **options}
+    if name in NEEDS_SGD and options["solver"].optimizer != "sgd":
+        options["solver"] = replace(options["solver"], optimizer="sgd", lr=10 * options["solver"].learning_rate)
+    return ALGORITHMS[name](**options)

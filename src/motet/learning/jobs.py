@@ -149,7 +149,7 @@ class Infer(Job):
 
     @property
     def needs_full_model(self) -> bool:
-        return self.must_run_alone
+        return self.must_run_alone or self.readout.needs_full_model
 
     @property
     def key(self) -> Hashable:

@@ -70,6 +70,18 @@ class Solver:
         warmup_steps = max(1, math.ceil(self.warmup * steps))
         return self.learning_rate * min((step + 1) / warmup_steps, (steps - step) / max(1, steps - warmup_steps + 1))
 
+    def total_learning_rate(self, steps: int) -> float:
+        """Return the sum of the learning rates of all steps: K·η if the rate is constant."""
+        return sum(self.learning_rate_at(step, steps) for step in range(steps))
+
+    def require_plain_sgd(self, algorithm: str) -> None:
+        """Raise an error if a step is not the learning rate times the gradient."""
+        if self.optimizer != "sgd" or self.momentum:
+            raise ConfigError(
+                f"{algorithm} is derived for SGD without momentum, but solver.optimizer is {self.optimizer} and "
+                f"solver.momentum is {self.momentum:g}; set solver.optimizer=sgd and solver.momentum=0."
+            )
+
     def num_steps(self, num_examples: int) -> int:
         if not num_examples:
             return 0

@@ -113,7 +113,8 @@ class PackedExecutor(Executor):
             return [concatenate_predictions(predictions, np.arange(len(first.examples)))]
         dataset = self._dataset(first)
         width = self.widths.get(first.key, self.fixed_width or _MAX_CLIENTS)
-        if self._packing_choice(first, dataset).mode == "plain":
+        mode = self._packing_choice(first, dataset).mode
+        if mode == "plain" or (mode == "vmap" and first.needs_full_model):  # vmap supports only whole forward passes
             width = 1
         jobs = jobs[: _count_jobs_with_models(jobs, width)]
         num_models = len({id(job.params) for job in jobs})

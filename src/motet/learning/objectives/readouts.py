@@ -25,6 +25,11 @@ class Readout(Protocol):
         return False
 
     @attribute
+    def needs_full_model(self) -> bool:
+        """True if the readout needs more than the forward pass, so that no layer may be cut off."""
+        return False
+
+    @attribute
     def device_batch_size(self) -> int | None:
         """The number of texts per batch on a GPU; None: that of the job."""
         return None
