@@ -22,7 +22,8 @@ OPTIONS: dict[str, dict[str, Any]] = {
     },
     "fedsplit": {"c": 1, "embeddings": "global"},
     "percfl": {"eps1": 1e9, "eps2": 0.0, "after": 1},
-    "fedrep": {"head_epochs": 2},
+    "feddyn": {"alpha": 0.1},
+    "fedrep": {"head_epochs": 2, "weighting": "examples"},  # weight 1 of at most 1024 costs a secure sum ten bits
     "pfedme": {"lam": 1.0, "eta": 0.5, "inner_steps": 3},
     "fedavg_st": {"groups": {"even": ["client-0", "client-2"], "odd": ["client-1", "client-3"]}},
 }

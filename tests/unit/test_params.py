@@ -117,3 +117,18 @@ def test_a_mean_needs_a_reply_with_a_positive_weight() -> None:
         running.value()
     with pytest.raises(RunError, match="nothing to sum"):
         RunningSum().value()
+
+
+def test_a_bundle_carries_several_values_in_one_sum() -> None:
+    update = Params.from_tensors(
+        {"w": torch.tensor([1.0, 2.0]), "b": torch.tensor(3.0)}, {"w": "layers.0", "b": "head"}
+    )
+    bundle = Params.bundle(update=update, control=2.0 * update, counts=Params.from_scalars(steps=7.0))
+    assert bundle.flat.dtype == torch.float32  # scalars must not double the size of the message
+    assert bundle.layout.size == 7
+    assert bundle.layout.roles == ("layers.0", "head", "layers.0", "head", "head")
+    parts = (0.5 * bundle).unbundle()
+    assert list(parts) == ["update", "control", "counts"]
+    assert parts["update"].layout == update.layout
+    assert torch.equal(parts["control"].flat, update.flat)
+    assert float(parts["counts"]["steps"]) == 3.5
