@@ -82,7 +82,7 @@ FOREIGN_ATTRIBUTES = {
     "max_position_embeddings", "merge", "model_type", "pad_token_id", "pooler_output", "relative_attention_bias",
     "represent", "save_pretrained", "variance_epsilon", "weight",
     # tokenizers and datasets
-    "backend_tokenizer", "is_fast", "names",
+    "added_tokens_decoder", "backend_tokenizer", "chat_template", "is_fast", "names",
     # Python, numpy, psutil and paho
     "_is_protocol", "_thread", "item", "pss", "sched_getaffinity", "strerror",
 }  # fmt: skip

@@ -36,6 +36,10 @@ class TrainableTask(Protocol):
     @property
     def metric_names(self) -> tuple[str, ...]: ...
     @property
+    def partial_metrics(self) -> tuple[str, ...]:
+        """Metrics that are undefined on a test set without examples of some kind."""
+
+    @property
     def objective(self) -> Objective: ...
     @property
     def readout(self) -> Readout: ...

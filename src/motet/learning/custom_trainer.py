@@ -125,6 +125,10 @@ class CustomFederation:
     model: CustomModel
     name: str = "own"
 
+    @property
+    def notes(self) -> list[str]:
+        return []
+
     def group_for(self, client: ClientId) -> CustomFederation:
         return self
 

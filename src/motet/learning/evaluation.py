@@ -82,7 +82,7 @@ class Evaluator(Program):
         scores = yield from self._scores(ctx, request)
         task = ctx.participant.task
         metrics = {name: scores.get(name, 0.0) for name in task.metric_names}
-        shares = {f"{name}{_SHARE}": float(name in scores) for name in getattr(task, "partial_metrics", ())}
+        shares = {f"{name}{_SHARE}": float(name in scores) for name in task.partial_metrics}
         return Weighted(Params.from_scalars(**metrics, **shares), float(bool(scores))), None
 
     def _scores(self, ctx: Context, request: EvaluationRequest) -> Work[dict[str, float]]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
 import numpy as np
 
@@ -17,6 +17,7 @@ from motet.learning.modules.model import Model
 from motet.learning.objectives.completion import CompletionCrossEntropy, GeneratedCompletions
 from motet.tasks.answer_metrics import exact_matches, rouge_l
 from motet.tasks.sufficient_statistics import with_statistics
+from motet.tasks.task import Task
 
 Scoring = Literal["exact_match", "rougeL", "by_row"]
 MAX_CLOSED_ANSWERS = 20  # with at most this number of different completions, the answer is one of few
@@ -33,7 +34,7 @@ _DETAILS = {
 
 
 @dataclass(frozen=True)
-class Instruct:
+class Instruct(Task):
     """Training on completions alone, evaluation by greedy generation.
 
     `scoring` says how an answer is scored. With `by_row`, rows with `closed` (or with `choices`) are scored by exact
@@ -46,6 +47,8 @@ class Instruct:
     labels: tuple[str, ...] = ()
     name: str = "instruct"
     objective: CompletionCrossEntropy = CompletionCrossEntropy()
+
+    has_samples: ClassVar[bool] = True
 
     @property
     def metric_names(self) -> tuple[str, ...]:

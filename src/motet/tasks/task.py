@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -44,6 +44,16 @@ class Task(Protocol):
         return {}
 
     @attribute
+    def partial_metrics(self) -> tuple[str, ...]:
+        """Metrics that are undefined on a test set without examples of some kind."""
+        return ()
+
+    @attribute
+    def has_samples(self) -> bool:
+        """True if the model writes texts, of which `read_samples` returns some."""
+        return False
+
+    @attribute
     def labels(self) -> tuple[str, ...]:
         """The classes of the model's head; empty for generation and language modeling."""
         return ()
@@ -66,6 +76,14 @@ class Task(Protocol):
     @abstractmethod
     def build_features(self, corpus: Corpus, model: Model, max_tokens: int) -> Features:
         """Tokenize a corpus for a model."""
+
+    def describe_features(self, features: Features, model: Model) -> list[str]:
+        """Say what happened to the texts, such as how many are truncated."""
+        return []
+
+    def read_samples(self, predictions: Predictions, examples: Examples) -> list[dict[str, Any]]:
+        """Return what the model wrote for each example: `prompt`, `reference` and `generated`."""
+        return []
 
     @abstractmethod
     def compute_metrics(self, predictions: Predictions, examples: Examples) -> dict[str, float]: ...

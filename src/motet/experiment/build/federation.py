@@ -64,8 +64,7 @@ class ClientGroup:
     @property
     def notes(self) -> list[str]:
         """What the task has to say about the texts, such as how many are truncated."""
-        describe = getattr(self.task, "describe_features", None)
-        return [] if describe is None else describe(self.features, self.model)
+        return self.task.describe_features(self.features, self.model)
 
     def participant(self, index: int, round: int = 0) -> Participant:
         """Return a client, by its index in the partition, with the data that it has in a round."""
@@ -150,6 +149,10 @@ class Federation:
         """Every pair of a model and the features that it reads, once."""
         pairs = {(g.model.key, g.features.key): (g.model, g.features) for g in (*self.groups, self.server)}
         return list(pairs.values())
+
+    @property
+    def notes(self) -> list[str]:
+        return list(dict.fromkeys(note for group in self.groups for note in group.notes))
 
     def group_for(self, client: ClientId) -> ClientGroup:
         return self._find(client)[0]

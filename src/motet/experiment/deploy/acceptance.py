@@ -79,7 +79,7 @@ def load_group_model(config: RunConfig, acceptance: JoinAccepted, group: str) ->
     """Build a group's task and its initial model, as the server has them."""
     _, group_config = find_group(config, acceptance, group)
     task, words = deserialize_task(acceptance.groups[group]), str(acceptance.groups[group].get("words", ""))
-    return task, load_model(group_config.model, task.name, task.labels, lambda: words, Seed(config.seed))
+    return task, load_model(group_config.model, task.head, task.labels, lambda: words, Seed(config.seed))
 
 
 def find_group(config: RunConfig, acceptance: JoinAccepted, name: str) -> tuple[str, GroupConfig]:

@@ -32,6 +32,10 @@ class RemoteFederation:
         return self.local.seed
 
     @property
+    def notes(self) -> list[str]:
+        return self.local.notes  # about the server's texts
+
+    @property
     def task(self) -> Task | MultiTaskMetrics:
         return self.local.task
 

@@ -12,7 +12,7 @@ from motet.core.params import Params
 from motet.core.script import ClientId, Note
 from motet.core.work import Executor
 from motet.experiment.build.federation import Federation
-from motet.experiment.build.run_plan import AnyFederation, RunPlan
+from motet.experiment.build.run_plan import RunPlan
 from motet.experiment.loop.deployed_model import assemble_model
 from motet.experiment.loop.example_scores import BEST_DEV_SCORES, GLOBAL_MODEL_SCORES, write_example_scores
 from motet.experiment.loop.metrics_log import mean_metrics, score_spread
@@ -289,11 +289,4 @@ def _startup_notes(plan: RunPlan) -> list[str]:
     for name, wrapper in (("masks", plan.components.secure), ("noise", plan.components.privacy)):
         if wrapper is not None and wrapper.seeded:
             notes.append(f"{name} come from the run's seed, so the run is reproducible and protects nobody")
-    return [*notes, *_describe_features(plan.federation)]
-
-
-def _describe_features(federation: AnyFederation) -> list[str]:
-    """Return what tasks have to say about their texts, such as how many are truncated."""
-    local = getattr(federation, "local", federation)  # with remote clients, the server's texts
-    groups = local.groups if isinstance(local, Federation) else ()
-    return list(dict.fromkeys(note for group in groups for note in group.notes))
+    return [*notes, *plan.federation.notes]

@@ -19,13 +19,13 @@ Moment = Literal["before", "after"]
 def write_samples(folder: Path, engine: RoundEngine, params: Params, count: int, moment: Moment) -> None:
     """Let a model answer a few test prompts, and add its answers to samples.json. Other tasks have no samples."""
     server = engine.plan.federation.server_context(engine.progress.rounds)
-    read_samples = getattr(server.participant.task, "read_samples", None)
-    if read_samples is None or not count:
+    task = server.participant.task
+    if not (count and task.has_samples):
         return
     test = server.participant.split("global")
     examples = test.select(_spread(len(test), count))
     predictions = engine.run_evaluation(server.infer(params, examples))
-    samples = [_rename(sample, moment) for sample in read_samples(predictions, examples)]
+    samples = [_rename(sample, moment) for sample in task.read_samples(predictions, examples)]
     earlier: Sequence[dict[str, Any]] = read_json(folder / SAMPLES_FILE) or []
     if moment == "after" and len(earlier) == len(samples):
         samples = [{**before, **after} for before, after in zip(earlier, samples, strict=True)]
