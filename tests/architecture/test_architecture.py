@@ -49,7 +49,8 @@ LEARNING_MAY_IMPORT: dict[str, set[str]] = {
     "packed": {"data", "modules", "objectives"},
     "training": {"data", "objectives", "solver", "jobs", "packed"},
     "executors": {"data", "modules", "jobs", "packed", "training"},
-    "context": {"data", "modules", "objectives", "solver", "jobs"},
+    "reference_columns": {"data", "modules", "objectives", "jobs"},
+    "context": {"data", "modules", "objectives", "solver", "jobs", "reference_columns"},
     "evaluation": {"context"},
     "custom_trainer": {"solver", "jobs", "context"},
 }

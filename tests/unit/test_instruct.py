@@ -207,7 +207,9 @@ def test_long_prompts_lose_their_beginning_and_completions_stay_whole() -> None:
 
 def test_a_completion_that_does_not_fit_is_an_error() -> None:
     columns = {"prompt": ["a"] * 3, "completion": ["x", "x x x x x x", "x"]}
-    with pytest.raises(DataError, match=r"row 1: the completion has 7 tokens, but model.max_tokens is 6.*1 of 3 rows"):
+    with pytest.raises(
+        DataError, match=r"row 1: the completion text has 7 tokens, but model.max_tokens is 6.*1 of 3 rows"
+    ):
         make_federation(Corpus("toy", "instruct", columns, 2), max_tokens=6)
 
 

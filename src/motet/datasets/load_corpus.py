@@ -27,6 +27,7 @@ from motet.datasets.toy_corpora import (
     toy_instruct,
     toy_lm,
     toy_pairs,
+    toy_preference,
     toy_qa,
     toy_regression,
     toy_seq2seq,
@@ -44,6 +45,7 @@ BUILTIN_CORPORA: dict[str, Callable[[], Corpus]] = {
     "toy-seq2seq": toy_seq2seq,
     "toy-lm": toy_lm,
     "toy-instruct": toy_instruct,
+    "toy-preference": toy_preference,
 }
 DATASET_REGISTRY = Registry("motet.datasets", {**BUILTIN_CORPORA, **CORPUS_READERS})
 COLUMN_NAMES = (

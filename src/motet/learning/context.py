@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Generator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -19,6 +19,7 @@ from motet.learning.jobs import ExtraExamples, Fit, FitResult, Infer, LRHorizon,
 from motet.learning.modules.model import Model
 from motet.learning.objectives.readouts import Readout
 from motet.learning.objectives.supervised import Objective
+from motet.learning.reference_columns import add_reference
 from motet.learning.solver import Solver
 
 INITIAL_MODEL = "beginning"  # client state under this name is the model from an earlier phase
@@ -43,6 +44,10 @@ class TrainableTask(Protocol):
     def objective(self) -> Objective: ...
     @property
     def readout(self) -> Readout: ...
+    @property
+    def reference_readout(self) -> Readout | None:
+        """What the untouched model computes for each example, once."""
+
     def compute_metrics(self, predictions: Predictions, examples: Examples) -> dict[str, float]: ...
     def score_examples(self, predictions: Predictions, examples: Examples) -> np.ndarray:
         """Return one score per example, or one row per example that starts with its score."""
@@ -152,7 +157,7 @@ class Context:
             gradient_correction=gradient_correction and _complete(gradient_correction, trained, start.zeros_like()),
             train_only=trained,
         )
-        return self._submit(job)
+        return self._submit(job) if self.participant.task.reference_readout is None else self._fit_to_reference(job)
 
     def infer(
         self, params: Params, examples: Examples, readout: Readout | None = None
@@ -162,10 +167,18 @@ class Context:
         predictions: Predictions = yield from self._submit(job)
         return predictions
 
+    def _fit_to_reference(self, job: Fit) -> Generator[Job, Any, FitResult]:
+        examples = yield from self._add_reference(job.examples)
+        result: FitResult = yield from self._submit(replace(job, examples=examples))
+        return result
+
+    def _add_reference(self, examples: Examples) -> Generator[Job, Any, Examples]:
+        return (yield from add_reference(self.model, examples, self.participant.task.reference_readout))
+
     def evaluate(self, params: Params, split: str, per_example: bool = False) -> Generator[Job, Any, EvaluationResult]:
         """Compute the task's metrics on a split, and the score of every example if `per_example` is set."""
         examples, task = self.participant.split(split), self.participant.task
-        predictions = yield from self.infer(params, examples)
+        predictions = yield from self.infer(params, (yield from self._add_reference(examples)))
         return score_predictions(task, predictions, examples, per_example)
 
     def _submit(self, job: Job) -> Generator[Job, Any, Any]:

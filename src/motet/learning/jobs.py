@@ -19,8 +19,6 @@ from motet.learning.objectives.readouts import Readout
 from motet.learning.objectives.supervised import Objective
 from motet.learning.solver import Solver
 
-CHUNK_ROWS = 512  # per chunk of inference; constant, so that results do not depend on the number of workers
-
 Predictions = dict[str, Tensor]
 
 
@@ -157,6 +155,7 @@ class Infer(Job):
         return ("infer", self.model.key, self.readout, self.examples.features.key, self.examples.extra_shapes)
 
     def chunks(self) -> Iterator[Infer]:
-        for start in range(0, len(self.examples), CHUNK_ROWS):
-            indices = np.arange(start, min(start + CHUNK_ROWS, len(self.examples)))
+        size = self.readout.chunk_rows
+        for start in range(0, len(self.examples), size):
+            indices = np.arange(start, min(start + size, len(self.examples)))
             yield Infer(self.model, self.params, self.examples.select(indices), self.readout, self.batch_size)

@@ -8,6 +8,7 @@ from motet.core.plugins import Registry
 from motet.tasks.classification import classification
 from motet.tasks.instruct import instruct
 from motet.tasks.language_modeling import language_modeling
+from motet.tasks.preference import preference
 from motet.tasks.question_answering import qa
 from motet.tasks.regression import regression
 from motet.tasks.seq2seq import seq2seq
@@ -22,6 +23,7 @@ TASKS: dict[str, Callable[..., Task]] = {
     "seq2seq": seq2seq,
     "lm": language_modeling,
     "instruct": instruct,
+    "preference": preference,
 }
 TASK_REGISTRY = Registry("motet.tasks", TASKS)
 
@@ -32,6 +34,7 @@ __all__ = [
     "classification",
     "instruct",
     "language_modeling",
+    "preference",
     "qa",
     "regression",
     "seq2seq",

@@ -60,7 +60,6 @@ class Instruct(Task):
 
     @property
     def partial_metrics(self) -> tuple[str, ...]:
-        """Metrics that are undefined on a test set without such rows."""
         return ("exact_match", "rougeL") if self.scoring == "by_row" else ()
 
     @property
@@ -88,7 +87,6 @@ class Instruct(Task):
         )
 
     def describe_features(self, features: Features, model: Model) -> list[str]:
-        """Say what happened to the texts: truncation, and a layout that replaces a chat template."""
         return describe_prompts(features, model, self.template)
 
     def compute_metrics(self, predictions: Predictions, examples: Examples) -> dict[str, float]:
@@ -110,7 +108,6 @@ class Instruct(Task):
         return with_statistics(scores, statistics)
 
     def read_samples(self, predictions: Predictions, examples: Examples) -> list[dict[str, Any]]:
-        """Return what the model wrote for each example, next to the prompt and the reference."""
         generated, references = decode_answers(predictions, examples)
         prompts = examples.features.raw_columns["prompt"]
         texts = (prompts[int(row)] for row in examples.rows)
@@ -156,14 +153,16 @@ def iterate_conversations(corpus: Corpus) -> Iterator[list[Turn]]:
             yield [Turn(role, text) for role, text in zip(roles[row] if roles else (), prompt, strict=True)]
 
 
-def check_completions_fit(name: str, completions: Sequence[Sequence[int]], max_tokens: int) -> None:
+def check_completions_fit(
+    name: str, completions: Sequence[Sequence[int]], max_tokens: int, column: str = "completion"
+) -> None:
     """Raise an error if a completion leaves no position for its prompt: completions are never cut."""
     lengths = np.array([len(completion) for completion in completions])
     too_long = np.flatnonzero(lengths >= max_tokens)
     if len(too_long):
         raise DataError(
-            f"{name}, row {too_long[0]}: the completion has {lengths[too_long[0]]} tokens, but model.max_tokens is "
-            f"{max_tokens}, and completions are never cut ({len(too_long)} of {len(lengths)} rows). Set "
+            f"{name}, row {too_long[0]}: the {column} text has {lengths[too_long[0]]} tokens, but model.max_tokens is "
+            f"{max_tokens}, and answers are never cut ({len(too_long)} of {len(lengths)} rows). Set "
             f"model.max_tokens to more than {lengths.max()}, or remove these rows."
         )
 

@@ -73,6 +73,11 @@ class Task(Protocol):
         """What evaluation keeps of a forward pass."""
         raise undeclared(self, "readout", "readout: Logits = Logits()")
 
+    @attribute
+    def reference_readout(self) -> Readout | None:
+        """What the untouched model computes for each example, once, as more columns of a batch. None: nothing."""
+        return None
+
     @abstractmethod
     def build_features(self, corpus: Corpus, model: Model, max_tokens: int) -> Features:
         """Tokenize a corpus for a model."""

@@ -124,7 +124,7 @@ class ClientBuilder:
             self.log(f"{name} has {federation.participant(name).size} examples")
         if self.options.data is not None:
             self.log(_describe_test_rows(federation, self.options.data))
-        for note in federation.server.notes:
+        for note in federation.notes:
             self.log(note)
         inspection = federation.groups[0].inspection
         if self.options.data is not None and inspection is not None:

@@ -54,6 +54,7 @@ class CompletionLoss(Readout):
 class GeneratedCompletions(Readout):
     """Token ids of greedily generated completions, and the loss of the true ones."""
 
+    chunk_rows: ClassVar[int] = 16  # generation is slow, so that workers share even a few prompts
     max_new_tokens: int = 64
 
     def read(self, forward: Forward, batch: Batch) -> dict[str, Tensor]:

@@ -34,6 +34,11 @@ class Readout(Protocol):
         """The number of texts per batch on a GPU; None: that of the job."""
         return None
 
+    @attribute
+    def chunk_rows(self) -> int:
+        """Rows that a CPU worker infers at a time. Constant, so that results do not depend on the number of workers."""
+        return 512
+
     @abstractmethod
     def read(self, forward: Forward, batch: Batch) -> dict[str, Tensor]:
         """Run the model and return named tensors with one row per example."""
