@@ -125,8 +125,8 @@ def _save_models(run_folder: Path | None, to: Path) -> None:
 
     if run_folder is None or not has_client_models(run_folder):
         raise RunError(
-            "the server has not evaluated this client's model, so there is no model to save; "
-            "ask its operator to leave out evaluation.clients."
+            "the server has not sent its last model to this client for evaluation, so there is no model to save; "
+            "ask the operator of the server for the common model, which motet export writes there."
         )
     for name in ("last", "best"):
         typer.echo(export_joined_model(run_folder, to / name, best=name == "best"))

@@ -21,35 +21,37 @@ def build_results_table(summaries: Mapping[str, Mapping[str, Any]], title: str) 
     has_initial = any(summary.get("initial") for summary in summaries.values())
     initial_column = ["before"] if has_initial else []
     dev_column = ["best on dev"] if has_dev else []
-    for name in (
-        *initial_column,
-        metric,
-        "best",
-        *dev_column,
-        "clients: mean ± std",
-        "worst 10 %",
-        "MB up",
-        "MB down",
-        "seconds",
-    ):
+    columns = [*initial_column, metric, "best", *dev_column]
+    client_columns = ["clients: mean ± std", "worst 10 %"]
+    is_personal = next(iter(summaries.values())).get("headline_split") == "local"
+    if is_personal:  # personal models are deployed on each client's texts, so that number comes first
+        columns = [f"{name}, global test" if name == metric else name for name in columns]
+    ordered = [*client_columns, *columns] if is_personal else [*columns, *client_columns]
+    for name in (*ordered, "MB up", "MB down", "seconds"):
         table.add_column(name, justify="right")
     for name, summary in summaries.items():
-        clients, traffic = summary["clients_final"], summary["bytes"]
-        mean = f"{clients['mean']:.3f}" if clients else "–"
-        std = f" ± {clients['std']:.3f}" if "std" in clients else ""
-        table.add_row(
-            name,
+        traffic = summary["bytes"]
+        scores = [
             *([f"{summary.get('initial', {}).get(metric, NAN):.3f}"] if has_initial else []),
             f"{summary['final'].get(metric, NAN):.3f}",
             f"{summary['best'].get(metric, NAN):.3f}",
             *([_format_dev_best(summary, metric)] if has_dev else []),
-            mean + std,
-            f"{clients['worst_decile']:.3f}" if "worst_decile" in clients else "–",
+        ]
+        clients = _format_clients(summary["clients_final"])
+        table.add_row(
+            name,
+            *([*clients, *scores] if is_personal else [*scores, *clients]),
             format_megabytes(traffic["payload_up"]),
             format_megabytes(traffic["payload_down"]),
             f"{summary['seconds']:.0f}",
         )
     return table
+
+
+def _format_clients(clients: Mapping[str, float]) -> list[str]:
+    mean = f"{clients['mean']:.3f}" if clients else "–"
+    std = f" ± {clients['std']:.3f}" if "std" in clients else ""
+    return [mean + std, f"{clients['worst_decile']:.3f}" if "worst_decile" in clients else "–"]
 
 
 def _format_dev_best(summary: Mapping[str, Any], metric: str) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -40,6 +40,11 @@ def compare_runs(first: Path, second: Path) -> RunComparison:
     )
 
 
+def is_personal(summary: Mapping[str, Any]) -> bool:
+    """Return True if a run trains personal models, which are compared on the clients' own test sets."""
+    return summary.get("headline_split") == "local"
+
+
 def _load_finished_summary(folder: Path) -> dict[str, Any]:
     summary = load_summary(folder)
     if summary is None:
@@ -56,8 +61,8 @@ def _collect_results(summary: dict[str, Any]) -> dict[str, float]:
     best_dev_round = summary.get("dev_best") or {}
     if primary_metric in best_dev_round.get("test", {}):
         results[f"{primary_metric} of the best round on dev"] = best_dev_round["test"][primary_metric]
-    for name, value in summary["clients_final"].items():
-        results[f"clients' own, {name.replace('_', ' ')}"] = value
+    local = {f"clients' own, {name.replace('_', ' ')}": value for name, value in summary["clients_final"].items()}
+    results = {**local, **results} if is_personal(summary) else {**results, **local}
     results["MB up"] = summary["bytes"]["payload_up"] / 1e6
     results["MB down"] = summary["bytes"]["payload_down"] / 1e6
     results["seconds"] = summary["seconds"]
@@ -74,7 +79,8 @@ def _test_significance(folders: Sequence[Path], summaries: Sequence[dict[str, An
     scores = [read_example_scores(folder) for folder in folders]
     sizes = [{owner: len(rows) for owner, rows in run.items() if len(rows)} for run in scores]
     common = [owner for owner, size in sizes[0].items() if sizes[1].get(owner) == size]
-    owners = [""] if "" in common else common  # "" is the global test set
+    is_local = any(map(is_personal, summaries))  # a personal method is deployed on the texts of each client
+    owners = [owner for owner in common if owner] if is_local or "" not in common else [""]  # "": global test set
     if not owners:
         return "Per-example scores of both runs are needed; set evaluation.save_example_scores=true."
     metric = _find_statistics_metric(str(metrics[0]), [run[owner] for run in scores for owner in owners])
@@ -83,8 +89,9 @@ def _test_significance(folders: Sequence[Path], summaries: Sequence[dict[str, An
     strata = np.concatenate([np.full(len(scores[0][owner]), i) for i, owner in enumerate(owners)])
     test = paired_bootstrap(second, first, strata=strata, statistic=metric)
     conclusion = "significant" if test.p < SIGNIFICANCE_LEVEL else "not significant"
+    where = "clients' own test examples" if owners != [""] else "the same examples"
     return (
-        f"Second run minus first, {metrics[0]} on the same examples: {test.difference:+.4f} "
+        f"Second run minus first, {metrics[0]} on {where}: {test.difference:+.4f} "
         f"(95% interval {test.low:+.4f} to {test.high:+.4f}), p = {test.p:.4f} over {len(first):,} examples: "
         f"{conclusion}."
     )

@@ -60,6 +60,8 @@ def read_run_report(folder: Path, method: str | None = None, setting: str = "") 
         "folder": str(folder),
         "finished": bool(summary),
         "primary_metric": primary_metric,
+        "score": _find_score(summary, primary_metric),
+        "score_split": summary.get("headline_split", "global"),
         "summary": {key: summary.get(key) for key in SUMMARY_KEYS},
         "final": summary.get("final") or {},
         "dev_best": summary.get("dev_best"),
@@ -91,6 +93,13 @@ def _collect_inspections(folder: Path) -> list[dict[str, Any]]:
         {"title": each.corpus.name, "rows": list(each.table.items()), "findings": list(map(str, each.findings))}
         for each in read_inspections(folder)
     ]
+
+
+def _find_score(summary: Mapping[str, Any], metric: str) -> float | None:
+    """Return the number that leads a run: for personal models, the mean over the clients' own test sets."""
+    is_local = summary.get("headline_split") == "local"
+    score: float | None = (summary.get("clients_final") or {}).get("mean") if is_local else None
+    return (summary.get("final") or {}).get(metric) if score is None else score
 
 
 def flatten_settings(settings: Mapping[str, Any], prefix: str = "") -> dict[str, str]:

@@ -21,15 +21,20 @@ def draw_figures(finished: FinishedRun) -> None:
     folders |= {name: baseline_folder(finished.folder, name) for name in finished.baselines}
     logs = {name: read_metrics(folder) for name, folder in folders.items()}
     title = f"{summary['dataset']}, {summary['model']}, {summary['clients']} clients"
-    draw_curves({name: log.curve(metric) for name, log in logs.items()}, metric, title, finished.folder / "curves.png")
+    has_local_curves = all(len(log.traffic_curve(metric, "test", "clients")) > 1 for log in logs.values())
+    is_local = summary.get("headline_split") == "local" and has_local_curves
+    curves = {
+        name: log.curve(metric, "test", "clients") if is_local else log.curve(metric) for name, log in logs.items()
+    }
+    label = f"{metric}, mean over clients' test sets" if is_local else metric
+    draw_curves(curves, label, title, finished.folder / "curves.png")
     for name, folder in folders.items():
         neighbors = int(load_config(folder).algorithm.options.get("neighbors", 8))
         relations = read_relations(logs[name].rows, neighbors)
         if relations is not None:
             draw_relations(relations, folder)
         draw_weights(logs[name].rows, title, folder / "weights.png")
-    has_local_curves = all(len(log.traffic_curve(metric, "test", "clients")) > 1 for log in logs.values())
     split, who = ("test", "clients") if has_local_curves else ("global", "server")
-    curves = {name: log.traffic_curve(metric, split, who) for name, log in logs.items()}
+    traffic_curves = {name: log.traffic_curve(metric, split, who) for name, log in logs.items()}
     label = f"{metric}, mean over clients' test sets" if has_local_curves else f"{metric} on the global test set"
-    draw_traffic_curves(curves, label, title, finished.folder / "traffic.png")
+    draw_traffic_curves(traffic_curves, label, title, finished.folder / "traffic.png")

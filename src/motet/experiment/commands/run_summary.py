@@ -76,6 +76,7 @@ def _describe_setup(config: RunConfig, federation: Federation, plan: RunPlan) ->
         "cohort": config.cohort.size or len(plan.federation.clients),
         "seed": config.seed,
         "headline": federation.task.primary_metric,
+        "headline_split": "local" if plan.has_personal_models else "global",
         "items": federation.corpus.fingerprint,
     }
 

@@ -112,8 +112,10 @@ def _run(
 
 def _describe_end(summary: dict[str, Any]) -> str:
     """Return the message with which the clients are dismissed."""
-    metric = summary["headline"]
-    score = f"; the server reports {metric} {summary['final'][metric]:.3f}" if metric in summary["final"] else ""
+    metric, clients = summary["headline"], summary["clients_final"]
+    value = clients.get("mean") if summary["headline_split"] == "local" else summary["final"].get(metric)
+    owner = "the clients' models, on average" if summary["headline_split"] == "local" else "the common model"
+    score = "" if value is None else f"; {metric} of {owner}: {value:.3f}"
     return f"the run is over after {summary['rounds']} rounds{score}"
 
 

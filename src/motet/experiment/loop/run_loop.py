@@ -130,7 +130,8 @@ class FederatedRun:
     def finish(self) -> RunResult:
         """Evaluate each client's own model, and return the result of the run."""
         self._write_samples("after")
-        clients = self.evaluator.evaluate_clients(per_example=self.plan.evaluation.save_example_scores)
+        saves_examples = self.plan.evaluation.save_example_scores or self.plan.has_personal_models
+        clients = self.evaluator.evaluate_clients(per_example=saves_examples)
         self._log("clients", "test", clients.mean or mean_metrics(clients.scores.values()))
         for client, scores in clients.scores.items():
             self._log(client, "test", scores)
@@ -169,14 +170,24 @@ class FederatedRun:
         if scores and self._is_best_dev_round and self.storage.folder and examples is not None:
             write_example_scores(self.storage.folder, {"": examples}, BEST_DEV_SCORES)
         self._log("server", "global", scores)
-        if is_due and not is_last and self.plan.evaluation.local and not self.plan.components.secure:
-            self._log("clients", "test", mean_metrics(self.evaluator.evaluate_clients().scores.values()))
+        if is_due and (self.plan.evaluation.local or self.plan.has_personal_models):
+            local_scores = self._evaluate_local_tests(log=not is_last)  # `finish` logs those of the last round
+            if self.plan.has_personal_models:
+                scores = local_scores or scores
         if self.engine.accountant:
             scores = {**scores, "epsilon": self.engine.accountant.epsilon()}
             self._log("server", "privacy", {"epsilon": scores["epsilon"]})
         primary_metric = self.plan.federation.task.primary_metric
         self.callback.on_round_end(self.rounds, scores, primary_metric, self.engine.progress.traffic)
         self.storage.mark_metrics_complete()
+
+    def _evaluate_local_tests(self, log: bool) -> dict[str, float]:
+        """Return the means over clients of the metrics of their models on their own test sets."""
+        results = self.evaluator.evaluate_clients()
+        means = results.mean or mean_metrics(results.scores.values())
+        if log:
+            self._log("clients", "test", means)
+        return means
 
     def _evaluate_split(self, split: str) -> SplitResult:
         """Evaluate a split, and log the metrics of groups and domains unless the log has them already."""

@@ -192,11 +192,11 @@ function benchmarkFacts() {
 }
 
 function bestRunFacts(runs) {
-  const score = (run) => run.final[run.primary_metric];
-  const ranked = runs.filter((run) => !isBound(run.method) && score(run) !== undefined);
+  const score = (run) => run.score;
+  const ranked = runs.filter((run) => !isBound(run.method) && typeof score(run) === "number");
   if (!ranked.length) return [];
   const best = ranked.reduce((a, b) => (score(b) > score(a) ? b : a));
-  const facts = [[formatNumber(score(best)), `best ${best.primary_metric}: ${best.method}`]];
+  const facts = [[formatNumber(score(best)), `best ${best.primary_metric}${best.score_split === "local" ? " of personal models" : ""}: ${best.method}`]];
   const worst = best.client_spread.worst_decile;
   if (worst !== undefined) facts.push([formatNumber(worst), `${best.primary_metric} of its worst 10 % of clients`]);
   facts.push([`${formatNumber(megabytes(best))} MB`, "sent, up and down"]);

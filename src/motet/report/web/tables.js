@@ -99,9 +99,9 @@ function showRunsTable() {
   ];
   const rows = report.runs.map((run) => [
     runLabel(run),
-    run.final[run.primary_metric] ?? null,
+    run.score ?? null,
     ...(hasDev ? [run.dev_best?.test[run.primary_metric] ?? null] : []),
-    run.primary_metric,
+    run.score_split === "local" ? `${run.primary_metric} of personal models` : run.primary_metric,
     run.client_spread.mean ?? null,
     run.client_spread.worst_decile ?? null,
     megabytes(run),
