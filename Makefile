@@ -8,7 +8,7 @@ help:
 	@echo "make demo    set up, then train across ten clients on real text (motet run quickstart)"
 	@echo "make test    set up, then run ruff, mypy and all tests"
 	@echo "make docs    set up, then build the documentation into site/; a warning is an error"
-	@echo "make fuzz    fuzz the decoder and the admission of clients (SECONDS_EACH=300)"
+	@echo "make fuzz    fuzz the decoder, the admission of clients and the readers (SECONDS_EACH=300)"
 	@echo "make setup   create .venv with everything that the demo, the tests and the documentation need"
 
 setup: .venv/ready
@@ -46,7 +46,7 @@ docs: setup
 SECONDS_EACH ?= 300
 fuzz: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz]'
-	for target in decoder assembler connections; do PYTHONPATH=src $(BIN)/python -m tests.fuzz $$target $(SECONDS_EACH) || exit 1; done
+	for target in decoder assembler connections own_files corpora; do PYTHONPATH=src $(BIN)/python -m tests.fuzz $$target $(SECONDS_EACH) || exit 1; done
 
 clean:
 	rm -rf .venv .mypy_cache .ruff_cache site

@@ -1,4 +1,4 @@
-"""python -m tests.fuzz decoder|assembler|connections [seconds]: let atheris search for bytes that break a target.
+"""python -m tests.fuzz decoder|assembler|connections|own_files|corpora [seconds]: let atheris search for bytes that break a target.
 
 A crashing input is written as crash-… into the current folder. Pass that file instead of the seconds to reproduce it.
 """
@@ -11,15 +11,19 @@ from pathlib import Path
 
 import atheris
 
-with atheris.instrument_imports(include=["motet.wire", "motet.transport", "motet.core"]):
+with atheris.instrument_imports(include=["motet.wire", "motet.transport", "motet.core", "motet.datasets"]):
+    from tests.fuzz.reader_targets import fuzz_corpora, fuzz_own_files, make_corpus_seeds, make_own_file_seeds
     from tests.fuzz.targets import TARGETS, make_seeds
+
+READERS = {"own_files": (fuzz_own_files, make_own_file_seeds), "corpora": (fuzz_corpora, make_corpus_seeds)}
 
 
 def main() -> None:
     target, seconds_or_file = sys.argv[1], sys.argv[2] if len(sys.argv) > 2 else "60"
     with tempfile.TemporaryDirectory(prefix="fuzz-") as corpus:
         if seconds_or_file.isdigit():
-            for index, seed in enumerate(make_seeds(target)):
+            seeds = READERS[target][1]() if target in READERS else make_seeds(target)
+            for index, seed in enumerate(seeds):
                 (Path(corpus) / f"seed-{index}").write_bytes(seed)
             options = [
                 corpus,
@@ -31,7 +35,7 @@ def main() -> None:
             ]
         else:
             options = [seconds_or_file]
-        atheris.Setup([sys.argv[0], *options], TARGETS[target])
+        atheris.Setup([sys.argv[0], *options], READERS[target][0] if target in READERS else TARGETS[target])
         atheris.Fuzz()
 
 

@@ -95,9 +95,8 @@ def _detect_delimiter(file: DataFile, line: str) -> str:
     if file.suffix in (".tsv", ".tab"):
         return "\t"
     known = {column or name for name, column in file.options.column_names.items()}
-    candidates = {
-        d: [name.strip() for name in next(csv.reader([line.strip("\r\n")], delimiter=d), [])] for d in DELIMITERS
-    }
+    header = line.replace("\r", " ").strip("\n ")
+    candidates = {d: [name.strip() for name in next(csv.reader([header], delimiter=d), [])] for d in DELIMITERS}
     scores = {d: (len(known & set(names)), len(names)) for d, names in candidates.items()}
     if max(score for score, _ in scores.values()) > 0:
         return max(DELIMITERS, key=lambda d: scores[d][0])

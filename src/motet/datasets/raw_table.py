@@ -33,8 +33,9 @@ class RowPositions:
 
     def extend(self, row: int, other: RowPositions, num_rows: int) -> None:
         """Append the positions of `num_rows` rows of the current file."""
-        for first, last, (_, _, number) in zip(other._rows, [*other._rows[1:], num_rows], other._starts, strict=True):
-            self.append(row + first, number, last - first)
+        ends = [*other._rows[1:], num_rows]
+        for first, end, (_, _, number) in zip(other._rows, ends, other._starts, strict=False):
+            self.append(row + first, number, end - first)
 
     def describe(self, row: int) -> str:
         """Return for example `train.csv, line 7`."""

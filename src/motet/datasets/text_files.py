@@ -67,10 +67,12 @@ def read_blocks(path: Path, log: ReadLog, encoding: TextEncoding = UTF8) -> Iter
     decoder = BlockDecoder(log.relative_name(path), encoding)
     try:
         with open_binary(path) as file:
+            log.add_file(path, encoding.name, encoding.reason)
             for block in _split_at_lines(file, encoding.name):
                 yield decoder.decode(block)
     finally:
-        log.add_file(path, encoding.name, encoding.reason, decoder.replaced_bytes, decoder.has_byte_order_mark)
+        if decoder.replaced_bytes or decoder.has_byte_order_mark:
+            log.add_file(path, encoding.name, encoding.reason, decoder.replaced_bytes, decoder.has_byte_order_mark)
 
 
 def _split_at_lines(file: BinaryIO, encoding: str) -> Iterator[bytes]:
