@@ -5,16 +5,20 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from motet.core.errors import ConfigError, DataError
-from motet.datasets.corpus import Corpus
+from motet.datasets.corpus import TASK_COLUMNS, Corpus
 from motet.datasets.inspection.check_corpus import check_corpus
+from motet.datasets.inspection.column_guess import guess_columns
 from motet.datasets.inspection.corpus_inspection import CorpusInspection, inspect_corpus
 from motet.datasets.inspection.findings import Finding, find_problems, require_no_mistakes
 from motet.datasets.inspection.inspection_table import describe_inspection
+from motet.datasets.inspection.row_facts import INPUT_COLUMNS, TARGET_COLUMNS
+from motet.datasets.inspection.table_preview import preview_table
 from motet.datasets.load_corpus import BUILTIN_CORPORA, DataConfig
 from motet.datasets.read_report import DroppedRows, ReadReport, SourceFile
 
@@ -76,7 +80,7 @@ def test_the_table_says_what_a_careful_person_looks_at() -> None:
     assert table["left out"] == "2 rows without a label (own.csv, line 7; …)"
     assert table["duplicates"].startswith("0 training rows (0.0 %), 0 test rows; 1 texts occur with different targets")
     assert table["in both splits"] == "2 test texts are also in training (10.0 %)"
-    assert table["labels"] == "2 (training + test rows of each): food 40 + 10, music 40 + 10"
+    assert table["labels"] == "2 (training + test): food (40 + 10), music (40 + 10)"
     assert table["only in one split"] == "no label"
     assert table["texts"].startswith("0 to 55 characters, median 55; 1 empty")
     assert table["encoding"] == "utf-8 (valid UTF-8); 3 replaced bytes"
@@ -99,6 +103,22 @@ def test_a_few_equal_texts_of_a_large_corpus_are_a_coincidence() -> None:
     assert (finding.kind, finding.is_mistake) == ("leak", False)
 
 
+def test_repeated_short_lines_are_natural_in_language_modeling() -> None:
+    names = ["ROMEO:", "JULIET:"] * 5
+    lines = [*names, *(f"line {row} of the play" for row in range(90)), *names, "the end"]
+    long_lines = [f"{line} and as long as the lines of a text usually are" for line in lines]
+    for texts, is_mistake in ((lines, False), (long_lines, True)):
+        (finding,) = find_problems(inspect_corpus(Corpus("play.txt", "lm", {"text": texts}, 100)))
+        assert (finding.kind, finding.is_mistake) == ("leak", is_mistake)
+
+
+def test_empty_texts_are_not_in_both_splits_and_empty_lines_are_no_rows() -> None:
+    report = ReadReport(num_rows=200, dropped=(DroppedRows("empty lines", 100),))
+    inspection = inspect_corpus(with_rows(make_corpus(report=report), dict.fromkeys((1, 2, 97, 98, 99), "")))
+    assert (inspection.leaked, inspection.train.duplicates, inspection.contradictions) == (0, 0, 0)
+    assert [finding.kind for finding in find_problems(inspection)] == ["empty"]
+
+
 def test_a_published_corpus_stops_only_if_half_of_its_test_texts_are_in_training() -> None:
     named = DataConfig(name="agnews")
     assert check_corpus(leak_rows(make_corpus(), 9), named).leaked == 9
@@ -106,6 +126,8 @@ def test_a_published_corpus_stops_only_if_half_of_its_test_texts_are_in_training
         check_corpus(leak_rows(make_corpus(), 10), named)
     stored = replace(leak_rows(make_corpus(), 9), name="agnews")
     assert check_corpus(stored, DataConfig(path="agnews.h5")).is_published
+    with pytest.raises(DataError, match="9 of 20 test texts"):
+        check_corpus(stored, DataConfig(path="agnews"))  # your own folder with the name of a corpus
 
 
 def test_questions_about_the_passages_of_training_questions_are_a_leak() -> None:
@@ -204,3 +226,30 @@ def test_the_toy_corpora_pass(name: str) -> None:
 def test_an_unknown_word_in_accept_is_rejected() -> None:
     with pytest.raises(ConfigError, match=r"data.accept has 'leaks'; expected some of leak, .* Did you mean 'leak'"):
         DataConfig(path="own.csv", accept=("leaks",))
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "settings"),
+    [
+        ("a.csv", "body,topic,author\n" + "a long text about bread,food,ann\n" * 4, "text=body label=topic client=author"),
+        ("a.tsv", "premise\thypothesis\tlabel\n" + "it rains\tit is wet\tyes\n" * 4, "text=premise second=hypothesis label=label"),
+        ("a.tsv", "sentence1\tsentence2\tscore\n" + "it rains\tit is wet\t3.5\n" * 4, "text=sentence1 second=sentence2 score=score"),
+        ("a.jsonl", '{"article": "long", "summary": "short"}\n' * 3, "source=article target=summary"),
+        ("a.json", '[{"passage": "p", "query": "q", "answer": "a"}]', "context=passage question=query answers=answer"),
+        ("a.csv", "".join(f"{k % 2},,a text that is long enough {k}\n" for k in range(9)), "text=3 label=1"),
+        ("a.csv", "".join(f"{k};{k % 3};an unusually long remark no. {k}\n" for k in range(9)), "text=3 label=2"),
+        ("a.csv", "id,value\n1,2\n3,4\n", None),
+        ("a.bin", "\x00", None),
+    ],
+)  # fmt: skip
+def test_columns_are_guessed_from_their_names_and_values(
+    name: str, text: str, settings: str | None, tmp_path: Path
+) -> None:
+    (tmp_path / name).write_text(text)
+    guess = guess_columns(preview_table(tmp_path / name))
+    expected = None if settings is None else dict(pair.split("=") for pair in settings.split())
+    assert (None if guess is None else guess.columns) == expected
+
+
+def test_every_task_has_inputs_that_are_inspected() -> None:
+    assert set(INPUT_COLUMNS) == set(TARGET_COLUMNS) == set(TASK_COLUMNS)

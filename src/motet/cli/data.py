@@ -70,7 +70,9 @@ def data_inspect(
         typer.secho(f"mistake ({mistake.kind}): {mistake}", fg="red")
     print_warnings(result.warnings)
     if result.mistakes:
-        typer.echo("A run stops for mistakes, unless the recipe accepts them, for example data.accept=[leak].")
+        kinds = dict.fromkeys(mistake.kind for mistake in result.mistakes if mistake.can_accept)
+        hint = f", or if they are intended, set data.accept=[{', '.join(kinds)}]" if kinds else ""
+        typer.echo(f"A run stops for mistakes. Fix them{hint}.")
     if to is None:
         typer.echo(f"# Proposed recipe\n{result.recipe}".rstrip())
     else:

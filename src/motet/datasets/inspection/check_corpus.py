@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 from motet.datasets.corpus import Corpus
 from motet.datasets.corpus_readers import CORPUS_READERS
 from motet.datasets.fednlp_data_file import FEDNLP_TASK_REASON
+from motet.datasets.file_formats import HDF5_SUFFIXES
 from motet.datasets.inspection.corpus_inspection import CorpusInspection, inspect_corpus
 from motet.datasets.inspection.findings import find_problems, require_no_mistakes
 from motet.datasets.load_corpus import BUILTIN_CORPORA, DataConfig
@@ -30,5 +32,7 @@ def check_corpus(
 
 def is_published(corpus: Corpus, config: DataConfig) -> bool:
     """True if the corpus is not the user's own: it has a name, or a file of a named corpus or of FedNLP was read."""
-    is_known = corpus.name in BUILTIN_CORPORA or corpus.name in CORPUS_READERS
-    return config.name is not None or is_known or corpus.report.task_reason == FEDNLP_TASK_REASON
+    if config.name is not None or corpus.report.task_reason == FEDNLP_TASK_REASON:
+        return True
+    is_stored = Path(config.path or "").suffix.lower() in HDF5_SUFFIXES  # only these keep the name of their corpus
+    return is_stored and (corpus.name in BUILTIN_CORPORA or corpus.name in CORPUS_READERS)

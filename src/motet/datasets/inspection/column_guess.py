@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -15,13 +17,14 @@ USUAL_NAMES: dict[str, tuple[str, ...]] = {
     ),
     "label": (
         "label", "labels", "class", "category", "topic", "sentiment", "intent", "target", "gold", "verdict", "polarity",
-        "diagnosis", "rating", "stars", "y",
+        "diagnosis", "quality", "rating", "stars", "y",
     ),
+    "score": ("score", "similarity", "relevance"),
     "client": (
         "client", "client_id", "user", "user_id", "author", "author_id", "speaker", "owner", "site", "hospital",
         "institution", "patient", "patient_id", "subject_id", "username", "reviewerid",
     ),
-    "context": ("context", "passage", "paragraph", "document"),
+    "context": ("context", "passage", "paragraph", "document", "review"),
     "question": ("question", "query"),
     "answers": ("answers", "answer", "answer_text", "human_ans_spans"),
     "source": ("source", "article", "document", "src", "dialogue"),
@@ -31,7 +34,7 @@ USUAL_NAMES: dict[str, tuple[str, ...]] = {
 }  # fmt: skip
 PAIRS = (
     ("premise", "hypothesis"), ("sentence1", "sentence2"), ("question1", "question2"), ("text1", "text2"),
-    ("text_a", "text_b"), ("sentence", "question"),
+    ("text_a", "text_b"), ("sentence", "question"), ("#1 string", "#2 string"),
 )  # fmt: skip
 # Tasks by their columns, the most specific first.
 COLUMN_SETS = (("context", "question", "answers"), ("words", "tags"), ("source", "target"))
@@ -51,9 +54,14 @@ class ColumnGuess:
         """The settings of a recipe that name the columns."""
         top_level = ("text", "label", "client")
         return [
-            f"data.{name}={column}" if name in top_level else f"data.columns.{name}={column}"
+            f"data.{name}={_quote(column)}" if name in top_level else f"data.columns.{name}={_quote(column)}"
             for name, column in self.columns.items()
         ]
+
+
+def _quote(column: str) -> str:
+    """Quote names that YAML would not read as they are, such as '#1 String'."""
+    return column if re.fullmatch(r"[\w.-]+", column) else json.dumps(column, ensure_ascii=False)
 
 
 def guess_columns(preview: Preview) -> ColumnGuess | None:
@@ -77,10 +85,12 @@ def _add_label_and_client(
     client = _find_by_name("client", by_lower_case)
     used = [*columns.values(), *([client] if client else [])]
     label = _find_by_name("label", {key: name for key, name in by_lower_case.items() if name not in used})
-    label = label or _find_label(preview, used)
-    if label is None:
+    score = _find_by_name("score", by_lower_case) if label is None else None
+    label = label or (None if score else _find_label(preview, used))
+    others = {"label": label, "score": score, "client": client}
+    if label is None and score is None:
         return None
-    return ColumnGuess({**columns, "label": label, **({"client": client} if client else {})})
+    return ColumnGuess({**columns, **{name: column for name, column in others.items() if column}})
 
 
 def _find_by_name(name: str, by_lower_case: Mapping[str, str]) -> str | None:
@@ -99,9 +109,9 @@ def _find_longest(preview: Preview) -> str | None:
 
 
 def _find_label(preview: Preview, used: Collection[str]) -> str | None:
-    """Return the only other column with a few repeated values; None if there are several."""
+    """Return the column with the fewest values that are repeated; None if there is none."""
     candidates = [name for name, values in preview.items() if name not in used and _is_categorical(values)]
-    return candidates[0] if len(candidates) == 1 else None
+    return min(candidates, key=lambda name: len(set(preview[name])), default=None)
 
 
 def _is_categorical(values: Sequence[str]) -> bool:

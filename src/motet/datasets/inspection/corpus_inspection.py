@@ -24,6 +24,7 @@ from motet.datasets.read_report import ReadReport
 
 LANGUAGE_ROWS = 1000  # rows that the languages are determined from
 MIN_FREQUENT_WORDS = 2  # of a language in a text; a single one, such as "i", may be of another language
+LONG_TEXT = 50  # characters
 NUM_SAMPLES = 3
 MAX_SAMPLE_CHARACTERS = 160
 HASH_FACTOR = 1_000_003  # combines two hashes; odd, so that no bits are lost
@@ -63,6 +64,7 @@ class CorpusInspection:
     train: SplitFacts
     test: SplitFacts
     leaked: int  # test rows with an input that is also in the training rows
+    leaked_long: int  # those of at least LONG_TEXT characters, which are not equal by chance
     leaked_passages: int | None  # test questions with a passage that is also in the training rows
     contradictions: int  # inputs that occur with more than one target
     copies: int  # rows with two equal columns that should differ
@@ -71,8 +73,10 @@ class CorpusInspection:
     lengths: TextLengths
     languages: Mapping[str, float]  # shares of a sample of rows, largest first
     num_clients: int | None  # values of the column `client`; None: there is no such column
-    only_in_train: Mapping[str, int] = field(default_factory=dict)  # labels with their counts
+    only_in_train: Mapping[str, int] = field(default_factory=dict)  # the most frequent labels with their counts
     only_in_test: Mapping[str, int] = field(default_factory=dict)
+    num_only_in_train: int = 0
+    num_only_in_test: int = 0
     samples: tuple[Mapping[str, str], ...] = ()
 
     @property
@@ -111,17 +115,20 @@ def inspect_corpus(corpus: Corpus, *, is_published: bool = False) -> CorpusInspe
         report=corpus.report,
         train=_describe_split(facts, 0, num_train, train_labels),
         test=_describe_split(facts, num_train, size, test_labels),
-        leaked=_count_leaked(facts.inputs, num_train),
-        leaked_passages=None if facts.passages is None else _count_leaked(facts.passages, num_train),
-        contradictions=count_contradictions(facts.inputs, facts.targets),
+        leaked=_count_leaked(facts, num_train),
+        leaked_long=_count_leaked(facts, num_train, min_length=LONG_TEXT),
+        leaked_passages=None if facts.passages is None else _count_leaked(facts, num_train, facts.passages),
+        contradictions=count_contradictions(facts.inputs[~facts.is_empty], facts.targets[~facts.is_empty]),
         copies=int(facts.is_copy.sum()),
         replaced=int(facts.has_replacement.sum()),
         mojibake=int(facts.has_mojibake.sum()),
         lengths=_measure_lengths(facts.lengths),
         languages=_detect_languages(corpus),
         num_clients=len(set(corpus.columns["client"])) if "client" in corpus.columns else None,
-        only_in_train=_difference(train_labels, test_labels),
-        only_in_test=_difference(test_labels, train_labels),
+        only_in_train=_difference(train_labels, test_labels, MAX_LABELS),
+        only_in_test=_difference(test_labels, train_labels, MAX_LABELS),
+        num_only_in_train=len(_difference(train_labels, test_labels)),
+        num_only_in_test=len(_difference(test_labels, train_labels)),
         samples=_draw_samples(corpus),
     )
 
@@ -130,15 +137,18 @@ def _describe_split(facts: RowFacts, start: int, stop: int, labels: Mapping[str,
     rows = slice(start, stop)
     return SplitFacts(
         rows=stop - start,
-        duplicates=count_duplicates(facts.inputs[rows] * HASH_FACTOR ^ facts.targets[rows]),
+        duplicates=count_duplicates((facts.inputs[rows] * HASH_FACTOR ^ facts.targets[rows])[~facts.is_empty[rows]]),
         empty=int(facts.is_empty[rows].sum()),
         num_labels=len(labels),
         labels=dict(list(labels.items())[:MAX_LABELS]),
     )
 
 
-def _count_leaked(hashes: np.ndarray, num_train: int) -> int:
-    return int(np.isin(hashes[num_train:], hashes[:num_train]).sum())
+def _count_leaked(facts: RowFacts, num_train: int, hashes: np.ndarray | None = None, min_length: int = 0) -> int:
+    """Count the test rows with a hash that a training row has, too. Empty texts do not count."""
+    hashes = facts.inputs if hashes is None else hashes
+    is_leaked = np.isin(hashes[num_train:], hashes[:num_train])
+    return int((is_leaked & ~facts.is_empty[num_train:] & (facts.lengths[num_train:] >= min_length)).sum())
 
 
 def _measure_lengths(lengths: np.ndarray) -> TextLengths:
@@ -159,9 +169,9 @@ def _detect_languages(corpus: Corpus) -> dict[str, float]:
     return {language: count / len(rows) for language, count in counts.most_common()}
 
 
-def _difference(labels: Mapping[str, int], others: Mapping[str, int]) -> dict[str, int]:
+def _difference(labels: Mapping[str, int], others: Mapping[str, int], limit: int | None = None) -> dict[str, int]:
     missing = [(label, count) for label, count in labels.items() if label not in others]
-    return dict(missing[:MAX_LABELS])
+    return dict(missing[:limit])
 
 
 def _draw_samples(corpus: Corpus) -> tuple[dict[str, str], ...]:

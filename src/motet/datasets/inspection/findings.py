@@ -25,6 +25,7 @@ MISSING_LABELS = ("", "nan", "null", "none", "n/a", "na")
 MIN_CUT_LENGTH, MIN_CUT_ROWS, CUT_SHARE = 100, 20, 0.01
 OUTLIER_FACTOR, MIN_OUTLIER_LENGTH = 100, 10_000
 MAX_LISTED = 5
+EMPTY_LINES = "empty lines"  # of a text file; they are between paragraphs, and no rows
 
 
 @dataclass(frozen=True)
@@ -76,12 +77,14 @@ def _check_leak(inspection: CorpusInspection) -> Iterator[Finding]:
     what = "test texts are also training texts"
     if inspection.leaked_passages is not None:  # a question that is in both splits has its passage in both, too
         count, what = inspection.leaked_passages, "test questions are about passages of training questions"
+    # Short lines of a text are often equal by chance: only long ones tell that lines were copied.
+    copied = inspection.leaked_long if inspection.task == "lm" else count
     if count >= max(MIN_LEAKED, LEAK_WARNING_SHARE * size):
         yield Finding(
             kind="leak",
             message=f"{count:,} of {size:,} {what} ({format_share(count, size)}).",
             advice="Remove them from the training or the test rows, or split the data again without duplicates.",
-            is_mistake=count >= limit * size,
+            is_mistake=copied >= limit * size,
         )
 
 
@@ -124,21 +127,22 @@ def _check_encoding(inspection: CorpusInspection) -> Iterator[Finding]:
             kind="encoding",
             message=f"{count:,} of {size:,} texts look like UTF-8 that was decoded as Latin-1, such as 'Ã©' for 'é' "
             f"({format_share(count, size)}).",
-            advice="Set data.encoding=utf-8, or fix the file.",
+            advice="Fix the file, or set data.encoding=utf-8.",
             is_mistake=is_own and count >= MOJIBAKE_SHARE * size,
         )
 
 
 def _check_dropped(inspection: CorpusInspection) -> Iterator[Finding]:
     report = inspection.report
-    if report.num_dropped:
-        reasons = ", ".join(f"{count:,} {reason}" for reason, count in report.drop_counts.items())
-        share = format_share(report.num_dropped, report.num_rows)
+    reasons = {reason: count for reason, count in report.drop_counts.items() if reason != EMPTY_LINES}
+    if reasons:
+        count, size = sum(reasons.values()), report.num_rows - report.drop_counts.get(EMPTY_LINES, 0)
+        counts = ", ".join(f"{count:,} {reason}" for reason, count in reasons.items())
         yield Finding(
             kind="dropped",
-            message=f"{report.num_dropped:,} of {report.num_rows:,} rows were left out ({share}): {reasons}.",
+            message=f"{count:,} of {size:,} rows were left out ({format_share(count, size)}): {counts}.",
             advice="Check these rows.",
-            is_mistake=not inspection.is_published and report.num_dropped >= DROPPED_SHARE * report.num_rows,
+            is_mistake=not inspection.is_published and count >= DROPPED_SHARE * size,
         )
 
 
@@ -148,9 +152,10 @@ def _check_labels(inspection: CorpusInspection) -> Iterator[Finding]:
             yield from _check_entity_types(inspection)
         return
     if inspection.only_in_test:
+        unseen = _list_counts(inspection.only_in_test, inspection.num_only_in_test)
         yield Finding(
             kind="labels",
-            message=f"{_list_counts(inspection.only_in_test)}: labels of test rows that no training row has.",
+            message=f"{unseen}: labels of test rows that no training row has.",
             advice="Fix these rows, or add training rows with these labels.",
             is_mistake=True,
             can_accept=False,
@@ -181,7 +186,7 @@ def _check_entity_types(inspection: CorpusInspection) -> Iterator[Finding]:
             inspection, "no training word has a tag other than O.", "Name the right column with data.columns.tags=…."
         )
     elif inspection.only_in_test:
-        kinds = _list_counts(inspection.only_in_test)
+        kinds = _list_counts(inspection.only_in_test, inspection.num_only_in_test)
         yield _label_mistake(
             inspection, f"{kinds}: entity types of test rows that no training row has.", "Check the tags of both files."
         )
@@ -242,10 +247,11 @@ def has_cut_texts(inspection: CorpusInspection) -> bool:
     return lengths.longest >= MIN_CUT_LENGTH and lengths.num_longest >= min_rows
 
 
-def _list_counts(counts: Mapping[str, int]) -> str:
-    items = list(counts.items())
-    text = ", ".join(f"'{name}' ({count:,})" for name, count in items[:MAX_LISTED])
-    return f"{text} and {len(items) - MAX_LISTED:,} more" if len(items) > MAX_LISTED else text
+def _list_counts(counts: Mapping[str, int], size: int | None = None) -> str:
+    """List the first labels with their counts; `size` is the number of all labels."""
+    left = (len(counts) if size is None else size) - MAX_LISTED
+    text = ", ".join(f"'{name}' ({count:,})" for name, count in list(counts.items())[:MAX_LISTED])
+    return f"{text} and {left:,} more" if left > 0 else text
 
 
 def format_share(count: int, size: int) -> str:

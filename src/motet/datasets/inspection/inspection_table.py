@@ -90,17 +90,21 @@ def _describe_labels(inspection: CorpusInspection) -> str:
     if not train.labels and not test.labels:
         return ""
     names = dict.fromkeys([*train.labels, *test.labels])
-    counts = [f"{name or repr(name)} {train.labels.get(name, 0):,} + {test.labels.get(name, 0):,}" for name in names]
-    return f"{train.num_labels:,} (training + test rows of each): {_join(counts, MAX_LABELS)}"
+    counts = [f"{name or repr(name)} ({train.labels.get(name, 0):,} + {test.labels.get(name, 0):,})" for name in names]
+    num_labels = train.num_labels + inspection.num_only_in_test
+    return f"{num_labels:,} (training + test): {_join(counts, MAX_LABELS, num_labels)}"
 
 
 def _describe_exclusive_labels(inspection: CorpusInspection) -> str:
     if inspection.task not in ("classification", "tagging"):
         return ""
     parts = []
-    for split, labels in (("training", inspection.only_in_train), ("test", inspection.only_in_test)):
+    for split, labels, count in (
+        ("training", inspection.only_in_train, inspection.num_only_in_train),
+        ("test", inspection.only_in_test, inspection.num_only_in_test),
+    ):
         if labels:
-            names = _join([f"{name} {count:,}" for name, count in labels.items()], MAX_LABELS)
+            names = _join([f"{name} ({rows:,})" for name, rows in labels.items()], MAX_LABELS, count)
             parts.append(f"{split}: {names}")
     return "; ".join(parts) or "no label"
 
@@ -139,6 +143,8 @@ def _describe_languages(languages: Mapping[str, float]) -> str:
     return _join(names, MAX_LANGUAGES)
 
 
-def _join(items: list[str] | tuple[str, ...], limit: int) -> str:
+def _join(items: list[str] | tuple[str, ...], limit: int, count: int | None = None) -> str:
+    """Join the first items, and say how many of `count` are left."""
+    left = (len(items) if count is None else count) - limit
     text = ", ".join(items[:limit])
-    return f"{text} and {len(items) - limit:,} more" if len(items) > limit else text
+    return f"{text} and {left:,} more" if left > 0 else text

@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from motet.datasets.corpus import TASK_COLUMNS, Corpus
+from motet.datasets.corpus import Corpus
 
 BATCH_ROWS = 4096
 REPLACEMENT_CHARACTER = "\ufffd"  # what decoders write for invalid bytes
@@ -23,6 +23,7 @@ INPUT_COLUMNS = {
     "seq2seq": ("source",),
     "lm": ("text",),
     "instruct": ("prompt",),
+    "preference": ("prompt", "chosen", "rejected"),  # a prompt may have many pairs
 }
 TARGET_COLUMNS = {
     "classification": "label",
@@ -32,6 +33,7 @@ TARGET_COLUMNS = {
     "seq2seq": "target",
     "lm": None,
     "instruct": "completion",
+    "preference": None,
 }
 
 
@@ -51,9 +53,7 @@ class RowFacts:
 
 def input_columns(corpus: Corpus) -> tuple[str, ...]:
     """Return the columns that the model reads."""
-    return tuple(
-        name for name in INPUT_COLUMNS.get(corpus.task, TASK_COLUMNS[corpus.task][:1]) if name in corpus.columns
-    )
+    return tuple(name for name in INPUT_COLUMNS[corpus.task] if name in corpus.columns)
 
 
 def to_text(value: Any) -> str:
@@ -66,7 +66,7 @@ def compute_row_facts(corpus: Corpus) -> RowFacts:
     inputs, targets, lengths = (np.zeros(size, np.int64) for _ in range(3))
     is_empty, has_replacement, has_mojibake, is_copy = (np.zeros(size, bool) for _ in range(4))
     passages = np.zeros(size, np.int64) if corpus.task == "qa" else None
-    target = TARGET_COLUMNS.get(corpus.task)
+    target = TARGET_COLUMNS[corpus.task]
     for rows in batches(0, size):
         texts = [[to_text(value) for value in corpus.columns[name][rows]] for name in names]
         inputs[rows] = _hash_rows(texts)

@@ -16,6 +16,7 @@ from motet.datasets.read_log import ReadLog
 
 PREVIEW_ROWS = 500
 DELIMITERS = ",;\t|"
+MAX_NAME_LENGTH = 40
 Preview = dict[str, list[str]]
 
 
@@ -54,9 +55,23 @@ def _read_delimited(file: DataFile) -> Iterable[Mapping[str, Any]]:
         return []
     if file.suffix == ".csv":
         delimiter = file.options.delimiter or max(DELIMITERS, key=lines[0].count)
-        return list(csv.DictReader(lines, delimiter=delimiter))
-    header = lines[0].split("\t")
-    return [dict(zip(header, line.split("\t"), strict=False)) for line in lines[1:]]
+        rows = list(csv.reader(lines, delimiter=delimiter))
+    else:
+        rows = [line.split("\t") for line in lines]
+    header = [str(number) for number in range(1, len(rows[0]) + 1)]  # the recipe counts columns from 1
+    if _is_header(rows[0]):
+        header = rows.pop(0)
+    return [dict(zip(header, row, strict=False)) for row in rows]
+
+
+def _is_header(names: Sequence[str]) -> bool:
+    """False if a name is long, a number or missing, or occurs twice: then it is a value of the first row."""
+    has_names = all(name.strip() and len(name) <= MAX_NAME_LENGTH and not _is_number(name) for name in names)
+    return has_names and len(set(names)) == len(names)
+
+
+def _is_number(text: str) -> bool:
+    return text.strip().lstrip("+-").replace(".", "", 1).isdigit()
 
 
 def _read_json(file: DataFile) -> Iterable[Mapping[str, Any]]:

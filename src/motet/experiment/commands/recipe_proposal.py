@@ -11,6 +11,8 @@ import yaml
 
 from motet.core.errors import DataError
 from motet.core.rng import Seed
+from motet.datasets.corpus import Corpus
+from motet.datasets.corpus_readers import CORPUS_READERS
 from motet.datasets.inspection.check_corpus import is_published
 from motet.datasets.inspection.column_guess import guess_columns
 from motet.datasets.inspection.corpus_inspection import CorpusInspection, inspect_corpus
@@ -23,7 +25,7 @@ CHARACTERS_PER_TOKEN = 4  # of English in a subword vocabulary
 MIN_TOKENS, MAX_TOKENS = 16, 256
 DEFAULT_CLIENTS, COHORT_SIZE, MIN_CLIENTS = 10, 10, 2
 LEARNING_RATES = {"seq2seq": 5e-4, "lm": 3e-3}
-MODELS = {"seq2seq": "bert2bert:minilm", "lm": "tiny"}
+MODELS = {"seq2seq": "bert2bert:minilm", "lm": "tiny", "instruct": "tiny", "preference": "tiny"}
 
 
 @dataclass(frozen=True)
@@ -49,20 +51,7 @@ def inspect_path(path: str, source: Path | None, overrides: Sequence[str]) -> Pa
 
     If the columns of a table have other names than Motet's, they are guessed from their names and values.
     """
-    data, task = parse_corpus_settings(path, source, overrides)
-    guess = ""
-    try:
-        corpus = load_corpus(data, Seed(0), task)
-    except DataError as error:
-        settings = guess_settings(data)
-        if not settings:
-            raise
-        data, task = parse_corpus_settings(path, source, [*settings, *overrides])
-        try:
-            corpus = load_corpus(data, Seed(0), task)
-        except DataError:
-            raise error from None
-        guess = ", ".join(settings)
+    data, task, corpus, guess = _read_path(path, source, overrides)
     inspection = inspect_corpus(corpus, is_published=is_published(corpus, data))
     return PathInspection(
         inspection=inspection,
@@ -70,6 +59,39 @@ def inspect_path(path: str, source: Path | None, overrides: Sequence[str]) -> Pa
         recipe=propose_recipe(data, task, inspection),
         guess=guess,
     )
+
+
+def _read_path(path: str, source: Path | None, overrides: Sequence[str]) -> tuple[DataConfig, str | None, Corpus, str]:
+    """Return the settings, the task, the corpus and the guessed settings.
+
+    A folder with the name of a published corpus is read as that corpus, if it has its files.
+    """
+    data, task = parse_corpus_settings(path, source, overrides)
+    if data.name is None and (named := _find_published(Path(path))) is not None and not overrides:
+        try:
+            return named, None, load_corpus(named, Seed(0)), ""
+        except DataError:
+            pass  # your own folder with the same name
+    try:
+        return data, task, load_corpus(data, Seed(0), task), ""
+    except DataError as error:
+        settings = guess_settings(data)
+        if not settings:
+            raise
+        data, task = parse_corpus_settings(path, source, [*settings, *overrides])
+        try:
+            return data, task, load_corpus(data, Seed(0), task), ", ".join(settings)
+        except DataError:
+            raise error from None
+
+
+def _find_published(path: Path) -> DataConfig | None:
+    """Return the settings of the published corpus that a folder is named after."""
+    name = path.resolve().name.lower().replace("_", "-")
+    glue_name = f"glue-{name.replace('-', '')}"
+    if name in CORPUS_READERS:
+        return DataConfig(name=name, path=str(path))
+    return DataConfig(name=glue_name, path=str(path.parent)) if glue_name in CORPUS_READERS else None
 
 
 def guess_settings(data: DataConfig) -> list[str]:
