@@ -38,9 +38,8 @@ def train_clients(federation: Federation, algorithm: Any, state: Any) -> list[We
     """Train every client in round 0, as a run does."""
     replies = []
     for client in federation.clients:
-        work = algorithm.train(
-            federation.context(client, 0, f"{algorithm.name}.train"), algorithm.view(state, client), None
-        )
+        payload = state if algorithm.name == "rolora" else algorithm.view(state, client)
+        work = algorithm.train(federation.context(client, 0, f"{algorithm.name}.train"), payload, None)
         answer = None
         while True:
             try:

@@ -133,13 +133,11 @@ class Context:
         extra_examples: ExtraExamples | None = None,
         gradient_correction: Params | None = None,
         train_only: Layers | str | Sequence[str] | None = None,
-        purpose: str = "fit",
+        purpose: str = "fit",  # a second training in one round needs another one, to draw other batches
     ) -> Generator[Job, Any, FitResult]:
         """Train on the training split, or on `examples`.
 
-        `gradient_correction` is added to the gradient of every step, before clipping. It may hold some layers only.
-        `train_only` selects the layers to train, e.g. `"head"`, `["layers 0-5", "norms"]` or `"name:.*lora_B.*"`. Two
-        trainings of one client in one round need different `purpose`s, so that they draw different batches.
+        `gradient_correction` is added to every gradient before clipping. `train_only` selects layers, e.g. `"head"`.
         """
         start, base_update = split_base(start)
         trained = _parse_trained_layers(train_only, start)

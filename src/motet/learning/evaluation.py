@@ -40,7 +40,7 @@ class EvaluationReport:
     example_scores: Tensor
 
 
-OnModel = Callable[[Context, Params, Mapping[str, float]], None]
+OnModel = Callable[[Context, ModelParams, Mapping[str, float]], None]
 DEPLOYED_SPLITS = ("test",)  # clients with their own data never evaluate a model on their training texts
 
 

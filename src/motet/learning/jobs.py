@@ -85,7 +85,7 @@ class Fit(Job):
     shuffle_seed: int | None = None
     gradient_correction: Params | None = None  # added to the gradient of every step, before clipping
     train_only: Layers | None = None  # None: all layers
-    base_update: Params | None = None  # added to frozen weights under adapters (`modules.base_weights`)
+    base_update: Params | None = None  # added to frozen weights under adapters (`modules.frozen_weights`)
 
     @property
     def key(self) -> Hashable:

@@ -55,11 +55,11 @@ class RoLoRA(Algorithm):
         update = result.params.restrict(shared) - start.restrict(shared)
         return Weighted(update, reply_weight(self.weighting, ctx, result)), None
 
-    def view(self, state: RoLoRAState, client: ClientId) -> RoLoRAState:
-        return state
+    def view(self, state: RoLoRAState, client: ClientId) -> Params:
+        return state.params
 
-    def assemble(self, ctx: Context, view: RoLoRAState, client_state: None) -> Params:
-        return ctx.initial_params.updated(view.params)
+    def assemble(self, ctx: Context, params: Params, client_state: None) -> Params:
+        return ctx.initial_params.updated(params)
 
     def dummy_exchanges(self, state: RoLoRAState, rnd: Round) -> list[DummyExchange]:
         trained = trained_layers(replace(state, rounds=rnd.index))

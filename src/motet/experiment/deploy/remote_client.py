@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from motet.core.errors import ConfigError
-from motet.core.params import Params
+from motet.core.rebased import ModelParams
 from motet.core.rng import Seed
 from motet.core.script import ClientId, all_client_methods
 from motet.datasets.inspection.check_corpus import check_corpus
@@ -153,7 +153,7 @@ def _observe_evaluation(program: Any, models: ClientModels, progress: ClientProg
     if not isinstance(program, Evaluator):
         return program
 
-    def on_model(ctx: Context, params: Params, scores: Mapping[str, float]) -> None:
+    def on_model(ctx: Context, params: ModelParams, scores: Mapping[str, float]) -> None:
         models.record(ctx, params, scores)
         progress.report_scores(ctx.round, scores)
 

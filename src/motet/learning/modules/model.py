@@ -15,7 +15,7 @@ from motet.core.errors import ConfigError, LayoutError
 from motet.core.layers import Layers
 from motet.core.params import Layout, Params
 from motet.core.rebased import ModelParams, split_base
-from motet.learning.modules.base_weights import BaseWeights
+from motet.learning.modules.frozen_weights import FrozenWeights
 
 # Batch columns that are passed to the module. Other columns (labels, teacher logits) are for the objective.
 MODEL_INPUTS = (
@@ -64,8 +64,8 @@ class Model:
         return Params(self.layout, Params.from_tensors(tensors).flat)
 
     @cached_property
-    def base_weights(self) -> BaseWeights:
-        return BaseWeights(self.module)
+    def frozen_weights(self) -> FrozenWeights:
+        return FrozenWeights(self.module)
 
     def to_device(self, device: torch.device) -> None:
         """Move the module. `initial_params` is computed again, on the new device."""
@@ -101,7 +101,7 @@ class Model:
         params, base_update = split_base(model)
         if params.layout != self.layout:
             raise LayoutError(f"parameters and model differ in {params.layout.describe_difference(self.layout)}.")
-        self.base_weights.apply(base_update)
+        self.frozen_weights.apply(base_update)
         module = copy.deepcopy(self.module)
         targets = dict(module.named_parameters())
         for name, value in params.tensors().items():

@@ -11,7 +11,7 @@ from motet.core.errors import ConfigError
 from motet.core.params import Params
 
 
-class BaseWeights:
+class FrozenWeights:
     """Adds an update to the frozen weights of a module, in place: all copies of the module share them."""
 
     def __init__(self, module: nn.Module) -> None:
