@@ -15,6 +15,7 @@ import torch
 from motet.core.attributes import require_parent
 from motet.core.errors import MotetError, first_line
 from motet.core.program import Algorithm, Round
+from motet.core.rebased import split_base
 from motet.core.script import Exchange, Program, Script, all_client_methods, gather, rewrite_sums, run_script, work
 from motet.core.weighted import RunningSum, Weighted
 from motet.core.work import Work
@@ -222,7 +223,7 @@ def check_new_clients(case: Case) -> None:
     layout = case.federation.model.layout
     for client in (*clients, None):
         try:
-            params = run.model_for(client)
+            params = split_base(run.model_for(client))[0]
         except Exception as error:
             who = "a new client" if client is None else "a client that never took part"
             message = f"{who} cannot deploy a model ({type(error).__name__}: {first_line(error)}); "
@@ -318,9 +319,9 @@ def check_packing(case: Case) -> None:
     packed = case.run(executor=PackedExecutor(torch.device("cpu"), width=8, use_bf16=False))
     initial = case.federation.initial_models().shared
     for client in case.federation.clients:
-        params = serial.model_for(client)
+        params = split_base(serial.model_for(client))[0]
         size = (params - initial).norm() if params.layout == initial.layout else params.norm()
-        difference = (params - packed.model_for(client)).norm()
+        difference = (params - split_base(packed.model_for(client))[0]).norm()
         require(
             difference <= PACKING_TOLERANCE * size + 1e-6,
             (

@@ -18,6 +18,7 @@ from motet.codecs.chain import Channel, Codec, CodecChain
 from motet.core.attributes import require_parent
 from motet.core.errors import MotetError
 from motet.core.params import Params
+from motet.core.rebased import split_base
 from motet.core.rng import Seed
 from motet.datasets.corpus import Corpus
 from motet.datasets.toy_corpora import toy_classification
@@ -57,7 +58,7 @@ def check_task(create: Callable[..., Task], corpus: Corpus, **options: Any) -> N
     federation = make_federation(corpus, clients=2, task=task.name, public_share=0.0)
     run = run_rounds(federation, fedavg(_SGD), 1)
     server = federation.server_participant
-    examples, params = server.split("global"), run.model_for()
+    examples, params = server.split("global"), split_base(run.model_for())[0]
     predictions = run.engine.executor.run(Infer(federation.model, params, examples, task.readout))
     metrics = task.compute_metrics(predictions, examples)
     require(
