@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -32,7 +33,9 @@ MqttUser = Annotated[
 ]
 StateDir = Annotated[Path, typer.Option(help="Folder for the client state between rounds.")]
 ConnectTimeout = Annotated[float, typer.Option(help="Seconds to keep trying to reach the server.")]
-SecureOnly = Annotated[bool, typer.Option("--secure-only", help="Reply only inside secure aggregation.")]
+SecureOnly = Annotated[
+    bool, typer.Option("--secure-only", help="Reply only inside secure aggregation. The default with --data.")
+]
 SaveFolder = Annotated[
     Path | None,
     typer.Option(
@@ -40,6 +43,21 @@ SaveFolder = Annotated[
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print only errors.")]
+PolicyFile = Annotated[
+    Path | None, typer.Option("--policy", help="What a server may ask of this client (see: motet policy init).")
+]
+IdentityFolder = Annotated[
+    Path | None, typer.Option("--identities", help="Folder with keys, to verify other clients (see: motet identities).")
+]
+AllowPlain = Annotated[
+    bool, typer.Option("--allow-plain-updates", help="Let the server read the updates of this client.")
+]
+AllowUnverified = Annotated[
+    bool, typer.Option("--allow-unverified-peers", help="Take part in secure sums without --identities.")
+]
+AllowModel = Annotated[
+    list[str] | None, typer.Option("--allow-model", help="Load this model of this machine if the server names it.")
+]
 
 
 @app.command(rich_help_panel=DEPLOYMENT)
@@ -61,29 +79,51 @@ def join(
     state_dir: StateDir = Path(".motet"),
     connect_timeout: ConnectTimeout = 600.0,
     secure_only: SecureOnly = False,
+    policy: PolicyFile = None,
+    identities: IdentityFolder = None,
+    allow_plain_updates: AllowPlain = False,
+    allow_unverified_peers: AllowUnverified = False,
+    allow_model: AllowModel = None,
     device: Device = "auto",
     save: SaveFolder = None,
     quiet: Quiet = False,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Join a run as a client. The data stays on this machine."""
+    from motet.experiment.deploy.join_policy import choose_policy
+    from motet.models.loading_permissions import allow_remote_code
+
+    join_policy = choose_policy(policy, allow_plain_updates, allow_unverified_peers, allow_model or [])
+    client = _parse_client(name, data, settings, recipe, state_dir=state_dir, device=device, group=group)
+    client = replace(client, sums_only=secure_only, policy=join_policy, identities=identities, server=server)
+    connect = _make_connector(transport, server, key=key, cert=cert, ca=ca, user=user, channel=channel)
+    with allow_remote_code(trust_remote_code):
+        _take_part(client, connect, _find_token(token, state_dir, server), connect_timeout, quiet, save)
+
+
+def _parse_client(
+    name: list[str] | None,
+    data: Path | None,
+    settings: list[str] | None,
+    recipe: str | None,
+    *,
+    state_dir: Path,
+    device: str,
+    group: str,
+) -> JoinOptions:
     from motet.experiment.deploy.join_run import parse_names
     from motet.experiment.deploy.remote_client import JoinOptions, parse_client_data
     from motet.experiment.recipe.recipe_files import load_recipe
-    from motet.models.remote_code import allow_remote_code
 
-    client = JoinOptions(
-        names=(names := parse_names(name or [])),
+    names = parse_names(name or [])
+    return JoinOptions(
+        names=names,
         data=parse_client_data(data, settings or []) if data else None,
         config=None if recipe is None else load_recipe(recipe, settings or []),
         state_folder=state_dir / names[0],
         device=device,
-        sums_only=secure_only,
         group=group,
     )
-    connect = _make_connector(transport, server, key=key, cert=cert, ca=ca, user=user, channel=channel)
-    with allow_remote_code(trust_remote_code):
-        _take_part(client, connect, _find_token(token, state_dir, server), connect_timeout, quiet, save)
 
 
 def _make_connector(transport: str, server: str, **flags: Path | str | None) -> ConnectServer:
