@@ -256,7 +256,7 @@ def test_clients_with_their_own_files_use_secure_sums_with_distributed_noise(mot
     assert all("fedavg.train" in line and "mechanism distributed" in line and "epsilon" in line for line in questions)
     summary = json.loads((run / "summary.json").read_text())
     assert (summary["clients"], summary["lost"]) == (3, [])
-    assert summary["epsilon"] == pytest.approx(float(questions[-1].rpartition("epsilon ")[2]), rel=1e-3)
+    assert summary["privacy"]["epsilon"] == pytest.approx(float(questions[-1].rpartition("epsilon ")[2]), rel=1e-3)
     assert count_rounds(run) == 2
 
 
