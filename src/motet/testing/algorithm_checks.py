@@ -238,7 +238,7 @@ def check_new_clients(case: Case) -> None:
 def check_personal(case: Case) -> None:
     run = case.run()
     if not run.plan.algorithm.personal:
-        first, *others = [run.model_for(client) for client in case.federation.clients]
+        first, *others = [split_base(run.model_for(client))[0] for client in case.federation.clients]
         is_same = all(torch.equal(first.flat, other.flat) for other in others)
         require(is_same, "clients deploy different models, but personal is False; declare personal: bool = True.")
 
