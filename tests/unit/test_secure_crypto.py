@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +11,9 @@ import numpy as np
 import pytest
 import torch
 from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+from typer.testing import CliRunner
 
+from motet.cli import app
 from motet.core.errors import ConfigError, PrivacyError, RunError
 from motet.core.rng import Seed
 from motet.secure import crypto, masks
@@ -197,7 +200,7 @@ def test_an_identity_is_a_public_and_a_secret_file(tmp_path: Path) -> None:
     identities.create("anna", os.urandom)
     assert identities.public_keys(["anna"]) == {"anna": identities.signing_key("anna", os.urandom).public}
     assert (tmp_path / "keys" / "anna.key").stat().st_mode & 0o077 == 0
-    with pytest.raises(ConfigError, match="already exists"):
+    with pytest.raises(ConfigError, match=r"has an identity in .* already"):
         identities.create("anna", os.urandom)
     with pytest.raises(ConfigError, match=r"ben.key does not contain a key"):
         identities.signing_key("ben", os.urandom)
@@ -207,3 +210,27 @@ def test_an_identity_is_a_public_and_a_secret_file(tmp_path: Path) -> None:
 
 def test_without_a_folder_there_are_no_known_identities() -> None:
     assert Identities().public_keys(["anna"]) is None
+
+
+def test_identities_can_be_rotated_and_revoked(tmp_path: Path) -> None:
+    """A machine takes part in no sum with a client that was revoked there."""
+    folder, identities = tmp_path / "keys", Identities(str(tmp_path / "keys"))
+
+    def run(*arguments: str) -> str:
+        result = CliRunner().invoke(app, ["identities", str(folder), *arguments])
+        return f"{result.output}{result.exception or ''}"
+
+    run("anna", "bert")
+    (before,) = (identities.public_keys(["anna"]) or {}).values()
+    assert "a new one would lock anna out" in run("anna")
+    assert identities.public_keys(["anna"]) == {"anna": before}
+    run("anna", "--rotate")
+    assert identities.public_keys(["anna"]) != {"anna": before}
+    assert identities.signing_key("anna", os.urandom).public == (identities.public_keys(["anna"]) or {})["anna"]
+    assert stat.S_IMODE((folder / "anna.key").stat().st_mode) == 0o600
+    run("anna", "--revoke")
+    with pytest.raises(ConfigError, match="the identity of anna was revoked"):
+        identities.public_keys(["anna", "bert"])
+    assert identities.public_keys(["bert"])
+    run("anna", "--rotate")
+    assert identities.public_keys(["anna", "bert"])

@@ -25,20 +25,41 @@ class Identities:
 
     def public_keys(self, clients: Iterable[ClientId]) -> dict[ClientId, bytes] | None:
         """Return the public keys on file, or None without a folder."""
-        return None if self.folder is None else {c: _read_key(self._path(c, "pub")) for c in clients}
+        return None if self.folder is None else {c: self._public_key(c) for c in clients}
 
-    def create(self, client: ClientId, random_bytes: RandomBytes) -> None:
-        """Create a new identity. Move the secret key to the client's machine, and delete it here."""
+    def create(self, client: ClientId, random_bytes: RandomBytes, replace: bool = False) -> None:
+        """Create a new identity. Move the secret key to the client's machine, and delete it here.
+
+        With `replace`, the old one becomes invalid where the new public key is copied to.
+        """
         path = self._path(client, "key")
         path.parent.mkdir(parents=True, exist_ok=True)
         key = SigningKey(random_bytes(KEY_BYTES))
-        if path.exists():
+        if not replace and (path.exists() or self._path(client, "pub").exists()):
             raise ConfigError(
-                f"{path} already exists; a new identity would lock {client} out. Delete it to replace it."
+                f"{client} has an identity in {path.parent} already; a new one would lock {client} out. "
+                f"To replace it: motet identities {path.parent} {client} --rotate"
             )
+        path.unlink(missing_ok=True)
         path.touch(mode=0o600)
         path.write_text(key.secret.hex() + "\n")
         self._path(client, "pub").write_text(key.public.hex() + "\n")
+        self._path(client, "revoked").unlink(missing_ok=True)
+
+    def revoke(self, client: ClientId) -> None:
+        """Withdraw an identity. From the next sum on, this machine takes part in no sum with the client."""
+        public = self._path(client, "pub")
+        if not public.exists():
+            raise ConfigError(f"{public} does not exist, so {client} has no identity to revoke; check the name.")
+        public.replace(self._path(client, "revoked"))
+        self._path(client, "key").unlink(missing_ok=True)
+
+    def _public_key(self, client: ClientId) -> bytes:
+        if self._path(client, "revoked").exists():
+            raise ConfigError(
+                f"the identity of {client} was revoked; leave {client} out of the run, or give it a new one."
+            )
+        return _read_key(self._path(client, "pub"))
 
     def _path(self, client: ClientId, extension: str) -> Path:
         if not client or Path(client).name != client:
