@@ -114,15 +114,17 @@ def random_params(millions: float, tensors: int) -> Params:
 # ---- clients, in separate processes ------------------------------------------------------------------------------------
 
 
-def serve_clients(network: str, address: str, names: tuple[str, ...]) -> None:
+def serve_clients(network: str, address: str, server_key: str, names: tuple[str, ...]) -> None:
     def connect() -> Any:
         if network == "grpc":
             from motet.transport.grpc import GrpcServerLink
 
             return GrpcServerLink(address)
-        from motet.transport.mqtt import BrokerConfig, MqttServerLink
+        from motet.transport.mqtt import MqttServerLink
+        from motet.transport.mqtt_broker import BrokerConfig
+        from motet.transport.mqtt_encryption import parse_server_key
 
-        return MqttServerLink(BrokerConfig(address))
+        return MqttServerLink(BrokerConfig(address), parse_server_key(server_key), names[0])
 
     torch.set_num_threads(1)
     ClientConnection(
@@ -213,14 +215,19 @@ def connect_clients(network: str, names: tuple[str, ...], workers: int) -> Itera
         if network == "grpc":
             from motet.transport.grpc import serve_grpc
 
-            address = serve_grpc(links, "127.0.0.1:0")
+            address, server_key = serve_grpc(links, "127.0.0.1:0"), ""
         else:
-            from motet.transport.mqtt import BrokerConfig, serve_mqtt
+            from motet.transport.mqtt import serve_mqtt
+            from motet.transport.mqtt_broker import BrokerConfig
+            from motet.transport.mqtt_encryption import ServerKey
 
-            address = stack.enter_context(mosquitto())
-            serve_mqtt(links, BrokerConfig(address))
+            address, key = stack.enter_context(mosquitto()), ServerKey.generate()
+            serve_mqtt(links, BrokerConfig(address), key)
+            server_key = key.text
         shares = [names[k::workers] for k in range(min(workers, len(names)))]
-        stack.enter_context(running_processes([(serve_clients, (network, address, share)) for share in shares]))
+        stack.enter_context(
+            running_processes([(serve_clients, (network, address, server_key, share)) for share in shares])
+        )
         links.wait_for_clients(len(names), lambda here: None)
         yield links
         links.close(run_finished=True)

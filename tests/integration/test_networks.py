@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import threading
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,7 +40,9 @@ from motet.transport.connections import Connections
 from motet.transport.framing import CHUNK_HEADER_BYTES, OutgoingMessage
 from motet.transport.grpc import GrpcServerLink, TlsFiles, serve_grpc
 from motet.transport.local_broker import LocalBroker
-from motet.transport.mqtt import BrokerConfig, MqttServerLink, serve_mqtt
+from motet.transport.mqtt import MqttServerLink, serve_mqtt
+from motet.transport.mqtt_broker import BrokerConfig
+from motet.transport.mqtt_encryption import ServerKey
 from motet.transport.receive_buffers import ReceiveBuffers
 from motet.transport.requests import Reply, Request
 from motet.transport.wait_policy import WaitPolicy
@@ -60,10 +63,11 @@ def listen_grpc(connections: Connections) -> Connect:
     return lambda: GrpcServerLink(address)
 
 
-def listen_mqtt(broker: BrokerConfig) -> Listen:
+def listen_mqtt(broker: BrokerConfig, key: ServerKey, address: str | None = None) -> Listen:
     def listen(connections: Connections) -> Connect:
-        serve_mqtt(connections, broker)
-        return lambda: MqttServerLink(broker)
+        serve_mqtt(connections, broker, key)
+        clients_broker = BrokerConfig(address or broker.address, chunk_bytes=broker.chunk_bytes)
+        return lambda: MqttServerLink(clients_broker, key.public, "any client")
 
     return listen
 
@@ -94,11 +98,12 @@ def listen(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Listen]:
             if MOSQUITTO is None:
                 pytest.skip("mosquitto is not installed (apt install mosquitto)")
             with run_mosquitto(tmp_path) as address:
-                yield recorded(listen_mqtt(BrokerConfig(address, chunk_bytes=20_000)))
+                yield recorded(listen_mqtt(BrokerConfig(address, chunk_bytes=20_000), ServerKey.generate()))
                 stop_listening()
         case _:
-            broker = LocalBroker("127.0.0.1:0")
-            yield recorded(listen_mqtt(BrokerConfig(broker.address, chunk_bytes=20_000)))
+            key = ServerKey.generate()
+            broker = LocalBroker(BrokerConfig("127.0.0.1:0", chunk_bytes=20_000), key)
+            yield recorded(listen_mqtt(broker.server_config, key, broker.address))
             stop_listening()
             broker.stop()
 
@@ -366,11 +371,12 @@ def test_mqtt_with_tls_needs_the_password(certificates: Path, tmp_path: Path) ->
         authority = certificates / "ca.pem"
         right = BrokerConfig(address, user="motet", password="secret", authority=authority)
         wrong = BrokerConfig(address, user="motet", password="guess", authority=authority)
-        serve_mqtt(connections, right)
-        assert try_to_join(lambda: MqttServerLink(right)) == "accepted"
-        assert isinstance(try_to_join(lambda: MqttServerLink(wrong)), RunError)
+        key = ServerKey.generate()
+        serve_mqtt(connections, right, key)
+        assert try_to_join(lambda: MqttServerLink(right, key.public, "client-0")) == "accepted"
+        assert isinstance(try_to_join(lambda: MqttServerLink(wrong, key.public, "client-0")), RunError)
         with pytest.raises(RunError, match="rejected the server"):
-            serve_mqtt(Connections(make_admission("client-0")), wrong)
+            serve_mqtt(Connections(make_admission("client-0")), wrong, key)
         connections.stop_listening()
 
 
@@ -405,11 +411,12 @@ def test_flow_control_respects_a_broker_with_small_queues(federation: Federation
     clients = tuple(federation.clients)
     settings = ("allow_anonymous true", "max_queued_messages 40", "max_inflight_messages 5")
     with run_mosquitto(tmp_path, *settings) as address:
-        broker = BrokerConfig(address, chunk_bytes=200)
+        broker, key = BrokerConfig(address, chunk_bytes=200), ServerKey.generate()
         connections, threads = Connections(make_admission(*clients)), ClientThreads()
-        serve_mqtt(connections, broker)
+        serve_mqtt(connections, broker, key)
         for client in clients:
-            threads.start(lambda: MqttServerLink(broker), (client,), make_setup(federation, algorithm))
+            connect = partial(MqttServerLink, broker, key.public, client)
+            threads.start(connect, (client,), make_setup(federation, algorithm))
         wait_for_clients(connections, len(clients))
         remote = run_remote_rounds(connections, federation, algorithm, 1)
         connections.close(run_finished=True)

@@ -90,14 +90,14 @@ def test_groups_have_no_path_of_the_server() -> None:
 @pytest.mark.parametrize("address", ["127.0.0.1:1", "127.1.2.3:1", "localhost:1", "[::1]:1"])
 def test_loopback_addresses(address: str) -> None:
     assert is_loopback(address)
-    assert make_connector("grpc", address, NetworkOptions())
+    assert make_connector("grpc", address, NetworkOptions(), "north")
 
 
 @pytest.mark.parametrize("address", ["10.0.0.1:1", "localhost.example.org:1", "127.0.0.1.example.org:1", "[::]:1"])
 @pytest.mark.parametrize("network", ["grpc", "mqtt"])
 def test_a_client_does_not_speak_plaintext_with_another_machine(address: str, network: str) -> None:
     with pytest.raises(ConfigError, match=r"is on another machine.*Give --ca"):
-        make_connector(network, address, NetworkOptions(key="own.key", cert="own.pem"))
+        make_connector(network, address, NetworkOptions(key="own.key", cert="own.pem", server_key="A" * 43), "north")
 
 
 @pytest.mark.parametrize("options", [{"clients": 3}, {}])

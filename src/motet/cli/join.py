@@ -28,14 +28,13 @@ GroupName = Annotated[str, typer.Option(help="Group of this client, if the recip
 Token = Annotated[str, typer.Option(help="Environment variable with the token, or @FILE.")]
 ServerCa = Annotated[Path | None, typer.Option(help="CA certificate of the server (PEM); enables TLS.")]
 Channel = Annotated[str | None, typer.Option(help="MQTT: topic of the run.", show_default="motet")]
+ServerKey = Annotated[str | None, typer.Option(help="MQTT: public key of the server, which it prints when it starts.")]
 MqttUser = Annotated[
     str | None, typer.Option(help="MQTT: user name at the broker. The password is read from MOTET_MQTT_PASSWORD.")
 ]
 StateDir = Annotated[Path, typer.Option(help="Folder for the client state between rounds.")]
 ConnectTimeout = Annotated[float, typer.Option(help="Seconds to keep trying to reach the server.")]
-SecureOnly = Annotated[
-    bool, typer.Option("--secure-only", help="Reply only inside secure aggregation. The default with --data.")
-]
+SecureOnly = Annotated[bool, typer.Option("--secure-only", help="Reply only inside secure aggregation.")]
 SaveFolder = Annotated[
     Path | None,
     typer.Option(
@@ -43,21 +42,6 @@ SaveFolder = Annotated[
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print only errors.")]
-PolicyFile = Annotated[
-    Path | None, typer.Option("--policy", help="What a server may ask of this client (see: motet policy init).")
-]
-IdentityFolder = Annotated[
-    Path | None, typer.Option("--identities", help="Folder with keys, to verify other clients (see: motet identities).")
-]
-AllowPlain = Annotated[
-    bool, typer.Option("--allow-plain-updates", help="Let the server read the updates of this client.")
-]
-AllowUnverified = Annotated[
-    bool, typer.Option("--allow-unverified-peers", help="Take part in secure sums without --identities.")
-]
-AllowModel = Annotated[
-    list[str] | None, typer.Option("--allow-model", help="Load this model of this machine if the server names it.")
-]
 
 
 @app.command(rich_help_panel=DEPLOYMENT)
@@ -75,28 +59,23 @@ def join(
     cert: Cert = None,
     ca: ServerCa = None,
     channel: Channel = None,
+    server_key: ServerKey = None,
     user: MqttUser = None,
     state_dir: StateDir = Path(".motet"),
     connect_timeout: ConnectTimeout = 600.0,
     secure_only: SecureOnly = False,
-    policy: PolicyFile = None,
-    identities: IdentityFolder = None,
-    allow_plain_updates: AllowPlain = False,
-    allow_unverified_peers: AllowUnverified = False,
-    allow_model: AllowModel = None,
     device: Device = "auto",
     save: SaveFolder = None,
     quiet: Quiet = False,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Join a run as a client. The data stays on this machine."""
-    from motet.experiment.deploy.join_policy import choose_policy
-    from motet.models.loading_permissions import allow_remote_code
+    from motet.models.remote_code import allow_remote_code
 
-    join_policy = choose_policy(policy, allow_plain_updates, allow_unverified_peers, allow_model or [])
     client = _parse_client(name, data, settings, recipe, state_dir=state_dir, device=device, group=group)
-    client = replace(client, sums_only=secure_only, policy=join_policy, identities=identities, server=server)
-    connect = _make_connector(transport, server, key=key, cert=cert, ca=ca, user=user, channel=channel)
+    client = replace(client, sums_only=secure_only)
+    mqtt = {"user": user, "channel": channel, "server_key": server_key}
+    connect = _make_connector(transport, server, client.names[0], key=key, cert=cert, ca=ca, **mqtt)
     with allow_remote_code(trust_remote_code):
         _take_part(client, connect, _find_token(token, state_dir, server), connect_timeout, quiet, save)
 
@@ -126,14 +105,14 @@ def _parse_client(
     )
 
 
-def _make_connector(transport: str, server: str, **flags: Path | str | None) -> ConnectServer:
-    """Return a function that connects to the server. The flags are network options, such as the files for TLS."""
+def _make_connector(transport: str, server: str, client: str, **flags: Path | str | None) -> ConnectServer:
+    """Return a function that connects a client to the server. The flags are network options, such as the files for TLS."""
     from motet.experiment.deploy.join_run import make_connector
     from motet.experiment.deploy.network_options import NetworkOptions
     from motet.experiment.recipe.config_parsing import instantiate
 
     options = {name: str(value) for name, value in flags.items() if value is not None}
-    return make_connector(transport, server, instantiate(NetworkOptions, options, "join"))
+    return make_connector(transport, server, instantiate(NetworkOptions, options, "join"), client)
 
 
 def _take_part(

@@ -14,7 +14,7 @@ from typing import Any
 from motet.core.messages import message
 from motet.core.script import ClientId
 
-PROTOCOL_VERSION = 3  # increase it when the messages or their meaning change
+PROTOCOL_VERSION = 4  # increase it when the messages or their meaning change
 _VALID_NAME = re.compile(r"[\w.@+-]{1,80}")
 
 

@@ -1,106 +1,64 @@
 """The MQTT transport, for phones and small devices. Server and clients meet at a broker; none of them needs an open port.
 
-    <channel>/server       retained: the server is online; empty when it is gone (its last will)
-    <channel>/up/<link>    chunks from a client; an empty payload, also as the client's last will, ends the link
-    <channel>/down/<link>  chunks to a client; an empty payload ends the link
+    <channel>/server                retained: the server is online; empty when it is gone (its last will)
+    <channel>/up/<client>/<link>    packets from a client
+    <channel>/down/<client>/<link>  packets to a client
 
-A link is one connection of one client, under a random name. The broker must control who may read and write which
-topics.
+A link is one connection of one client, under a random name. The broker is not trusted: every packet is encrypted between the
+client and the server (`mqtt_encryption`), and one that was not sealed by the other end is ignored. The broker can only stop
+messages. It should restrict each user to the topics with the user's name, so that clients cannot disturb each other.
 """
 
 from __future__ import annotations
 
+import logging
 import queue
 import re
 import secrets
-import ssl
 import struct
 import threading
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
-from motet.core.errors import ConfigError, RunError, WireError
+from motet.core.errors import RunError, WireError
+from motet.core.script import ClientId
 from motet.transport.connections import Connections, describe_storage_error
 from motet.transport.framing import MessageAssembler, OutgoingMessage
 from motet.transport.message_limits import JOIN_ANSWER
+from motet.transport.mqtt_broker import BrokerConfig, topic_name
+from motet.transport.mqtt_encryption import (
+    ClientHandshake,
+    LinkNames,
+    SealedLink,
+    ServerHandshake,
+    ServerKey,
+    is_hello,
+)
 from motet.transport.receive_buffers import ReceiveBuffers
 from motet.transport.receive_queue import ReceiveQueue
 
-try:
-    from paho.mqtt.client import Client
-    from paho.mqtt.enums import CallbackAPIVersion
-except ImportError:  # pragma: no cover
-    raise ConfigError("transport.type=mqtt needs paho-mqtt; run: pip install 'motet[mqtt]'") from None
-
-MAX_LINKS = 10_000
+_log = logging.getLogger(__name__)
 CONNECT_TIMEOUT = 20.0  # seconds until the broker must accept the server
-FIND_SERVER_TIMEOUT = 10.0  # seconds until a client must see the server's topic
+FIND_SERVER_TIMEOUT = 10.0  # seconds until a client must have an encrypted link to the server
 SEND_TIMEOUT = 60.0  # seconds in which the receiver must acknowledge a chunk
 WINDOW = 8  # unacknowledged chunks per link
-_ACK = struct.Struct("<cQ")  # "+" and the number of chunks received; a chunk is longer
+_CHUNK, _ACK, _CLOSE = b"c", b"a", b"x"  # kinds of packets
+_ACK_COUNT = struct.Struct("<Q")  # the number of chunks received
 _LINK_NAME = re.compile(r"[0-9a-f]{32}")
 
 
-@dataclass(frozen=True)
-class BrokerConfig:
-    """How to reach the broker.
-
-    `authority` is a PEM file for the broker's certificate; with it the connection uses TLS.
-    """
-
-    address: str
-    channel: str = "motet"
-    qos: int = 1
-    chunk_bytes: int = 2**19  # below the broker's packet limit
-    user: str | None = None
-    password: str | None = None
-    authority: Path | None = None
-
-    def __post_init__(self) -> None:
-        if self.qos not in (0, 1, 2):
-            raise ConfigError(f"transport.qos is {self.qos}; expected 0, 1 or 2.")
-        if not re.fullmatch(r"[\w./-]{1,100}", self.channel):
-            raise ConfigError(
-                f"transport.channel is '{self.channel}'; expected a topic of letters, digits and slashes."
-            )
-
-    def topic(self, *parts: str) -> str:
-        return "/".join((self.channel, *parts))
-
-    def create_client(self, will_topic: str, retain_will: bool) -> Any:
-        """Return a paho client that is not connected yet. Its last will is an empty payload on `will_topic`."""
-        client = Client(CallbackAPIVersion.VERSION2, f"motet-{secrets.token_hex(8)}")
-        client.will_set(will_topic, b"", self.qos, retain=retain_will)
-        client.max_inflight_messages_set(0)  # unlimited: links have their own flow control
-        if self.user is not None:
-            client.username_pw_set(self.user, self.password)
-        if self.authority is not None:
-            client.tls_set_context(ssl.create_default_context(cafile=str(self.authority)))
-        return client
-
-    def connect(self, client: Any) -> None:
-        host, _, port = self.address.rpartition(":")
-        if not host or not port.isdigit():
-            raise ConfigError(f"the broker's address is '{self.address}'; expected host:port, such as 127.0.0.1:1883.")
-        try:
-            client.connect(host, int(port), keepalive=20)
-        except (OSError, ValueError) as error:
-            raise ConnectionError(f"no broker at {self.address}: {error}") from None
-
-
 class _FlowControl:
-    """One end of a link: sends messages in chunks on `topic`, at most `WINDOW` chunks ahead of the acknowledgements.
+    """One end of a link: sends sealed packets on `topic`, with at most `WINDOW` chunks ahead of the acknowledgements.
 
     Acknowledgements go from end to end, because a broker drops messages if it receives more than it can deliver.
     """
 
-    def __init__(self, client: Any, broker: BrokerConfig, topic: str) -> None:
-        self.client, self.broker, self.topic = client, broker, topic
+    def __init__(self, client: Any, broker: BrokerConfig, topic: str, sealed: SealedLink) -> None:
+        self.client, self.broker, self.topic, self.sealed = client, broker, topic, sealed
         self.messages_sent = self.chunks_sent = self.chunks_acknowledged = self.chunks_received = 0
         self.changed, self.closed = threading.Condition(), False
+        self.publish_lock = threading.Lock()  # packets are published in the order in which they are sealed
 
     def send(self, message: OutgoingMessage) -> None:
         for chunk in message.chunks(self.messages_sent, self.broker.chunk_bytes):
@@ -109,37 +67,44 @@ class _FlowControl:
                 if self.closed or not self._has_window():
                     raise ConnectionError("the link broke while sending")
                 self.chunks_sent += 1
-            self.client.publish(self.topic, chunk, self.broker.qos)
+            self._publish(_CHUNK, chunk)
         self.messages_sent += 1
 
-    def handle_packet(self, payload: bytes) -> bool:
-        """Process a received packet.
-
-        Return True for a chunk, which is acknowledged, and False for an acknowledgement.
-        """
-        if len(payload) == _ACK.size and payload[:1] == b"+":
+    def open_chunk(self, packet: bytes) -> bytes | None:
+        """Return the chunk in a packet, and acknowledge it. Other packets are processed here; forged ones are ignored."""
+        content = self.sealed.open(packet)
+        if content is None:
+            return None
+        kind, body = content
+        if kind == _CLOSE:
+            raise ConnectionError("the other end closed it")
+        if kind == _ACK and len(body) == _ACK_COUNT.size:
             with self.changed:
-                self.chunks_acknowledged = max(self.chunks_acknowledged, _ACK.unpack(payload)[1])
+                self.chunks_acknowledged = max(self.chunks_acknowledged, _ACK_COUNT.unpack(body)[0])
                 self.changed.notify_all()
-            return False
+        if kind != _CHUNK:
+            return None
         self.chunks_received += 1
         if self.chunks_received % (WINDOW // 2) == 0:
-            self.client.publish(self.topic, _ACK.pack(b"+", self.chunks_received), self.broker.qos)
-        return True
+            self._publish(_ACK, _ACK_COUNT.pack(self.chunks_received))
+        return body
 
     def close(self, notify_peer: bool = True) -> None:
         with self.changed:
             was_closed, self.closed = self.closed, True
             self.changed.notify_all()
         if notify_peer and not was_closed:
-            self.client.publish(self.topic, b"", self.broker.qos)
+            self._publish(_CLOSE, b"")
+
+    def _publish(self, kind: bytes, body: bytes) -> None:
+        with self.publish_lock:
+            self.client.publish(self.topic, self.sealed.seal(kind, body), self.broker.qos)
 
     def _has_window(self) -> bool:
         return self.chunks_sent - self.chunks_acknowledged < WINDOW
 
 
-# ---- Server
-# -----------------------------------------------------------------------------------------------------------
+# ---- Server ----------------------------------------------------------------------------------------------------------
 
 
 class _MqttClientLink:
@@ -148,12 +113,16 @@ class _MqttClientLink:
     certified_name = None
 
     def __init__(
-        self, flow: _FlowControl, name: str, buffers: ReceiveBuffers, on_closed: Callable[[str], None]
+        self, flow: _FlowControl, handshake: ServerHandshake, names: LinkNames, buffers: ReceiveBuffers
     ) -> None:
-        self.name, self.peer, self.flow, self.on_closed = name, f"mqtt:{name[:8]}", flow, on_closed
+        self.flow, self.handshake = flow, handshake
+        self.peer = f"mqtt:{names.client}:{names.link[:8]}"
         self.assembler = MessageAssembler(buffers=buffers)
         self.outbox: queue.SimpleQueue[OutgoingMessage | None] = queue.SimpleQueue()
-        self.thread = threading.Thread(target=self._send_all, daemon=True)
+        self.thread: threading.Thread | None = None
+
+    def start(self, on_closed: Callable[[], None]) -> None:
+        self.thread = threading.Thread(target=self._send_all, args=(on_closed,), daemon=True)
         self.thread.start()
 
     def send(self, message: OutgoingMessage) -> None:
@@ -162,72 +131,92 @@ class _MqttClientLink:
     def close(self) -> None:
         self.outbox.put(None)
 
-    def _send_all(self) -> None:
+    def _send_all(self, on_closed: Callable[[], None]) -> None:
         try:
             while (message := self.outbox.get()) is not None:
                 self.flow.send(message)
         except ConnectionError:
             pass
         self.flow.close()
-        self.on_closed(self.name)
+        on_closed()
 
 
 class _MqttServer:
     """The server at the broker: creates a link for every new client, and passes received messages to `connections`."""
 
-    def __init__(self, connections: Connections, broker: BrokerConfig) -> None:
-        self.connections, self.broker = connections, broker
-        self.links: dict[str, _MqttClientLink] = {}
+    def __init__(self, connections: Connections, broker: BrokerConfig, key: ServerKey) -> None:
+        self.connections, self.broker, self.key = connections, broker, key
+        self.links: dict[str, _MqttClientLink] = {}  # by topic
         self.answered, self.connect_error = threading.Event(), ""
-        self.client = broker.create_client(broker.topic("server"), retain_will=True)
+        self.client = broker.create_client(key.public, broker.topic("server"), b"", retain_will=True)
         self.client.on_connect, self.client.on_disconnect = self._on_connect, self._on_disconnect
         self.client.on_message = self._on_message
-        self.client.suppress_exceptions = True  # an error in a callback must not end the thread that serves everybody
 
     def _on_connect(self, client: Any, _: Any, flags: Any, reason: Any, properties: Any) -> None:
         if reason.is_failure:
             self.connect_error = str(reason)
         else:
-            client.subscribe(self.broker.topic("up", "+"), self.broker.qos)
+            client.subscribe(self.broker.topic("up", "+", "+"), self.broker.qos)
             client.publish(self.broker.topic("server"), secrets.token_hex(8).encode(), 1, retain=True)
         self.answered.set()
 
     def _on_disconnect(self, *_: Any) -> None:
         """Close all links. Subscriptions do not survive a restart of the broker, so every client must connect again."""
-        for name in [*self.links]:
-            self._close_link(name)
+        for topic in [*self.links]:
+            self._close_link(topic)
 
     def _on_message(self, _: Any, __: Any, packet: Any) -> None:
-        name = packet.topic.rpartition("/")[2]
-        if not packet.payload:
-            self._close_link(name)
-            return
-        link = self.links.get(name)
+        try:
+            self._handle_packet(packet.topic, packet.payload)
+        except ConnectionError:
+            self._close_link(packet.topic)
+        except Exception:  # one thread serves all clients
+            _log.exception("a packet on %s could not be processed", packet.topic)
+            self._close_link(packet.topic)
+
+    def _handle_packet(self, topic: str, payload: bytes) -> None:
+        link = self.links.get(topic)
         if link is None:
-            if not _LINK_NAME.fullmatch(name) or len(self.links) >= MAX_LINKS:
-                return
-            link = self._open_link(name)
-        if not link.flow.handle_packet(packet.payload):
+            if is_hello(payload):
+                self._open_link(topic, payload)
+        elif link.handshake.is_closing(payload):
+            self._close_link(topic)
+        else:
+            self._handle_chunk(topic, link, payload)
+
+    def _handle_chunk(self, topic: str, link: _MqttClientLink, payload: bytes) -> None:
+        chunk = link.flow.open_chunk(payload)
+        if chunk is None:
             return
         link.assembler.limit = self.connections.limits_for(link).message_bytes
         try:
-            message = link.assembler.add(packet.payload)
+            message = link.assembler.add(chunk)
         except (WireError, OSError) as error:  # perhaps the broker lost a chunk; on a new link the request is repeated
             reason = describe_storage_error(error) if isinstance(error, OSError) else str(error)
             self.connections.reject(link, reason)
-            self._close_link(name)
+            self._close_link(topic)
             return
         if message is not None:
             self.connections.on_message(link, message)
 
-    def _open_link(self, name: str) -> _MqttClientLink:
-        flow = _FlowControl(self.client, self.broker, self.broker.topic("down", name))
-        link = self.links[name] = _MqttClientLink(flow, name, self.connections.buffers, self._close_link)
+    def _open_link(self, topic: str, hello: bytes) -> None:
+        *_, client, name = topic.split("/")
+        names = LinkNames(self.broker.channel, client, name)
+        if not _LINK_NAME.fullmatch(name):
+            return
+        try:
+            handshake = ServerHandshake(self.key, names, hello)
+        except WireError:
+            return
+        down = self.broker.topic("down", client, name)
+        flow = _FlowControl(self.client, self.broker, down, handshake.link)
+        link = self.links[topic] = _MqttClientLink(flow, handshake, names, self.connections.buffers)
+        self.client.publish(down, handshake.answer, self.broker.qos)
+        link.start(lambda: self._close_link(topic))
         self.connections.on_connect(link)
-        return link
 
-    def _close_link(self, name: str) -> None:
-        link = self.links.pop(name, None)
+    def _close_link(self, topic: str) -> None:
+        link = self.links.pop(topic, None)
         if link is not None:
             link.flow.close()
             link.close()
@@ -237,16 +226,17 @@ class _MqttServer:
     def stop(self) -> None:
         for link in [*self.links.values()]:  # send what is still queued
             link.close()
-            link.thread.join(5)
+            if link.thread is not None:
+                link.thread.join(5)
         with suppress(RuntimeError, ValueError):  # paho raises these if the broker is gone
             self.client.publish(self.broker.topic("server"), b"", 1, retain=True).wait_for_publish(5.0)
         self.client.disconnect()
         self.client.loop_stop()
 
 
-def serve_mqtt(connections: Connections, broker: BrokerConfig) -> str:
+def serve_mqtt(connections: Connections, broker: BrokerConfig, key: ServerKey) -> str:
     """Connect to the broker and pass messages to `connections`. Return the address that clients use."""
-    server = _MqttServer(connections, broker)
+    server = _MqttServer(connections, broker, key)
     try:
         broker.connect(server.client)
     except ConnectionError as error:
@@ -264,32 +254,35 @@ def serve_mqtt(connections: Connections, broker: BrokerConfig) -> str:
     return broker.address
 
 
-# ---- Client
-# -----------------------------------------------------------------------------------------------------------
+# ---- Client ----------------------------------------------------------------------------------------------------------
 
 
 class MqttServerLink:
-    """The client's end of a link."""
+    """The client's end of a link. `server_key` is the server's public key."""
 
-    def __init__(self, broker: BrokerConfig) -> None:
-        self.broker, self.name = broker, secrets.token_hex(16)
+    def __init__(self, broker: BrokerConfig, server_key: bytes, client: ClientId) -> None:
+        self.broker = broker
+        names = LinkNames(broker.channel, topic_name(client), secrets.token_hex(16))
+        self.up, self.down = (broker.topic(way, names.client, names.link) for way in ("up", "down"))
+        self.closing_payload = secrets.token_bytes(32)
+        self.handshake = ClientHandshake(server_key, names, self.closing_payload)
+        self.flow: _FlowControl | None = None
         self.received = ReceiveQueue()
         self.assembler, self.broken = MessageAssembler(JOIN_ANSWER.message_bytes), threading.Event()
         self.server_id: bytes | None = None
         self.answered, self.send_lock = threading.Event(), threading.Lock()
-        self.client = broker.create_client(broker.topic("up", self.name), retain_will=False)
+        self.client = broker.create_client(server_key, self.up, self.closing_payload, retain_will=False)
         self.client.on_connect, self.client.on_disconnect = self._on_connect, self._on_disconnect
         self.client.on_message = self._on_message
-        self.flow = _FlowControl(self.client, broker, broker.topic("up", self.name))
         broker.connect(self.client)
         self.client.loop_start()
         if not self.answered.wait(FIND_SERVER_TIMEOUT) or self.broken.is_set():
             self.close()
-            raise ConnectionError(f"no server on channel '{broker.channel}' of {broker.address}")
+            raise ConnectionError(f"no server with this --server-key on channel '{broker.channel}' of {broker.address}")
 
     def send(self, message: OutgoingMessage) -> None:
         with self.send_lock:
-            if self.broken.is_set():
+            if self.broken.is_set() or self.flow is None:
                 raise ConnectionError("the link is broken")
             self.flow.send(message)
 
@@ -300,7 +293,8 @@ class MqttServerLink:
         self.assembler.limit = message_bytes
 
     def close(self) -> None:
-        self.flow.close(notify_peer=not self.broken.is_set())
+        if not self.broken.is_set():
+            self.client.publish(self.up, self.closing_payload, self.broker.qos)
         self._break("closed")
         self.client.disconnect()
         if threading.current_thread() is not getattr(self.client, "_thread", None):
@@ -311,30 +305,44 @@ class MqttServerLink:
             self._break(f"the broker rejected this client: {reason}")
             self.answered.set()
             return
-        client.subscribe([(self.broker.topic("down", self.name), self.broker.qos), (self.broker.topic("server"), 1)])
+        client.subscribe([(self.down, self.broker.qos), (self.broker.topic("server"), 1)])
 
     def _on_disconnect(self, *_: Any) -> None:
         self._break("the broker is gone")
 
     def _on_message(self, _: Any, __: Any, packet: Any) -> None:
-        if packet.topic == self.broker.topic("server"):
-            if self.server_id is None and packet.payload:
-                self.server_id = packet.payload
-                self.answered.set()
-            elif self.server_id is not None and packet.payload != self.server_id:
-                self._break("the server is gone")
-        elif not packet.payload:
-            self._break("the server closed it")
-        elif self.flow.handle_packet(packet.payload):
-            try:
-                message = self.assembler.add(packet.payload)
-            except WireError as error:
-                self._break(str(error))
-                return
-            if message is not None:
-                self.received.put(message)
+        try:
+            if packet.topic == self.broker.topic("server"):
+                self._handle_presence(packet.payload)
+            elif self.flow is None:
+                self._finish_handshake(packet.payload)
+            else:
+                chunk = self.flow.open_chunk(packet.payload)
+                message = None if chunk is None else self.assembler.add(chunk)
+                if message is not None:
+                    self.received.put(message)
+        except (ConnectionError, WireError) as error:
+            self._break(str(error))
+        except Exception as error:
+            _log.exception("a packet of the server could not be processed")
+            self._break(type(error).__name__)
+
+    def _handle_presence(self, payload: bytes) -> None:
+        """Begin the handshake when the server is online, and break the link when it is gone or was restarted."""
+        if self.server_id is None and payload:
+            self.server_id = payload
+            self.client.publish(self.up, self.handshake.hello, self.broker.qos)
+        elif self.server_id is not None and payload != self.server_id:
+            self._break("the server is gone")
+
+    def _finish_handshake(self, payload: bytes) -> None:
+        sealed = self.handshake.finish(payload)
+        if sealed is not None:  # an answer that others forged is ignored
+            self.flow = _FlowControl(self.client, self.broker, self.up, sealed)
+            self.answered.set()
 
     def _break(self, reason: str) -> None:
         self.broken.set()
-        self.flow.close(notify_peer=False)
+        if self.flow is not None:
+            self.flow.close(notify_peer=False)
         self.received.put(ConnectionError(reason))

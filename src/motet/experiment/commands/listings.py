@@ -97,12 +97,6 @@ def _privacy() -> Mapping[str, Any]:
     return PRIVACY
 
 
-def _robust() -> Mapping[str, Any]:
-    from motet.robust import ROBUST
-
-    return ROBUST
-
-
 def _recipes() -> Mapping[str, Any]:
     from motet.experiment.recipe.recipe_files import list_recipes
 
@@ -125,7 +119,6 @@ TABLES: dict[str, Callable[[], Mapping[str, Any]]] = {
     "transports": _transports,
     "secure": _secure,
     "privacy": _privacy,
-    "robust": _robust,
     "trackers": _trackers,
     "recipes": _recipes,
     "suites": _suites,

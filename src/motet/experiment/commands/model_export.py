@@ -9,7 +9,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from motet.core.errors import ConfigError, RunError, first_line
-from motet.core.rebased import ModelParams
+from motet.core.params import Params
 from motet.core.script import ClientId
 from motet.experiment.build.federation import ClientGroup
 from motet.experiment.commands.model_card import ModelCard, describe_run
@@ -100,12 +100,12 @@ def export_joined_model(folder: Path, to: Path, best: bool = False, client: Clie
     return f"{to}: the model of {model.client} after round {model.round}{score}"
 
 
-def save_model(group: ClientGroup, params: ModelParams, folder: Path, card: ModelCard | None = None) -> None:
+def save_model(group: ClientGroup, params: Params, folder: Path, card: ModelCard | None = None) -> None:
     """Save the model of a group's client, or of the server, with a model card."""
     save_pretrained(group.model, group.task, params, folder, card)
 
 
-def save_pretrained(model: Model, task: Task, params: ModelParams, folder: Path, card: ModelCard | None = None) -> None:
+def save_pretrained(model: Model, task: Task, params: Params, folder: Path, card: ModelCard | None = None) -> None:
     """Save a model and its tokenizer for `transformers.pipeline`, or a BiLSTM for `motet.models.bilstm`."""
     module = merge_adapters(model.with_params(params))
     folder.mkdir(parents=True, exist_ok=True)

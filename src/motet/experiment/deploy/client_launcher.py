@@ -20,7 +20,7 @@ from motet.experiment.loop.round_engine import ConnectClients
 from motet.experiment.recipe.config_parsing import instantiate, look_up
 from motet.experiment.recipe.run_config import RunConfig
 from motet.learning.executors.serial_executor import PrefixCache
-from motet.models.loading_permissions import is_remote_code_allowed
+from motet.models.remote_code import is_remote_code_allowed
 from motet.transport.admission import generate_token, hash_token
 from motet.transport.fault_injection import FaultyTransport
 from motet.transport.in_process import InProcessTransport
@@ -97,7 +97,7 @@ def _launch_processes(config: RunConfig, federation: Federation, folder: Path) -
     listener = open_listener(config, folder, options, federation, tokens)
     shares = [clients[k :: options.processes] for k in range(min(options.processes, len(clients)))]
     environment = {**os.environ, "MOTET_TOKEN": token}
-    commands = [_join_command(config, options, listener.address, folder, share) for share in shares]
+    commands = [_join_command(config, options, listener, folder, share) for share in shares]
     processes = [subprocess.Popen(command, env=environment) for command in commands]
     try:
         listener.connections.wait_for_clients(len(clients), lambda connected: _require_alive(processes))
@@ -112,18 +112,18 @@ def _launch_processes(config: RunConfig, federation: Federation, folder: Path) -
 
 
 def _join_command(
-    config: RunConfig, options: NetworkOptions, address: str, folder: Path, clients: Sequence[str]
+    config: RunConfig, options: NetworkOptions, listener: ClientListener, folder: Path, clients: Sequence[str]
 ) -> list[str]:
     """Return the command line of a process that simulates some of the clients."""
     flags = {
         "--recipe": str(folder / "config.yaml"),
-        "--server": address,
+        "--server": listener.address,
         "--transport": config.transport.type,
         "--device": config.device,
         "--state-dir": str(folder / "checkpoint" / "clients"),
     }
     if config.transport.type == "mqtt":
-        flags["--channel"] = options.channel
+        flags |= {"--channel": options.channel, "--server-key": listener.server_key}
         flags |= {"--user": options.user} if options.user else {}
         flags |= {"--ca": options.ca} if options.ca else {}
     names = [word for client in clients for word in ("--name", client)]

@@ -18,7 +18,7 @@ from motet.experiment.deploy.network_options import NetworkOptions
 from motet.experiment.deploy.remote_federation import RemoteFederation, build_server_federation
 from motet.experiment.deploy.run_limits import limit_replies
 from motet.experiment.recipe.run_config import RunConfig
-from motet.transport.addresses import is_loopback
+from motet.transport.addresses import is_loopback, require_tls
 from motet.transport.admission import Admission, JoinAccepted, LoadTokens
 from motet.transport.connections import Connections
 
@@ -31,6 +31,7 @@ class ClientListener:
 
     connections: Connections
     address: str
+    server_key: str  # MQTT: the public key that clients need
     record: DeploymentRecord
     local: Federation  # on this machine
     expected_clients: int
@@ -41,6 +42,11 @@ class ClientListener:
         if not self.clients_bring_data:
             return self.local
         return RemoteFederation(local=self.local, clients=tuple(self.record.clients), groups=self.record.groups)
+
+    def describe_join_command(self) -> str:
+        """Return the command with which a client joins."""
+        key = f" --transport mqtt --server-key {self.server_key}" if self.server_key else ""
+        return f"motet join --server {self.address}{key} --name NAME --data FILE"
 
     def wait_for_quorum(self, quorum: float, log: Callable[[str], None]) -> None:
         """Wait until enough clients are connected for a round.
@@ -77,13 +83,14 @@ def open_listener(
     connections = Connections(admission, config.wait_policy.reconnect_timeout, limits)
     try:
         _require_credentials(config.transport.type, options)
-        address = _listen(config.transport.type, connections, options)
+        address, server_key = _listen(config.transport.type, connections, options, folder)
     except BaseException:
         connections.close()
         raise
     return ClientListener(
         connections=connections,
         address=address,
+        server_key=server_key,
         record=record,
         local=local,
         expected_clients=expected_clients,
@@ -149,8 +156,8 @@ def _require_credentials(network: str, options: NetworkOptions) -> None:
         )
 
 
-def _listen(network: str, connections: Connections, options: NetworkOptions) -> str:
-    """Start to listen, and return the address at which clients reach the server."""
+def _listen(network: str, connections: Connections, options: NetworkOptions, folder: Path) -> tuple[str, str]:
+    """Start to listen. Return the address at which clients reach the server, and its public key or ""."""
     if network == "grpc":
         from motet.transport.grpc import serve_grpc
 
@@ -160,21 +167,24 @@ def _listen(network: str, connections: Connections, options: NetworkOptions) -> 
                 f"transport.bind is {options.bind}, which others can reach; give TLS files (--key, --cert), "
                 "or bind to 127.0.0.1."
             )
-        return serve_grpc(connections, options.bind, tls_files)
+        return serve_grpc(connections, options.bind, tls_files), ""
     if network == "mqtt":
-        return _listen_at_broker(connections, options)
+        return _listen_at_broker(connections, options, folder)
     raise ConfigError(f"transport.type is {network}; expected grpc or mqtt, over which clients can join.")
 
 
-def _listen_at_broker(connections: Connections, options: NetworkOptions) -> str:
+def _listen_at_broker(connections: Connections, options: NetworkOptions, folder: Path) -> tuple[str, str]:
     from motet.transport.mqtt import serve_mqtt
+    from motet.transport.mqtt_encryption import ServerKey
 
+    key = ServerKey.load_or_create(folder / "mqtt_key")
     if options.broker is not None:
-        return serve_mqtt(connections, options.broker_config(options.broker))
+        require_tls(options.broker, options.ca is not None, "broker")
+        return serve_mqtt(connections, options.broker_config(options.broker), key), key.text
     from motet.transport.local_broker import LocalBroker
 
-    broker = LocalBroker(options.bind)
-    serve_mqtt(connections, options.broker_config(broker.address))
+    broker = LocalBroker(options.broker_config(options.bind), key, options.cert, options.key)
+    serve_mqtt(connections, broker.server_config, key)
     stop_listening = connections.stop_listening
 
     def stop() -> None:
@@ -182,4 +192,4 @@ def _listen_at_broker(connections: Connections, options: NetworkOptions) -> str:
         broker.stop()
 
     connections.stop_listening = stop
-    return broker.address
+    return broker.address, key.text

@@ -55,8 +55,8 @@ def join_run(
             builder.close()
 
 
-def make_connector(network: str, server: str, options: NetworkOptions) -> ConnectServer:
-    """Return a function that connects to the server."""
+def make_connector(network: str, server: str, options: NetworkOptions, client: ClientId) -> ConnectServer:
+    """Return a function that connects a client to the server."""
     if network == "grpc":
         from motet.transport.grpc import GrpcServerLink
 
@@ -65,10 +65,11 @@ def make_connector(network: str, server: str, options: NetworkOptions) -> Connec
         return lambda: GrpcServerLink(server, tls_files)
     if network == "mqtt":
         from motet.transport.mqtt import MqttServerLink
+        from motet.transport.mqtt_encryption import parse_server_key
 
-        broker = options.broker_config(server)
+        broker, server_key = options.broker_config(server), parse_server_key(options.server_key)
         require_tls(server, broker.authority is not None, "broker")
-        return lambda: MqttServerLink(broker)
+        return lambda: MqttServerLink(broker, server_key, client)
     raise ConfigError(f"--transport is '{network}'; expected grpc or mqtt.")
 
 

@@ -11,7 +11,7 @@ from motet.core.errors import ConfigError
 
 if TYPE_CHECKING:
     from motet.transport.grpc import TlsFiles
-    from motet.transport.mqtt import BrokerConfig
+    from motet.transport.mqtt_broker import BrokerConfig
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ class NetworkOptions:
     channel: str = "motet"  # MQTT: prefix of the run's topics
     qos: int = 1  # MQTT
     chunk: int = 512  # MQTT: largest packet in KiB, below the broker's limit
+    server_key: str | None = None  # MQTT: public key of the server, for clients
     user: str | None = None  # MQTT: the password is read from MOTET_MQTT_PASSWORD
 
     def __post_init__(self) -> None:
@@ -56,8 +57,16 @@ class NetworkOptions:
 
     def broker_config(self, address: str) -> BrokerConfig:
         """Return how to reach the MQTT broker at an address."""
-        from motet.transport.mqtt import BrokerConfig
+        from motet.transport.mqtt_broker import BrokerConfig
 
         password = os.environ.get("MOTET_MQTT_PASSWORD")
         ca = Path(self.ca) if self.ca else None
-        return BrokerConfig(address, self.channel, self.qos, self.chunk * 1024, self.user, password, ca)
+        return BrokerConfig(
+            address=address,
+            channel=self.channel,
+            qos=self.qos,
+            chunk_bytes=self.chunk * 1024,
+            user=self.user,
+            password=password,
+            authority=ca,
+        )

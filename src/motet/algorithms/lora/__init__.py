@@ -1,1 +1,0 @@
-"""Methods for LoRA adapters. Each paper has its own module; `adapter_pairs` has the matrices A and B."""
