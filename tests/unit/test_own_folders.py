@@ -225,6 +225,23 @@ def test_datasets_saved_to_disk(has_splits: bool, tmp_path: Path) -> None:
     assert corpus.num_train == (3 if has_splits else 2)
 
 
+def test_hidden_labels_of_a_test_split(tmp_path: Path) -> None:
+    datasets = pytest.importorskip("datasets")
+    features = datasets.Features({"text": datasets.Value("string"), "label": datasets.ClassLabel(names=["no", "yes"])})
+
+    def make(*labels: int) -> Any:
+        return datasets.Dataset.from_dict({"text": list("abc")[: len(labels)], "label": labels}, features=features)
+
+    splits = {"train": make(0, 1, 1), "validation": make(1, 0), "test": make(-1)}
+    datasets.DatasetDict(splits).save_to_disk(str(tmp_path / "saved"))
+    corpus = read(tmp_path / "saved")
+    assert (corpus.num_train, len(corpus)) == (3, 5)
+    assert corpus.report.ignored_files == ("test (hidden labels)",)
+    splits["test"].to_parquet(str(tmp_path / "t.parquet"))
+    with pytest.raises(DataError, match=r"t\.parquet, row 1: column 'label' holds -1.*: the labels are hidden"):
+        read(tmp_path / "t.parquet")
+
+
 def test_excel_workbooks(tmp_path: Path) -> None:
     openpyxl = pytest.importorskip("openpyxl")
     book = openpyxl.Workbook()

@@ -13,9 +13,12 @@ import pyarrow.parquet
 import pytest
 
 from motet.core.errors import ConfigError, DataError
+from motet.datasets import text_files
 from motet.datasets.corpus import Corpus
+from motet.datasets.data_file import DataFile, ReadOptions
 from motet.datasets.disk_arrays import GrowingArray
 from motet.datasets.load_corpus import DataConfig, read_corpus
+from motet.datasets.read_log import ReadLog
 
 
 def read(path: Path, content: str | bytes | None = None, task: str | None = None, **options: Any) -> Corpus:
@@ -306,3 +309,15 @@ def test_large_columns_move_to_a_temporary_file() -> None:
     values = array.build()
     assert isinstance(values, np.memmap)
     assert values.tolist() == list(range(100))
+
+
+def test_json_array_in_one_line_is_read_in_blocks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(text_files, "BLOCK_SIZE", 7)
+    rows = [{"text": f"über {i} 😀 {'日本' * i}", "label": "ä"} for i in range(9)]
+    content = json.dumps(rows, ensure_ascii=False)
+    file = DataFile(tmp_path / "t.json", ReadOptions(), ReadLog(tmp_path))
+    corpus = read(file.path, content)
+    assert train_rows(corpus, "text") == [(row["text"],) for row in rows]
+    blocks = list(file.read_blocks(may_cut_lines=True))
+    assert "".join(blocks) == content
+    assert max(map(len, blocks)) <= 10

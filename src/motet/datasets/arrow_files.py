@@ -98,15 +98,13 @@ def _convert_batches(
             if array.null_count or name not in present:
                 row = number + pc.index(array.is_null(), True).as_py() if array.null_count else 1
                 raise DataError(f"{file.name}, row {row}: column '{name}' has no value; every row needs one.")
-        names = [schema.names[indices[name]] for name in indices]
-        yield (
-            number,
-            {
-                name: _convert_array(columns[name], class_names.get(column))
-                for name, column in zip(indices, names, strict=True)
-                if name in present
-            },
-        )
+        converted = {}
+        for name in (name for name in indices if name in present):
+            classes = class_names.get(schema.names[indices[name]])
+            converted[name] = _convert_array(columns[name], classes)
+            if classes is not None:
+                _check_classes(file, number, name, converted[name], len(classes))
+        yield number, converted
         number += len(batch)
 
 
@@ -115,7 +113,7 @@ def _convert_array(array: pa.Array, class_names: Sequence[str] | None) -> Any:
     if isinstance(array, pa.DictionaryArray):
         array = array.dictionary_decode()
     if class_names is not None:
-        return _name_classes(array.to_pylist(), class_names)
+        return [_name_class(value, class_names) for value in array.to_pylist()]
     kind = array.type
     if pa.types.is_integer(kind) and not pa.types.is_uint64(kind):
         return array.cast(pa.int64())
@@ -128,15 +126,23 @@ def _convert_array(array: pa.Array, class_names: Sequence[str] | None) -> Any:
     return array if pa.types.is_boolean(kind) else array.to_pylist()
 
 
-def _name_classes(values: Sequence[Any], names: Sequence[str]) -> list[Any]:
-    """Replace class numbers, also in lists, by their names. Hugging Face marks hidden labels with -1."""
-    if any(isinstance(value, list) for value in values):
-        return [_name_classes(value, names) for value in values]
-    invalid = next((value for value in values if not isinstance(value, int) or not 0 <= value < len(names)), None)
-    if invalid is not None:
-        reason = "the labels are hidden" if invalid == -1 else f"there are {len(names)} classes"
-        raise DataError(f"{invalid} is not the number of a class: {reason}. Remove these rows.")
-    return [names[value] for value in values]
+def _name_class(value: Any, names: Sequence[str]) -> Any:
+    """Replace a class number, or a list of them, by names. An invalid number stays as it is."""
+    if isinstance(value, list):
+        return [_name_class(element, names) for element in value]
+    return names[value] if isinstance(value, int) and 0 <= value < len(names) else value
+
+
+def _check_classes(file: DataFile, number: int, name: str, values: Sequence[Any], num_classes: int) -> None:
+    """Raise an error for numbers that are no class. Hugging Face marks hidden labels with -1."""
+    for row, value in enumerate(values, number):
+        invalid = [v for v in (value if isinstance(value, list) else [value]) if not isinstance(v, str)]
+        if invalid:
+            reason = "the labels are hidden" if invalid[0] == -1 else f"there are {num_classes} classes"
+            raise DataError(
+                f"{file.name}, row {row}: column '{name}' holds {invalid[0]}, which is not the number of a class: {reason}. "
+                "Remove these rows, or set data.path and data.test to files with labels."
+            )
 
 
 def _read_class_names(schema: pa.Schema) -> dict[str, list[str]]:

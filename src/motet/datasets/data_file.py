@@ -61,8 +61,8 @@ class DataFile:
     def encoding(self) -> TextEncoding:
         return self.assumed_encoding or detect_encoding(self.path, self.name, self.options.encoding)
 
-    def read_blocks(self) -> Iterator[str]:
-        return read_blocks(self.path, self.log, self.encoding)
+    def read_blocks(self, may_cut_lines: bool = False) -> Iterator[str]:
+        return read_blocks(self.path, self.log, self.encoding, may_cut_lines)
 
     def read_lines(self) -> Iterator[tuple[int, str]]:
         return read_lines(self.path, self.log, self.encoding)

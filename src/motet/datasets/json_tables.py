@@ -61,7 +61,7 @@ def _read_lines(file: DataFile, table: TableBuilder) -> None:
 
 def read_json_file(file: DataFile, table: TableBuilder) -> None:
     """Read an array of objects, one object per line, or a SQuAD file."""
-    head = next(file.read_blocks(), "")
+    head = next(file.read_blocks(may_cut_lines=True), "")
     start = _BLANK.match(head).end()  # type: ignore[union-attr]
     if head[start : start + 1] == "[":
         table.start_file(file.name, "row", file.constants)
@@ -69,7 +69,7 @@ def read_json_file(file: DataFile, table: TableBuilder) -> None:
         for number, value in enumerate(JsonArray(file), 1):
             rows.add(number, _to_row(file, f"row {number}", value))
         rows.finish()
-    elif _has_lines(head):
+    elif _has_lines(next(file.read_blocks(), "")):
         read_json_lines(file, table)
     else:
         _read_object(file, table)
@@ -104,7 +104,7 @@ class JsonArray:
     def __init__(self, file: DataFile) -> None:
         self.file = file
         self.count = 0
-        self._blocks = file.read_blocks()
+        self._blocks = file.read_blocks(may_cut_lines=True)
         self._buffer = ""
         self._position = 0
 

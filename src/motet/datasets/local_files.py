@@ -80,7 +80,8 @@ def _load(name: str, path: Path, test: Path | None, options: ReadOptions, test_s
 
 def _plan(path: Path, options: ReadOptions, log: ReadLog) -> list[FilePart]:
     if path.is_dir():
-        return plan_saved_dataset(path, log) if is_saved_dataset(path) else plan_folder(path, options, log)
+        label = options.column_names.get("label") or "label"
+        return plan_saved_dataset(path, label, log) if is_saved_dataset(path) else plan_folder(path, options, log)
     return [FilePart(path, require_format(DataFile(path, options, log.fork())))]
 
 

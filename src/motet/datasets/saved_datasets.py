@@ -6,6 +6,8 @@ import json
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+
 from motet.core.errors import DataError
 from motet.datasets.file_formats import ARROW
 from motet.datasets.local_folders import FilePart, choose_splits
@@ -17,8 +19,8 @@ def is_saved_dataset(folder: Path) -> bool:
     return (folder / "dataset_dict.json").is_file() or (folder / "state.json").is_file()
 
 
-def plan_saved_dataset(folder: Path, log: ReadLog) -> list[FilePart]:
-    """Return the Arrow files of a dataset, or of the splits of a dataset."""
+def plan_saved_dataset(folder: Path, label: str, log: ReadLog) -> list[FilePart]:
+    """Return the Arrow files of a dataset, or of its splits. Hidden labels of a test split are -1 in column `label`."""
     if (folder / "state.json").is_file():
         return [FilePart(path, ARROW) for path in _list_files(folder)]
     names = _read_json(folder / "dataset_dict.json").get("splits")
@@ -27,15 +29,24 @@ def plan_saved_dataset(folder: Path, log: ReadLog) -> list[FilePart]:
     splits: dict[str | None, str] = {SPLIT_NAMES.get(name.lower(), name): name for name in names}
     if "train" not in splits:
         raise DataError(f"data.path: '{folder}' has no split 'train'; the splits are {', '.join(names)}.")
-    roles = choose_splits(splits)
+    has_hidden_labels = "dev" in splits and "test" in splits and _has_hidden_labels(folder / splits["test"], label)
+    roles = choose_splits([split for split in splits if split != "test" or not has_hidden_labels])
     for split, name in splits.items():
         if split not in roles:
-            log.ignore(folder / name, "not used")
+            log.ignore(folder / name, "hidden labels" if split == "test" else "not used")
     if roles.get("dev") == "test":
-        log.note(f"The split '{splits['dev']}' is the test set, because there is no split 'test'.")
+        log.note(f"The split '{splits['dev']}' is the test set, because there is no split 'test' with labels.")
     return [
         FilePart(path, ARROW, role) for split, role in roles.items() for path in _list_files(folder / splits[split])
     ]
+
+
+def _has_hidden_labels(folder: Path, label: str) -> bool:
+    try:
+        batch = next(iter(pa.ipc.open_stream(_list_files(folder)[0])))
+        return label in batch.schema.names and len(batch) > 0 and batch.column(label)[0].as_py() in (-1, None)
+    except (OSError, pa.ArrowException, StopIteration):  # the reader reports it
+        return False
 
 
 def _list_files(folder: Path) -> list[Path]:

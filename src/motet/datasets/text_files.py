@@ -62,13 +62,14 @@ class BlockDecoder:
         return block.decode(codec, "motet-latin1-bytes")
 
 
-def read_blocks(path: Path, log: ReadLog, encoding: TextEncoding = UTF8) -> Iterator[str]:
-    """Yield the text of a file in blocks of whole lines."""
+def read_blocks(path: Path, log: ReadLog, encoding: TextEncoding = UTF8, may_cut_lines: bool = False) -> Iterator[str]:
+    """Yield the text of a file in blocks of whole lines. If `may_cut_lines`, long lines of UTF-8 are cut."""
     decoder = BlockDecoder(log.relative_name(path), encoding)
     try:
         with open_binary(path) as file:
             log.add_file(path, encoding.name, encoding.reason)
-            for block in _split_at_lines(file, encoding.name):
+            cuts = may_cut_lines and encoding.name == "utf-8"
+            for block in _split_at_characters(file) if cuts else _split_at_lines(file, encoding.name):
                 yield decoder.decode(block)
     finally:
         if decoder.replaced_bytes or decoder.has_byte_order_mark:
@@ -94,6 +95,18 @@ def _split_at_lines(file: BinaryIO, encoding: str) -> Iterator[bytes]:
         pending = [block[end:]]
     if any(pending):
         yield b"".join(pending)
+
+
+def _split_at_characters(file: BinaryIO) -> Iterator[bytes]:
+    """Yield blocks of UTF-8 that end before the start of a character."""
+    rest = b""
+    while block := file.read(BLOCK_SIZE):
+        data = rest + block
+        end = next((len(data) - i for i in (1, 2, 3, 4) if i <= len(data) and data[-i] >= 0xC0), len(data))
+        yield data[:end]
+        rest = data[end:]
+    if rest:
+        yield rest
 
 
 def _last_line_end(block: bytes, line_feed: bytes) -> int:
