@@ -4,11 +4,21 @@ from __future__ import annotations
 
 import sys
 
-from motet.cli import bench, data, deploy, identities, inspect, join, partition, runs
+from motet.cli import bench, chat, data, deploy, identities, inspect, join, partition, runs
 from motet.cli.app import app
 from motet.cli.renamed_options import update_options
 
-COMMAND_MODULES = (runs, inspect, bench, data, partition, deploy, join, identities)  # in the order of the help page
+COMMAND_MODULES = (
+    runs,
+    chat,
+    inspect,
+    bench,
+    data,
+    partition,
+    deploy,
+    join,
+    identities,
+)  # in the order of the help page
 _ORDER = {module.__name__: index for index, module in enumerate(COMMAND_MODULES)}
 app.registered_commands.sort(key=lambda command: _ORDER[command.callback.__module__ if command.callback else ""])
 

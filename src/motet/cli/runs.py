@@ -110,6 +110,10 @@ def export(
     best: Annotated[
         bool, typer.Option("--best", help="For a client's state: export the model of its best round, not of the last.")
     ] = False,
+    merged: Annotated[
+        bool,
+        typer.Option("--merged", help="Add adapters to the weights of their base model, instead of saving them alone."),
+    ] = False,
     push: Annotated[
         str | None,
         typer.Option(metavar="USER/NAME", help="Also upload the model to this private repository of the hub."),
@@ -119,16 +123,11 @@ def export(
 
     RUN may also be the state of a client that has joined a served run, such as .motet/NAME.
     """
-    from motet.core.errors import ConfigError
     from motet.experiment.commands.model_export import export_models, loading_code, needs_motet, push_model
 
-    if all_clients and client is not None:
-        raise ConfigError(
-            f"export: --client {client} exports one model and --all exports every model. Use one of them."
-        )
-    if all_clients and push is not None:
-        raise ConfigError("export: --push uploads one model and --all exports every model. Use --client with --push.")
-    folders, remote_clients = export_models(folder, to, client, all_clients, best)
+    if all_clients:
+        _check_all_clients(client, push)
+    folders, remote_clients = export_models(folder, to, client, all_clients, best, merged)
     typer.echo(f"Exported {len(folders)} models to {to}, one folder per client." if all_clients else f"Model: {to}")
     if remote_clients:
         typer.echo(f"The personal models of {', '.join(remote_clients)} are on their machines, not on the server.")
@@ -137,6 +136,18 @@ def export(
         typer.echo(f"{len(motet_only)} of {len(folders)} are BiLSTMs, which load with Motet, not transformers: {hint}")
     if push is not None:
         typer.echo(f"Pushed to {push_model(to, push)}")
+
+
+def _check_all_clients(client: str | None, push: str | None) -> None:
+    """Raise an error if an option for one model is combined with --all."""
+    from motet.core.errors import ConfigError
+
+    if client is not None:
+        raise ConfigError(
+            f"export: --client {client} exports one model and --all exports every model. Use one of them."
+        )
+    if push is not None:
+        raise ConfigError("export: --push uploads one model and --all exports every model. Use --client with --push.")
 
 
 def _split_recipe(recipe: str, settings: list[str] | None) -> tuple[str, list[str]]:

@@ -12,9 +12,10 @@ from typing import Any, Literal
 
 from torch import nn
 
-from motet.core.errors import ConfigError
+from motet.core.errors import ConfigError, first_line
 from motet.models.parameter_roles import ParameterRoles
 
+ADAPTER_NAME = "default"  # peft's name of the only adapter
 _NEW_ROLES = ("head", "pooler")  # trained in full by tasks that put a new head on the model
 
 
@@ -37,6 +38,10 @@ class AdapterConfig:
             raise ConfigError(f"model.adapter.dropout is {self.dropout}; expected a number from 0 to below 1.")
         if self.alpha is not None and self.alpha <= 0:
             raise ConfigError(f"model.adapter.alpha is {self.alpha}; expected a positive number.")
+
+    @property
+    def scaling_alpha(self) -> int:
+        return 2 * self.rank if self.alpha is None else self.alpha
 
 
 def add_adapters(
@@ -65,7 +70,7 @@ def peft_config(config: AdapterConfig, targets: Sequence[str], is_transposed: bo
 
     return LoraConfig(
         r=config.rank,
-        lora_alpha=2 * config.rank if config.alpha is None else config.alpha,
+        lora_alpha=config.scaling_alpha,
         lora_dropout=config.dropout,
         use_dora=config.type == "dora",
         target_modules=list(targets),
@@ -124,19 +129,28 @@ def merge_adapters(module: nn.Module) -> nn.Module:
     return module
 
 
-def save_adapter(module: nn.Module, config: AdapterConfig, base: str, folder: Path) -> None:
-    """Write a peft adapter directory (adapter_model.safetensors, adapter_config.json)."""
-    from peft import PeftType, get_peft_model_state_dict
+def save_adapter(module: Any, base: str, folder: Path) -> None:
+    """Write a peft adapter directory (adapter_model.safetensors, adapter_config.json) for the pretrained model `base`."""
+    from peft import get_peft_model_state_dict
     from safetensors.torch import save_file
 
-    targets = [path for path, submodule in module.named_modules() if hasattr(submodule, "base_layer")]
-    settings = peft_config(config, targets, _are_transposed(module, targets))
-    settings.base_model_name_or_path, settings.inference_mode = base, True
-    settings.task_type = "CAUSAL_LM"
-    module.peft_config = {"default": settings}  # type: ignore[assignment]
-    assert settings.peft_type == PeftType.LORA
-    state = get_peft_model_state_dict(module, adapter_name="default")
+    settings = module.peft_config[ADAPTER_NAME]
+    settings.base_model_name_or_path, settings.inference_mode, settings.task_type = base, True, "CAUSAL_LM"
+    state = get_peft_model_state_dict(module, adapter_name=ADAPTER_NAME)
     folder.mkdir(parents=True, exist_ok=True)
     tensors = {f"base_model.model.{name}": tensor.contiguous() for name, tensor in state.items()}
     save_file(tensors, str(folder / "adapter_model.safetensors"), metadata={"format": "pt"})
     settings.save_pretrained(folder)
+
+
+def load_adapter(module: Any, folder: Path, base: str) -> Any:
+    """Return a module with the adapters of a peft directory."""
+    from peft import PeftModel
+
+    try:
+        return PeftModel.from_pretrained(module, str(folder)).eval()
+    except (RuntimeError, ValueError, KeyError) as error:
+        raise ConfigError(
+            f"the adapters in '{folder}' do not fit the model '{base}' ({first_line(error)}); expected the model that "
+            "they were trained with. Name it with --base."
+        ) from None

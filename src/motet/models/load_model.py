@@ -127,11 +127,18 @@ def load_model(config: ModelConfig, task: str, labels: Sequence[str], texts: Tex
         embeddings_path=roles.embeddings_path,
         layers_path=roles.layers_path,
         max_tokens=config.max_tokens,
+        adapter_base=config.name if _has_separate_adapters(config, task) else "",
     )
     if config.freeze:
         model.freeze(Layers.parse(*config.freeze))
     _cast_weights(config, module)
     return model
+
+
+def _has_separate_adapters(config: ModelConfig, task: str) -> bool:
+    """True if nothing but adapters is trained, and others can load the same pretrained model."""
+    is_pretrained = config.name != "tiny" and not config.from_scratch
+    return config.adapter is not None and task in CAUSAL_TASKS and is_pretrained
 
 
 def _prepare_generation(module: Any, tokenizer: Any, has_word_vocabulary: bool) -> None:
@@ -242,6 +249,16 @@ def _find_model(name: str) -> str:
             f"model.name: there is no model '{name}'. Did you mean '{matches[0]}'? See: motet list models"
         )
     return name
+
+
+def load_causal_model(name: str) -> tuple[Any, Any]:
+    """Return a pretrained causal model in evaluation mode, and its tokenizer."""
+    import transformers
+
+    path = _find_model(name)
+    with quiet_transformers():
+        module = _from_pretrained(transformers.AutoModelForCausalLM, path, "model")
+        return module.eval(), _from_pretrained(transformers.AutoTokenizer, path, "tokenizer")
 
 
 def load_sentence_encoder(name: str) -> tuple[nn.Module, Any]:

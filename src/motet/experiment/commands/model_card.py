@@ -13,6 +13,7 @@ import yaml
 import motet
 from motet.core.script import ClientId
 from motet.experiment.recipe.run_config import RunConfig
+from motet.models.adapters import AdapterConfig
 
 PIPELINE_TAGS = {
     "classification": "text-classification",
@@ -21,6 +22,8 @@ PIPELINE_TAGS = {
     "tagging": "token-classification",
     "qa": "question-answering",
     "lm": "text-generation",
+    "instruct": "text-generation",
+    "preference": "text-generation",
 }
 MAX_LISTED_SCORES = 12
 
@@ -41,16 +44,21 @@ class ModelCard:
     evaluated_on: str = "the global test set"
     privacy: Mapping[str, Any] = field(default_factory=dict)  # settings of the noise, and epsilon
     secure: str = "none"
+    adapter: str = ""  # kind and settings of the adapters that were trained; empty: the model itself was
+    has_adapters: bool = False  # the folder holds adapters alone
+    scores_before: Mapping[str, float] = field(default_factory=dict)  # of the untouched model
     command: str = ""
 
     def for_client(self, client: ClientId, scores: Mapping[str, float] | None = None) -> ModelCard:
         """Return the card of a client's personal model, with its scores if they are known."""
-        return replace(self, client=client, scores=scores or {}, evaluated_on="the client's held-out examples")
+        evaluated_on = "the client's held-out examples"
+        return replace(self, client=client, scores=scores or {}, scores_before={}, evaluated_on=evaluated_on)
 
     def render(self) -> str:
         tag = PIPELINE_TAGS.get(self.task)
         header = {
-            "library_name": "transformers",
+            "library_name": "peft" if self.has_adapters else "transformers",
+            **({"base_model": self.base_model} if self.has_adapters else {}),
             **({"pipeline_tag": tag} if tag else {}),
             "tags": ["federated-learning", "motet", self.algorithm],
         }
@@ -63,11 +71,19 @@ class ModelCard:
             "where they are.",
             "\n".join(lines),
             *self._render_scores(),
-            f"Texts are cut at {self.max_tokens} tokens, as in training. Pass `truncation=True` to a pipeline.",
+            self._render_usage(),
         ]
         if self.command:
             parts.append(f"Repeat the training:\n\n```\n{self.command}\n```")
         return "\n\n".join(parts) + "\n"
+
+    def _render_usage(self) -> str:
+        if PIPELINE_TAGS.get(self.task) != "text-generation":
+            return f"Texts are cut at {self.max_tokens} tokens, as in training. Pass `truncation=True` to a pipeline."
+        if self.has_adapters:
+            code = "peft.AutoPeftModelForCausalLM.from_pretrained(FOLDER)"
+            return f"Load the adapters with their base model:\n\n```python\nimport peft\n\nmodel = {code}\n```"
+        return 'Load it with `transformers.pipeline("text-generation", model=FOLDER)`.'
 
     def _facts(self) -> dict[str, str]:
         noise = str(self.privacy.get("type", "none"))
@@ -76,6 +92,7 @@ class ModelCard:
         facts = {
             "task": self.task,
             "base model": self.base_model,
+            "adapters": self.adapter,
             "data": self.data,
             "clients": "" if self.clients is None else str(self.clients),
             "rounds": "" if self.rounds is None else str(self.rounds),
@@ -89,8 +106,22 @@ class ModelCard:
         scores = {name: value for name, value in self.scores.items() if isinstance(value, int | float)}
         if not scores:
             return []
-        rows = [f"| {name} | {value:.4f} |" for name, value in list(scores.items())[:MAX_LISTED_SCORES]]
-        return [f"Scores on {self.evaluated_on}:", "\n".join(["| metric | value |", "| --- | ---: |", *rows])]
+        shown = list(scores.items())[:MAX_LISTED_SCORES]
+        if self.scores_before:
+            before = {name: f"{value:.4f}" for name, value in self.scores_before.items()}
+            rows = [f"| {name} | {before.get(name, '–')} | {value:.4f} |" for name, value in shown]
+            table = ["| metric | before training | after |", "| --- | ---: | ---: |", *rows]
+        else:
+            rows = [f"| {name} | {value:.4f} |" for name, value in shown]
+            table = ["| metric | value |", "| --- | ---: |", *rows]
+        return [f"Scores on {self.evaluated_on}:", "\n".join(table)]
+
+
+def _describe_adapter(adapter: AdapterConfig | None) -> str:
+    if adapter is None:
+        return ""
+    layers = ", ".join(adapter.targets) or "all linear layers"
+    return f"{adapter.type}, rank {adapter.rank}, alpha {adapter.scaling_alpha}, {layers}"
 
 
 def describe_run(config: RunConfig, summary: Mapping[str, Any], folder: Path | None = None) -> ModelCard:
@@ -106,6 +137,8 @@ def describe_run(config: RunConfig, summary: Mapping[str, Any], folder: Path | N
         rounds=summary.get("rounds", config.rounds),
         clients=summary.get("clients"),
         scores=summary.get("final", {}),
+        scores_before=summary.get("initial", {}),
+        adapter=_describe_adapter(first.model.adapter),
         privacy=summary.get("privacy", settings["privacy"]),
         secure=str(settings["secure"]["type"]),
         command=shlex.join(command),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import NamedTuple
 from urllib.parse import quote
@@ -17,7 +18,7 @@ from motet.experiment.commands.run_folder import load_summary, require_empty
 from motet.experiment.commands.run_models import RunModels, list_names
 from motet.experiment.deploy.client_models import has_client_models, load_joined_run
 from motet.learning.modules.model import Model
-from motet.models.adapters import merge_adapters
+from motet.models.adapters import merge_adapters, save_adapter
 from motet.models.bilstm import BiLSTM
 from motet.models.load_model import AUTO_CLASSES, quiet_transformers
 from motet.tasks import Task
@@ -28,6 +29,8 @@ PIPELINES = {
     "regression": "text-classification",
     "tagging": "token-classification",
     "lm": "text-generation",
+    "instruct": "text-generation",
+    "preference": "text-generation",
 }
 BILSTM_TYPE = "motet-bilstm"
 
@@ -40,36 +43,43 @@ class ExportedModels(NamedTuple):
 
 
 def export_models(
-    folder: Path, to: Path, client: ClientId | None = None, every: bool = False, best: bool = False
+    folder: Path,
+    to: Path,
+    client: ClientId | None = None,
+    every: bool = False,
+    best: bool = False,
+    merged: bool = False,
 ) -> ExportedModels:
     """Export the model of a run, of one client, or of every client to a folder each.
 
     The folder is the one of a run, finished or interrupted, or the state of a client that has joined a served run.
-    `best` exports the best model of such a client instead of the last.
+    `best` exports the best model of such a client instead of the last. `merged` adds adapters to the model's weights
+    instead of saving them alone.
     """
     require_empty(to)
     if has_client_models(folder):
-        export_joined_model(folder, to, best, client)
+        export_joined_model(folder, to, best, client, merged)
         return ExportedModels([to], [])
     if best:
         raise ConfigError(f"export: --best is for the state of a client, such as .motet/NAME, and '{folder}' is a run.")
     models = RunModels(folder)
     card = describe_run(models.config, load_summary(folder) or {}, folder)
     if every:
-        return _export_all(models, to, card)
+        return _export_all(models, to, card, merged)
     if not models.has_model(client):
         raise ConfigError(_explain_missing(models, client))
-    save_model(models.group_for(client), models.build(client), to, card if client is None else card.for_client(client))
+    card = card if client is None else card.for_client(client)
+    save_model(models.group_for(client), models.build(client), to, card, merged)
     is_server_only = client is None and models.plan.has_personal_models
     return ExportedModels([to], models.clients if is_server_only else [])
 
 
-def _export_all(models: RunModels, to: Path, card: ModelCard) -> ExportedModels:
+def _export_all(models: RunModels, to: Path, card: ModelCard, merged: bool) -> ExportedModels:
     folders = {client: to / folder_name(client) for client in models.clients if models.has_model(client)}
     if not folders:
         raise ConfigError(_explain_missing(models, None))
     for client, path in folders.items():
-        save_model(models.group_for(client), models.build(client), path, card.for_client(client))
+        save_model(models.group_for(client), models.build(client), path, card.for_client(client), merged)
     return ExportedModels(list(folders.values()), [c for c in models.clients if c not in folders])
 
 
@@ -87,31 +97,46 @@ def _explain_missing(models: RunModels, client: ClientId | None) -> str:
     )
 
 
-def export_joined_model(folder: Path, to: Path, best: bool = False, client: ClientId | None = None) -> str:
+def export_joined_model(
+    folder: Path, to: Path, best: bool = False, client: ClientId | None = None, merged: bool = False
+) -> str:
     """Export the model of a client that has joined a served run. Return a sentence about it."""
     joined = load_joined_run(folder)
     model = joined.best if best else joined.last
     if client not in (None, model.client):
         raise ConfigError(f"--client is '{client}', but '{folder}' is the state of {model.client}; leave --client out.")
     card = describe_run(joined.config, {"task": joined.task.name, "rounds": model.round})
-    save_pretrained(joined.model, joined.task, model.params, to, card.for_client(model.client, model.scores))
+    card = card.for_client(model.client, model.scores)
+    save_pretrained(joined.model, joined.task, model.params, to, card, merged)
     metric = joined.task.primary_metric
     score = f" ({metric} {model.scores[metric]:.3f} on its held-out examples)" if metric in model.scores else ""
     return f"{to}: the model of {model.client} after round {model.round}{score}"
 
 
-def save_model(group: ClientGroup, params: Params, folder: Path, card: ModelCard | None = None) -> None:
+def save_model(
+    group: ClientGroup, params: Params, folder: Path, card: ModelCard | None = None, merged: bool = False
+) -> None:
     """Save the model of a group's client, or of the server, with a model card."""
-    save_pretrained(group.model, group.task, params, folder, card)
+    save_pretrained(group.model, group.task, params, folder, card, merged)
 
 
-def save_pretrained(model: Model, task: Task, params: Params, folder: Path, card: ModelCard | None = None) -> None:
-    """Save a model and its tokenizer for `transformers.pipeline`, or a BiLSTM for `motet.models.bilstm`."""
-    module = merge_adapters(model.with_params(params))
+def save_pretrained(
+    model: Model, task: Task, params: Params, folder: Path, card: ModelCard | None = None, merged: bool = False
+) -> None:
+    """Save a model and its tokenizer for `transformers.pipeline`, or a BiLSTM for `motet.models.bilstm`.
+
+    Adapters of a pretrained causal model are saved alone, as a directory of peft, unless they shall be `merged`.
+    """
+    module = model.with_params(params)
     folder.mkdir(parents=True, exist_ok=True)
     save_tokenizer(model, folder)
+    saves_adapters = bool(model.adapter_base) and not merged
     if card is not None:
-        (folder / "README.md").write_text(card.render(), "utf-8")
+        (folder / "README.md").write_text(replace(card, has_adapters=saves_adapters).render(), "utf-8")
+    if saves_adapters:
+        save_adapter(module, model.adapter_base, folder)
+        return
+    module = merge_adapters(module)
     if isinstance(module, BiLSTM):
         from safetensors.torch import save_file
 
@@ -129,7 +154,7 @@ def save_pretrained(model: Model, task: Task, params: Params, folder: Path, card
 def save_tokenizer(model: Model, folder: Path) -> None:
     """Save the tokenizer with the length at which texts were cut in training, so that `truncation=True` cuts there."""
     tokenizer = model.tokenizer
-    if model.max_tokens is None:
+    if model.max_tokens is None or model.adapter_base:  # a chat model reads longer texts than those of its tuning
         tokenizer.save_pretrained(folder)
         return
     length = tokenizer.model_max_length
@@ -163,6 +188,8 @@ def push_model(folder: Path, repository: str) -> str:
 
 def loading_code(task: str, folder: Path) -> str:
     """Return a line of Python that loads an exported model."""
+    if is_adapter_folder(folder):
+        return f'peft.AutoPeftModelForCausalLM.from_pretrained("{folder}")'
     if needs_motet(folder):
         return f'motet.models.bilstm.BiLSTM.load("{folder}")'
     if task in PIPELINES:
@@ -173,8 +200,14 @@ def loading_code(task: str, folder: Path) -> str:
 
 def needs_motet(folder: Path) -> bool:
     """Return True if an exported model is a BiLSTM, which transformers cannot load."""
+    if is_adapter_folder(folder):
+        return False
     config = json.loads((folder / "config.json").read_text("utf-8"))
     return bool(config.get("model_type") == BILSTM_TYPE)
+
+
+def is_adapter_folder(folder: Path) -> bool:
+    return (folder / "adapter_config.json").exists()
 
 
 def folder_name(client: ClientId) -> str:

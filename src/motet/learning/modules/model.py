@@ -42,6 +42,7 @@ class Model:
     embeddings_path: str = ""
     layers_path: str = ""
     max_tokens: int | None = None  # texts are cut at this length
+    adapter_base: str = ""  # the pretrained causal model that the adapters belong to, if they can be saved without it
 
     @cached_property
     def trainable(self) -> dict[str, nn.Parameter]:

@@ -1,0 +1,66 @@
+"""`motet chat`: talk to a trained causal model."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from motet.core.errors import ConfigError
+from motet.experiment.build.executor_builder import resolve_device
+from motet.experiment.commands.model_export import is_adapter_folder
+from motet.learning.data.chat_format import ChatFormat, Turn
+from motet.models.adapters import load_adapter
+from motet.models.load_model import load_causal_model
+
+
+class ChatSession:
+    """A conversation with a model. `reply` adds a turn of the user and one of the model."""
+
+    def __init__(self, module: Any, tokenizer: Any, name: str, max_new_tokens: int = 256, system: str = "") -> None:
+        self.module, self.tokenizer, self.max_new_tokens = module, tokenizer, max_new_tokens
+        self.chat = ChatFormat(tokenizer, "auto", name)
+        self.turns = [Turn("system", system)] if system else []
+
+    def reply(self, text: str) -> str:
+        """Return the model's answer, written greedily."""
+        turns = [*self.turns, Turn("user", text)]
+        (prompt,) = self.chat.tokenize_prompts("chat", [turns])
+        ids = torch.tensor([prompt], device=self.module.device)
+        ends = self.module.generation_config.eos_token_id
+        with torch.no_grad():
+            generated = self.module.generate(
+                input_ids=ids,
+                attention_mask=torch.ones_like(ids),
+                max_new_tokens=self.max_new_tokens,
+                do_sample=False,
+                eos_token_id=list({self.chat.end_token, *(ends if isinstance(ends, list) else [ends])} - {None}),
+                pad_token_id=self.tokenizer.pad_token_id or self.chat.end_token,
+            )
+        answer = str(self.tokenizer.decode(generated[0, len(prompt) :], skip_special_tokens=True)).strip()
+        self.turns = [*turns, Turn("assistant", answer)]
+        return answer
+
+
+def open_chat(
+    folder: Path, *, base: str | None = None, device: str = "auto", max_new_tokens: int = 256, system: str = ""
+) -> ChatSession:
+    """Load the model of a run, or an exported one. `base` replaces the pretrained model of its adapters."""
+    path = folder / "model" if (folder / "config.yaml").exists() else folder
+    if not is_adapter_folder(path) and not (path / "config.json").exists():
+        raise ConfigError(
+            f"'{folder}' has no model to talk to; expected a finished run or an exported model. The model of one client: "
+            f"motet export {folder} --to model --client NAME, then motet chat model."
+        )
+    if not is_adapter_folder(path):
+        if base is not None:
+            raise ConfigError(f"--base is '{base}', but '{path}' is a whole model without adapters. Remove --base.")
+        module, tokenizer = load_causal_model(str(path))
+    else:
+        settings = json.loads((path / "adapter_config.json").read_text("utf-8"))
+        name = base or str(settings["base_model_name_or_path"])
+        module, tokenizer = load_causal_model(name)
+        module = load_adapter(module, path, name)
+    return ChatSession(module.to(resolve_device(device)), tokenizer, path.name, max_new_tokens, system)

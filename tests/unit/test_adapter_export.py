@@ -1,0 +1,122 @@
+"""Adapters of a pretrained causal model: exported for peft, merged on request, with a model card, and ready to chat."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+import transformers
+from typer.testing import CliRunner
+
+from motet.cli import app
+from motet.core.errors import ConfigError
+from motet.datasets.toy_corpora import toy_instruct
+from motet.experiment.build.federation_builder import build_federation, vocabulary_texts
+from motet.experiment.commands.chat import open_chat
+from motet.experiment.commands.model_export import export_models, loading_code
+from motet.experiment.commands.recipe_runner import run_recipe
+from motet.experiment.recipe.recipe_files import load_recipe
+from motet.models.word_vocabulary import CHAT_TEMPLATE, build_word_tokenizer
+
+SETTINGS = [
+    "rounds=1",
+    "data.limit=48",
+    "data.test_limit=12",
+    "partition.clients=2",
+    "solver.epochs=1",
+    "evaluation.samples=3",
+]
+
+
+def save_base(folder: Path, hidden_size: int = 32) -> Path:
+    """Save a small Llama with random weights and a word tokenizer with a chat template."""
+    tokenizer = build_word_tokenizer(vocabulary_texts(toy_instruct()), add_special_tokens=False)
+    tokenizer.chat_template = CHAT_TEMPLATE
+    tokenizer.save_pretrained(folder)
+    config = transformers.LlamaConfig(
+        vocab_size=len(tokenizer), hidden_size=hidden_size, intermediate_size=48, num_hidden_layers=2,
+        num_attention_heads=4, num_key_value_heads=2, max_position_embeddings=64,
+        pad_token_id=tokenizer.pad_token_id, bos_token_id=tokenizer.bos_token_id, eos_token_id=tokenizer.eos_token_id,
+    )  # fmt: skip
+    torch.manual_seed(0)
+    transformers.LlamaForCausalLM(config).save_pretrained(folder)
+    return folder
+
+
+@pytest.fixture(scope="module", params=["lora", "dora"])
+def run(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp(request.param)
+    base = save_base(folder / "base")
+    settings = [*SETTINGS, f"model.name={base}", f"model.adapter.type={request.param}", "model.adapter.rank=4"]
+    run_recipe(load_recipe("toy-instruct", settings), folder / "run")
+    return folder / "run"
+
+
+def logits(module: Any, batch: dict[str, torch.Tensor]) -> torch.Tensor:
+    with torch.no_grad():
+        output: torch.Tensor = module(input_ids=batch["input_ids"])["logits"]
+    return output
+
+
+def test_peft_and_transformers_load_what_was_trained(run: Path, tmp_path: Path) -> None:
+    import peft
+
+    assert {"adapter_model.safetensors", "adapter_config.json", "README.md"} <= {
+        p.name for p in (run / "model").iterdir()
+    }
+    settings = json.loads((run / "model" / "adapter_config.json").read_text())
+    assert settings["base_model_name_or_path"] == str(run.parent / "base")
+    federation = build_federation(load_recipe(str(run / "config.yaml"), []))
+    batch = federation.server.features.batch(np.arange(4))
+    base = transformers.AutoModelForCausalLM.from_pretrained(run.parent / "base").eval()
+    untouched = logits(base, batch)
+    adapted = logits(peft.PeftModel.from_pretrained(base, run / "model").eval(), batch)
+    assert not torch.allclose(untouched, adapted, atol=1e-3)
+    export_models(run, tmp_path / "merged", merged=True)
+    merged = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "merged").eval()
+    assert torch.allclose(logits(merged, batch), adapted, atol=1e-5)
+    assert not (tmp_path / "merged" / "adapter_config.json").exists()
+    pipeline = transformers.pipeline("text-generation", model=str(run / "model"))
+    text = pipeline("[CLS] name the topic of chord song tune [SEP]", max_new_tokens=4, do_sample=False)
+    assert text[0]["generated_text"].startswith("[CLS] name the topic of")
+    assert loading_code("instruct", run / "model").startswith("peft.AutoPeftModelForCausalLM")
+    assert loading_code("instruct", tmp_path / "merged").startswith("transformers.pipeline")
+
+
+def test_the_card_says_how_the_adapters_were_trained(run: Path) -> None:
+    card = (run / "model" / "README.md").read_text()
+    assert "library_name: peft" in card
+    assert f"base_model: {run.parent / 'base'}" in card
+    assert ", rank 4, alpha 8, all linear layers" in card
+    assert "| metric | before training | after |" in card
+
+
+def test_samples_are_written_before_and_after_training(run: Path) -> None:
+    samples = json.loads((run / "samples.json").read_text())
+    assert len(samples) == 3
+    assert all(sample.keys() == {"prompt", "reference", "before", "after"} for sample in samples)
+
+
+def test_chat_answers_as_the_run_did(run: Path) -> None:
+    sample = json.loads((run / "samples.json").read_text())[0]
+    session = open_chat(run, device="cpu", max_new_tokens=8)
+    assert session.reply(sample["prompt"]) == sample["after"]
+    assert [turn.role for turn in session.turns] == ["user", "assistant"]
+    result = CliRunner().invoke(app, ["chat", str(run), "--prompt", sample["prompt"], "--max-new-tokens", "8"])
+    assert result.output.strip() == sample["after"]
+    result = CliRunner().invoke(
+        app, ["chat", str(run / "model"), "--max-new-tokens", "8"], input=f"{sample['prompt']}\n\n"
+    )
+    assert result.output.strip() == sample["after"]
+
+
+def test_adapters_of_another_model_and_folders_without_a_model_are_rejected(run: Path, tmp_path: Path) -> None:
+    other = save_base(tmp_path / "other", hidden_size=16)
+    with pytest.raises(ConfigError, match=r"the adapters in .* do not fit the model '.*other'"):
+        open_chat(run, base=str(other))
+    with pytest.raises(ConfigError, match="has no model to talk to; expected a finished run or an exported model"):
+        open_chat(tmp_path)
