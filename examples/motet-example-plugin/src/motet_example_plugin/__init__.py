@@ -1,0 +1,1 @@
+"""Components for Motet in a package of their own."""
