@@ -38,9 +38,7 @@ class JointFedRep(Algorithm):
         return JointState(state.representation + mean.value)
 
     @work(reveals="sum")
-    def train(
-        self, ctx: Context, representation: Params, client_state: Params | None
-    ) -> Work[tuple[Weighted, Params]]:
+    def train(self, ctx: Context, representation: Params, client_state: Params | None) -> Work[tuple[Weighted, Params]]:
         start = self.assemble(ctx, representation, client_state)
         head_solver = replace(self.solver, epochs=self.head_epochs)
         head = yield from ctx.fit(start, head_solver, train_only="head", purpose="head")

@@ -195,7 +195,10 @@ def loading_code(task: str, folder: Path) -> str:
     if task in PIPELINES:
         truncation = ", truncation=True" if task in ("classification", "pairs", "regression") else ""
         return f'transformers.pipeline("{PIPELINES[task]}", model="{folder}"{truncation})'
-    return f'transformers.{AUTO_CLASSES[task]}.from_pretrained("{folder}")'
+    if task in AUTO_CLASSES:
+        return f'transformers.{AUTO_CLASSES[task]}.from_pretrained("{folder}")'
+    (architecture, *_) = json.loads((folder / "config.json").read_text("utf-8"))["architectures"]
+    return f'transformers.{architecture}.from_pretrained("{folder}")'  # a task of another package
 
 
 def needs_motet(folder: Path) -> bool:
