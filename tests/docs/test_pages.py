@@ -31,8 +31,8 @@ def test_every_code_block_of_a_page_runs(page: str, tmp_path: Path, monkeypatch:
         elif kind == "sh":
             for line in text.splitlines():
                 run_command(shlex.split(line, comments=True), monkeypatch)
-        elif file := re.match(r"# file: (\S+)", text):
-            Path(file[1]).write_text(text)
+        elif file := re.match(r"# file: (\S+)\n", text):  # in YAML, the line is a comment
+            Path(file[1]).write_text(text if kind == "yaml" else text[file.end() :])
 
 
 def run_command(words: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

@@ -19,6 +19,7 @@ from motet.experiment.loop.json_files import read_json
 from motet.experiment.loop.metrics_log import Row, is_client_row, read_metrics
 from motet.experiment.loop.scores import INITIAL_SPLIT
 from motet.experiment.loop.text_samples import read_samples
+from motet.experiment.recipe.run_config import RunConfig
 
 MAX_POINTS = 400  # of a curve; more cannot be seen
 EVALUATION_SPLITS = (
@@ -75,16 +76,14 @@ def read_run_report(folder: Path, method: str | None = None, setting: str = "") 
         "config": yaml.safe_dump(settings, sort_keys=False, allow_unicode=True),
         "settings": flatten_settings(settings),
         "environment": {**summary.get("machine", {}), **summary.get("versions", {})},
-        "command": shlex.join(
-            [
-                "motet",
-                "serve" if clients_bring_data(config) else "run",
-                str(folder / "config.yaml"),
-                "--out",
-                f"{folder}-again",
-            ]
-        ),
+        "command": _repeat_command(config, folder),
     }
+
+
+def _repeat_command(config: RunConfig, folder: Path) -> str:
+    """Return the command that runs the same configuration in a new folder."""
+    command = "serve" if clients_bring_data(config) else "run"
+    return shlex.join(["motet", command, str(folder / "config.yaml"), "--out", f"{folder}-again"])
 
 
 def _collect_inspections(folder: Path) -> list[dict[str, Any]]:
