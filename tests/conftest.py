@@ -19,6 +19,7 @@ from motet.experiment.build.federation import Federation
 from motet.experiment.build.federation_builder import federate_corpus
 from motet.experiment.recipe.run_config import ComponentConfig
 from motet.learning.executors.serial_executor import SerialExecutor
+from motet.models.adapters import AdapterConfig
 from motet.models.load_model import ModelConfig
 from tests.sizes import SMALL
 
@@ -61,6 +62,13 @@ def frozen_federation(corpus: Corpus) -> Federation:
 def backbone_federation(corpus: Corpus) -> Federation:
     """The clients of `federation` with an encoder-decoder model that supports all tasks."""
     model = ModelConfig("mixed:tiny", 24, config=SMALL)
+    return federate_corpus(model, corpus, ComponentConfig("label", {"clients": 4, "alpha": 2.0}), Seed(7))
+
+
+@pytest.fixture(scope="session")
+def adapter_federation(corpus: Corpus) -> Federation:
+    """The clients of `federation` with LoRA adapters on a frozen model."""
+    model = ModelConfig("tiny", 24, adapter=AdapterConfig(rank=4), config=SMALL)
     return federate_corpus(model, corpus, ComponentConfig("label", {"clients": 4, "alpha": 2.0}), Seed(7))
 
 

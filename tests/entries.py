@@ -25,9 +25,11 @@ OPTIONS: dict[str, dict[str, Any]] = {
     "feddyn": {"alpha": 0.1},
     "fedrep": {"head_epochs": 2, "weighting": "examples"},  # weight 1 of at most 1024 costs a secure sum ten bits
     "pfedme": {"lam": 1.0, "eta": 0.5, "inner_steps": 3},
+    **{name: {"ranks": [2, 4]} for name in ("flora", "flexlora", "hetlora")},
     "fedavg_st": {"groups": {"even": ["client-0", "client-2"], "odd": ["client-1", "client-3"]}},
 }
 DISTILLATION = ("adafd", "fedavg_logits", "dsfl", "mhat", "fedkd")
+NEEDS_ADAPTERS = {"ffa_lora", "rolora", "fedsa_lora", "fedex_lora", "flora", "flexlora", "hetlora"}
 NEEDS_BACKBONE = {"atc"}  # algorithms that need an encoder-decoder with a head for masked language modeling
 
 

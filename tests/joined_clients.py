@@ -9,6 +9,7 @@ from typing import Any
 
 from motet.experiment.build.component_builders import resolve_defaults
 from motet.experiment.deploy.client_listener import open_listener
+from motet.experiment.deploy.join_policy import JoinPolicy
 from motet.experiment.deploy.network_options import NetworkOptions
 from motet.experiment.deploy.remote_client import ClientBuilder, JoinOptions, parse_client_data
 from motet.experiment.recipe.config_parsing import instantiate
@@ -19,6 +20,7 @@ from motet.transport.client_connection import ClientSetup
 from motet.transport.requests import Reply, Request
 
 SMALL = {"hidden_size": 16, "num_hidden_layers": 1, "intermediate_size": 16}
+PLAIN = JoinPolicy().allow_plain_updates()
 RECIPE: dict[str, Any] = {
     "data": {"name": "toy-classification", "limit": 40, "test_limit": 16},
     "model": {"name": "tiny", "max_tokens": 16, "config": SMALL},
@@ -77,11 +79,11 @@ class JoinedClient:
 
 
 def join(folder: Path, acceptance: JoinAccepted, name: str = "north", **options: Any) -> JoinedClient:
-    """Build a client from an acceptance, with its state in `folder`."""
+    """Build a client from an acceptance, with its state in `folder`. By default it allows plain updates."""
     group: Mapping[str, Any] = next(iter(acceptance.groups.values()))
     folder.mkdir(parents=True, exist_ok=True)
     data = parse_client_data(write_texts(folder, tuple(group["task"]["labels"])), [])
-    settings: dict[str, Any] = {"names": (name,), "data": data, "config": None, "device": "cpu"}
+    settings: dict[str, Any] = {"names": (name,), "data": data, "config": None, "device": "cpu", "policy": PLAIN}
     log: list[str] = []
     builder = ClientBuilder(JoinOptions(**{**settings, "state_folder": folder / "state", **options}), log.append)
     return JoinedClient(builder, builder(acceptance), acceptance, name, log)

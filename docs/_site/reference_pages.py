@@ -35,6 +35,7 @@ COMPONENT_LINKS = {
         "server": "server optimizers",
         "secure": "secure",
         "privacy": "privacy",
+        "robust": "robust",
         "transport": "transports",
         "codec.up": "codecs",
         "codec.down": "codecs",
@@ -228,6 +229,7 @@ def component_tables() -> dict[str, Mapping[str, Callable[..., Any]]]:
     from motet.optim import SERVER_OPTIMIZERS
     from motet.partitions import PARTITIONS
     from motet.privacy import PRIVACY
+    from motet.robust import ROBUST
     from motet.secure import SECURE
     from motet.tasks import TASKS
 
@@ -241,6 +243,7 @@ def component_tables() -> dict[str, Mapping[str, Callable[..., Any]]]:
         "transports": {"in_process": InProcessOptions, **network, "mpi": MpiOptions, "ray": RayOptions},
         "secure": SECURE,
         "privacy": PRIVACY,
+        "robust": ROBUST,
     }
 
 

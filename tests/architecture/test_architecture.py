@@ -34,6 +34,7 @@ MAY_IMPORT: dict[str, set[str]] = {
     "algorithms": {"core", "learning", "optim"},
     "secure": {"core", "wire", "codecs"},
     "privacy": {"core", "codecs"},
+    "robust": {"core"},
     "transport": {"core", "wire", "codecs"},
     "report": {"core", "transport"},
     "recipes": set(),

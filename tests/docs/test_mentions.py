@@ -43,7 +43,7 @@ def option_names() -> dict[str, set[str]]:
     spec.loader.exec_module(pages)
     tables = {
         "algorithm": "algorithms", "server": "server optimizers", "task": "tasks", "partition": "partitions",
-        "transport": "transports", "secure": "secure", "privacy": "privacy",
+        "transport": "transports", "secure": "secure", "privacy": "privacy", "robust": "robust",
     }  # fmt: skip
     names: dict[str, set[str]] = {}
     for section, table in tables.items():

@@ -170,7 +170,8 @@ def test_clients_train_on_their_own_files_and_a_wrong_token_is_rejected(motet: P
         data = ["--data", str(tmp_path / f"{name}.csv"), "data.text=body", "data.label=verdict"]
         state = ["--state-dir", str(tmp_path / states)]
         save = ["--save", str(tmp_path / "saved")] if name == "north" else []
-        return motet("join", "--server", address, "--name", name, *data, *state, *save, token=token)
+        options = ["--name", name, "--allow-plain-updates", *data, *state, *save]
+        return motet("join", "--server", address, *options, token=token)
 
     intruder = join("south", tokens["north"], "elsewhere")
     north, south = (join(*client) for client in tokens.items())
@@ -242,11 +243,20 @@ def test_clients_with_their_own_files_use_secure_sums_with_distributed_noise(mot
     (tmp_path / "recipe.yaml").write_text(yaml.safe_dump(recipe))
     server = motet("serve", str(tmp_path / "recipe.yaml"), "transport.clients=3", "--bind", address, "--out", str(run))
     options = ["--data", str(tmp_path / "letters.csv"), "data.text=body", "data.label=verdict"]
-    options += ["--state-dir", str(tmp_path / "states")]
-    clients = [motet("join", "--server", address, "--name", name, *options) for name in ("hill", "lake", "wood")]
-    wait_for_success(*clients, server)
+    names = ("hill", "lake", "wood")
+    wait_for_success(motet("identities", str(tmp_path / "keys"), *names))
+    options += ["--state-dir", str(tmp_path / "states"), "--identities", str(tmp_path / "keys")]
+    clients = [motet("join", "--server", address, "--name", name, *options) for name in names]
+    outputs = wait_for_success(*clients, server)
+    assert all("secagg over at least 3 clients" in output for output in outputs[:3])
+    (audit,) = wait_for_success(motet("audit", "--state-dir", str(tmp_path / "states" / "hill")))
+    assert "the chain of hashes is intact" in audit
+    questions = [line for line in audit.splitlines() if "  asked " in line]
+    assert len(questions) == 2, "one for each round, and no evaluation under noise"
+    assert all("fedavg.train" in line and "mechanism distributed" in line and "epsilon" in line for line in questions)
     summary = json.loads((run / "summary.json").read_text())
     assert (summary["clients"], summary["lost"]) == (3, [])
+    assert summary["privacy"]["epsilon"] == pytest.approx(float(questions[-1].rpartition("epsilon ")[2]), rel=1e-3)
     assert count_rounds(run) == 2
 
 
@@ -274,7 +284,8 @@ def test_clients_with_different_tasks_train_the_layers_that_they_share(motet: Pr
 
     def join(name: str, group: list[str], *data: str) -> subprocess.Popen[str]:
         state = ["--state-dir", str(tmp_path / "states")]
-        return motet("join", "--server", address, "--name", name, *group, *state, "--data", *data)
+        options = ["--name", name, "--allow-plain-updates", *group, *state]
+        return motet("join", "--server", address, *options, "--data", *data)
 
     columns = ("data.text=body", "data.label=verdict")
     without_group = join("lost", [], str(tmp_path / "north.csv"), *columns)

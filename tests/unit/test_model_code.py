@@ -13,7 +13,7 @@ from motet.core.errors import ConfigError
 from motet.core.rng import Seed
 from motet.experiment.recipe.run_config import RunConfig
 from motet.models.load_model import ModelConfig, load_model
-from motet.models.remote_code import allow_remote_code
+from motet.models.loading_permissions import allow_remote_code
 
 ATTACK = """
 from pathlib import Path

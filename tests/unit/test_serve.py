@@ -32,7 +32,8 @@ def test_a_development_set_is_rejected_if_clients_bring_their_data(clients: dict
 
 
 def write_letters(path: Path, rows: int = 20) -> Path:
-    path.write_text("\n".join(["text,label", *(f"word {k},{('yes', 'no')[k % 2]}" for k in range(rows))]))
+    lines = [f"{path.stem} word {k},{('yes', 'no')[k % 2]}" for k in range(rows)]
+    path.write_text("\n".join(["text,label", *lines]))
     return path
 
 

@@ -29,6 +29,14 @@ from motet.algorithms.logit_baselines import dsfl as dsfl
 from motet.algorithms.logit_baselines import fedavg_logits as fedavg_logits
 from motet.algorithms.logit_baselines import fedkd as fedkd
 from motet.algorithms.logit_baselines import mhat as mhat
+from motet.algorithms.lora.fedex_lora import fedex_lora as fedex_lora
+from motet.algorithms.lora.fedit import fedit as fedit
+from motet.algorithms.lora.fedsa_lora import fedsa_lora as fedsa_lora
+from motet.algorithms.lora.ffa_lora import ffa_lora as ffa_lora
+from motet.algorithms.lora.flexlora import flexlora as flexlora
+from motet.algorithms.lora.flora import flora as flora
+from motet.algorithms.lora.hetlora import hetlora as hetlora
+from motet.algorithms.lora.rolora import rolora as rolora
 from motet.algorithms.moon import moon as moon
 from motet.algorithms.per_fedavg import per_fedavg as per_fedavg
 from motet.algorithms.percfl import percfl as percfl

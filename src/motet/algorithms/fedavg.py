@@ -46,12 +46,13 @@ class FedAvg(Algorithm):
     shared: Layers = Layers.all()
     weighting: Weighting = "examples"
     sends: Sends = "updates"
+    trained: Layers = Layers.all()  # the other layers stay as they are in the initial model
     frozen: Layers = Layers.none()  # layers that the model must freeze; models built from a recipe do
     name: str = "fedavg"
 
     @property
     def personal(self) -> bool:
-        return self.shared != Layers.all()
+        return self.shared not in (Layers.all(), self.trained)
 
     def init(self, start: InitialModels) -> FedAvgState:
         layout = start.shared.layout
@@ -76,10 +77,12 @@ class FedAvg(Algorithm):
 
     @work(reveals="sum")
     def train(self, ctx: Context, params: Params, client_state: Params | None) -> Work[tuple[Weighted, Params | None]]:
-        result = yield from ctx.fit(self.assemble(ctx, params, client_state), self.solver)
+        start = self.assemble(ctx, params, client_state)
+        result = yield from ctx.fit(start, self.solver, train_only=self.trained)
         after = result.params.restrict(params.layout)
         reply = after - params if self.sends == "updates" else after
-        unshared = result.params.exclude(params.layout)  # also the head, if the clients' tasks differ
+        # Also the head, if the clients' tasks differ.
+        unshared = result.params.select_layers(self.trained).exclude(params.layout)
         weight = reply_weight(self.weighting, ctx, result)
         return Weighted(reply, weight), unshared if unshared.layout.names else None
 

@@ -15,6 +15,7 @@ from motet.core.errors import ConfigError
 from motet.core.messages import message
 from motet.core.params import Params
 from motet.core.program import Algorithm, DummyExchange, InitialModels, Round
+from motet.core.rebased import ModelParams, RebasedParams
 from motet.core.script import ClientId, Program, Script, total, work
 from motet.core.weighted import Weighted
 from motet.learning.context import INITIAL_MODEL, Context
@@ -61,6 +62,8 @@ class PhaseHandover(Program):
     def receive(self, ctx: Context, view: PhaseView, client_state: Params | None) -> tuple[Weighted, Params | None]:
         algorithm = self.phases[view.index].algorithm
         params = algorithm.assemble(ctx, view.inner, ctx.read_state(algorithm.name))
+        if isinstance(params, RebasedParams):
+            raise ConfigError(f"{algorithm.name} changes frozen weights, so no other phase can follow it; put it last.")
         return _handover_reply(), params
 
 
@@ -135,7 +138,7 @@ class Phases(Algorithm):
     def view(self, state: PhaseState, client: ClientId) -> PhaseView:
         return PhaseView(state.index, self.phases[state.index].algorithm.view(state.inner, client))
 
-    def assemble(self, ctx: Context, view: PhaseView, client_state: None) -> Params | None:
+    def assemble(self, ctx: Context, view: PhaseView, client_state: None) -> ModelParams | None:
         algorithm = self.phases[view.index].algorithm
         return algorithm.assemble(ctx, view.inner, ctx.read_state(algorithm.name))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from motet.cli import bench, chat, data, deploy, identities, inspect, join, partition, runs
+from motet.cli import bench, chat, data, deploy, identities, inspect, join, partition, policy, runs
 from motet.cli.app import app
 from motet.cli.renamed_options import update_options
 
@@ -17,6 +17,7 @@ COMMAND_MODULES = (
     partition,
     deploy,
     join,
+    policy,
     identities,
 )  # in the order of the help page
 _ORDER = {module.__name__: index for index, module in enumerate(COMMAND_MODULES)}

@@ -49,7 +49,7 @@ def serve(
     from motet.core.errors import ConfigError
     from motet.experiment.commands.run_folder import create_new_folder, load_config
     from motet.experiment.recipe.recipe_files import load_recipe
-    from motet.models.remote_code import allow_remote_code
+    from motet.models.loading_permissions import allow_remote_code
 
     flags = {"bind": bind, "clients": clients, "allow": allow, "key": key, "cert": cert, "ca": ca, "status": status}
     overrides = [f"transport.type={transport}", *(f"transport.{n}={v}" for n, v in flags.items() if v is not None)]

@@ -34,7 +34,9 @@ MqttUser = Annotated[
 ]
 StateDir = Annotated[Path, typer.Option(help="Folder for the client state between rounds.")]
 ConnectTimeout = Annotated[float, typer.Option(help="Seconds to keep trying to reach the server.")]
-SecureOnly = Annotated[bool, typer.Option("--secure-only", help="Reply only inside secure aggregation.")]
+SecureOnly = Annotated[
+    bool, typer.Option("--secure-only", help="Reply only inside secure aggregation. The default with --data.")
+]
 SaveFolder = Annotated[
     Path | None,
     typer.Option(
@@ -42,6 +44,21 @@ SaveFolder = Annotated[
     ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", help="Print only errors.")]
+PolicyFile = Annotated[
+    Path | None, typer.Option("--policy", help="What a server may ask of this client (see: motet policy init).")
+]
+IdentityFolder = Annotated[
+    Path | None, typer.Option("--identities", help="Folder with keys, to verify other clients (see: motet identities).")
+]
+AllowPlain = Annotated[
+    bool, typer.Option("--allow-plain-updates", help="Let the server read the updates of this client.")
+]
+AllowUnverified = Annotated[
+    bool, typer.Option("--allow-unverified-peers", help="Take part in secure sums without --identities.")
+]
+AllowModel = Annotated[
+    list[str] | None, typer.Option("--allow-model", help="Load this model of this machine if the server names it.")
+]
 
 
 @app.command(rich_help_panel=DEPLOYMENT)
@@ -64,16 +81,23 @@ def join(
     state_dir: StateDir = Path(".motet"),
     connect_timeout: ConnectTimeout = 600.0,
     secure_only: SecureOnly = False,
+    policy: PolicyFile = None,
+    identities: IdentityFolder = None,
+    allow_plain_updates: AllowPlain = False,
+    allow_unverified_peers: AllowUnverified = False,
+    allow_model: AllowModel = None,
     device: Device = "auto",
     save: SaveFolder = None,
     quiet: Quiet = False,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Join a run as a client. The data stays on this machine."""
-    from motet.models.remote_code import allow_remote_code
+    from motet.experiment.deploy.join_policy import choose_policy
+    from motet.models.loading_permissions import allow_remote_code
 
+    join_policy = choose_policy(policy, allow_plain_updates, allow_unverified_peers, allow_model or [])
     client = _parse_client(name, data, settings, recipe, state_dir=state_dir, device=device, group=group)
-    client = replace(client, sums_only=secure_only)
+    client = replace(client, sums_only=secure_only, policy=join_policy, identities=identities, server=server)
     mqtt = {"user": user, "channel": channel, "server_key": server_key}
     connect = _make_connector(transport, server, client.names[0], key=key, cert=cert, ca=ca, **mqtt)
     with allow_remote_code(trust_remote_code):

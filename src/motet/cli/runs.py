@@ -61,7 +61,7 @@ def check(recipe: Recipe = "quickstart", settings: Settings = None, trust_remote
     from motet.experiment.build.component_builders import resolve_defaults
     from motet.experiment.build.federation_builder import build_federation
     from motet.experiment.commands.dry_run import dry_run
-    from motet.models.remote_code import allow_remote_code
+    from motet.models.loading_permissions import allow_remote_code
 
     recipe, overrides = _split_recipe(recipe, settings)
     config = resolve_defaults(_load_recipe(recipe, overrides))
@@ -166,7 +166,7 @@ def _train(config: Any, out: Path | None, resume: bool, trust_remote_code: bool)
 
     from motet.experiment.commands.recipe_runner import run_recipe
     from motet.experiment.commands.run_folder import create_new_folder
-    from motet.models.remote_code import allow_remote_code
+    from motet.models.loading_permissions import allow_remote_code
     from motet.report.progress import create_progress
 
     if config.transport.type == "mpi":

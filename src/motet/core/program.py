@@ -10,6 +10,7 @@ from typing import Any, NamedTuple, Protocol
 from motet.core.attributes import attribute
 from motet.core.layers import Layers
 from motet.core.params import Params
+from motet.core.rebased import ModelParams
 from motet.core.rng import Seed
 from motet.core.script import ClientId, Program, Script
 from motet.core.weighted import Weighted
@@ -109,7 +110,7 @@ class Algorithm(Program, Protocol):
     @abstractmethod
     def view(self, state: Any, client: ClientId) -> Any: ...
     @abstractmethod
-    def assemble(self, ctx: Any, view: Any, client_state: Any) -> Params | None: ...
+    def assemble(self, ctx: Any, view: Any, client_state: Any) -> ModelParams | None: ...
 
     def dummy_exchanges(self, state: Any, rnd: Round) -> list[DummyExchange]:
         """Return the exchanges of a round with dummy messages, from which `motet check` estimates the traffic.

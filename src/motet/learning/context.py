@@ -11,6 +11,7 @@ import numpy as np
 from motet.core.errors import ConfigError, MotetError, RunError
 from motet.core.layers import Layers
 from motet.core.params import Params
+from motet.core.rebased import ModelParams, split_base
 from motet.core.rng import Seed
 from motet.core.script import ClientId
 from motet.core.work import Job, Work
@@ -120,7 +121,7 @@ class Context:
 
     def fit(
         self,
-        start: Params,
+        start: ModelParams,
         solver: Solver,
         *,
         objective: Objective | None = None,
@@ -132,14 +133,13 @@ class Context:
         extra_examples: ExtraExamples | None = None,
         gradient_correction: Params | None = None,
         train_only: Layers | str | Sequence[str] | None = None,
-        purpose: str = "fit",
+        purpose: str = "fit",  # a second training in one round needs another one, to draw other batches
     ) -> Generator[Job, Any, FitResult]:
         """Train on the training split, or on `examples`.
 
-        `gradient_correction` is added to the gradient of every step, before clipping. It may hold some layers only.
-        `train_only` selects the layers to train, e.g. `"head"`, `["layers 0-5", "norms"]` or `"name:.*lora_B.*"`. Two
-        trainings of one client in one round need different `purpose`s, so that they draw different batches.
+        `gradient_correction` is added to every gradient before clipping. `train_only` selects layers, e.g. `"head"`.
         """
+        start, base_update = split_base(start)
         trained = _parse_trained_layers(train_only, start)
         job = Fit(
             model=self.model,
@@ -156,14 +156,17 @@ class Context:
             shuffle_seed=self.shuffle_seed.derive(purpose).to_int() if self.shuffle_seed and solver.bucket else None,
             gradient_correction=gradient_correction and _complete(gradient_correction, trained, start.zeros_like()),
             train_only=trained,
+            base_update=base_update,
         )
         return self._submit(job) if self.participant.task.reference_readout is None else self._fit_to_reference(job)
 
     def infer(
-        self, params: Params, examples: Examples, readout: Readout | None = None
+        self, model: ModelParams, examples: Examples, readout: Readout | None = None
     ) -> Generator[Job, Any, Predictions]:
         """Return the model's predictions for each example."""
-        job = Infer(self.model, params, examples, readout or self.participant.task.readout)
+        params, base_update = split_base(model)
+        readout = readout or self.participant.task.readout
+        job = Infer(self.model, params, examples, readout, base_update=base_update)
         predictions: Predictions = yield from self._submit(job)
         return predictions
 
@@ -175,7 +178,9 @@ class Context:
     def _add_reference(self, examples: Examples) -> Generator[Job, Any, Examples]:
         return (yield from add_reference(self.model, examples, self.participant.task.reference_readout))
 
-    def evaluate(self, params: Params, split: str, per_example: bool = False) -> Generator[Job, Any, EvaluationResult]:
+    def evaluate(
+        self, params: ModelParams, split: str, per_example: bool = False
+    ) -> Generator[Job, Any, EvaluationResult]:
         """Compute the task's metrics on a split, and the score of every example if `per_example` is set."""
         examples, task = self.participant.split(split), self.participant.task
         predictions = yield from self.infer(params, (yield from self._add_reference(examples)))

@@ -13,6 +13,7 @@ from motet.core.errors import PrivacyError
 from motet.core.messages import message
 from motet.core.params import Params
 from motet.core.program import Algorithm
+from motet.core.rebased import ModelParams
 from motet.core.script import ClientId, Program, Script, gather, total, work
 from motet.core.weighted import Weighted
 from motet.core.work import Work
@@ -39,7 +40,7 @@ class EvaluationReport:
     example_scores: Tensor
 
 
-OnModel = Callable[[Context, Params, Mapping[str, float]], None]
+OnModel = Callable[[Context, ModelParams, Mapping[str, float]], None]
 DEPLOYED_SPLITS = ("test",)  # clients with their own data never evaluate a model on their training texts
 
 
@@ -130,7 +131,7 @@ def make_requests(
     return {client: EvaluationRequest(algorithm.view(state, client), split) for client in clients}
 
 
-def deployed_params(algorithm: Algorithm, ctx: Context, request: EvaluationRequest) -> Params | None:
+def deployed_params(algorithm: Algorithm, ctx: Context, request: EvaluationRequest) -> ModelParams | None:
     """Return the model the client would deploy.
 
     None if the client has no examples in this split, or if it cannot run the model.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -85,6 +85,7 @@ class Fit(Job):
     shuffle_seed: int | None = None
     gradient_correction: Params | None = None  # added to the gradient of every step, before clipping
     train_only: Layers | None = None  # None: all layers
+    base_update: Params | None = None  # added to frozen weights under adapters (`modules.frozen_weights`)
 
     @property
     def key(self) -> Hashable:
@@ -92,7 +93,7 @@ class Fit(Job):
         extra_shapes = self.extra_examples and self.extra_examples.examples.extra_shapes
         data = (self.examples.features.key, self.examples.extra_shapes, extra_shapes)
         training = (self.objective, self.solver.optimizer, self.solver.momentum, self.train_only)
-        return ("fit", self.model.key, *training, data)
+        return ("fit", self.model.key, id(self.base_update), *training, data)
 
     @property
     def must_run_alone(self) -> bool:
@@ -130,6 +131,7 @@ class Infer(Job):
     examples: Examples
     readout: Readout
     batch_size: int = 64
+    base_update: Params | None = None
 
     @property
     def must_run_alone(self) -> bool:
@@ -152,10 +154,17 @@ class Infer(Job):
     @property
     def key(self) -> Hashable:
         """Jobs with the same key can be packed together."""
-        return ("infer", self.model.key, self.readout, self.examples.features.key, self.examples.extra_shapes)
+        return (
+            "infer",
+            self.model.key,
+            id(self.base_update),
+            self.readout,
+            self.examples.features.key,
+            self.examples.extra_shapes,
+        )
 
     def chunks(self) -> Iterator[Infer]:
         size = self.readout.chunk_rows
         for start in range(0, len(self.examples), size):
             indices = np.arange(start, min(start + size, len(self.examples)))
-            yield Infer(self.model, self.params, self.examples.select(indices), self.readout, self.batch_size)
+            yield replace(self, examples=self.examples.select(indices))

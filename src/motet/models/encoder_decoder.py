@@ -7,19 +7,19 @@ from collections.abc import Mapping
 from typing import Any
 
 from motet.core.errors import ConfigError, first_line
-from motet.models.remote_code import ADVICE, is_remote_code_allowed
+from motet.models.loading_permissions import REMOTE_CODE_ADVICE, loader_options
 
 
 def load_bert2bert(path: str, tokenizer: Any, config_overrides: Mapping[str, Any]) -> Any:
     """Load an encoder-decoder from a pretrained encoder. The decoder's cross-attention starts from random weights."""
     import transformers
 
-    options = {**config_overrides, "trust_remote_code": is_remote_code_allowed()}
+    options = {**config_overrides, **loader_options()}
     overrides = {f"{part}_{name}": v for part in ("encoder", "decoder") for name, v in options.items()}
     try:
         model = transformers.EncoderDecoderModel.from_encoder_decoder_pretrained(path, path, **overrides)
     except (OSError, ValueError, KeyError, TypeError) as error:
-        advice = ADVICE if "trust_remote_code" in str(error) else "Use an encoder of the BERT family."
+        advice = REMOTE_CODE_ADVICE if "trust_remote_code" in str(error) else "Use an encoder of the BERT family."
         raise ConfigError(
             f"model.name: '{path}' cannot be used for BERT2BERT ({first_line(error)}). {advice}"
         ) from None

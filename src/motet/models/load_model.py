@@ -24,10 +24,10 @@ from motet.models.adapters import AdapterConfig, add_adapters
 from motet.models.architecture_keys import check_architecture
 from motet.models.bilstm import BiLSTM
 from motet.models.encoder_decoder import init_encoder_decoder, load_bert2bert
+from motet.models.loading_permissions import REMOTE_CODE_ADVICE, is_remote_code_allowed, loader_options
 from motet.models.multitask import MultiTaskModel
 from motet.models.parameter_roles import infer_parameter_roles
 from motet.models.quantization import quantize_adapted_layers
-from motet.models.remote_code import ADVICE, is_remote_code_allowed
 from motet.models.tiny_models import CAUSAL_TASKS, tiny_config
 from motet.models.word_vocabulary import CHAT_TEMPLATE, build_word_tokenizer
 
@@ -180,7 +180,7 @@ def _build_module(config: ModelConfig, task: str, labels: Sequence[str], texts: 
         name = config.name.removeprefix(MULTITASK_PREFIX)
         backbone, tokenizer = _build_encoder_decoder(replace(config, name=name), texts)
         return MultiTaskModel(backbone, task, labels), tokenizer
-    path = _find_model(config.name.removeprefix(BERT2BERT_PREFIX))
+    path = find_model(config.name.removeprefix(BERT2BERT_PREFIX))
     tokenizer = _from_pretrained(transformers.AutoTokenizer, path, "tokenizer")
     if config.name.startswith(BERT2BERT_PREFIX):
         if task != "seq2seq":
@@ -202,7 +202,7 @@ def _build_encoder_decoder(config: ModelConfig, texts: TextSource) -> tuple[Any,
         tokenizer = build_word_tokenizer(texts())
         encoder_config = tiny_config("classification", tokenizer, {}, config.config)
         return init_encoder_decoder(encoder_config, tokenizer), tokenizer
-    path = _find_model(config.name)
+    path = find_model(config.name)
     tokenizer = _from_pretrained(transformers.AutoTokenizer, path, "tokenizer")
     if config.from_scratch:
         encoder_config = _from_pretrained(transformers.AutoConfig, path, "configuration", **config.config)
@@ -230,7 +230,7 @@ def _build_bilstm(config: ModelConfig, task: str, labels: Sequence[str], texts: 
     return module, tokenizer
 
 
-def _find_model(name: str) -> str:
+def find_model(name: str) -> str:
     """Return the directory of a model, or its name for the hub.
 
     A hub name is first searched in $MOTET_MODELS and models/, with and without its organization, so that recipes also
@@ -255,7 +255,7 @@ def load_causal_model(name: str) -> tuple[Any, Any]:
     """Return a pretrained causal model in evaluation mode, and its tokenizer."""
     import transformers
 
-    path = _find_model(name)
+    path = find_model(name)
     with quiet_transformers():
         module = _from_pretrained(transformers.AutoModelForCausalLM, path, "model")
         return module.eval(), _from_pretrained(transformers.AutoTokenizer, path, "tokenizer")
@@ -265,7 +265,7 @@ def load_sentence_encoder(name: str) -> tuple[nn.Module, Any]:
     """Return a transformer without a head, in evaluation mode, and its tokenizer."""
     import transformers
 
-    path = _find_model(name)
+    path = find_model(name)
     with quiet_transformers():
         module = _from_pretrained(transformers.AutoModel, path, "model", dtype=torch.float32)
         return module.eval(), _from_pretrained(transformers.AutoTokenizer, path, "tokenizer")
@@ -283,10 +283,10 @@ def _label_settings(task: str, labels: Sequence[str]) -> dict[str, Any]:
 
 def _from_pretrained(auto_class: Any, path: str, kind: str, **options: Any) -> Any:
     try:
-        return auto_class.from_pretrained(path, trust_remote_code=is_remote_code_allowed(), **options)
+        return auto_class.from_pretrained(path, **loader_options(), **options)
     except (OSError, ValueError, KeyError, RuntimeError) as error:
         if "trust_remote_code" in str(error):
-            advice = ADVICE
+            advice = REMOTE_CODE_ADVICE
         elif Path(path).is_dir():
             files = ", ".join(sorted(p.name for p in Path(path).iterdir())[:8]) or "nothing"
             advice = (

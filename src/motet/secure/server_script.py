@@ -94,13 +94,7 @@ def run_secure_sum(protocol: SecureSum, exchange: Exchange) -> Script[Weighted]:
     )
     _require_clients(protocol, len(shares_by_sender), "sent shares")
     sharing_clients = tuple(shares_by_sender)
-    upload_requests = {
-        receiver: UploadRequest(
-            {sender: shares[receiver] for sender, shares in shares_by_sender.items() if receiver in shares},
-            None if early else payload,
-        )
-        for receiver in sharing_clients
-    }
+    upload_requests = _forward_shares(shares_by_sender, None if early else payload)
     del shares_by_sender  # LightSecAgg's shares are larger than all vectors together
     collector = partial(MaskedSum, masking, protocol.encoding, exchange.address)
     total: MaskedTotal = yield Exchange(method_address(protocol.upload), upload_requests, "each", collector)
@@ -117,6 +111,18 @@ def run_secure_sum(protocol: SecureSum, exchange: Exchange) -> Script[Weighted]:
     words = total.words.numpy().view(np.uint32).copy()
     masking.unmask_sum(words, participants, sharing_clients, set(survivors), answers)
     return protocol.encoding.decode(words, total, exchange.address, len(public_keys), masking)
+
+
+def _forward_shares(
+    shares_by_sender: Mapping[ClientId, Mapping[ClientId, Ciphertext]], payload: Any
+) -> dict[ClientId, UploadRequest]:
+    """Return the requests that bring each client the shares of all others for it."""
+    return {
+        receiver: UploadRequest(
+            {sender: shares[receiver] for sender, shares in shares_by_sender.items() if receiver in shares}, payload
+        )
+        for receiver in shares_by_sender
+    }
 
 
 def _common_payload(protocol: SecureSum, exchange: Exchange) -> Any:

@@ -71,9 +71,23 @@ class SumEncoding:
         mean = running_sum.value()
         if total.is_double:
             return mean
+        self._check_mean(mean, address, clients, masking)
         side_info = (None,) * len(self.codecs.codecs)
         decoded: Params = self.codecs.decode(EncodedParams(total.layout, mean.value.flat.float(), side_info))
         return Weighted(decoded, mean.weight)
+
+    def _check_mean(self, mean: Weighted, address: str, clients: int, masking: Masking) -> None:
+        """Raise an error if the mean has a number that no client may send. Then a client sent a false vector or share."""
+        if address in self.noise or not mean.value.flat.numel():
+            return
+        limit = self.fixed_point.max_abs
+        rounding = clients * self.fixed_point.step(clients, masking.modulus) * self._scale(address) / mean.weight
+        largest = float(mean.value.flat.abs().max())
+        if largest > limit + rounding:
+            raise RunError(
+                f"the mean of a secure sum has a number of size {largest:g}, and no client may send one above {limit:g} "
+                "(secure.range), so a client sent a false vector or share; the sum is discarded."
+            )
 
     def _encode_numbers(
         self, reply: Weighted, address: str, clients: int, masking: Masking, rng: np.random.Generator

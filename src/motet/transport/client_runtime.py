@@ -26,6 +26,16 @@ class StateStore(Protocol):
     def put(self, program: str, client: ClientId, value: Any) -> None: ...
 
 
+class Guard(Protocol):
+    """A client's checks of single requests, in addition to those of its programs."""
+
+    def admit(self, request: Request, payload: Any) -> None:
+        """Raise an error unless the request may be answered. `payload` is decoded."""
+
+    def release(self, request: Request, reply: Reply) -> Reply:
+        """Return the reply that may leave."""
+
+
 class ClientRuntime:
     """Runs the methods of one client, or in a simulation of many, together on one executor.
 
@@ -44,11 +54,13 @@ class ClientRuntime:
         sums_only: bool = False,
         required_wrappers: Mapping[str, frozenset[str]] = {},
         hide_errors: bool = False,
+        guard: Guard | None = None,
     ) -> None:
         self.programs = {part.name: part for program in programs for part in iter_programs(program)}
         self.make_context, self.executor, self.channel = make_context, executor, channel
         self.client_states, self.ephemeral_states = client_states, EphemeralStates()
         self.sums_only, self.required_wrappers, self.hide_errors = sums_only, required_wrappers, hide_errors
+        self.guard = guard
 
     def answer_requests(self, requests: Iterator[Request]) -> Iterator[Reply]:
         """Run requests as they arrive and yield replies, possibly in another order."""
@@ -60,11 +72,12 @@ class ClientRuntime:
                 yield request.id, partial(self._run_request, request)
 
         for request_id, result in drive(start_all(), self.executor):
-            client = running.pop(request_id).client
+            request = running.pop(request_id)
             if isinstance(result, JobFailure):
-                yield Reply(request_id, client, error=str(result.error))
+                reply = Reply(request_id, request.client, error=str(result.error))
             else:
-                yield Reply(request_id, client, result)
+                reply = Reply(request_id, request.client, result)
+            yield reply if self.guard is None else self.guard.release(request, reply)
 
     def _run_request(self, request: Request) -> Work[Any]:
         try:
@@ -73,6 +86,9 @@ class ClientRuntime:
                     f"{request.address} is only available inside a secure sum; set secure.type on the server."
                 )
             payload = self.channel.down.decode(request.payload)
+            if self.guard is not None:
+                self._find_method(request.address)  # a method that does not exist is not a question
+                self.guard.admit(request, payload)
             value = yield from self._invoke(request.client, request.round, request.address, payload)
             return self._encode_reply(request, value)
         except Exception as error:

@@ -12,8 +12,9 @@ from typing import Any, NamedTuple
 from motet.codecs.chain import Channel
 from motet.core.errors import SESSION_LOST, MotetError, RunError
 from motet.core.messages import message
+from motet.core.params import Params
 from motet.core.script import ClientId, Exchange
-from motet.core.weighted import RunningSum, Weighted
+from motet.core.weighted import Weighted
 from motet.transport.reorder_buffer import ReorderBuffer
 from motet.transport.reply_validation import check_finite, check_sum_term
 from motet.transport.requests import Reply, Request, Transport
@@ -234,6 +235,7 @@ class _ExchangeState:
     def __init__(self, exchange: Exchange, quorum: int) -> None:
         self.exchange, self.quorum = exchange, quorum
         self.collector = exchange.collector()
+        self.reference: Params | None = None  # the layout and type of the first term of a sum, without its numbers
         self.early = ReorderBuffer()
         self.waiting_for: dict[int, ClientId] = {}  # by request ID
         self.clients: list[ClientId] = []
@@ -248,8 +250,10 @@ class _ExchangeState:
         return (self.clients[self.next_index], 0) if self.next_index < len(self.clients) else None
 
     def collect(self, client: ClientId, value: Any, staleness_weight: float) -> None:
-        if isinstance(self.collector, RunningSum):
-            value = check_sum_term(value, self.collector.sum)
+        if self.exchange.reads == "sum":
+            value = check_sum_term(value, self.reference)
+            first = value.value
+            self.reference = self.reference or Params(first.layout, first.flat.new_zeros(()).expand(first.layout.size))
         else:
             check_finite(value)
         if staleness_weight != 1 and isinstance(value, Weighted):

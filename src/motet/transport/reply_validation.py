@@ -16,15 +16,15 @@ from motet.wire import encode_header
 NOT_FINITE = "the reply contains numbers that are not finite; try a smaller solver.lr, or set solver.clip."
 
 
-def check_sum_term(value: Any, running_sum: Params | None) -> Weighted:
-    """Return `value` if it can be added to `running_sum` (None for the first term); else raise an error."""
+def check_sum_term(value: Any, first_term: Params | None) -> Weighted:
+    """Return `value` if it can be summed with `first_term` (None if it is the first); else raise an error."""
     if not isinstance(value, Weighted):
         raise RunError(f"the reply is a {type(value).__name__}; expected parameters with a weight.")
     if not (math.isfinite(value.weight) and value.weight >= 0):
         raise RunError(f"the reply has weight {value.weight}; expected a finite number of at least 0.")
-    if running_sum is not None:
-        running_sum.check_same_layout(value.value)
-        dtype, expected = value.value.flat.dtype, running_sum.flat.dtype
+    if first_term is not None:
+        first_term.check_same_layout(value.value)
+        dtype, expected = value.value.flat.dtype, first_term.flat.dtype
         if dtype != expected:
             raise RunError(f"the reply has numbers of type {dtype}; expected {expected}, as in the other replies.")
     if not is_finite(value.value.flat):

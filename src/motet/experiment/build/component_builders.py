@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
+import math
 from typing import TYPE_CHECKING, Any
 
 from motet.algorithms import ALGORITHM_REGISTRY
@@ -20,10 +21,12 @@ from motet.experiment.recipe.run_config import ComponentConfig, RunConfig
 from motet.learning.solver import Solver
 from motet.optim import SERVER_OPTIMIZERS
 from motet.privacy import PRIVACY
+from motet.robust import ROBUST
 from motet.secure import SECURE
 
 if TYPE_CHECKING:
     from motet.privacy.dp_sum import PrivateSum
+    from motet.robust.robust_sum import RobustSum
     from motet.secure.protocol import SecureSum
 
 
@@ -35,6 +38,7 @@ def build_components(config: RunConfig) -> RunComponents:
         channel=channel,
         secure=build_secure(config, algorithm, channel),
         privacy=build_privacy(config, algorithm),
+        robust=build_robust(config, algorithm),
     )
 
 
@@ -154,6 +158,32 @@ def build_privacy(config: RunConfig, algorithm: Algorithm) -> PrivateSum | None:
         )
     privacy.require_secure_sum(config.secure.type != "none", "secure.type is none")
     return privacy
+
+
+def build_robust(config: RunConfig, algorithm: Algorithm) -> RobustSum | None:
+    """Build the rule against lying clients; None if the recipe has none."""
+    factory = look_up(ROBUST, config.robust.type, "robust.type")
+    robust: RobustSum | None = instantiate(factory, config.robust.options, "robust")
+    if robust is None:
+        return None
+    name = config.robust.type
+    _require_sums(algorithm, f"robust.type={name} replaces sums", "robust.type=none")
+    if config.secure.type != "none":
+        raise PrivacyError(
+            f"robust.type={name} compares the replies of single clients, and secure.type={config.secure.type} hides them. "
+            "Bound them instead with secure.range and secure.largest_weight, which every opened sum is checked against, "
+            "or set secure.type=none."
+        )
+    if config.privacy.type == "central":
+        raise PrivacyError(
+            f"robust.type={name} is not the mean that central noise is calibrated for; privacy.clip already bounds every "
+            "reply. Use privacy.type=local, or robust.type=none."
+        )
+    if robust.limits.max_norm < math.inf and config.algorithm.options.get("sends") == "weights":
+        raise ConfigError(
+            "robust.max_norm bounds updates, and algorithm.sends is weights; set algorithm.sends=updates."
+        )
+    return robust
 
 
 def _require_sums(algorithm: Algorithm, reason: str, remedy: str) -> None:

@@ -16,6 +16,7 @@ from motet.learning.evaluation import DEPLOYED_SPLITS, Evaluator, ExampleEvaluat
 
 if TYPE_CHECKING:
     from motet.privacy.dp_sum import PrivateSum
+    from motet.robust.robust_sum import RobustSum
     from motet.secure.protocol import SecureSum
 
 T = TypeVar("T")
@@ -29,6 +30,7 @@ class RunComponents:
     channel: Channel = Channel()
     secure: SecureSum | None = None
     privacy: PrivateSum | None = None
+    robust: RobustSum | None = None
 
     def __post_init__(self) -> None:
         """Check the algorithm. Put the noise inside the secure sum, so that no run counts epsilon without adding noise."""
@@ -87,6 +89,8 @@ class RunComponents:
         """Add noise to the sums of a round, and mask them. `record_sum` counts each sum for the privacy accountant."""
         if self.privacy is not None:
             script = rewrite_sums(self.privacy.make_summation(seed, record_sum), script)
+        if self.robust is not None:
+            script = rewrite_sums(self.robust, script)
         return self.mask_sums(script)
 
     def mask_sums(self, script: Script[T]) -> Script[T]:

@@ -83,6 +83,8 @@ class RunPlan:
                 f"evaluation.best_round_metric is '{self.best_round_metric}'; this task has {', '.join(metrics)}."
                 f"{did_you_mean(self.best_round_metric, metrics)}"
             )
+        if self.components.robust is not None:
+            self.components.robust.count_attackers(self.cohort_size)
         secure = self.components.secure
         if secure is None:
             return

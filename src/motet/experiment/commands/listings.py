@@ -97,6 +97,12 @@ def _privacy() -> Mapping[str, Any]:
     return PRIVACY
 
 
+def _robust() -> Mapping[str, Any]:
+    from motet.robust import ROBUST
+
+    return ROBUST
+
+
 def _recipes() -> Mapping[str, Any]:
     from motet.experiment.recipe.recipe_files import list_recipes
 
@@ -119,6 +125,7 @@ TABLES: dict[str, Callable[[], Mapping[str, Any]]] = {
     "transports": _transports,
     "secure": _secure,
     "privacy": _privacy,
+    "robust": _robust,
     "trackers": _trackers,
     "recipes": _recipes,
     "suites": _suites,

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from urllib.parse import quote
 
 from motet.core.errors import ConfigError, RunError, first_line
-from motet.core.params import Params
+from motet.core.rebased import ModelParams
 from motet.core.script import ClientId
 from motet.experiment.build.federation import ClientGroup
 from motet.experiment.commands.model_card import ModelCard, describe_run
@@ -114,14 +114,14 @@ def export_joined_model(
 
 
 def save_model(
-    group: ClientGroup, params: Params, folder: Path, card: ModelCard | None = None, merged: bool = False
+    group: ClientGroup, params: ModelParams, folder: Path, card: ModelCard | None = None, merged: bool = False
 ) -> None:
     """Save the model of a group's client, or of the server, with a model card."""
     save_pretrained(group.model, group.task, params, folder, card, merged)
 
 
 def save_pretrained(
-    model: Model, task: Task, params: Params, folder: Path, card: ModelCard | None = None, merged: bool = False
+    model: Model, task: Task, params: ModelParams, folder: Path, card: ModelCard | None = None, merged: bool = False
 ) -> None:
     """Save a model and its tokenizer for `transformers.pipeline`, or a BiLSTM for `motet.models.bilstm`.
 

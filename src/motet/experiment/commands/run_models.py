@@ -10,6 +10,7 @@ import torch
 from motet.algorithms.phases import PhaseView
 from motet.core.errors import ConfigError
 from motet.core.params import Params
+from motet.core.rebased import ModelParams, RebasedParams
 from motet.core.script import ClientId
 from motet.experiment.build.component_builders import build_components
 from motet.experiment.build.federation import ClientGroup, Federation
@@ -59,7 +60,7 @@ class RunModels:
             return client is not None or not self.plan.has_personal_models
         return self._has_complete_model(client or "", group, needs_state=client is not None)
 
-    def build(self, client: ClientId | None) -> Params:
+    def build(self, client: ClientId | None) -> ModelParams:
         """Return the model of a client, or the global one."""
         states = self.stored_states or self.run.storage.client_states
         if client is None or not isinstance(self.federation, RemoteFederation):
@@ -84,7 +85,8 @@ class RunModels:
             algorithm, view = algorithm.phases[view.index].algorithm, view.inner
         if needs_state and algorithm.models_on_clients:
             return False
-        return isinstance(view, Params) and view.layout == group.model.initial_params.layout
+        params = view.params if isinstance(view, RebasedParams) else view
+        return isinstance(params, Params) and params.layout == group.model.initial_params.layout
 
 
 def list_names(clients: list[ClientId]) -> str:

@@ -52,7 +52,8 @@ def _serve_claimed(config: RunConfig, folder: Path, resume: bool, log: Log, call
         require_empty(folder)
         create_run_folder(folder, {"": config})
     listener = open_listener(config, folder, options)
-    log(f"listening on {listener.address}; clients join with: {listener.describe_join_command()}")
+    permission = "--allow-plain-updates" if components.secure is None else "--identities FOLDER"
+    log(f"listening on {listener.address}; clients join with: {listener.describe_join_command()} {permission}")
     if listener.clients_bring_data:
         log(f"global test set: {len(listener.local.server.global_test_rows):,} rows of {listener.local.corpus.name}")
     connections = listener.connections

@@ -38,12 +38,17 @@ def build_acceptance(config: RunConfig, federation: Federation, run: str, sessio
 
 
 def remove_server_files(config: RunConfig) -> RunConfig:
-    """Return the configuration without what names files of the server: its texts and how they are divided."""
+    """Return the configuration without what names files of the server: its texts, how they are divided, and keys.
+
+    Clients verify each other with their own files, whatever `secure.identities` names on the server.
+    """
     undivided = ComponentConfig("uniform")
+    options = {name: value for name, value in config.secure.options.items() if name != "identities"}
     return replace(
         config,
         data=_remove_files(config.data),
         partition=undivided,
+        secure=ComponentConfig(config.secure.type, options),
         groups=tuple(replace(g, data=_remove_files(g.data), partition=undivided) for g in config.groups),
     )
 

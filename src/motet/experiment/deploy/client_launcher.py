@@ -20,7 +20,7 @@ from motet.experiment.loop.round_engine import ConnectClients
 from motet.experiment.recipe.config_parsing import instantiate, look_up
 from motet.experiment.recipe.run_config import RunConfig
 from motet.learning.executors.serial_executor import PrefixCache
-from motet.models.remote_code import is_remote_code_allowed
+from motet.models.loading_permissions import is_remote_code_allowed
 from motet.transport.admission import generate_token, hash_token
 from motet.transport.fault_injection import FaultyTransport
 from motet.transport.in_process import InProcessTransport

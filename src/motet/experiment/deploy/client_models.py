@@ -9,7 +9,7 @@ from pathlib import Path
 
 from motet.core.errors import ConfigError, RunError, WireError
 from motet.core.messages import message
-from motet.core.params import Params
+from motet.core.rebased import ModelParams
 from motet.core.script import ClientId
 from motet.experiment.deploy.acceptance import load_group_model
 from motet.experiment.loop.scores import is_better
@@ -38,7 +38,7 @@ class EvaluatedModel:
     client: ClientId
     round: int
     scores: dict[str, float]
-    params: Params
+    params: ModelParams
 
 
 class ClientModels:
@@ -50,7 +50,7 @@ class ClientModels:
         write_pieces_atomically(self.folder / ACCEPTANCE, iter_serialized((group, acceptance)))
         self.last_round = -1
 
-    def record(self, ctx: Context, params: Params, scores: Mapping[str, float]) -> None:
+    def record(self, ctx: Context, params: ModelParams, scores: Mapping[str, float]) -> None:
         """Store the model of a round, also as the best one if its score is higher than that of earlier rounds."""
         if ctx.round == self.last_round:  # evaluated on another split
             return

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from motet.core.errors import ConfigError
-from motet.core.params import Params
+from motet.core.rebased import ModelParams
 from motet.core.rng import Seed
 from motet.core.script import ClientId, all_client_methods
 from motet.datasets.inspection.check_corpus import check_corpus
@@ -26,8 +26,10 @@ from motet.experiment.build.federation_builder import build_federation
 from motet.experiment.build.group_builder import build_group
 from motet.experiment.build.run_components import RunComponents
 from motet.experiment.deploy.acceptance import find_group, load_group_model, model_fingerprint
+from motet.experiment.deploy.agreement import Agreement, agree
 from motet.experiment.deploy.client_models import ClientModels
 from motet.experiment.deploy.client_progress import ClientProgress
+from motet.experiment.deploy.join_policy import JoinPolicy
 from motet.experiment.deploy.run_limits import limit_requests
 from motet.experiment.recipe.config_parsing import instantiate
 from motet.experiment.recipe.recipe_files import parse_overrides
@@ -35,6 +37,7 @@ from motet.experiment.recipe.run_config import RunConfig
 from motet.learning.context import Context
 from motet.learning.evaluation import Evaluator
 from motet.learning.executors.serial_executor import PrefixCache
+from motet.models.loading_permissions import forbid_downloads
 from motet.partitions.partition import ClientRows, NamedClients, Partition
 from motet.transport.admission import JoinAccepted
 from motet.transport.client_connection import ClientSetup
@@ -56,6 +59,9 @@ class JoinOptions:
     device: str = "auto"
     sums_only: bool = False  # reply only inside secure sums
     group: str = ""  # of the recipe's groups, the one that the data is for
+    policy: JoinPolicy = JoinPolicy()  # of a client with its own data
+    identities: Path | None = None  # folder with the keys of this client and the public keys of the others
+    server: str = ""  # address of the server, for the audit log
 
 
 class ClientBuilder:
@@ -66,18 +72,26 @@ class ClientBuilder:
         self._cache = PrefixCache()
         self._key: tuple[str, str] | None = None
         self._setup: ClientSetup | None = None
+        self._agreement: Agreement | None = None
         self.run_folder: Path | None = None  # of the client's state, once the server has accepted it
 
     def __call__(self, acceptance: JoinAccepted) -> ClientSetup:
         key = (acceptance.run, acceptance.digest)
         if self._setup is None or self._key != key:
+            self._close_setup()
             self._key, self._setup = key, self._build(acceptance)
         return self._setup
 
     def close(self) -> None:
+        self._close_setup()
+        self._cache.close()
+
+    def _close_setup(self) -> None:
         if self._setup is not None:
             self._setup.runtime.executor.close()
-        self._cache.close()
+        if self._agreement is not None:
+            self._agreement.audit.close()
+        self._setup = self._agreement = None
 
     def _build(self, acceptance: JoinAccepted) -> ClientSetup:
         options = self.options
@@ -86,16 +100,15 @@ class ClientBuilder:
                 f"the server calls the run {acceptance.run[:80]!r}; expected 8 to 64 hexadecimal digits. "
                 "Use the same version of Motet on both sides."
             )
-        config, components = _resolve_config(options, acceptance)
-        if options.data is None:
-            federation = build_federation(config)
-        else:
-            federation = build_client_federation(config, acceptance, options)
-        components = components.with_noise_key(options.state_folder / acceptance.run)
-        programs = components.client_programs if options.data is None else components.deployed_programs()
-        self._log_offer(federation, programs)
-        device = resolve_device(options.device)
         self.run_folder = options.state_folder / acceptance.run
+        config, components = _resolve_config(options, acceptance)
+        components = components.with_noise_key(self.run_folder)
+        if options.data is None:
+            federation, programs = build_federation(config), components.client_programs
+        else:
+            components, programs = self._agree(acceptance, config, components)
+            federation = build_client_federation(config, acceptance, options)
+        self._log_offer(federation, programs)
         journal = Journal(self.run_folder)
         progress = ClientProgress(config.rounds, federation.task.primary_metric, self.log)
         if options.data is not None:
@@ -105,19 +118,27 @@ class ClientBuilder:
         runtime = ClientRuntime(
             programs,
             progress.observe_rounds(federation.context),
-            create_executor(device, InProcessOptions(workers=0), [federation], self._cache),
+            create_executor(resolve_device(options.device), InProcessOptions(workers=0), [federation], self._cache),
             journal,
             components.channel,
-            sums_only=options.sums_only,
+            sums_only=options.sums_only or (options.data is not None and not options.policy.allows_plain_updates),
             required_wrappers=components.required_wrappers,
             hide_errors=True,
+            guard=self._agreement.guard if self._agreement else None,
         )
-        return ClientSetup(
-            runtime=runtime,
-            journal=journal,
-            fingerprint=model_fingerprint(federation.model),
-            request_limits=limit_requests(config, federation),
-        )
+        fingerprint, limits = model_fingerprint(federation.model), limit_requests(config, federation)
+        return ClientSetup(runtime=runtime, journal=journal, fingerprint=fingerprint, request_limits=limits)
+
+    def _agree(
+        self, acceptance: JoinAccepted, config: RunConfig, components: RunComponents
+    ) -> tuple[RunComponents, list[Any]]:
+        """Check the run against the client's policy, print what was agreed, and return what the client offers."""
+        _, group = find_group(config, acceptance, self.options.group)
+        self._agreement = agree(acceptance, config, components, group.model, self.options)
+        self.log("agreed with the server, as this client's policy allows:")
+        for name, term in self._agreement.terms.items():
+            self.log(f"  {name:11} {term}")
+        return self._agreement.components, self._agreement.programs
 
     def _log_offer(self, federation: Federation, programs: Sequence[Any]) -> None:
         for name in self.options.names[:MAX_LISTED_CLIENTS]:
@@ -153,7 +174,7 @@ def _observe_evaluation(program: Any, models: ClientModels, progress: ClientProg
     if not isinstance(program, Evaluator):
         return program
 
-    def on_model(ctx: Context, params: Params, scores: Mapping[str, float]) -> None:
+    def on_model(ctx: Context, params: ModelParams, scores: Mapping[str, float]) -> None:
         models.record(ctx, params, scores)
         progress.report_scores(ctx.round, scores)
 
@@ -194,7 +215,8 @@ def build_client_federation(config: RunConfig, acceptance: JoinAccepted, options
     if options.data is None:
         raise ConfigError("join: give --data with your own texts.")
     name, group_config = find_group(config, acceptance, options.group)
-    task, model = load_group_model(config, acceptance, name)
+    with forbid_downloads():
+        task, model = load_group_model(config, acceptance, name)
     seed, max_tokens = Seed(config.seed), group_config.model.max_tokens
     corpus = load_corpus(options.data, seed, task.name)
     inspection = check_corpus(corpus, options.data, is_one_client=True)

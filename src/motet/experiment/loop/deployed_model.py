@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, Protocol
 
 from motet.core.errors import ConfigError
-from motet.core.params import Params
+from motet.core.rebased import ModelParams
 from motet.core.script import ClientId
 from motet.experiment.build.run_plan import RunPlan
 from motet.experiment.loop.checkpoint import RunProgress
@@ -19,7 +19,7 @@ class StateReader(Protocol):
 
 def assemble_model(
     plan: RunPlan, progress: RunProgress, client_states: StateReader, client: ClientId | None = None
-) -> Params:
+) -> ModelParams:
     """Return the model of a client; without one, the model for a client without local state."""
     algorithm, federation = plan.algorithm, plan.federation
     if client is None:

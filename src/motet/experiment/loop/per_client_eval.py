@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from motet.core.params import Params
+from motet.core.rebased import ModelParams
 from motet.core.work import Work
 from motet.experiment.build.federation import Federation
 from motet.learning.context import EvaluationResult, score_predictions
@@ -10,7 +10,7 @@ from motet.learning.data.features import Examples
 
 
 def evaluate_per_client(
-    federation: Federation, params: Params, round: int, per_example: bool
+    federation: Federation, params: ModelParams, round: int, per_example: bool
 ) -> Work[dict[str, EvaluationResult]]:
     """Evaluate the server's model on the test set of each client with the server's corpus, and on all under "".
 

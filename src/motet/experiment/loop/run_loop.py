@@ -8,7 +8,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from motet.core.params import Params
+from motet.core.rebased import ModelParams
 from motet.core.script import ClientId, Note
 from motet.core.work import Executor
 from motet.experiment.build.federation import Federation
@@ -79,7 +79,7 @@ class FederatedRun:
         """The algorithm's state after the last complete round."""
         return self.engine.progress.state
 
-    def model_for(self, client: ClientId | None = None) -> Params:
+    def model_for(self, client: ClientId | None = None) -> ModelParams:
         """Return the model that a client would deploy; without one, the model for a client without local state."""
         return assemble_model(self.plan, self.engine.progress, self.storage.client_states, client)
 

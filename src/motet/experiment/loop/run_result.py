@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from motet.core.params import Params
+from motet.core.rebased import ModelParams
 from motet.core.script import ClientId
 from motet.experiment.loop.metrics_log import MetricsLog, mean_metrics
 from motet.experiment.loop.scores import BestDevRound
@@ -27,8 +27,8 @@ class RunResult:
 
     rounds: int
     state: Any  # of the algorithm
-    params: Params  # the model for a client without local state
-    model_for: Callable[[ClientId], Params]  # the model that a client would deploy
+    params: ModelParams  # the model for a client without local state
+    model_for: Callable[[ClientId], ModelParams]  # the model that a client would deploy
     has_personal_models: bool  # there is no global model
     client_states: ClientStates
     metrics: MetricsLog

@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-from motet.core.params import Params
+from motet.core.rebased import ModelParams
 from motet.experiment.loop.json_files import read_json, write_json
 from motet.experiment.loop.round_engine import RoundEngine
 
@@ -16,7 +16,7 @@ SAMPLES_FILE = "samples.json"
 Moment = Literal["before", "after"]
 
 
-def write_samples(folder: Path, engine: RoundEngine, params: Params, count: int, moment: Moment) -> None:
+def write_samples(folder: Path, engine: RoundEngine, params: ModelParams, count: int, moment: Moment) -> None:
     """Let a model answer a few test prompts, and add its answers to samples.json. Other tasks have no samples."""
     server = engine.plan.federation.server_context(engine.progress.rounds)
     task = server.participant.task

@@ -14,6 +14,8 @@ from torch import Tensor, nn
 from motet.core.errors import ConfigError, LayoutError
 from motet.core.layers import Layers
 from motet.core.params import Layout, Params
+from motet.core.rebased import ModelParams, split_base
+from motet.learning.modules.frozen_weights import FrozenWeights
 
 # Batch columns that are passed to the module. Other columns (labels, teacher logits) are for the objective.
 MODEL_INPUTS = (
@@ -62,6 +64,10 @@ class Model:
         tensors = {name: p.detach().float() for name, p in self.trainable.items()}
         return Params(self.layout, Params.from_tensors(tensors).flat)
 
+    @cached_property
+    def frozen_weights(self) -> FrozenWeights:
+        return FrozenWeights(self.module)
+
     def to_device(self, device: torch.device) -> None:
         """Move the module. `initial_params` is computed again, on the new device."""
         self.module.to(device)
@@ -91,10 +97,12 @@ class Model:
                 "Write e.g. model.freeze=[embeddings]."
             )
 
-    def with_params(self, params: Params) -> nn.Module:
+    def with_params(self, model: ModelParams) -> nn.Module:
         """Return a copy of the module with these parameters, in evaluation mode."""
+        params, base_update = split_base(model)
         if params.layout != self.layout:
             raise LayoutError(f"parameters and model differ in {params.layout.describe_difference(self.layout)}.")
+        self.frozen_weights.apply(base_update)
         module = copy.deepcopy(self.module)
         targets = dict(module.named_parameters())
         for name, value in params.tensors().items():

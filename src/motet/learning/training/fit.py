@@ -34,6 +34,7 @@ def fit(
 ) -> list[FitResult | JobFailure]:
     """Train jobs with the same model, objective and optimizer, sorted by their number of steps, longest first."""
     batches = [batches_for_job(job) for job in jobs]
+    model.model.frozen_weights.apply(jobs[0].base_update)
     model.load_clients([job.start for job in jobs], _trained_token_ids(jobs))
     model.train()
     model.train_only(jobs[0].train_only)

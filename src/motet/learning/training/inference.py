@@ -18,6 +18,7 @@ from motet.learning.training.step_schedule import ReadBatch
 
 def infer(job: Infer, model: PackedModel, read_batch: ReadBatch, use_bf16: bool = False) -> Predictions:
     """Run one job. Texts of similar length share a batch; the result is in the order of the examples."""
+    model.model.frozen_weights.apply(job.base_update)
     model.load_clients([job.params])
     model.module.eval()
     by_length = np.argsort(job.examples.lengths, kind="stable")
@@ -37,6 +38,7 @@ def infer_packed(
 
     Jobs with the same `Params` object become one longer job: a model that all clients share runs over all their texts.
     """
+    model.model.frozen_weights.apply(jobs[0].base_update)
     by_params: dict[int, list[int]] = {}
     for i, job in enumerate(jobs):
         by_params.setdefault(id(job.params), []).append(i)

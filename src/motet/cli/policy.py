@@ -1,0 +1,59 @@
+"""The commands motet policy and motet audit: what a client agrees to, and what it has done."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from motet.cli.app import DEPLOYMENT, app, handle_errors
+
+policy_app = typer.Typer(no_args_is_help=True, help="Write a policy: what a server may ask of this client.")
+audit_app = typer.Typer(help="Verify and print the audit log of a client.")
+app.add_typer(policy_app, name="policy", rich_help_panel=DEPLOYMENT)
+app.add_typer(audit_app, name="audit", rich_help_panel=DEPLOYMENT)
+
+
+@policy_app.command()
+@handle_errors
+def init(
+    file: Annotated[Path, typer.Argument(metavar="FILE", help="The new policy file.")] = Path("policy.yaml"),
+    model: Annotated[
+        list[str] | None, typer.Option(help="Allow this model, with the hash of its files. Repeat it for several.")
+    ] = None,
+) -> None:
+    """Write a strict policy file that explains each line."""
+    from motet.core.errors import ConfigError
+    from motet.experiment.deploy.policy_file import strict_policy
+
+    if file.exists():
+        raise ConfigError(f"'{file}' already exists; delete it, or give another name.")
+    file.write_text(strict_policy(model or ["minilm"]), "utf-8")
+    typer.echo(f"Policy: {file}. Read it, change it, and use it with: motet join --policy {file} …")
+
+
+@audit_app.callback(invoke_without_command=True)
+@handle_errors
+def audit(
+    context: typer.Context,
+    state_dir: Annotated[Path, typer.Option(help="The --state-dir of motet join, or one audit log.")] = Path(".motet"),
+    head: Annotated[str, typer.Option(help="Fail unless the log contains a line with this hash.")] = "",
+) -> None:
+    """Verify the audit logs of this machine's clients, and print what servers asked and what left."""
+    from motet.core.errors import ConfigError
+    from motet.experiment.deploy.audit_log import AUDIT_FILE, format_entry, read_audit_log
+
+    if context.invoked_subcommand is not None:
+        return
+    files = [state_dir] if state_dir.is_file() else sorted(state_dir.rglob(AUDIT_FILE))
+    if not files:
+        raise ConfigError(f"there is no audit log in '{state_dir}'; give the --state-dir of motet join.")
+    logs = {file: read_audit_log(file) for file in files}
+    if head and not any(str(entry["hash"]).startswith(head) for log in logs.values() for entry in log):
+        raise ConfigError(f"no line has the hash {head}; lines were removed, or this is another log.")
+    for file, entries in logs.items():
+        typer.echo(f"{file}: {len(entries)} lines, the chain of hashes is intact")
+        for entry in entries:
+            typer.echo(format_entry(entry))
+        typer.echo(f"head: {entries[-1]['hash'] if entries else 'none'}")

@@ -1,0 +1,65 @@
+"""The file that `motet policy init` writes: a strict policy, with an explanation of each line."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import yaml
+
+from motet.models.model_hash import hash_model
+
+TEMPLATE = """\
+# What a server may ask of this client. Motet checks it on this machine, and no server can loosen it.
+# Use it with: motet join --policy FILE …
+# This file is strict. Change a line to allow more; delete a line to get the default in brackets.
+
+# Secure sums in which this client takes part: secagg, secagg_plus, light_secagg. Add none to send plain updates,
+# which the server can read. Texts can be recovered from single updates.  [secagg, secagg_plus, light_secagg]
+protocols: [secagg, light_secagg]
+
+# The keys of all other clients are verified with files on this machine (motet join --identities FOLDER).
+# Without this, a lying server can play all other clients of a sum and read your update.  [true]
+identities: true
+
+# The smallest number of clients in a sum. In a sum over two clients, each of them learns the other's value.  [3]
+min_clients: 3
+
+# sums: the server never reads a single reply. each: also algorithms for which it must.  [sums]
+reveals: sums
+
+# Where noise comes from: distributed (all clients inside a secure sum), local (each client), central (the server, which
+# you then trust), none, any. distributed and local protect you even if the server lies.  [any]
+noise: [distributed, local]
+
+# The least noise: its standard deviation divided by the largest norm of an update (privacy.noise of the recipe).  [0]
+min_noise: 0.5
+
+# The largest privacy loss of all runs in which this client took part with this --state-dir, at this delta.  [no limit, 1e-5]
+max_epsilon: 8
+delta: 1.0e-5
+
+# Algorithms (motet list algorithms) and client methods, such as fedavg.train.  [any]
+algorithms: [fedavg, fedprox, fedopt, fedadam, fedyogi, fedadagrad]
+methods: [any]
+
+# Models by name, with the hash of their files on this machine, or any for a model without files. Nothing is downloaded
+# because a server names it. motet policy init --model NAME adds a model with its hash.  [minilm, tiny, bilstm: any]
+models:
+{models}
+# Evaluate the model of a round on your test split, once a round. Never on training texts, never a row per text, and not
+# at all in runs with noise.  [true]
+evaluation: true
+
+# How often a server may ask: least seconds between rounds, and rounds in 24 hours.  [0, no limit]
+seconds_between_rounds: 0
+rounds_per_day: 200
+
+# Bytes that may leave this machine in 24 hours.  [no limit]
+bytes_per_day: 20000000000
+"""
+
+
+def strict_policy(models: Sequence[str]) -> str:
+    """Return the text of a strict policy file that allows these models, with the hashes of their files."""
+    hashes = {name: hash_model(name) for name in models}
+    return TEMPLATE.format(models="".join(f"  {line}\n" for line in yaml.safe_dump(hashes).splitlines()))

@@ -1,0 +1,59 @@
+"""Permissions to run Python code that a model brings along, and to download models.
+
+They are settings of the process, not of a recipe: a recipe may come from a server or from another person, and only the
+person at this machine can decide to run somebody's code on it (`--trust-remote-code`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any
+
+REMOTE_CODE_ADVICE = (
+    "The model brings Python code, and Motet does not run it. If you trust its author, add --trust-remote-code to the "
+    "command on this machine."
+)
+
+
+@dataclass(frozen=True)
+class LoadingPermissions:
+    remote_code: bool = False
+    downloads: bool = True
+
+
+_current = LoadingPermissions()
+
+
+def loader_options() -> dict[str, Any]:
+    """Return the options of `from_pretrained` that follow from the permissions."""
+    return {"trust_remote_code": _current.remote_code, "local_files_only": not _current.downloads}
+
+
+def is_remote_code_allowed() -> bool:
+    return _current.remote_code
+
+
+@contextmanager
+def allow_remote_code(allowed: bool = True) -> Iterator[None]:
+    """Run the code of models that are loaded inside this block, in any thread."""
+    with _set_permissions(replace(_current, remote_code=allowed)):
+        yield
+
+
+@contextmanager
+def forbid_downloads() -> Iterator[None]:
+    """Load models inside this block only from files of this machine."""
+    with _set_permissions(replace(_current, downloads=False)):
+        yield
+
+
+@contextmanager
+def _set_permissions(permissions: LoadingPermissions) -> Iterator[None]:
+    global _current  # noqa: PLW0603
+    before, _current = _current, permissions
+    try:
+        yield
+    finally:
+        _current = before

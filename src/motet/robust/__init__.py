@@ -1,0 +1,92 @@
+"""Robust aggregation against lying clients: a table of rules. torch is imported when a rule is created."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from functools import partial
+from typing import Any
+
+
+def _build(name: str, max_norm: float | None, max_weight: float | None, **options: Any) -> Any:
+    from motet.core.weighted import TermLimits
+    from motet.robust.robust_sum import RobustSum
+
+    limits = TermLimits(
+        max_norm=math.inf if max_norm is None else max_norm, max_weight=math.inf if max_weight is None else max_weight
+    )
+    return RobustSum(name, limits=limits, **options)
+
+
+def _build_rule(
+    name: str, max_norm: float | None, max_weight: float | None, attackers: float = 0.0, clients_per_attacker: int = 2
+) -> Any:
+    """Build a rule that needs more than `clients_per_attacker` · f clients for f that lie."""
+    from motet.robust.aggregation_rules import RULES
+
+    options = {"rule": RULES[name], "attackers": attackers, "clients_per_attacker": clients_per_attacker}
+    return _build(name, max_norm, max_weight, **options)
+
+
+def none() -> None:
+    """The weighted mean of all replies, whatever they are."""
+
+
+def norm_bound(max_norm: float = 1.0, max_weight: float | None = None) -> Any:
+    """The weighted mean of updates that are scaled down to `max_norm`, with weights of at most `max_weight`."""
+    return _build("norm_bound", max_norm, max_weight)
+
+
+def median(max_norm: float | None = None, max_weight: float | None = None) -> Any:
+    """The median of each number (Yin et al. 2018). Tolerates less than half of the clients."""
+    return _build_rule("median", max_norm, max_weight)
+
+
+def trimmed_mean(attackers: float = 0.2, max_norm: float | None = None, max_weight: float | None = None) -> Any:
+    """The mean of each number without its f largest and smallest values (Yin et al. 2018). Needs 2f + 1 clients."""
+    return _build_rule("trimmed_mean", max_norm, max_weight, attackers)
+
+
+def krum(attackers: float = 0.2, max_norm: float | None = None, max_weight: float | None = None) -> Any:
+    """The update that is closest to its neighbors (Blanchard et al. 2017). Needs 2f + 3 clients."""
+    return _build_rule("krum", max_norm, max_weight, attackers)
+
+
+def multi_krum(attackers: float = 0.2, max_norm: float | None = None, max_weight: float | None = None) -> Any:
+    """The mean of the n − f updates that are closest to their neighbors (Blanchard et al. 2017). Needs 2f + 3 clients."""
+    return _build_rule("multi_krum", max_norm, max_weight, attackers)
+
+
+def bulyan(attackers: float = 0.1, max_norm: float | None = None, max_weight: float | None = None) -> Any:
+    """Krum, then a trimmed mean of what it selects (El Mhamdi et al. 2018). Needs 4f + 3 clients."""
+    return _build_rule("bulyan", max_norm, max_weight, attackers, clients_per_attacker=4)
+
+
+def geometric_median(max_norm: float | None = None, max_weight: float | None = None) -> Any:
+    """The point with the smallest sum of distances to all updates (Pillutla et al. 2022). Tolerates less than half."""
+    return _build_rule("geometric_median", max_norm, max_weight)
+
+
+def centered_clipping(
+    radius: float | None = None, max_norm: float | None = None, max_weight: float | None = None
+) -> Any:
+    """The mean of updates, each pulled to within `radius` of the median of all (Karimireddy et al. 2021).
+
+    The default radius is the median distance of the updates from that median.
+    """
+    from motet.robust.aggregation_rules import centered_clipping as rule
+
+    return _build("centered_clipping", max_norm, max_weight, rule=partial(rule, radius=radius))
+
+
+ROBUST: dict[str, Callable[..., Any]] = {
+    "none": none,
+    "norm_bound": norm_bound,
+    "median": median,
+    "trimmed_mean": trimmed_mean,
+    "krum": krum,
+    "multi_krum": multi_krum,
+    "bulyan": bulyan,
+    "geometric_median": geometric_median,
+    "centered_clipping": centered_clipping,
+}

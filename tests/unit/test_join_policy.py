@@ -1,0 +1,232 @@
+"""A client's policy: which runs of a server it refuses, and which requests of a run that it joined."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+from tests.joined_clients import PLAIN, SMALL, JoinedClient, join, make_acceptance, write_texts
+
+from motet.cli.policy import init
+from motet.core.errors import ConfigError, PrivacyError
+from motet.experiment.deploy.join_policy import JoinPolicy, choose_policy
+from motet.experiment.deploy.policy_file import strict_policy
+from motet.experiment.deploy.remote_client import ClientBuilder, JoinOptions, parse_client_data
+from motet.secure.sum_messages import UploadRequest
+from motet.transport.admission import JoinAccepted
+from motet.wire import serialize
+
+LOCAL_NOISE = {"type": "local", "clip": 1.0, "noise": 1.0}
+UNVERIFIED = JoinPolicy(identities=False)
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("policy")
+
+
+def refuse(folder: Path, policy: JoinPolicy, **sections: Any) -> str:
+    """Return the message with which a client of this policy refuses a run."""
+    with pytest.raises(PrivacyError, match="this client's policy refuses the run") as error:
+        join(folder, make_acceptance(folder / "server", **sections), policy=policy)
+    return str(error.value)
+
+
+def test_plain_updates_are_refused_unless_the_person_allows_them_by_name(folder: Path) -> None:
+    assert "--allow-plain-updates" in refuse(folder, JoinPolicy())
+    allowed = choose_policy(None, allow_plain_updates=True, allow_unverified_peers=False, allow_models=[])
+    assert join(folder / "plain", make_acceptance(folder / "server"), policy=allowed).setup.fingerprint
+
+
+@pytest.mark.parametrize(
+    ("policy", "sections", "message"),
+    [
+        (JoinPolicy(), {"secure": "secagg"}, "--identities FOLDER"),
+        (UNVERIFIED, {"secure": {"type": "secagg", "seeded": True}}, "secure.seeded is true"),
+        (UNVERIFIED, {"secure": {"type": "secagg_plus", "neighbors": 2}}, "secure.neighbors is 2"),
+        (UNVERIFIED, {"secure": {"type": "light_secagg", "privacy": 0.1}}, "secure.privacy is 0.1"),
+        (JoinPolicy(protocols=("secagg",)), {"secure": "light_secagg"}, "secure.type is light_secagg"),
+        (UNVERIFIED, {"secure": "secagg", "algorithm": "percfl"}, "the server would read each reply of percfl.train"),
+        (JoinPolicy(algorithms=("fedopt",)), {"secure": "secagg"}, "the algorithm is fedavg"),
+        (JoinPolicy(methods=("fedopt.train",)), {"secure": "secagg"}, "fedavg.train is not among policy.methods"),
+        (JoinPolicy(noise=("distributed",)), {"secure": "secagg"}, "privacy.type is none"),
+        (JoinPolicy(min_noise=2.0), {"privacy": LOCAL_NOISE}, "privacy.noise is 1; policy.min_noise is 2"),
+        (JoinPolicy(), {"privacy": {**LOCAL_NOISE, "seeded": True}}, "privacy.seeded is true"),
+        (JoinPolicy(max_epsilon=8.0), {}, "there is no noise, so ε has no limit"),
+    ],
+)
+def test_a_weaker_run_is_refused(folder: Path, policy: JoinPolicy, sections: dict[str, Any], message: str) -> None:
+    if "identities" not in message and "secure" in sections:
+        policy = JoinPolicy(**{**vars(policy), "identities": False})
+    if sections.get("algorithm") == "percfl":
+        assert message in _refuse_single_replies(folder, policy)
+    else:
+        assert message in refuse(folder, policy, **sections)
+
+
+def _refuse_single_replies(folder: Path, policy: JoinPolicy) -> str:
+    """A server leaves the secure sum out, because its own checks would refuse the pair."""
+    return refuse(folder, JoinPolicy(**{**vars(policy), "protocols": ("any",)}), algorithm="percfl")
+
+
+def test_a_server_cannot_lower_the_number_of_clients_in_a_sum(folder: Path) -> None:
+    acceptance = make_acceptance(folder / "server", secure={"type": "secagg", "minimum": 1})
+    client = join(folder / "minimum", acceptance, policy=UNVERIFIED)
+    assert client.setup.runtime.programs["secure"].policy.min_clients == 3
+
+
+def test_a_server_names_no_file_of_a_client_and_sends_none_of_its_own_paths(folder: Path, tmp_path: Path) -> None:
+    """Identities once came from a folder that the server named."""
+    (tmp_path / "far").mkdir()
+    data = {"path": str(write_texts(tmp_path, ("no", "yes"))), "text": "text", "label": "label"}
+    secure = {"type": "secagg", "identities": str(tmp_path / "far")}
+    acceptance = make_acceptance(folder / "server", secure=secure, data=data)
+    assert str(tmp_path).encode() not in bytes(serialize(acceptance))
+    client = join(folder / "identities", acceptance, policy=UNVERIFIED)
+    assert client.setup.runtime.programs["secure"].identities.folder is None
+
+
+@pytest.mark.parametrize("name", ["organization/model", "/srv/model", "mixed:organization/model"])
+def test_a_server_cannot_name_a_model_that_was_not_agreed(folder: Path, name: str) -> None:
+    """Nothing is looked up, downloaded or loaded because a server names it."""
+    acceptance = make_acceptance(folder / "server")
+    config = {**acceptance.config, "model": {**acceptance.config["model"], "name": name}}
+    with pytest.raises((PrivacyError, ConfigError), match=r"the server names the model|has digest"):
+        join(folder, JoinAccepted(**{**vars(acceptance), "config": config}))
+    with pytest.raises(PrivacyError, match="the server names the model"):
+        PLAIN.check_model(type("Model", (), {"name": name})())
+
+
+def test_a_model_is_pinned_by_the_hash_of_its_files() -> None:
+    pinned = yaml.safe_load(strict_policy(["minilm", "tiny"]))["models"]
+    assert pinned["tiny"] == "any"
+    assert pinned["minilm"].startswith("sha256:")
+    model = type("Model", (), {"name": "bert2bert:minilm"})()
+    JoinPolicy(models=pinned).check_model(model)
+    with pytest.raises(PrivacyError, match="the files of the model 'minilm' have hash"):
+        JoinPolicy(models={"minilm": "sha256:0"}).check_model(model)
+
+
+def test_a_policy_file_is_strict_and_complete(tmp_path: Path) -> None:
+    path = tmp_path / "policy.yaml"
+    init(path, ["tiny"])
+    policy = JoinPolicy.load(path)
+    assert set(yaml.safe_load(path.read_text())) == set(vars(policy))
+    assert (policy.identities, policy.reveals, policy.protocols) == (True, "sums", ("secagg", "light_secagg"))
+    with pytest.raises(SystemExit):
+        init(path)
+    with pytest.raises(ConfigError, match="exclude each other"):
+        choose_policy(path, allow_plain_updates=True, allow_unverified_peers=False, allow_models=[])
+    path.write_text("protocol: secagg")
+    with pytest.raises(ConfigError, match="unknown option 'protocol'"):
+        JoinPolicy.load(path)
+
+
+# ---- Requests of a run -----------------------------------------------------------------------------------------------
+
+
+def join_plain(folder: Path, **policy: Any) -> JoinedClient:
+    acceptance = make_acceptance(folder / "server", **policy.pop("sections", {}))
+    return join(folder, acceptance, policy=JoinPolicy(**{**vars(PLAIN), **policy}))
+
+
+def test_a_client_answers_a_round_once(tmp_path: Path) -> None:
+    """The difference of two answers in a round, or of two sums over other clients, is the update of one client."""
+    client = join_plain(tmp_path)
+    first = client.ask("fedavg.train", client.model)
+    assert "already answered fedavg.train in round 0" in (client.ask("fedavg.train", client.model * 1.01).error or "")
+    again = client.ask("fedavg.train", client.model, request_id=1)
+    assert serialize(again.value) == serialize(first.value)
+    client.builder.close()
+    restarted = join(tmp_path, client.acceptance)
+    assert "already answered" in (restarted.ask("fedavg.train", client.model * 1.01).error or "")
+    assert restarted.ask("fedavg.train", client.model * 1.01, round=1).error is None
+
+
+def test_a_client_signs_one_list_of_survivors_in_a_round(tmp_path: Path) -> None:
+    client = join(tmp_path, make_acceptance(tmp_path / "server", secure="secagg"), policy=UNVERIFIED)
+    guard = client.setup.runtime.guard
+    assert guard is not None
+    client.ask("secure.advertise", "fedavg.train")
+    client.ask("secure.confirm", ("lake", "north", "south"))
+    client.ask("secure.advertise", "fedavg.train")
+    reply = client.ask("secure.confirm", ("lake", "north", "south", "wood"))
+    assert "over other clients; the difference of the two sums" in (reply.error or "")
+    assert "over other clients" not in (client.ask("secure.confirm", ("south", "north", "lake")).error or "")
+
+
+def test_the_question_inside_a_secure_sum_is_asked_once_too(tmp_path: Path) -> None:
+    client = join(tmp_path, make_acceptance(tmp_path / "server", secure="secagg"), policy=UNVERIFIED)
+    for factor, is_refused in ((1.0, False), (2.0, True), (1.0, False)):
+        client.ask("secure.advertise", "fedavg.train")
+        reply = client.ask("secure.upload", UploadRequest({}, client.model * factor))
+        assert ("already answered fedavg.train" in (reply.error or "")) == is_refused
+
+
+def test_a_client_evaluates_only_the_model_of_the_round(tmp_path: Path) -> None:
+    """A server once evaluated crafted weights as often as it liked."""
+    client = join_plain(tmp_path)
+    assert client.ask("fedavg.train", client.model).error is None
+    reply = client.ask("evaluate.report_metrics", client.evaluation(factor=2.0))
+    assert "not the model of the round" in (reply.error or "")
+    assert client.ask("evaluate.report_metrics", client.evaluation()).error is None
+    # An evaluation that comes before the training of another model is the last one.
+    assert client.ask("evaluate.report_metrics", client.evaluation(factor=2.0), round=1).error is None
+    assert client.ask("fedavg.train", client.model * 3.0, round=1).error is None
+    assert "not the model of the round" in (
+        client.ask("evaluate.report_metrics", client.evaluation(), round=2).error or ""
+    )
+
+
+def test_rounds_and_bytes_are_limited(tmp_path: Path) -> None:
+    client = join_plain(tmp_path / "rounds", rounds_per_day=1)
+    assert client.ask("fedavg.train", client.model).error is None
+    assert "its limit is 1" in (client.ask("fedavg.train", client.model, round=1).error or "")
+    hasty = join_plain(tmp_path / "hasty", seconds_between_rounds=60.0)
+    assert hasty.ask("fedavg.train", client.model).error is None
+    assert "too early" in (hasty.ask("fedavg.train", client.model, round=1).error or "")
+    large = join_plain(tmp_path / "bytes", bytes_per_day=1000)
+    reply = large.ask("fedavg.train", client.model)
+    assert reply.value is None
+    assert "exceed this client's limit of 1000 bytes per day" in (reply.error or "")
+
+
+def test_a_client_counts_epsilon_over_all_runs_and_restarts(tmp_path: Path) -> None:
+    """A server that restarts, or begins another run, cannot make a client forget what it has spent."""
+    noise = {"type": "local", "clip": 1.0, "noise": 8.0, "delta": 0.5}  # the server's δ would make ε look small
+    client = join_plain(tmp_path, sections={"privacy": noise}, max_epsilon=4.0)
+    from motet.privacy.dp_sum import ClipRequest
+
+    def train(client: JoinedClient, round: int) -> str:
+        return client.ask("private.clipped", ClipRequest("fedavg.train", client.model), round).error or ""
+
+    rounds = next(round for round in range(50) if "ε" in train(client, round))
+    assert rounds > 1
+    client.builder.close()
+    again = join(tmp_path, make_acceptance(tmp_path / "other", privacy=noise), policy=client.builder.options.policy)
+    assert "limit over all runs is 4" in train(again, 0)
+
+
+def test_the_agreement_is_shown_and_never_loosened(tmp_path: Path) -> None:
+    acceptance = make_acceptance(tmp_path / "server", secure="secagg")
+    client = join(tmp_path, acceptance, policy=UNVERIFIED)
+    text = "\n".join(client.log)
+    assert "secagg over at least 3 clients" in text
+    assert text.index("agreed with the server") < text.index("offered to the server")
+    client.builder.close()
+    weaker = make_acceptance(tmp_path / "server", secure="none")
+    assert weaker.run == acceptance.run
+    with pytest.raises(PrivacyError, match="the server changed the settings of the run"):
+        join(tmp_path, weaker, policy=PLAIN)
+
+
+def test_the_agreement_is_checked_before_data_is_read(tmp_path: Path) -> None:
+    acceptance = make_acceptance(tmp_path / "server", model={"name": "tiny", "max_tokens": 16, "config": SMALL})
+    data = parse_client_data(tmp_path / "missing.csv", [])
+    options = JoinOptions(names=("north",), data=data, config=None, state_folder=tmp_path, device="cpu")
+    with pytest.raises(PrivacyError, match="refuses the run"):
+        ClientBuilder(options)(acceptance)
+    assert not (tmp_path / "audit.jsonl").exists() or json.loads((tmp_path / "audit.jsonl").read_text())
