@@ -8,8 +8,8 @@ import pytest
 from tests.joined_clients import JoinedClient, join, make_acceptance
 
 from motet.core.errors import ConfigError
-from motet.core.params import Params
 from motet.experiment.commands.serve_run import serve_run
+from motet.experiment.deploy.client_models import has_client_models
 from motet.experiment.recipe.run_config import RunConfig
 
 
@@ -42,14 +42,16 @@ def test_the_test_split_can_be_evaluated(client: JoinedClient) -> None:
 
 
 @pytest.mark.parametrize("privacy", ["local", "central"])
-def test_a_client_does_not_evaluate_under_noise(tmp_path: Path, privacy: str) -> None:
+def test_a_client_reveals_no_metric_under_noise_but_keeps_its_model(tmp_path: Path, privacy: str) -> None:
     """The privacy accountant counts noisy sums of updates, and exact metrics would not be covered by ε."""
     noise = {"type": privacy, "clip": 1.0, "noise": 1.0}
     client = join(tmp_path, make_acceptance(tmp_path / "server", privacy=noise))
     reply = client.ask("evaluate.sum_metrics", client.evaluation())
     assert "not offered to the server" in (reply.error or "")
     assert isinstance(client.ask("evaluate.report_metrics", client.evaluation()).error, str)
-    assert isinstance(client.model, Params)
+    delivery = client.ask("deliver.receive", client.evaluation())
+    assert (delivery.value, delivery.error) == (None, None)
+    assert has_client_models(client.builder.run_folder or tmp_path), "the client keeps the model, and its scores"
 
 
 def test_a_served_run_does_not_ask_for_rows_per_example(tmp_path: Path) -> None:

@@ -75,18 +75,18 @@ class Evaluator(Program):
     def report_metrics(
         self, ctx: Context, request: EvaluationRequest, client_state: None
     ) -> Work[tuple[dict[str, float], None]]:
-        scores = yield from self._scores(ctx, request)
+        scores = yield from self.compute_scores(ctx, request)
         return scores, None
 
     @work(reveals="sum")
     def sum_metrics(self, ctx: Context, request: EvaluationRequest, client_state: None) -> Work[tuple[Weighted, None]]:
-        scores = yield from self._scores(ctx, request)
+        scores = yield from self.compute_scores(ctx, request)
         task = ctx.participant.task
         metrics = {name: scores.get(name, 0.0) for name in task.metric_names}
         shares = {f"{name}{_SHARE}": float(name in scores) for name in task.partial_metrics}
         return Weighted(Params.from_scalars(**metrics, **shares), float(bool(scores))), None
 
-    def _scores(self, ctx: Context, request: EvaluationRequest) -> Work[dict[str, float]]:
+    def compute_scores(self, ctx: Context, request: EvaluationRequest) -> Work[dict[str, float]]:
         if self.splits is not None and request.split not in self.splits:
             raise PrivacyError(
                 f"the server asked for an evaluation on the split '{request.split}'; this client evaluates models only on "
@@ -99,6 +99,26 @@ class Evaluator(Program):
             if model is not None:
                 self.on_model(ctx, model, scores)  # also without examples to evaluate it on
         return scores
+
+
+@dataclass(frozen=True)
+class ModelDelivery(Program):
+    """Sends clients the model that they would deploy, and gets nothing back. For runs in which metrics stay private."""
+
+    algorithm: Algorithm
+    name: str = "deliver"
+    on_model: OnModel | None = None
+
+    def deliver(self, state: Any, clients: Sequence[ClientId]) -> Script[None]:
+        yield from gather(self.receive, make_requests(self.algorithm, state, clients, DEPLOYED_SPLITS[0]))
+
+    @work(reveals="each")
+    def receive(self, ctx: Context, request: EvaluationRequest, client_state: None) -> Work[tuple[None, None]]:
+        """Keep the model, with its scores on the client's own test split. The reply is empty."""
+        if self.on_model is not None:
+            evaluator = Evaluator(self.algorithm, splits=DEPLOYED_SPLITS, on_model=self.on_model)
+            yield from evaluator.compute_scores(ctx, request)
+        return None, None
 
 
 @dataclass(frozen=True)

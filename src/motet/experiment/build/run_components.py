@@ -12,7 +12,7 @@ from motet.core.attributes import require_parent
 from motet.core.program import Algorithm
 from motet.core.rng import Seed
 from motet.core.script import ClientId, Script, client_methods, iter_programs, rewrite_sums
-from motet.learning.evaluation import DEPLOYED_SPLITS, Evaluator, ExampleEvaluator
+from motet.learning.evaluation import DEPLOYED_SPLITS, Evaluator, ExampleEvaluator, ModelDelivery
 
 if TYPE_CHECKING:
     from motet.privacy.dp_sum import PrivateSum
@@ -64,12 +64,12 @@ class RunComponents:
     def deployed_programs(self, evaluates: bool = True) -> list[Any]:
         """The programs that a client with its own data offers to the server.
 
-        There is no per-example row. Metrics are computed on the test split alone, and not at all under noise, because
-        the privacy accountant does not count them.
+        There is no per-example row. Metrics are computed on the test split alone. Under noise they stay on the client,
+        because the privacy accountant does not count them.
         """
-        can_evaluate = evaluates and self.privacy is None
-        evaluators = [Evaluator(self.algorithm, splits=DEPLOYED_SPLITS)] if can_evaluate else []
-        return [self.algorithm, *evaluators, *self._wrappers]
+        if evaluates and self.privacy is None:
+            return [self.algorithm, Evaluator(self.algorithm, splits=DEPLOYED_SPLITS), *self._wrappers]
+        return [self.algorithm, ModelDelivery(self.algorithm), *self._wrappers]
 
     @property
     def _wrappers(self) -> list[Any]:

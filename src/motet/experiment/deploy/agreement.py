@@ -54,7 +54,7 @@ def agree(
     components = policy.enforce(components, identities)
     programs = components.deployed_programs(policy.evaluation)
     methods = {a: reveals for program in programs for a, reveals in all_client_methods(program).items()}
-    policy.check_methods(methods, wrappers=("secure", "private"))
+    policy.check_methods(methods, data_free=("secure", "private", "deliver"))
     terms = {**policy.describe(config, components, identities), "model": model.name}
     audit = AuditLog(options.state_folder / AUDIT_FILE)
     _check_unchanged(audit, acceptance)

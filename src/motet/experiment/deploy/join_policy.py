@@ -91,11 +91,14 @@ class JoinPolicy:
             )
         _refuse(problems)
 
-    def check_methods(self, methods: Mapping[str, Reveal], wrappers: Sequence[str]) -> None:
-        """Raise an error if the run offers a client method that this policy does not allow."""
+    def check_methods(self, methods: Mapping[str, Reveal], data_free: Sequence[str]) -> None:
+        """Raise an error if the run offers a client method that this policy does not allow.
+
+        `data_free` are the programs with replies that contain no data: the stages of sums, and the delivery of models.
+        """
         problems = []
         for address, reveals in methods.items():
-            if address.partition(".")[0] in wrappers:
+            if address.partition(".")[0] in data_free:
                 continue
             if not _allows(self.methods, address):
                 problems.append(f"{address} is not among policy.methods ({_join_names(self.methods)})")

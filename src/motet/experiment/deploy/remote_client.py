@@ -35,7 +35,7 @@ from motet.experiment.recipe.config_parsing import instantiate
 from motet.experiment.recipe.recipe_files import parse_overrides
 from motet.experiment.recipe.run_config import RunConfig
 from motet.learning.context import Context
-from motet.learning.evaluation import Evaluator
+from motet.learning.evaluation import Evaluator, ModelDelivery
 from motet.learning.executors.serial_executor import PrefixCache
 from motet.models.loading_permissions import forbid_downloads
 from motet.partitions.partition import ClientRows, NamedClients, Partition
@@ -170,8 +170,8 @@ def _describe_test_rows(federation: Federation, data: DataConfig) -> str:
 
 
 def _observe_evaluation(program: Any, models: ClientModels, progress: ClientProgress) -> Any:
-    """Return the program; an evaluator also stores each model that it evaluates, and prints the scores."""
-    if not isinstance(program, Evaluator):
+    """Return the program; one that evaluates also stores each model, and prints the scores."""
+    if not isinstance(program, Evaluator | ModelDelivery):
         return program
 
     def on_model(ctx: Context, params: ModelParams, scores: Mapping[str, float]) -> None:

@@ -20,7 +20,7 @@ from motet.transport.requests import Reply, Request
 from motet.wire import measure_size
 
 DAY = 24 * 3600.0
-EVALUATION = "evaluate."  # prefix of the methods of the evaluation
+EVALUATION, DELIVERY = "evaluate.", "deliver."  # prefixes of methods that do not train
 
 
 class RequestGuard:
@@ -105,7 +105,7 @@ class RequestGuard:
         for entry in self._entries("asked"):
             if entry["method"].startswith(EVALUATION):
                 evaluations.append((entry["round"], set(entry["models"])))
-            elif entry["models"]:
+            elif entry["models"] and not entry["method"].startswith(DELIVERY):
                 trained_models.setdefault(entry["round"], set()).update(entry["models"])
         if any(index in trained_models and not own <= trained_models[index] for index, own in evaluations):
             raise PrivacyError(

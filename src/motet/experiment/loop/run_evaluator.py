@@ -15,7 +15,7 @@ from motet.experiment.loop.per_client_eval import evaluate_per_client
 from motet.experiment.loop.round_engine import RoundEngine
 from motet.experiment.loop.scores import group_means, mean_over_groups
 from motet.learning.context import EvaluationResult
-from motet.learning.evaluation import EvaluationReport, Evaluator, ExampleEvaluator
+from motet.learning.evaluation import EvaluationReport, Evaluator, ExampleEvaluator, ModelDelivery
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,11 +99,13 @@ class RunEvaluator:
         return self._last_results[round]
 
     def _request_metrics_from_owners(self) -> ClientResults:
-        """Collect metrics from clients that keep their data. They do not evaluate under noise, and may refuse to."""
-        if self.plan.components.privacy is not None:
-            return ClientResults()
+        """Collect metrics from clients that keep their data. Under noise they send none, and they may refuse to."""
         try:
-            return self._request_metrics("test")
+            if self.plan.components.privacy is None:
+                return self._request_metrics("test")
+            delivery = ModelDelivery(self.plan.algorithm)
+            self.engine.run_evaluation(delivery.deliver(self.engine.progress.state, self.clients))
+            return ClientResults()
         except RunError as error:
             self.engine.hooks.on_note(Note(f"there are no metrics of the clients' own test sets: {error}"))
             return ClientResults()
