@@ -36,6 +36,7 @@ COMPONENT_LINKS = {
         "secure": "secure",
         "privacy": "privacy",
         "robust": "robust",
+        "attack": "attacks",
         "transport": "transports",
         "codec.up": "codecs",
         "codec.down": "codecs",
@@ -230,6 +231,7 @@ def component_tables() -> dict[str, Mapping[str, Callable[..., Any]]]:
     from motet.partitions import PARTITIONS
     from motet.privacy import PRIVACY
     from motet.robust import ROBUST
+    from motet.robust.attacks import ATTACKS
     from motet.secure import SECURE
     from motet.tasks import TASKS
 
@@ -244,6 +246,7 @@ def component_tables() -> dict[str, Mapping[str, Callable[..., Any]]]:
         "secure": SECURE,
         "privacy": PRIVACY,
         "robust": ROBUST,
+        "attacks": ATTACKS,
     }
 
 

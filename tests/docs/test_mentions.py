@@ -44,6 +44,7 @@ def option_names() -> dict[str, set[str]]:
     tables = {
         "algorithm": "algorithms", "server": "server optimizers", "task": "tasks", "partition": "partitions",
         "transport": "transports", "secure": "secure", "privacy": "privacy", "robust": "robust",
+        "attack": "attacks",
     }  # fmt: skip
     names: dict[str, set[str]] = {}
     for section, table in tables.items():

@@ -8,6 +8,7 @@
 | `dev-best accuracy` | the same in the round that is best on the development set (needs `data.dev_share`) |
 | `local accuracy` | each client's model on its own test set, unweighted mean over clients |
 | `worst accuracy` | the same for the worst 10 % of the clients |
+| `backdoor accuracy` | how often the trigger of an attack works (needs `attack.type=backdoor`); lower is better |
 | `shared accuracy` | the global model on each client's test set, unweighted mean (needs `evaluation.by_client`) |
 | `MB`, `MB up`, `MB down` | payload of the whole run in megabytes (10^6 bytes) |
 | `rounds to 0.84`, `MB to 0.84` | cost until the primary metric first reached the value |
@@ -46,7 +47,7 @@ TOLERANCE = 0.05  # percentage points; numbers this close count as equal
 _AFTER = re.compile(r"(\S+) after (\d+)")
 _REACH = re.compile(r"(rounds|MB) to (\d+\.?\d*|\.\d+)")
 _TRAFFIC_KEYS = {"MB": ("payload_up", "payload_down"), "MB up": ("payload_up",), "MB down": ("payload_down",)}
-_PREFIXES = ("", "local", "worst", "shared", "best", "dev-best")
+_PREFIXES = ("", "local", "worst", "shared", "best", "dev-best", "backdoor")
 _RENAMED_WORDS = {"own": "local", "common": "shared", "headline": PRIMARY_METRIC}
 
 
@@ -153,7 +154,8 @@ class TableMetric:
         if kind in ("after", "dev-best"):
             round = self.spec.round if kind == "after" else (summary.get("dev_best") or {"round": -1})["round"]
             return scores_by_round(rows, self.split).get(round, {}).get(metric)
-        values = [r["value"] for r in rows if r["who"] == "server" and r["split"] == self.split and r["name"] == metric]
+        split = "backdoor" if kind == "backdoor" else self.split
+        values = [r["value"] for r in rows if r["who"] == "server" and r["split"] == split and r["name"] == metric]
         if not values:
             return None
         best = min if self.lower_is_better else max
@@ -187,7 +189,7 @@ class TableMetric:
             owners = [owner for owner in by_owner if owner != "" and owner.startswith(self.clients or "")]
         else:
             owners = [owner for owner in by_owner if owner == ""]
-        if not owners or self.lower_is_better or self.split != "global":
+        if not owners or self.lower_is_better or self.split != "global" or self.spec.kind == "backdoor":
             return None, None
         owner_ids = np.concatenate([np.full(len(by_owner[owner]), i) for i, owner in enumerate(owners)])
         widths = {by_owner[owner].shape[1] - 1 for owner in owners}

@@ -19,6 +19,10 @@ from motet.transport.requests import Reply, Request
 ContextFactory = Callable[[ClientId, int, str, Callable[[str, Any], Work[Any]], Callable[[str], Any]], Any]
 
 
+# (client, round, program, reply) -> what a lying client replies; only for simulated attacks
+Tamper = Callable[[ClientId, int, str, Any], Any]
+
+
 class StateStore(Protocol):
     """The states of each client's programs."""
 
@@ -55,12 +59,13 @@ class ClientRuntime:
         required_wrappers: Mapping[str, frozenset[str]] = {},
         hide_errors: bool = False,
         guard: Guard | None = None,
+        tamper: Tamper | None = None,
     ) -> None:
         self.programs = {part.name: part for program in programs for part in iter_programs(program)}
         self.make_context, self.executor, self.channel = make_context, executor, channel
         self.client_states, self.ephemeral_states = client_states, EphemeralStates()
         self.sums_only, self.required_wrappers, self.hide_errors = sums_only, required_wrappers, hide_errors
-        self.guard = guard
+        self.guard, self.tamper = guard, tamper
 
     def answer_requests(self, requests: Iterator[Request]) -> Iterator[Reply]:
         """Run requests as they arrive and yield replies, possibly in another order."""
@@ -131,7 +136,7 @@ class ClientRuntime:
         reply, state = result
         if state is not None:
             states.put(program, client, state)
-        return reply
+        return reply if self.tamper is None else self.tamper(client, round, program, reply)
 
     def _invoke_nested(
         self, client: ClientId, round: int, callers: frozenset[str], address: str, payload: Any

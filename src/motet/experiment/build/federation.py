@@ -47,11 +47,12 @@ class ClientGroup:
     inspection: CorpusInspection | None = None  # None: the corpus was built in memory
     public_rows: np.ndarray | None = None
     dev_rows: np.ndarray | None = None
+    backdoor_rows: np.ndarray | None = None  # test texts with the trigger of an attack
 
     @cached_property
     def shared_splits(self) -> dict[str, Examples]:
         """The splits that all participants of a simulation can read: global test set, public texts, dev set."""
-        optional = {"public": self.public_rows, "dev": self.dev_rows}
+        optional = {"public": self.public_rows, "dev": self.dev_rows, "backdoor": self.backdoor_rows}
         splits = {name: Examples(self.features, rows) for name, rows in optional.items() if rows is not None}
         return {"global": Examples(self.features, self.global_test_rows), **splits}
 

@@ -17,6 +17,7 @@ from motet.datasets.inspection.check_corpus import ShowInspection, check_corpus
 from motet.datasets.inspection.corpus_inspection import CorpusInspection
 from motet.datasets.load_corpus import DataConfig, load_corpus
 from motet.experiment.build.client_lists import ClientRange
+from motet.experiment.build.data_poisoning import build_attack, poison_federation
 from motet.experiment.build.feature_cache import load_features
 from motet.experiment.build.federation import ClientGroup, Federation
 from motet.experiment.build.group_builder import build_group
@@ -34,7 +35,7 @@ from motet.tasks import TASK_REGISTRY, Task
 
 CorpusLoader = Callable[[DataConfig, Seed, str | None], Corpus]
 # Runs that agree in these settings share a federation.
-FEDERATION_KEYS = ("seed", "data", "model", "partition", "task", "groups")
+FEDERATION_KEYS = ("seed", "data", "model", "partition", "task", "groups", "attack")
 
 
 @dataclass(frozen=True, eq=False)
@@ -95,7 +96,7 @@ def build_federation(
         names = populations[key].partition.clients
         previous[key] = ClientRange(names=names, start=first, stop=first + next(counts[key]), prefix=prefix)
         specs.append(GroupSpec(name, populations[key], previous[key], group.model))
-    return _assemble(specs, config.model, seed)
+    return poison_federation(_assemble(specs, config.model, seed), build_attack(config))
 
 
 def federate_corpus(

@@ -12,8 +12,10 @@ from motet.core.params import Params
 from motet.core.program import Algorithm, ClientList, InitialModels
 from motet.core.rng import Seed
 from motet.core.script import ClientId
+from motet.experiment.build.data_poisoning import build_attack
 from motet.experiment.build.run_components import RunComponents
 from motet.experiment.recipe.run_config import CheckpointConfig, CohortConfig, EvaluationConfig, RunConfig
+from motet.robust.attacks import Attack
 from motet.transport.client_runtime import ContextFactory
 from motet.transport.emulated_network import Network
 from motet.transport.wait_policy import WaitPolicy
@@ -72,6 +74,7 @@ class RunPlan:
     wait_policy: WaitPolicy = WaitPolicy()
     checkpoint: CheckpointConfig = CheckpointConfig()
     network: Network | None = None
+    attack: Attack | None = None
     name: str = ""
     digest: str = ""
     clients_keep_data: bool = False  # True if the clients join with their own data, which no other machine has
@@ -137,6 +140,7 @@ def build_plan(
         wait_policy=config.wait_policy,
         checkpoint=config.checkpoint,
         network=config.network,
+        attack=build_attack(config),
         name=config.recipe,
         digest=config.digest,
         clients_keep_data=clients_keep_data,

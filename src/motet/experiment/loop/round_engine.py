@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
-from motet.core.errors import RunError
+from motet.core.errors import ConfigError, RunError
 from motet.core.params import Params
 from motet.core.program import Round
 from motet.core.script import ClientId, Note, Script, Transaction, run_script
@@ -17,7 +17,7 @@ from motet.experiment.build.run_plan import RunPlan, build_accountant
 from motet.experiment.loop.checkpoint import RunProgress
 from motet.experiment.loop.client_sampling import sample_cohort
 from motet.experiment.loop.exchange_log import ExchangeLog, run_with_restarts
-from motet.transport.client_runtime import ClientRuntime
+from motet.transport.client_runtime import ClientRuntime, Tamper
 from motet.transport.client_state import ClientStates
 from motet.transport.emulated_network import EmulatedTransport
 from motet.transport.in_process import InProcessTransport
@@ -66,6 +66,7 @@ class RoundEngine:
             client_states,
             components.channel,
             required_wrappers=components.required_wrappers,
+            tamper=make_tamper(plan, is_remote),
         )
         self.accountant = build_accountant(plan, is_remote, accountant_folder)
         self.transport = connect(self.runtime)
@@ -165,6 +166,23 @@ class RoundEngine:
             failure = next((f for f in mailbox.failures if f.round == mailbox.round), None)
             reason = "" if failure is None else f" First failure: {failure.client}: {failure.reason}"
             raise error if reason in str(error) else RunError(f"{error}{reason}") from None
+
+
+def make_tamper(plan: RunPlan, is_remote: bool) -> Tamper | None:
+    """Return what changes the replies of lying clients; None if all are honest."""
+    attack, seed, name = plan.attack, plan.federation.seed, plan.algorithm.name
+    if attack is None:
+        return None
+    if is_remote:
+        raise ConfigError(
+            f"attack.type={attack.name} is for simulations in one process; use transport.type=in_process."
+        )
+    attackers = attack.choose_attackers(plan.federation.clients, seed)
+
+    def tamper(client: ClientId, round: int, program: str, reply: Any) -> Any:
+        return attack.tamper(reply, seed, client, round) if client in attackers and program == name else reply
+
+    return tamper
 
 
 def _ignore(clients: Collection[ClientId], key: str) -> None:

@@ -170,6 +170,9 @@ class FederatedRun:
         if scores and self._is_best_dev_round and self.storage.folder and examples is not None:
             write_example_scores(self.storage.folder, {"": examples}, BEST_DEV_SCORES)
         self._log("server", "global", scores)
+        attack = self.plan.attack
+        if is_due and attack is not None and attack.data_change == "trigger":
+            self._log("server", "backdoor", self._evaluate_split("backdoor").scores)
         if is_due and (self.plan.evaluation.local or self.plan.has_personal_models):
             local_scores = self._evaluate_local_tests(log=not is_last)  # `finish` logs those of the last round
             if self.plan.has_personal_models:

@@ -157,6 +157,7 @@ class RunConfig:
     secure: ComponentConfig = ComponentConfig("none")
     privacy: ComponentConfig = ComponentConfig("none")
     robust: ComponentConfig = ComponentConfig("none")
+    attack: ComponentConfig = ComponentConfig("none")
     wait_policy: WaitPolicy = WaitPolicy()
     transport: ComponentConfig = ComponentConfig("in_process")
     network: Network | None = None  # emulated bandwidth and latency, for simulations
@@ -192,8 +193,9 @@ class RunConfig:
     def digest(self) -> str:
         """A hash of the settings that must agree between server and clients, and between a run and its resumed part."""
         settings = {name: value for name, value in self.to_dict().items() if name not in NOT_IN_DIGEST}
-        if self.robust.type == "none":
-            del settings["robust"]  # runs that began before this section existed keep their digest
+        for section in ("robust", "attack"):  # runs that began before these sections existed keep their digest
+            if settings[section] == "none":
+                del settings[section]
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
 
