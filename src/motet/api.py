@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from motet.codecs.chain import Channel
+from motet.core.errors import ConfigError
 from motet.core.program import Algorithm
 from motet.core.rng import Seed
 from motet.core.work import Executor
@@ -105,5 +106,11 @@ def run(
 
 def export(federation: Federation, result: RunResult, path: str | Path, *, client: str | None = None) -> None:
     """Save the global model, or one client's model, as a directory that transformers can load."""
+    if not isinstance(federation, Federation):
+        raise ConfigError(
+            "export: this federation has a custom trainer, and Motet does not know how to save its model. Pass the "
+            "parameters to your trainer, and save the model yourself: "
+            "trainer.set_parameters(result.params.tensors())"
+        )
     group = federation.server if client is None else federation.group_for(client)
     save_model(group, result.params if client is None else result.model_for(client), Path(path))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import functools
+import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -25,7 +26,8 @@ TRAINING, RESULTS, DATA, DEPLOYMENT = "Training", "Results and benchmarks", "Dat
 
 Command = TypeVar("Command", bound=Callable[..., None])
 
-_USER_ERRORS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOSPC, errno.EDQUOT)  # permissions or disk space
+_FULL_DISK = (errno.ENOSPC, errno.EDQUOT)
+_USER_ERRORS = (errno.EACCES, errno.EPERM, errno.EROFS, errno.ENOENT, errno.ENOTDIR, errno.EISDIR, errno.ENAMETOOLONG)
 
 
 def handle_errors(command: Command) -> Command:
@@ -47,14 +49,27 @@ def handle_errors(command: Command) -> Command:
         except MotetError as error:
             typer.echo(f"motet: {error}", err=True)
             sys.exit(2 if isinstance(error, ConfigError) else 1)
-        except OSError as error:
-            if error.filename is None or error.errno not in _USER_ERRORS:
+        except Exception as error:
+            message = _explain_file_error(error)
+            if message is None:
                 raise  # a bug: show the traceback
-            message = f"'{error.filename}' cannot be read or written: {error.strerror}."
             typer.echo(f"motet: {message} Check permissions and disk space, or use another folder (--out).", err=True)
             sys.exit(1)
 
     return wrapper  # type: ignore[return-value]
+
+
+def _explain_file_error(error: Exception) -> str | None:
+    """Return a sentence about a file that cannot be read or written; None for other errors.
+
+    A full disk is often reported without the name of the file, and by some packages without an error number.
+    """
+    number, file = getattr(error, "errno", None), getattr(error, "filename", None)
+    if os.strerror(errno.ENOSPC) in str(error) or number in _FULL_DISK:
+        return f"{f'{file!r} cannot be written: ' if file else ''}{os.strerror(number or errno.ENOSPC)}."
+    if not isinstance(error, OSError) or file is None or number not in _USER_ERRORS:
+        return None
+    return f"'{file}' cannot be read or written: {error.strerror}."
 
 
 Recipe = Annotated[
@@ -70,7 +85,7 @@ Resume = Annotated[bool, typer.Option("--resume", help="Resume the run in --out.
 TrustRemoteCode = Annotated[
     bool, typer.Option("--trust-remote-code", help="Run Python code that a model brings along. No recipe can set this.")
 ]
-Device = Annotated[str, typer.Option(help="auto, cpu, cuda or cuda:N.")]
+Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
 CorpusName = Annotated[
     str,
     typer.Argument(metavar="CORPUS", help="Name of a corpus (see: motet list datasets), or your own file or folder."),

@@ -16,7 +16,6 @@ from motet.cli.app import (
     Recipe,
     Resume,
     Settings,
-    Transport,
     TrustRemoteCode,
     app,
     handle_errors,
@@ -31,8 +30,10 @@ if TYPE_CHECKING:
 def serve(
     recipe: Recipe = "quickstart",
     settings: Settings = None,
-    bind: Annotated[str, typer.Option(help="Address to listen on, as host:port.")] = "127.0.0.1:8890",
-    transport: Transport = "grpc",
+    bind: Annotated[
+        str | None, typer.Option(help="Address to listen on, as host:port.", show_default="127.0.0.1:8890")
+    ] = None,
+    transport: Annotated[str | None, typer.Option(help="grpc or mqtt.", show_default="grpc")] = None,
     clients: Annotated[int | None, typer.Option(help="Number of clients that join with their own data.")] = None,
     allow: Annotated[Path | None, typer.Option(help="File with the allowed clients (see: motet allow).")] = None,
     key: Key = None,
@@ -48,12 +49,13 @@ def serve(
 
     from motet.core.errors import ConfigError
     from motet.experiment.commands.run_folder import create_new_folder, load_config
+    from motet.experiment.deploy.network_options import with_default_network
     from motet.experiment.recipe.recipe_files import load_recipe
     from motet.models.loading_permissions import allow_remote_code
 
     flags = {"bind": bind, "clients": clients, "allow": allow, "key": key, "cert": cert, "ca": ca, "status": status}
-    overrides = [f"transport.type={transport}", *(f"transport.{n}={v}" for n, v in flags.items() if v is not None)]
-    config = load_recipe(recipe, [*overrides, *(settings or [])])
+    overrides = [f"transport.{n}={v}" for n, v in {"type": transport, **flags}.items() if v is not None]
+    config = with_default_network(load_recipe(recipe, [*overrides, *(settings or [])]))
     if resume and out is None:
         raise ConfigError("serve: --resume needs the folder of the run; give --out FOLDER.")
     if resume and out is not None:
@@ -66,13 +68,14 @@ def _serve(config: RunConfig, folder: Path, resume: bool) -> None:
     from rich.console import Console
 
     from motet.cli.runs import print_results
+    from motet.experiment.commands.run_folder import resume_command
     from motet.experiment.commands.serve_run import serve_run
     from motet.report.progress import create_progress
 
     try:
         finished = serve_run(config, folder, resume=resume, log=typer.echo, callback=create_progress(Console()))
     except KeyboardInterrupt:
-        raise KeyboardInterrupt(f"the same command with --resume --out {folder}") from None
+        raise KeyboardInterrupt(resume_command(folder)) from None
     print_results(finished)
 
 

@@ -49,8 +49,11 @@ def run(
 @handle_errors
 def resume_run(folder: RunFolder, trust_remote_code: TrustRemoteCode = False) -> None:
     """Resume an interrupted run. It ends with the same result as without the interruption."""
-    from motet.experiment.commands.run_folder import load_config
+    from motet.core.errors import ConfigError
+    from motet.experiment.commands.run_folder import is_served, load_config, resume_command
 
+    if is_served(folder):
+        raise ConfigError(f"'{folder}' is the run of a server, and its clients join again: {resume_command(folder)}")
     _train(load_config(folder), folder, resume=True, trust_remote_code=trust_remote_code)
 
 

@@ -70,9 +70,10 @@ class Corpus:
 
     def column(self, name: str) -> Sequence[Any]:
         if name not in self.columns:
+            key = f"data.{name}" if name in ("text", "label", "client") else f"data.columns.{name}"
             raise DataError(
                 f"{self.name}: there is no column '{name}'; the columns are {', '.join(self.columns)}."
-                f"{did_you_mean(name, self.columns)} Name the right one with data.{name}=…"
+                f"{did_you_mean(name, self.columns)} Name the right one with {key}=…"
             )
         return self.columns[name]
 

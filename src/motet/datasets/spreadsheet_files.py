@@ -7,6 +7,7 @@ import warnings
 from typing import Any
 
 from motet.core.errors import ConfigError, DataError, did_you_mean, first_line
+from motet.core.install_hint import install_command
 from motet.datasets.column_names import map_columns
 from motet.datasets.compression import open_binary
 from motet.datasets.data_file import DataFile
@@ -20,7 +21,7 @@ def read_spreadsheet(file: DataFile, table: TableBuilder) -> None:
     try:
         import openpyxl
     except ImportError:
-        raise ConfigError(f"{file.name}: reading Excel files needs openpyxl. Run: pip install 'motet[xlsx]'") from None
+        raise ConfigError(f"{file.name}: reading Excel files needs openpyxl. Run: {install_command('xlsx')}") from None
     file.log.add_file(file.path)
     table.start_file(file.name, "row", file.constants)
     with open_binary(file.path) as stream, warnings.catch_warnings():

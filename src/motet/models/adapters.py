@@ -13,6 +13,7 @@ from typing import Any, Literal
 from torch import nn
 
 from motet.core.errors import ConfigError, first_line
+from motet.core.install_hint import install_command
 from motet.models.parameter_roles import ParameterRoles
 
 ADAPTER_NAME = "default"  # peft's name of the only adapter
@@ -54,7 +55,7 @@ def add_adapters(
     try:
         from peft import inject_adapter_in_model
     except ImportError:
-        raise ConfigError("model.adapter needs the package peft; run: pip install 'motet[adapters]'") from None
+        raise ConfigError(f"model.adapter needs the package peft; run: {install_command('adapters')}") from None
     targets = _find_targets(module, roles, config)
     inject_adapter_in_model(peft_config(config, targets, _are_transposed(module, targets)), module)
     new_roles = {name: _adapted_role(name, roles.roles) for name, _ in module.named_parameters()}

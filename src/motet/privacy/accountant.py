@@ -23,6 +23,7 @@ from functools import cached_property
 from typing import Any
 
 from motet.core.errors import ConfigError
+from motet.core.install_hint import install_command
 from motet.core.script import ClientId
 from motet.privacy.accountant_log import AccountantLog
 from motet.privacy.dp_sum import PrivateSum
@@ -92,5 +93,5 @@ class PrivacyAccountant:
             import dp_accounting
             import dp_accounting.rdp
         except ImportError:
-            raise ConfigError("privacy accounting needs the package dp-accounting; pip install 'motet[dp]'") from None
+            raise ConfigError(f"privacy accounting needs the package dp-accounting; {install_command('dp')}") from None
         return dp_accounting

@@ -14,6 +14,7 @@ import numpy as np
 import torch
 
 from motet.core.errors import ConfigError, PrivacyError
+from motet.core.install_hint import install_command
 from motet.core.rng import Seed
 
 try:
@@ -24,7 +25,7 @@ try:
     from cryptography.hazmat.primitives.ciphers import Cipher, CipherContext, algorithms, modes
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 except ImportError:
-    raise ConfigError("secure sums need the package cryptography; pip install 'motet[secure]'") from None
+    raise ConfigError(f"secure sums need the package cryptography; {install_command('secure')}") from None
 
 KEY_BYTES, TAG_BYTES = 32, 16
 BLOCK_BYTES = 2**18  # fits into the cache; filling new memory would take longer than decrypting

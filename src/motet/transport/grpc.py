@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from motet.core.errors import ConfigError, RunError, WireError
+from motet.core.install_hint import install_command
 from motet.transport.connections import Connections, describe_storage_error
 from motet.transport.framing import CHUNK_HEADER_BYTES, MessageAssembler, OutgoingMessage
 from motet.transport.message_limits import JOIN_ANSWER
@@ -25,7 +26,7 @@ from motet.transport.receive_queue import ReceiveQueue
 try:
     import grpc
 except ImportError:  # pragma: no cover
-    raise ConfigError("transport.type=grpc needs grpcio; run: pip install 'motet[grpc]'") from None
+    raise ConfigError(f"transport.type=grpc needs grpcio; run: {install_command('grpc')}") from None
 
 _log = logging.getLogger(__name__)
 CHUNK_BYTES = 2 * 2**20
@@ -172,7 +173,8 @@ class GrpcServerLink:
         self.outbox: queue.Queue[bytes | None] = queue.Queue(4)  # few chunks, so that a reply is in memory once
         self.received = ReceiveQueue()
         self.assembler, self.messages_sent = MessageAssembler(JOIN_ANSWER.message_bytes), 0
-        self.broken = threading.Event()
+        self.broken, self.break_reason = threading.Event(), "the link was closed"
+        self.hint = "" if tls else "; if the server uses TLS, give its certificate with --ca"
         self.send_lock = threading.Lock()
         call = self.channel.stream_stream(f"/{SERVICE}/{METHOD}")
         self.stream = call(iter(self.outbox.get, None))
@@ -183,7 +185,7 @@ class GrpcServerLink:
             for chunk in message.chunks(self.messages_sent, CHUNK_BYTES):
                 while True:
                     if self.broken.is_set():
-                        raise ConnectionError("the link broke while sending")
+                        raise ConnectionError(self.break_reason)
                     try:
                         self.outbox.put(chunk, timeout=1.0)
                         break
@@ -218,8 +220,9 @@ class GrpcServerLink:
             reason = str(error.details() or error.code().name)
         except Exception as error:  # gRPC raises various errors if the channel is closed during a read
             reason = type(error).__name__
+        self.break_reason = reason[:200] + self.hint
         self.broken.set()
-        self.received.put(ConnectionError(reason[:200]))
+        self.received.put(ConnectionError(self.break_reason))
 
 
 def _secure_channel(server: str, tls: TlsFiles) -> Any:

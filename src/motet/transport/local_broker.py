@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from motet.core.errors import ConfigError, RunError
+from motet.core.install_hint import install_command
 from motet.transport.addresses import is_loopback, split_address
 from motet.transport.mqtt_broker import DEFAULT_USER, BrokerConfig
 from motet.transport.mqtt_encryption import ServerKey, derive_broker_password
@@ -26,7 +27,7 @@ try:
     from pwdlib.hashers.argon2 import Argon2Hasher
 except ImportError:  # pragma: no cover
     raise ConfigError(
-        "the built-in broker needs amqtt; run: pip install 'motet[mqtt]', or set transport.broker"
+        f"the built-in broker needs amqtt; run: {install_command('mqtt')}, or set transport.broker"
     ) from None
 
 START_TIMEOUT, STOP_TIMEOUT = 20, 10  # seconds

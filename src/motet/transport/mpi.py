@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from motet.core.errors import ConfigError, RunError, WireError
+from motet.core.install_hint import install_command
 from motet.core.script import ClientId
 from motet.transport.framing import OutgoingMessage
 from motet.transport.requests import Reply, Request
@@ -17,7 +18,7 @@ from motet.wire import deserialize
 try:
     from mpi4py import MPI
 except (ImportError, RuntimeError) as error:  # pragma: no cover - RuntimeError: mpi4py without an MPI library
-    raise ConfigError(f"transport.type=mpi needs mpi4py and an MPI ({error}); run: pip install 'motet[mpi]'") from None
+    raise ConfigError(f"transport.type=mpi needs mpi4py and an MPI ({error}); run: {install_command('mpi')}") from None
 
 MAX_PART_BYTES = 2**30  # many MPI libraries have 32-bit counts
 MAX_MESSAGE_BYTES = 2**40

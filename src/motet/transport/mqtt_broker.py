@@ -11,6 +11,7 @@ from typing import Any
 from urllib.parse import quote
 
 from motet.core.errors import ConfigError
+from motet.core.install_hint import install_command
 from motet.core.script import ClientId
 from motet.transport.addresses import split_address
 from motet.transport.mqtt_encryption import derive_broker_password
@@ -19,7 +20,7 @@ try:
     from paho.mqtt.client import Client
     from paho.mqtt.enums import CallbackAPIVersion
 except ImportError:  # pragma: no cover
-    raise ConfigError("transport.type=mqtt needs paho-mqtt; run: pip install 'motet[mqtt]'") from None
+    raise ConfigError(f"transport.type=mqtt needs paho-mqtt; run: {install_command('mqtt')}") from None
 
 DEFAULT_USER = "client"
 

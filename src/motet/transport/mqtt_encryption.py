@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from motet.core.errors import ConfigError, WireError
+from motet.core.install_hint import install_command
 from motet.transport.private_files import open_private_file
 
 try:
@@ -24,7 +25,7 @@ try:
     from cryptography.hazmat.primitives.ciphers.aead import AESGCM
     from cryptography.hazmat.primitives.kdf.hkdf import HKDF
 except ImportError:  # pragma: no cover
-    raise ConfigError("transport.type=mqtt needs cryptography; run: pip install 'motet[mqtt]'") from None
+    raise ConfigError(f"transport.type=mqtt needs cryptography; run: {install_command('mqtt')}") from None
 
 KEY_BYTES, TAG_BYTES = 32, 16
 HELLO, ANSWER, SEALED = 1, 2, 3  # the first byte of a packet

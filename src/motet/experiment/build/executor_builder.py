@@ -60,7 +60,11 @@ def resolve_device(name: str) -> torch.device:
     try:
         device = torch.device(name)
     except RuntimeError:
-        raise ConfigError(f"device is '{name}'; expected auto, cpu, cuda or cuda:0.") from None
+        raise ConfigError(f"device is '{name}'; expected auto, cpu, cuda, cuda:0 or mps. Use device=auto.") from None
     if device.type == "cuda" and not torch.cuda.is_available():
         raise ConfigError(f"device is '{name}', but PyTorch finds no GPU; use device=cpu or device=auto.")
+    if device.type == "mps" and not torch.backends.mps.is_available():
+        raise ConfigError(f"device is '{name}', but PyTorch finds no Apple GPU; use device=cpu or device=auto.")
+    if device.type not in ("cpu", "cuda", "mps"):
+        raise ConfigError(f"device is '{name}', which Motet cannot use; expected cpu, cuda or mps. Use device=auto.")
     return device

@@ -82,6 +82,9 @@ def build_federation(
     `on_inspection` is called with the inspection of each corpus.
     """
     seed, groups = Seed(config.seed), config.client_groups
+    for group in groups:
+        if group.task.type != "auto":
+            TASK_REGISTRY.get(group.task.type, "task.type")
     by_source: dict[str, list[GroupConfig]] = {}
     for group in groups:
         by_source.setdefault(_source_key(group), []).append(group)

@@ -11,7 +11,7 @@ import numpy as np
 
 from motet.core.errors import ConfigError
 from motet.experiment.commands.report_data import diff_settings, flatten_settings
-from motet.experiment.commands.run_folder import load_config, load_summary
+from motet.experiment.commands.run_folder import load_config, load_summary, resume_command
 from motet.experiment.loop.example_scores import read_example_scores
 from motet.report.significance import paired_bootstrap
 from motet.tasks.sufficient_statistics import StatisticsMetric, metric_from_statistics
@@ -48,7 +48,7 @@ def is_personal(summary: Mapping[str, Any]) -> bool:
 def _load_finished_summary(folder: Path) -> dict[str, Any]:
     summary = load_summary(folder)
     if summary is None:
-        raise ConfigError(f"'{folder}' is not finished; expected a finished run. Finish it: motet resume {folder}")
+        raise ConfigError(f"'{folder}' is not finished; expected a finished run. Finish it: {resume_command(folder)}")
     return summary
 
 

@@ -62,7 +62,8 @@ def require_empty(folder: Path) -> None:
     """Raise an error if the folder has files, so that no run is overwritten."""
     _require_no_file(folder)
     if folder.exists() and any(path.name != LOCK_FILE for path in folder.iterdir()):
-        resume = f" To continue the run in it: motet resume {folder}." if (folder / "config.yaml").exists() else ""
+        is_run = (folder / "config.yaml").exists()
+        resume = f" To continue the run in it: {resume_command(folder)}" if is_run else ""
         raise ConfigError(f"'{folder}' is not empty; choose a new folder.{resume}")
 
 
@@ -78,6 +79,18 @@ def create_run_folder(folder: Path, configs: Mapping[str, RunConfig]) -> None:
         create_private_folder(path)
         text = yaml.safe_dump(config.to_dict(), sort_keys=False, allow_unicode=True)
         write_atomically(path / "config.yaml", text.encode())
+
+
+def is_served(folder: Path) -> bool:
+    """Return True if `motet serve` runs in this folder, so that it is resumed by a server too."""
+    return (folder / "status.json").exists()
+
+
+def resume_command(folder: Path) -> str:
+    """Return the command that continues a run."""
+    if is_served(folder):
+        return f"motet serve {folder / 'config.yaml'} --resume --out {folder}"
+    return f"motet resume {folder}"
 
 
 def load_config(folder: Path) -> RunConfig:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import secrets
+import socket
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -46,7 +47,7 @@ class ClientListener:
     def describe_join_command(self) -> str:
         """Return the command with which a client joins."""
         key = f" --transport mqtt --server-key {self.server_key}" if self.server_key else ""
-        return f"motet join --server {self.address}{key} --name NAME --data FILE"
+        return f"motet join --server {public_address(self.address)}{key} --name NAME --data FILE"
 
     def wait_for_quorum(self, quorum: float, log: Callable[[str], None]) -> None:
         """Wait until enough clients are connected for a round.
@@ -58,9 +59,19 @@ class ClientListener:
 
         def report(connected: Sequence[ClientId]) -> None:
             names = ", ".join(connected[:MAX_LISTED_CLIENTS])
-            log(f"waiting for clients: {len(connected)} of {needed} are connected{': ' if names else ''}{names}")
+            absent = [client for client in self.connections.admission.expected if client not in connected]
+            missing = f"; missing: {', '.join(absent[:MAX_LISTED_CLIENTS])}" if absent else ""
+            log(
+                f"waiting for clients: {len(connected)} of {needed} are connected{': ' if names else ''}{names}{missing}"
+            )
 
         self.connections.wait_for_clients(needed, report)
+
+
+def public_address(address: str) -> str:
+    """Return the address that clients use. A server that listens everywhere is reached by the name of its machine."""
+    host, _, port = address.rpartition(":")
+    return f"{socket.getfqdn()}:{port}" if host in ("0.0.0.0", "[::]", "::") else address
 
 
 def open_listener(

@@ -3,15 +3,25 @@
 from __future__ import annotations
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from motet.core.errors import ConfigError
+from motet.experiment.recipe.run_config import ComponentConfig, RunConfig
 
 if TYPE_CHECKING:
     from motet.transport.grpc import TlsFiles
     from motet.transport.mqtt_broker import BrokerConfig
+
+
+DEFAULT_BIND = "127.0.0.1:8890"
+
+
+def with_default_network(config: RunConfig) -> RunConfig:
+    """Return a configuration that can be served: over gRPC at a fixed port, unless the recipe says otherwise."""
+    kind = "grpc" if config.transport.type == "in_process" else config.transport.type
+    return replace(config, transport=ComponentConfig(kind, {"bind": DEFAULT_BIND, **config.transport.options}))
 
 
 @dataclass(frozen=True)

@@ -21,6 +21,7 @@ from torch import Tensor
 
 from motet.core import errors
 from motet.core.errors import ConfigError, RunError, first_line
+from motet.core.install_hint import install_command
 from motet.core.work import Executor, Job, JobFailure
 from motet.experiment.recipe.run_config import RunConfig
 from motet.learning.data.features import Features
@@ -32,7 +33,7 @@ from motet.wire.format import Buffer, buffer_bytes, decode_header, encode_header
 try:
     import ray
 except ImportError:  # pragma: no cover
-    raise ConfigError("transport.type=ray needs ray; run: pip install 'motet[ray]'") from None
+    raise ConfigError(f"transport.type=ray needs ray; run: {install_command('ray')}") from None
 
 SOURCE = Path(__file__).parents[3]  # the folder that holds the package
 JobMessage = tuple[int, bytes, list[Any]]  # job ID, header, tensors as references to Ray's object store

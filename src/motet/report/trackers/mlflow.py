@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from motet.core.errors import ConfigError, first_line
+from motet.core.install_hint import install_command
 from motet.report.trackers import Tracker
 
 
@@ -33,7 +34,7 @@ def open_tracker(name: str, folder: Path, settings: Mapping[str, Any]) -> Tracke
         from mlflow.tracking import MlflowClient
     except ImportError:
         raise ConfigError(
-            "track: mlflow is not installed. Run pip install 'motet[track]', or remove mlflow from track."
+            f"track: mlflow is not installed. Run {install_command('track')}, or remove mlflow from track."
         ) from None
     try:
         client = MlflowClient()

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from motet.core.errors import ConfigError
+from motet.core.install_hint import install_command
 from motet.report.trackers import Tracker
 
 
@@ -29,7 +30,7 @@ def open_tracker(name: str, folder: Path, settings: Mapping[str, Any]) -> Tracke
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:
         raise ConfigError(
-            "track: tensorboard is not installed. Run pip install 'motet[track]', or remove tensorboard from track."
+            f"track: tensorboard is not installed. Run {install_command('track')}, or remove tensorboard from track."
         ) from None
     writer = SummaryWriter(str(folder / "tensorboard"))
     writer.add_text(name, "\n".join(f"    {section}: {value}" for section, value in settings.items()))

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from motet.core.errors import ConfigError
+from motet.core.install_hint import install_command
 from motet.report.trackers import Tracker
 
 
@@ -27,7 +28,7 @@ def open_tracker(name: str, folder: Path, settings: Mapping[str, Any]) -> Tracke
         import wandb
     except ImportError:
         raise ConfigError(
-            "track: wandb is not installed. Run pip install 'motet[track]', or remove wandb from track."
+            f"track: wandb is not installed. Run {install_command('track')}, or remove wandb from track."
         ) from None
     # The id is the folder's name, so that a resumed run continues the same curves.
     run = wandb.init(

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from motet.core.errors import ConfigError
+from motet.core.install_hint import install_command
 
 
 def write_report(
@@ -48,6 +49,8 @@ def _load_plotly() -> str:
     try:
         from plotly.offline import get_plotlyjs
     except ImportError:
-        raise ConfigError("the report needs plotly, which is not installed. Run pip install 'motet[report]'.") from None
+        raise ConfigError(
+            f"the report needs plotly, which is not installed. Run {install_command('report')}."
+        ) from None
     script: str = get_plotlyjs()
     return script
