@@ -64,7 +64,7 @@ def _explain_file_error(error: Exception) -> str | None:
 
     A full disk is often reported without the name of the file, and by some packages without an error number.
     """
-    number, file = getattr(error, "errno", None), getattr(error, "filename", None)
+    number, file = (error.errno, error.filename) if isinstance(error, OSError) else (None, None)
     if os.strerror(errno.ENOSPC) in str(error) or number in _FULL_DISK:
         return f"{f'{file!r} cannot be written: ' if file else ''}{os.strerror(number or errno.ENOSPC)}."
     if not isinstance(error, OSError) or file is None or number not in _USER_ERRORS:
