@@ -27,6 +27,7 @@ from motet.learning.solver import Solver
 from motet.optim import SERVER_OPTIMIZERS
 from motet.partitions import PARTITIONS
 from motet.privacy import PRIVACY
+from motet.robust import ROBUST
 from motet.secure import SECURE
 from motet.tasks import TASKS
 
@@ -37,7 +38,7 @@ COMMAND = re.compile(
     r"\bmotet ((?!is\b|does\b|on\b|at\b|both\b)[a-z]+)( (?:make|show|figure|build|inspect|schema))?((?: [^\s.,;:()'\"]+)*)"
 )
 KEY = re.compile(r"(?<![\w./-])([a-z_]+)\.([a-z_]+)(?:\.[a-z_]+)?=")
-OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z-]+)")
+OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z-]*[a-z])(?!-)")
 EXTRA = re.compile(r"install_command\('([\w-]+)'\)|motet\[([\w,-]+)\]")
 OTHER_COMMANDS = {"--recurse-submodules", "--user"}
 
@@ -83,6 +84,7 @@ def keys_of_recipes() -> set[str]:
         "partition": list(PARTITIONS.values()),
         "secure": list(SECURE.values()),
         "privacy": list(PRIVACY.values()),
+        "robust": list(ROBUST.values()),
         "codec": list(CODECS.values()),
         "task": list(TASKS.values()),
         "solver": [Solver],
