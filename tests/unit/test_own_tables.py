@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import math
 from pathlib import Path
@@ -53,6 +54,7 @@ def test_quotation_marks_in_tsv_are_text(tmp_path: Path) -> None:
         ("text,label\nok,pos\nHello\n", "t.csv, line 3: the row has 1 of 2 fields"),
         ('text,label\nok,a\n"open,b\nnext,a\n', "t.csv, lines 3 to 4: a field in quotation marks does not end"),
         ('text,label\n"a" b,c\n', "t.csv, line 2: a field in quotation marks does not end correctly"),
+        ("text,label\na,1\nb,1.0\n", "t.csv, line 3: column 'label' holds '1.0', but t.csv, line 2 holds '1'"),
         ("text,text,label\na,b,c\n", "the header names column 'text' twice"),
         ("text,label\na,\n", "t.csv, line 2: column 'label' holds ''; expected a label"),
         ("text,score\na,1\nb,nan\n", "t.csv, line 3: column 'score' holds 'nan'; expected a number"),
@@ -170,7 +172,12 @@ def test_parquet_values_are_checked(tmp_path: Path) -> None:
         ("t.jsonl", "[" * 100_000, "line 1: invalid JSON"),
         ("t.jsonl", '{"text": "a", "label": "x"}\n\n[1]\n', "line 3: expected a JSON object, found list"),
         ("t.csv", "text,label\né,x\n".encode("utf-16")[:-1], "is invalid in utf-16-le (byte-order mark)"),
-        ("t.txt", b"MZ\0\0\0\0\0\0\0\0", "the file is not text"),
+        ("t.txt", b"MZ\0\0\0\0\0\0\0\0", "the file is not text: 8 of its first 10 bytes are control characters"),
+        (
+            "t.csv",
+            gzip.compress(b"text,label\na,b\n"),
+            "t.csv: the content is not text but .gz. Give the file this suffix",
+        ),
     ],
 )
 def test_broken_files_are_a_sentence_with_the_line(

@@ -14,6 +14,7 @@ from motet.datasets.original_files import (
     find_file,
     parse_csv_line,
     read_columns,
+    read_json,
     read_jsonl,
     require_file,
 )
@@ -160,6 +161,10 @@ def test_invalid_json_lines_raise_an_error_with_the_line_number(write_file: Writ
         list(read_jsonl(write_file("a.jsonl", '{"a": 1}\n\n{oops}\n'), LOG))
     with pytest.raises(DataError, match=r"b.jsonl, line 1: expected a JSON object, found list"):
         list(read_jsonl(write_file("b.jsonl", "[1]\n"), LOG))
+    with pytest.raises(DataError, match=r"c\.jsonl, line 1: \\ud800 is half of a surrogate pair"):
+        list(read_jsonl(write_file("c.jsonl", '{"a": "\\ud800"}\n'), LOG))
+    with pytest.raises(DataError, match=r"d\.json: invalid JSON"):
+        read_json(write_file("d.json", "[" * 100_000), LOG)
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -14,6 +15,7 @@ from motet.datasets.raw_table import RowPositions
 from motet.datasets.read_log import ReadLog
 
 STRIPPED = "labels with blanks around them, which were removed"
+_ZERO_FRACTION = re.compile(r"(?<=\d)\.0+$")
 _KINDS = {str: "text", bool: "true or false", int: "a number", float: "a number"}
 
 
@@ -86,7 +88,20 @@ def _from_codes(name: str, codes: np.ndarray, names: Sequence[str], positions: R
     merged: dict[str, int] = {}
     new_codes = np.array([merged.setdefault(value, len(merged)) for value in names], np.int32)
     codes = new_codes[codes] if len(new_codes) else codes
+    _check_numbers(name, merged, codes, positions)
     if "" in merged:
         row = int(np.flatnonzero(codes == merged[""])[0])
         raise _error(positions, row, name, "", f"a {name}")
     return CategoryColumn(codes, tuple(merged))  # type: ignore[return-value]
+
+
+def _check_numbers(name: str, names: Mapping[str, int], codes: np.ndarray, positions: RowPositions) -> None:
+    """Raise an error if one number is written in two ways, such as 1 and 1.0."""
+    for value, code in names.items():
+        whole = _ZERO_FRACTION.sub("", value)
+        if whole != value and whole in names:
+            first, second = (int(np.flatnonzero(codes == c)[0]) for c in (names[whole], code))
+            raise DataError(
+                f"{positions.describe(second)}: column '{name}' holds '{value}', but {positions.describe(first)} holds "
+                f"'{whole}'. Write the same {name} in the same way."
+            )

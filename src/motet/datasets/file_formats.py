@@ -105,8 +105,16 @@ def require_format(file: DataFile) -> FileFormat:
 
 
 def describe_formats() -> dict[str, str]:
-    """Return the formats with their suffixes and descriptions, for `motet list` and the guide."""
-    return {
-        file_format.name: f"{', '.join(file_format.suffixes) or '—'}: {file_format.description}"
+    """Return the formats with their suffixes and descriptions, for `motet list`."""
+    formats = {
+        file_format.name: f"{file_format.description} ({', '.join(file_format.suffixes)})"
+        if file_format.suffixes
+        else file_format.description
         for file_format in FORMATS
+    }
+    return {
+        **formats,
+        "hdf5": f"a corpus that `motet data build` wrote, or FedNLP's data file ({', '.join(HDF5_SUFFIXES)})",
+        "datasets": "a folder that Hugging Face datasets wrote with save_to_disk",
+        "compressed": f"any of these ({', '.join(COMPRESSION_SUFFIXES)}), or in an archive ({', '.join(ARCHIVE_SUFFIXES)})",
     }

@@ -11,12 +11,12 @@ from motet.core.errors import DataError
 from motet.datasets.column_names import add_fixed_columns, missing_column_error
 from motet.datasets.data_file import DataFile
 from motet.datasets.json_arrow import log_columns, read_json_batches
+from motet.datasets.json_parsing import check_characters, parse_json
 from motet.datasets.raw_table import TableBuilder
 from motet.datasets.squad_json import parse_squad
 
 _BLANK = re.compile(r"[ \t\r\n]*")
 _DECODER = json.JSONDecoder()
-_SURROGATE = re.compile(r"\\ud[89a-f]", re.IGNORECASE)
 
 
 class JsonRows:
@@ -128,7 +128,7 @@ class JsonArray:
                 if not self._fill():
                     raise self._error(str(error)) from None
             else:
-                _check_characters(self.file, f"row {self.count + 1}", value, self._buffer[self._position : end])
+                check_characters(f"{self.file.name}, row {self.count + 1}", value, self._buffer[self._position : end])
                 self._position = end
                 self.count += 1
                 return value
@@ -163,25 +163,7 @@ class JsonArray:
 
 
 def _parse(file: DataFile, place: str, text: str) -> Any:
-    try:
-        value = json.loads(text)
-    except (ValueError, RecursionError) as error:
-        raise DataError(f"{file.name}, {place}: invalid JSON ({error}); expected one object per line.") from None
-    _check_characters(file, place, value, text)
-    return value
-
-
-def _check_characters(file: DataFile, place: str, value: Any, text: str) -> None:
-    """Raise an error if an escape sequence is half of a surrogate pair, which cannot be encoded."""
-    if not _SURROGATE.search(text):
-        return
-    try:
-        json.dumps(value, ensure_ascii=False).encode()
-    except UnicodeEncodeError as error:
-        character = f"\\u{ord(error.object[error.start]):04x}"
-        raise DataError(
-            f"{file.name}, {place}: {character} is half of a surrogate pair and not a character. Fix or remove the text."
-        ) from None
+    return parse_json(f"{file.name}, {place}", text, "; expected one object per line.")
 
 
 def _to_row(file: DataFile, place: str, value: Any) -> dict[str, Any]:

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 from motet.core.errors import DataError, did_you_mean
 from motet.datasets.compression import DECOMPRESSORS
+from motet.datasets.json_parsing import parse_json
 from motet.datasets.read_log import ReadLog
 from motet.datasets.text_files import read_blocks, read_lines, read_text
 
@@ -148,10 +148,7 @@ def read_columns(
 
 
 def read_json(path: Path, log: ReadLog) -> Any:
-    try:
-        return json.loads(read_text(path, log))
-    except ValueError as error:
-        raise DataError(f"{path.name}: invalid JSON ({error}). Use the original file, or download it again.") from None
+    return parse_json(path.name, read_text(path, log), ". Use the original file, or download it again.")
 
 
 def read_jsonl(path: Path, log: ReadLog) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -159,12 +156,7 @@ def read_jsonl(path: Path, log: ReadLog) -> Iterator[tuple[int, dict[str, Any]]]
     for number, line in read_lines(path, log):
         if not line.strip():
             continue
-        try:
-            row = json.loads(line)
-        except ValueError as error:
-            raise DataError(
-                f"{path.name}, line {number}: invalid JSON ({error}); expected one object per line."
-            ) from None
+        row = parse_json(f"{path.name}, line {number}", line, "; expected one object per line.")
         if not isinstance(row, dict):
             raise DataError(f"{path.name}, line {number}: expected a JSON object, found {type(row).__name__}.")
         yield number, row

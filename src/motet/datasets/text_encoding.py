@@ -20,6 +20,18 @@ BYTE_ORDER_MARKS = (  # UTF-32 first: its mark starts with the mark of UTF-16
     (codecs.BOM_UTF16_LE, "utf-16-le"),
     (codecs.BOM_UTF16_BE, "utf-16-be"),
 )
+BINARY_FILES = {
+    b"\x1f\x8b": ".gz",
+    b"BZh9": ".bz2",
+    b"\xfd7zXZ\0": ".xz",
+    b"\x28\xb5\x2f\xfd": ".zst",
+    b"PK\x03\x04": ".zip or .xlsx",
+    b"PAR1": ".parquet",
+    b"ARROW1": ".arrow",
+    b"\x89HDF\r\n": ".h5",
+    b"%PDF-": ".pdf, which Motet does not read",
+}
+CONTROL_BYTES = bytes(i for i in range(32) if i not in b"\t\n\v\f\r\x1c\x1d\x1e\x1f") + b"\x7f"
 _HIGH_BYTES = re.compile(rb"[\x80-\xff]+")
 
 
@@ -53,14 +65,26 @@ def detect_encoding(path: Path, name: str, configured: str | None = None) -> Tex
         encoding = _detect_from_start(sample, configured)
         if encoding is not None:
             return encoding
-        if sample.count(b"\0") > len(sample) // 10:
-            raise DataError(f"{name}: the file is not text: {sample.count(0)} of its first {len(sample)} bytes are 0.")
+        _check_text(name, sample)
         num_valid, num_invalid, invalid_sample = _count_utf8(sample, file)
     if not num_invalid:
         return VALID_UTF8
     if num_valid >= 10 * num_invalid:
         return TextEncoding("utf-8", f"UTF-8 with {num_invalid:,} invalid bytes, which were read as latin-1")
     return TextEncoding(_guess_encoding(name, invalid_sample), "guessed because it is not UTF-8", is_strict=True)
+
+
+def _check_text(name: str, sample: bytes) -> None:
+    """Raise an error for binary files, which any encoding of single bytes would turn into nonsense."""
+    for magic, suffix in BINARY_FILES.items():
+        if sample.startswith(magic):
+            raise DataError(f"{name}: the content is not text but {suffix}. Give the file this suffix.")
+    num_control = len(sample) - len(sample.translate(None, CONTROL_BYTES))
+    if num_control > len(sample) // 20:
+        raise DataError(
+            f"{name}: the file is not text: {num_control} of its first {len(sample)} bytes are control characters. Give "
+            f"a binary file the suffix of its format."
+        )
 
 
 def read_first_lines(path: Path, count: int, configured: str | None = None) -> list[str]:

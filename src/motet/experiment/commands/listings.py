@@ -47,6 +47,12 @@ def _datasets() -> Mapping[str, Any]:
     return {**DATASET_REGISTRY.describe(), **other}
 
 
+def _formats() -> Mapping[str, Any]:
+    from motet.datasets.file_formats import describe_formats
+
+    return describe_formats()
+
+
 def _models() -> Mapping[str, Any]:
     from motet.models.load_model import MODELS, PackagedModel
 
@@ -119,6 +125,7 @@ TABLES: dict[str, Callable[[], Mapping[str, Any]]] = {
     "algorithms": _algorithms,
     "tasks": _tasks,
     "datasets": _datasets,
+    "formats": _formats,
     "models": _models,
     "partitions": _partitions,
     "codecs": _codecs,

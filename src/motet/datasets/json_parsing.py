@@ -1,0 +1,34 @@
+"""Parse JSON that others wrote. Invalid JSON and text that cannot be encoded are errors with their position."""
+
+from __future__ import annotations
+
+import json
+import re
+from typing import Any
+
+from motet.core.errors import DataError
+
+_SURROGATE = re.compile(r"\\ud[89a-f]", re.IGNORECASE)
+
+
+def parse_json(place: str, text: str, advice: str) -> Any:
+    """Return the value of a JSON text; `place` says where it is, and `advice` ends the sentence of an error."""
+    try:
+        value = json.loads(text)
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{place}: invalid JSON ({error}){advice}") from None
+    check_characters(place, value, text)
+    return value
+
+
+def check_characters(place: str, value: Any, text: str) -> None:
+    """Raise an error if an escape sequence is half of a surrogate pair, which cannot be encoded."""
+    if not _SURROGATE.search(text):
+        return
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except UnicodeEncodeError as error:
+        character = f"\\u{ord(error.object[error.start]):04x}"
+        raise DataError(
+            f"{place}: {character} is half of a surrogate pair and not a character. Fix or remove the text."
+        ) from None
