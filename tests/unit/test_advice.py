@@ -38,7 +38,7 @@ COMMAND = re.compile(
     r"\bmotet ((?!is\b|does\b|on\b|at\b|both\b)[a-z]+)( (?:make|show|figure|build|inspect|schema))?((?: [^\s.,;:()'\"]+)*)"
 )
 KEY = re.compile(r"(?<![\w./-])([a-z_]+)\.([a-z_]+)(?:\.[a-z_]+)?=")
-OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z-]*[a-z])(?!-)")
+OPTION = re.compile(r"(?<![\w-])(--[a-z][a-z-]*[a-z])(?![\w-])")
 EXTRA = re.compile(r"install_command\('([\w-]+)'\)|motet\[([\w,-]+)\]")
 OTHER_COMMANDS = {"--recurse-submodules", "--user"}
 

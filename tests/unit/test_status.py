@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import json
+import queue
 from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from urllib.error import HTTPError
 from urllib.request import urlopen
 
 import pytest
 
 from motet.core.errors import ConfigError, RunError
+from motet.experiment.commands.serve_run import report_missing_clients
 from motet.report.progress import SilentProgress
 from motet.report.run_status import RunStatus, format_status, read_status
 from motet.report.status_server import start_status_server
+from motet.transport.folder_lock import lock_folder
 from motet.transport.mailbox import Traffic
 
 
@@ -75,3 +79,26 @@ def test_the_folder_has_the_status_and_how_the_run_ended(status: RunStatus, tmp_
     assert read_status(str(tmp_path))["state"] == "finished"
     with pytest.raises(ConfigError, match=r"has no status\.json"):
         read_status(str(tmp_path / "elsewhere"))
+
+
+def test_a_killed_server_is_not_running(status: RunStatus, tmp_path: Path) -> None:
+    play_one_round(status)
+    with lock_folder(tmp_path):
+        assert read_status(str(tmp_path))["state"] == "running"
+    gone = read_status(str(tmp_path))
+    assert (gone["state"], gone["connected"], gone["done"]) == ("stopped: the server is gone", [], 1)
+
+
+def test_the_server_says_which_clients_are_missing() -> None:
+    connected: list[list[str]] = [["south"]]
+    lines: queue.Queue[str] = queue.Queue()
+    connections = SimpleNamespace(
+        disconnected_clients=lambda: [c for c in ("north",) if c not in connected[0]],
+        connected_clients=lambda: connected[0],
+    )
+    stop = report_missing_clients(connections, 600, lines.put, interval=0.01)  # type: ignore[arg-type]
+    assert lines.get(timeout=30) == "waiting for north: disconnected, up to 600 s"
+    connected[0] = ["north", "south"]
+    while (line := lines.get(timeout=30)) != "north is back":
+        assert "waiting for north" in line
+    stop()

@@ -11,6 +11,7 @@ from typing import Any
 
 from motet.core.errors import ConfigError, RunError
 from motet.report.progress import RunCallback, format_megabytes
+from motet.transport.folder_lock import find_lock_owner
 from motet.transport.mailbox import Traffic
 from motet.transport.spill_store import write_atomically
 
@@ -101,6 +102,9 @@ def read_status(source: str, token: str = "") -> dict[str, Any]:
             "Pass the folder of a run started with motet serve, or the URL of its status page."
         )
     status: dict[str, Any] = json.loads(path.read_text("utf-8"))
+    is_over = status.get("state") in ("finished", "stopped")
+    if not is_over and find_lock_owner(path.parent) is None:  # killed, so it could not write its last status
+        status |= {"state": "stopped: the server is gone", "connected": [], "away": [], "waited_for": {}}
     return status
 
 

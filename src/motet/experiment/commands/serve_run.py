@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -32,6 +33,7 @@ from motet.transport.reply_timer import TimedTransport
 from motet.transport.requests import Transport
 
 Log = Callable[[str], None]
+REPORT_SECONDS = 10.0  # between two reports of missing clients
 
 
 def serve_run(
@@ -60,6 +62,7 @@ def _serve_claimed(config: RunConfig, folder: Path, resume: bool, log: Log, call
     transport = TimedTransport(connections)
     status = RunStatus(callback, lambda: connection_status(connections, transport), folder / "status.json")
     stop_status_server = _start_status_server(options, status, log)
+    stop_reports = report_missing_clients(connections, config.wait_policy.reconnect_timeout, log)
     try:
         listener.wait_for_quorum(config.wait_policy.quorum, log)
         summary = _run(config, folder, components, listener, transport, resume=resume, callback=status)
@@ -68,6 +71,7 @@ def _serve_claimed(config: RunConfig, folder: Path, resume: bool, log: Log, call
         connections.close()
         raise
     finally:
+        stop_reports()
         stop_status_server()
     return FinishedRun(folder=folder, summary=summary, baselines={})
 
@@ -115,6 +119,27 @@ def _describe_end(summary: dict[str, Any]) -> str:
     owner = "the clients' models, on average" if summary["headline_split"] == "local" else "the common model"
     score = "" if value is None else f"; {metric} of {owner}: {value:.3f}"
     return f"the run is over after {summary['rounds']} rounds{score}"
+
+
+def report_missing_clients(
+    connections: Connections, reconnect_timeout: float, log: Log, interval: float = REPORT_SECONDS
+) -> Callable[[], None]:
+    """Log which clients are missing while the run waits for them. Return a function that stops it."""
+    stopped = threading.Event()
+
+    def report() -> None:
+        missing: list[str] = []
+        while not stopped.wait(interval):
+            absent = connections.disconnected_clients()
+            if absent:
+                log(f"waiting for {', '.join(absent)}: disconnected, up to {reconnect_timeout:g} s")
+            for client in missing:
+                if client not in absent:
+                    log(f"{client} is back" if client in connections.connected_clients() else f"{client} is given up")
+            missing = absent
+
+    threading.Thread(target=report, daemon=True).start()
+    return stopped.set
 
 
 def connection_status(connections: Connections, transport: TimedTransport) -> dict[str, Any]:
