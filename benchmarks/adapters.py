@@ -73,6 +73,8 @@ class CompletionTask:
     labels: tuple[str, ...] = ()
     objective: CompletionCrossEntropy = CompletionCrossEntropy()
     readout: CompletionLoss = CompletionLoss()
+    reference_readout: None = None
+    partial_metrics: tuple[str, ...] = ()
 
     def compute_metrics(self, predictions: Any, examples: Examples) -> dict[str, float]:
         return {"loss": float(predictions["loss"].sum() / predictions["count"].sum())}
