@@ -29,6 +29,7 @@ class MLflowTracker:
 
 
 def open_tracker(name: str, folder: Path, settings: Mapping[str, Any]) -> Tracker:
+    """Log to the MLflow server at MLFLOW_TRACKING_URI."""
     try:
         from mlflow.exceptions import MlflowException
         from mlflow.tracking import MlflowClient

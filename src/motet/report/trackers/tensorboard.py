@@ -26,6 +26,7 @@ class TensorBoardTracker:
 
 
 def open_tracker(name: str, folder: Path, settings: Mapping[str, Any]) -> Tracker:
+    """Log to TensorBoard, in the folder of the run."""
     try:
         from torch.utils.tensorboard import SummaryWriter
     except ImportError:

@@ -24,6 +24,7 @@ class WandbTracker:
 
 
 def open_tracker(name: str, folder: Path, settings: Mapping[str, Any]) -> Tracker:
+    """Log to Weights & Biases."""
     try:
         import wandb
     except ImportError:
