@@ -42,7 +42,7 @@ def test_quotation_marks_in_tsv_are_text(tmp_path: Path) -> None:
     lines = ["text\tlabel", '"To be" he said\ta', 'a 12" disc\tb', '"open\ta', "next\tb", '"all"\ta']
     corpus = read(tmp_path / "t.tsv", "\n".join(lines))
     assert train_rows(corpus, "text", "label") == [tuple(line.split("\t")) for line in lines[1:]]
-    assert "1 fields are in quotation marks" in corpus.report.notes[0]
+    assert "fields in quotation marks, which are part of the text: 1." in corpus.report.notes[0]
     quoted = read(tmp_path / "q.tsv", 'text\tlabel\n"two\nlines"\ta\n', quoting="csv")
     assert train_rows(quoted, "text") == [("two\nlines",)]
 
@@ -80,9 +80,7 @@ def test_blanks_around_column_names_and_labels_are_removed(tmp_path: Path) -> No
 def test_quoted_fields_of_several_lines_are_counted(tmp_path: Path) -> None:
     corpus = read(tmp_path / "t.csv", 'text,label\n"one\ntwo, ""three""",a\nfour,b\n')
     assert train_rows(corpus, "text") == [('one\ntwo, "three"',), ("four",)]
-    assert (
-        "1 rows have a field of several lines; the longest has 2 lines and starts at line 2" in corpus.report.notes[0]
-    )
+    assert "rows of several lines: 1; the longest has 2 lines and starts at line 2" in corpus.report.notes[0]
 
 
 def test_tables_without_a_header_have_columns_by_number(tmp_path: Path) -> None:
@@ -295,9 +293,7 @@ def test_errors_after_rows_of_several_lines_have_the_right_line(tmp_path: Path) 
         read(tmp_path / "t.csv", content)
     corpus = read(tmp_path / "t.csv", content.replace("f,", "f,z"))
     assert train_rows(corpus, "text") == [("a\nb",), ("c",), ("d\n\ne",), ("f",)]
-    assert (
-        "2 rows have a field of several lines; the longest has 3 lines and starts at line 5" in corpus.report.notes[0]
-    )
+    assert "rows of several lines: 2; the longest has 3 lines and starts at line 5" in corpus.report.notes[0]
 
 
 def test_blank_lines_and_delimiter_lines_are_skipped(tmp_path: Path) -> None:

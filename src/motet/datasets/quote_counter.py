@@ -24,13 +24,13 @@ class QuoteCounter:
     def write_notes(self, file: DataFile) -> None:
         if self.num_quoted:
             file.log.note(
-                f"{file.name}: {self.num_quoted:,} fields are in quotation marks, which are part of the text. Set "
+                f"{file.name}: fields in quotation marks, which are part of the text: {self.num_quoted:,}. Set "
                 "data.quoting=csv if they mark fields."
             )
         if self.num_multiline:
             file.log.note(
-                f"{file.name}: {self.num_multiline:,} rows have a field of several lines; the longest has "
-                f"{self.longest[0]:,} lines and starts at line {self.longest[1]}."
+                f"{file.name}: rows of several lines: {self.num_multiline:,}; the longest has {self.longest[0]:,} lines and "
+                f"starts at line {self.longest[1]}."
             )
 
 
