@@ -13,8 +13,10 @@ from tests.joined_clients import PLAIN, SMALL, JoinedClient, join, make_acceptan
 from motet.cli.policy import init
 from motet.core.errors import ConfigError, PrivacyError
 from motet.experiment.deploy.join_policy import JoinPolicy, choose_policy
+from motet.experiment.deploy.join_run import join_run
 from motet.experiment.deploy.policy_file import strict_policy
 from motet.experiment.deploy.remote_client import ClientBuilder, JoinOptions, parse_client_data
+from motet.experiment.recipe.run_config import RunConfig
 from motet.secure.sum_messages import UploadRequest
 from motet.transport.admission import JoinAccepted
 from motet.wire import serialize
@@ -123,6 +125,13 @@ def test_a_policy_file_is_strict_and_complete(tmp_path: Path) -> None:
     path.write_text("protocol: secagg")
     with pytest.raises(ConfigError, match="unknown option 'protocol'"):
         JoinPolicy.load(path)
+
+
+def test_a_policy_without_own_data_is_a_mistake(tmp_path: Path) -> None:
+    config = RunConfig.from_settings("toy", {})
+    options = JoinOptions(names=("north",), data=None, config=config, state_folder=tmp_path, policy=PLAIN)
+    with pytest.raises(ConfigError, match="--policy and --allow-… protect your own texts"):
+        join_run(options, lambda: pytest.fail("connected"), "", 0.0, print)
 
 
 # ---- Requests of a run -----------------------------------------------------------------------------------------------

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from motet.core.errors import ConfigError
 from motet.core.script import ClientId
 from motet.experiment.build.component_builders import resolve_defaults
+from motet.experiment.deploy.join_policy import JoinPolicy
 from motet.experiment.deploy.network_options import NetworkOptions
 from motet.experiment.deploy.remote_client import ClientBuilder, JoinOptions
 from motet.transport.addresses import require_tls
@@ -32,6 +33,8 @@ def join_run(
     """Answer the server's requests until the run is over."""
     if options.data is None and options.config is None:
         raise ConfigError("join: give --data with your own texts, or --recipe to simulate clients of a recipe.")
+    if options.data is None and options.policy != JoinPolicy():
+        raise ConfigError("join: --policy and --allow-… protect your own texts; give --data, or leave them out.")
     if options.data is not None and len(options.names) != 1:
         raise ConfigError(f"join: --name was given {len(options.names)} times; with --data, give it once.")
     request = JoinRequest(
