@@ -57,3 +57,16 @@ def audit(
         for entry in entries:
             typer.echo(format_entry(entry))
         typer.echo(f"head: {entries[-1]['hash'] if entries else 'none'}")
+
+
+@audit_app.command("privacy")
+@handle_errors
+def audit_privacy(
+    run: Annotated[Path, typer.Argument(help="Folder of a finished simulation.")],
+    limit: Annotated[int, typer.Option(min=20, help="Largest number of training texts, and of others.")] = 2000,
+) -> None:
+    """Attack the model of a run with membership inference, and print the ε that the attack proves beside the claimed one."""
+    from motet.experiment.commands.privacy_audit import audit_privacy as run_audit
+    from motet.experiment.commands.privacy_audit import format_audit
+
+    typer.echo(format_audit(*run_audit(run, limit)))
