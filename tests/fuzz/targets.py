@@ -112,7 +112,9 @@ def make_seeds(target: str) -> list[bytes]:
         case "decoder":
             messages = [serialize(value) for value in MESSAGES]
             uncompressed = [message for message in messages if not message[6]]
-            return [b"\0" + message for message in messages] + [b"\5" + m[PREFIX.size :] for m in uncompressed]
+            overflows = [b'\5{"!":"tensor","dtype":"int64","shape":[0,%d,%d]}' % (n, n) for n in (2**31, 2**47, 2**63)]
+            headers = [b"\5" + message[PREFIX.size :] for message in uncompressed]
+            return [b"\0" + message for message in messages] + headers + overflows
         case "assembler":
             chunks = [*OutgoingMessage((memoryview(bytes(range(256))),)).chunks(3, 100)]
             orders = (chunks, chunks[::-1], chunks * 2)

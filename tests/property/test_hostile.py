@@ -3,6 +3,7 @@ messages are counted by sender."""
 
 from __future__ import annotations
 
+import json
 import struct
 import zlib
 from typing import Any
@@ -19,7 +20,7 @@ from motet.core.weighted import Weighted
 from motet.transport.admission import ClientReady, JoinAccepted, Rejection, RunFinished, hash_token
 from motet.transport.connections import MAX_INVALID_MESSAGES, Connections
 from motet.transport.framing import MessageAssembler, OutgoingMessage
-from motet.transport.message_limits import JOIN_REQUEST
+from motet.transport.message_limits import JOIN_REQUEST, reply_limits
 from motet.transport.requests import Reply, Request
 from motet.wire import deserialize, serialize
 from motet.wire.format import FLAG_COMPRESSED, MAGIC, WIRE_VERSION
@@ -189,3 +190,46 @@ def test_an_impossible_shape_is_rejected(shape: str) -> None:
     header = b'{"!":"tensor","dtype":"float32","shape":[%s]}' % shape.encode()
     with pytest.raises(WireError, match=r"of shape \["):
         deserialize(compress(header))
+
+
+# ---- Sizes at the edges of integer types ----------------------------------------------------------------------------
+
+EDGES = [-1, 0, 1, 2, *(2**bits + step for bits in (15, 31, 32, 47, 48, 61, 62, 63, 64) for step in (-1, 0, 1))]
+SHAPES = st.lists(st.sampled_from(EDGES), max_size=5)
+
+
+def make_node(kind: str, shape: list[int], layout_shape: list[int]) -> str:
+    tensor = json.dumps({"!": kind, "dtype": "float32", "shape": shape})
+    tuples = ({"!": "tuple", "items": items} for items in (["w"], [{"!": "tuple", "items": layout_shape}], ["head"]))
+    layout = json.dumps({"!": "Layout", "fields": [*tuples]})
+    encoded = f'{{"!":"EncodedParams","fields":[{layout},{tensor},{{"!":"tuple","items":[{tensor}]}}]}}'
+    params = f'{{"!":"Params","fields":[{layout},{tensor}]}}'
+    return f'{{"!":"Reply","fields":[7,"a",[{tensor},{params},{encoded}],null]}}'
+
+
+@given(st.sampled_from(["tensor", "array", "bytes"]), SHAPES, SHAPES, st.sampled_from(EDGES), st.integers(0, 64))
+def test_no_size_overflows(kind: str, shape: list[int], layout_shape: list[int], length: int, body: int) -> None:
+    """Whatever the announced sizes, a message is rejected or accepted, and no error ends the network's thread."""
+    header = make_node(kind, shape, layout_shape).encode()
+    prefix = struct.pack(
+        "<4sHHI", MAGIC, WIRE_VERSION, 0, max(0, min(len(header), length)) if length > 1 else len(header)
+    )
+    connections = Connections(make_admission("a"), reply_limits=reply_limits(1000))
+    link = MemoryLink(connections)
+    link.send(OutgoingMessage.from_value(make_join_request("a")))
+    link.send(OutgoingMessage.from_value(ClientReady("fingerprint")))
+    connections.send(Request(7, "a", 0, "p.m", None))
+    connections.on_message(link.server_end, prefix + header + bytes(body))
+    assert len(connections.inbox) + connections.rejected["a"] == 1
+    assert not link.is_cut
+
+
+@given(st.sampled_from(EDGES), st.sampled_from(EDGES), st.sampled_from(EDGES), st.binary(max_size=8))
+def test_no_chunk_overflows(number: int, index: int, total: int, body: bytes) -> None:
+    fields = [value % 2**bits for value, bits in ((number, 32), (index, 32), (total, 64))]
+    assembler = MessageAssembler()
+    try:
+        message = assembler.add(struct.pack("<IIQ", *fields) + body)
+    except WireError:
+        return
+    assert message is None or bytes(message) == body

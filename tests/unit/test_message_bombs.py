@@ -82,6 +82,14 @@ def test_few_numbers_cannot_stand_for_a_vector_that_is_larger_than_the_model() -
     assert len(connections.inbox) == 1
 
 
+def test_a_message_cannot_repeat_a_compressed_model_many_times() -> None:
+    copies = [make_top_k(MODEL_NUMBERS) for _ in range(9)]
+    assert_rejected(serialize(Reply(1, "a", copies)))
+    connections, link = connect_client()
+    connections.on_message(link.server_end, serialize(Reply(1, "a", copies[:8])))
+    assert len(connections.inbox) == 1
+
+
 def test_numbers_that_are_really_sent_may_be_more_than_the_model_has() -> None:
     data = serialize(make_top_k(MIN_EXPANDED_NUMBERS + 1))
     with pytest.raises(WireError, match="at most 16777216 are expected"):

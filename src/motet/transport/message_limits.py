@@ -36,13 +36,13 @@ JOIN_ANSWER = MessageLimits(64 * MIB, ReadLimits(header_bytes=64 * MIB, nodes=2*
 
 def reply_limits(model_numbers: int, models_per_message: int = 8, message_bytes: int | None = None) -> MessageLimits:
     """Return the limits of a client's reply. `message_bytes` replaces the limit that follows from the model."""
-    contents = replace(REPLY_CONTENTS, numbers=max(MIN_EXPANDED_NUMBERS, model_numbers))
+    contents = replace(REPLY_CONTENTS, numbers=max(MIN_EXPANDED_NUMBERS, model_numbers), copies=models_per_message)
     return MessageLimits(message_bytes or _message_bytes(model_numbers, models_per_message), contents)
 
 
 def request_limits(model_numbers: int, models_per_message: int = 16) -> MessageLimits:
     """Return the limits of a server's request."""
-    contents = replace(REQUEST_CONTENTS, numbers=max(MIN_EXPANDED_NUMBERS, model_numbers))
+    contents = replace(REQUEST_CONTENTS, numbers=max(MIN_EXPANDED_NUMBERS, model_numbers), copies=models_per_message)
     return MessageLimits(_message_bytes(model_numbers, models_per_message), contents)
 
 

@@ -240,6 +240,7 @@ class _Decoder:
         message_bytes: int,
     ) -> None:
         self.read_tensor, self.resolve, self.limits, self.message_bytes = read_tensor, resolve, limits, message_bytes
+        self.announced_numbers = 0
 
     def decode(self, node: Any, depth: int) -> Any:
         if isinstance(node, _SCALARS):
@@ -285,4 +286,6 @@ class _Decoder:
         message = message_class(*values)
         if isinstance(message, Layout):
             self.limits.check_layout(message, self.message_bytes)
+            self.announced_numbers += message.size
+            self.limits.check_total(self.announced_numbers, self.message_bytes)
         return message

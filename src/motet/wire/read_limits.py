@@ -28,6 +28,7 @@ class ReadLimits:
     header_bytes: int = 64 * 2**20  # of the header, after decompression
     nodes: int = UNLIMITED  # items of all lists and maps in the header
     numbers: int = UNLIMITED  # numbers of parameters that are sent in fewer bytes, such as top_k
+    copies: int = UNLIMITED  # how often a message may have that many numbers
     messages: frozenset[str] | None = None  # message classes that may occur; None: all
 
     def check_nodes(self, header: bytes) -> None:
@@ -56,6 +57,14 @@ class ReadLimits:
         if count > limit:
             raise WireError(
                 f"parameters with {count} numbers were announced; at most {limit} are expected in this run."
+            )
+
+    def check_total(self, count: int, message_bytes: int) -> None:
+        """Raise an error if all parameters of a message together have too many numbers."""
+        limit = self.numbers * self.copies + message_bytes
+        if count > limit:
+            raise WireError(
+                f"parameters with {count} numbers in all were announced; at most {limit} are expected in one message."
             )
 
 
