@@ -92,9 +92,10 @@ def test_other_first_packets_are_not_a_handshake(packet: bytes) -> None:
 
 def test_only_the_client_knows_how_to_end_its_link() -> None:
     key = ServerKey.generate()
-    server = ServerHandshake(key, NAMES, ClientHandshake(key.public, NAMES, b"bye").hello)
-    assert server.is_closing(b"bye")
+    server = ServerHandshake(key, NAMES, ClientHandshake(key.public, NAMES, bytes(32)).hello)
+    assert server.is_closing(bytes(32))
     assert not server.is_closing(b"")
+    assert not server.is_closing(b"x" * 32)
 
 
 def test_a_restarted_server_has_the_same_key(tmp_path: Path) -> None:

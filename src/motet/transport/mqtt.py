@@ -28,6 +28,7 @@ from motet.transport.framing import MessageAssembler, OutgoingMessage
 from motet.transport.message_limits import JOIN_ANSWER
 from motet.transport.mqtt_broker import BrokerConfig, topic_name
 from motet.transport.mqtt_encryption import (
+    CLOSING_BYTES,
     ClientHandshake,
     LinkNames,
     SealedLink,
@@ -264,7 +265,7 @@ class MqttServerLink:
         self.broker = broker
         names = LinkNames(broker.channel, topic_name(client), secrets.token_hex(16))
         self.up, self.down = (broker.topic(way, names.client, names.link) for way in ("up", "down"))
-        self.closing_payload = secrets.token_bytes(32)
+        self.closing_payload = secrets.token_bytes(CLOSING_BYTES)
         self.handshake = ClientHandshake(server_key, names, self.closing_payload)
         self.flow: _FlowControl | None = None
         self.received = ReceiveQueue()

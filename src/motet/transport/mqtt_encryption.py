@@ -27,7 +27,7 @@ try:
 except ImportError:  # pragma: no cover
     raise ConfigError(f"transport.type=mqtt needs cryptography; run: {install_command('mqtt')}") from None
 
-KEY_BYTES, TAG_BYTES = 32, 16
+KEY_BYTES, TAG_BYTES, CLOSING_BYTES = 32, 16, 32
 HELLO, ANSWER, SEALED = 1, 2, 3  # the first byte of a packet
 _HELLO = struct.Struct("<B32s32s")  # the client's public key, and a hash of the payload that ends the link
 _ANSWER = struct.Struct("<B32s16s")  # the server's public key, and a tag that proves its secret key
@@ -151,7 +151,7 @@ class ServerHandshake:
 
     def is_closing(self, payload: bytes) -> bool:
         """Return True for the payload with which the client, or the broker on its behalf, ends the link."""
-        return bool(hashlib.sha256(payload).digest() == self.closing_hash)
+        return len(payload) == CLOSING_BYTES and hashlib.sha256(payload).digest() == bytes(self.closing_hash)
 
 
 def is_hello(packet: bytes) -> bool:
