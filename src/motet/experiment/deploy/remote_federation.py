@@ -12,6 +12,7 @@ from motet.core.errors import ConfigError, RunError
 from motet.core.program import ClientList, InitialModels
 from motet.core.rng import Seed
 from motet.core.script import ClientId
+from motet.datasets.load_corpus import DataConfig
 from motet.experiment.build.federation import ClientGroup, Federation, MultiTaskMetrics
 from motet.experiment.build.federation_builder import build_federation
 from motet.experiment.deploy.network_options import NetworkOptions
@@ -62,13 +63,21 @@ def build_server_federation(config: RunConfig, options: NetworkOptions) -> Feder
     if not options.clients_bring_data:
         return build_federation(config)
     undivided = ComponentConfig("uniform", {"clients": 1})
-    groups = tuple(replace(group, clients=1, partition=undivided) for group in config.groups)
-    federation = build_federation(replace(config, partition=undivided, groups=groups))
+    groups = tuple(
+        replace(group, clients=1, partition=undivided, data=_accept_leak(group.data)) for group in config.groups
+    )
+    undivided_config = replace(config, partition=undivided, groups=groups, data=_accept_leak(config.data))
+    federation = build_federation(undivided_config)
     return Federation(
         groups=tuple(map(_evaluate_all, config.client_groups, federation.groups)),
         server=_evaluate_all(config.client_groups[0], federation.server),
         seed=federation.seed,
     )
+
+
+def _accept_leak(data: DataConfig) -> DataConfig:
+    """Accept equal training and test texts, because nobody trains on the texts of the server."""
+    return replace(data, accept=tuple(dict.fromkeys([*data.accept, "leak"])))
 
 
 def _evaluate_all(config: GroupConfig, group: ClientGroup) -> ClientGroup:
