@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,38 +13,43 @@ from motet.core.program import Algorithm
 from motet.core.rng import Seed
 from motet.core.work import Executor
 from motet.datasets.corpus import Corpus
+from motet.datasets.data_frames import load_table
 from motet.datasets.inspection.check_corpus import check_corpus
 from motet.datasets.load_corpus import DataConfig, load_corpus
 from motet.experiment.build.executor_builder import InProcessOptions, create_executor, resolve_device
 from motet.experiment.build.federation import Federation
 from motet.experiment.build.federation_builder import federate_corpus
-from motet.experiment.build.run_components import RunComponents
-from motet.experiment.build.run_plan import AnyFederation, RunPlan
+from motet.experiment.build.run_plan import AnyFederation, build_plan
 from motet.experiment.commands.model_export import save_model
+from motet.experiment.commands.python_run import build_run_components, build_run_config, open_run_folder
 from motet.experiment.loop.run_loop import execute_plan
 from motet.experiment.loop.run_result import RunResult
-from motet.experiment.recipe.run_config import CohortConfig, ComponentConfig, EvaluationConfig
+from motet.experiment.recipe.config_parsing import instantiate
+from motet.experiment.recipe.run_config import ComponentConfig
 from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
 from motet.models.load_model import ModelConfig
 from motet.report.progress import RunCallback
 from motet.transport.emulated_network import Network
 
 
-def load(name: str | None = None, *, path: str | Path | None = None, seed: int = 42, **options: Any) -> Corpus:
-    """Load a corpus by name or from a file. Options: see the recipe's `data` section (text, label, limit, …).
+def load(data: Any = None, *, path: str | Path | None = None, seed: int = 42, **options: Any) -> Corpus:
+    """Load a corpus by name, from a file, or from a pandas or polars DataFrame or a Hugging Face Dataset.
 
-    What is almost certainly a mistake in your own data raises an error, unless `accept` names it: accept=("leak",).
+    Options: see the recipe's `data` section (text, label, limit, …). What is almost certainly a mistake in your own data
+    raises an error, unless `accept` names it: accept=("leak",).
     """
+    name = data if isinstance(data, str) else options.pop("name", None)
     config = DataConfig(name=name, path=None if path is None else str(path), **options)
-    corpus = load_corpus(config, Seed(seed))
+    is_table = data is not None and not isinstance(data, str)
+    corpus = load_table(data, config, Seed(seed)) if is_table else load_corpus(config, Seed(seed))
     check_corpus(corpus, config)
     return corpus
 
 
 def federation(
-    corpus: Corpus,
+    corpus: Any,
     *,
-    model: str = "minilm",
+    model: str | Mapping[str, Any] = "minilm",
     max_tokens: int = 128,
     freeze: Sequence[str] = (),
     partition: str = "uniform",
@@ -54,12 +60,14 @@ def federation(
 ) -> Federation:
     """Divide a corpus among clients. It also takes the options of the partition (clients, alpha, beta, column).
 
-    `public_share` of the training rows become public texts, which distillation needs. `dev_share` of them are held out
-    to select the best round (`RunResult.best_dev_round`).
+    The corpus may also be a name or a table, as for `load`. The model is a name, or the `model` section of a recipe:
+    {"name": "minilm", "adapter": {"rank": 8}}. `public_share` of the training rows become public texts, which
+    distillation needs. `dev_share` of them are held out to select the best round (`RunResult.best_dev_round`).
     """
+    section = {"name": model} if isinstance(model, str) else dict(model)
     return federate_corpus(
-        ModelConfig(model, max_tokens, tuple(freeze)),
-        corpus,
+        instantiate(ModelConfig, {"max_tokens": max_tokens, "freeze": tuple(freeze), **section}, "model"),
+        corpus if isinstance(corpus, Corpus) else load(corpus, seed=seed),
         ComponentConfig(partition, options),
         Seed(seed),
         public_share=public_share,
@@ -69,7 +77,7 @@ def federation(
 
 def run(
     federation: AnyFederation,
-    algorithm: Algorithm,
+    algorithm: Algorithm | str | Mapping[str, Any],
     *,
     rounds: int,
     cohort: int | None = None,
@@ -77,28 +85,33 @@ def run(
     device: str = "auto",
     workers: int | None = None,
     callback: RunCallback | None = None,
-    channel: Channel = Channel(),
+    channel: Channel | None = None,
     network: Network | None = None,
+    out: str | Path | None = None,
+    resume: bool = False,
+    **settings: Any,
 ) -> RunResult:
     """Run an algorithm over a federation, in this process and its workers.
 
-    `cohort` is the number of clients per round (None: all). `channel` sets codecs, and `network` emulates bandwidth and
-    latency.
+    The algorithm is an object, a name, or the `algorithm` section of a recipe: {"type": "fedprox", "mu": 0.1}. `cohort`
+    is the number of clients per round (None: all). `channel` sets codecs, and `network` emulates bandwidth and latency.
+    `out` is a folder for metrics and checkpoints, from which `resume=True` continues. All other settings are sections
+    of a recipe: solver, server, codec, secure, privacy, robust, wait_policy, evaluation, checkpoint, track.
     """
-    plan = RunPlan(
-        federation=federation,
-        components=RunComponents(algorithm=algorithm, channel=channel),
-        rounds=rounds,
-        cohort=CohortConfig(size=cohort),
-        evaluation=EvaluationConfig(every=evaluate_every),
-        network=network,
-    )
+    evaluation = {"every": evaluate_every, **settings.pop("evaluation", {})}
+    sections = {"rounds": rounds, "cohort": {"size": cohort}, "evaluation": evaluation, **settings}
+    config = build_run_config(algorithm, sections)
+    components = build_run_components(config, algorithm, channel)
+    plan = build_plan(config, federation, components)
+    plan = replace(plan, network=network or plan.network, name="")  # named after its algorithm
+    folder = None if out is None else Path(out)
     scratch = PrefixCache()
     executor: Executor = SerialExecutor(resolve_device("cpu"))  # unused by a custom trainer, which trains by itself
     if isinstance(federation, Federation):
         executor = create_executor(resolve_device(device), InProcessOptions(workers), [federation], scratch)
     try:
-        return execute_plan(plan, executor, callback=callback)
+        with open_run_folder(config, folder, resume, callback) as tracking_callback:
+            return execute_plan(plan, executor, folder=folder, resume=resume, callback=tracking_callback)
     finally:
         executor.close()
         scratch.close()

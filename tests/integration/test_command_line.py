@@ -356,3 +356,12 @@ def test_an_old_option_works_and_prints_the_new_name(motet: Call) -> None:
     assert "option '--give-up' is now '--connect-timeout'" in err
     assert "No such option" not in err
     assert status == 2
+
+
+def test_the_version_and_the_tables_are_printed(motet: Call) -> None:
+    from motet import __version__
+
+    assert motet("--version")[:2] == (0, f"motet {__version__}\n")
+    status, output, _ = motet("list")
+    assert status == 0
+    assert "algorithms" in output and "motet list algorithms" in output and "recipes" in output

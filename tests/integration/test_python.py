@@ -12,7 +12,7 @@ from torch import Tensor, nn
 
 import motet
 from motet.codecs import Channel, CodecChain, int8, top_k
-from motet.core.errors import ConfigError, RunError
+from motet.core.errors import ConfigError, MotetError, RunError
 from motet.learning.solver import Solver
 
 Points = list[tuple[float, float]]
@@ -160,3 +160,65 @@ def test_old_names_work_and_warn_once(recwarn: pytest.WarningsRecorder) -> None:
         "motet.centralised is now motet.centralized",
         "motet.own_federation is now motet.custom_federation",
     ]
+
+
+def make_rows(count: int = 40) -> dict[str, list[str]]:
+    words = ("bad poor", "good fine")
+    return {
+        "text": [f"{words[k % 2]} letter {k}" for k in range(count)],
+        "label": [("no", "yes")[k % 2] for k in range(count)],
+    }
+
+
+def test_tables_in_memory_are_corpora_and_have_the_split_of_a_file(tmp_path: Path) -> None:
+    datasets, pandas = pytest.importorskip("datasets"), pytest.importorskip("pandas")
+    frame = pandas.DataFrame(make_rows())
+    frame.to_csv(tmp_path / "letters.csv", index=False)
+    expected = motet.load(path=tmp_path / "letters.csv")
+    for table in (frame, datasets.Dataset.from_dict(make_rows())):
+        corpus = motet.load(table)
+        assert list(corpus.columns["text"]) == list(expected.columns["text"])
+        assert corpus.num_train == expected.num_train == 32
+    with pytest.raises(MotetError, match=r"the data is a list; expected .* DataFrame"):
+        motet.load([1, 2])
+
+
+def test_everything_that_a_recipe_says_can_be_said_in_python(tmp_path: Path) -> None:
+    pandas = pytest.importorskip("pandas")
+    model = {"name": "tiny", "max_tokens": 16}
+    clients = motet.federation(pandas.DataFrame(make_rows()), model=model, clients=3)
+    options = {"workers": 0, "solver": {"lr": 0.05, "batch": 8}}
+    result = motet.run(clients, "fedavg", rounds=2, codec="float16", out=tmp_path / "run", **options)
+    by_object = motet.run(
+        clients, motet.fedavg(motet.Solver(optimizer="sgd", lr=0.05, batch=8)), rounds=2, workers=0, codec="float16"
+    )
+    assert result.final == by_object.final
+    rows = result.to_pandas()
+    assert {"round", "who", "split", "name", "value"} <= set(rows.columns)
+    assert list(result.clients_to_pandas()["client"]) == ["client-0", "client-1", "client-2"]
+    again = motet.run(clients, "fedavg", rounds=2, codec="float16", out=tmp_path / "run", resume=True, **options)
+    assert again.final == result.final
+    assert "letter" not in f"{clients!r} {clients.corpus!r} {clients.features!r} {clients.groups!r} {result!r}"
+    secure = motet.run(clients, {"type": "fedprox", "mu": 0.1}, rounds=1, secure="secagg", **options)
+    assert secure.rounds == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        ({"algorithm": "fedagv"}, "Did you mean 'fedavg'"),
+        ({"algorithm": "fedavg", "model": "tiny"}, "'model' belongs to the federation"),
+        ({"algorithm": "fedavg", "transport": "grpc"}, "simulates all clients in this process"),
+        ({"algorithm": "fedavg", "track": ["tensorboard"]}, "track needs a folder"),
+        ({"algorithm": "fedavg", "resume": True}, "resume needs a folder"),
+    ],
+)
+def test_mistakes_in_python_are_explained(options: dict[str, Any], message: str) -> None:
+    clients = motet.federation(motet.load("toy-classification", limit=40, test_limit=20), model="tiny", clients=2)
+    with pytest.raises(MotetError, match=message):
+        motet.run(clients, options.pop("algorithm"), rounds=1, **options)
+
+
+def test_the_model_of_a_custom_trainer_is_not_exported() -> None:
+    with pytest.raises(MotetError, match=r"custom trainer.*save the model yourself"):
+        motet.export(object(), object(), "model")  # type: ignore[arg-type]

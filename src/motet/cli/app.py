@@ -21,6 +21,24 @@ app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
+
+def _print_version(is_requested: bool) -> None:
+    if is_requested:
+        import motet
+
+        typer.echo(f"motet {motet.__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def show_global_options(
+    version: Annotated[
+        bool, typer.Option("--version", callback=_print_version, is_eager=True, help="Print the version and exit.")
+    ] = False,
+) -> None:
+    """Federated learning for text: train one model on the private texts of many clients, or one model per client."""
+
+
 # Panels of the help page
 TRAINING, RESULTS, DATA, DEPLOYMENT = "Training", "Results and benchmarks", "Data", "Deployment"
 

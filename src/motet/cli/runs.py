@@ -79,18 +79,20 @@ def check(recipe: Recipe = "quickstart", settings: Settings = None, trust_remote
 @handle_errors
 def list_command(
     kind: Annotated[
-        str,
+        str | None,
         typer.Argument(
             metavar="KIND",
             help="algorithms, tasks, datasets, models, partitions, codecs, transports, trackers, recipes or suites.",
         ),
-    ],
+    ] = None,
     as_json: Annotated[bool, typer.Option("--json", help="Print JSON.")] = False,
 ) -> None:
     """List the algorithms, datasets, models, recipes and so on that you can use, with short descriptions."""
-    from motet.experiment.commands.listings import list_entries
+    from motet.experiment.commands.listings import list_entries, list_tables
 
-    entries = list_entries(kind)
+    if kind is None:
+        typer.echo("What would you like to list? For example: motet list algorithms")
+    entries = list_entries(kind) if kind is not None else list_tables()
     if as_json:
         typer.echo(json.dumps(entries, indent=2, ensure_ascii=False))
         return

@@ -42,7 +42,7 @@ TASK_COLUMNS: dict[str, tuple[str, ...]] = {
 OWN_DATA_SPLIT = ""  # the split key of all own files, so that the split does not depend on a file's name or format
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Corpus:
     """A dataset in columns. The first `num_train` rows are the training set, the others the global test set."""
 
@@ -64,6 +64,11 @@ class Corpus:
             raise DataError(
                 f"{self.name}: {self.num_train} of {len(self)} rows are training rows; at least one is needed."
             )
+
+    def __repr__(self) -> str:
+        """Describe the corpus without its texts, which may be private."""
+        sizes = f"{self.num_train} training rows, {len(self) - self.num_train} test rows"
+        return f"Corpus({self.name!r}, {self.task}, {sizes}, columns: {', '.join(self.columns)})"
 
     def __len__(self) -> int:
         return len(next(iter(self.columns.values()), ()))

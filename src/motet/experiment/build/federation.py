@@ -25,7 +25,7 @@ from motet.partitions.partition import ClientRows, Partition
 from motet.tasks.task import Task
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class ClientGroup:
     """Clients with the same task and model, each with its share of one corpus.
 
@@ -102,7 +102,7 @@ class MultiTaskMetrics:
     metric_names: tuple[str, ...] = ("score",)
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Federation:
     """Groups of clients, and a server with the first group's corpus and the model of the recipe's top level.
 
@@ -112,6 +112,11 @@ class Federation:
     groups: tuple[ClientGroup, ...]
     server: ClientGroup
     seed: Seed
+
+    def __repr__(self) -> str:
+        """Describe the federation without its texts, which may be private."""
+        groups = ", ".join(f"{group.name} ({group.task.name}, {len(group.clients)} clients)" for group in self.groups)
+        return f"Federation({groups})"
 
     @cached_property
     def clients(self) -> ClientRanges:

@@ -15,6 +15,16 @@ def list_entries(table: str) -> dict[str, str]:
     return {name: _describe(entry) for name, entry in entries.items()}
 
 
+def list_tables() -> dict[str, str]:
+    """Return the names of all tables, each with the first entries in it."""
+    return {name: _preview(list(table())) for name, table in TABLES.items()}
+
+
+def _preview(names: list[str], count: int = 4) -> str:
+    left_out = len(names) - count
+    return ", ".join(names[:count]) + (f" and {left_out} others" if left_out > 0 else "")
+
+
 def _describe(entry: Any) -> str:
     """Return an entry that is text, or the first paragraph of its docstring."""
     if isinstance(entry, str):

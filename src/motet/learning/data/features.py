@@ -78,7 +78,7 @@ class Ragged:
 Column = Ragged | np.ndarray
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Features:
     """A tokenized corpus. `key` identifies it, so that worker processes can look it up instead of receiving a copy.
 
