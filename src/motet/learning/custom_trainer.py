@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from motet.core.errors import ConfigError, RunError
+from motet.core.layers import Layers
 from motet.core.params import Params
 from motet.core.program import ClientList, InitialModels
 from motet.core.rng import Seed
@@ -83,6 +84,8 @@ class CustomContext:
                 "a custom trainer computes the loss itself, so fedprox and ditto cannot add their proximal term; "
                 "use fedavg or fedopt."
             )
+        if options.get("train_only") == Layers.all():
+            del options["train_only"]
         if refused := [name for name, value in options.items() if value is not None and value is not False]:
             raise ConfigError(
                 f"this algorithm trains with {', '.join(refused)}, which a custom trainer cannot do; "
