@@ -70,3 +70,11 @@ def test_the_default_learning_rate_depends_on_the_optimizer() -> None:
 def test_invalid_options_are_rejected(options: dict[str, float], message: str) -> None:
     with pytest.raises(ConfigError, match=message):
         Solver(**options)  # type: ignore[arg-type]
+
+
+def test_a_cosine_schedule_warms_up_and_falls_along_half_a_cosine() -> None:
+    solver = Solver(lr=1.0, schedule="cosine", warmup=0.2)
+    rates = [solver.learning_rate_at(step, 10) for step in range(10)]
+    assert rates[:2] == [0.5, 1.0]
+    assert rates[2:] == [pytest.approx((1 + math.cos(math.pi * k / 9)) / 2) for k in range(1, 9)]
+    assert all(rate > 0 for rate in rates), "every step counts"

@@ -26,7 +26,7 @@ class Solver:
     lr: float | None = None  # None: 0.1 for sgd, 5e-5 for adamw
     weight_decay: float = 0.0  # applied to matrices only, as usual for Transformers
     momentum: float = 0.0  # sgd only
-    schedule: Literal["linear", "constant"] = "linear"  # linear: the learning rate falls to 0 within a round
+    schedule: Literal["linear", "cosine", "constant"] = "linear"  # linear, cosine: the rate falls to 0 in a round
     warmup: float = 0.06  # fraction of the steps
     clip: float = 1.0  # maximum gradient norm; 0: no clipping
     proximal_mu: float = 0.0  # adds mu/2 * ||w - anchor||²: FedProx's μ and Ditto's λ
@@ -59,7 +59,7 @@ class Solver:
         return DEFAULT_LEARNING_RATES[self.optimizer] if self.lr is None else self.lr
 
     def learning_rate_at(self, step: int, steps: int) -> float:
-        """Return the rate of a step: linear warmup over ceil(warmup * steps) steps, then linear decay.
+        """Return the rate of a step: linear warmup over ceil(warmup * steps) steps, then linear or cosine decay.
 
         The scheduler of transformers gives the first step rate 0, which would waste a step in every round. Here the
         first step has 1/ceil(...) of the rate and the last step a small one, so that every step of a short training
@@ -68,7 +68,10 @@ class Solver:
         if self.schedule == "constant":
             return self.learning_rate
         warmup_steps = max(1, math.ceil(self.warmup * steps))
-        return self.learning_rate * min((step + 1) / warmup_steps, (steps - step) / max(1, steps - warmup_steps + 1))
+        remaining = (steps - step) / max(1, steps - warmup_steps + 1)
+        if self.schedule == "cosine" and remaining < 1:
+            remaining = (1 - math.cos(math.pi * remaining)) / 2
+        return self.learning_rate * min((step + 1) / warmup_steps, remaining)
 
     def total_learning_rate(self, steps: int) -> float:
         """Return the sum of the learning rates of all steps: K·η if the rate is constant."""
