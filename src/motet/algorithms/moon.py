@@ -55,7 +55,10 @@ def represent(forward: Forward, batch: Batch) -> tuple[Tensor, Tensor]:
 @message
 @dataclass(frozen=True)
 class ModelContrast(Objective):
-    """The task's loss plus μ times the contrast with the columns `z_global` and `z_previous`."""
+    """The task's loss plus μ times the contrastive loss.
+
+    The batch columns `z_global` and `z_previous` hold the representations of the global and the previous local model.
+    """
 
     task: Objective
     mu: float

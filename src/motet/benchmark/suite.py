@@ -17,7 +17,8 @@ import yaml
 
 from motet.benchmark.claims import Claim
 from motet.benchmark.table_metrics import PRIMARY_METRIC, parse_metric
-from motet.core.errors import ConfigError, did_you_mean
+from motet.core.errors import ConfigError
+from motet.core.suggestions import did_you_mean
 from motet.experiment.recipe.config_parsing import instantiate
 from motet.experiment.recipe.recipe_files import list_yaml_resources
 from motet.experiment.recipe.renamed_keys import print_rename_once

@@ -29,7 +29,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from motet.core.errors import ConfigError, did_you_mean
+from motet.core.errors import ConfigError
+from motet.core.suggestions import did_you_mean
 from motet.experiment.loop.example_scores import (
     BEST_DEV_SCORES,
     EXAMPLE_SCORES,
@@ -54,8 +55,9 @@ _RENAMED_WORDS = {"own": "local", "common": "shared", "headline": PRIMARY_METRIC
 class MetricSpec(NamedTuple):
     """A parsed entry of `shows`.
 
-    `kind` is "last" for a plain metric, a prefix such as "best", or "after", "rounds to", "MB to", "MB", "MB up",
-    "MB down" or "seconds".
+    `kind` says which number it is: "last" (the metric after the last round), one of `_PREFIXES` ("best", "local", …),
+    "after" (the metric after a given round), "rounds to" or "MB to" (a given score), "MB", "MB up", "MB down" or
+    "seconds".
     """
 
     kind: str

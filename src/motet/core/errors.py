@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import difflib
-from collections.abc import Iterable
-
 
 class MotetError(Exception):
     """Base of all errors that are shown as a sentence instead of a traceback."""
@@ -50,10 +47,3 @@ class SessionLostError(PrivacyError):
 def first_line(error: BaseException) -> str:
     """Return the first line of an error's message, or the error's class name if the message is empty."""
     return (str(error).strip() or type(error).__name__).splitlines()[0][:200]
-
-
-def did_you_mean(word: str, known: Iterable[str]) -> str:
-    """Return `" Did you mean 'mu'?"`, or an empty string if no known word is close."""
-    names = {name.lower(): name for name in known}
-    matches = difflib.get_close_matches(word.lower(), names, n=1, cutoff=0.5)
-    return f" Did you mean '{names[matches[0]]}'?" if matches else ""

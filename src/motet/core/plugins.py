@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from motet.core.errors import ConfigError, did_you_mean, first_line
+from motet.core.errors import ConfigError, first_line
+from motet.core.suggestions import did_you_mean
 
 
 @dataclass(frozen=True)

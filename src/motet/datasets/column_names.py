@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from motet.core.errors import DataError, did_you_mean
+from motet.core.errors import DataError
+from motet.core.suggestions import did_you_mean
 from motet.datasets.data_file import DataFile
 from motet.datasets.raw_table import TableBuilder
 

@@ -24,8 +24,9 @@ from typing import Any
 
 import numpy as np
 
-from motet.core.errors import DataError, did_you_mean
+from motet.core.errors import DataError
 from motet.core.rng import Seed
+from motet.core.suggestions import did_you_mean
 from motet.datasets.columns import CategoryColumn, column_digest, take
 from motet.datasets.read_report import ReadReport
 

@@ -8,9 +8,10 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Literal
 
-from motet.core.errors import ConfigError, did_you_mean
+from motet.core.errors import ConfigError
 from motet.core.plugins import Registry
 from motet.core.rng import Seed
+from motet.core.suggestions import did_you_mean
 from motet.datasets.corpus import OWN_DATA_SPLIT, Corpus
 from motet.datasets.corpus_readers import CORPUS_READERS
 from motet.datasets.data_file import ReadOptions

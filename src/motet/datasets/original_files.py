@@ -8,7 +8,8 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from motet.core.errors import DataError, did_you_mean
+from motet.core.errors import DataError
+from motet.core.suggestions import did_you_mean
 from motet.datasets.compression import DECOMPRESSORS
 from motet.datasets.json_parsing import parse_json
 from motet.datasets.read_log import ReadLog

@@ -6,8 +6,9 @@ import io
 import warnings
 from typing import Any
 
-from motet.core.errors import ConfigError, DataError, did_you_mean, first_line
+from motet.core.errors import ConfigError, DataError, first_line
 from motet.core.install_hint import install_command
+from motet.core.suggestions import did_you_mean
 from motet.datasets.column_names import map_columns
 from motet.datasets.compression import open_binary
 from motet.datasets.data_file import DataFile

@@ -15,9 +15,10 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from motet.core.errors import ConfigError, did_you_mean, first_line
+from motet.core.errors import ConfigError, first_line
 from motet.core.layers import Layers
 from motet.core.rng import Seed, seeded_torch
+from motet.core.suggestions import did_you_mean
 from motet.learning.data.chat_format import find_end_token
 from motet.learning.modules.model import Model
 from motet.models.adapters import AdapterConfig, add_adapters

@@ -7,7 +7,8 @@ from typing import Any
 
 import h5py
 
-from motet.core.errors import ConfigError, did_you_mean
+from motet.core.errors import ConfigError
+from motet.core.suggestions import did_you_mean
 from motet.datasets.corpus import Corpus
 from motet.datasets.hdf5_access import open_hdf5
 from motet.partitions.partition import ClientRows, Partition

@@ -10,8 +10,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from motet.core.errors import ConfigError, did_you_mean
+from motet.core.errors import ConfigError
 from motet.core.rng import Seed
+from motet.core.suggestions import did_you_mean
 from motet.datasets.corpus import Corpus
 from motet.partitions.dirichlet import largest_remainder, take_from_pools
 from motet.partitions.partition import ClientRows, Partition

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from motet.core.errors import ConfigError, DataError, did_you_mean
+from motet.core.errors import ConfigError, DataError
+from motet.core.suggestions import did_you_mean
 from motet.datasets.corpus import Corpus
 from motet.learning.data.features import Column, Examples, Features, Ragged
 from motet.learning.jobs import Predictions

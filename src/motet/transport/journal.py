@@ -19,7 +19,8 @@ class Journal:
     """Every version of a client's state, by the ID of the request that wrote it.
 
     A restarted server repeats its requests since the last checkpoint. Request n sees the state as the requests before n
-    left it, so it gets the same answer as the first time. Versions that a checkpoint of the server covers are deleted.
+    left it, so it gets the same answer as the first time. When the server has
+    a newer checkpoint, versions from before it are deleted.
     """
 
     def __init__(self, folder: Path | None = None) -> None:

@@ -7,11 +7,12 @@ from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Protocol
 
-from motet.core.errors import ConfigError, did_you_mean
+from motet.core.errors import ConfigError
 from motet.core.params import Params
 from motet.core.program import Algorithm, ClientList, InitialModels
 from motet.core.rng import Seed
 from motet.core.script import ClientId
+from motet.core.suggestions import did_you_mean
 from motet.experiment.build.data_poisoning import build_attack
 from motet.experiment.build.run_components import RunComponents
 from motet.experiment.recipe.run_config import CheckpointConfig, CohortConfig, EvaluationConfig, RunConfig

@@ -1,1 +1,1 @@
-"""Runs with clients in other processes or on other machines."""
+"""Deployments: the server and the clients are separate processes, usually on different machines."""

@@ -42,7 +42,7 @@ class RequestGuard:
             raise
 
     def release(self, request: Request, reply: Reply) -> Reply:
-        """Write to the audit log what leaves. Return the reply, or an error if it exceeds the limit of the day."""
+        """Write to the audit log what leaves. Return the reply, or an error if the policy's bytes per day are used up."""
         size = measure_size(reply).wire
         limit = self.policy.bytes_per_day
         if limit is not None and reply.error is None and self._sum_today("sent", "bytes") + size > limit:

@@ -8,7 +8,8 @@ import types
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-from motet.core.errors import ConfigError, did_you_mean
+from motet.core.errors import ConfigError
+from motet.core.suggestions import did_you_mean
 
 T = TypeVar("T")
 

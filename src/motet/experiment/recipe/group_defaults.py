@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from motet.core.errors import ConfigError, did_you_mean
+from motet.core.errors import ConfigError
+from motet.core.suggestions import did_you_mean
 
 # The keys that name a section's entry. A group that names another entry inherits only the keys in `INHERITED`.
 NAME_KEYS = {"data": ("name", "path"), "model": ("name",), "task": ("type",), "partition": ("type",)}

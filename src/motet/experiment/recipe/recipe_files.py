@@ -9,7 +9,8 @@ from typing import Any
 
 import yaml
 
-from motet.core.errors import ConfigError, did_you_mean
+from motet.core.errors import ConfigError
+from motet.core.suggestions import did_you_mean
 from motet.experiment.recipe.renamed_keys import update_names
 from motet.experiment.recipe.run_config import ComponentConfig, RunConfig
 

@@ -10,6 +10,11 @@ CLIENT_STATE_FRACTION = 1 / 8  # of it, for client state, and as much again for 
 _FRACTIONS: dict[str, float] = {}  # by device type
 
 
+def clients_per_packed_model(bytes_per_client: float, free: int, limit: int) -> int:
+    """Return how many clients fit into one packed model, at least 1 and at most `limit`."""
+    return max(1, min(limit, int(PACKED_MODEL_FRACTION * free / max(bytes_per_client, 1))))
+
+
 def limit_device_memory(device: torch.device, fraction: float) -> None:
     """Let this process use at most this fraction of the device's memory; other processes rely on the rest."""
     _FRACTIONS[device.type] = fraction

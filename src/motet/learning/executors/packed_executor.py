@@ -14,7 +14,7 @@ import torch
 from motet.core.errors import RunError
 from motet.core.work import Executor, Job, JobFailure
 from motet.learning.data.features import Examples, Features
-from motet.learning.executors.memory_budget import PACKED_MODEL_FRACTION, free_memory
+from motet.learning.executors.memory_budget import clients_per_packed_model, free_memory
 from motet.learning.jobs import Fit, FitResult, Infer
 from motet.learning.modules.frozen_prefix import FrozenPrefix, cut_frozen_prefix
 from motet.learning.modules.model import Model
@@ -194,7 +194,7 @@ class PackedExecutor(Executor):
         before = torch.cuda.memory_allocated(self.device)
         fit(probes, self._model(jobs[0], dataset, packed=len(probes) > 1), dataset, None, self.use_bf16)
         per_client = (torch.cuda.max_memory_allocated(self.device) - before) / len(probes)
-        return max(1, min(_MAX_CLIENTS, int(PACKED_MODEL_FRACTION * self._free_memory() / max(per_client, 1))))
+        return clients_per_packed_model(per_client, self._free_memory(), _MAX_CLIENTS)
 
     def _free_memory(self) -> int:
         return free_memory(self.device) if self.device.type == "cuda" else 2**40
