@@ -176,6 +176,12 @@ def test_labels_that_no_training_row_has_cannot_be_accepted() -> None:
     assert check_corpus(corpus, OWN, is_one_client=True).only_in_test == {"sport": 1}  # other clients may have it
 
 
+def test_a_leak_of_one_client_is_a_warning() -> None:
+    inspection = check_corpus(leak_rows(make_corpus(), 5), OWN, is_one_client=True)
+    (finding,) = find_problems(inspection, is_one_client=True)
+    assert (finding.kind, finding.is_mistake) == ("leak", False)
+
+
 def test_equal_sources_and_targets_are_a_mistake_in_the_columns() -> None:
     texts = [f"the text {row}" for row in range(30)]
     (mistake,) = find_mistakes(Corpus("own.csv", "seq2seq", {"source": texts, "target": list(texts)}, 20))
