@@ -94,5 +94,5 @@ def test_clients_with_their_own_chats_send_adapters_and_never_the_base(motet: Pr
 def test_adapters_are_trained_under_masks_and_noise(settings: list[str], tmp_path: Path) -> None:
     finished = run_recipe(load_recipe("toy-instruct", [*SMALL, "rounds=1", *settings]), tmp_path / "run")
     assert finished.summary["rounds"] == 1
-    assert finished.summary["final"].keys() == {"score", "exact_match", "rougeL", "loss"}
+    assert finished.summary["final"].keys() == {"score", "exact_match", "rougeL", "choice_accuracy", "loss"}
     assert ("epsilon" in finished.summary["privacy"]) == (len(settings) > 1)

@@ -22,6 +22,7 @@ from motet.experiment.build.federation_builder import federate_corpus, vocabular
 from motet.experiment.recipe.run_config import ComponentConfig
 from motet.learning.data.chat_format import ChatFormat, Turn
 from motet.learning.data.features import IGNORE_INDEX, Ragged
+from motet.learning.executors.serial_executor import SerialExecutor
 from motet.models.adapters import AdapterConfig
 from motet.models.load_model import ModelConfig
 from motet.models.word_vocabulary import CHAT_TEMPLATE, build_word_tokenizer
@@ -262,6 +263,38 @@ def test_closed_answers_count_by_exact_match_and_others_by_rouge() -> None:
     assert isinstance(task, Instruct)
     samples = task.read_samples(predictions, examples)
     assert samples[2] == {"prompt": "a", "reference": "x y", "generated": "x"}
+
+
+def test_the_most_likely_choice_is_the_one_with_the_lowest_loss() -> None:
+    options = ["x", "y y z", "z z"]
+    columns = {
+        "prompt": ["a b", "b", "a", "b b a"], "completion": ["x", "z z", "y y z", "y"],
+        "choices": [options, options, options, []],
+    }  # fmt: skip
+    corpus = Corpus("toy", "instruct", columns, 2)
+    federation = make_federation(corpus)
+    features, model = federation.server.features, federation.model
+    examples = type(federation.server.pooled.split("union"))(features, np.arange(4))
+    work = federation.server_context(0).infer(model.initial_params, examples)
+    predictions = SerialExecutor(torch.device("cpu")).run(next(work))
+    module = model.with_params(model.initial_params)
+    likelihoods = []
+    for row in range(3):
+        start = int(features.columns["completion_start"][row])
+        prompt = features.columns["input_ids"][row][:start].tolist()
+        likelihoods.append(
+            [log_likelihood(module, prompt, features.tokenizer(f"{text} [SEP]")["input_ids"]) for text in options]
+        )
+    assert predictions["choice"].tolist() == [*np.argmax(likelihoods, axis=1).tolist(), -1]
+    right = [options[i] == c for i, c in zip(predictions["choice"].tolist()[:3], columns["completion"], strict=False)]
+    metrics = federation.server.task.compute_metrics(predictions, examples)
+    assert metrics["choice_accuracy"] == pytest.approx(np.mean(right))
+
+
+def log_likelihood(module: Any, prompt: list[int], answer: list[int]) -> float:
+    with torch.no_grad():
+        logits = module(input_ids=torch.tensor([[*prompt, *answer]]))["logits"][0].log_softmax(-1)
+    return sum(float(logits[len(prompt) - 1 + i, token]) for i, token in enumerate(answer))
 
 
 def test_the_toy_corpus_has_a_vocabulary_of_prompts_and_completions() -> None:

@@ -14,6 +14,7 @@ from motet.learning.data.chat_format import ChatFormat, TemplateName, Turn
 from motet.learning.data.features import IGNORE_INDEX, Examples, Features, Ragged
 from motet.learning.jobs import Predictions
 from motet.learning.modules.model import Model
+from motet.learning.objectives.choice_likelihood import CompletionsAndChoices
 from motet.learning.objectives.completion import CompletionCrossEntropy, GeneratedCompletions
 from motet.tasks.answer_metrics import exact_matches, rouge_l
 from motet.tasks.sufficient_statistics import with_statistics
@@ -29,6 +30,7 @@ METRICS: dict[Scoring, tuple[str, ...]] = {
 _DETAILS = {
     "score": "exact match where the answer is one of few, ROUGE-L elsewhere",
     "exact_match": "lowercase, without punctuation, first line",
+    "choice_accuracy": "the most likely of the row's choices, by the sum of its tokens' log-likelihoods",
     "rougeL": "rouge-score; Unicode words, single letters in scripts without spaces; Porter stemmer",
 }
 
@@ -38,12 +40,14 @@ class Instruct(Task):
     """Training on completions alone, evaluation by greedy generation.
 
     `scoring` says how an answer is scored. With `by_row`, rows with `closed` (or with `choices`) are scored by exact
-    match and the others by ROUGE-L; `score` is the mean over all rows.
+    match and the others by ROUGE-L; `score` is the mean over all rows. With `has_choices`, `choice_accuracy` is the share
+    of rows in which the right one of the `choices` is the most likely.
     """
 
     template: TemplateName = "auto"
     scoring: Scoring = "rougeL"
-    readout: GeneratedCompletions = GeneratedCompletions()
+    max_new_tokens: int = 64
+    has_choices: bool = False
     labels: tuple[str, ...] = ()
     name: str = "instruct"
     objective: CompletionCrossEntropy = CompletionCrossEntropy()
@@ -51,8 +55,12 @@ class Instruct(Task):
     has_samples: ClassVar[bool] = True
 
     @property
+    def readout(self) -> GeneratedCompletions | CompletionsAndChoices:
+        return (CompletionsAndChoices if self.has_choices else GeneratedCompletions)(self.max_new_tokens)
+
+    @property
     def metric_names(self) -> tuple[str, ...]:
-        return METRICS[self.scoring]
+        return (*METRICS[self.scoring], *(("choice_accuracy",) if self.has_choices else ()))
 
     @property
     def primary_metric(self) -> str:
@@ -60,7 +68,8 @@ class Instruct(Task):
 
     @property
     def partial_metrics(self) -> tuple[str, ...]:
-        return ("exact_match", "rougeL") if self.scoring == "by_row" else ()
+        by_row = ("exact_match", "rougeL") if self.scoring == "by_row" else ()
+        return (*by_row, *(("choice_accuracy",) if self.has_choices else ()))
 
     @property
     def metric_details(self) -> dict[str, str]:
@@ -71,8 +80,10 @@ class Instruct(Task):
         prompts = chat.tokenize_prompts(corpus.name, iterate_conversations(corpus))
         completions = chat.tokenize_completions(corpus.column("completion"))
         check_completions_fit(corpus.name, completions, max_tokens)
-        pairs = zip(prompts, completions, strict=True)
-        truncated = [chat.truncate(prompt, max_tokens - len(completion)) for prompt, completion in pairs]
+        choices = self._tokenize_choices(chat, corpus, max_tokens)
+        answers = zip(completions, choices, strict=True)
+        longest = [max(len(completion), *map(len, options), 0) for completion, options in answers]
+        truncated = [chat.truncate(prompt, max_tokens - n) for prompt, n in zip(prompts, longest, strict=True)]
         texts = [[*prompt.tokens, *completion] for prompt, completion in zip(truncated, completions, strict=True)]
         return Features(
             key=corpus.fingerprint,
@@ -80,6 +91,7 @@ class Instruct(Task):
                 "input_ids": Ragged.from_lists(texts, model.tokenizer.pad_token_id),
                 "labels": Ragged.from_lists(completions, IGNORE_INDEX),
                 "completion_start": np.array([len(prompt.tokens) for prompt in truncated], np.int64),
+                **(_choice_columns(choices) if self.has_choices else {}),
             },
             metadata={"removed_tokens": np.array([prompt.removed for prompt in truncated], np.int64)},
             raw_columns=corpus.columns,
@@ -97,6 +109,8 @@ class Instruct(Task):
         for name, rows in subsets.items():
             if name in self.metric_names and rows.any():
                 metrics[name] = float(scores[rows].mean())
+        if self.has_choices and (is_right := _find_right_choices(predictions, examples)):
+            metrics["choice_accuracy"] = float(np.mean(is_right))
         return metrics
 
     def score_examples(self, predictions: Predictions, examples: Examples) -> np.ndarray:
@@ -116,6 +130,16 @@ class Instruct(Task):
             for p, reference, text in zip(texts, references, generated, strict=True)
         ]
 
+    def _tokenize_choices(self, chat: ChatFormat, corpus: Corpus, max_tokens: int) -> list[list[list[int]]]:
+        """Return the tokens of each row's choices; without choices, an empty list for each row."""
+        if not self.has_choices or "choices" not in corpus.columns:
+            return [[]] * len(corpus)
+        rows = [chat.tokenize_completions(options) for options in corpus.column("choices")]
+        check_completions_fit(
+            corpus.name, [max(options, key=len, default=[]) for options in rows], max_tokens, "choices"
+        )
+        return rows
+
     def _score(self, predictions: Predictions, examples: Examples) -> tuple[np.ndarray, np.ndarray]:
         """Return the score of each answer, and True where it is scored by exact match."""
         generated, references = decode_answers(predictions, examples)
@@ -132,6 +156,23 @@ class Instruct(Task):
         columns = examples.features.raw_columns
         flags: Sequence[Any] = columns.get("closed", columns.get("choices", ()))
         return np.array([bool(flags) and bool(flags[int(row)]) for row in examples.rows], bool)
+
+
+def _choice_columns(rows: Sequence[Sequence[Sequence[int]]]) -> dict[str, Ragged]:
+    return {
+        "choice_ids": Ragged.from_lists([[token for option in options for token in option] for options in rows]),
+        "choice_lengths": Ragged.from_lists([[len(option) for option in options] for options in rows]),
+    }
+
+
+def _find_right_choices(predictions: Predictions, examples: Examples) -> list[bool]:
+    """Return for each row with choices whether the most likely one is the completion."""
+    columns = examples.features.raw_columns
+    return [
+        columns["choices"][int(row)][choice] == str(columns["completion"][int(row)]).strip()
+        for row, choice in zip(examples.rows, predictions["choice"].tolist(), strict=True)
+        if choice >= 0
+    ]
 
 
 def decode_answers(predictions: Predictions, examples: Examples) -> tuple[list[str], list[str]]:
@@ -184,13 +225,17 @@ def describe_prompts(features: Features, model: Model, template: TemplateName) -
 def instruct(
     corpus: Corpus, template: TemplateName = "auto", scoring: Scoring | None = None, max_new_tokens: int = 64
 ) -> Instruct:
-    """Learn to answer prompts. Metrics: exact match where the answer is one of few, ROUGE-L elsewhere, loss."""
+    """Learn to answer prompts. Metrics: exact match where the answer is one of few, ROUGE-L elsewhere, loss.
+
+    Rows with `choices` also get choice accuracy: which choice is the most likely.
+    """
     if max_new_tokens < 1:
         raise ConfigError(f"task.max_new_tokens is {max_new_tokens}; it must be at least 1.")
     return Instruct(
         template=template,
         scoring=scoring or _infer_scoring(corpus),
-        readout=GeneratedCompletions(max_new_tokens),
+        max_new_tokens=max_new_tokens,
+        has_choices=any(len(options) > 1 for options in corpus.columns.get("choices", ())),
     )
 
 
