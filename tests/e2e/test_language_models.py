@@ -69,7 +69,7 @@ def test_clients_with_their_own_chats_send_adapters_and_never_the_base(motet: Pr
     clients = [
         motet(
             "join", "--server", address, "--name", name, "--data", str(tmp_path / f"{name}.jsonl"),
-            "--state-dir", str(tmp_path / "states"),
+            "--state-dir", str(tmp_path / "states"), "--allow-plain-updates", "--allow-model", str(base),
         )
         for name in ("north", "south")
     ]  # fmt: skip
