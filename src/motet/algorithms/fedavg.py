@@ -78,7 +78,8 @@ class FedAvg(Algorithm):
     @work(reveals="sum")
     def train(self, ctx: Context, params: Params, client_state: Params | None) -> Work[tuple[Weighted, Params | None]]:
         start = self.assemble(ctx, params, client_state)
-        result = yield from ctx.fit(start, self.solver, train_only=self.trained)
+        trained = None if self.trained == Layers.all() else self.trained
+        result = yield from ctx.fit(start, self.solver, train_only=trained)
         after = result.params.restrict(params.layout)
         reply = after - params if self.sends == "updates" else after
         # Also the head, if the clients' tasks differ.
