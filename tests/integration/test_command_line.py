@@ -307,6 +307,12 @@ def test_parameters_that_an_algorithm_freezes_are_in_the_config(motet: Call, tmp
     assert trained[0] is not None and trained[0][1] != trained[0][2] == trained[1][2]
 
 
+@pytest.mark.parametrize("recipe", ["toy-preference", "toy-instruct"])
+def test_check_trains_steps_of_every_kind_of_task(motet: Call, recipe: str) -> None:
+    status, out, err = motet("check", recipe)
+    assert (status, "All checks passed" in out) == (0, True), err
+
+
 def test_check_prints_the_cost_of_a_run(motet: Call) -> None:
     status, out, _ = motet("check", *TOY)
     assert status == 0

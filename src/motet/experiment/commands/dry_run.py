@@ -12,6 +12,7 @@ from motet.core.errors import RunError
 from motet.core.layers import describe_roles
 from motet.core.rng import Seed
 from motet.core.threads import single_thread
+from motet.core.work import drive
 from motet.experiment.build.component_builders import build_solver
 from motet.experiment.build.executor_builder import resolve_device
 from motet.experiment.build.federation import ClientGroup, Federation
@@ -25,6 +26,7 @@ from motet.experiment.recipe.run_config import GroupConfig, RunConfig
 from motet.learning.executors.process_executor import default_worker_count
 from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
 from motet.learning.jobs import Fit, FitResult
+from motet.learning.reference_columns import add_reference
 from motet.learning.solver import Solver
 from motet.tasks.classification import Classification
 
@@ -84,10 +86,12 @@ def time_steps(group: ClientGroup, executor: SerialExecutor, solver: Solver, ste
     """Train a few steps on the largest client's data."""
     client = group.participant(group.clients.start + int(np.argmax(group.sizes)))
     solver = replace(solver, steps=steps, proximal_mu=0.0)
+    reference = add_reference(client.model, client.split("train"), client.task.reference_readout)
+    ((_, examples),) = drive(iter([("examples", lambda: reference)]), executor)
     job = Fit(
         model=client.model,
         start=client.model.initial_params,
-        examples=client.split("train"),
+        examples=examples,
         objective=client.task.objective,
         solver=solver,
         seed=Seed(0).to_int(),
