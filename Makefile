@@ -2,13 +2,15 @@
 PYTHON ?= python3
 BIN := .venv/bin
 
-.PHONY: help setup system demo test lint docs fuzz clean
+.PHONY: help setup system demo test lint docs fuzz lock sbom clean
 
 help:
 	@echo "make demo    set up, then train across ten clients on real text (motet run quickstart)"
 	@echo "make test    set up, then run ruff, mypy and all tests"
 	@echo "make docs    set up, then build the documentation into site/; a warning is an error"
 	@echo "make fuzz    fuzz the decoder, the admission of clients and the readers (SECONDS_EACH=300)"
+	@echo "make lock    write the hashes of all packages in constraints.txt to requirements.lock"
+	@echo "make sbom    write sbom.cdx.json, a CycloneDX list of the packages in .venv with versions and licenses"
 	@echo "make setup   create .venv with everything that the demo, the tests and the documentation need"
 
 setup: .venv/ready
@@ -48,5 +50,20 @@ fuzz: setup
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[fuzz]'
 	for target in decoder assembler connections own_files corpora; do PYTHONPATH=src $(BIN)/python -m tests.fuzz $$target $(SECONDS_EACH) || exit 1; done
 
+# The tools have an environment of their own, so that they are not in the list.
+TOOLS := .venv/supply-chain/bin
+$(TOOLS)/ready:
+	$(PYTHON) -m venv .venv/supply-chain
+	$(TOOLS)/python -m pip install --quiet --disable-pip-version-check uv==0.13.8 cyclonedx-bom==7.5.0
+	touch $@
+
+# The hashes are those of the public index, whatever index is configured here.
+lock: $(TOOLS)/ready
+	$(TOOLS)/uv --no-config pip compile pyproject.toml --extra dev --constraints constraints.txt --universal --python-version 3.11.7 \
+	  --generate-hashes --no-annotate --custom-compile-command "make lock" --quiet --output-file requirements.lock
+
+sbom: setup $(TOOLS)/ready
+	$(TOOLS)/cyclonedx-py environment $(BIN)/python --pyproject pyproject.toml --output-reproducible --of JSON -o sbom.cdx.json
+
 clean:
-	rm -rf .venv .mypy_cache .ruff_cache site
+	rm -rf .venv .mypy_cache .ruff_cache site sbom.cdx.json

@@ -23,7 +23,10 @@ from motet.transport.emulated_network import Network
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
-PAGES = [*(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG")), *sorted(DOCS.rglob("*.md"))]
+PAGES = [
+    *(ROOT / f"{name}.md" for name in ("README", "CONTRIBUTING", "CHANGELOG", "SECURITY")),
+    *sorted(DOCS.rglob("*.md")),
+]
 BLOCK = re.compile(r"^```(\w*)\n(.*?)^```$", re.M | re.S)
 COMMAND = re.compile(r"^(?:mpirun -n \d+ )?(motet(?: .*)?)$")
 OVERRIDE = re.compile(r"[a-z_]+(?:\.[a-z_0-9]+)*=")
