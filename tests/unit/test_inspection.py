@@ -11,13 +11,12 @@ from typing import Any
 import pytest
 
 from motet.core.errors import ConfigError, DataError
-from motet.datasets.corpus import TASK_COLUMNS, Corpus
+from motet.datasets.corpus import Corpus
 from motet.datasets.inspection.check_corpus import check_corpus
 from motet.datasets.inspection.column_guess import guess_columns
 from motet.datasets.inspection.corpus_inspection import CorpusInspection, inspect_corpus
 from motet.datasets.inspection.findings import Finding, find_problems, require_no_mistakes
 from motet.datasets.inspection.inspection_table import describe_inspection
-from motet.datasets.inspection.row_facts import INPUT_COLUMNS, TARGET_COLUMNS
 from motet.datasets.inspection.table_preview import preview_table
 from motet.datasets.load_corpus import BUILTIN_CORPORA, DataConfig
 from motet.datasets.read_report import DroppedRows, ReadReport, SourceFile
@@ -257,5 +256,8 @@ def test_columns_are_guessed_from_their_names_and_values(
     assert (None if guess is None else guess.columns) == expected
 
 
-def test_every_task_has_inputs_that_are_inspected() -> None:
-    assert set(INPUT_COLUMNS) == set(TARGET_COLUMNS) == set(TASK_COLUMNS)
+def test_data_for_a_task_of_another_package_is_inspected_by_its_columns() -> None:
+    columns = {"text": ["one", "two", "one"], "label": ["a", "b", "a"]}
+    inspection = inspect_corpus(Corpus("stars", "stars", columns, num_train=2))
+    assert inspection.leaked == 1
+    assert dict(inspection.train.labels) == {"a": 1, "b": 1}

@@ -302,7 +302,7 @@ def test_invalid_options_raise_an_error(make: Callable[[], object], message: str
 
 def test_label_skew_without_labels_raises_an_error_with_alternatives() -> None:
     corpus = Corpus("corpus", "seq2seq", {"source": ["a"] * 9, "target": ["b"] * 9}, 6)
-    with pytest.raises(ConfigError, match="seq2seq, which has no labels"):
+    with pytest.raises(ConfigError, match="seq2seq, whose rows do not have one label each"):
         label(corpus, Seed(0), clients=2)
 
 

@@ -42,7 +42,7 @@ def cast_categories(name: str, values: Any, positions: RowPositions, log: ReadLo
     return _from_names(name, [_to_name(value) for value in values], positions)
 
 
-_EXPECTED_ONE = "one value. A row has exactly one: Motet's classification does not take lists of labels"
+_EXPECTED_ONE = "one value. To predict lists of labels, set task.type to a task that takes them (motet list tasks)"
 
 
 def _error(positions: RowPositions, row: int, name: str, value: Any, expected: str) -> DataError:

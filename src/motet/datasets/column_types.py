@@ -21,6 +21,7 @@ from motet.datasets.instruction_columns import (
 from motet.datasets.raw_table import RawTable, RowPositions
 from motet.datasets.read_log import ReadLog
 from motet.datasets.squad_json import find_answers
+from motet.datasets.task_columns import LIST_COLUMNS, find_task_columns
 
 CATEGORY_COLUMNS = ("label", "client", "domain")
 
@@ -28,7 +29,7 @@ CATEGORY_COLUMNS = ("label", "client", "domain")
 def cast_columns(table: RawTable, task: str, log: ReadLog, repair_tags: bool = False) -> dict[str, Sequence[Any]]:
     """Convert every column to its type. An error names the file and the line of a value that does not fit."""
     columns: dict[str, Any] = {}
-    for name, values in table.columns.items():
+    for name, values in _label_as_target(table.columns, task).items():
         if name in INSTRUCTION_COLUMNS:
             if task in INSTRUCTION_TASKS:
                 columns[name] = _cast_instructions(name, values, table.positions)
@@ -44,6 +45,14 @@ def cast_columns(table: RawTable, task: str, log: ReadLog, repair_tags: bool = F
     if task in INSTRUCTION_TASKS:
         return build_prompts(task, columns, table.positions.describe)
     return columns
+
+
+def _label_as_target(columns: Mapping[str, Any], task: str) -> Mapping[str, Any]:
+    """Rename the column `label` to what the task predicts for a text, if there is no column of that name."""
+    names = find_task_columns(task, columns)
+    if "text" not in names.inputs or names.target in (None, *columns):
+        return columns
+    return {str(names.target) if name == "label" else name: values for name, values in columns.items()}
 
 
 def value_error(positions: RowPositions, row: int, column: str, value: Any, expected: str) -> DataError:
@@ -88,15 +97,19 @@ def _cast_numbers(name: str, values: Any, positions: RowPositions) -> Sequence[f
 
 
 def _cast_lists(name: str, values: Any, positions: RowPositions) -> Sequence[list[str]]:
-    """Lists of strings stay lists; a string is split at blanks."""
+    """Lists of strings stay lists; a string is split at the separator of the column."""
     if isinstance(values, ListColumn):
         return values  # type: ignore[return-value]
-    lists = []
+    separator, lists = LIST_COLUMNS[name], []
     for row, value in enumerate(_to_python(values)):
-        words = value.split() if isinstance(value, str) else value
-        if not isinstance(words, list | tuple) or not all(isinstance(word, str) for word in words):
+        elements = value
+        if isinstance(value, str):
+            elements = [element.strip() for element in value.split(separator) if element.strip()]
+        elif separator is not None and isinstance(value, list | tuple):  # names, which may be numbers
+            elements = [str(element) if _is_integer(element) else element for element in value]
+        if not isinstance(elements, list | tuple) or not all(isinstance(element, str) for element in elements):
             raise value_error(positions, row, name, value, "a list of strings")
-        lists.append(list(words))
+        lists.append(list(elements))
     return lists
 
 
@@ -147,8 +160,7 @@ def _is_integer(value: Any) -> bool:
 
 _CASTS: dict[str, Callable[[str, Any, RowPositions], Any]] = {
     "score": _cast_numbers,
-    "words": _cast_lists,
-    "tags": _cast_lists,
+    **dict.fromkeys(LIST_COLUMNS, _cast_lists),
     "answers": _cast_answers,
     "starts": _cast_starts,
 }

@@ -1,18 +1,4 @@
-"""A corpus: columns of texts and labels, training rows first.
-
-Each task needs its own columns. `client`, `domain` and any other column are optional; they can define the clients.
-
-| task | columns |
-| --- | --- |
-| classification | text, label; for text pairs also second |
-| regression | text, score (a number); for text pairs also second |
-| tagging | words (list of str), tags (list of str of the same length: B-X, I-X, O) |
-| qa | context, question, answers (list of str, empty if unanswerable), starts (offset of each answer in the context) |
-| seq2seq | source, target |
-| lm | text |
-| instruct | prompt (text, or a list of turns with their `roles`), completion; optional closed (bool), choices (list of str) |
-| preference | prompt, chosen, rejected |
-"""
+"""A corpus: columns of texts and labels, training rows first. `task_columns` lists the columns of each task."""
 
 from __future__ import annotations
 
@@ -29,17 +15,8 @@ from motet.core.rng import Seed
 from motet.core.suggestions import did_you_mean
 from motet.datasets.columns import CategoryColumn, column_digest, take
 from motet.datasets.read_report import ReadReport
+from motet.datasets.task_columns import required_columns
 
-TASK_COLUMNS: dict[str, tuple[str, ...]] = {
-    "classification": ("text", "label"),
-    "regression": ("text", "score"),
-    "tagging": ("words", "tags"),
-    "qa": ("context", "question", "answers", "starts"),
-    "seq2seq": ("source", "target"),
-    "lm": ("text",),
-    "instruct": ("prompt", "completion"),
-    "preference": ("prompt", "chosen", "rejected"),
-}
 OWN_DATA_SPLIT = ""  # the split key of all own files, so that the split does not depend on a file's name or format
 
 
@@ -54,7 +31,7 @@ class Corpus:
     report: ReadReport = ReadReport()  # the files that it was read from, and what was dropped
 
     def __post_init__(self) -> None:
-        for name in TASK_COLUMNS.get(self.task, ()):  # a task of another package checks its columns itself
+        for name in required_columns(self.task):
             self.column(name)
         lengths = {name: len(column) for name, column in self.columns.items()}
         if len(set(lengths.values())) > 1:

@@ -33,11 +33,11 @@ def load_from_hub(name: str, options: ReadOptions, test_share: float) -> Corpus:
     for split in ("train", test_split) if test_split else ("train",):
         _add_split(name, split, dataset[split], options, builder, log)
         num_train = num_train or builder.num_rows
-    task, log.task_reason = options.task, "task.type"
+    table, task, log.task_reason = builder.build(), options.task, "task.type"
     if task is None:
-        task, log.task_reason = infer_task(name, builder.column_names, builder.other_columns)
+        task, log.task_reason = infer_task(name, table.columns, builder.other_columns)
     log.note("The splits are train and " + (test_split or "a share of its rows") + ".")
-    columns = cast_columns(builder.build(), task, log, options.repair_tags)
+    columns = cast_columns(table, task, log, options.repair_tags)
     report = log.build_report(builder.num_rows)
     if test_split is None:
         return split_rows(name, task, columns, test_share, report)

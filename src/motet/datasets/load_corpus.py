@@ -23,6 +23,7 @@ from motet.datasets.local_files import load_local_corpus
 from motet.datasets.movie_reviews import movie_reviews
 from motet.datasets.ner_corpora import NER_READERS
 from motet.datasets.splits import split_rows
+from motet.datasets.task_columns import TASK_COLUMNS
 from motet.datasets.toy_corpora import (
     toy_classification,
     toy_instruct,
@@ -49,10 +50,8 @@ BUILTIN_CORPORA: dict[str, Callable[[], Corpus]] = {
     "toy-preference": toy_preference,
 }
 DATASET_REGISTRY = Registry("motet.datasets", {**BUILTIN_CORPORA, **CORPUS_READERS})
-COLUMN_NAMES = (
-    "text", "second", "label", "score", "words", "tags", "context", "question", "answers",
-    "starts", "source", "target", "domain", "client", *INSTRUCTION_COLUMNS,
-)  # fmt: skip
+_TASK_COLUMN_NAMES = (name for task in TASK_COLUMNS.values() for name in (*task.required, *task.optional_inputs))
+COLUMN_NAMES = tuple(dict.fromkeys([*_TASK_COLUMN_NAMES, "domain", "client", *INSTRUCTION_COLUMNS]))
 
 
 @dataclass(frozen=True)

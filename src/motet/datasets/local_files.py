@@ -15,7 +15,7 @@ from motet.datasets.fednlp_data_file import is_fednlp_file, read_fednlp_file
 from motet.datasets.file_formats import HDF5_SUFFIXES, SUPPORTED_FORMATS, require_format
 from motet.datasets.hdf5_store import is_store, read_store
 from motet.datasets.local_folders import FilePart, plan_folder
-from motet.datasets.raw_table import RawTable, TableBuilder
+from motet.datasets.raw_table import TableBuilder
 from motet.datasets.read_log import ReadLog
 from motet.datasets.saved_datasets import is_saved_dataset, plan_saved_dataset
 from motet.datasets.splits import split_rows
@@ -66,12 +66,12 @@ def _load(name: str, path: Path, test: Path | None, options: ReadOptions, test_s
         num_train = builder.num_rows if part.split == "train" else num_train
     if num_train == 0:
         raise DataError(f"{name}: there are no training rows in {log.file_names}; expected at least one.")
-    task = options.task
+    table, task = builder.build(), options.task
     if task is None:
-        task, log.task_reason = infer_task(name, builder.column_names, builder.other_columns)
+        task, log.task_reason = infer_task(name, table.columns, builder.other_columns)
     else:
         log.task_reason = "task.type"
-    columns = cast_columns(_label_as_score(task, builder.build()), task, log, options.repair_tags)
+    columns = cast_columns(table, task, log, options.repair_tags)
     report = log.build_report(builder.num_rows)
     if num_train < builder.num_rows:
         return Corpus(name, task, columns, num_train, report)
@@ -83,10 +83,3 @@ def _plan(path: Path, options: ReadOptions, log: ReadLog) -> list[FilePart]:
         label = options.column_names.get("label") or "label"
         return plan_saved_dataset(path, label, log) if is_saved_dataset(path) else plan_folder(path, options, log)
     return [FilePart(path, require_format(DataFile(path, options, log.fork())))]
-
-
-def _label_as_score(task: str, table: RawTable) -> RawTable:
-    """For regression, rename the column `label` to `score` if there is no column `score`."""
-    if task != "regression" or "score" in table.columns or "label" not in table.columns:
-        return table
-    return replace(table, columns={"score" if n == "label" else n: column for n, column in table.columns.items()})

@@ -2,19 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 from motet.core.errors import DataError
-from motet.datasets.corpus import TASK_COLUMNS
+from motet.datasets.columns import ListColumn
 from motet.datasets.instruction_columns import INSTRUCTION_COLUMNS, INSTRUCTION_TASKS, derivable_columns
+from motet.datasets.task_columns import TASK_COLUMNS, required_columns
 
 OPTIONAL_COLUMNS = ("starts",)
 
 
-def infer_task(name: str, columns: Collection[str], other_columns: Collection[str] = ()) -> tuple[str, str]:
+def infer_task(name: str, table: Mapping[str, Any], other_columns: Collection[str] = ()) -> tuple[str, str]:
     """Return the task and the reason. If several tasks are possible, or a column may be missing, raise an error."""
+    columns, unclear = _name_columns(table)
+    other_columns = [*unclear, *other_columns]
     available = {*columns, *derivable_columns(columns), *OPTIONAL_COLUMNS}
-    candidates = [task for task, needs in TASK_COLUMNS.items() if available.issuperset(needs)]
+    candidates = [task for task in TASK_COLUMNS if available.issuperset(required_columns(task))]
     if len(candidates) > 1:
         candidates = [task for task in candidates if task != "lm"]
     if not candidates:
@@ -33,8 +37,28 @@ def infer_task(name: str, columns: Collection[str], other_columns: Collection[st
             f"{name}: its columns are {', '.join([*columns, *other_columns])}. With a text alone, the task would be "
             f"language modeling; {_suggest_column(other_columns)}, or set task.type=lm to ignore the other columns."
         )
-    used = [c for c in columns if c in TASK_COLUMNS[task]] or [c for c in columns if c in INSTRUCTION_COLUMNS]
+    used = [c for c in columns if c in required_columns(task)] or [c for c in columns if c in INSTRUCTION_COLUMNS]
     return task, f"inferred from the column{'s' if len(used) > 1 else ''} {', '.join(used)}"
+
+
+def _name_columns(table: Mapping[str, Any]) -> tuple[list[str], list[str]]:
+    """Return the names of the columns, and of those that leave a doubt.
+
+    Lists of labels are the column `labels`, even if it is called `label`. A column `labels` without lists may hold one
+    label or several.
+    """
+    columns: list[str] = []
+    unclear: list[str] = []
+    for name, values in table.items():
+        if name in ("label", "labels") and _holds_lists(values):
+            columns.append("labels")
+        else:
+            (unclear if name == "labels" else columns).append(name)
+    return columns, unclear
+
+
+def _holds_lists(values: Any) -> bool:
+    return isinstance(values, ListColumn) or (isinstance(values, list) and isinstance(values[0], list | tuple))
 
 
 def _suggest_column(other_columns: Collection[str]) -> str:
@@ -43,7 +67,7 @@ def _suggest_column(other_columns: Collection[str]) -> str:
 
 def missing_columns_message(name: str, columns: Iterable[str]) -> str:
     """Explain which columns each task needs."""
-    needs = "; ".join(f"{task} needs {', '.join(names)}" for task, names in TASK_COLUMNS.items())
+    needs = "; ".join(f"{task} needs {', '.join(columns.required)}" for task, columns in TASK_COLUMNS.items())
     return (
         f"{name}: no task fits its columns {', '.join(columns)}; {needs}. "
         "Name the columns, for example data.text=… data.label=…"

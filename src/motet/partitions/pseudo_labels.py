@@ -42,8 +42,9 @@ def label_trait(corpus: Corpus) -> Trait:
     trait = _domain_trait(corpus)
     if trait is None:
         raise ConfigError(
-            f"partition: {corpus.name} is a corpus for {corpus.task}, which has no labels. Use feature, vocabulary, "
-            f"length or quantity, or one of its columns ({', '.join(corpus.columns)}) with partition.by=…"
+            f"partition: {corpus.name} is a corpus for {corpus.task}, whose rows do not have one label each. Use "
+            "feature, vocabulary, length or quantity, or "
+            f"one of its columns ({', '.join(corpus.columns)}) with partition.by=…"
         )
     return trait
 

@@ -78,6 +78,7 @@ _CLASS_METRICS: dict[str, Callable[[np.ndarray, np.ndarray, np.ndarray], np.ndar
     "f1": lambda correct, predicted, true: _f1(correct, predicted, true)[..., 0],
     "precision": lambda correct, predicted, true: _divide(correct, predicted)[..., 0],
     "recall": lambda correct, predicted, true: _divide(correct, true)[..., 0],
+    "f1_micro": lambda correct, predicted, true: _f1(correct.sum(-1), predicted.sum(-1), true.sum(-1)),
     "f1_macro": _f1_macro,
     "f1_weighted": lambda correct, predicted, true: _divide(
         (_f1(correct, predicted, true) * true).sum(-1), true.sum(-1)

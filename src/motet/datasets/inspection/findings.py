@@ -149,10 +149,13 @@ def _check_dropped(inspection: CorpusInspection) -> Iterator[Finding]:
 
 
 def _check_labels(inspection: CorpusInspection) -> Iterator[Finding]:
-    if inspection.task != "classification":
-        if inspection.task == "tagging":
-            yield from _check_entity_types(inspection)
-        return
+    if inspection.task == "tagging":
+        yield from _check_entity_types(inspection)
+    elif inspection.task != "qa":
+        yield from _check_names(inspection)
+
+
+def _check_names(inspection: CorpusInspection) -> Iterator[Finding]:
     if inspection.only_in_test:
         unseen = _list_counts(inspection.only_in_test, inspection.num_only_in_test)
         yield Finding(

@@ -96,7 +96,7 @@ def _describe_labels(inspection: CorpusInspection) -> str:
 
 
 def _describe_exclusive_labels(inspection: CorpusInspection) -> str:
-    if inspection.task not in ("classification", "tagging"):
+    if inspection.task == "qa" or not inspection.train.labels:
         return ""
     parts = []
     for split, labels, count in (

@@ -10,6 +10,7 @@ import numpy as np
 from motet.datasets.columns import CategoryColumn
 from motet.datasets.corpus import Corpus
 from motet.datasets.inspection.row_facts import batches
+from motet.datasets.task_columns import LIST_COLUMNS, find_task_columns
 
 
 def count_labels(corpus: Corpus, start: int, stop: int) -> dict[str, int]:
@@ -17,15 +18,19 @@ def count_labels(corpus: Corpus, start: int, stop: int) -> dict[str, int]:
 
     For tagging, an entity counts once. For question answering, the labels are "answerable" and "unanswerable".
     """
-    if corpus.task == "classification":
+    target = find_task_columns(corpus.task, corpus.columns).target
+    if target == "label":
         counts = _count_values(corpus, start, stop)
-    elif corpus.task == "tagging":
+    elif target == "tags":
         counts = _count_entities(corpus, start, stop)
-    elif corpus.task == "qa":
+    elif target == "answers":
         answers = corpus.columns["answers"]
         counts = Counter(
             "answerable" if values else "unanswerable" for rows in batches(start, stop) for values in answers[rows]
         )
+    elif target in LIST_COLUMNS:
+        lists = corpus.columns[target]
+        counts = Counter(value for rows in batches(start, stop) for values in lists[rows] for value in values)
     else:
         return {}
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

@@ -10,31 +10,12 @@ from typing import Any
 import numpy as np
 
 from motet.datasets.corpus import Corpus
+from motet.datasets.task_columns import find_task_columns
 
 BATCH_ROWS = 4096
 REPLACEMENT_CHARACTER = "\ufffd"  # what decoders write for invalid bytes
 # UTF-8 that was decoded as Latin-1 or Windows-1252: "Ã©" for "é", "â€™" for an apostrophe.
 MOJIBAKE = re.compile("[\u00c2\u00c3][\u0080-\u00bf]|\u00e2\u20ac|\u00ef\u00bb\u00bf")
-INPUT_COLUMNS = {
-    "classification": ("text", "second"),
-    "regression": ("text", "second"),
-    "tagging": ("words",),
-    "qa": ("context", "question"),
-    "seq2seq": ("source",),
-    "lm": ("text",),
-    "instruct": ("prompt",),
-    "preference": ("prompt", "chosen", "rejected"),  # a prompt may have many pairs
-}
-TARGET_COLUMNS = {
-    "classification": "label",
-    "regression": "score",
-    "tagging": "tags",
-    "qa": "answers",
-    "seq2seq": "target",
-    "lm": None,
-    "instruct": "completion",
-    "preference": None,
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -53,7 +34,8 @@ class RowFacts:
 
 def input_columns(corpus: Corpus) -> tuple[str, ...]:
     """Return the columns that the model reads."""
-    return tuple(name for name in INPUT_COLUMNS[corpus.task] if name in corpus.columns)
+    columns = find_task_columns(corpus.task, corpus.columns)
+    return (*columns.inputs, *(name for name in columns.optional_inputs if name in corpus.columns))
 
 
 def to_text(value: Any) -> str:
@@ -66,7 +48,7 @@ def compute_row_facts(corpus: Corpus) -> RowFacts:
     inputs, targets, lengths = (np.zeros(size, np.int64) for _ in range(3))
     is_empty, has_replacement, has_mojibake, is_copy = (np.zeros(size, bool) for _ in range(4))
     passages = np.zeros(size, np.int64) if corpus.task == "qa" else None
-    target = TARGET_COLUMNS[corpus.task]
+    target = find_task_columns(corpus.task, corpus.columns).target
     for rows in batches(0, size):
         texts = [[to_text(value) for value in corpus.columns[name][rows]] for name in names]
         inputs[rows] = _hash_rows(texts)

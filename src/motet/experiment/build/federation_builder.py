@@ -12,10 +12,11 @@ from typing import NamedTuple
 from motet.core.attributes import require_parent
 from motet.core.errors import ConfigError, DataError
 from motet.core.rng import Seed
-from motet.datasets.corpus import TASK_COLUMNS, Corpus
+from motet.datasets.corpus import Corpus
 from motet.datasets.inspection.check_corpus import ShowInspection, check_corpus
 from motet.datasets.inspection.corpus_inspection import CorpusInspection
 from motet.datasets.load_corpus import DataConfig, load_corpus
+from motet.datasets.task_columns import required_columns
 from motet.experiment.build.client_lists import ClientRange
 from motet.experiment.build.data_poisoning import build_attack, poison_federation
 from motet.experiment.build.feature_cache import load_features
@@ -225,13 +226,8 @@ def build_task(config: ComponentConfig, corpus: Corpus) -> Task:
     """Build the task formulation that the recipe names, or for `auto` the one of the corpus."""
     name = corpus.task if config.type == "auto" else config.type
     factory = TASK_REGISTRY.get(name, "task.type")
-    needed = TASK_COLUMNS.get(name, ())  # a task of another package checks its columns itself
-    if needed != TASK_COLUMNS.get(corpus.task):
-        missing = ", ".join(column for column in needed if column not in corpus.columns)
-        if missing:
-            raise ConfigError(
-                f"task.type is {name}, but {corpus.name} is a corpus for {corpus.task}: it has no {missing}."
-            )
+    if missing := ", ".join(column for column in required_columns(name) if column not in corpus.columns):
+        raise ConfigError(f"task.type is {name}, but {corpus.name} is a corpus for {corpus.task}: it has no {missing}.")
     task: Task = instantiate(factory, config.options, "task", {"corpus": corpus})
     require_parent(task, Task, f"task.type={name}")
     return task

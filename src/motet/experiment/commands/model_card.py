@@ -14,16 +14,13 @@ import motet
 from motet.core.script import ClientId
 from motet.experiment.recipe.run_config import RunConfig
 from motet.models.adapters import AdapterConfig
+from motet.models.load_model import AUTO_CLASSES
 
-PIPELINE_TAGS = {
-    "classification": "text-classification",
-    "pairs": "text-classification",
-    "regression": "text-classification",
-    "tagging": "token-classification",
-    "qa": "question-answering",
-    "lm": "text-generation",
-    "instruct": "text-generation",
-    "preference": "text-generation",
+_PIPELINE_TAGS = {
+    "AutoModelForSequenceClassification": "text-classification",
+    "AutoModelForTokenClassification": "token-classification",
+    "AutoModelForQuestionAnswering": "question-answering",
+    "AutoModelForCausalLM": "text-generation",
 }
 MAX_LISTED_SCORES = 12
 
@@ -55,7 +52,7 @@ class ModelCard:
         return replace(self, client=client, scores=scores or {}, scores_before={}, evaluated_on=evaluated_on)
 
     def render(self) -> str:
-        tag = PIPELINE_TAGS.get(self.task)
+        tag = pipeline_tag(self.task)
         header = {
             "library_name": "peft" if self.has_adapters else "transformers",
             **({"base_model": self.base_model} if self.has_adapters else {}),
@@ -78,7 +75,7 @@ class ModelCard:
         return "\n\n".join(parts) + "\n"
 
     def _render_usage(self) -> str:
-        if PIPELINE_TAGS.get(self.task) != "text-generation":
+        if pipeline_tag(self.task) != "text-generation":
             return f"Texts are cut at {self.max_tokens} tokens, as in training. Pass `truncation=True` to a pipeline."
         if self.has_adapters:
             code = "peft.AutoPeftModelForCausalLM.from_pretrained(FOLDER)"
@@ -115,6 +112,11 @@ class ModelCard:
             rows = [f"| {name} | {value:.4f} |" for name, value in shown]
             table = ["| metric | value |", "| --- | ---: |", *rows]
         return [f"Scores on {self.evaluated_on}:", "\n".join(table)]
+
+
+def pipeline_tag(task: str) -> str | None:
+    """Return what the hub calls a task of Motet; None if it has no name for it."""
+    return _PIPELINE_TAGS.get(AUTO_CLASSES.get(task, ""))
 
 
 def _describe_adapter(adapter: AdapterConfig | None) -> str:

@@ -13,7 +13,7 @@ from motet.core.errors import ConfigError, RunError, first_line
 from motet.core.rebased import ModelParams
 from motet.core.script import ClientId
 from motet.experiment.build.federation import ClientGroup
-from motet.experiment.commands.model_card import ModelCard, describe_run
+from motet.experiment.commands.model_card import ModelCard, describe_run, pipeline_tag
 from motet.experiment.commands.run_folder import load_summary, require_empty
 from motet.experiment.commands.run_models import RunModels, list_names
 from motet.experiment.deploy.client_models import has_client_models, load_joined_run
@@ -23,15 +23,6 @@ from motet.models.bilstm import BiLSTM
 from motet.models.load_model import AUTO_CLASSES, quiet_transformers
 from motet.tasks import Task
 
-# Tasks with a pipeline in transformers 5. Models for question answering and seq2seq are loaded by their class.
-PIPELINES = {
-    "classification": "text-classification",
-    "regression": "text-classification",
-    "tagging": "token-classification",
-    "lm": "text-generation",
-    "instruct": "text-generation",
-    "preference": "text-generation",
-}
 BILSTM_TYPE = "motet-bilstm"
 
 
@@ -192,9 +183,10 @@ def loading_code(task: str, folder: Path) -> str:
         return f'peft.AutoPeftModelForCausalLM.from_pretrained("{folder}")'
     if needs_motet(folder):
         return f'motet.models.bilstm.BiLSTM.load("{folder}")'
-    if task in PIPELINES:
-        truncation = ", truncation=True" if task in ("classification", "pairs", "regression") else ""
-        return f'transformers.pipeline("{PIPELINES[task]}", model="{folder}"{truncation})'
+    pipeline = pipeline_tag(task)
+    if pipeline is not None and pipeline != "question-answering":  # transformers 5 has no pipeline for it
+        truncation = ", truncation=True" if pipeline == "text-classification" else ""
+        return f'transformers.pipeline("{pipeline}", model="{folder}"{truncation})'
     if task in AUTO_CLASSES:
         return f'transformers.{AUTO_CLASSES[task]}.from_pretrained("{folder}")'
     (architecture, *_) = json.loads((folder / "config.json").read_text("utf-8"))["architectures"]
