@@ -120,7 +120,7 @@ def test_null_and_missing_values_are_the_same(tmp_path: Path) -> None:
     ("rows", "message"),
     [
         ([{"text": ["a", "b"], "label": "x"}], "line 1: column 'text' holds ['a', 'b']; expected one text, not a list of 2"),
-        ([{"text": "a", "label": ["x", "y"]}], "line 1: column 'label' holds \"['x', 'y']\"; expected one value."),
+        ([{"text": "a", "label": "x"}, {"text": "b", "label": ["x", "y"]}], "line 2: column 'label' holds \"['x', 'y']\"; expected one value."),
         ([{"text": "a", "label": 1}, {"text": "b", "label": "1"}], "holds '1' (text), but t.jsonl, line 1 holds 1 (a number)"),
         ([{"text": "a", "label": 1}, {"text": "b", "label": True}], "holds True (true or false), but t.jsonl, line 1"),
         ([{"text": "a", "label": {"x": 1}}], "expected text or a number"),

@@ -5,6 +5,7 @@
 | task | columns |
 | --- | --- |
 | classification | text, label; for text pairs also second |
+| multi_label | text, labels (list of str, may be empty); for text pairs also second |
 | regression | text, score (a number); for text pairs also second |
 | tagging | words (list of str), tags (list of str of the same length: B-X, I-X, O) |
 | qa | context, question, answers (list of str, empty if unanswerable), starts (offset of each answer in the context) |
@@ -36,6 +37,7 @@ class TaskColumns:
 
 TASK_COLUMNS: dict[str, TaskColumns] = {
     "classification": TaskColumns(("text",), "label", optional_inputs=("second",)),
+    "multi_label": TaskColumns(("text",), "labels", optional_inputs=("second",)),
     "regression": TaskColumns(("text",), "score", optional_inputs=("second",)),
     "tagging": TaskColumns(("words",), "tags"),
     "qa": TaskColumns(("context", "question"), "answers", others=("starts",)),

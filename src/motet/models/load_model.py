@@ -34,6 +34,7 @@ from motet.models.word_vocabulary import CHAT_TEMPLATE, build_word_tokenizer
 
 AUTO_CLASSES = {
     "classification": "AutoModelForSequenceClassification",
+    "multi_label": "AutoModelForSequenceClassification",
     "regression": "AutoModelForSequenceClassification",
     "tagging": "AutoModelForTokenClassification",
     "qa": "AutoModelForQuestionAnswering",
@@ -43,7 +44,7 @@ AUTO_CLASSES = {
     "preference": "AutoModelForCausalLM",
 }
 COMPLETION_TASKS = ("instruct", "preference")
-TASKS_WITH_NEW_HEAD = ("classification", "regression", "tagging", "qa")  # others use the pretrained output layer
+TASKS_WITH_NEW_HEAD = ("classification", "multi_label", "regression", "tagging", "qa")  # others use the pretrained one
 BERT2BERT_PREFIX, MULTITASK_PREFIX = "bert2bert:", "mixed:"
 TextSource = Callable[[], Iterable[str]]  # called only for models that build their vocabulary from the corpus
 
@@ -212,8 +213,9 @@ def _build_encoder_decoder(config: ModelConfig, texts: TextSource) -> tuple[Any,
 
 
 def _build_bilstm(config: ModelConfig, task: str, labels: Sequence[str], texts: TextSource) -> tuple[nn.Module, Any]:
-    if task not in ("classification", "regression", "tagging", "lm"):
-        raise ConfigError(f"model.name: bilstm supports classification, regression, tagging and lm, not {task}.")
+    supported = ("classification", "multi_label", "regression", "tagging", "lm")
+    if task not in supported:
+        raise ConfigError(f"model.name: bilstm supports {', '.join(supported)}, not {task}.")
     options = ("embedding_dim", "hidden_size", "dropout")
     if unknown := [name for name in config.config if name not in options]:
         raise ConfigError(
@@ -273,8 +275,9 @@ def load_sentence_encoder(name: str) -> tuple[nn.Module, Any]:
 
 
 def _label_settings(task: str, labels: Sequence[str]) -> dict[str, Any]:
-    if task in ("classification", "tagging"):
+    if task in ("classification", "multi_label", "tagging"):
         return {
+            **({"problem_type": "multi_label_classification"} if task == "multi_label" else {}),  # sigmoid, not softmax
             "num_labels": len(labels),
             "id2label": dict(enumerate(labels)),
             "label2id": {label: i for i, label in enumerate(labels)},

@@ -8,6 +8,7 @@ from motet.core.plugins import Registry
 from motet.tasks.classification import classification
 from motet.tasks.instruct import instruct
 from motet.tasks.language_modeling import language_modeling
+from motet.tasks.multi_label import multi_label
 from motet.tasks.preference import preference
 from motet.tasks.question_answering import qa
 from motet.tasks.regression import regression
@@ -17,6 +18,7 @@ from motet.tasks.task import Task
 
 TASKS: dict[str, Callable[..., Task]] = {
     "classification": classification,
+    "multi_label": multi_label,
     "regression": regression,
     "tagging": tagging,
     "qa": qa,
@@ -34,6 +36,7 @@ __all__ = [
     "classification",
     "instruct",
     "language_modeling",
+    "multi_label",
     "preference",
     "qa",
     "regression",
