@@ -8,9 +8,12 @@ import os
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated, Any, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, TypeVar
 
 import typer
+
+if TYPE_CHECKING:
+    from motet.transport.encrypted_files import EncryptionKey
 
 app = typer.Typer(
     name="motet",
@@ -111,4 +114,31 @@ CorpusName = Annotated[
 SourceFolder = Annotated[Path | None, typer.Option("--from", help="Folder with the original files of the corpus.")]
 Key = Annotated[Path | None, typer.Option(help="Private key of this side (PEM).")]
 Cert = Annotated[Path | None, typer.Option(help="Certificate of this side (PEM).")]
+StateKeySource = Annotated[
+    str | None,
+    typer.Option(
+        "--state-key",
+        help="Key that encrypts the client state: an environment variable, or @FILE with 64 hexadecimal digits.",
+    ),
+]
 Transport = Annotated[str, typer.Option(help="grpc or mqtt.")]
+
+
+def read_secret(source: str) -> str:
+    """Return the text of a file, if the source is @FILE, or else of an environment variable; empty if there is none."""
+    text = Path(source[1:]).read_text("utf-8") if source.startswith("@") else os.environ.get(source, "")
+    return text.strip()
+
+
+def read_state_key(source: str | None) -> EncryptionKey | None:
+    """Return the key that --state-key names, or None without it."""
+    from motet.core.errors import ConfigError
+    from motet.transport.encrypted_files import EncryptionKey
+
+    if source is None:
+        return None
+    if not source.startswith("@") and source not in os.environ:
+        raise ConfigError(
+            f"--state-key names the environment variable {source}, which is not set; for a file, write @FILE."
+        )
+    return EncryptionKey.parse(read_secret(source))

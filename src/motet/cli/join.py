@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from motet.cli.app import DEPLOYMENT, Cert, Device, Key, Transport, TrustRemoteCode, app, handle_errors
+from motet.cli.app import (
+    DEPLOYMENT,
+    Cert,
+    Device,
+    Key,
+    StateKeySource,
+    Transport,
+    TrustRemoteCode,
+    app,
+    handle_errors,
+    read_secret,
+    read_state_key,
+)
 
 if TYPE_CHECKING:
     from motet.experiment.deploy.join_run import ConnectServer
     from motet.experiment.deploy.remote_client import JoinOptions
+    from motet.transport.encrypted_files import EncryptionKey
 
 ServerAddress = Annotated[str, typer.Option(help="Address of the server, as host:port.")]
 Names = Annotated[
@@ -79,6 +91,7 @@ def join(
     server_key: ServerKey = None,
     user: MqttUser = None,
     state_dir: StateDir = Path(".motet"),
+    state_key: StateKeySource = None,
     connect_timeout: ConnectTimeout = 600.0,
     secure_only: SecureOnly = False,
     policy: PolicyFile = None,
@@ -96,12 +109,12 @@ def join(
     from motet.models.loading_permissions import allow_remote_code
 
     join_policy = choose_policy(policy, allow_plain_updates, allow_unverified_peers, allow_model or [])
-    client = _parse_client(name, data, settings, recipe, state_dir=state_dir, device=device, group=group)
+    client = _parse_client(name, data, settings, recipe, state_dir=state_dir, device=device, group=group, key=state_key)
     client = replace(client, sums_only=secure_only, policy=join_policy, identities=identities, server=server)
     mqtt = {"user": user, "channel": channel, "server_key": server_key}
     connect = _make_connector(transport, server, client.names[0], key=key, cert=cert, ca=ca, **mqtt)
     with allow_remote_code(trust_remote_code):
-        _take_part(client, connect, _find_token(token, state_dir, server), connect_timeout, quiet, save)
+        _take_part(client, connect, _find_token(token, state_dir, client), connect_timeout, quiet, save)
 
 
 def _parse_client(
@@ -113,6 +126,7 @@ def _parse_client(
     state_dir: Path,
     device: str,
     group: str,
+    key: str | None,
 ) -> JoinOptions:
     from motet.experiment.deploy.join_run import parse_names
     from motet.experiment.deploy.remote_client import JoinOptions, parse_client_data
@@ -126,6 +140,7 @@ def _parse_client(
         state_folder=state_dir / names[0],
         device=device,
         group=group,
+        state_key=read_state_key(key),
     )
 
 
@@ -157,10 +172,10 @@ def _take_part(
     result = join_run(client, connect, token, connect_timeout, log)
     log(result.reason)
     if save is not None:
-        _save_models(result.run_folder, save)
+        _save_models(result.run_folder, save, client.state_key)
 
 
-def _save_models(run_folder: Path | None, to: Path) -> None:
+def _save_models(run_folder: Path | None, to: Path, key: EncryptionKey | None) -> None:
     """Save the last and the best model of a client that has taken part in a run."""
     from motet.core.errors import RunError
     from motet.experiment.commands.model_export import export_joined_model
@@ -172,15 +187,18 @@ def _save_models(run_folder: Path | None, to: Path) -> None:
             "ask the operator of the server for the common model, which motet export writes there."
         )
     for name in ("last", "best"):
-        typer.echo(export_joined_model(run_folder, to / name, best=name == "best"))
+        typer.echo(export_joined_model(run_folder, to / name, best=name == "best", state_key=key))
 
 
-def _find_token(source: str, state_dir: Path, server: str) -> str:
-    """Return the token from a file or an environment variable. Without one, derive it from a secret of the state folder."""
+def _find_token(source: str, state_dir: Path, client: JoinOptions) -> str:
+    """Return the token from a file or an environment variable.
+
+    Without one, derive it from the state key, or else from a secret of the state folder.
+    """
     from motet.experiment.deploy.join_secret import derive_join_token
 
-    text = Path(source[1:]).read_text("utf-8") if source.startswith("@") else os.environ.get(source, "")
-    return text.strip() or derive_join_token(state_dir, server)
+    secret = None if client.state_key is None else client.state_key.derive("join")
+    return read_secret(source) or derive_join_token(state_dir, client.server, secret)
 
 
 def _ignore(text: str) -> None: ...

@@ -11,7 +11,19 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from motet.cli.app import TRAINING, OutFolder, Recipe, Resume, RunFolder, Settings, TrustRemoteCode, app, handle_errors
+from motet.cli.app import (
+    TRAINING,
+    OutFolder,
+    Recipe,
+    Resume,
+    RunFolder,
+    Settings,
+    StateKeySource,
+    TrustRemoteCode,
+    app,
+    handle_errors,
+    read_state_key,
+)
 from motet.cli.fact_table import print_facts, print_inspection, print_warnings
 
 if TYPE_CHECKING:
@@ -119,6 +131,7 @@ def export(
         bool,
         typer.Option("--merged", help="Add adapters to the weights of their base model, instead of saving them alone."),
     ] = False,
+    state_key: StateKeySource = None,
     push: Annotated[
         str | None,
         typer.Option(metavar="USER/NAME", help="Also upload the model to this private repository of the hub."),
@@ -132,7 +145,7 @@ def export(
 
     if all_clients:
         _check_all_clients(client, push)
-    folders, remote_clients = export_models(folder, to, client, all_clients, best, merged)
+    folders, remote_clients = export_models(folder, to, client, all_clients, best, merged, read_state_key(state_key))
     typer.echo(f"Exported {len(folders)} models to {to}, one folder per client." if all_clients else f"Model: {to}")
     if remote_clients:
         typer.echo(f"The personal models of {', '.join(remote_clients)} are on their machines, not on the server.")

@@ -8,11 +8,9 @@ from urllib.parse import quote, unquote
 
 from motet.core.script import ClientId
 from motet.transport.client_state import StateKey
+from motet.transport.encrypted_files import StateFiles
 from motet.transport.private_files import create_private_folder
 from motet.transport.requests import Request
-from motet.transport.spill_store import write_pieces_atomically
-from motet.wire import iter_serialized
-from motet.wire.value_files import load_value
 
 
 class Journal:
@@ -23,8 +21,8 @@ class Journal:
     a newer checkpoint, versions from before it are deleted.
     """
 
-    def __init__(self, folder: Path | None = None) -> None:
-        self.folder = folder
+    def __init__(self, folder: Path | None = None, files: StateFiles | None = None) -> None:
+        self.folder, self.files = folder, files or StateFiles()
         self.versions: dict[StateKey, dict[int, Any]] = {}  # the value, or None if it is in a file
         self.current_ids: dict[ClientId, int] = {}
         if folder is not None:
@@ -53,14 +51,14 @@ class Journal:
         latest = max(versions)
         if self.folder is None:
             return versions[latest]
-        return load_value(self._path((program, client), latest))
+        return self.files.load(self._path((program, client), latest))
 
     def put(self, program: str, client: ClientId, value: Any) -> None:
         request_id, key = self.current_ids.get(client, 0), (program, client)
         if request_id < 0:
             return
         if self.folder is not None:
-            write_pieces_atomically(self._path(key, request_id), iter_serialized(value))
+            self.files.save(self._path(key, request_id), value)
         self.versions.setdefault(key, {})[request_id] = value if self.folder is None else None
 
     def _delete(self, key: StateKey, request_id: int) -> None:

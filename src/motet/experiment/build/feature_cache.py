@@ -32,11 +32,11 @@ def cache_folder() -> Path | None:
     return (Path(base) if base else Path.home() / ".cache") / "motet"
 
 
-def load_features(task: Task, corpus: Corpus, model: Model, max_tokens: int) -> Features:
+def load_features(task: Task, corpus: Corpus, model: Model, max_tokens: int, use_cache: bool = True) -> Features:
     """Return a corpus tokenized for a model, from the cache if it is there."""
     depends_on = (FORMAT, corpus.fingerprint, task, max_tokens, _tokenizer_digest(model))
     key = hashlib.sha256(repr(depends_on).encode()).hexdigest()[:24]
-    cache = cache_folder()
+    cache = cache_folder() if use_cache else None
     if cache is None or len(corpus) < MIN_CACHED_EXAMPLES:
         return replace(task.build_features(corpus, model, max_tokens), key=key)
     folder = cache / "features" / key

@@ -48,13 +48,14 @@ class RunComponents:
             secure = self.secure.with_privacy(privacy.secure_sum_noise, privacy.secure_sum_limits)
             object.__setattr__(self, "secure", secure)
 
-    def with_noise_key(self, folder: Path) -> RunComponents:
-        """Return components with noise from the key in this folder, so that a repeated release has the same noise."""
+    def with_noise_key(self, source: Path | bytes) -> RunComponents:
+        """Return components with noise from a key, or the key in a folder, so that a repeated release has the same noise."""
         if self.privacy is None:
             return self
         from motet.privacy.noise_key import load_noise_key
 
-        return replace(self, privacy=replace(self.privacy, noise_key=load_noise_key(folder)))
+        key = load_noise_key(source) if isinstance(source, Path) else source
+        return replace(self, privacy=replace(self.privacy, noise_key=key))
 
     @property
     def client_programs(self) -> list[Any]:

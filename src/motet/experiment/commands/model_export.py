@@ -22,6 +22,7 @@ from motet.models.adapters import merge_adapters, save_adapter
 from motet.models.bilstm import BiLSTM
 from motet.models.load_model import AUTO_CLASSES, quiet_transformers
 from motet.tasks import Task
+from motet.transport.encrypted_files import EncryptionKey
 
 BILSTM_TYPE = "motet-bilstm"
 
@@ -40,16 +41,17 @@ def export_models(
     every: bool = False,
     best: bool = False,
     merged: bool = False,
+    state_key: EncryptionKey | None = None,
 ) -> ExportedModels:
     """Export the model of a run, of one client, or of every client to a folder each.
 
     The folder is the one of a run, finished or interrupted, or the state of a client that has joined a served run.
     `best` exports the best model of such a client instead of the last. `merged` adds adapters to the model's weights
-    instead of saving them alone.
+    instead of saving them alone. `state_key` decrypts the state of such a client.
     """
     require_empty(to)
     if has_client_models(folder):
-        export_joined_model(folder, to, best, client, merged)
+        export_joined_model(folder, to, best, client, merged, state_key)
         return ExportedModels([to], [])
     if best:
         raise ConfigError(f"export: --best is for the state of a client, such as .motet/NAME, and '{folder}' is a run.")
@@ -89,10 +91,15 @@ def _explain_missing(models: RunModels, client: ClientId | None) -> str:
 
 
 def export_joined_model(
-    folder: Path, to: Path, best: bool = False, client: ClientId | None = None, merged: bool = False
+    folder: Path,
+    to: Path,
+    best: bool = False,
+    client: ClientId | None = None,
+    merged: bool = False,
+    state_key: EncryptionKey | None = None,
 ) -> str:
     """Export the model of a client that has joined a served run. Return a sentence about it."""
-    joined = load_joined_run(folder)
+    joined = load_joined_run(folder, state_key)
     model = joined.best if best else joined.last
     if client not in (None, model.client):
         raise ConfigError(f"--client is '{client}', but '{folder}' is the state of {model.client}; leave --client out.")

@@ -18,13 +18,12 @@ from motet.learning.context import Context
 from motet.learning.modules.model import Model
 from motet.tasks import Task
 from motet.transport.admission import JoinAccepted
+from motet.transport.encrypted_files import EncryptionKey, StateFiles
 from motet.transport.private_files import create_private_folder
-from motet.transport.spill_store import write_pieces_atomically
-from motet.wire import iter_serialized
-from motet.wire.value_files import load_value
 
 FOLDER_NAME = "models"
 ACCEPTANCE, LAST, BEST = "acceptance", "last", "best"
+MODEL_LABEL = "model"  # of encrypted files: the last model may be the best one, too, under another name
 
 
 @message
@@ -44,10 +43,12 @@ class EvaluatedModel:
 class ClientModels:
     """Stores the models of one client in a folder of its state, with the server's acceptance to build them from."""
 
-    def __init__(self, run_folder: Path, group: str, acceptance: JoinAccepted, primary_metric: str) -> None:
-        self.folder, self.primary_metric = run_folder / FOLDER_NAME, primary_metric
+    def __init__(
+        self, run_folder: Path, group: str, acceptance: JoinAccepted, primary_metric: str, files: StateFiles
+    ) -> None:
+        self.folder, self.primary_metric, self.files = run_folder / FOLDER_NAME, primary_metric, files
         create_private_folder(self.folder)
-        write_pieces_atomically(self.folder / ACCEPTANCE, iter_serialized((group, acceptance)))
+        files.save(self.folder / ACCEPTANCE, (group, acceptance))
         self.last_round = -1
 
     def record(self, ctx: Context, params: ModelParams, scores: Mapping[str, float]) -> None:
@@ -56,7 +57,7 @@ class ClientModels:
             return
         self.last_round = ctx.round
         model = EvaluatedModel(client=ctx.client, round=ctx.round, scores=dict(scores), params=params)
-        write_pieces_atomically(self.folder / LAST, iter_serialized(model))
+        self.files.save(self.folder / LAST, model, MODEL_LABEL)
         if self._is_best(model):
             link = self.folder / f".{BEST}.part"
             link.unlink(missing_ok=True)
@@ -67,7 +68,7 @@ class ClientModels:
         path = self.folder / BEST
         if not path.exists() or self.primary_metric not in model.scores:
             return True
-        best = _load_model(path).scores.get(self.primary_metric)
+        best = _load_model(path, self.files).scores.get(self.primary_metric)
         return best is None or is_better(model.scores[self.primary_metric], best, self.primary_metric)
 
 
@@ -87,7 +88,7 @@ def has_client_models(folder: Path) -> bool:
     return bool(_find_run_folders(folder))
 
 
-def load_joined_run(folder: Path) -> JoinedRun:
+def load_joined_run(folder: Path, key: EncryptionKey | None = None) -> JoinedRun:
     """Read the newest run in a client's state folder, or the run in the folder of one run."""
     folders = _find_run_folders(folder)
     if not folders:
@@ -95,16 +96,16 @@ def load_joined_run(folder: Path) -> JoinedRun:
             f"'{folder}' has no model; expected the state of a client, such as .motet/NAME, after the server has "
             "evaluated the client's model. Wait until the run is over."
         )
-    models = folders[-1] / FOLDER_NAME
-    group_name, acceptance = load_value(models / ACCEPTANCE)
+    models, files = folders[-1] / FOLDER_NAME, StateFiles(key)
+    group_name, acceptance = files.load(models / ACCEPTANCE)
     config = RunConfig.from_settings("server", acceptance.config)
     task, model = load_group_model(config, acceptance, group_name)
     return JoinedRun(
         config=config,
         task=task,
         model=model,
-        last=_load_model(models / LAST),
-        best=_load_model(models / BEST),
+        last=_load_model(models / LAST, files),
+        best=_load_model(models / BEST, files),
     )
 
 
@@ -115,9 +116,9 @@ def _find_run_folders(folder: Path) -> list[Path]:
     return sorted(runs, key=lambda path: (path / FOLDER_NAME / LAST).stat().st_mtime)
 
 
-def _load_model(path: Path) -> EvaluatedModel:
+def _load_model(path: Path, files: StateFiles) -> EvaluatedModel:
     try:
-        model = load_value(path)
+        model = files.load(path, MODEL_LABEL)
     except WireError as error:
         raise RunError(f"{path} cannot be read: {error} Join the run again.") from None
     if not isinstance(model, EvaluatedModel):

@@ -47,6 +47,7 @@ class JoinPolicy:
     seconds_between_rounds: float = 0.0
     rounds_per_day: int | None = None
     bytes_per_day: int | None = None  # that leave this machine
+    encrypted_state: bool = False  # join only with a key that encrypts what this client stores
 
     def __post_init__(self) -> None:
         unknown = [name for name in self.protocols if name not in (*SECURE_PROTOCOLS, "none", ANY)]
@@ -90,6 +91,11 @@ class JoinPolicy:
                 f"the algorithm is {config.algorithm.type}; policy.algorithms has {_join_names(self.algorithms)}"
             )
         _refuse(problems)
+
+    def check_state_key(self, has_key: bool) -> None:
+        """Raise an error if the policy wants an encrypted state and there is no key for it."""
+        if self.encrypted_state and not has_key:
+            raise ConfigError("policy.encrypted_state is true; give the key of the state with --state-key @FILE.")
 
     def check_methods(self, methods: Mapping[str, Reveal], data_free: Sequence[str]) -> None:
         """Raise an error if the run offers a client method that this policy does not allow.

@@ -15,6 +15,7 @@ from motet.experiment.deploy.remote_client import ClientBuilder, JoinOptions
 from motet.transport.addresses import require_tls
 from motet.transport.admission import PROTOCOL_VERSION, JoinRequest
 from motet.transport.client_connection import ClientConnection, ServerLink
+from motet.transport.encrypted_files import StateFiles
 from motet.transport.folder_lock import find_lock_owner, lock_folder
 
 ConnectServer = Callable[[], ServerLink]
@@ -37,6 +38,7 @@ def join_run(
         raise ConfigError("join: --policy and --allow-… protect your own texts; give --data, or leave them out.")
     if options.data is not None and len(options.names) != 1:
         raise ConfigError(f"join: --name was given {len(options.names)} times; with --data, give it once.")
+    options.policy.check_state_key(options.state_key is not None)
     request = JoinRequest(
         protocol=PROTOCOL_VERSION,
         clients=options.names,
@@ -50,6 +52,7 @@ def join_run(
                 f"'{options.state_folder}' is in use by {find_lock_owner(options.state_folder) or 'another process'}, so "
                 f"{options.names[0]} has joined already; stop that process, or give another --state-dir."
             )
+        StateFiles(options.state_key).check_folder(options.state_folder)
         builder = ClientBuilder(options, log)
         try:
             reason = ClientConnection(connect, request, builder, give_up_after, log).run()

@@ -14,10 +14,13 @@ from motet.transport.private_files import PRIVATE_FILE, create_private_folder
 SECRET_FILE = "join_secret"
 
 
-def derive_join_token(folder: Path, server: str) -> str:
-    """Return the token for a server. It is the same each time, and a server cannot use it at another one."""
+def derive_join_token(folder: Path, server: str, secret: bytes | None = None) -> str:
+    """Return the token for a server. It is the same each time, and a server cannot use it at another one.
+
+    It is derived from `secret`, or else from a secret in the folder.
+    """
     host, _ = split_address(server)
-    return hmac.new(_load_secret(folder), host.encode(), hashlib.sha256).hexdigest()
+    return hmac.new(secret or _load_secret(folder), host.encode(), hashlib.sha256).hexdigest()
 
 
 def _load_secret(folder: Path) -> bytes:

@@ -56,6 +56,9 @@ rounds_per_day: 200
 
 # Bytes that may leave this machine in 24 hours.  [no limit]
 bytes_per_day: 20000000000
+
+# Join only with --state-key, so that what this client stores between rounds is encrypted.  [false]
+encrypted_state: false
 """
 
 

@@ -36,12 +36,13 @@ from motet.experiment.recipe.recipe_files import parse_overrides
 from motet.experiment.recipe.run_config import RunConfig
 from motet.learning.context import Context
 from motet.learning.evaluation import Evaluator, ModelDelivery
-from motet.learning.executors.serial_executor import PrefixCache
+from motet.learning.executors.serial_executor import MAX_CACHE_BYTES, PrefixCache
 from motet.models.loading_permissions import forbid_downloads
 from motet.partitions.partition import ClientRows, NamedClients, Partition
 from motet.transport.admission import JoinAccepted
 from motet.transport.client_connection import ClientSetup
 from motet.transport.client_runtime import ClientRuntime
+from motet.transport.encrypted_files import EncryptionKey, StateFiles
 from motet.transport.journal import Journal
 
 RUN_NAME = re.compile(r"[0-9a-f]{8,64}")  # it becomes the name of a folder
@@ -62,6 +63,7 @@ class JoinOptions:
     policy: JoinPolicy = JoinPolicy()  # of a client with its own data
     identities: Path | None = None  # folder with the keys of this client and the public keys of the others
     server: str = ""  # address of the server, for the audit log
+    state_key: EncryptionKey | None = None  # encrypts the state; nothing that contains texts is then cached on disk
 
 
 class ClientBuilder:
@@ -69,7 +71,8 @@ class ClientBuilder:
 
     def __init__(self, options: JoinOptions, log: Callable[[str], None] = lambda text: None) -> None:
         self.options, self.log = options, log
-        self._cache = PrefixCache()
+        self._files = StateFiles(options.state_key)
+        self._cache = PrefixCache(0 if options.state_key else MAX_CACHE_BYTES)
         self._key: tuple[str, str] | None = None
         self._setup: ClientSetup | None = None
         self._agreement: Agreement | None = None
@@ -102,18 +105,18 @@ class ClientBuilder:
             )
         self.run_folder = options.state_folder / acceptance.run
         config, components = _resolve_config(options, acceptance)
-        components = components.with_noise_key(self.run_folder)
+        components = components.with_noise_key(self._noise_key_source(self.run_folder))
         if options.data is None:
             federation, programs = build_federation(config), components.client_programs
         else:
             components, programs = self._agree(acceptance, config, components)
             federation = build_client_federation(config, acceptance, options)
         self._log_offer(federation, programs)
-        journal = Journal(self.run_folder)
+        journal = Journal(self.run_folder, self._files)
         progress = ClientProgress(config.rounds, federation.task.primary_metric, self.log)
         if options.data is not None:
             group = federation.server
-            models = ClientModels(self.run_folder, group.name, acceptance, group.task.primary_metric)
+            models = ClientModels(self.run_folder, group.name, acceptance, group.task.primary_metric, self._files)
             programs = [_observe_evaluation(program, models, progress) for program in programs]
         runtime = ClientRuntime(
             programs,
@@ -128,6 +131,11 @@ class ClientBuilder:
         )
         fingerprint, limits = model_fingerprint(federation.model), limit_requests(config, federation)
         return ClientSetup(runtime=runtime, journal=journal, fingerprint=fingerprint, request_limits=limits)
+
+    def _noise_key_source(self, run_folder: Path) -> Path | bytes:
+        """Return the folder with the key of this client's noise. A client with a state key derives it instead."""
+        key = self.options.state_key
+        return run_folder if key is None else key.derive(f"noise {run_folder.name}")
 
     def _agree(
         self, acceptance: JoinAccepted, config: RunConfig, components: RunComponents
@@ -232,7 +240,7 @@ def build_client_federation(config: RunConfig, acceptance: JoinAccepted, options
         task=task,
         model=model,
         corpus=corpus,
-        features=load_features(task, corpus, model, max_tokens),
+        features=load_features(task, corpus, model, max_tokens, use_cache=options.state_key is None),
         partition=partition,
         max_tokens=max_tokens,
         clients=ClientRange(names=partition.clients, start=0, stop=1),

@@ -29,7 +29,8 @@ MAX_CACHE_BYTES = 4 * 2**30  # of disk, for the hidden states of one corpus
 class PrefixCache:
     """Frozen prefixes and their hidden states. Prepare it before workers are forked, so that all share it."""
 
-    def __init__(self) -> None:
+    def __init__(self, max_bytes: int = MAX_CACHE_BYTES) -> None:
+        self.max_bytes = max_bytes
         self.folder = tempfile.TemporaryDirectory(prefix="motet-")
         self.prefixes: dict[str, FrozenPrefix | None] = {}
         self.states: dict[tuple[str, str], HiddenStateCache] = {}
@@ -45,7 +46,7 @@ class PrefixCache:
         if prefix is None:
             return
         width = prefix.hidden_states(probe).shape[-1]
-        if HiddenStateCache.num_bytes(features, width) <= MAX_CACHE_BYTES:
+        if HiddenStateCache.num_bytes(features, width) <= self.max_bytes:
             folder = Path(tempfile.mkdtemp(dir=self.folder.name))
             self.states[model.key, features.key] = HiddenStateCache(prefix, features, width, folder)
 
