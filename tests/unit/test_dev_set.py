@@ -272,3 +272,52 @@ def test_a_round_with_a_score_that_is_not_finite_is_not_the_best(metric: str, be
     values = {1: math.nan, 2: 0.1, 3: 0.7, 4: math.inf if metric == "loss" else -math.inf}
     assert find_best_round({round: {metric: value} for round, value in values.items()}, metric) == best
     assert find_best_round({1: {metric: math.nan}, 2: {metric: math.nan}}, metric) == 1
+
+
+OVERFITTING = {"rounds": 12, "solver": {"optimizer": "sgd", "lr": 3.0, "batch": 8, "schedule": "constant", "clip": 0.0}}
+
+
+def test_a_run_stops_early_and_keeps_the_best_model(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Killed in any place, it stops after the same round with the same model."""
+    from motet.experiment.commands.run_models import RunModels
+
+    config = make_config(evaluation={"patience": 3, "keep": "best"}, **OVERFITTING)
+    summary = run_recipe(config, tmp_path / "whole").summary
+    best = summary["dev_best"]
+    assert summary["rounds"] == best["round"] + 3 < 12
+    assert summary["kept_round"] == best["round"]
+    assert summary["final"] == best["test"]
+    shorter = make_config(**{**OVERFITTING, "rounds": best["round"]})
+    run_recipe(shorter, tmp_path / "shorter")
+    models = [(tmp_path / name / "model" / "model.safetensors").read_bytes() for name in ("whole", "shorter")]
+    assert models[0] == models[1]
+    exported, expected = (RunModels(tmp_path / name).build(None) for name in ("whole", "shorter"))
+    assert exported.flat.equal(expected.flat)  # type: ignore[union-attr]
+
+    def interrupt(self: FederatedRun) -> Any:
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(FederatedRun, "finish", interrupt)
+        with pytest.raises(KeyboardInterrupt):
+            run_recipe(config, tmp_path / "interrupted")
+    resumed = resume_run(tmp_path / "interrupted")
+    assert read_rows(tmp_path / "interrupted") == read_rows(tmp_path / "whole")
+    assert (resumed["final"], resumed["kept_round"]) == (summary["final"], summary["kept_round"])
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"evaluation": {"patience": 2}, "data": {"dev_share": 0.0}}, "patience is 2, but there is no development set"),
+        ({"evaluation": {"keep": "best"}, "data": {"dev_share": 0.0}}, "keep is best, but there is no development set"),
+        ({"evaluation": {"keep": "best"}, "algorithm": "isolated"}, "trains a model for each client"),
+        ({"evaluation": {"patience": 0}}, "patience is 0; expected a number of evaluations"),
+    ],
+)
+def test_early_stopping_needs_a_development_set_and_the_best_model_a_global_one(
+    settings: dict[str, Any], message: str, tmp_path: Path
+) -> None:
+    with pytest.raises(ConfigError, match=message):
+        run_recipe(make_config(**settings), tmp_path / "run")
+    assert not (tmp_path / "run").exists()

@@ -203,6 +203,16 @@ def test_a_model_that_cannot_be_packed_runs_one_by_one_with_one_warning(
         assert torch.allclose(results[i].params.flat, SerialExecutor(CPU).run(job).params.flat, atol=1e-6)
 
 
+@pytest.mark.parametrize(
+    "name", ["Bert SequenceClassification", "XLNet TokenClassification"], ids=["packed_layers", "vmap"]
+)
+def test_packed_clients_compute_batches_in_parts(name: str) -> None:
+    """Some parts of a short batch are padding with weight 0, and tokens have their weight in the whole batch."""
+    jobs = make_jobs(CASES[name], replace(SGD, batch=5, micro_batch=2))
+    results, _ = run_packed(jobs)
+    assert_trained_plainly(results, jobs)
+
+
 def test_adamw_can_be_packed() -> None:
     jobs = make_jobs(BERT, Solver(lr=1e-3, batch=4, clip=1.0))
     results, _ = run_packed(jobs)

@@ -15,6 +15,7 @@ from tests.sizes import SMALL
 from tests.unit.test_packed import RecordKeys, graph_keys, relative_difference, run_packed
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from motet.core.errors import RunError
 from motet.experiment.build.federation import Federation
 from motet.learning.data.features import IGNORE_INDEX, Examples, Ragged
 from motet.learning.executors.packed_executor import PackedExecutor
@@ -287,3 +288,9 @@ def test_a_client_without_examples_can_be_the_last_of_a_packed_model(kind: str, 
     for i, job in enumerate(jobs * 5):  # enough clients that several leave at a time
         executor.submit(i, replace(job, seed=i))
     assert all(isinstance(result, FitResult) for _, result in executor.wait_completed())
+
+
+def test_objectives_that_read_whole_batches_refuse_parts(federation: Federation) -> None:
+    (job, *_) = JOB_KINDS["masked tokens"](federation, replace(SGD, micro_batch=1))
+    with pytest.raises(RunError, match=r"micro_batch is 1, but MaskedLanguageModeling cannot split a batch"):
+        SerialExecutor(CPU).run(job)

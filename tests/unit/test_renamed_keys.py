@@ -40,6 +40,13 @@ def test_an_old_key_in_a_section_with_its_new_name_is_renamed() -> None:
     assert update_names({"wait_policy": {"worth": 0.5}}) == {"wait_policy": {"staleness_exponent": 0.5}}
 
 
+def test_a_key_moves_out_of_its_section() -> None:
+    assert update_names({"transport": {"precision": "float32", "workers": 0}}) == {
+        "transport": {"workers": 0},
+        "precision": "float32",
+    }
+
+
 def test_settings_with_new_names_stay_as_they_are_and_print_nothing(capsys: pytest.CaptureFixture[str]) -> None:
     settings = {"rounds": 3, "wait_policy": {"quorum": 1}, "algorithm": {"type": "fedavg"}, "model": {"freeze": ["x"]}}
     assert update_names(settings) == settings

@@ -62,4 +62,4 @@ def test_a_global_model_is_evaluated_on_each_clients_test_set(federation: Federa
 
 
 def test_only_simulations_with_a_dev_share_have_a_dev_set(federation: Federation) -> None:
-    assert not run_rounds(federation, fedavg(SOLVER), 1).evaluator.has_dev_set
+    assert not run_rounds(federation, fedavg(SOLVER), 1).plan.has_dev_set

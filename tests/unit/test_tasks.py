@@ -103,6 +103,27 @@ def test_classification_metrics_match_scikit_learn() -> None:
     assert scores["matthews"] == matthews_corrcoef(true, predicted)
 
 
+def test_class_weights_follow_the_training_rows_or_a_mapping() -> None:
+    corpus = Corpus("c", "classification", {"text": ["x"] * 9, "label": ["a"] * 6 + ["b"] * 2 + ["a"]}, 8)
+    balanced = classification(corpus, class_weights="balanced")
+    assert balanced.class_weights == (8 / 12, 8 / 4)
+    assert classification(corpus, class_weights={"b": 3}).class_weights == (1.0, 3.0)
+    logits, labels = torch.randn(4, 2), torch.tensor([0, 0, 1, 0])
+    losses, weights = balanced.objective.losses(lambda batch: batch, {"logits": logits, "labels": labels})  # type: ignore[arg-type]
+    expected = F.cross_entropy(logits, labels, weight=torch.tensor(balanced.class_weights))
+    assert float((losses * weights).sum() / weights.sum()) == pytest.approx(float(expected))
+
+
+@pytest.mark.parametrize(
+    ("weights", "message"),
+    [({"c": 2}, r"names 'c'; the labels are a, b"), ({"a": 0}, r"class_weights.a is 0; expected a number above 0")],
+)
+def test_class_weights_that_fit_no_label_are_rejected(weights: dict[str, float], message: str) -> None:
+    corpus = Corpus("c", "classification", {"text": ["x"] * 3, "label": ["a", "b", "a"]}, 2)
+    with pytest.raises(ConfigError, match=message):
+        classification(corpus, class_weights=weights)
+
+
 def test_regression_metrics_match_scipy_and_are_zero_for_constant_predictions() -> None:
     from scipy.stats import pearsonr, spearmanr
 

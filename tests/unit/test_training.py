@@ -17,6 +17,7 @@ from motet.core.errors import RunError
 from motet.core.params import Params
 from motet.core.rng import Seed, seeded_torch
 from motet.core.work import JobFailure
+from motet.experiment.build.executor_builder import uses_bfloat16
 from motet.experiment.build.federation import Federation
 from motet.learning.data.features import Examples, Features, Ragged
 from motet.learning.executors.process_executor import ProcessExecutor
@@ -87,6 +88,26 @@ def test_training_equals_a_plain_loop(name: str, federation: Federation) -> None
     job = make_job(federation, SOLVERS[name])
     params, expected = SerialExecutor(CPU).run(job).params.flat, train_plainly(job)
     assert (params - expected).norm() / (expected - job.start.flat).norm() < tolerance(name)
+
+
+@pytest.mark.parametrize("name", ["sgd with a constant rate and short batches", "adamw with decay"])
+def test_a_batch_can_be_computed_in_parts(name: str, federation: Federation) -> None:
+    job = make_job(federation, SOLVERS[name])
+    whole, parts = (
+        SerialExecutor(CPU).run(replace(job, solver=replace(job.solver, micro_batch=size))) for size in (None, 3)
+    )
+    assert torch.allclose(parts.losses, whole.losses, rtol=1e-4)
+    moved = whole.params.flat - job.start.flat
+    assert (parts.params.flat - whole.params.flat).norm() / moved.norm() < tolerance(name)
+
+
+def test_matrix_products_run_in_bfloat16_on_request(federation: Federation) -> None:
+    job = make_job(federation, SGD)
+    exact, rounded = (SerialExecutor(CPU, use_bf16=use).run(job) for use in (False, True))
+    moved = (exact.params.flat - job.start.flat).norm()
+    assert 1e-5 < (rounded.params.flat - exact.params.flat).norm() / moved < 0.3
+    assert uses_bfloat16("bfloat16", CPU)
+    assert not uses_bfloat16("auto", CPU)
 
 
 def test_frozen_layers_do_not_change_and_are_not_part_of_the_parameters(frozen_federation: Federation) -> None:

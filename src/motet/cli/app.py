@@ -107,6 +107,9 @@ TrustRemoteCode = Annotated[
     bool, typer.Option("--trust-remote-code", help="Run Python code that a model brings along. No recipe can set this.")
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, cuda:N or mps.")]
+Precision = Annotated[
+    str, typer.Option(help="auto, float32 or bfloat16. auto: bfloat16 on NVIDIA GPUs that have it, else float32.")
+]
 CorpusName = Annotated[
     str,
     typer.Argument(metavar="CORPUS", help="Name of a corpus (see: motet list datasets), or your own file or folder."),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -13,6 +14,7 @@ from motet.cli.app import (
     Cert,
     Device,
     Key,
+    Precision,
     StateKeySource,
     Transport,
     TrustRemoteCode,
@@ -100,21 +102,21 @@ def join(
     allow_unverified_peers: AllowUnverified = False,
     allow_model: AllowModel = None,
     device: Device = "auto",
+    precision: Precision = "auto",
     save: SaveFolder = None,
     quiet: Quiet = False,
     trust_remote_code: TrustRemoteCode = False,
 ) -> None:
     """Join a run as a client. The data stays on this machine."""
     from motet.experiment.deploy.join_policy import choose_policy
-    from motet.models.loading_permissions import allow_remote_code
 
     join_policy = choose_policy(policy, allow_plain_updates, allow_unverified_peers, allow_model or [])
-    client = _parse_client(name, data, settings, recipe, state_dir=state_dir, device=device, group=group, key=state_key)
+    client = _parse_client(name, data, settings, recipe, state_dir, state_key, group, device, precision)
     client = replace(client, sums_only=secure_only, policy=join_policy, identities=identities, server=server)
-    mqtt = {"user": user, "channel": channel, "server_key": server_key}
-    connect = _make_connector(transport, server, client.names[0], key=key, cert=cert, ca=ca, **mqtt)
-    with allow_remote_code(trust_remote_code):
-        _take_part(client, connect, _find_token(token, state_dir, client), connect_timeout, quiet, save)
+    flags = {"key": key, "cert": cert, "ca": ca, "user": user, "channel": channel, "server_key": server_key}
+    connect = _make_connector(transport, server, client.names[0], flags)
+    secret = _find_token(token, state_dir, client)
+    _take_part(client, connect, secret, connect_timeout, quiet=quiet, save=save, trust_remote_code=trust_remote_code)
 
 
 def _parse_client(
@@ -122,15 +124,17 @@ def _parse_client(
     data: Path | None,
     settings: list[str] | None,
     recipe: str | None,
-    *,
     state_dir: Path,
-    device: str,
+    state_key: str | None,
     group: str,
-    key: str | None,
+    device: str,
+    precision: str,
 ) -> JoinOptions:
     from motet.experiment.deploy.join_run import parse_names
     from motet.experiment.deploy.remote_client import JoinOptions, parse_client_data
+    from motet.experiment.recipe.config_parsing import convert_value
     from motet.experiment.recipe.recipe_files import load_recipe
+    from motet.experiment.recipe.run_config import Precision as PrecisionName
 
     names = parse_names(name or [])
     return JoinOptions(
@@ -138,13 +142,14 @@ def _parse_client(
         data=parse_client_data(data, settings or []) if data else None,
         config=None if recipe is None else load_recipe(recipe, settings or []),
         state_folder=state_dir / names[0],
-        device=device,
         group=group,
-        state_key=read_state_key(key),
+        state_key=read_state_key(state_key),
+        device=device,
+        precision=convert_value(precision, PrecisionName, "--precision"),
     )
 
 
-def _make_connector(transport: str, server: str, client: str, **flags: Path | str | None) -> ConnectServer:
+def _make_connector(transport: str, server: str, client: str, flags: Mapping[str, Path | str | None]) -> ConnectServer:
     """Return a function that connects a client to the server. The flags are network options, such as the files for TLS."""
     from motet.experiment.deploy.join_run import make_connector
     from motet.experiment.deploy.network_options import NetworkOptions
@@ -159,17 +164,21 @@ def _take_part(
     connect: ConnectServer,
     token: str,
     connect_timeout: float,
+    *,
     quiet: bool,
     save: Path | None,
+    trust_remote_code: bool,
 ) -> None:
     """Answer the server's requests until the run is over, and save the client's models."""
     from motet.experiment.commands.run_folder import require_empty
     from motet.experiment.deploy.join_run import join_run
+    from motet.models.loading_permissions import allow_remote_code
 
     if save is not None:
         require_empty(save)
     log = _ignore if quiet else typer.echo
-    result = join_run(client, connect, token, connect_timeout, log)
+    with allow_remote_code(trust_remote_code):
+        result = join_run(client, connect, token, connect_timeout, log)
     log(result.reason)
     if save is not None:
         _save_models(result.run_folder, save, client.state_key)

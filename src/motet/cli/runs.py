@@ -221,6 +221,8 @@ def print_results(finished: FinishedRun) -> None:
     if details:
         console.print(f"{details}.", **plain)
     console.print(f"Results: {folder}/  curves: {folder / 'curves.png'}", **plain)
+    if summary["kept_round"] != summary["rounds"]:
+        console.print(f"Kept: the model after round {summary['kept_round']}, the best on the development set", **plain)
     if summary["network_seconds"] is not None:
         console.print(f"Transfer time on the emulated network: {summary['network_seconds']:,.1f} s", **plain)
     if (folder / "model").exists():

@@ -92,7 +92,8 @@ class Fit(Job):
         """Jobs with the same key can be packed together."""
         extra_shapes = self.extra_examples and self.extra_examples.examples.extra_shapes
         data = (self.examples.features.key, self.examples.extra_shapes, extra_shapes)
-        training = (self.objective, self.solver.optimizer, self.solver.momentum, self.train_only)
+        solver = self.solver
+        training = (self.objective, solver.optimizer, solver.momentum, solver.micro_batch, self.train_only)
         return ("fit", self.model.key, id(self.base_update), *training, data)
 
     @property

@@ -22,6 +22,7 @@ class Solver:
     epochs: int = 1  # passes over the client's data in one round
     steps: int | None = None  # if set, train this many steps instead of epochs, repeating the data as needed
     batch: int = 32  # examples per step
+    micro_batch: int | None = None  # examples per forward pass, to save memory: gradients add up; None: the whole batch
     optimizer: Literal["sgd", "adamw"] = "adamw"  # of the clients; `server` sets the server's
     lr: float | None = None  # None: 0.1 for sgd, 5e-5 for adamw
     weight_decay: float = 0.0  # applied to matrices only, as usual for Transformers
@@ -39,6 +40,10 @@ class Solver:
                 raise ConfigError(f"solver.{name} is {getattr(self, name)}; it must be at least 1.")
         if self.steps is not None and self.steps < 1:
             raise ConfigError(f"solver.steps is {self.steps}; it must be at least 1. Leave it out to train by epochs.")
+        if self.micro_batch is not None and self.micro_batch < 1:
+            raise ConfigError(
+                f"solver.micro_batch is {self.micro_batch}; it must be at least 1. Leave it out for whole batches."
+            )
         if not 0 <= self.warmup < 1:
             raise ConfigError(
                 f"solver.warmup is {self.warmup}; it is a fraction of the steps, from 0 to below 1. "

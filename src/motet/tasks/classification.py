@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import math
 import warnings
+from collections import Counter
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any, Literal
 
 import numpy as np
 
@@ -24,15 +28,29 @@ NEGATIVE_PREFIXES = ("not_", "un", "neg", "no", "0", "false")
 
 @dataclass(frozen=True)
 class Classification(Task):
-    """`positive_label` is the class of the metric `f1`. Without `attention_mask`, padding counts as text."""
+    """`positive_label` is the class of the metric `f1`. Without `attention_mask`, padding counts as text.
+
+    `class_weights` has a weight for each label, in their order; empty: all weights are 1.
+    """
 
     labels: tuple[str, ...]
     positive_label: str | None = None
     attention_mask: bool = True
     name: str = "classification"
     primary_metric: str = "accuracy"
-    objective: CrossEntropy = CrossEntropy()
+    class_weights: tuple[float, ...] = ()
     readout: Logits = Logits()
+
+    def __post_init__(self) -> None:
+        if self.class_weights and len(self.class_weights) != len(self.labels):
+            raise ConfigError(
+                f"the task has {len(self.labels)} labels and {len(self.class_weights)} class weights; "
+                "give a weight for each label."
+            )
+
+    @property
+    def objective(self) -> CrossEntropy:
+        return CrossEntropy(self.class_weights)
 
     @property
     def metric_names(self) -> tuple[str, ...]:
@@ -94,7 +112,12 @@ def _true_classes(examples: Examples) -> np.ndarray:
     return classes
 
 
-def classification(corpus: Corpus, attention_mask: bool = True, positive_label: str | None = None) -> Classification:
+def classification(
+    corpus: Corpus,
+    attention_mask: bool = True,
+    positive_label: str | None = None,
+    class_weights: Literal["balanced"] | Mapping[str, float] | None = None,
+) -> Classification:
     """One label for a text or a pair of texts (column second). Metrics: accuracy, F1, Matthews correlation."""
     labels = corpus.labels
     if len(labels) < 2:
@@ -109,4 +132,29 @@ def classification(corpus: Corpus, attention_mask: bool = True, positive_label: 
     if positive_label is None and len(labels) == 2:
         candidates = (label for label in reversed(labels) if not label.lower().startswith(NEGATIVE_PREFIXES))
         positive_label = next(candidates, labels[-1])
-    return Classification(labels, positive_label, attention_mask)
+    return Classification(labels, positive_label, attention_mask, class_weights=_weight_classes(corpus, class_weights))
+
+
+def _weight_classes(corpus: Corpus, weights: Literal["balanced"] | Mapping[str, float] | None) -> tuple[float, ...]:
+    """Return the weight of each label in the loss. `balanced` weights are inverse to the number of training rows."""
+    labels = corpus.labels
+    if weights is None:
+        return ()
+    if weights == "balanced":
+        counts = Counter(corpus.column("label")[: corpus.num_train])
+        return tuple(corpus.num_train / (len(labels) * counts[label]) for label in labels)
+    by_label = {str(label): _parse_weight(str(label), weight) for label, weight in weights.items()}
+    if unknown := [label for label in by_label if label not in labels]:
+        raise ConfigError(
+            f"task.class_weights names '{unknown[0]}'; the labels are {', '.join(labels)}."
+            f"{did_you_mean(unknown[0], labels)}"
+        )
+    return tuple(by_label.get(label, 1.0) for label in labels)
+
+
+def _parse_weight(label: str, weight: Any) -> float:
+    if isinstance(weight, bool) or not isinstance(weight, int | float) or not 0 < weight < math.inf:
+        raise ConfigError(
+            f"task.class_weights.{label} is {weight!r}; expected a number above 0, such as task.class_weights.{label}=2."
+        )
+    return float(weight)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 import torch
 
 from motet.core.errors import ConfigError
 from motet.core.work import Executor
 from motet.experiment.build.federation import Federation
+from motet.experiment.recipe.run_config import Precision
 from motet.learning.executors.packed_executor import PackedExecutor
 from motet.learning.executors.process_executor import ProcessExecutor, default_worker_count
 from motet.learning.executors.serial_executor import PrefixCache, SerialExecutor
@@ -23,7 +23,6 @@ class InProcessOptions:
 
     workers: int | None = None  # worker processes on a CPU; None: one per core, 0: none
     width: int | None = None  # clients trained side by side on a GPU; None: as many as memory allows
-    precision: Literal["auto", "float32", "bfloat16"] = "auto"  # of matrix products on a GPU; auto: bfloat16
     cuda_graphs: bool = True  # capture training steps on a GPU as CUDA graphs and replay them
     faults: Faults = Faults()  # messages to lose, repeat, reorder or delay
 
@@ -35,9 +34,14 @@ class InProcessOptions:
 
 
 def create_executor(
-    device: torch.device, options: InProcessOptions, federations: Sequence[Federation], cache: PrefixCache
+    device: torch.device,
+    options: InProcessOptions,
+    federations: Sequence[Federation],
+    cache: PrefixCache,
+    precision: Precision = "auto",
 ) -> Executor:
     """Create an executor for the clients of all `federations`: processes on a CPU, packed models on a GPU."""
+    use_bf16 = uses_bfloat16(precision, device)
     pairs = [pair for federation in federations for pair in federation.models_with_features]
     for model, features in pairs:
         if device.type == "cpu":
@@ -45,12 +49,19 @@ def create_executor(
         else:
             model.to_device(device)
     if device.type != "cpu":
-        return PackedExecutor(device, options.width, options.precision != "float32", options.cuda_graphs)
+        return PackedExecutor(device, options.width, use_bf16, options.cuda_graphs)
     count = default_worker_count() if options.workers is None else options.workers
     if count == 0:
-        return SerialExecutor(device, cache)
+        return SerialExecutor(device, cache, use_bf16)
     models, features_by_key = {m.key: m for m, _ in pairs}, {f.key: f for _, f in pairs}
-    return ProcessExecutor(count, models, features_by_key, cache)
+    return ProcessExecutor(count, models, features_by_key, cache, use_bf16)
+
+
+def uses_bfloat16(precision: Precision, device: torch.device) -> bool:
+    """Return True if matrix products run in bfloat16. `auto` chooses it on GPUs that compute in it."""
+    if precision == "auto":
+        return device.type == "cuda" and torch.cuda.is_bf16_supported(including_emulation=False)
+    return precision == "bfloat16"
 
 
 def resolve_device(name: str) -> torch.device:

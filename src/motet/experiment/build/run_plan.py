@@ -14,6 +14,7 @@ from motet.core.rng import Seed
 from motet.core.script import ClientId
 from motet.core.suggestions import did_you_mean
 from motet.experiment.build.data_poisoning import build_attack
+from motet.experiment.build.federation import Federation
 from motet.experiment.build.run_components import RunComponents
 from motet.experiment.recipe.run_config import CheckpointConfig, CohortConfig, EvaluationConfig, RunConfig
 from motet.robust.attacks import Attack
@@ -87,6 +88,7 @@ class RunPlan:
                 f"evaluation.best_round_metric is '{self.best_round_metric}'; this task has {', '.join(metrics)}."
                 f"{did_you_mean(self.best_round_metric, metrics)}"
             )
+        self._check_dev_set()
         if self.components.robust is not None:
             self.components.robust.count_attackers(self.cohort_size)
         secure = self.components.secure
@@ -99,6 +101,27 @@ class RunPlan:
                 "(secure.minimum)."
             )
         secure.check_noise(self.cohort_size)
+
+    def _check_dev_set(self) -> None:
+        """Reject early stopping and the best model if there is no development set, or no model to keep."""
+        keeps_best = self.evaluation.keep == "best"
+        if not keeps_best and self.evaluation.patience is None:
+            return
+        if not self.has_dev_set:
+            setting = "keep is best" if keeps_best else f"patience is {self.evaluation.patience}"
+            raise ConfigError(
+                f"evaluation.{setting}, but there is no development set that picks the best round; set data.dev_share=0.1 "
+                "(in Python: motet.federation(…, dev_share=0.1)). Clients that keep their data have none."
+            )
+        if keeps_best and self.has_personal_models:
+            raise ConfigError(
+                f"evaluation.keep is best, but {self.algorithm.name} trains a model for each client, of which only the last "
+                "is kept; set evaluation.keep=last."
+            )
+
+    @property
+    def has_dev_set(self) -> bool:
+        return isinstance(self.federation, Federation) and self.federation.has_dev_set
 
     @property
     def algorithm(self) -> Algorithm:

@@ -136,7 +136,7 @@ def describe_run(config: RunConfig, summary: Mapping[str, Any], folder: Path | N
         base_model=str(summary.get("model") or first.model.name),
         data=str(summary.get("dataset") or first.data.name or Path(first.data.path or "own data").name),
         max_tokens=first.model.max_tokens,
-        rounds=summary.get("rounds", config.rounds),
+        rounds=summary.get("kept_round", config.rounds),
         clients=summary.get("clients"),
         scores=summary.get("final", {}),
         scores_before=summary.get("initial", {}),

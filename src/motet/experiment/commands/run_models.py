@@ -64,7 +64,7 @@ class RunModels:
         """Return the model of a client, or the global one."""
         states = self.stored_states or self.run.storage.client_states
         if client is None or not isinstance(self.federation, RemoteFederation):
-            return assemble_model(self.plan, self.run.engine.progress, states, client)
+            return assemble_model(self.plan, self.run.kept_progress, states, client)
         algorithm, progress, group = self.plan.algorithm, self.run.engine.progress, self.group_for(client)
         context = Context(
             client=client,

@@ -85,6 +85,7 @@ def _collect_scores(config: RunConfig, federation: Federation, plan: RunPlan, re
     pairs = zip(config.client_groups, federation.groups, strict=True)
     return {
         "rounds": result.rounds,
+        "kept_round": result.kept_round,
         "initial": result.initial,
         "final": result.final,
         "best": result.best,

@@ -90,7 +90,7 @@ def _run(
     write_inspections(folder, config, listener.local, with_samples=False)
     cache = PrefixCache()
     device = resolve_device(config.device)
-    executor = create_executor(device, InProcessOptions(workers=0), [listener.local], cache)
+    executor = create_executor(device, InProcessOptions(workers=0), [listener.local], cache, config.precision)
     try:
         every_round = replace(config, checkpoint=CheckpointConfig(seconds=0.0))
         plan = build_plan(every_round, listener.federation(), components, listener.clients_bring_data)

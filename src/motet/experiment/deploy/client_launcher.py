@@ -49,9 +49,9 @@ def build_executor(configs: Sequence[RunConfig], federations: Sequence[Federatio
     device = resolve_device(config.device)
     if config.transport.type == "in_process":
         options = instantiate(InProcessOptions, config.transport.options, "transport")
-        return create_executor(device, options, federations, cache)
+        return create_executor(device, options, federations, cache, config.precision)
     # The clients train elsewhere, and worker processes must not be forked next to the threads of a network.
-    local = create_executor(device, InProcessOptions(workers=0), federations, cache)
+    local = create_executor(device, InProcessOptions(workers=0), federations, cache, config.precision)
     if config.transport.type != "ray":
         return local
     from motet.experiment.deploy.ray_executor import RayOptions, connect_ray
@@ -120,6 +120,7 @@ def _join_command(
         "--server": listener.address,
         "--transport": config.transport.type,
         "--device": config.device,
+        "--precision": config.precision,
         "--state-dir": str(folder / "checkpoint" / "clients"),
     }
     if config.transport.type == "mqtt":

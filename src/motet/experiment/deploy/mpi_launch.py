@@ -113,7 +113,14 @@ def _build_clients(
         config = RunConfig.from_settings("cluster", acceptance.config)
         device = choose_device(endpoint.rank, endpoint.size, options, config.device)
         builder = ClientBuilder(
-            JoinOptions(names=(), data=None, config=config, state_folder=state_folder, device=device)
+            JoinOptions(
+                names=(),
+                data=None,
+                config=config,
+                state_folder=state_folder,
+                device=device,
+                precision=config.precision,
+            )
         )
         setup = builder(acceptance)
     except MotetError as error:

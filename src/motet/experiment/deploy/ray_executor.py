@@ -66,7 +66,8 @@ class RayActor:
         runs = {str(i): RunConfig.from_settings("actor", config) for i, config in enumerate(configs)}
         federations = list(build_federations(runs).values())
         options = InProcessOptions(workers=0)
-        self.executor = create_executor(resolve_device(device), options, federations, PrefixCache())
+        precision = runs["0"].precision
+        self.executor = create_executor(resolve_device(device), options, federations, PrefixCache(), precision)
         self.shared_values: dict[str, Model | Features] = {}  # jobs refer to these by key
         for model, features in (pair for federation in federations for pair in federation.models_with_features):
             self.shared_values |= {model.key: model, features.key: features}

@@ -14,6 +14,7 @@ from motet.core.errors import ConfigError
 from motet.core.rebased import ModelParams
 from motet.core.rng import Seed
 from motet.core.script import ClientId, all_client_methods
+from motet.core.work import Executor
 from motet.datasets.inspection.check_corpus import check_corpus
 from motet.datasets.inspection.findings import find_problems
 from motet.datasets.load_corpus import DataConfig, load_corpus
@@ -33,7 +34,7 @@ from motet.experiment.deploy.join_policy import JoinPolicy
 from motet.experiment.deploy.run_limits import limit_requests
 from motet.experiment.recipe.config_parsing import instantiate
 from motet.experiment.recipe.recipe_files import parse_overrides
-from motet.experiment.recipe.run_config import RunConfig
+from motet.experiment.recipe.run_config import Precision, RunConfig
 from motet.learning.context import Context
 from motet.learning.evaluation import Evaluator, ModelDelivery
 from motet.learning.executors.serial_executor import MAX_CACHE_BYTES, PrefixCache
@@ -58,6 +59,7 @@ class JoinOptions:
     config: RunConfig | None  # of the recipe that the process simulates clients of
     state_folder: Path
     device: str = "auto"
+    precision: Precision = "auto"
     sums_only: bool = False  # reply only inside secure sums
     group: str = ""  # of the recipe's groups, the one that the data is for
     policy: JoinPolicy = JoinPolicy()  # of a client with its own data
@@ -121,7 +123,7 @@ class ClientBuilder:
         runtime = ClientRuntime(
             programs,
             progress.observe_rounds(federation.context),
-            create_executor(resolve_device(options.device), InProcessOptions(workers=0), [federation], self._cache),
+            self._create_executor(federation),
             journal,
             components.channel,
             sums_only=options.sums_only or (options.data is not None and not options.policy.allows_plain_updates),
@@ -136,6 +138,11 @@ class ClientBuilder:
         """Return the folder with the key of this client's noise. A client with a state key derives it instead."""
         key = self.options.state_key
         return run_folder if key is None else key.derive(f"noise {run_folder.name}")
+
+    def _create_executor(self, federation: Federation) -> Executor:
+        options = self.options
+        device, one_process = resolve_device(options.device), InProcessOptions(workers=0)
+        return create_executor(device, one_process, [federation], self._cache, options.precision)
 
     def _agree(
         self, acceptance: JoinAccepted, config: RunConfig, components: RunComponents

@@ -95,6 +95,12 @@ def check_remote_data(config: RunConfig, options: NetworkOptions) -> None:
             f"data.dev_share is {share:g}, but a development set needs rows of all clients, and these clients keep "
             "their data; leave it out."
         )
+    weights = [group.task.options.get("class_weights") for group in config.client_groups]
+    if options.clients_bring_data and "balanced" in weights:
+        raise ConfigError(
+            "task.class_weights is balanced, but the server does not know how many rows of each label its clients have; "
+            "give the weights, such as task.class_weights={yes: 2}."
+        )
     if options.clients_bring_data and config.evaluation.save_example_scores:
         raise ConfigError(
             "evaluation.save_example_scores is true, but clients with their own data never send a row per example; "

@@ -42,6 +42,7 @@ class Checkpoint:
     metrics_bytes: int  # of metrics.jsonl; what follows is newer than the checkpoint
     seconds: float
     digest: str
+    best: RunProgress | None = None  # after the best round on the development set, if that model is kept
 
 
 def save_checkpoint(folder: Path, checkpoint: Checkpoint) -> None:

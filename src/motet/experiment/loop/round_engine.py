@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
@@ -130,6 +131,15 @@ class RoundEngine:
         mailbox = self.evaluation_mailbox
         mailbox.start_round(self.progress.rounds)
         return self._run_script(self.plan.components.mask_sums(script), mailbox)
+
+    @contextmanager
+    def at(self, progress: RunProgress) -> Iterator[None]:
+        """Evaluate an earlier round: inside the block, the run is where it was after that round."""
+        latest, self.progress = self.progress, progress
+        try:
+            yield
+        finally:
+            self.progress = latest
 
     def restore(self, progress: RunProgress) -> None:
         """Continue after the progress of a checkpoint."""

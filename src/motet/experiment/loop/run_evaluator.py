@@ -47,7 +47,6 @@ class RunEvaluator:
         self.plan, self.engine = plan, engine
         self.program = Evaluator(plan.algorithm)
         federation, limit = plan.federation, plan.evaluation.clients
-        self.has_dev_set = isinstance(federation, Federation) and federation.has_dev_set
         count = len(federation.clients) if limit is None else min(limit, len(federation.clients))
         self.clients = [federation.clients[i] for i in range(count)]
         self._last_results: dict[int, ClientResults] = {}  # by round, of clients that keep their data

@@ -13,6 +13,7 @@ from motet.core.script import ClientId, Note
 from motet.core.work import Executor
 from motet.experiment.build.federation import Federation
 from motet.experiment.build.run_plan import RunPlan
+from motet.experiment.loop.checkpoint import RunProgress
 from motet.experiment.loop.deployed_model import assemble_model
 from motet.experiment.loop.example_scores import BEST_DEV_SCORES, GLOBAL_MODEL_SCORES, write_example_scores
 from motet.experiment.loop.metrics_log import mean_metrics, score_spread
@@ -23,6 +24,7 @@ from motet.experiment.loop.run_storage import RunStorage, state_budget
 from motet.experiment.loop.scores import (
     INITIAL_SPLIT,
     describe_scores,
+    evaluations_since_best,
     final_and_best,
     find_best_dev_round,
     find_best_round,
@@ -67,7 +69,7 @@ class FederatedRun:
             ),
         )
         self.evaluator = RunEvaluator(plan, self.engine)
-        self.last_result = SplitResult()  # of the last evaluation on the global test set
+        self.last_result = SplitResult()  # of the model that is kept, on the global test set
 
     @property
     def rounds(self) -> int:
@@ -81,7 +83,23 @@ class FederatedRun:
 
     def model_for(self, client: ClientId | None = None) -> ModelParams:
         """Return the model that a client would deploy; without one, the model for a client without local state."""
-        return assemble_model(self.plan, self.engine.progress, self.storage.client_states, client)
+        return assemble_model(self.plan, self.kept_progress, self.storage.client_states, client)
+
+    @property
+    def kept_progress(self) -> RunProgress:
+        """The run after the round whose model is kept."""
+        return self.storage.best or self.engine.progress
+
+    @property
+    def is_finished(self) -> bool:
+        """True if no round follows."""
+        return self.engine.is_finished or self._stops_early
+
+    @property
+    def _stops_early(self) -> bool:
+        patience, metric = self.plan.evaluation.patience, self.plan.best_round_metric
+        dev_scores = scores_by_round(self.storage.metrics.rows, "dev") if patience else {}
+        return patience is not None and evaluations_since_best(dev_scores, metric) >= patience
 
     def restore(self) -> bool:
         """Go to the last checkpoint to read it; return False if there is none."""
@@ -96,8 +114,9 @@ class FederatedRun:
         if checkpoint is None:
             return False
         self.engine.restore(checkpoint.progress)
-        if self.engine.is_finished and self.storage.metrics.has_global_scores(self.rounds):
-            self._evaluate_split("global")  # only the summary is missing, and it needs per-example scores
+        if self.is_finished and self.storage.metrics.has_global_scores(self.rounds):
+            with self.engine.at(self.kept_progress):
+                self._evaluate_split("global")  # only the summary is missing, and it needs per-example scores
         return True
 
     def run_rounds(self, until: int | None = None) -> None:
@@ -112,11 +131,17 @@ class FederatedRun:
                     f"stopping after round {self.rounds}: the next would spend more than privacy.budget allows"
                 )
                 break
+            if self._stops_early:
+                self.callback.on_note(
+                    f"stopping after round {self.rounds}: {self.plan.best_round_metric} on the development set has not "
+                    f"improved in {self.plan.evaluation.patience} evaluations"
+                )
+                break
             self.callback.on_round_begin(self.rounds + 1, self.plan.cohort_size)
             self.engine.run_round()
             self.storage.mark_metrics_complete()
             self._evaluate_round()
-            if self.plan.checkpoint.last if self.engine.is_finished else self.storage.is_save_due:
+            if self.plan.checkpoint.last if self.is_finished else self.storage.is_save_due:
                 self.save()
 
     def save(self) -> None:
@@ -131,20 +156,26 @@ class FederatedRun:
         """Evaluate each client's own model, and return the result of the run."""
         self._write_samples("after")
         saves_examples = self.plan.evaluation.save_example_scores or self.plan.has_personal_models
-        clients = self.evaluator.evaluate_clients(per_example=saves_examples)
-        self._log("clients", "test", clients.mean or mean_metrics(clients.scores.values()))
-        for client, scores in clients.scores.items():
-            self._log(client, "test", scores)
+        with self.engine.at(self.kept_progress):
+            clients = self.evaluator.evaluate_clients(per_example=saves_examples)
+            self._log("clients", "test", clients.mean or mean_metrics(clients.scores.values()))
+            for client, scores in clients.scores.items():
+                self._log(client, "test", scores)
         return self._build_result(clients)
 
     @property
     def _is_evaluation_due(self) -> bool:
         return self.rounds > 0 and (self.rounds % self.plan.evaluation.every == 0 or self.engine.is_finished)
 
+    def _keep_best_round(self) -> None:
+        """Keep the model of this round, if it is the best so far on the development set."""
+        if self.plan.evaluation.keep == "best" and self._is_best_dev_round:
+            self.storage.best = self.engine.progress
+
     @property
     def _is_best_dev_round(self) -> bool:
         """True if this round is the best so far on the development set."""
-        scores = scores_by_round(self.storage.metrics.rows, "dev") if self.evaluator.has_dev_set else {}
+        scores = scores_by_round(self.storage.metrics.rows, "dev") if self.plan.has_dev_set else {}
         return self.rounds in scores and find_best_round(scores, self.plan.best_round_metric) == self.rounds
 
     def _evaluate_untouched_model(self) -> None:
@@ -162,9 +193,11 @@ class FederatedRun:
 
     def _evaluate_round(self) -> None:
         """Evaluate the last complete round if it is due, and report the round."""
-        is_due, is_last = self._is_evaluation_due, self.engine.is_finished
-        if is_due and self.evaluator.has_dev_set:
+        is_due = self._is_evaluation_due
+        if is_due and self.plan.has_dev_set:
             self._log("server", "dev", self._evaluate_split("dev").scores)
+            self._keep_best_round()
+        is_last = self.is_finished
         scores = self._evaluate_split("global").scores if is_due else {}
         examples = self.last_result.example_scores
         if scores and self._is_best_dev_round and self.storage.folder and examples is not None:
@@ -195,9 +228,9 @@ class FederatedRun:
     def _evaluate_split(self, split: str) -> SplitResult:
         """Evaluate a split, and log the metrics of groups and domains unless the log has them already."""
         is_logged = self.storage.metrics.has_global_scores(self.rounds)
-        per_example = split == "global" and (self.engine.is_finished or self._is_best_dev_round)
+        per_example = split == "global" and (self.is_finished or self._is_best_dev_round)
         result = self.evaluator.evaluate_split(split, per_example)
-        if split == "global":
+        if split == "global" and self.kept_progress.rounds == self.rounds:
             self.last_result = result
         if is_logged:
             return result
@@ -209,7 +242,7 @@ class FederatedRun:
 
     def _evaluate_domains(self) -> None:
         """Evaluate the global model on each client's test set, if the clients are simulated."""
-        federation, is_last = self.plan.federation, self.engine.is_finished
+        federation, is_last = self.plan.federation, self.is_finished
         if not isinstance(federation, Federation):
             return
         results = self.evaluator.evaluate_domains(federation, per_example=is_last)
@@ -235,13 +268,14 @@ class FederatedRun:
         primary_metric = federation.task.primary_metric
         own_scores = [s[federation.group_for(c).task.primary_metric] for c, s in clients.scores.items()]
         mean = clients.mean
-        final, best = final_and_best(metrics, primary_metric)
+        final, best = final_and_best(metrics, primary_metric, self.kept_progress.rounds)
         examples = {} if self.last_result.example_scores is None else {"": self.last_result.example_scores}
         return RunResult(
             rounds=self.rounds,
+            kept_round=self.kept_progress.rounds,
             state=self.state,
             params=self.model_for(),
-            model_for=partial(assemble_model, self.plan, engine.progress, self.storage.client_states),
+            model_for=partial(assemble_model, self.plan, self.kept_progress, self.storage.client_states),
             has_personal_models=self.plan.has_personal_models,
             client_states=self.storage.client_states,
             metrics=metrics,

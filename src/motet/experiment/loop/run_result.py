@@ -22,11 +22,12 @@ from motet.transport.mailbox import ClientFailure, Traffic
 class RunResult:
     """How a run ended.
 
-    `final` and `best` are metrics on the global test set, after the last round and after the best one there. `initial`
-    are those of the untouched model, if it was evaluated.
+    `final` are metrics of the model that is kept on the global test set, and `best` those after the best round there.
+    `initial` are those of the untouched model, if it was evaluated.
     """
 
     rounds: int
+    kept_round: int  # after which `params` and `final` were: the last or, with `evaluation.keep=best`, the best on dev
     state: Any  # of the algorithm
     params: ModelParams  # the model for a client without local state
     model_for: Callable[[ClientId], ModelParams]  # the model that a client would deploy

@@ -35,6 +35,7 @@ class RunStorage:
         states_folder = self.checkpoint_folder / "client_states" if self.checkpoint_folder else None
         self.client_states = ClientStates(states_folder, budget.device, budget.host)
         self.metrics = MetricsLog(folder)
+        self.best: RunProgress | None = None  # after the best round on the development set, if that model is kept
         self._complete_bytes = 0  # of metrics.jsonl
         self._last_save, self._save_seconds = time.monotonic(), 0.0
 
@@ -64,6 +65,7 @@ class RunStorage:
             metrics_bytes=self._complete_bytes,
             seconds=self.metrics.seconds,
             digest=self.digest,
+            best=self.best,
         )
         save_checkpoint(self.checkpoint_folder, checkpoint)
         self.client_states.delete_unused_files()  # only now: until then, the previous checkpoint needs its files
@@ -75,6 +77,7 @@ class RunStorage:
         checkpoint = load_checkpoint(self.checkpoint_folder, self.digest) if self.checkpoint_folder else None
         if checkpoint is not None:
             self.client_states.restore(checkpoint.client_states)
+            self.best = checkpoint.best
         return checkpoint
 
     def resume(self) -> Checkpoint | None:

@@ -40,10 +40,10 @@ def mean_over_groups(task: TaskMetrics, groups: Mapping[str, Mapping[str, float]
     return {m: sum(group[m] for group in groups.values()) / len(groups) for m in task.metric_names if groups}
 
 
-def final_and_best(log: MetricsLog, primary_metric: str) -> tuple[dict[str, float], dict[str, float]]:
-    """Return the global test metrics after the last round, and after the round with the best primary metric."""
+def final_and_best(log: MetricsLog, primary_metric: str, kept: int) -> tuple[dict[str, float], dict[str, float]]:
+    """Return the global test metrics of the model that is kept, and after the round with the best primary metric."""
     rounds = scores_by_round(log.rows, "global")
-    return (rounds[max(rounds)], rounds[find_best_round(rounds, primary_metric)]) if rounds else ({}, {})
+    return (rounds[kept], rounds[find_best_round(rounds, primary_metric)]) if rounds else ({}, {})
 
 
 def find_best_dev_round(log: MetricsLog, metric: str) -> BestDevRound | None:
@@ -75,6 +75,12 @@ def find_best_round(rounds: Mapping[int, Mapping[str, float]], metric: str) -> i
         return _rank(rounds[round].get(metric, math.nan), metric)
 
     return max(rounds, key=lambda round: (value(round), -round))
+
+
+def evaluations_since_best(rounds: Mapping[int, Mapping[str, float]], metric: str) -> int:
+    """Return how many of the evaluated rounds come after the best one."""
+    best = find_best_round(rounds, metric) if rounds else 0
+    return sum(round > best for round in rounds)
 
 
 def is_better(score: float, other: float, metric: str) -> bool:

@@ -7,7 +7,8 @@ be renamed too:
     "patience": "wait_policy",
     "patience.worth": "wait_policy.staleness_exponent",
 
-To rename a value, add it to `RENAMED_VALUES` under the new path of its key:
+To move a key out of its section, add it to `MOVED_KEYS`. To rename a value, add it to `RENAMED_VALUES` under the new
+path of its key:
 
     "algorithm.type": {"centralised": "centralized"},
 """
@@ -54,6 +55,7 @@ RENAMED_KEYS: dict[str, str] = {
     "task.no_repeat": "task.no_repeat_ngram_size",
     "transport.record": "transport.cuda_graphs",
 }
+MOVED_KEYS = {("transport", "precision"): "precision"}  # out of a section, to the top level
 RENAMED_VALUES: dict[str, dict[str, str]] = {
     "algorithm.type": {"centralised": "centralized"},
     "algorithm.second_stage": {"neighbours": "neighbors"},
@@ -65,6 +67,11 @@ NAME_KEYS = ("type", "name")  # `algorithm: fedavg` means algorithm.type, `model
 def update_names(settings: Mapping[str, Any]) -> dict[str, Any]:
     """Return nested recipe settings with old keys and values replaced by the new ones, also in groups and baselines."""
     updated = _update_section(settings, "")
+    for (section, key), name in MOVED_KEYS.items():
+        if isinstance(options := updated.get(section), Mapping) and key in options:
+            print_rename_once(f"recipe key '{section}.{key}' is now '{name}'")
+            updated[section] = {k: v for k, v in options.items() if k != key}
+            updated.setdefault(name, options[key])
     groups, baselines = updated.get("groups"), updated.get("baselines")
     if isinstance(groups, list | tuple):
         updated["groups"] = [update_names(group) if isinstance(group, Mapping) else group for group in groups]

@@ -7,7 +7,7 @@ import hashlib
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 from motet.core.errors import ConfigError
 from motet.datasets.load_corpus import DataConfig
@@ -19,9 +19,20 @@ from motet.transport.emulated_network import Network
 from motet.transport.wait_policy import WaitPolicy
 
 T = TypeVar("T")
+Precision = Literal["auto", "float32", "bfloat16"]
 
 # Settings that change neither what is trained nor how. Server and clients may differ in them, and so may a resumed run.
-NOT_IN_DIGEST = ("recipe", "device", "transport", "network", "evaluation", "checkpoint", "baselines", "track")
+NOT_IN_DIGEST = (
+    "recipe",
+    "device",
+    "precision",
+    "transport",
+    "network",
+    "evaluation",
+    "checkpoint",
+    "baselines",
+    "track",
+)
 
 
 @dataclass(frozen=True)
@@ -111,6 +122,8 @@ class EvaluationConfig:
     by_client: bool = False  # also evaluate the global model on each client's test set
     local: bool = False  # evaluate the clients' own test sets every time, not only at the end
     best_round_metric: str | None = None  # picks the best round on the dev set; None: the primary metric
+    keep: Literal["last", "best"] = "last"  # which model is saved and scored: the last, or the best on the dev set
+    patience: int | None = None  # stop after this many evaluations without a better score on the dev set; None: never
     target_scores: tuple[float, ...] = ()  # values of the primary metric; the summary has the cost of reaching each
     initial: bool = False  # also evaluate before the first round: the untouched model
     samples: int = 8  # texts that a generating model writes before and after training, in samples.json
@@ -121,6 +134,11 @@ class EvaluationConfig:
             raise ConfigError(f"evaluation.every is {self.every}; expected a number of rounds, at least 1.")
         if self.samples < 0:
             raise ConfigError(f"evaluation.samples is {self.samples}; expected a number of texts, at least 0.")
+        if self.patience is not None and self.patience < 1:
+            raise ConfigError(
+                f"evaluation.patience is {self.patience}; expected a number of evaluations, at least 1. Leave it out to "
+                "run all rounds."
+            )
 
 
 @dataclass(frozen=True)
@@ -143,7 +161,8 @@ class RunConfig:
     recipe: str
     seed: int = 42  # of initial weights, samples, batches and cohorts; the same seed gives the same result
     rounds: int = 10  # exchanges of the server with a cohort of clients; at least 1
-    device: str = "auto"  # auto, cpu, cuda or cuda:0
+    device: str = "auto"  # auto, cpu, cuda, cuda:0 or mps
+    precision: Precision = "auto"  # of matrix products; auto: bfloat16 on NVIDIA GPUs that have it, else float32
     task: ComponentConfig = ComponentConfig("auto")  # auto: the task formulation of the corpus
     model: ModelConfig = ModelConfig()
     data: DataConfig = DataConfig()
@@ -194,8 +213,9 @@ class RunConfig:
         """A hash of the settings that must agree between server and clients, and between a run and its resumed part."""
         settings = {name: value for name, value in self.to_dict().items() if name not in NOT_IN_DIGEST}
         for section in ("robust", "attack"):  # runs that began before these sections existed keep their digest
-            if settings[section] == "none":
+            if settings[section] == {"type": "none"}:
                 del settings[section]
+        settings["solver"].pop("micro_batch", None)  # saves memory, and changes no result
         return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
 

@@ -80,11 +80,17 @@ class ProcessExecutor(Executor):
     capacity: int
 
     def __init__(
-        self, count: int, models: Mapping[str, Model], features: Mapping[str, Features], prefix_cache: PrefixCache
+        self,
+        count: int,
+        models: Mapping[str, Model],
+        features: Mapping[str, Features],
+        prefix_cache: PrefixCache,
+        use_bf16: bool = False,
     ) -> None:
         self.count, self.capacity = count, 2 * count
         self.known: dict[str, Model | Features] = {NO_FEATURES.key: NO_FEATURES, **models, **features}
-        self.prefix_cache, self.local = prefix_cache, SerialExecutor(torch.device("cpu"), prefix_cache)
+        self.prefix_cache, self.use_bf16 = prefix_cache, use_bf16
+        self.local = SerialExecutor(torch.device("cpu"), prefix_cache, use_bf16)
         self.threads = torch.get_num_threads()
         self.processes: list[BaseProcess] = []
         self.pending: dict[int, _PendingJob] = {}
@@ -300,7 +306,7 @@ class ProcessExecutor(Executor):
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C
         self.commands.close()
         torch.set_num_threads(1)
-        executor = SerialExecutor(torch.device("cpu"), self.prefix_cache)
+        executor = SerialExecutor(torch.device("cpu"), self.prefix_cache, self.use_bf16)
         while True:
             try:
                 with lock:

@@ -61,8 +61,8 @@ class SerialExecutor(Executor):
     device: torch.device
     examples_processed: int
 
-    def __init__(self, device: torch.device, prefix_cache: PrefixCache | None = None) -> None:
-        self.device, self.prefix_cache = device, prefix_cache
+    def __init__(self, device: torch.device, prefix_cache: PrefixCache | None = None, use_bf16: bool = False) -> None:
+        self.device, self.prefix_cache, self.use_bf16 = device, prefix_cache, use_bf16
         self.queue: deque[tuple[Hashable, Job]] = deque()
         self.models: dict[tuple[str, bool], PackedModel] = {}  # by model key and whether the prefix is cut off
         self.examples_processed = 0
@@ -82,7 +82,7 @@ class SerialExecutor(Executor):
         match job:
             case Fit():
                 model, read_batch = self._prepare_model(job)
-                (result,) = fit([job], model, read_batch)
+                (result,) = fit([job], model, read_batch, use_bf16=self.use_bf16)
                 if isinstance(result, JobFailure):
                     raise result.error
                 self.examples_processed += result.examples_processed
@@ -90,7 +90,7 @@ class SerialExecutor(Executor):
             case Infer():
                 model, read_batch = self._prepare_model(job)
                 with single_thread():  # as in worker processes, so that both give the same bits
-                    chunks = [infer(chunk, model, read_batch) for chunk in job.chunks()]
+                    chunks = [infer(chunk, model, read_batch, self.use_bf16) for chunk in job.chunks()]
                 return concatenate_predictions(chunks, np.arange(len(job.examples)))
         raise TypeError(f"an executor cannot run {type(job).__name__}; expected Fit or Infer")
 

@@ -49,6 +49,7 @@ class MaskedLanguageModeling(Objective):
     """Predict masked tokens (`data.denoising.mask_tokens`)."""
 
     needs_full_model: ClassVar[bool] = True
+    needs_whole_batch: ClassVar[bool] = True
 
     def losses(self, forward: Forward, batch: Batch) -> tuple[Tensor, Tensor]:
         call = backbone_methods(forward)
@@ -64,6 +65,7 @@ class DenoisingReconstruction(Objective):
     """Generate the original of a corrupted text (`data.denoising.corrupt_texts`)."""
 
     needs_full_model: ClassVar[bool] = True
+    needs_whole_batch: ClassVar[bool] = True
 
     def losses(self, forward: Forward, batch: Batch) -> tuple[Tensor, Tensor]:
         call = backbone_methods(forward)

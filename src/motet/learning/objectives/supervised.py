@@ -5,6 +5,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, Protocol
 
 import torch
@@ -47,6 +48,11 @@ class Objective(Protocol):
         """True if the loss calls other methods of the module than its forward pass, so that no layer may be cut off."""
         return False
 
+    @attribute
+    def needs_whole_batch(self) -> bool:
+        """True if some column of a batch has no row for each example, so that the batch cannot be split."""
+        return False
+
     @abstractmethod
     def losses(self, forward: Forward, batch: Batch) -> tuple[Tensor, Tensor]:
         """Return the losses and the weights, both [clients * rows]."""
@@ -55,11 +61,21 @@ class Objective(Protocol):
 @message
 @dataclass(frozen=True)
 class CrossEntropy(Objective):
-    """Classification with one label per example."""
+    """Classification with one label per example. An example counts as much as the weight of its class; empty: 1."""
+
+    class_weights: tuple[float, ...] = ()
 
     def losses(self, forward: Forward, batch: Batch) -> tuple[Tensor, Tensor]:
         loss = F.cross_entropy(forward(batch)["logits"].float(), batch["labels"], reduction="none")
-        return loss, torch.ones_like(loss)
+        if not self.class_weights:
+            return loss, torch.ones_like(loss)
+        return loss, _constant(self.class_weights, loss.device)[batch["labels"]]
+
+
+@lru_cache(maxsize=64)
+def _constant(values: tuple[float, ...], device: torch.device) -> Tensor:
+    """Return a tensor that is made once, because no host memory can be read while a CUDA graph is captured."""
+    return torch.tensor(values, device=device)
 
 
 @message

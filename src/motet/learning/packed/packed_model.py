@@ -152,29 +152,36 @@ class PackedModel:
 
     def begin_step(self) -> None:
         """Reset gradients and, with bfloat16 products, cast all their weights at once."""
-        for leaf in self.leaves.values():
-            leaf.grad = None
+        self.drop_leaf_grads()
         if self.bf16_names:
             clients = self.client_axis.clients
             self._bf16_params()[:clients].copy_(self.params[:clients])
 
-    def collect_grads(self) -> None:
-        """Copy the leaves' gradients into `grads`. Neighbors with the same dtype are copied in one operation."""
+    def drop_leaf_grads(self) -> None:
+        for leaf in self.leaves.values():
+            leaf.grad = None
+
+    def collect_grads(self, add: bool = False) -> None:
+        """Copy the leaves' gradients into `grads`, or add them. Neighbors with the same dtype are one operation."""
         clients = self.client_axis.clients
         pending: list[Tensor] = []
         start = end = 0
 
         def flush() -> None:
             if pending:
-                target = self.grads[:clients, start:end]
-                target.copy_(torch.cat(pending, 1) if len(pending) > 1 else pending[0])
+                target, grads = (
+                    self.grads[:clients, start:end],
+                    torch.cat(pending, 1) if len(pending) > 1 else pending[0],
+                )
+                target.add_(grads) if add else target.copy_(grads)
 
         for name, view in self.tensor_views(self.grads[:clients]):
             grad, size = self.leaves[name].grad, view[0].numel()
             if grad is None:
                 flush()
                 pending, start = [], end + size
-                view.zero_()
+                if not add:
+                    view.zero_()
             else:
                 if pending and pending[0].dtype != grad.dtype:
                     flush()

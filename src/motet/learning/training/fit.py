@@ -19,6 +19,7 @@ from motet.learning.packed.cuda_graphs import CudaGraphs
 from motet.learning.packed.device_dataset import DeviceDataset
 from motet.learning.packed.packed_model import PackedModel
 from motet.learning.training.batch_order import batches_for_job
+from motet.learning.training.micro_batches import count_rows, split_batch
 from motet.learning.training.optimizer import prepare_optimizer, read_optimizer_state
 from motet.learning.training.step_schedule import DeviceSchedule, HostSchedule, ReadBatch, StepSchedule
 
@@ -108,14 +109,7 @@ class Training:
         params, grads = self.model.params[:clients], self.model.grads[:clients]
         rates = self.schedule.learning_rates(clients)
         self.model.begin_step()
-        losses = self._losses(self.schedule.batch(clients), self.schedule.example_weights(clients), clients)
-        if not losses.requires_grad:
-            raise RunError(
-                f"the loss of {type(self.objective).__name__} does not depend on the layers of "
-                f"train_only ({self.jobs[0].train_only}); select layers that the objective uses."
-            )
-        losses.sum().backward()  # type: ignore[no-untyped-call]
-        self.model.collect_grads()
+        losses = self._compute_grads(clients)
         if self.proximal_mus is not None:
             grads.addcmul_(params - self.anchors[:clients], self.proximal_mus[:clients])
         if self.corrections is not None:
@@ -127,15 +121,56 @@ class Training:
             shrink = -torch.as_tensor(rates, device=params.device).unsqueeze(1) * self.weight_decays[:clients]
             params.addcmul_(params * self.decay_mask, shrink)
         self.optimizer.step(rates, clients)
-        self.schedule.record_losses(losses.detach())
+        self.schedule.record_losses(losses)
 
-    def _losses(self, batch: Batch, example_weights: Tensor | None, clients: int) -> Tensor:
-        """Return the loss of each client, [clients]."""
+    def _compute_grads(self, clients: int) -> Tensor:
+        """Compute the gradients of the current batch, and return the loss of each client, [clients]."""
+        batch, example_weights = self.schedule.batch(clients), self.schedule.example_weights(clients)
+        micro_batch = self.jobs[0].solver.micro_batch
+        if micro_batch is None or micro_batch >= count_rows(batch, clients):
+            sums, totals = self._weighted_losses(batch, example_weights, clients)
+            losses = sums / totals.clamp(min=1e-9)
+            self._backward(losses)
+            self.model.collect_grads()
+            return losses.detach()
+        if self.objective.needs_whole_batch:
+            raise RunError(
+                f"solver.micro_batch is {micro_batch}, but {type(self.objective).__name__} cannot split a batch; leave "
+                "it out, or lower solver.batch."
+            )
+        parts = [
+            self._add_grads(part, part_weights, clients, is_first=i == 0)
+            for i, (part, part_weights) in enumerate(split_batch(batch, example_weights, clients, micro_batch))
+        ]
+        totals = torch.stack([totals for _, totals in parts]).sum(0).clamp(min=1e-9)
+        self.model.grads[:clients].div_(totals.unsqueeze(1))
+        return torch.stack([sums for sums, _ in parts]).sum(0) / totals
+
+    def _add_grads(
+        self, batch: Batch, example_weights: Tensor | None, clients: int, is_first: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Add the gradients of a part of a batch; return its weighted losses and its weight, both [clients]."""
+        self.model.drop_leaf_grads()
+        sums, totals = self._weighted_losses(batch, example_weights, clients)
+        self._backward(sums)
+        self.model.collect_grads(add=not is_first)
+        return sums.detach(), totals.detach()
+
+    def _backward(self, losses: Tensor) -> None:
+        if not losses.requires_grad:
+            raise RunError(
+                f"the loss of {type(self.objective).__name__} does not depend on the layers of "
+                f"train_only ({self.jobs[0].train_only}); select layers that the objective uses."
+            )
+        losses.sum().backward()  # type: ignore[no-untyped-call]
+
+    def _weighted_losses(self, batch: Batch, example_weights: Tensor | None, clients: int) -> tuple[Tensor, Tensor]:
+        """Return the sum of the weighted losses of each client and the sum of its weights, both [clients]."""
         with self._autocast():
             losses, weights = self.objective.losses(self.model, batch)
         losses, weights = losses.view(clients, -1), weights.view(clients, -1)
         weights = weights if example_weights is None else weights * example_weights
-        return (losses * weights).sum(1) / weights.sum(1).clamp(min=1e-9)
+        return (losses * weights).sum(1), weights.sum(1)
 
     def _autocast(self) -> AbstractContextManager[object]:
         return torch.autocast(self.model.device.type, torch.bfloat16) if self.use_bf16 else nullcontext()
