@@ -53,6 +53,7 @@ SETTINGS: dict[str, Sequence[Setting]] = {
     "adamw": [Setting(ADAM)],
     "adamw with decay": [Setting(replace(ADAM, weight_decay=0.1))],
     "momentum": [Setting(replace(SGD, momentum=0.9))],
+    "batches in parts": [Setting(replace(ADAM, micro_batch=3)), Setting(replace(ADAM, micro_batch=2))],
     "proximal to the round's start": [Setting(replace(ADAM, proximal_mu=0.5))],
     "proximal to the initial model": [Setting(replace(SGD, proximal_mu=0.5), anchored_to_initial=True)],
     "two corpora": [Setting(ADAM), Setting(ADAM, corpus_seed=1)],
